@@ -1,0 +1,141 @@
+package envtest
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+func backgroundCases() []testCase {
+	return []testCase{
+		{name: "child_holding_pipe", rule: ruleReturns, run: backgroundHolding},
+		{name: "child_without_pipe", rule: ruleReturns, run: backgroundSilent},
+		{name: "bytes_before_exit_delivered", rule: ruleDelivered, run: backgroundDelivered},
+		{name: "bytes_while_waiting_delivered", rule: ruleDelivered, run: backgroundLate},
+		{name: "child_keeps_writing", rule: ruleLiveOn, run: backgroundKeepsWriting},
+		{name: "child_outlives_timeout", rule: ruleLiveOn, run: backgroundOutlivesTimeout},
+		{name: "dies_with_close", rule: ruleCloseEnds, run: backgroundDiesWithClose, fresh: true},
+		{name: "setsid_dies_with_close", rule: ruleCloseEnds, run: backgroundSetsidDiesWithClose, fresh: true},
+	}
+}
+
+// prompt runs a command that must not wait for its children.
+func (c *caseT) prompt(cmd env.Command) ran {
+	var r ran
+	c.within("Exec of a command with a child that lives on", func() { r = c.exec(cmd) })
+	return r
+}
+
+func backgroundHolding(c *caseT) {
+	m := c.marker()
+	r := c.prompt(c.script(`sleep "$1" & echo out; echo err >&2; exit 5`, m.seconds()))
+	c.wantExit("a command whose child holds its pipes", r, 5)
+	c.equal("stdout", r.stdout, "out\n")
+	c.equal("stderr", r.stderr, "err\n")
+	if !r.Detached {
+		c.errorf("a child holds the pipes, but Detached is false")
+	}
+	c.stays(m)
+}
+
+func backgroundSilent(c *caseT) {
+	m := c.marker()
+	r := c.prompt(c.script(`sleep "$1" >/dev/null 2>&1 & echo out`, m.seconds()))
+	c.wantExit("a command with a child that does not hold its pipes", r, 0)
+	c.equal("stdout", r.stdout, "out\n")
+	if r.Detached {
+		c.errorf("nobody holds the pipes, but Detached is true")
+	}
+	c.stays(m)
+	if r := c.exec(c.script("echo out")); r.Detached {
+		c.errorf("a command without children has Detached set")
+	}
+}
+
+func backgroundDelivered(c *caseT) {
+	m := c.marker()
+	const lines = 8000
+	r := c.prompt(c.script(`sleep "$1" & i=0; while [ $i -lt "$2" ]; do echo 0123456789; i=$((i+1)); done; printf last`, m.seconds(), fmt.Sprint(lines)))
+	c.wantExit("a command with a child in the background", r, 0)
+	if want := lines*11 + 4; len(r.stdout) != want || r.stdout[len(r.stdout)-4:] != "last" {
+		c.errorf("%d bytes arrived, want %d", len(r.stdout), want)
+	}
+}
+
+func backgroundLate(c *caseT) {
+	r := c.exec(c.script(`{ sleep 0.3 2>/dev/null || sleep 1; echo late; } & echo early`))
+	c.wantExit("a command with a child that ends soon", r, 0)
+	c.equal("stdout", r.stdout, "early\nlate\n")
+	if r.Detached {
+		c.errorf("nobody holds the pipes any more, but Detached is true")
+	}
+}
+
+// backgroundKeepsWriting has a child write, long after Exec has returned, more than any pipe holds.
+func backgroundKeepsWriting(c *caseT) {
+	line := fmt.Sprintf("%01000d", 0)
+	r := c.exec(c.script(`(i=0; while [ $i -lt 3 ]; do sleep 1; j=0; while [ $j -lt 200 ]; do echo "$2"; j=$((j+1)); done; i=$((i+1)); done; : >"$1") &`,
+		c.abs("done"), line))
+	c.wantExit("a command with a child that goes on writing", r, 0)
+	c.poll("the child to have written all its output", func() bool {
+		_, err := c.e.Stat(c.ctx, c.name("done"))
+		return !errors.Is(err, fs.ErrNotExist)
+	})
+}
+
+func backgroundOutlivesTimeout(c *caseT) {
+	m := c.marker()
+	cmd := c.script(`sleep "$1" & exit 3`, m.seconds())
+	cmd.Timeout = time.Second
+	r := c.prompt(cmd)
+	if r.TimedOut && r.Elapsed >= cmd.Timeout {
+		c.pointless("the machine is too slow to run exit in %v", cmd.Timeout)
+	}
+	c.wantExit("a command that ended before its timeout, with a child that did not", r, 3)
+	c.stays(m)
+}
+
+// closeSeen closes the environment and records a failure for every process of markers that is left.
+func (c *caseT) closeSeen(markers ...marker) {
+	if c.opts.Alive == nil {
+		c.witness = c.another()
+		for _, m := range markers {
+			if len(c.scan(c.witness, m)) == 0 {
+				c.missing("another environment does not see the processes of the first, and Options.Alive is not set")
+			}
+		}
+	}
+	if problem := c.place.close(); problem != "" {
+		c.errorf("%s", problem)
+	}
+	for _, m := range markers {
+		if c.opts.Alive == nil {
+			c.gone(c.witness, m)
+		} else if c.opts.Alive(c.t, "sleep", m.seconds()) {
+			c.errorf("the process %q still runs", m)
+		}
+	}
+}
+
+func backgroundDiesWithClose(c *caseT) {
+	holding, silent, stubborn := c.marker(), c.marker(), c.marker()
+	c.prompt(c.script(`sleep "$1" & sleep "$2" >/dev/null 2>&1 & trap '' TERM; sleep "$3" >/dev/null 2>&1 & exit 0`,
+		holding.seconds(), silent.seconds(), stubborn.seconds()))
+	for _, m := range []marker{holding, silent, stubborn} {
+		c.alive(m)
+	}
+	c.closeSeen(holding, silent, stubborn)
+}
+
+func backgroundSetsidDiesWithClose(c *caseT) {
+	session, orphan := c.marker(), c.marker()
+	setsid := c.setsid()
+	c.prompt(c.script(setsid+` sleep "$1" >/dev/null 2>&1 & ( `+setsid+` sh -c '( exec sleep "$1" >/dev/null 2>&1 ) & exit 0' sh "$2" & ); exit 0`,
+		session.seconds(), orphan.seconds()))
+	c.alive(session)
+	c.alive(orphan)
+	c.closeSeen(session, orphan)
+}

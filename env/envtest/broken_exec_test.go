@@ -1,0 +1,326 @@
+package envtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+// execOf returns a wrap that replaces Exec.
+func execOf(f func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result, error)) func(*testing.T, env.Environment) env.Environment {
+	return func(_ *testing.T, good env.Environment) env.Environment {
+		return &altered{Environment: good, exec: func(ctx context.Context, cmd env.Command) (env.Result, error) { return f(ctx, good, cmd) }}
+	}
+}
+
+// commandOf returns a wrap that changes commands.
+func commandOf(f func(cmd *env.Command)) func(*testing.T, env.Environment) env.Environment {
+	return execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result, error) {
+		f(&cmd)
+		return good.Exec(ctx, cmd)
+	})
+}
+
+// resultOf returns a wrap that changes what Exec returns.
+func resultOf(f func(res env.Result, err error) (env.Result, error)) func(*testing.T, env.Environment) env.Environment {
+	return execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result, error) {
+		return f(good.Exec(ctx, cmd))
+	})
+}
+
+func brokenExec() []breakage {
+	return []breakage{
+		{"a non-zero exit is an error", resultOf(func(res env.Result, err error) (env.Result, error) {
+			if err == nil && res.ExitCode != 0 {
+				err = errors.New("exit status")
+			}
+			return res, err
+		}), []string{"exec/exit_codes"}},
+		{"a signal is exit code -1", resultOf(func(res env.Result, err error) (env.Result, error) {
+			if res.Signal != "" {
+				res.ExitCode, res.Signal = -1, ""
+			}
+			return res, err
+		}), []string{"exec/signal_of_its_own", "kill/timeout"}},
+		{"exit code 143 is a timeout", resultOf(func(res env.Result, err error) (env.Result, error) {
+			res.TimedOut = res.ExitCode == 143
+			return res, err
+		}), []string{"exec/fast_signal_death_is_no_timeout", "exec/exit_codes"}},
+		{"a timeout is exit code 0", resultOf(func(res env.Result, err error) (env.Result, error) {
+			if res.TimedOut {
+				res = env.Result{}
+			}
+			return res, err
+		}), []string{"kill/timeout", "kill/timed_out_beats_143"}},
+		{"a timeout is an error", resultOf(func(res env.Result, err error) (env.Result, error) {
+			if res.TimedOut {
+				err = context.DeadlineExceeded
+			}
+			return res, err
+		}), []string{"kill/timeout"}},
+		{"every command has a timeout", commandOf(func(cmd *env.Command) {
+			if cmd.Timeout == 0 {
+				cmd.Timeout = 500 * time.Millisecond
+			}
+		}), []string{"kill/no_timeout_without_one"}},
+		{"a cancellation is a timeout", resultOf(func(res env.Result, err error) (env.Result, error) {
+			if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+				return env.Result{TimedOut: true, ExitCode: 143}, nil
+			}
+			return res, err
+		}), []string{"kill/cancel", "kill/deadline_of_context_is_cancellation"}},
+		{"a cancellation has no cause", resultOf(func(res env.Result, err error) (env.Result, error) {
+			if errors.Is(err, context.Canceled) {
+				err = context.Canceled
+			}
+			return res, err
+		}), []string{"kill/cancel", "exec/cancelled_before"}},
+		{"a missing program is exit code 127", resultOf(func(res env.Result, err error) (env.Result, error) {
+			if errors.Is(err, fs.ErrNotExist) {
+				return env.Result{ExitCode: 127}, nil
+			}
+			return res, err
+		}), []string{"exec/program_missing", "exec/dir_bad"}},
+		{"an unknown error instead of a StartError", resultOf(func(res env.Result, err error) (env.Result, error) {
+			if err != nil {
+				err = errors.New(err.Error())
+			}
+			return res, err
+		}), []string{"exec/program_missing", "exec/program_not_executable", "exec/bad_argv", "exec/bad_vars", "exec/argv_too_large", "exec/interpreter_missing"}},
+	}
+}
+
+func brokenArguments() []breakage {
+	return []breakage{
+		{"a login shell runs everything", commandOf(func(cmd *env.Command) {
+			cmd.Argv = append([]string{"bash", "-l", "-c", `exec "$@"`, "bash"}, cmd.Argv...)
+		}), []string{"exec/no_login_shell", "exec/program_missing"}},
+		{"Argv is joined for a shell", commandOf(func(cmd *env.Command) {
+			cmd.Argv = []string{"sh", "-c", strings.Join(cmd.Argv, " ")}
+		}), []string{"exec/argv_exact", "exec/no_shell"}},
+		{"PATH of the environment counts", commandOf(func(cmd *env.Command) {
+			if cmd.Argv[0] == "envtest-tool" {
+				cmd.Vars = nil
+			}
+		}), []string{"exec/path_lookup"}},
+		{"Dir is ignored", commandOf(func(cmd *env.Command) { cmd.Dir = "" }), []string{"exec/dir_given", "exec/dir_bad"}},
+		{"commands run in the root", commandOf(func(cmd *env.Command) {
+			if cmd.Dir == "" {
+				cmd.Dir = "/"
+			}
+		}), []string{"exec/dir_default", "exec/program_relative", "info/workdir"}},
+		{"the first duplicate wins", commandOf(func(cmd *env.Command) {
+			var vars []string
+			seen := make(map[string]bool)
+			for _, v := range cmd.Vars {
+				if name, _, _ := strings.Cut(v, "="); !seen[name] {
+					seen[name] = true
+					vars = append(vars, v)
+				}
+			}
+			cmd.Vars = vars
+		}), []string{"exec/vars_duplicates", "exec/path_lookup"}},
+		{"values of variables are trimmed", commandOf(func(cmd *env.Command) {
+			var vars []string
+			for _, v := range cmd.Vars {
+				vars = append(vars, strings.TrimSpace(v))
+			}
+			cmd.Vars = vars
+		}), []string{"exec/vars"}},
+		{"variables stay", stayingVars, []string{"exec/vars_do_not_stay"}},
+		{"there are no base variables", commandOf(func(cmd *env.Command) {
+			cmd.Argv = append([]string{"env", "-i"}, append(cmd.Vars, cmd.Argv...)...)
+		}), []string{"exec/vars_base"}},
+	}
+}
+
+func brokenStdin() []breakage {
+	return []breakage{
+		{"standard input holds something", commandOf(func(cmd *env.Command) {
+			if cmd.Stdin == nil {
+				cmd.Stdin = strings.NewReader("noise\n")
+			}
+		}), []string{"exec/stdin_empty"}},
+		{"standard input is text", execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result, error) {
+			if cmd.Stdin != nil {
+				data, _ := io.ReadAll(cmd.Stdin)
+				cmd.Stdin = strings.NewReader(strings.ToValidUTF8(strings.ReplaceAll(string(data), "\x00", ""), "?"))
+			}
+			return good.Exec(ctx, cmd)
+		}), []string{"exec/stdin", "exec/stdin_large", "exec/stdin_reader_blocks"}},
+		{"unread input is an error", execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result, error) {
+			var read atomic.Bool
+			if in := cmd.Stdin; in != nil {
+				cmd.Stdin = readerFunc(func(p []byte) (int, error) {
+					n, err := in.Read(p)
+					read.Store(err != nil)
+					return n, err
+				})
+			}
+			res, err := good.Exec(ctx, cmd)
+			if cmd.Stdin != nil && !read.Load() && err == nil {
+				err = errors.New("broken pipe")
+			}
+			return res, err
+		}), []string{"exec/stdin_unread"}},
+		{"long arguments are cut", commandOf(func(cmd *env.Command) {
+			cmd.Argv = slices.Clone(cmd.Argv)
+			for i, arg := range cmd.Argv {
+				cmd.Argv[i] = arg[:min(len(arg), 32<<10)]
+			}
+		}), []string{"exec/argv_large", "exec/argv_too_large"}},
+		{"a busy program is not started", execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result, error) {
+			if strings.HasSuffix(cmd.Argv[0], "/program-3-3") {
+				return env.Result{}, &env.StartError{Argv: cmd.Argv, Err: errors.New("text file busy")}
+			}
+			return good.Exec(ctx, cmd)
+		}), []string{"exec/file_just_written"}},
+		{"a failed command is tried again", execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result, error) {
+			res, err := good.Exec(ctx, cmd)
+			if err != nil || res.ExitCode == 255 {
+				return good.Exec(context.WithoutCancel(ctx), env.Command{Argv: cmd.Argv, Dir: cmd.Dir, Timeout: time.Second})
+			}
+			return res, err
+		}), []string{"exec/runs_once"}},
+		{"one command at a time, its output in one place", sharedBuffer, []string{"exec/parallel_50"}},
+	}
+}
+
+func stayingVars(_ *testing.T, good env.Environment) env.Environment {
+	var mu sync.Mutex
+	var kept []string
+	return &altered{Environment: good, exec: func(ctx context.Context, cmd env.Command) (env.Result, error) {
+		mu.Lock()
+		kept = append(kept, cmd.Vars...)
+		cmd.Vars = append([]string(nil), kept...)
+		mu.Unlock()
+		return good.Exec(ctx, cmd)
+	}}
+}
+
+func sharedBuffer(_ *testing.T, good env.Environment) env.Environment {
+	var shared lockedBuffer
+	return &altered{Environment: good, exec: func(ctx context.Context, cmd env.Command) (env.Result, error) {
+		out := cmd.Stdout
+		cmd.Stdout = &shared
+		res, err := good.Exec(ctx, cmd)
+		if out != nil {
+			_, _ = io.WriteString(out, shared.take())
+		}
+		return res, err
+	}}
+}
+
+// outputOf returns a wrap that collects the output of each stream and delivers it changed.
+func outputOf(f func(out, errs string) (string, string)) func(*testing.T, env.Environment) env.Environment {
+	return execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result, error) {
+		var out, errs bytes.Buffer
+		stdout, stderr := cmd.Stdout, cmd.Stderr
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		res, err := good.Exec(ctx, cmd)
+		o, e := f(out.String(), errs.String())
+		if stdout != nil {
+			_, _ = io.WriteString(stdout, o)
+		}
+		if stderr != nil {
+			_, _ = io.WriteString(stderr, e)
+		}
+		return res, err
+	})
+}
+
+func brokenStreams() []breakage {
+	return []breakage{
+		{"stderr goes to stdout", commandOf(func(cmd *env.Command) { cmd.Stderr = cmd.Stdout }), []string{"stream/separate", "stream/bytes_exact"}},
+		{"the last byte is lost", outputOf(func(out, errs string) (string, string) {
+			return out[:max(0, len(out)-1)], errs
+		}), []string{
+			"stream/separate", "stream/bytes_exact", "stream/both_flooded", "background/bytes_before_exit_delivered", "kill/output_before_timeout_delivered",
+			"kill/output_before_cancel_delivered", "stream/unicode", "stream/byte_by_byte", "stream/order",
+		}},
+		{"newlines are trimmed", outputOf(func(out, errs string) (string, string) {
+			return strings.TrimRight(out, "\n"), strings.TrimRight(errs, "\n")
+		}), []string{"stream/separate", "stream/bytes_exact"}},
+		{"CRLF becomes LF", outputOf(func(out, errs string) (string, string) {
+			return strings.ReplaceAll(out, "\r\n", "\n"), errs
+		}), []string{"stream/bytes_exact"}},
+		{"output is text", outputOf(func(out, errs string) (string, string) {
+			return strings.ToValidUTF8(out, "\uFFFD"), errs
+		}), []string{"stream/bytes_exact"}},
+		{
+			"output is kept in memory", outputOf(func(out, errs string) (string, string) { return out, errs }),
+			[]string{"stream/huge_output_bounded_memory", "stream/streamed_while_running"},
+		},
+		{"output before the end is lost with a kill", execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result, error) {
+			var out bytes.Buffer
+			stdout := cmd.Stdout
+			cmd.Stdout = &out
+			res, err := good.Exec(ctx, cmd)
+			if stdout != nil && err == nil && !res.TimedOut {
+				_, _ = stdout.Write(out.Bytes())
+			}
+			return res, err
+		}), []string{"kill/output_before_timeout_delivered", "kill/output_before_cancel_delivered", "kill/term_is_sent_first"}},
+		{"there must be a writer", execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result, error) {
+			if cmd.Stdout == nil || cmd.Stderr == nil {
+				return env.Result{}, &env.StartError{Argv: cmd.Argv, Err: fs.ErrInvalid}
+			}
+			return good.Exec(ctx, cmd)
+		}), []string{"stream/discarded"}},
+		{"writers are compared", execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (_ env.Result, err error) {
+			defer func() {
+				if problem := recover(); problem != nil {
+					err = fmt.Errorf("%v", problem)
+				}
+			}()
+			if cmd.Stdout != nil && cmd.Stdout == cmd.Stderr {
+				cmd.Stderr = cmd.Stdout
+			}
+			return good.Exec(ctx, cmd)
+		}), []string{"stream/writers_that_cannot_be_compared"}},
+		{"calls of one writer overlap", commandOf(func(cmd *env.Command) {
+			if cmd.Stdout != nil && cmd.Stderr != nil {
+				cmd.Stdout, cmd.Stderr = writerFunc(cmd.Stdout.Write), writerFunc(cmd.Stderr.Write)
+			}
+		}), []string{"stream/same_writer"}},
+		{"writers are called after the end", lateWriter, []string{"stream/no_call_after_return"}},
+		{"the error of a writer is lost", commandOf(func(cmd *env.Command) {
+			if out := cmd.Stdout; out != nil {
+				cmd.Stdout = writerFunc(func(p []byte) (int, error) { _, _ = out.Write(p); return len(p), nil })
+			}
+		}), []string{"stream/writer_error"}},
+		{"Detached is never set", resultOf(func(res env.Result, err error) (env.Result, error) {
+			res.Detached = false
+			return res, err
+		}), []string{"background/child_holding_pipe"}},
+		{"Detached is always set", resultOf(func(res env.Result, err error) (env.Result, error) {
+			res.Detached = true
+			return res, err
+		}), []string{"background/child_without_pipe", "background/bytes_while_waiting_delivered"}},
+	}
+}
+
+// lateWriter calls Stdout once more after Exec has returned.
+func lateWriter(_ *testing.T, good env.Environment) env.Environment {
+	return &altered{Environment: good, exec: func(ctx context.Context, cmd env.Command) (env.Result, error) {
+		res, err := good.Exec(ctx, cmd)
+		if res.Detached && cmd.Stdout != nil {
+			go func() {
+				time.Sleep(time.Second)
+				_, _ = fmt.Fprint(cmd.Stdout, "late")
+			}()
+		}
+		return res, err
+	}}
+}

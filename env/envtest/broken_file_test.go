@@ -1,0 +1,363 @@
+package envtest
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+// alter returns a wrap that replaces methods of the good environment.
+func alter(f func(good env.Environment, a *altered)) func(*testing.T, env.Environment) env.Environment {
+	return func(_ *testing.T, good env.Environment) env.Environment {
+		a := &altered{Environment: good}
+		f(good, a)
+		return a
+	}
+}
+
+// namesOf returns a wrap that changes the name of every file.
+func namesOf(f func(name string) string) func(*testing.T, env.Environment) env.Environment {
+	return alter(func(good env.Environment, a *altered) {
+		a.open = func(ctx context.Context, name string) (fs.File, error) { return good.Open(ctx, f(name)) }
+		a.stat = func(ctx context.Context, name string) (fs.FileInfo, error) { return good.Stat(ctx, f(name)) }
+		a.readDir = func(ctx context.Context, name string) ([]fs.DirEntry, error) { return good.ReadDir(ctx, f(name)) }
+		a.writeFile = func(ctx context.Context, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+			return good.WriteFile(ctx, f(name), r, opts)
+		}
+		a.remove = func(ctx context.Context, name string, opts env.RemoveOptions) error {
+			return good.Remove(ctx, f(name), opts)
+		}
+	})
+}
+
+// errorsOf returns a wrap that changes the error of every method that takes a name.
+func errorsOf(f func(err error) error) func(*testing.T, env.Environment) env.Environment {
+	return alter(func(good env.Environment, a *altered) {
+		a.open = func(ctx context.Context, name string) (fs.File, error) {
+			file, err := good.Open(ctx, name)
+			return file, f(err)
+		}
+		a.stat = func(ctx context.Context, name string) (fs.FileInfo, error) {
+			info, err := good.Stat(ctx, name)
+			return info, f(err)
+		}
+		a.readDir = func(ctx context.Context, name string) ([]fs.DirEntry, error) {
+			entries, err := good.ReadDir(ctx, name)
+			return entries, f(err)
+		}
+		a.writeFile = func(ctx context.Context, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+			w, err := good.WriteFile(ctx, name, r, opts)
+			return w, f(err)
+		}
+		a.remove = func(ctx context.Context, name string, opts env.RemoveOptions) error {
+			return f(good.Remove(ctx, name, opts))
+		}
+		a.copyIn = func(ctx context.Context, dir string, archive io.Reader) error {
+			return f(good.CopyIn(ctx, dir, archive))
+		}
+	})
+}
+
+// writeOf returns a wrap that replaces WriteFile.
+func writeOf(f func(ctx context.Context, good env.Environment, name string, r io.Reader, opts env.WriteOptions) (env.Written, error)) func(*testing.T, env.Environment) env.Environment {
+	return alter(func(good env.Environment, a *altered) {
+		a.writeFile = func(ctx context.Context, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+			return f(ctx, good, name, r, opts)
+		}
+	})
+}
+
+// hidden hides an error from errors.Is.
+func hidden(target error) func(err error) error {
+	return func(err error) error {
+		if errors.Is(err, target) {
+			return &fs.PathError{Op: "open", Path: err.Error(), Err: errors.New("failed")}
+		}
+		return err
+	}
+}
+
+func brokenFiles() []breakage {
+	return []breakage{
+		{"files are text", writeOf(func(ctx context.Context, good env.Environment, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+			data, err := io.ReadAll(r)
+			if err != nil {
+				return env.Written{}, err
+			}
+			return good.WriteFile(ctx, name, strings.NewReader(strings.ToValidUTF8(string(data), "?")), opts)
+		}), []string{"file/contents", "file/sizes", "file/large"}},
+		{"reads are text", alter(func(good env.Environment, a *altered) {
+			a.open = func(ctx context.Context, name string) (fs.File, error) {
+				f, err := good.Open(ctx, name)
+				if err != nil {
+					return nil, err
+				}
+				data, err := io.ReadAll(f)
+				return memFile{f, strings.NewReader(strings.ReplaceAll(string(data), "\r\n", "\n"))}, err
+			}
+		}), []string{"file/made_inside", "file/contents"}},
+		{"reads end early", alter(func(good env.Environment, a *altered) {
+			a.open = func(ctx context.Context, name string) (fs.File, error) {
+				f, err := good.Open(ctx, name)
+				return memFile{f, io.LimitReader(f, 100_000)}, err
+			}
+		}), []string{"file/sizes", "file/open_file", "file/large"}},
+		{"names are trimmed", namesOf(strings.TrimSpace), []string{"file/names"}},
+		{"names are addresses", namesOf(func(name string) string { return strings.ReplaceAll(name, "%C5%91", "ő") }), []string{"file/names"}},
+		{"relative names begin at a folder of their own", func(t *testing.T, good env.Environment) env.Environment {
+			dir := t.TempDir()
+			return namesOf(func(name string) string {
+				if name == "" || path.IsAbs(name) {
+					return name
+				}
+				return dir + "/" + name
+			})(t, good)
+		}, []string{"file/relative_and_absolute", "exec/dir_default"}},
+		{"an empty name is the working directory", namesOf(func(name string) string {
+			if name == "" {
+				return "."
+			}
+			return name
+		}), []string{"file/invalid_names"}},
+		{"errors are texts", errorsOf(func(err error) error {
+			if err != nil {
+				err = errors.New(err.Error())
+			}
+			return err
+		}), []string{"file/missing", "file/below_a_file", "file/folder_is_no_file", "file/link_loop", "remove/missing", "copy/in_not_a_folder"}},
+		{"a missing file is any error", errorsOf(hidden(fs.ErrNotExist)), []string{"file/missing", "file/links_followed", "remove/missing"}},
+		{"a name below a file is any error", errorsOf(hidden(env.ErrNotDir)), []string{"file/below_a_file", "file/readdir_of_file"}},
+		{"a folder is any error", errorsOf(hidden(env.ErrIsDir)), []string{"file/folder_is_no_file"}},
+		{"missing rights are any error", errorsOf(hidden(fs.ErrPermission)), []string{"file/permission", "write/read_only_file"}},
+	}
+}
+
+func brokenListings() []breakage {
+	return []breakage{
+		{"reading a pipe hangs", hangingPipe, []string{"file/pipe"}},
+		{"a special file is any error", errorsOf(hidden(env.ErrNotRegular)), []string{"file/pipe", "file/socket", "file/device"}},
+		{"Stat does not follow links", alter(func(good env.Environment, a *altered) {
+			a.stat = func(_ context.Context, name string) (fs.FileInfo, error) { return os.Lstat(host(good, name)) }
+		}), []string{"file/stat_follows_links"}},
+		{"Stat knows no modes and times", alter(func(good env.Environment, a *altered) {
+			a.stat = func(ctx context.Context, name string) (fs.FileInfo, error) {
+				info, err := good.Stat(ctx, name)
+				return flatInfo{info}, err
+			}
+		}), []string{"file/stat", "write/mode_kept", "write/mode_of_new_file"}},
+		{"ReadDir follows links", alter(func(good env.Environment, a *altered) {
+			a.readDir = func(ctx context.Context, name string) ([]fs.DirEntry, error) {
+				entries, err := good.ReadDir(ctx, name)
+				for i, d := range entries {
+					if info, err := good.Stat(ctx, name+"/"+d.Name()); err == nil {
+						entries[i] = fs.FileInfoToDirEntry(info)
+					}
+				}
+				return entries, err
+			}
+		}), []string{"file/readdir_entries", "search/walk"}},
+		{"ReadDir is not sorted", alter(func(good env.Environment, a *altered) {
+			a.readDir = func(ctx context.Context, name string) ([]fs.DirEntry, error) {
+				entries, err := good.ReadDir(ctx, name)
+				slices.Reverse(entries)
+				return entries, err
+			}
+		}), []string{"file/readdir_sorted", "file/readdir_many", "search/fs"}},
+		{"ReadDir gives one page", alter(func(good env.Environment, a *altered) {
+			a.readDir = func(ctx context.Context, name string) ([]fs.DirEntry, error) {
+				entries, err := good.ReadDir(ctx, name)
+				return entries[:min(1000, len(entries))], err
+			}
+		}), []string{"file/readdir_many"}},
+	}
+}
+
+// memFile is a file with another content.
+type memFile struct {
+	fs.File
+	io.Reader
+}
+
+func (f memFile) Read(p []byte) (int, error) { return f.Reader.Read(p) }
+
+// flatInfo describes every file as made at no time, with the same mode.
+type flatInfo struct{ fs.FileInfo }
+
+func (i flatInfo) Mode() fs.FileMode { return i.FileInfo.Mode().Type() | 0o604 }
+
+func (i flatInfo) ModTime() time.Time { return time.Time{} }
+
+// hangingPipe hangs, as a naive open of a pipe that nobody writes to.
+func hangingPipe(t *testing.T, good env.Environment) env.Environment {
+	return alter(func(good env.Environment, a *altered) {
+		a.open = func(ctx context.Context, name string) (fs.File, error) {
+			if info, err := good.Stat(ctx, name); err == nil && info.Mode().Type() == fs.ModeNamedPipe {
+				<-t.Context().Done()
+			}
+			return good.Open(ctx, name)
+		}
+	})(t, good)
+}
+
+func brokenWrites() []breakage {
+	return []breakage{
+		{"writes truncate and write", writeOf(truncatingWrite), []string{
+			"write/atomic", "write/open_reader_keeps_old_content", "write/failing_reader", "write/cancelled", "write/must_not_exist", "write/if_sha256",
+			"write/parents", "write/result", "write/mode_given",
+		}},
+		{"nothing is created", writeOf(func(ctx context.Context, good env.Environment, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+			w, err := good.WriteFile(ctx, name, r, opts)
+			w.Created = false
+			return w, err
+		}), []string{"write/result", "write/through_dangling_link", "write/must_not_exist", "file/sizes"}},
+		{"writes in place do not say so", writeOf(func(ctx context.Context, good env.Environment, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+			w, err := good.WriteFile(ctx, name, r, opts)
+			w.InPlace = !w.InPlace
+			return w, err
+		}), []string{"write/in_fixed_folder", "write/result", "write/atomic"}},
+		{"writes append", writeOf(func(ctx context.Context, good env.Environment, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+			old, _ := os.ReadFile(host(good, name))
+			return good.WriteFile(ctx, name, io.MultiReader(bytes.NewReader(old), r), opts)
+		}), []string{"write/overwrites", "write/reader_in_pieces"}},
+		{"a write loses the mode", writeOf(func(ctx context.Context, good env.Environment, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+			if opts.Mode == 0 {
+				opts.Mode = 0o640
+			} else {
+				opts.Mode &^= 0o022
+			}
+			return good.WriteFile(ctx, name, r, opts)
+		}), []string{"write/mode_kept", "write/mode_of_new_file", "write/mode_given"}},
+		{"parents are private", writeOf(func(ctx context.Context, good env.Environment, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+			if err := os.MkdirAll(path.Dir(host(good, name)), 0o700); err != nil {
+				return env.Written{}, err
+			}
+			return good.WriteFile(ctx, name, r, opts)
+		}), []string{"write/parents"}},
+		{"a write replaces a link", writeOf(func(ctx context.Context, good env.Environment, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+			if info, err := os.Lstat(host(good, name)); err == nil && info.Mode().Type() == fs.ModeSymlink {
+				if err := os.Remove(host(good, name)); err != nil {
+					return env.Written{}, err
+				}
+			}
+			return good.WriteFile(ctx, name, r, opts)
+		}), []string{"write/through_link", "write/through_dangling_link"}},
+		{"a write leaves litter", writeOf(func(ctx context.Context, good env.Environment, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+			w, err := good.WriteFile(ctx, name, r, opts)
+			_ = os.WriteFile(host(good, name)+".tmp", nil, 0o600)
+			return w, err
+		}), []string{"write/failing_reader", "write/cancelled", "write/concurrent_writers", "write/result"}},
+	}
+}
+
+func brokenConditions() []breakage {
+	return []breakage{
+		{"MustNotExist is checked before", writeOf(func(ctx context.Context, good env.Environment, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+			if _, err := good.Stat(ctx, name); err == nil && opts.MustNotExist {
+				return env.Written{}, &fs.PathError{Op: "write", Path: name, Err: fs.ErrExist}
+			}
+			time.Sleep(20 * time.Millisecond)
+			opts.MustNotExist = false
+			return good.WriteFile(ctx, name, r, opts)
+		}), []string{"write/must_not_exist_one_winner"}},
+		{"IfSHA256 is checked before", writeOf(func(ctx context.Context, good env.Environment, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+			old, err := os.ReadFile(host(good, name))
+			if opts.IfSHA256 != "" && err == nil && fmt.Sprintf("%x", sha256.Sum256(old)) != opts.IfSHA256 {
+				return env.Written{}, &fs.PathError{Op: "write", Path: name, Err: env.ErrChanged}
+			}
+			time.Sleep(20 * time.Millisecond)
+			if err == nil {
+				opts.IfSHA256 = ""
+			}
+			return good.WriteFile(ctx, name, r, opts)
+		}), []string{"write/if_sha256_checked_last", "write/if_sha256_one_winner"}},
+		{"Remove is always recursive", alter(func(good env.Environment, a *altered) {
+			a.remove = func(ctx context.Context, name string, _ env.RemoveOptions) error {
+				return good.Remove(ctx, name, env.RemoveOptions{Recursive: true})
+			}
+		}), []string{"remove/folder"}},
+		{"Remove is never recursive", alter(func(good env.Environment, a *altered) {
+			a.remove = func(ctx context.Context, name string, _ env.RemoveOptions) error {
+				return good.Remove(ctx, name, env.RemoveOptions{})
+			}
+		}), []string{"remove/recursive"}},
+		{"Remove follows links", alter(func(good env.Environment, a *altered) {
+			a.remove = func(ctx context.Context, name string, opts env.RemoveOptions) error {
+				_ = removeFollowing(good.Info().WorkDir, host(good, name))
+				return good.Remove(ctx, name, opts)
+			}
+		}), []string{"remove/links_below_not_followed"}},
+		{"Remove removes what a link names", alter(func(good env.Environment, a *altered) {
+			a.remove = func(ctx context.Context, name string, opts env.RemoveOptions) error {
+				if target, err := filepath.EvalSymlinks(host(good, name)); err == nil {
+					name = target
+				}
+				return good.Remove(ctx, name, opts)
+			}
+		}), []string{"remove/link_itself"}},
+		{"Remove of nothing is fine", alter(func(good env.Environment, a *altered) {
+			a.remove = func(_ context.Context, name string, _ env.RemoveOptions) error { return os.RemoveAll(host(good, name)) }
+		}), []string{"remove/missing", "remove/folder"}},
+		{"Remove refuses read-only files", alter(func(good env.Environment, a *altered) {
+			a.remove = func(ctx context.Context, name string, opts env.RemoveOptions) error {
+				if info, err := good.Stat(ctx, name); err == nil && info.Mode()&0o200 == 0 {
+					return &fs.PathError{Op: "remove", Path: name, Err: fs.ErrPermission}
+				}
+				return good.Remove(ctx, name, opts)
+			}
+		}), []string{"remove/file"}},
+	}
+}
+
+// truncatingWrite writes like os.WriteFile.
+func truncatingWrite(_ context.Context, good env.Environment, name string, r io.Reader, _ env.WriteOptions) (env.Written, error) {
+	name = host(good, name)
+	if err := os.MkdirAll(path.Dir(name), 0o700); err != nil {
+		return env.Written{}, err
+	}
+	f, err := os.Create(name)
+	if err != nil {
+		return env.Written{}, err
+	}
+	n, err := io.Copy(f, r)
+	return env.Written{Size: n}, errors.Join(err, f.Close())
+}
+
+// removeFollowing removes the content of what links at or below name point to, within root only.
+func removeFollowing(root, name string) error {
+	return fs.WalkDir(os.DirFS("/"), strings.TrimPrefix(name, "/"), func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.Type() != fs.ModeSymlink {
+			return err
+		}
+		info, err := os.Stat("/" + name)
+		if err != nil {
+			return nil
+		}
+		target, err := os.Readlink("/" + name)
+		if err != nil {
+			return err
+		}
+		if !path.IsAbs(target) {
+			target = path.Join("/", path.Dir(name), target)
+		}
+		if !strings.HasPrefix(target, root+"/") {
+			return nil
+		}
+		if info.IsDir() {
+			return errors.Join(os.RemoveAll(target), os.Mkdir(target, 0o700))
+		}
+		return os.Remove(target)
+	})
+}

@@ -1,0 +1,4 @@
+package envtest
+
+// brokenProcesses would need groups and signals.
+func brokenProcesses() []breakage { return nil }

@@ -1,0 +1,291 @@
+package envtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+// ran is a finished command.
+type ran struct {
+	env.Result
+	stdout, stderr string
+	err            error
+}
+
+// exec runs cmd and keeps its output, unless cmd has writers of its own.
+func (c *caseT) exec(cmd env.Command) ran { return c.execIn(c.ctx, c.e, cmd) }
+
+func (c *caseT) execIn(ctx context.Context, e env.Environment, cmd env.Command) ran {
+	var stdout, stderr lockedBuffer
+	if cmd.Stdout == nil {
+		cmd.Stdout = &stdout
+	}
+	if cmd.Stderr == nil {
+		cmd.Stderr = &stderr
+	}
+	res, err := e.Exec(ctx, cmd)
+	return ran{Result: res, stdout: stdout.take(), stderr: stderr.take(), err: err}
+}
+
+// lockedBuffer keeps the output of a command in an environment that may break the rule to write from one goroutine, and
+// not after the end.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+// take returns what was written since the last call.
+func (l *lockedBuffer) take() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.b.Reset()
+	return l.b.String()
+}
+
+// script returns a command that runs text in sh with args as $1 and so on. A case in an environment without sh ends
+// here.
+func (c *caseT) script(text string, args ...string) env.Command {
+	if !c.place.learn(c.ctx).sh {
+		c.missing("no sh in PATH")
+	}
+	return env.Command{Argv: append([]string{"sh", "-c", text, "sh"}, args...)}
+}
+
+// sh runs a script that is not what the case tests, and returns its output. The script must work.
+func (c *caseT) sh(text string, args ...string) string { return c.shIn(c.dir, text, args...) }
+
+// shIn is sh in the folder dir.
+func (c *caseT) shIn(dir, text string, args ...string) string {
+	cmd := c.script(text, args...)
+	cmd.Dir = dir
+	r := c.exec(cmd)
+	if r.err != nil || r.ExitCode != 0 {
+		c.fatalf("the script %q, which the case needs, ended with exit code %d, error %v, stderr %q", text, r.ExitCode, r.err, r.stderr)
+	}
+	return r.stdout
+}
+
+// test runs a script that answers by its exit code. It does not rely on output, which may be what is broken: a case must
+// not be skipped for that.
+func (c *caseT) test(text string, args ...string) bool {
+	r := c.exec(c.script(text, args...))
+	if r.err != nil {
+		c.fatalf("the script %q, which the case needs: %v", text, r.err)
+	}
+	return r.ExitCode == 0
+}
+
+// tool ends the case if there is no program of one of these names, and returns the first that there is.
+func (c *caseT) tool(names ...string) string {
+	for _, name := range names {
+		if c.test(`command -v "$1" >/dev/null`, name) {
+			return name
+		}
+	}
+	c.missing("no %s in PATH", strings.Join(names, " or "))
+	return ""
+}
+
+// ordinaryUser ends the case if commands run as root, whom missing rights do not stop.
+func (c *caseT) ordinaryUser() {
+	if c.test(`test "$(id -u)" -eq 0`) {
+		c.pointless("root may do everything")
+	}
+}
+
+// unix ends the case if the files of the environment have no Unix modes, links and so on.
+func (c *caseT) unix() {
+	if c.e.Info().OS == "windows" {
+		c.pointless("files have no Unix modes here")
+	}
+}
+
+// wantExit records a failure unless r is a command that ended with code, by itself.
+func (c *caseT) wantExit(what string, r ran, code int) {
+	if r.err != nil {
+		c.errorf("%s: error %v, want none", what, r.err)
+	}
+	if r.ExitCode != code || r.Signal != "" || r.TimedOut || r.OutOfMemory {
+		c.errorf("%s: %+v, want exit code %d and nothing else", what, r.Result, code)
+	}
+}
+
+// equal records a failure unless got is want. Long texts are cut where they begin to differ.
+func (c *caseT) equal(what, got, want string) {
+	if got == want {
+		return
+	}
+	i := 0
+	for i < min(len(got), len(want)) && got[i] == want[i] {
+		i++
+	}
+	cut := func(s string) string { return s[max(0, i-20):min(len(s), i+80)] }
+	c.errorf("%s: %d bytes, want %d; they differ from byte %d on:\n got …%q…\nwant …%q…", what, len(got), len(want), i, cut(got), cut(want))
+}
+
+// is records a failure unless err has target inside.
+func (c *caseT) is(what string, err, target error) {
+	if !errors.Is(err, target) {
+		c.errorf("%s: error %v, want one with %q inside", what, err, target)
+	}
+}
+
+// facts are what the suite finds out about an environment from the inside.
+type facts struct {
+	sh   bool
+	proc bool // Processes can be read from /proc.
+	ps   bool // Processes can be read with ps.
+}
+
+// learn returns the facts about the environment. A tool is missing only if the environment says so plainly.
+func (p *place) learn(ctx context.Context) facts {
+	p.probe.Do(func() {
+		test := func(text string) (env.Result, error) {
+			return p.Exec(ctx, env.Command{Argv: []string{"sh", "-c", text}})
+		}
+		_, err := test("exit 0")
+		p.facts.sh = !errors.Is(err, fs.ErrNotExist)
+		if p.facts.sh {
+			res, err := test(`read -r line </proc/self/cmdline; test -n "$line"`)
+			p.facts.proc = err == nil && res.ExitCode == 0
+			res, err = test("ps -axo pid=,command=")
+			p.facts.ps = err == nil && res.ExitCode == 0
+		}
+	})
+	return p.facts
+}
+
+// A marker is a process that can be told from all others by its command line: sleep with a number of its own.
+type marker string
+
+// marker returns the command line of a new marker. What is left of its processes is killed at the end of the case.
+func (c *caseT) marker() marker {
+	f := c.place.learn(c.ctx)
+	if !f.sh {
+		c.missing("no sh in PATH")
+	}
+	if !f.proc && !f.ps {
+		c.missing("neither /proc nor ps shows the processes")
+	}
+	m := marker("sleep " + strconv.Itoa(100_000+rand.IntN(900_000))) // Seconds: days, longer than any test.
+	c.cleanup(func() {
+		p := c.place
+		if c.witness != nil {
+			p = c.witness
+		}
+		for _, pid := range c.scan(p, m) {
+			_ = c.execIn(context.WithoutCancel(c.ctx), p, env.Command{Argv: []string{"sh", "-c", `kill -9 "$0"`, pid}})
+		}
+	})
+	return m
+}
+
+// seconds returns the argument of sleep.
+func (m marker) seconds() string { return strings.TrimPrefix(string(m), "sleep ") }
+
+// scanScript prints pid and command line of every sleep, as the process table of the environment has them. A zombie has
+// no command line. It needs nothing but sh, whose read drops the NUL bytes between arguments.
+const scanScript = `for f in /proc/[0-9]*/cmdline; do line=; { IFS= read -r line <"$f"; } 2>/dev/null
+case $line in sleep[0-9]*) p=${f#/proc/}; echo "${p%/cmdline} sleep ${line#sleep}";; esac; done`
+
+// scan returns the process ids of m as p sees them.
+func (c *caseT) scan(p *place, m marker) []string {
+	script := scanScript
+	if !p.learn(c.ctx).proc {
+		script = "ps -axo pid=,command="
+	}
+	r := c.execIn(context.WithoutCancel(c.ctx), p, env.Command{Argv: []string{"sh", "-c", script}})
+	if r.err != nil || r.ExitCode != 0 {
+		// An unreadable process table must never look like one without the marker.
+		if !errors.Is(r.err, fs.ErrClosed) {
+			c.errorf("looking for processes: exit code %d, error %v, stderr %q", r.ExitCode, r.err, r.stderr)
+		}
+		return nil
+	}
+	var pids []string
+	for line := range strings.Lines(r.stdout) {
+		if pid, argv, ok := strings.Cut(strings.TrimSpace(line), " "); ok && strings.TrimSpace(argv) == string(m) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// alive waits until m runs.
+func (c *caseT) alive(m marker) {
+	c.poll(fmt.Sprintf("the process %q to run", m), func() bool { return len(c.scan(c.place, m)) > 0 })
+}
+
+// gone records a failure for every process of markers that runs now.
+func (c *caseT) gone(p *place, markers ...marker) {
+	for _, m := range markers {
+		if pids := c.scan(p, m); len(pids) > 0 {
+			c.errorf("%d processes %q still run (pid %s)", len(pids), m, strings.Join(pids, ", "))
+		}
+	}
+}
+
+// stays records a failure unless m runs now.
+func (c *caseT) stays(m marker) {
+	if len(c.scan(c.place, m)) == 0 {
+		c.errorf("the process %q is gone, but must live", m)
+	}
+}
+
+// timeOut runs cmd with a timeout that fires after every one of markers has been seen running. If the first try was too
+// short for that, it tries longer ones.
+func (c *caseT) timeOut(cmd env.Command, markers ...marker) ran {
+	for cmd.Timeout = time.Second / 2; cmd.Timeout < time.Minute; cmd.Timeout *= 4 {
+		result := make(chan ran, 1)
+		go func() { result <- c.exec(cmd) }()
+		seen := false
+		for !seen && len(result) == 0 {
+			seen = c.allAlive(1, markers)
+		}
+		r := <-result
+		if seen {
+			return r
+		}
+		if r.err != nil || !r.TimedOut {
+			c.fatalf("the command ended before its timeout and before its processes ran: %+v, error %v, stderr %q", r.Result, r.err, r.stderr)
+		}
+	}
+	c.fatalf("the processes of the command never came up")
+	return ran{}
+}
+
+func (c *caseT) allAlive(n int, markers []marker) bool {
+	for _, m := range markers {
+		if len(c.scan(c.place, m)) < n {
+			return false
+		}
+	}
+	return true
+}
+
+// cancelled runs cmd and cancels it with cause once every one of markers has been seen running.
+func (c *caseT) cancelled(cmd env.Command, cause error, n int, markers ...marker) ran {
+	ctx, cancel := context.WithCancelCause(c.ctx)
+	defer cancel(nil)
+	result := make(chan ran, 1)
+	go func() { result <- c.execIn(ctx, c.e, cmd) }()
+	c.poll("the processes of the command to run", func() bool { return len(result) > 0 || c.allAlive(n, markers) })
+	cancel(cause)
+	return <-result
+}

@@ -1,0 +1,123 @@
+package envtest
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+// requireVar names the variable that turns a skip for a missing tool into a failure.
+const requireVar = "SANDBOXAGENT_REQUIRE"
+
+// Options say what Run tests.
+type Options struct {
+	// New returns a fresh environment. It must be able to write files and to run commands. The suite closes it.
+	New func(t *testing.T) env.Environment
+	// Known maps the name of a case, such as "kill/double_fork_dies", to the reason why this environment differs
+	// there. A known difference that passes, or that names no case, fails the run.
+	Known map[string]string
+	// Alive, if set, says whether a process whose whole command line is the given words runs in an environment that
+	// has been closed. It looks from outside and is needed where another environment from New cannot see the
+	// processes of the first.
+	Alive func(t *testing.T, argv ...string) bool
+
+	// patience, if set, replaces pollTime in tests of the suite itself.
+	patience time.Duration
+}
+
+// Run tests the environments that opts.New returns against the contract of package env.
+func Run(t *testing.T, opts Options) {
+	t.Helper()
+	if opts.New == nil {
+		t.Fatal("envtest: Options.New is nil")
+	}
+	groups := suite()
+	for _, name := range unknownNames(groups, opts.Known) {
+		t.Errorf("Options.Known names the case %q, which does not exist", name)
+	}
+	for _, g := range groups {
+		t.Run(g.name, func(t *testing.T) { runGroup(t, opts, g) })
+	}
+}
+
+func runGroup(t *testing.T, opts Options, g group) {
+	var shared *place
+	if slices.ContainsFunc(g.cases, func(tc testCase) bool { return !tc.fresh }) {
+		shared = newPlace(t, opts)
+		t.Cleanup(func() {
+			if problem := shared.close(); problem != "" {
+				t.Errorf("%s: %s", ruleClose, problem)
+			}
+		})
+	}
+	for _, tc := range g.cases {
+		t.Run(tc.name, func(t *testing.T) {
+			if !tc.alone {
+				t.Parallel()
+			}
+			p := shared
+			if tc.fresh {
+				p = newPlace(t, opts)
+			}
+			report(t, opts.Known[g.name+"/"+tc.name], p.Info().Backend, runCase(t, opts, p, tc))
+		})
+	}
+}
+
+// report turns what a case found into the outcome of its subtest. It is the only place that skips.
+func report(t *testing.T, known, backend string, o outcome) {
+	t.Helper()
+	failures, reason := verdict(known, backend, os.Getenv(requireVar), o)
+	for _, f := range failures {
+		t.Error(f)
+	}
+	if reason != "" {
+		t.Skip(reason)
+	}
+}
+
+// verdict returns the failures of a subtest, or why it is skipped, or neither if it passes.
+func verdict(known, backend, require string, o outcome) (failures []string, reason string) {
+	switch {
+	case o.skip != nil:
+		required := strings.Split(require, ",")
+		if o.skip.missing && (slices.Contains(required, "envtest") || slices.Contains(required, backend)) {
+			return []string{fmt.Sprintf("%s=%s does not allow to skip this case: %s", requireVar, require, o.skip.reason)}, ""
+		}
+		return nil, o.skip.reason
+	case known != "" && len(o.failures) == 0:
+		return []string{fmt.Sprintf("this case passes; delete it from Options.Known (%s)", known)}, ""
+	case known != "":
+		return nil, fmt.Sprintf("known difference: %s\n%s", known, strings.Join(o.failures, "\n"))
+	default:
+		return o.failures, ""
+	}
+}
+
+// unknownNames returns the keys of known that name no case, sorted.
+func unknownNames(groups []group, known map[string]string) []string {
+	var names []string
+	for name := range known {
+		if _, ok := findCase(groups, name); !ok {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func findCase(groups []group, name string) (testCase, bool) {
+	for _, g := range groups {
+		for _, tc := range g.cases {
+			if g.name+"/"+tc.name == name {
+				return tc, true
+			}
+		}
+	}
+	return testCase{}, false
+}

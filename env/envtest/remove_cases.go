@@ -1,0 +1,90 @@
+package envtest
+
+import (
+	"errors"
+	"io/fs"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+func removeCases() []testCase {
+	return []testCase{
+		{name: "file", rule: ruleRemove, run: removeFile},
+		{name: "folder", rule: ruleRemove, run: removeFolder},
+		{name: "recursive", rule: ruleRemove, run: removeRecursive},
+		{name: "link_itself", rule: ruleRemove, run: removeLink},
+		{name: "links_below_not_followed", rule: ruleRemove, run: removeLinksBelow},
+		{name: "missing", rule: rulePathError, run: removeMissing},
+	}
+}
+
+func (c *caseT) remove(what, name string, recursive bool) {
+	if err := c.e.Remove(c.ctx, name, env.RemoveOptions{Recursive: recursive}); err != nil {
+		c.errorf("%s: %v", what, err)
+	}
+}
+
+func removeFile(c *caseT) {
+	c.write(c.name("a"), "x")
+	c.write(c.name("b"), "x")
+	c.writeMode(c.name("c"), "x", 0o444)
+	c.remove("a file", c.name("a"), false)
+	c.remove("a file, recursively", c.name("b"), true)
+	c.remove("a file without the right to write", c.abs("c"), false)
+	c.wantNames("the folder", c.dir)
+}
+
+func removeFolder(c *caseT) {
+	c.write(c.name("full", "sub", "file"), "x")
+	c.wantPathError("a folder that is not empty", c.e.Remove(c.ctx, c.name("full"), env.RemoveOptions{}), "full")
+	c.wantFile("a file in the folder", c.name("full", "sub", "file"), "x")
+	c.remove("a file", c.name("full", "sub", "file"), false)
+	c.remove("an empty folder", c.name("full", "sub"), false)
+	c.wantNames("the folder around it", c.name("full"))
+}
+
+func removeRecursive(c *caseT) {
+	for _, name := range []string{"a/b/c/file", "a/file", "a/b/.hidden", "a/with space/-dash", "keep"} {
+		c.write(c.name(name), "x")
+	}
+	c.remove("a whole tree", c.name("a"), true)
+	c.wantNames("the folder", c.dir, "keep")
+}
+
+func removeLink(c *caseT) {
+	c.write(c.name("folder", "file"), "x")
+	c.link("folder/file", c.name("a"))
+	c.link("folder", c.name("b"))
+	c.link("folder", c.name("c"))
+	c.link("nowhere", c.name("d"))
+	c.link("e", c.name("e"))
+	c.remove("a link to a file", c.name("a"), false)
+	c.remove("a link to a folder", c.name("b"), false)
+	c.remove("a link to a folder, recursively", c.name("c"), true)
+	c.remove("a dangling link", c.name("d"), false)
+	c.remove("a link to itself", c.name("e"), true)
+	c.wantNames("the folder", c.dir, "folder")
+	c.wantFile("the file behind the links", c.name("folder", "file"), "x")
+}
+
+func removeLinksBelow(c *caseT) {
+	c.write(c.name("outside", "file"), "x")
+	c.write(c.name("tree", "sub", "file"), "x")
+	c.link("../outside", c.name("tree", "link"))
+	c.link(c.abs("outside"), c.name("tree", "sub", "absolute"))
+	c.remove("a tree with links that leave it", c.name("tree"), true)
+	c.wantNames("the folder", c.dir, "outside")
+	c.wantFile("a file outside the tree", c.name("outside", "file"), "x")
+}
+
+func removeMissing(c *caseT) {
+	c.write(c.name("file"), "x")
+	for _, m := range methods("Remove", "Remove recursively") {
+		c.wantPathError(m.name+" of a missing file", m.call(c.ctx, c.e, c.name("missing")), "missing", fs.ErrNotExist)
+		c.wantPathError(m.name+" in a missing folder", m.call(c.ctx, c.e, c.name("no", "missing")), "missing", fs.ErrNotExist)
+	}
+	c.remove("a file", c.name("file"), false)
+	if err := c.e.Remove(c.ctx, c.name("file"), env.RemoveOptions{}); !errors.Is(err, fs.ErrNotExist) {
+		c.errorf("a second Remove gives %v, want fs.ErrNotExist", err)
+	}
+}

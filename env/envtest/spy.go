@@ -1,0 +1,206 @@
+package envtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"reflect"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+// spy is an environment that records what it is called with and returns what it is told to.
+type spy struct {
+	// err is what every method returns.
+	err error
+	// ran is called by Exec, if set.
+	ran func(cmd env.Command)
+
+	calls []string // the names of the methods called
+	ctx   context.Context
+	args  []any
+	input string // what a reader among the arguments gave
+	ioErr error  // what a reader or writer among the arguments returned
+
+	file   *spyStream
+	stream *spyStream
+}
+
+var (
+	_ env.Environment = (*spy)(nil)
+	_ env.Walker      = (*spy)(nil)
+	_ env.Searcher    = (*spy)(nil)
+)
+
+// What a spy returns.
+var (
+	spyResult  = filled[env.Result]()
+	spyWritten = filled[env.Written]()
+	spyEntry   = filled[env.Entry]()
+	spyMatch   = filled[env.GrepMatch]()
+	spyStats   = filled[env.GrepStats]()
+	spyInfo    = filled[env.Info]()
+)
+
+func (s *spy) call(ctx context.Context, name string, args ...any) {
+	s.calls = append(s.calls, name)
+	s.ctx, s.args = ctx, args
+}
+
+// consume reads r to its end.
+func (s *spy) consume(r io.Reader) {
+	data, err := io.ReadAll(r)
+	s.input = string(data)
+	s.ioErr = errors.Join(s.ioErr, err)
+}
+
+func (s *spy) Info() env.Info {
+	s.calls, s.ctx, s.args = append(s.calls, "Info"), nil, nil
+	return spyInfo
+}
+
+func (s *spy) Close() error {
+	s.calls, s.ctx, s.args = append(s.calls, "Close"), nil, nil
+	return s.err
+}
+
+func (s *spy) Exec(ctx context.Context, cmd env.Command) (env.Result, error) {
+	s.call(ctx, "Exec", cmd.Argv, cmd.Dir, cmd.Vars, cmd.Timeout, cmd.Stdin == nil, cmd.Stdout == nil, cmd.Stderr == nil)
+	if s.ran != nil {
+		s.ran(cmd)
+	}
+	if cmd.Stdin != nil {
+		s.consume(cmd.Stdin)
+	}
+	for w, text := range map[io.Writer]string{cmd.Stdout: "out", cmd.Stderr: "err"} {
+		if w != nil {
+			_, err := io.WriteString(w, text)
+			s.ioErr = errors.Join(s.ioErr, err)
+		}
+	}
+	return spyResult, s.err
+}
+
+func (s *spy) Open(ctx context.Context, name string) (fs.File, error) {
+	s.call(ctx, "Open", name)
+	if s.err != nil {
+		return nil, s.err
+	}
+	s.file = newSpyStream()
+	return s.file, nil
+}
+
+func (s *spy) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
+	s.call(ctx, "Stat", name)
+	return spyFileInfo{}, s.err
+}
+
+func (s *spy) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
+	s.call(ctx, "ReadDir", name)
+	return []fs.DirEntry{fs.FileInfoToDirEntry(spyFileInfo{})}, s.err
+}
+
+func (s *spy) WriteFile(ctx context.Context, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+	s.call(ctx, "WriteFile", name, opts)
+	s.consume(r)
+	return spyWritten, s.err
+}
+
+func (s *spy) Remove(ctx context.Context, name string, opts env.RemoveOptions) error {
+	s.call(ctx, "Remove", name, opts)
+	return s.err
+}
+
+func (s *spy) CopyIn(ctx context.Context, dir string, archive io.Reader) error {
+	s.call(ctx, "CopyIn", dir)
+	s.consume(archive)
+	return s.err
+}
+
+func (s *spy) CopyOut(ctx context.Context, dir string, names ...string) (io.ReadCloser, error) {
+	s.call(ctx, "CopyOut", dir, names)
+	if s.err != nil {
+		return nil, s.err
+	}
+	s.stream = newSpyStream()
+	return s.stream, nil
+}
+
+func (s *spy) Walk(ctx context.Context, root string, opts env.WalkOptions, fn func(env.Entry) error) error {
+	s.call(ctx, "Walk", root, opts)
+	return errors.Join(fn(spyEntry), s.err)
+}
+
+func (s *spy) Grep(ctx context.Context, opts env.GrepOptions, fn func(env.GrepMatch) error) (env.GrepStats, error) {
+	s.call(ctx, "Grep", opts)
+	return spyStats, errors.Join(fn(spyMatch), s.err)
+}
+
+func (s *spy) Glob(ctx context.Context, opts env.GlobOptions) ([]env.Entry, error) {
+	s.call(ctx, "Glob", opts)
+	return []env.Entry{spyEntry}, s.err
+}
+
+// spyContent is what files and streams of a spy hold before they fail with errSpyRead.
+const spyContent = "content"
+
+var errSpyRead = errors.New("the spy's stream broke")
+
+type spyStream struct {
+	io.Reader
+	closed bool
+}
+
+func newSpyStream() *spyStream {
+	return &spyStream{Reader: io.MultiReader(bytes.NewReader([]byte(spyContent)), readerFunc(func([]byte) (int, error) { return 0, errSpyRead }))}
+}
+
+func (s *spyStream) Stat() (fs.FileInfo, error) { return spyFileInfo{}, nil }
+
+func (s *spyStream) Close() error {
+	s.closed = true
+	return nil
+}
+
+type spyFileInfo struct{}
+
+func (spyFileInfo) Name() string       { return "spy" }
+func (spyFileInfo) Size() int64        { return 7 }
+func (spyFileInfo) Mode() fs.FileMode  { return 0o640 }
+func (spyFileInfo) ModTime() time.Time { return time.Unix(981173106, 0) }
+func (spyFileInfo) IsDir() bool        { return false }
+func (spyFileInfo) Sys() any           { return nil }
+
+// filled returns a T whose fields all differ from zero, also those that a later version adds.
+func filled[T any]() T {
+	var v T
+	fill(reflect.ValueOf(&v).Elem())
+	return v
+}
+
+func fill(v reflect.Value) {
+	switch {
+	case v.Type() == reflect.TypeFor[time.Time]():
+		v.Set(reflect.ValueOf(time.Unix(981173106, 0)))
+	case v.Type() == reflect.TypeFor[error]():
+		v.Set(reflect.ValueOf(errSpyRead))
+	case v.Kind() == reflect.String:
+		v.SetString("text")
+	case v.Kind() == reflect.Bool:
+		v.SetBool(true)
+	case v.CanInt():
+		v.SetInt(7)
+	case v.CanUint():
+		v.SetUint(7)
+	case v.Kind() == reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0))
+	case v.Kind() == reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i))
+		}
+	}
+}

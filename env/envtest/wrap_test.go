@@ -1,0 +1,204 @@
+package envtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/local"
+)
+
+func TestCheckWrap(t *testing.T) {
+	CheckWrap(t, func(e env.Environment) env.Environment { return e })
+	CheckWrap(t, func(e env.Environment) env.Environment { return env.Logging(e, slog.New(slog.DiscardHandler)) })
+}
+
+// forwarding is a decorator that does everything right. Each test breaks one thing.
+type forwarding struct{ altered }
+
+func (f *forwarding) Walk(ctx context.Context, root string, opts env.WalkOptions, fn func(env.Entry) error) error {
+	return env.Walk(ctx, f.Environment, root, opts, fn)
+}
+
+func (f *forwarding) Grep(ctx context.Context, opts env.GrepOptions, fn func(env.GrepMatch) error) (env.GrepStats, error) {
+	return env.Grep(ctx, f.Environment, opts, fn)
+}
+
+func (f *forwarding) Glob(ctx context.Context, opts env.GlobOptions) ([]env.Entry, error) {
+	return env.Glob(ctx, f.Environment, opts)
+}
+
+// noGlob is a decorator that hides one optional interface.
+type noGlob struct{ altered }
+
+func (f *noGlob) Walk(ctx context.Context, root string, opts env.WalkOptions, fn func(env.Entry) error) error {
+	return env.Walk(ctx, f.Environment, root, opts, fn)
+}
+
+// execWrap returns a decorator that replaces Exec.
+func execWrap(f func(ctx context.Context, inner env.Environment, cmd env.Command) (env.Result, error)) func(env.Environment) env.Environment {
+	return withWrap(func(e env.Environment, a *altered) {
+		a.exec = func(ctx context.Context, cmd env.Command) (env.Result, error) { return f(ctx, e, cmd) }
+	})
+}
+
+// commandWrap returns a decorator that changes commands.
+func commandWrap(f func(cmd *env.Command)) func(env.Environment) env.Environment {
+	return execWrap(func(ctx context.Context, inner env.Environment, cmd env.Command) (env.Result, error) {
+		f(&cmd)
+		return inner.Exec(ctx, cmd)
+	})
+}
+
+// withWrap returns a decorator of which f changes methods.
+func withWrap(f func(inner env.Environment, a *altered)) func(env.Environment) env.Environment {
+	return func(e env.Environment) env.Environment {
+		d := &forwarding{altered{Environment: e}}
+		f(e, &d.altered)
+		return d
+	}
+}
+
+// brokenWrap is a decorator that breaks one thing.
+type brokenWrap struct {
+	name string
+	wrap func(env.Environment) env.Environment
+	want string // what one of the problems begins with
+}
+
+func brokenExecWraps() []brokenWrap {
+	return []brokenWrap{
+		{"embeds and hides Walker", func(e env.Environment) env.Environment { return plain{e} }, "Walk: the decorator hides"},
+		{"hides Searcher", func(e env.Environment) env.Environment { return &noGlob{altered{Environment: e}} }, "Grep: the decorator hides"},
+		{"sorts the caller's variables", commandWrap(func(cmd *env.Command) { slices.Sort(cmd.Vars) }), "Exec: the environment inside got the arguments"},
+		{"appends into the caller's memory", execWrap(func(ctx context.Context, inner env.Environment, cmd env.Command) (env.Result, error) {
+			_ = append(cmd.Argv, "more")
+			return inner.Exec(ctx, cmd)
+		}), "Exec: the caller's Argv and Vars were changed"},
+		{"loses Dir", commandWrap(func(cmd *env.Command) { cmd.Dir = "" }), "Exec: the environment inside got the arguments"},
+		{"loses Timeout", commandWrap(func(cmd *env.Command) { cmd.Timeout = 0 }), "Exec: the environment inside got the arguments"},
+		{"gives a reader where there is none", commandWrap(func(cmd *env.Command) { cmd.Stdin = io.MultiReader() }), "Exec: the environment inside got the arguments"},
+		{"wraps one writer twice", commandWrap(func(cmd *env.Command) {
+			if cmd.Stdout != nil && cmd.Stderr != nil {
+				cmd.Stdout, cmd.Stderr = &uncomparableWriter{cmd.Stdout.Write}, &uncomparableWriter{cmd.Stderr.Write}
+			}
+		}), "Exec: the caller's Stdout and Stderr are the same value"},
+		{"swallows errors of writers", commandWrap(func(cmd *env.Command) {
+			if w := cmd.Stdout; w != nil && cmd.Stdin == nil {
+				cmd.Stdout = &uncomparableWriter{func(p []byte) (int, error) { _, _ = w.Write(p); return len(p), nil }}
+			}
+		}), "Exec: the caller's writer returned"},
+		{"loses a field of Result", execWrap(func(ctx context.Context, inner env.Environment, cmd env.Command) (env.Result, error) {
+			res, err := inner.Exec(ctx, cmd)
+			res.Detached = false
+			return res, err
+		}), "Exec: the environment inside returned"},
+		{"tries again", execWrap(func(ctx context.Context, inner env.Environment, cmd env.Command) (env.Result, error) {
+			res, err := inner.Exec(ctx, cmd)
+			if err != nil {
+				return inner.Exec(ctx, cmd)
+			}
+			return res, err
+		}), `Exec: the environment inside got the calls ["Exec" "Exec"]`},
+		{"drops the context", execWrap(func(_ context.Context, inner env.Environment, cmd env.Command) (env.Result, error) {
+			return inner.Exec(context.Background(), cmd)
+		}), "Exec: the context does not hold"},
+	}
+}
+
+func brokenFileWraps() []brokenWrap {
+	return []brokenWrap{
+		{"detaches the context", withWrap(func(inner env.Environment, a *altered) {
+			a.stat = func(ctx context.Context, name string) (fs.FileInfo, error) {
+				return inner.Stat(context.WithoutCancel(ctx), name)
+			}
+		}), "Stat: the context does not end"},
+		{"hides errors", withWrap(func(inner env.Environment, a *altered) {
+			a.readDir = func(ctx context.Context, name string) ([]fs.DirEntry, error) {
+				entries, err := inner.ReadDir(ctx, name)
+				if err != nil {
+					err = errors.New("readdir failed")
+				}
+				return entries, err
+			}
+		}), "ReadDir: the environment inside returned the error"},
+		{"cleans names", withWrap(func(inner env.Environment, a *altered) {
+			a.open = func(ctx context.Context, name string) (fs.File, error) { return inner.Open(ctx, "/"+name) }
+		}), "Open: the environment inside got the arguments"},
+		{"loses options", withWrap(func(inner env.Environment, a *altered) {
+			a.writeFile = func(ctx context.Context, name string, r io.Reader, _ env.WriteOptions) (env.Written, error) {
+				return inner.WriteFile(ctx, name, r, env.WriteOptions{})
+			}
+		}), "WriteFile: the environment inside got the arguments"},
+		{"cuts the reader short", withWrap(func(inner env.Environment, a *altered) {
+			a.copyIn = func(ctx context.Context, dir string, archive io.Reader) error {
+				data, _ := io.ReadAll(archive)
+				return inner.CopyIn(ctx, dir, bytes.NewReader(data))
+			}
+		}), "CopyIn: the environment inside read"},
+		{"does not close the stream", withWrap(func(inner env.Environment, a *altered) {
+			a.copyOut = func(ctx context.Context, dir string, names ...string) (io.ReadCloser, error) {
+				r, err := inner.CopyOut(ctx, dir, names...)
+				if err != nil {
+					return nil, err
+				}
+				return io.NopCloser(r), nil
+			}
+		}), "CopyOut: the stream inside was not closed"},
+		{"removes twice", withWrap(func(inner env.Environment, a *altered) {
+			a.remove = func(ctx context.Context, name string, opts env.RemoveOptions) error {
+				_ = inner.Remove(ctx, name, opts)
+				return inner.Remove(ctx, name, opts)
+			}
+		}), `Remove: the environment inside got the calls ["Remove" "Remove"]`},
+		{"does not close", withWrap(func(_ env.Environment, a *altered) { a.close = func() error { return nil } }), "Close: the environment inside got the calls []"},
+		{"changes Info", withWrap(func(inner env.Environment, a *altered) {
+			a.info = func() env.Info {
+				info := inner.Info()
+				info.Guarantees = nil
+				return info
+			}
+		}), "Info: the environment inside returned"},
+	}
+}
+
+func TestCheckWrapNoticesBrokenDecorators(t *testing.T) {
+	for _, tc := range slices.Concat(brokenExecWraps(), brokenFileWraps()) {
+		t.Run(tc.name, func(t *testing.T) {
+			problems := checkWrap(tc.wrap)
+			for _, p := range problems {
+				if strings.HasPrefix(p, tc.want) {
+					return
+				}
+			}
+			t.Errorf("CheckWrap found %q, but nothing that begins with %q", problems, tc.want)
+		})
+	}
+	if problems := checkWrap(withWrap(func(env.Environment, *altered) {})); len(problems) > 0 {
+		t.Errorf("CheckWrap does not like a good decorator: %q", problems)
+	}
+}
+
+// TestDecorated runs the suite on the decorators that change nothing it looks at, around a local environment.
+func TestDecorated(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the suite takes most of a minute, and the tests of package local run it as well")
+	}
+	Run(t, Options{
+		New: func(t *testing.T) env.Environment {
+			e, err := local.New(local.Config{Dir: t.TempDir()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return env.Logging(env.FilterVars(e, nil), slog.New(slog.DiscardHandler))
+		},
+		Known: map[string]string{"exec/bad_vars": "FilterVars drops a malformed variable"},
+	})
+}

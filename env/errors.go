@@ -1,0 +1,52 @@
+package env
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Conditions that callers branch on. Missing files, missing rights and closed environments are fs.ErrNotExist,
+// fs.ErrPermission and fs.ErrClosed.
+var (
+	// ErrGone means that the place is not there any more: the container was removed, the host rebooted. Nothing sent to
+	// it will ever be answered.
+	ErrGone = errors.New("the environment is gone")
+	// ErrUnknownOutcome means that contact was lost after a command was sent: it may have run.
+	ErrUnknownOutcome = errors.New("the outcome is unknown: the command may have run")
+	// ErrIsDir means that a file was wanted and the name is a folder.
+	ErrIsDir = errors.New("is a directory")
+	// ErrNotDir means that a folder was wanted and the name is none.
+	ErrNotDir = errors.New("not a directory")
+	// ErrNotRegular means that the name is a device, a socket or a named pipe.
+	ErrNotRegular = errors.New("not a regular file")
+	// ErrNoSpace means that the disk or the quota is full.
+	ErrNoSpace = errors.New("no space left")
+	// ErrChanged means that a file does not have the content that the caller required.
+	ErrChanged = errors.New("the file has changed")
+	// ErrReadOnly means that a read-only environment refused a write or a command.
+	ErrReadOnly = errors.New("the environment is read-only")
+)
+
+// StartError means that a command could not be started and certainly did not run. It wraps fs.ErrNotExist if the program
+// was not found, fs.ErrPermission if it may not be executed, a *fs.PathError with Op "chdir" if the folder to run in is
+// the cause, the end of the context or fs.ErrClosed if that came first, and other causes, such as an argument list that
+// is too long, as the system reports them.
+type StartError struct {
+	Argv []string
+	Err  error
+}
+
+func (e *StartError) Error() string {
+	name := "command"
+	if len(e.Argv) > 0 {
+		name = e.Argv[0]
+	}
+	if strings.ContainsAny(name, " \t\n\"") {
+		name = fmt.Sprintf("%q", name)
+	}
+	return "start " + name + ": " + e.Err.Error()
+}
+
+// Unwrap returns the cause.
+func (e *StartError) Unwrap() error { return e.Err }

@@ -1,0 +1,59 @@
+package env_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+func TestFilterVars(t *testing.T) {
+	t.Parallel()
+	pass := []string{"Q_TOKEN"}
+	changed := &env.VarFilter{Pass: pass}
+	tests := []struct {
+		name   string
+		goos   string
+		filter *env.VarFilter
+		want   []string
+	}{
+		{"nil", "linux", nil, []string{"A=1", "A=2", "Path=x"}},
+		{"all", "linux", &env.VarFilter{Mode: env.VarsAll}, []string{"A=1", "X_TOKEN=x", "A=2", "Path=x", "Q_TOKEN=q"}},
+		{"none", "linux", &env.VarFilter{Mode: env.VarsNone}, []string{}},
+		{"core", "linux", &env.VarFilter{Mode: env.VarsCore}, []string{}},
+		{"core on the system of the environment", "windows", &env.VarFilter{Mode: env.VarsCore}, []string{"Path=x"}},
+		{"core on a system of its own", "windows", &env.VarFilter{Mode: env.VarsCore, OS: "linux"}, []string{}},
+		{"changed by its owner", "linux", changed, []string{"A=1", "A=2", "Path=x", "Q_TOKEN=q"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			inner := newScriptedEnv(t)
+			inner.goos = tt.goos
+			var got []string
+			inner.run = func(_ context.Context, cmd env.Command) (env.Result, error) {
+				got = slices.Clone(cmd.Vars)
+				clear(cmd.Vars) // What the environment does to its slice is not seen outside.
+				return env.Result{ExitCode: 5}, nil
+			}
+			e := env.FilterVars(inner, tt.filter)
+			if tt.filter == changed {
+				changed.Mode, pass[0] = env.VarsNone, "OTHER"
+			}
+			vars := []string{"A=1", "X_TOKEN=x", "A=2", "Path=x", "Q_TOKEN=q"}
+			before := slices.Clone(vars)
+			result, err := e.Exec(t.Context(), env.Command{Argv: []string{"x"}, Vars: vars})
+			if err != nil || result.ExitCode != 5 {
+				t.Errorf("Exec gives %+v, %v, want exit code 5, nil", result, err)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("variables (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(before, vars); diff != "" {
+				t.Errorf("the caller's slice was altered:\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,148 @@
+package env
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"math"
+	"strings"
+)
+
+// FS returns the working directory of e as a file system of package io/fs. It implements fs.ReadDirFS, fs.StatFS and
+// fs.ReadFileFS; the latter has no limit of size, unlike [ReadFile] here. Names follow the rules of fs.ValidPath and may
+// thus not leave the working directory by themselves, but links may: this is no confinement.
+//
+// Package io/fs has no contexts, so ctx serves all calls, and when it ends, they fail. The file system may be used
+// concurrently, a single open file may not.
+func FS(ctx context.Context, e FileReader) fs.FS {
+	f := fileSystem{ctx: ctx, inner: e}
+	if i, ok := e.(interface{ Info() Info }); ok {
+		f.windows = i.Info().OS == "windows"
+	}
+	return f
+}
+
+type fileSystem struct {
+	ctx     context.Context
+	inner   FileReader
+	windows bool
+}
+
+var (
+	_ fs.ReadDirFS   = fileSystem{}
+	_ fs.StatFS      = fileSystem{}
+	_ fs.ReadFileFS  = fileSystem{}
+	_ fs.ReadDirFile = (*openDir)(nil)
+)
+
+// Open opens a file, or a folder as a fs.ReadDirFile.
+func (f fileSystem) Open(name string) (fs.File, error) {
+	if err := f.check("open", name); err != nil {
+		return nil, err
+	}
+	file, err := f.inner.Open(f.ctx, name)
+	if err == nil {
+		return file, nil
+	}
+	if !errors.Is(err, ErrIsDir) {
+		return nil, err
+	}
+	info, err := f.inner.Stat(f.ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return &openDir{fs: f, name: name, info: info}, nil
+}
+
+// Stat describes a file, following links.
+func (f fileSystem) Stat(name string) (fs.FileInfo, error) {
+	if err := f.check("stat", name); err != nil {
+		return nil, err
+	}
+	return f.inner.Stat(f.ctx, name)
+}
+
+// ReadDir lists a folder, sorted by name.
+func (f fileSystem) ReadDir(name string) ([]fs.DirEntry, error) {
+	if err := f.check("readdir", name); err != nil {
+		return nil, err
+	}
+	return f.inner.ReadDir(f.ctx, name)
+}
+
+// ReadFile reads a whole file.
+func (f fileSystem) ReadFile(name string) ([]byte, error) {
+	if err := f.check("open", name); err != nil {
+		return nil, err
+	}
+	return ReadFile(f.ctx, f.inner, name, math.MaxInt64)
+}
+
+// check refuses names that package io/fs does not allow. Where the system of the environment takes a backslash or a
+// colon for more than a character of a name, such names could mean a place outside the working directory.
+func (f fileSystem) check(op, name string) error {
+	if fs.ValidPath(name) && (!f.windows || !strings.ContainsAny(name, `\:`)) {
+		return nil
+	}
+	return &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
+}
+
+// openDir is an open folder. It is listed by the first ReadDir, all at once.
+type openDir struct {
+	fs     fileSystem
+	name   string
+	info   fs.FileInfo
+	listed bool
+	rest   []fs.DirEntry
+	closed bool
+}
+
+// Stat describes the folder as it was when it was opened.
+func (d *openDir) Stat() (fs.FileInfo, error) {
+	if d.closed {
+		return nil, &fs.PathError{Op: "stat", Path: d.name, Err: fs.ErrClosed}
+	}
+	return d.info, nil
+}
+
+// Read fails: a folder has no bytes.
+func (d *openDir) Read([]byte) (int, error) {
+	err := ErrIsDir
+	if d.closed {
+		err = fs.ErrClosed
+	}
+	return 0, &fs.PathError{Op: "read", Path: d.name, Err: err}
+}
+
+// Close closes the folder.
+func (d *openDir) Close() error {
+	if d.closed {
+		return &fs.PathError{Op: "close", Path: d.name, Err: fs.ErrClosed}
+	}
+	d.closed, d.rest = true, nil
+	return nil
+}
+
+// ReadDir returns the next n entries and then io.EOF, or all that are left if n is zero or less.
+func (d *openDir) ReadDir(n int) ([]fs.DirEntry, error) {
+	if d.closed {
+		return nil, &fs.PathError{Op: "readdir", Path: d.name, Err: fs.ErrClosed}
+	}
+	if !d.listed {
+		entries, err := d.fs.ReadDir(d.name)
+		if err != nil {
+			return nil, err
+		}
+		d.listed, d.rest = true, entries
+	}
+	if n <= 0 {
+		n = len(d.rest)
+	} else if len(d.rest) == 0 {
+		return nil, io.EOF
+	}
+	n = min(n, len(d.rest))
+	page := d.rest[:n:n]
+	d.rest = d.rest[n:]
+	return page, nil
+}

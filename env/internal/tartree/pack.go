@@ -1,0 +1,288 @@
+package tartree
+
+import (
+	"archive/tar"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+)
+
+// headSize is how much of a file is read before its header is written. A file that fits is packed with the size that
+// was read, whatever happens to it meanwhile.
+const headSize = 64 << 10
+
+// PackOptions say what to pack.
+type PackOptions struct {
+	// Names are slash-separated names relative to the root, files or whole folders. None means everything in the
+	// root. A name that leaves the root is ErrEscapes, a missing one fs.ErrNotExist.
+	Names []string
+}
+
+// Pack writes the tree below root to w as a tar stream. Each folder comes before what is in it, and names within a
+// folder are in lexical order; the same tree gives the same bytes. Links are packed as links wherever they point. Pipes,
+// sockets and devices are left out, and so is a file that vanishes while its folder is packed. A file that grows is cut
+// to the size it had; if a large file shrinks, that is ErrShrunk. After an error the stream has no end mark, so that
+// nobody can take it for whole. Pack returns after ctx ended at the latest when a call of w returns.
+func Pack(ctx context.Context, w io.Writer, root *os.Root, opts PackOptions) error {
+	p := newPacker(ctx, w)
+	if len(opts.Names) == 0 {
+		opts.Names = []string{"."}
+	}
+	names := make([]string, 0, len(opts.Names))
+	for _, name := range opts.Names {
+		clean, err := cleanName(name)
+		if err != nil {
+			return fmt.Errorf("pack: %w", &fs.PathError{Op: "open", Path: name, Err: err})
+		}
+		names = append(names, clean)
+	}
+	slices.SortFunc(names, compareNames)
+	var folder string
+	for i, name := range names {
+		if i > 0 && (name == names[i-1] || folder == "." || folder != "" && strings.HasPrefix(name, folder+"/")) {
+			continue
+		}
+		isDir, err := p.named(root, name)
+		if err != nil {
+			return fmt.Errorf("pack: %w", escapes(err))
+		}
+		if isDir {
+			folder = name
+		}
+	}
+	if err := p.tw.Close(); err != nil {
+		return fmt.Errorf("pack: %w", err)
+	}
+	return nil
+}
+
+// PackFile writes the open regular file f to w as a tar stream with one entry, called name.
+func PackFile(ctx context.Context, w io.Writer, f *os.File, name string) error {
+	p := newPacker(ctx, w)
+	clean, err := cleanName(name)
+	if err != nil {
+		return fmt.Errorf("pack: %w", &fs.PathError{Op: "open", Path: name, Err: err})
+	}
+	fi, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("pack: %w", err)
+	}
+	if !fi.Mode().IsRegular() {
+		return fmt.Errorf("pack: %w", &fs.PathError{Op: "open", Path: f.Name(), Err: ErrSpecial})
+	}
+	if err := p.content(f, fi, clean); err != nil {
+		return fmt.Errorf("pack: %w", err)
+	}
+	if err := p.tw.Close(); err != nil {
+		return fmt.Errorf("pack: %w", err)
+	}
+	return nil
+}
+
+// compareNames orders names as a walk visits them: by their elements, so that "a/b" comes before "a-b".
+func compareNames(a, b string) int {
+	return slices.CompareFunc(strings.Split(a, "/"), strings.Split(b, "/"), cmp.Compare[string])
+}
+
+type packer struct {
+	check func() error
+	tw    *tar.Writer
+	buf   []byte
+}
+
+func newPacker(ctx context.Context, w io.Writer) *packer {
+	return &packer{
+		check: func() error { return contextError(ctx) },
+		tw:    tar.NewWriter(w),
+		buf:   make([]byte, headSize),
+	}
+}
+
+// named packs a name that the caller gave, which must exist, and tells whether it was a folder.
+func (p *packer) named(root *os.Root, name string) (isDir bool, err error) {
+	if name == "." {
+		return true, p.folder(root, "")
+	}
+	fi, err := root.Lstat(name)
+	if err != nil {
+		return false, err
+	}
+	return fi.IsDir(), relabel(p.entry(root, name, fi, name), name, name)
+}
+
+// folder packs what is in root, with prefix before each name.
+func (p *packer) folder(root *os.Root, prefix string) error {
+	f, err := root.Open(".")
+	if err != nil {
+		return err
+	}
+	names, err := f.Readdirnames(-1)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if err := p.check(); err != nil {
+			return err
+		}
+		full := path.Join(prefix, name)
+		fi, err := root.Lstat(name)
+		if err == nil {
+			err = p.entry(root, name, fi, full)
+		}
+		if err != nil && !vanished(root, name, err) {
+			return relabel(err, name, full)
+		}
+	}
+	return nil
+}
+
+// relabel names a file by its full name in an error that names it relative to its folder.
+func relabel(err error, local, full string) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) && (pe.Path == local || pe.Path == ".") {
+		return &fs.PathError{Op: pe.Op, Path: full, Err: pe.Err}
+	}
+	return err
+}
+
+// vanished reports whether err came from a file that is not there any more.
+func vanished(root *os.Root, name string, err error) bool {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	_, err = root.Lstat(name)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// entry packs one file, link or folder with all that is in it. local is its name in root, full its name in the archive.
+func (p *packer) entry(root *os.Root, local string, fi fs.FileInfo, full string) error {
+	switch {
+	case fi.IsDir():
+		return p.subfolder(root, local, fi, full)
+	case fi.Mode().IsRegular():
+		return p.file(root, local, full)
+	case fi.Mode()&fs.ModeSymlink != 0:
+		target, err := root.Readlink(local)
+		if err != nil {
+			return err
+		}
+		return p.header(fi, full, target)
+	default:
+		return nil
+	}
+}
+
+func (p *packer) subfolder(root *os.Root, local string, fi fs.FileInfo, full string) error {
+	sub, err := root.OpenRoot(local)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sub.Close() }()
+	now, err := sub.Stat(".")
+	if err != nil {
+		return err
+	}
+	if !os.SameFile(fi, now) {
+		return &fs.PathError{Op: "open", Path: full, Err: errReplaced}
+	}
+	if err := p.header(fi, full, ""); err != nil {
+		return err
+	}
+	return p.folder(sub, full)
+}
+
+func (p *packer) file(root *os.Root, local, full string) error {
+	f, err := root.OpenFile(local, readFlags, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	now, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !now.Mode().IsRegular() {
+		return &fs.PathError{Op: "open", Path: full, Err: errReplaced}
+	}
+	return p.content(f, now, full)
+}
+
+// errReplaced means that another kind of file took the place of a file between two looks at it.
+var errReplaced = errors.New("the file was replaced while it was being read")
+
+// content packs an open regular file.
+func (p *packer) content(f *os.File, fi fs.FileInfo, full string) error {
+	n, err := io.ReadFull(f, p.buf)
+	size := int64(n)
+	switch {
+	case err == nil:
+		size = max(size, fi.Size())
+	case !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
+		return err
+	}
+	if err := p.header(sized{fi, size}, full, ""); err != nil {
+		return err
+	}
+	if _, err := p.tw.Write(p.buf[:n]); err != nil {
+		return err
+	}
+	_, err = io.CopyN(p.tw, contextReader{p.check, f}, size-int64(n))
+	if errors.Is(err, io.EOF) {
+		err = &fs.PathError{Op: "read", Path: full, Err: ErrShrunk}
+	}
+	return err
+}
+
+// sized is a FileInfo with the size that is packed.
+type sized struct {
+	fs.FileInfo
+	size int64
+}
+
+func (s sized) Size() int64 { return s.size }
+
+// header writes the header of an entry.
+func (p *packer) header(fi fs.FileInfo, full, target string) error {
+	h := &tar.Header{
+		Typeflag: tar.TypeReg,
+		Name:     full,
+		Mode:     int64(fi.Mode().Perm()),
+		ModTime:  fi.ModTime(),
+		// Times in other formats are cut to the second, which would make builds take stale outputs for fresh.
+		Format: tar.FormatPAX,
+	}
+	if fi.Mode()&fs.ModeSetuid != 0 {
+		h.Mode |= 0o4000
+	}
+	if fi.Mode()&fs.ModeSetgid != 0 {
+		h.Mode |= 0o2000
+	}
+	if fi.Mode()&fs.ModeSticky != 0 {
+		h.Mode |= 0o1000
+	}
+	switch {
+	case fi.IsDir():
+		h.Typeflag = tar.TypeDir
+		h.Name += "/"
+	case target != "":
+		h.Typeflag = tar.TypeSymlink
+		h.Linkname = target
+	default:
+		h.Size = fi.Size()
+	}
+	if err := p.tw.WriteHeader(h); err != nil {
+		return fmt.Errorf("%q: %w", full, err)
+	}
+	return nil
+}

@@ -1,0 +1,14 @@
+//go:build unix
+
+package tartree
+
+import (
+	"os"
+	"syscall"
+)
+
+// readFlags open a file for reading. A pipe that took a file's place must not block.
+const readFlags = os.O_RDONLY | syscall.O_NONBLOCK
+
+// validHere reports whether a clean name means the same on this system as in an archive.
+func validHere(string) bool { return true }

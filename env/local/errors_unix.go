@@ -1,0 +1,31 @@
+//go:build unix
+
+package local
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+// classify returns the condition of package env that an error of the system means; nil if there is none.
+func classify(err error) error {
+	var errno unix.Errno
+	if !errors.As(err, &errno) {
+		return nil
+	}
+	switch errno {
+	case unix.ENOTDIR:
+		return env.ErrNotDir
+	case unix.EISDIR:
+		return env.ErrIsDir
+	case unix.ENOSPC, unix.EDQUOT:
+		return env.ErrNoSpace
+	case unix.ENXIO, unix.ENODEV:
+		return env.ErrNotRegular
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,131 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+// Open implements env.Environment.
+func (e *Environment) Open(ctx context.Context, name string) (fs.File, error) {
+	path, err := e.begin(ctx, "open", name)
+	if err != nil {
+		return nil, err
+	}
+	defer e.work.Done()
+	f, err := openRegular(path, os.O_RDONLY)
+	if err != nil {
+		return nil, pathError("open", name, err)
+	}
+	return &file{ctx: ctx, closed: e.done, f: f, name: name}, nil
+}
+
+// openRegular opens a regular file without ever waiting for a special one. It looks first, since merely opening a device
+// may do something, and again at what it has opened.
+func openRegular(path string, flag int) (*os.File, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := notRegular(info.Mode()); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, flag|nonBlocking, 0)
+	if err != nil {
+		return nil, err
+	}
+	if info, err = f.Stat(); err == nil {
+		err = notRegular(info.Mode())
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// file is an open file whose reads end with a context or with the environment.
+type file struct {
+	ctx    context.Context
+	closed <-chan struct{}
+	f      *os.File
+	name   string
+}
+
+func (f *file) Stat() (fs.FileInfo, error) {
+	info, err := f.f.Stat()
+	return info, pathError("stat", f.name, err)
+}
+
+func (f *file) Read(p []byte) (int, error) {
+	err := contextError(f.ctx)
+	if isClosed(f.closed) {
+		err = fs.ErrClosed
+	}
+	if err != nil {
+		return 0, &fs.PathError{Op: "read", Path: f.name, Err: err}
+	}
+	n, err := f.f.Read(p)
+	var pe *fs.PathError
+	if errors.As(err, &pe) { // io.EOF is none and stays as it is
+		err = pathError("read", f.name, err)
+	}
+	return n, err
+}
+
+func (f *file) Close() error { return pathError("close", f.name, f.f.Close()) }
+
+// Stat implements env.Environment.
+func (e *Environment) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
+	path, err := e.begin(ctx, "stat", name)
+	if err != nil {
+		return nil, err
+	}
+	defer e.work.Done()
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, pathError("stat", name, err)
+	}
+	return info, nil
+}
+
+// ReadDir implements env.Environment.
+func (e *Environment) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
+	path, err := e.begin(ctx, "readdir", name)
+	if err != nil {
+		return nil, err
+	}
+	defer e.work.Done()
+	info, err := os.Stat(path)
+	if err == nil && !info.IsDir() {
+		err = env.ErrNotDir
+	}
+	if err != nil {
+		return nil, pathError("readdir", name, err)
+	}
+	entries, err := os.ReadDir(path)
+	return entries, pathError("readdir", name, err)
+}
+
+// Remove implements env.Environment. The root of a file system is never removed.
+func (e *Environment) Remove(ctx context.Context, name string, opts env.RemoveOptions) error {
+	path, err := e.begin(ctx, "remove", name)
+	if err != nil {
+		return err
+	}
+	defer e.work.Done()
+	if clean := filepath.Clean(path); filepath.Dir(clean) == clean {
+		return &fs.PathError{Op: "remove", Path: name, Err: fs.ErrInvalid}
+	}
+	if !opts.Recursive {
+		return pathError("remove", name, os.Remove(path))
+	}
+	if _, err := os.Lstat(path); err != nil {
+		return pathError("remove", name, err)
+	}
+	return pathError("remove", name, os.RemoveAll(path))
+}

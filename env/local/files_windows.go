@@ -1,0 +1,4 @@
+package local
+
+// nonBlocking has no meaning here.
+const nonBlocking = 0

@@ -1,0 +1,22 @@
+package local
+
+import (
+	"path/filepath"
+	"runtime"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+// describe collects what Info returns.
+func describe(dir string, base variables) env.Info {
+	info := env.Info{
+		Backend:    "local",
+		OS:         runtime.GOOS,
+		Arch:       runtime.GOARCH,
+		OSVersion:  osVersion(),
+		WorkDir:    filepath.ToSlash(dir),
+		Guarantees: guarantees(),
+	}
+	info.Shell, info.NoShell = findShell(dir, base.list)
+	return info
+}

@@ -1,0 +1,448 @@
+//go:build unix
+
+package local_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/local"
+)
+
+// needProc skips tests that look for processes in /proc.
+func needProc(tb testing.TB) {
+	tb.Helper()
+	if runtime.GOOS != "linux" {
+		tb.Skip("looks for processes in /proc")
+	}
+}
+
+// marked returns the numbers of living processes that have the argument mark.
+func marked(tb testing.TB, mark string) []int {
+	tb.Helper()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var pids []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		args, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		if err == nil && bytes.Contains(append([]byte{0}, args...), []byte("\x00"+mark+"\x00")) {
+			pids = append(pids, pid) // a zombie has no command line
+		}
+	}
+	return pids
+}
+
+// eventually polls until ok returns true.
+func eventually(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			tb.Fatalf("%s: has not come", what)
+		}
+	}
+}
+
+// newMark returns an argument that no other process has. What has it when the test ends, because that failed, is killed.
+func newMark(tb testing.TB) string {
+	mark := fmt.Sprintf("mark-%s-%d-%d", strings.ReplaceAll(tb.Name(), "/", "-"), os.Getpid(), time.Now().UnixNano())
+	tb.Cleanup(func() {
+		for _, pid := range marked(tb, mark) {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+	})
+	return mark
+}
+
+// sleeper is a script that goes on forever under the mark $M, which only it has among its arguments.
+const sleeper = `sh -c 'while :; do sleep 1000; done' "$M" `
+
+// Ways in which descendants leave their tree. Each starts count processes with the mark $M, or more; some tell by a file
+// that the parents in between are gone.
+var escapes = []struct {
+	name, script string
+	count        int
+}{
+	{"child", sleeper + `; :`, 1},
+	{"background", sleeper + `& wait`, 1},
+	{"setsid", `setsid ` + sleeper + `& wait`, 1},
+	{"double fork", `(` + sleeper + `&); : >ready; sleep 1000`, 1},
+	{"setsid and double fork", `setsid sh -c 'setsid sh -c "while :; do sleep 1000; done" "$M" &'; : >ready; sleep 1000`, 1},
+	{"cleared variables", `env -i PATH="$PATH" ` + sleeper + `& wait`, 1},
+	{"cleared variables and double fork", `(env -i PATH="$PATH" ` + sleeper + `&); : >ready; sleep 1000`, 1},
+	{"cleared variables and setsid", `setsid env -i PATH="$PATH" ` + sleeper + `& wait`, 1},
+	{"cleared variables and group of its own", `(env -i perl -e 'setpgrp(0, 0); exec @ARGV' ` + sleeper + `&); : >ready; sleep 1000`, 1},
+	{"ignores SIGTERM", `trap '' TERM; ` + sleeper + `& while :; do sleep 1000; done`, 1},
+	{"stopped", `sh -c 'kill -STOP $$; sleep 1000' "$M" & wait`, 1},
+	{"forks while it is killed", `trap '' TERM; i=0; while [ $i -lt 300 ]; do setsid ` + sleeper + `& sleep 0.01; i=$((i+1)); done; wait`, 20},
+	{"200 processes", `i=0; while [ $i -lt 100 ]; do ` + sleeper + `& setsid ` + sleeper + `& i=$((i+1)); done; wait`, 200},
+}
+
+// withMark returns cmd with the variable M.
+func withMark(cmd env.Command, mark string) env.Command {
+	cmd.Vars = append(cmd.Vars, "M="+mark)
+	return cmd
+}
+
+func TestTreeIsDeadAfterTimeoutAndCancel(t *testing.T) {
+	needProc(t)
+	for _, tt := range escapes {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			for _, program := range []string{"setsid", "perl"} {
+				if _, err := exec.LookPath(program); err != nil && strings.Contains(tt.script, program) {
+					t.Skip("there is no program called " + program)
+				}
+			}
+			e := newEnv(t, local.Config{})
+			neighbour := newMark(t)
+			output(t, e, withMark(sh(sleeper+`</dev/null >/dev/null 2>&1 &`), neighbour))
+			eventually(t, "the neighbour", func() bool { return len(marked(t, neighbour)) == 1 })
+			mark := newMark(t)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			type outcome struct {
+				r   env.Result
+				err error
+			}
+			done := make(chan outcome, 1)
+			go func() {
+				r, err := e.Exec(ctx, withMark(sh(tt.script), mark))
+				done <- outcome{r, err}
+			}()
+			eventually(t, "the processes", func() bool {
+				if strings.Contains(tt.script, "ready") {
+					if _, err := os.Stat(e.Info().WorkDir + "/ready"); err != nil {
+						return false
+					}
+				}
+				return len(marked(t, mark)) >= tt.count
+			})
+			enough := errors.New("enough")
+			cancel(enough)
+			got := <-done
+			if left := marked(t, mark); len(left) > 0 {
+				t.Errorf("processes %v live on", left)
+			}
+			if !errors.Is(got.err, context.Canceled) || !errors.Is(got.err, enough) || got.r.TimedOut {
+				t.Errorf("%+v, %v", got.r, got.err)
+			}
+			if len(marked(t, neighbour)) == 0 {
+				t.Error("the daemon of another command died")
+			}
+		})
+	}
+}
+
+func TestTimeout(t *testing.T) {
+	needProc(t)
+	e := newEnv(t, local.Config{})
+	for _, tt := range []struct {
+		name, script string
+		code         int
+		signal       string
+		stdout       string
+	}{
+		{"plain", "echo before; sleep 1000 ; :", 143, "SIGTERM", "before\n"},
+		{"handles SIGTERM", `trap 'echo bye; exit 9' TERM; echo before; while :; do sleep 0.05; done`, 9, "", "before\nbye\n"},
+		{"ignores SIGTERM", `trap '' TERM; echo before; while :; do sleep 0.05; done`, 137, "SIGKILL", "before\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var stdout bytes.Buffer
+			cmd := sh(tt.script)
+			cmd.Timeout, cmd.Stdout = time.Second, &stdout
+			r, err := e.Exec(t.Context(), cmd)
+			if err != nil || !r.TimedOut || r.ExitCode != tt.code || r.Signal != tt.signal || stdout.String() != tt.stdout {
+				t.Errorf("%+v, %v, stdout %q", r, err, stdout.String())
+			}
+			if tt.signal == "SIGKILL" && r.Elapsed < time.Second+env.GraceTime {
+				t.Errorf("SIGKILL came after %v", r.Elapsed)
+			}
+		})
+	}
+	t.Run("not reached", func(t *testing.T) {
+		cmd := sh("kill -TERM $$")
+		cmd.Timeout = time.Minute
+		if r, err := e.Exec(t.Context(), cmd); err != nil || r.TimedOut || r.ExitCode != 143 {
+			t.Error(r, err)
+		}
+	})
+}
+
+// TestTimeoutWithBusyOutput kills a command that writes as fast as it can.
+func TestTimeoutWithBusyOutput(t *testing.T) {
+	needProc(t)
+	e := newEnv(t, local.Config{})
+	mark := newMark(t)
+	cmd := withMark(sh(`sh -c 'while :; do cat /dev/zero; done' "$M"; :`), mark)
+	cmd.Timeout = 300 * time.Millisecond
+	cmd.Stdout = writerFunc(func(p []byte) (int, error) { return len(p), nil })
+	r, err := e.Exec(t.Context(), cmd)
+	if err != nil || !r.TimedOut || r.Detached || len(marked(t, mark)) != 0 {
+		t.Errorf("%+v, %v, left %v", r, err, marked(t, mark))
+	}
+}
+
+func TestBackgroundChildHoldsPipes(t *testing.T) {
+	needProc(t)
+	for _, tt := range []struct {
+		name, script, stdout string
+	}{
+		{"silent", `echo out; sh -c 'while :; do sleep 1000; done' "$M" & exit 4`, "out\n"},
+		{"in a session of its own", `echo out; setsid sh -c 'while :; do sleep 1000; done' "$M" & exit 4`, "out\n"},
+		{"busy", `echo out; sh -c 'while :; do cat /dev/zero; done' "$M" & exit 4`, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t, local.Config{})
+			mark := newMark(t)
+			var out counter
+			cmd := withMark(sh(tt.script), mark)
+			cmd.Stdout = &out
+			r, err := e.Exec(t.Context(), cmd)
+			if err != nil || r.ExitCode != 4 || !r.Detached || r.Elapsed >= env.DrainTime {
+				t.Errorf("%+v, %v", r, err)
+			}
+			out.freeze()
+			if tt.stdout != "" && out.head() != tt.stdout {
+				t.Errorf("stdout %q, want %q", out.head(), tt.stdout)
+			}
+			if len(marked(t, mark)) != 1 {
+				t.Error("the child does not live on")
+			}
+			if err := e.Close(); err != nil {
+				t.Error(err)
+			}
+			if left := marked(t, mark); len(left) > 0 {
+				t.Errorf("processes %v live on after Close", left)
+			}
+			if out.late() {
+				t.Error("a writer was called after Exec had returned")
+			}
+		})
+	}
+}
+
+// TestDaemonIsNotKilledByItsPipe lets a daemon write after its command has ended, which must not fail or block.
+func TestDaemonIsNotKilledByItsPipe(t *testing.T) {
+	needProc(t)
+	e := newEnv(t, local.Config{})
+	var out counter
+	cmd := sh(`(while [ ! -e go ]; do sleep 0.01; done; head -c 1000000 /dev/zero && echo fine >result) & :`)
+	cmd.Stdout = &out
+	if r, err := e.Exec(t.Context(), cmd); err != nil || !r.Detached {
+		t.Fatal(r, err)
+	}
+	out.freeze()
+	write(t, e.Info().WorkDir+"/go", "", 0o644)
+	eventually(t, "the daemon's result", func() bool {
+		data, err := os.ReadFile(e.Info().WorkDir + "/result")
+		return err == nil && string(data) == "fine\n"
+	})
+	if out.late() {
+		t.Error("a writer was called after Exec had returned")
+	}
+}
+
+// TestAllIsDeliveredToSlowWriter has a writer that is busy with the first bytes while the command writes more, exits and
+// leaves a child that holds the pipe. The writer comes back only after DrainTime.
+func TestAllIsDeliveredToSlowWriter(t *testing.T) {
+	needProc(t)
+	e := newEnv(t, local.Config{})
+	var got bytes.Buffer
+	cmd := sh(`printf first; until [ -e go ]; do sleep 0.01; done; head -c 50000 /dev/zero; sleep 1000 & :`)
+	cmd.Stdout = writerFunc(func(p []byte) (int, error) {
+		if got.Len() == 0 {
+			write(t, e.Info().WorkDir+"/go", "", 0o644)
+			time.Sleep(env.DrainTime + time.Second)
+		}
+		return got.Write(p)
+	})
+	r, err := e.Exec(t.Context(), cmd)
+	if want := "first" + strings.Repeat("\x00", 50000); err != nil || !r.Detached || got.String() != want {
+		t.Errorf("%+v, %v, %d bytes of %d", r, err, got.Len(), len(want))
+	}
+}
+
+// TestCancelWhileChildHoldsPipes cancels after the command itself has exited.
+func TestCancelWhileChildHoldsPipes(t *testing.T) {
+	needProc(t)
+	e := newEnv(t, local.Config{})
+	mark := newMark(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	// The child says when the command is a zombie.
+	cmd := withMark(sh(`setsid sh -c 'until grep -q ") Z" /proc/$1/stat; do sleep 0.01; done; echo orphaned; sleep 1000' "$M" $$ &`), mark)
+	cmd.Stdout = writerFunc(func(p []byte) (int, error) {
+		cancel()
+		return len(p), nil
+	})
+	r, err := e.Exec(ctx, cmd)
+	if !errors.Is(err, context.Canceled) || r.ExitCode != 0 || len(marked(t, mark)) != 0 {
+		t.Errorf("%+v, %v, left %v", r, err, marked(t, mark))
+	}
+}
+
+// counter remembers the first bytes and whether anything came after freeze.
+type counter struct {
+	mu     sync.Mutex
+	first  []byte
+	frozen bool
+	after  bool
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.after = c.after || c.frozen
+	if len(c.first) < 1000 {
+		c.first = append(c.first, p[:min(len(p), 1000)]...)
+	}
+	return len(p), nil
+}
+
+func (c *counter) freeze() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.frozen = true
+}
+
+func (c *counter) head() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return string(c.first)
+}
+
+func (c *counter) late() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.after
+}
+
+func TestCloseKillsEverything(t *testing.T) {
+	needProc(t)
+	e := newEnv(t, local.Config{})
+	other := newEnv(t, local.Config{})
+	mark, neighbour := newMark(t)+"-own", newMark(t)+"-other"
+	daemon := `setsid sh -c 'sh -c "while :; do sleep 1000; done" "$M" &' </dev/null >/dev/null 2>&1`
+	output(t, e, withMark(sh(daemon), mark))
+	output(t, other, withMark(sh(daemon), neighbour))
+	eventually(t, "the daemons", func() bool { return len(marked(t, mark)) == 1 && len(marked(t, neighbour)) == 1 })
+
+	errs := make(chan error)
+	for range 5 {
+		go func() {
+			_, err := e.Exec(t.Context(), withMark(sh(sleeper+`& wait`), mark))
+			errs <- err
+		}()
+	}
+	eventually(t, "the commands", func() bool { return len(marked(t, mark)) >= 1+5 })
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if left := marked(t, mark); len(left) > 0 {
+		t.Errorf("processes %v live on after Close", left)
+	}
+	for range 5 {
+		if err := <-errs; !errors.Is(err, fs.ErrClosed) {
+			t.Errorf("Exec: %v, want fs.ErrClosed", err)
+		}
+	}
+	if len(marked(t, neighbour)) == 0 {
+		t.Error("the daemon of another environment died")
+	}
+}
+
+// TestCloseDuringExec starts commands while the environment is being closed: none may slip through.
+func TestCloseDuringExec(t *testing.T) {
+	needProc(t)
+	for round := range 40 {
+		e := newEnv(t, local.Config{})
+		mark := newMark(t)
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				for {
+					_, err := e.Exec(t.Context(), withMark(sh(`setsid `+sleeper+`&`), mark))
+					if errors.Is(err, fs.ErrClosed) {
+						return
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		time.Sleep(time.Duration(round%10) * time.Millisecond)
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+		if left := marked(t, mark); len(left) > 0 {
+			t.Errorf("processes %v live on after Close", left)
+		}
+	}
+}
+
+// TestNested kills a command in which another environment runs commands of its own.
+func TestNested(t *testing.T) {
+	needProc(t)
+	if dir := os.Getenv("LOCAL_TEST_NESTED"); dir != "" {
+		inner, err := local.New(local.Config{Dir: dir, Inherit: &env.VarFilter{Mode: env.VarsNone}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The command detaches itself, and this process never closes the environment.
+		_, _ = inner.Exec(t.Context(), withMark(sh(`setsid sh -c 'sh -c "while :; do sleep 1000; done" "$M" &'; sleep 1000`), os.Getenv("LOCAL_TEST_MARK")))
+		return
+	}
+	e := newEnv(t, local.Config{})
+	mark := newMark(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cmd := env.Command{
+		Argv: []string{os.Args[0], "-test.run=^TestNested$"},
+		Vars: []string{"LOCAL_TEST_NESTED=" + t.TempDir(), "LOCAL_TEST_MARK=" + mark},
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := e.Exec(ctx, cmd)
+		done <- err
+	}()
+	eventually(t, "the inner process", func() bool { return len(marked(t, mark)) > 0 })
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if left := marked(t, mark); len(left) > 0 {
+		t.Errorf("processes %v of the inner environment live on", left)
+	}
+}
+
+func TestCommandHasNoTerminalAndItsOwnGroup(t *testing.T) {
+	needProc(t)
+	e := newEnv(t, local.Config{})
+	stat := strings.Fields(output(t, e, env.Command{Argv: []string{"cat", "/proc/self/stat"}}))
+	if stat[0] != stat[4] || stat[0] != stat[5] {
+		t.Errorf("process %s has group %s and session %s, want its own", stat[0], stat[4], stat[5])
+	}
+}

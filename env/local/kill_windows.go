@@ -1,0 +1,13 @@
+package local
+
+import (
+	"os"
+
+	"golang.org/x/sys/windows"
+)
+
+// Kill kills everything that the environment started, without any grace. It is for a program that has to end at once:
+// Close remains to be called.
+func (e *Environment) Kill() error {
+	return os.NewSyscallError("TerminateJobObject", windows.TerminateJobObject(e.jobs.all, killedCode))
+}

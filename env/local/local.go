@@ -1,0 +1,272 @@
+// Package local is the environment that is this machine: commands are children of this process and files are the
+// machine's own. It isolates nothing.
+//
+// # Processes
+//
+// A command leads a session of its own, so that it has a process group of its own and no terminal to ask questions on.
+// Its tree is what stems from it: the members of its session, its descendants, and, on Linux, every process that
+// carries the command's marker, a variable named SANDBOXAGENT_EXEC_ plus an identifier with the value 1. The marker
+// finds what has left the session and lost its parents. Its name holds the identifier, so that markers of nested
+// environments stand side by side. What clears or overwrites its variables, starts a session and loses its parents
+// escapes; Info says so. Nothing process-wide is changed: no sub-reaper flag, no signal handlers, no limits.
+//
+// # Files
+//
+// A write goes to a temporary file in the same folder, which then replaces the target. It is not synced to disk: it is
+// atomic for readers, not durable against a power cut. A replaced file keeps its mode, and its owner and group if this
+// process may give them; otherwise it loses its set-id bits with them. A hard link to a replaced file keeps the old
+// content. Extended attributes and access control lists are not carried over.
+package local
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+// Config says how to make an Environment. The zero value works in the current folder with the filtered variables of
+// this process.
+type Config struct {
+	// Dir is the working directory; empty means the current one. It must exist.
+	Dir string
+	// Inherit selects the variables of this process that commands see; nil means the filtered ones.
+	Inherit *env.VarFilter
+	// Vars are variables as "NAME=value" in addition to the inherited ones. Of duplicates the last wins.
+	Vars []string
+}
+
+const (
+	// markerPrefix begins the names of all markers.
+	markerPrefix = "SANDBOXAGENT_EXEC_"
+	// bufferSize is the size of the buffers that output and files go through; a pipe holds as much.
+	bufferSize = 64 << 10
+	// closeTime bounds how long Close waits for calls in progress once all processes are dead.
+	closeTime = 5 * time.Second
+)
+
+// Environment is this machine. It is made by New.
+type Environment struct {
+	dir     string
+	base    variables
+	info    env.Info
+	marker  string // what the markers of all commands of this environment begin with
+	null    *os.File
+	buffers sync.Pool
+	commits locks
+	execs   atomic.Uint64
+	jobs    jobs
+
+	closing sync.Once
+	done    chan struct{}  // closed when Close begins
+	swept   chan struct{}  // closed when Close has killed all processes
+	unswept error          // what Close could not kill; valid once swept is closed
+	work    sync.WaitGroup // calls in progress and goroutines that read output
+
+	// starting is held for reading while a command starts, so that Close finds every command that was started.
+	starting sync.RWMutex
+	mu       sync.Mutex
+	closed   bool
+	running  map[*process]struct{}
+	draining map[*pump]struct{}
+}
+
+var _ env.Environment = (*Environment)(nil)
+
+// New returns an environment that works in cfg.Dir. A folder that is missing or is no folder is a *fs.PathError.
+func New(cfg Config) (*Environment, error) {
+	dir, err := workDir(cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("local: working directory: %w", err)
+	}
+	base, err := baseVars(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("local: %w", err)
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, fmt.Errorf("local: %w", err)
+	}
+	j, err := newJobs()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("local: %w", err), null.Close())
+	}
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // never fails
+	return &Environment{
+		dir:      dir,
+		base:     base,
+		info:     describe(dir, base),
+		marker:   markerPrefix + hex.EncodeToString(id[:]) + "_",
+		null:     null,
+		buffers:  sync.Pool{New: func() any { return new([bufferSize]byte) }},
+		jobs:     j,
+		done:     make(chan struct{}),
+		swept:    make(chan struct{}),
+		running:  make(map[*process]struct{}),
+		draining: make(map[*pump]struct{}),
+	}, nil
+}
+
+// workDir returns dir, or the current folder, as an absolute name of a folder that exists.
+func workDir(dir string) (string, error) {
+	if strings.ContainsRune(dir, 0) {
+		return "", &fs.PathError{Op: "stat", Path: dir, Err: fs.ErrInvalid}
+	}
+	abs, err := filepath.Abs(filepath.FromSlash(dir))
+	if err != nil {
+		return "", err
+	}
+	info, err := os.Stat(abs)
+	if err != nil {
+		return "", pathError("stat", abs, err)
+	}
+	if !info.IsDir() {
+		return "", &fs.PathError{Op: "stat", Path: abs, Err: env.ErrNotDir}
+	}
+	return abs, nil
+}
+
+// Info implements env.Environment.
+func (e *Environment) Info() env.Info {
+	info := e.info
+	info.Shell = append([]string(nil), info.Shell...)
+	info.Guarantees = append([]env.Guarantee(nil), info.Guarantees...)
+	return info
+}
+
+// Close implements env.Environment. Commands in progress and processes that earlier commands left behind get SIGTERM,
+// and SIGKILL after env.GraceTime. An error names processes that could not be killed.
+func (e *Environment) Close() error {
+	var err error
+	e.closing.Do(func() { err = e.close() })
+	return err
+}
+
+func (e *Environment) close() error {
+	e.starting.Lock() // waits for commands that are just starting
+	e.mu.Lock()
+	e.closed = true
+	close(e.done)
+	leaders := make([]*process, 0, len(e.running))
+	for p := range e.running {
+		leaders = append(leaders, p)
+	}
+	e.mu.Unlock()
+	e.starting.Unlock()
+
+	err := e.terminateAll(leaders)
+	e.unswept = err
+	close(e.swept)
+
+	e.mu.Lock()
+	for p := range e.draining {
+		_ = p.r.Close() // whoever still holds the other end has escaped
+	}
+	e.mu.Unlock()
+
+	idle := make(chan struct{})
+	go func() {
+		e.work.Wait()
+		close(idle)
+	}()
+	timer := time.NewTimer(closeTime)
+	defer timer.Stop()
+	select {
+	case <-idle:
+	case <-timer.C: // a writer or a reader of the caller blocks
+	}
+	if err != nil {
+		err = fmt.Errorf("local: close: %w", err)
+	}
+	return errors.Join(err, e.jobs.close(), e.null.Close())
+}
+
+// errClosing is the cause with which bind ends a context.
+var errClosing = errors.New("the environment is being closed")
+
+// enter registers a call in progress. It reports false after Close has begun; otherwise the caller calls e.work.Done.
+func (e *Environment) enter() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return false
+	}
+	e.work.Add(1)
+	return true
+}
+
+// bind returns a context that also ends, with fs.ErrClosed as its cause, when Close begins.
+func (e *Environment) bind(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-e.done:
+			cancel(errClosing)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(context.Canceled) }
+}
+
+// begin checks what every file operation needs, registers it and returns the system's name of the file. On success the
+// caller calls e.work.Done when it has ended.
+func (e *Environment) begin(ctx context.Context, op, name string) (string, error) {
+	if err := contextError(ctx); err != nil {
+		return "", &fs.PathError{Op: op, Path: name, Err: err}
+	}
+	path, err := e.path(name)
+	if err == nil && !e.enter() {
+		err = fs.ErrClosed
+	}
+	if err != nil {
+		return "", &fs.PathError{Op: op, Path: name, Err: err}
+	}
+	return path, nil
+}
+
+// path returns the absolute name for the system. It does not clean the name: what ".." means after a link, and what a
+// slash at the end means, is for the system to say.
+func (e *Environment) path(name string) (string, error) {
+	if name == "" || strings.ContainsRune(name, 0) {
+		return "", fs.ErrInvalid
+	}
+	native := filepath.FromSlash(name)
+	if filepath.IsAbs(native) {
+		return native, nil
+	}
+	return join(e.dir, native), nil
+}
+
+// nextMarker returns the name of a marker for one more command.
+func (e *Environment) nextMarker() string {
+	return e.marker + strconv.FormatUint(e.execs.Add(1), 36)
+}
+
+// contextError returns nil while ctx lives, and then an error that wraps both ctx.Err and context.Cause.
+func contextError(ctx context.Context) error {
+	err := ctx.Err()
+	if err == nil {
+		return nil
+	}
+	cause := context.Cause(ctx)
+	switch {
+	case errors.Is(cause, errClosing):
+		return fs.ErrClosed
+	case errors.Is(cause, err):
+		return cause
+	default:
+		return fmt.Errorf("%w: %w", err, cause)
+	}
+}

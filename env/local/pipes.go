@@ -1,0 +1,177 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// pump carries one output stream of a command from its pipe to the caller's writer. A goroutine of its own reads until
+// end of file, even after nobody wants the output any more, so that a process never dies of a closed pipe.
+type pump struct {
+	r    *os.File
+	name string
+	done chan struct{} // closed when nothing more will be delivered
+
+	// until is how long to wait for end of file; set before a read is interrupted for the first time.
+	until atomic.Pointer[time.Time]
+
+	mu   sync.Mutex // held while the writer is called
+	w    io.Writer  // nil after it failed
+	err  error      // of the writer
+	over bool       // done is closed
+	eof  bool       // nobody held the pipe any more when it was over
+
+	gone bool // run has returned; guarded by the environment
+}
+
+func newPump(r *os.File, w io.Writer, name string) *pump {
+	return &pump{r: r, w: w, name: name, done: make(chan struct{})}
+}
+
+// run delivers the output, and after that reads and discards what is left.
+func (p *pump) run(buf []byte) {
+	eof := p.deliver(buf)
+	p.finish(eof)
+	if !eof {
+		_ = p.r.SetReadDeadline(time.Time{})
+		for {
+			if _, err := p.r.Read(buf); err != nil {
+				break
+			}
+		}
+	}
+	_ = p.r.Close()
+}
+
+// deliver copies until end of file, or until the time that expire gave. In that case it still delivers what stood in
+// the pipe when the command had exited. It reports whether it came to the end of file.
+func (p *pump) deliver(buf []byte) (eof bool) {
+	exited, owed := false, 0
+	for {
+		n, err := p.r.Read(buf)
+		p.write(buf[:n])
+		owed -= n
+		switch {
+		case err == nil:
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			return true
+		case !exited: // woken by expire
+			exited, owed = true, pending(p.r)
+			_ = p.r.SetReadDeadline(*p.until.Load())
+		default:
+			_ = p.r.SetReadDeadline(time.Time{})
+			for owed > 0 { // this much is there, so that no read waits
+				n, err := p.r.Read(buf[:min(owed, len(buf))])
+				p.write(buf[:n])
+				owed -= n
+				if err != nil {
+					return true
+				}
+			}
+			return false
+		}
+	}
+}
+
+// write hands data to the caller's writer unless that failed or the delivery is over.
+func (p *pump) write(data []byte) {
+	if len(data) == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over || p.w == nil {
+		return
+	}
+	n, err := p.w.Write(data)
+	if err == nil && n < len(data) {
+		err = io.ErrShortWrite
+	}
+	if err != nil {
+		p.err, p.w = err, nil
+	}
+}
+
+// expire says that the command has exited: from now on the pump waits for end of file until the given time only.
+func (p *pump) expire(until time.Time) {
+	select {
+	case <-p.done:
+		return
+	default:
+	}
+	p.until.Store(&until)
+	if err := p.r.SetReadDeadline(time.Unix(1, 0)); errors.Is(err, os.ErrNoDeadline) {
+		// Reads of this system's pipes cannot be interrupted: the delivery ends by the clock.
+		time.AfterFunc(time.Until(until), func() { p.finish(false) })
+	}
+}
+
+// finish ends the delivery.
+func (p *pump) finish(eof bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.over {
+		p.over, p.eof = true, eof
+		close(p.done)
+	}
+}
+
+// result returns the writer's error and whether something still held the pipe when the delivery was over.
+func (p *pump) result() (detached bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil {
+		err = fmt.Errorf("%s: %w", p.name, p.err)
+	}
+	return p.over && !p.eof, err
+}
+
+// feeder copies the caller's reader to the standard input of a command.
+type feeder struct {
+	w    *os.File
+	mu   sync.Mutex
+	over bool
+	err  error // of the reader
+}
+
+// run copies until the reader ends or the command takes no more.
+func (f *feeder) run(r io.Reader, buf []byte) {
+	for {
+		n, err := r.Read(buf)
+		if n > 0 {
+			if _, werr := f.w.Write(buf[:n]); werr != nil {
+				break // not to read all of its input is a command's right
+			}
+		}
+		if err != nil {
+			f.mu.Lock()
+			if !errors.Is(err, io.EOF) && !f.over {
+				f.err = fmt.Errorf("stdin: %w", err)
+			}
+			f.mu.Unlock()
+			break
+		}
+	}
+	_ = f.w.Close()
+}
+
+// stop ends the copying and returns the reader's error. It does not wait for a read in progress.
+func (f *feeder) stop() error {
+	_ = f.w.Close()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.over = true
+	return f.err
+}
+
+// same reports whether two writers are one. Values that cannot be compared are not.
+func same(a, b io.Writer) bool {
+	va, vb := reflect.ValueOf(a), reflect.ValueOf(b)
+	return va.Comparable() && vb.Comparable() && a == b
+}

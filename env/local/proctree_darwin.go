@@ -1,0 +1,67 @@
+package local
+
+import (
+	"bytes"
+
+	"golang.org/x/sys/unix"
+)
+
+// Process states of the kernel.
+const (
+	stateStopped = 4
+	stateZombie  = 5
+)
+
+// trackable reports why processes cannot be listed.
+func trackable() error { return nil }
+
+// processes returns all processes that did not start before since.
+func processes(since uint64) ([]seen, error) {
+	infos, err := unix.SysctlKinfoProcSlice("kern.proc.all")
+	if err != nil {
+		return nil, err
+	}
+	var list []seen
+	for i := range infos {
+		if s := describeProcess(&infos[i]); s.start >= since {
+			list = append(list, s)
+		}
+	}
+	return list, nil
+}
+
+// look returns one process.
+func look(pid int) (seen, error) {
+	info, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
+	if err != nil {
+		return seen{}, err
+	}
+	if int(info.Proc.P_pid) != pid {
+		return seen{}, unix.ESRCH
+	}
+	return describeProcess(info), nil
+}
+
+func describeProcess(info *unix.KinfoProc) seen {
+	start := info.Proc.P_starttime
+	s := seen{
+		pid:     int(info.Proc.P_pid),
+		ppid:    int(info.Eproc.Ppid),
+		pgid:    int(info.Eproc.Pgid),
+		start:   uint64(start.Sec)*1_000_000 + uint64(start.Usec),
+		dead:    info.Proc.P_stat == stateZombie,
+		stopped: info.Proc.P_stat == stateStopped,
+	}
+	s.sid, _ = unix.Getsid(s.pid)
+	return s
+}
+
+// carries reports whether a process has a variable that begins with marker. The system shows the arguments and variables
+// of this user's processes, except for those of programs that it protects.
+func carries(pid int, marker string) (marked, hidden bool) {
+	data, err := unix.SysctlRaw("kern.procargs2", pid)
+	if err != nil {
+		return false, false
+	}
+	return bytes.Contains(data, []byte("\x00"+marker)), false
+}

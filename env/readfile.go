@@ -1,0 +1,79 @@
+package env
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+)
+
+// DefaultReadLimit is how many bytes ReadFile reads at most unless it is told otherwise: 100 MiB.
+const DefaultReadLimit = 100 << 20
+
+// ErrTooLarge means that a file holds more than the caller is ready to read.
+var ErrTooLarge = errors.New("file too large")
+
+// ReadFile reads the whole file name, following links. A file of more than limit bytes gives an error that wraps
+// ErrTooLarge, and no data; a limit of zero or less means DefaultReadLimit. The limit holds for what is read, whatever
+// size the environment reports. The end of ctx stops the reading. Errors are *fs.PathError.
+func ReadFile(ctx context.Context, e FileReader, name string, limit int64) ([]byte, error) {
+	if limit <= 0 {
+		limit = DefaultReadLimit
+	}
+	f, err := e.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // All data has been read, or there is an error already.
+
+	var size int64
+	if info, err := f.Stat(); err == nil {
+		size = info.Size()
+	}
+	if size > limit {
+		return nil, &fs.PathError{Op: "read", Path: name, Err: tooLarge(limit)}
+	}
+	// The size is a hint: it is 0 for generated files, and a remote one may be any number.
+	data := make([]byte, 0, max(0, min(size, DefaultReadLimit))+512)
+	for {
+		if ctx.Err() != nil {
+			return nil, &fs.PathError{Op: "read", Path: name, Err: ended(ctx)}
+		}
+		if len(data) == cap(data) {
+			data = append(data, 0)[:len(data)]
+		}
+		n, err := f.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		if int64(len(data)) > limit {
+			return nil, &fs.PathError{Op: "read", Path: name, Err: tooLarge(limit)}
+		}
+		if errors.Is(err, io.EOF) {
+			return data, nil
+		}
+		if err != nil {
+			return nil, pathError("read", name, err)
+		}
+	}
+}
+
+func tooLarge(limit int64) error {
+	return fmt.Errorf("%w: more than %d bytes", ErrTooLarge, limit)
+}
+
+// ended is the error for a call that ended because ctx did. It wraps both ctx.Err and the cause.
+func ended(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// pathError is err as a *fs.PathError, which it may be already.
+func pathError(op, name string, err error) error {
+	if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
+		return err
+	}
+	return &fs.PathError{Op: op, Path: name, Err: err}
+}
