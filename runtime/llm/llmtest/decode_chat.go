@@ -1,0 +1,207 @@
+package llmtest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+)
+
+// chatBody has the fields of a Chat Completions request.
+type chatBody struct {
+	Model               string          `json:"model"`
+	Messages            []chatMessage   `json:"messages"`
+	Stream              bool            `json:"stream"`
+	MaxCompletionTokens int             `json:"max_completion_tokens"`
+	MaxTokens           int             `json:"max_tokens"`
+	ReasoningEffort     string          `json:"reasoning_effort"`
+	ParallelToolCalls   *bool           `json:"parallel_tool_calls"`
+	PromptCacheKey      string          `json:"prompt_cache_key"`
+	FrequencyPenalty    json.RawMessage `json:"frequency_penalty"`
+	LogitBias           json.RawMessage `json:"logit_bias"`
+	Logprobs            json.RawMessage `json:"logprobs"`
+	Metadata            json.RawMessage `json:"metadata"`
+	N                   json.RawMessage `json:"n"`
+	PresencePenalty     json.RawMessage `json:"presence_penalty"`
+	ResponseFormat      json.RawMessage `json:"response_format"`
+	SafetyIdentifier    json.RawMessage `json:"safety_identifier"`
+	Seed                json.RawMessage `json:"seed"`
+	ServiceTier         json.RawMessage `json:"service_tier"`
+	Stop                json.RawMessage `json:"stop"`
+	Store               json.RawMessage `json:"store"`
+	Temperature         json.RawMessage `json:"temperature"`
+	ToolChoice          json.RawMessage `json:"tool_choice"`
+	TopLogprobs         json.RawMessage `json:"top_logprobs"`
+	TopP                json.RawMessage `json:"top_p"`
+	User                json.RawMessage `json:"user"`
+	Verbosity           json.RawMessage `json:"verbosity"`
+	StreamOptions       struct {
+		IncludeUsage       bool  `json:"include_usage"`
+		IncludeObfuscation *bool `json:"include_obfuscation"`
+	} `json:"stream_options"`
+	Tools []struct {
+		Type     string `json:"type"`
+		Function struct {
+			Name        string          `json:"name"`
+			Description string          `json:"description"`
+			Parameters  json.RawMessage `json:"parameters"`
+			Strict      *bool           `json:"strict"`
+		} `json:"function"`
+	} `json:"tools"`
+}
+
+type chatMessage struct {
+	Role       string          `json:"role"`
+	Content    json.RawMessage `json:"content"`
+	Name       string          `json:"name"`
+	Refusal    string          `json:"refusal"`
+	ToolCallID string          `json:"tool_call_id"`
+	ToolCalls  []struct {
+		ID       string `json:"id"`
+		Type     string `json:"type"`
+		Function struct {
+			Name      string  `json:"name"`
+			Arguments *string `json:"arguments"`
+		} `json:"function"`
+	} `json:"tool_calls"`
+}
+
+type chatPart struct {
+	Type     string  `json:"type"`
+	Text     *string `json:"text"`
+	ImageURL *struct {
+		URL    string `json:"url"`
+		Detail string `json:"detail"`
+	} `json:"image_url"`
+}
+
+// decodeChat checks a request and fills in what it says.
+func decodeChat(req *Request) (extras, error) {
+	var b chatBody
+	if err := strict(req.Body, &b); err != nil {
+		return extras{}, err
+	}
+	switch {
+	case b.Model == "":
+		return extras{}, errors.New("model is missing")
+	case !b.Stream:
+		return extras{}, errors.New("stream is not set")
+	case len(b.Messages) == 0:
+		return extras{}, errors.New("messages are empty")
+	}
+	var t tools
+	for _, tool := range b.Tools {
+		if tool.Type != "function" || tool.Function.Strict != nil && *tool.Function.Strict {
+			return extras{}, fmt.Errorf("the tool %q is no function with strict false", tool.Function.Name)
+		}
+		if err := t.add(tool.Function.Name, tool.Function.Description, tool.Function.Parameters); err != nil {
+			return extras{}, err
+		}
+	}
+	var conv conversation
+	system := ""
+	for i, m := range b.Messages {
+		if m.Role == "system" && i == 0 {
+			if err := json.Unmarshal(m.Content, &system); err != nil {
+				return extras{}, errors.New("the system message is no text")
+			}
+			continue
+		}
+		if err := conv.chat(m); err != nil {
+			return extras{}, fmt.Errorf("message %d: %w", i, err)
+		}
+	}
+	if err := conv.answered(); err != nil {
+		return extras{}, err
+	}
+	if len(conv.messages) == 0 {
+		return extras{}, errors.New("there is a system message only")
+	}
+	req.Request = llm.Request{
+		Model: b.Model, System: system, Messages: conv.messages, Tools: t.specs, ReasoningEffort: b.ReasoningEffort,
+		MaxOutputTokens: b.MaxCompletionTokens, ParallelToolCalls: b.ParallelToolCalls == nil || *b.ParallelToolCalls,
+		SessionID: b.PromptCacheKey,
+	}
+	return extras{usage: b.StreamOptions.IncludeUsage}, nil
+}
+
+// chat adds a message. The results of calls follow them directly.
+func (c *conversation) chat(m chatMessage) error {
+	parts, err := chatParts(m)
+	if err != nil {
+		return err
+	}
+	if m.Role != "tool" {
+		if err := c.answered(); err != nil {
+			return err
+		}
+		if m.ToolCallID != "" {
+			return errors.New("tool_call_id has no place here")
+		}
+	}
+	if m.Role != "assistant" && len(m.ToolCalls) > 0 {
+		return errors.New("tool_calls have no place here")
+	}
+	switch m.Role {
+	case "user":
+		if len(parts) == 0 {
+			return errors.New("content is missing")
+		}
+		c.add(llm.RoleUser, parts...)
+	case "tool":
+		if len(parts) == 0 {
+			return errors.New("content is missing")
+		}
+		return c.result(m.ToolCallID, parts)
+	case "assistant":
+		if len(parts)+len(m.ToolCalls) == 0 {
+			return errors.New("there is neither content nor a tool call")
+		}
+		if len(parts) > 0 {
+			c.add(llm.RoleAssistant, parts...)
+		}
+		for _, call := range m.ToolCalls {
+			if call.Type != "function" || call.Function.Arguments == nil {
+				return errors.New("a tool call is no function with arguments")
+			}
+			if err := c.call(call.ID, call.Function.Name, *call.Function.Arguments); err != nil {
+				return err
+			}
+		}
+	default:
+		return fmt.Errorf("the role %q has no place here", m.Role)
+	}
+	return nil
+}
+
+// chatParts reads the content of a message, a string or a list of parts; none if it is missing.
+func chatParts(m chatMessage) ([]llm.Part, error) {
+	if len(m.Content) == 0 || string(m.Content) == "null" {
+		return nil, nil
+	}
+	var text string
+	if json.Unmarshal(m.Content, &text) == nil {
+		return []llm.Part{llm.Text(text)}, nil
+	}
+	var items []chatPart
+	if err := strict(m.Content, &items); err != nil {
+		return nil, fmt.Errorf("content is neither a text nor a list of parts: %w", err)
+	}
+	var parts []llm.Part
+	for _, item := range items {
+		switch {
+		case item.Type == "text" && item.Text != nil && item.ImageURL == nil:
+			parts = append(parts, llm.Text(*item.Text))
+		case item.Type == "image_url" && item.ImageURL != nil && item.Text == nil && m.Role == "user":
+			part, err := image(item.ImageURL.URL)
+			if err != nil {
+				return nil, err
+			}
+			parts = append(parts, part)
+		default:
+			return nil, fmt.Errorf("a part of type %q has no place here", item.Type)
+		}
+	}
+	return parts, nil
+}

@@ -1,0 +1,282 @@
+package llmtest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// maxRequest bounds the body of a request in bytes.
+const maxRequest = 256 << 20
+
+// TB is the part of testing.TB that NewServer needs, so that this package does not need package testing.
+type TB interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+	Cleanup(func())
+}
+
+// Server is a model server on the loopback interface.
+type Server struct {
+	url    string
+	http   *http.Server
+	client *http.Client
+	served chan struct{}
+	// quit ends what hangs.
+	quit   chan struct{}
+	closed sync.Once
+	active sync.WaitGroup
+
+	// thinking is held while the brain thinks.
+	thinking sync.Mutex
+	brain    Brain
+
+	mu         sync.Mutex
+	requests   []*Request
+	violations []string
+	// reasoning holds the reasoning items that were sent, by id.
+	reasoning map[string]json.RawMessage
+}
+
+// Start starts a server that is to be closed.
+func Start(brain Brain) (*Server, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("llmtest: listen: %w", err)
+	}
+	s := &Server{
+		url: "http://" + l.Addr().String() + "/v1", brain: brain, served: make(chan struct{}), quit: make(chan struct{}),
+		client:    &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
+		reasoning: make(map[string]json.RawMessage),
+	}
+	s.http = &http.Server{Handler: http.HandlerFunc(s.serve), ReadHeaderTimeout: time.Minute}
+	go func() {
+		defer close(s.served)
+		// Serve always fails in the end, by Close.
+		_ = s.http.Serve(l)
+	}()
+	return s, nil
+}
+
+// NewServer starts a server that is closed when the test ends, and fails the test for violations that nobody took.
+func NewServer(t TB, brain Brain) *Server {
+	t.Helper()
+	s, err := Start(brain)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	t.Cleanup(func() {
+		s.Close()
+		for _, v := range s.TakeViolations() {
+			t.Errorf("llmtest: %s", v)
+		}
+	})
+	return s
+}
+
+// URL returns the base URL, which ends in /v1.
+func (s *Server) URL() string { return s.url }
+
+// Key returns the API key that the server accepts.
+func (s *Server) Key() string { return "sk-llmtest-0123456789abcdef" }
+
+// Client returns an HTTP client whose connections are closed by Close.
+func (s *Server) Client() *http.Client { return s.client }
+
+// Close ends all connections and waits until nothing of the server runs any more. It may be called more than once.
+func (s *Server) Close() {
+	s.closed.Do(func() {
+		close(s.quit)
+		// The listener is gone either way, and nobody can do anything about a connection that does not close.
+		_ = s.http.Close()
+		<-s.served
+		s.active.Wait()
+		s.client.CloseIdleConnections()
+	})
+}
+
+// Requests returns the requests so far, those with violations included.
+func (s *Server) Requests() []*Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.requests)
+}
+
+// TakeViolations returns the violations since the last call.
+func (s *Server) TakeViolations() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.violations
+	s.violations = nil
+	return v
+}
+
+// violate records a violation and answers it.
+func (s *Server) violate(w http.ResponseWriter, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	s.mu.Lock()
+	s.violations = append(s.violations, text)
+	s.mu.Unlock()
+	writeError(w, http.StatusBadRequest, Fault{Code: "llmtest_violation", Type: "invalid_request_error", Message: text})
+}
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	s.active.Add(1)
+	defer s.active.Done()
+	api := map[string]string{"/v1/responses": Responses, "/v1/chat/completions": Chat}[r.URL.Path]
+	switch {
+	case api == "":
+		writeError(w, http.StatusNotFound, Fault{Type: "invalid_request_error", Message: "unknown address " + r.URL.Path})
+		return
+	case r.Method != http.MethodPost:
+		writeError(w, http.StatusMethodNotAllowed, Fault{Type: "invalid_request_error", Message: "only POST is allowed"})
+		return
+	case r.Header.Get("Authorization") != "Bearer "+s.Key():
+		writeError(w, http.StatusUnauthorized, Fault{
+			Code: "invalid_api_key", Type: "invalid_request_error", Message: "incorrect API key provided",
+		})
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
+	if err != nil {
+		s.violate(w, "the body could not be read: %v", err)
+		return
+	}
+	req := &Request{API: api, Header: r.Header.Clone(), Body: body}
+	s.mu.Lock()
+	req.Number = len(s.requests)
+	s.requests = append(s.requests, req)
+	s.mu.Unlock()
+	extras, err := s.decode(req)
+	if err != nil {
+		s.violate(w, "request %d: %v", req.Number, err)
+		return
+	}
+	s.thinking.Lock()
+	reply := s.brain(req)
+	s.thinking.Unlock()
+	if reply.Violation != "" {
+		s.violate(w, "request %d: %s", req.Number, reply.Violation)
+		return
+	}
+	s.answer(w, r, req, reply.filled(req), extras)
+}
+
+// extras are what an answer needs to know of a request beside its contents.
+type extras struct {
+	// encrypted is the wish for encrypted reasoning.
+	encrypted bool
+	// usage is the wish for usage in a Chat stream.
+	usage bool
+}
+
+func (s *Server) decode(req *Request) (extras, error) {
+	if ct := req.Header.Get("Content-Type"); ct != "application/json" {
+		return extras{}, fmt.Errorf("the content type is %q, not application/json", ct)
+	}
+	if req.API == Chat {
+		return decodeChat(req)
+	}
+	s.mu.Lock()
+	known := make(map[string]json.RawMessage, len(s.reasoning))
+	for id, raw := range s.reasoning {
+		known[id] = raw
+	}
+	s.mu.Unlock()
+	return decodeResponses(req, known)
+}
+
+// answer sends reply, with its faults.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, req *Request, reply Reply, ex extras) {
+	f := reply.Fault
+	if !s.wait(r.Context(), f.Delay) {
+		return
+	}
+	if f.Reset {
+		hangUp(w)
+		return
+	}
+	if f.Status != 0 {
+		writeError(w, f.Status, f)
+		return
+	}
+	var events []sseEvent
+	if req.API == Chat {
+		events = chatEvents(req, reply, ex)
+	} else {
+		var items []json.RawMessage
+		events, items = responsesEvents(req, reply, ex)
+		s.remember(items)
+	}
+	out := &stream{server: s, w: w, r: r, fault: f}
+	out.send(events)
+}
+
+// remember keeps the reasoning items that were sent, to compare what comes back.
+func (s *Server) remember(items []json.RawMessage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, raw := range items {
+		var item struct{ Type, ID string }
+		if json.Unmarshal(raw, &item) == nil && item.Type == "reasoning" {
+			s.reasoning[item.ID] = raw
+		}
+	}
+}
+
+// wait waits for d. It returns false if the client or the server has gone by then.
+func (s *Server) wait(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+	case <-s.quit:
+	}
+	return false
+}
+
+// hangUp closes the connection without a proper end.
+func hangUp(w http.ResponseWriter) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	// An error means that it is closed already.
+	_ = conn.Close()
+}
+
+// writeError answers with an error as OpenAI writes it.
+func writeError(w http.ResponseWriter, status int, f Fault) {
+	for name, values := range f.Header {
+		w.Header()[name] = values
+	}
+	body := []byte(f.Body)
+	if f.Body == "" {
+		w.Header().Set("Content-Type", "application/json")
+		body = errorBody(f)
+	}
+	w.WriteHeader(status)
+	// A client that has gone does not read it.
+	_, _ = w.Write(body)
+}
+
+func errorBody(f Fault) []byte {
+	detail := map[string]any{"message": f.Message, "type": f.Type, "param": nil, "code": nil}
+	if f.Code != "" {
+		detail["code"] = f.Code
+	}
+	return mustJSON(map[string]any{"error": detail})
+}

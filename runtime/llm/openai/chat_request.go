@@ -1,0 +1,141 @@
+package openai
+
+import (
+	"fmt"
+	"strings"
+
+	goopenai "github.com/sashabaranov/go-openai"
+
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+)
+
+// chatRequest returns the request body for req, but for the model and the options.
+func chatRequest(req llm.Request) (goopenai.ChatCompletionRequest, error) {
+	body := goopenai.ChatCompletionRequest{
+		MaxCompletionTokens: req.MaxOutputTokens, ReasoningEffort: req.ReasoningEffort,
+		StreamOptions: &goopenai.StreamOptions{IncludeUsage: true},
+	}
+	if len(req.Tools) > 0 && !req.ParallelToolCalls {
+		// True is the default of servers, and not all know the field.
+		body.ParallelToolCalls = false
+	}
+	for _, t := range req.Tools {
+		body.Tools = append(body.Tools, goopenai.Tool{Type: goopenai.ToolTypeFunction, Function: &goopenai.FunctionDefinition{
+			Name: t.Name, Description: t.Description, Parameters: schemaOf(t),
+		}})
+	}
+	if req.System != "" {
+		body.Messages = append(body.Messages, goopenai.ChatCompletionMessage{
+			Role: goopenai.ChatMessageRoleSystem, Content: req.System,
+		})
+	}
+	// Images of tool results wait here until all results of a round are there: results must follow their calls directly,
+	// and cannot hold images themselves.
+	var images []goopenai.ChatMessagePart
+	flush := func() {
+		if len(images) > 0 {
+			body.Messages = append(body.Messages, goopenai.ChatCompletionMessage{
+				Role: goopenai.ChatMessageRoleUser, MultiContent: images,
+			})
+			images = nil
+		}
+	}
+	for i, m := range req.Messages {
+		messages, more, err := chatMessages(m)
+		if err != nil {
+			return body, fmt.Errorf("message %d: %w", i, err)
+		}
+		if m.Role != llm.RoleTool {
+			flush()
+		}
+		body.Messages = append(body.Messages, messages...)
+		images = append(images, more...)
+	}
+	flush()
+	return body, nil
+}
+
+// chatMessages returns the messages that m becomes, and the images of its tool results.
+func chatMessages(m llm.Message) (messages []goopenai.ChatCompletionMessage, images []goopenai.ChatMessagePart, err error) {
+	switch m.Role {
+	case llm.RoleUser:
+		msg, err := chatUser(m)
+		return []goopenai.ChatCompletionMessage{msg}, nil, err
+	case llm.RoleAssistant:
+		msg := goopenai.ChatCompletionMessage{Role: goopenai.ChatMessageRoleAssistant, Content: m.Text()}
+		for _, call := range m.ToolCalls() {
+			if call.Arguments == "" {
+				// The library would leave the field out, which servers refuse.
+				call.Arguments = "{}"
+			}
+			msg.ToolCalls = append(msg.ToolCalls, goopenai.ToolCall{
+				ID: call.ID, Type: goopenai.ToolTypeFunction,
+				Function: goopenai.FunctionCall{Name: call.Name, Arguments: call.Arguments},
+			})
+		}
+		if msg.Content == "" && len(msg.ToolCalls) == 0 {
+			return nil, nil, nil
+		}
+		return []goopenai.ChatCompletionMessage{msg}, nil, nil
+	case llm.RoleTool:
+		for _, p := range m.Parts {
+			if p.Kind != llm.PartToolResult || p.ToolResult == nil {
+				return nil, nil, fmt.Errorf("a part of kind %q cannot be sent in a message of role %q", p.Kind, m.Role)
+			}
+			messages = append(messages, goopenai.ChatCompletionMessage{
+				Role: goopenai.ChatMessageRoleTool, ToolCallID: p.ToolResult.CallID, Content: notEmpty(p.ToolResult.Text()),
+			})
+			for _, part := range p.ToolResult.Parts {
+				if part.Kind == llm.PartImage && part.Image != nil {
+					images = append(images, chatImage(*part.Image))
+				}
+			}
+		}
+		return messages, images, nil
+	}
+	return nil, nil, fmt.Errorf("the role %q is unknown", m.Role)
+}
+
+// chatUser returns a user message: a plain text, which all servers understand, unless there are images.
+func chatUser(m llm.Message) (goopenai.ChatCompletionMessage, error) {
+	msg := goopenai.ChatCompletionMessage{Role: goopenai.ChatMessageRoleUser}
+	var parts []goopenai.ChatMessagePart
+	images := false
+	for _, p := range m.Parts {
+		switch {
+		case p.Kind == llm.PartText:
+			if p.Text != "" {
+				parts = append(parts, goopenai.ChatMessagePart{Type: goopenai.ChatMessagePartTypeText, Text: p.Text})
+			}
+		case p.Kind == llm.PartImage && p.Image != nil:
+			parts = append(parts, chatImage(*p.Image))
+			images = true
+		default:
+			return msg, fmt.Errorf("a part of kind %q cannot be sent in a message of role %q", p.Kind, m.Role)
+		}
+	}
+	if images {
+		msg.MultiContent = parts
+		return msg, nil
+	}
+	var texts []string
+	for _, p := range parts {
+		texts = append(texts, p.Text)
+	}
+	msg.Content = notEmpty(strings.Join(texts, "\n\n"))
+	return msg, nil
+}
+
+func chatImage(img llm.Image) goopenai.ChatMessagePart {
+	return goopenai.ChatMessagePart{
+		Type: goopenai.ChatMessagePartTypeImageURL, ImageURL: &goopenai.ChatMessageImageURL{URL: dataURL(img)},
+	}
+}
+
+// notEmpty returns text, or a space for an empty one: the library would leave the content out, which servers refuse.
+func notEmpty(text string) string {
+	if text == "" {
+		return " "
+	}
+	return text
+}

@@ -1,0 +1,238 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"html"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+)
+
+// errorInfo is what a server says of an error.
+type errorInfo struct {
+	message string
+	code    string
+	kind    string
+	// found means that it was said in JSON, in one of the forms that servers use.
+	found bool
+}
+
+func (e *errorInfo) Error() string { return e.message }
+
+// parseErrorInfo reads the body of an error. Of a web page it takes the title, of another text the beginning.
+func parseErrorInfo(body []byte, contentType string) errorInfo {
+	body = bytes.TrimSpace(body)
+	if info := errorObject(body); info.found {
+		return info
+	}
+	text := strings.ToValidUTF8(string(body), "")
+	lower := strings.ToLower(text)
+	if strings.Contains(contentType, "html") || strings.HasPrefix(lower, "<!doctype") || strings.HasPrefix(lower, "<html") {
+		title := "a web page without a title"
+		if i := strings.Index(lower, "<title>"); i >= 0 && len(lower) == len(text) {
+			rest := text[i+len("<title>"):]
+			end, _, _ := strings.Cut(rest, "<")
+			title = "a web page: " + html.UnescapeString(strings.TrimSpace(end))
+		}
+		return errorInfo{message: title}
+	}
+	return errorInfo{message: text}
+}
+
+// errorObject reads {"error": {"message": …}} and the variations of it: the object alone, a string in its place, a list
+// around it, "detail" for "message", a number for a code.
+func errorObject(data json.RawMessage) errorInfo {
+	data = bytes.TrimSpace(data)
+	if len(data) > 0 && data[0] == '[' {
+		var items []json.RawMessage
+		if json.Unmarshal(data, &items) != nil || len(items) == 0 {
+			return errorInfo{}
+		}
+		data = items[0]
+	}
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(data, &fields) != nil {
+		return errorInfo{}
+	}
+	if inner := fields["error"]; len(inner) > 0 && string(inner) != "null" {
+		if text := plain(inner); text != "" {
+			return errorInfo{message: text, code: plain(fields["code"]), found: true}
+		}
+		if info := errorObject(inner); info.found {
+			return info
+		}
+		return errorInfo{message: string(inner), found: true}
+	}
+	info := errorInfo{message: plain(fields["message"]), code: plain(fields["code"]), kind: plain(fields["type"])}
+	if info.message == "" && len(fields["detail"]) > 0 {
+		if info.message = plain(fields["detail"]); info.message == "" {
+			info.message = string(fields["detail"])
+		}
+	}
+	_, said := fields["message"]
+	info.found = said || info.message != "" || info.code != ""
+	return info
+}
+
+// plain returns the text of a JSON string or number, "" of anything else.
+func plain(data json.RawMessage) string {
+	var s string
+	if json.Unmarshal(data, &s) == nil {
+		return s
+	}
+	var n json.Number
+	if json.Unmarshal(data, &n) == nil {
+		return n.String()
+	}
+	return ""
+}
+
+// What servers say when a request is longer than the context of the model.
+var (
+	contextCodes = []string{"context_length_exceeded", "exceed_context_size_error", "request_too_large"}
+	contextTexts = []string{
+		"maximum context length", "context length exceeded", "context_length_exceeded", "context window",
+		"exceeds the available context size", "exceeds the context", "maximum prompt length", "maximum input length",
+		"prompt is too long", "input is too long", "input length and `max_tokens` exceed", "request too large",
+		"reduce the length of the messages",
+	}
+	quotaCodes    = []string{"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"}
+	quotaTexts    = []string{"insufficient balance", "insufficient credits", "insufficient funds"}
+	filterCodes   = []string{"content_filter", "content_policy_violation", "moderation_blocked", "cyber_policy"}
+	overloadCodes = []string{"overloaded_error", "overloaded", "server_is_overloaded", "slow_down", "engine_overloaded_error"}
+	serverCodes   = []string{"server_error", "internal_error", "internal_server_error", "api_error"}
+)
+
+// kindOf classifies an error that came with an HTTP status; below 300 the error is one inside a stream.
+func kindOf(status int, info errorInfo) llm.ErrorKind {
+	if n, err := strconv.Atoi(info.code); err == nil && status < 300 && n >= 400 && n <= 599 {
+		// Gateways pass on the status of the server behind them as the code.
+		status = n
+	}
+	text := strings.ToLower(info.message)
+	is := func(codes []string) bool {
+		return slices.Contains(codes, info.code) || slices.Contains(codes, info.kind)
+	}
+	says := func(texts []string) bool {
+		return slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(text, t) })
+	}
+	// These codes and texts say more than a status does.
+	switch {
+	case status == http.StatusUnauthorized:
+		return llm.KindAuth
+	case is(contextCodes) || status != http.StatusForbidden && says(contextTexts):
+		return llm.KindContextLength
+	case is(quotaCodes) || status == http.StatusPaymentRequired || says(quotaTexts):
+		return llm.KindQuota
+	case is([]string{"invalid_api_key"}) || strings.Contains(text, "api key not valid"):
+		return llm.KindAuth
+	case is(filterCodes) || info.code == "invalid_prompt" && strings.Contains(text, "policy"):
+		return llm.KindContentFilter
+	case is([]string{"model_not_found"}):
+		return llm.KindNotFound
+	case is(overloadCodes) || (status >= 500 || status < 300) && strings.Contains(text, "overloaded"):
+		return llm.KindOverloaded
+	case is([]string{"rate_limit_exceeded", "rate_limit_error"}):
+		return llm.KindRateLimit
+	case status < 300 && is([]string{"invalid_request_error", "invalid_prompt"}):
+		return llm.KindInvalid
+	case is(serverCodes):
+		return llm.KindServer
+	}
+	return kindOfStatus(status)
+}
+
+func kindOfStatus(status int) llm.ErrorKind {
+	switch status {
+	case http.StatusForbidden:
+		return llm.KindAuth
+	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusGone:
+		return llm.KindNotFound
+	case http.StatusRequestTimeout:
+		return llm.KindTimeout
+	case http.StatusConflict, http.StatusTooEarly:
+		// These pass, as the failures of a server do.
+		return llm.KindServer
+	case http.StatusRequestEntityTooLarge:
+		return llm.KindContextLength
+	case http.StatusTooManyRequests:
+		return llm.KindRateLimit
+	case 529:
+		return llm.KindOverloaded
+	}
+	if status >= 300 && status <= 499 {
+		return llm.KindInvalid
+	}
+	return llm.KindServer
+}
+
+// retryAfter returns the wait that a server asks for, in Retry-After-Ms or as seconds or date in Retry-After.
+func retryAfter(h http.Header) (time.Duration, bool) {
+	if ms, err := strconv.ParseFloat(strings.TrimSpace(h.Get("Retry-After-Ms")), 64); err == nil {
+		return duration(ms, time.Millisecond), true
+	}
+	value := strings.TrimSpace(h.Get("Retry-After"))
+	if s, err := strconv.ParseFloat(value, 64); err == nil {
+		return duration(s, time.Second), true
+	}
+	date, err := http.ParseTime(value)
+	if err != nil {
+		return 0, false
+	}
+	// The server's own clock says best how long it is until then.
+	now, err := http.ParseTime(h.Get("Date"))
+	if err != nil {
+		now = time.Now()
+	}
+	return max(date.Sub(now), 0), true
+}
+
+// duration returns n units, at least zero and as many as fit.
+func duration(n float64, unit time.Duration) time.Duration {
+	d := n * float64(unit)
+	switch {
+	case math.IsNaN(d) || d <= 0:
+		return 0
+	case d >= math.MaxInt64:
+		return math.MaxInt64
+	}
+	return time.Duration(d)
+}
+
+// redactor returns a function that takes secrets out of a text. Very short ones are no secrets.
+func redactor(secrets []string) func(string) string {
+	var pairs []string
+	for _, s := range secrets {
+		if len(s) >= 8 {
+			pairs = append(pairs, s, "[redacted]")
+		}
+	}
+	return strings.NewReplacer(pairs...).Replace
+}
+
+// clean makes a server's text fit for a message: one line, without control characters, not too long.
+func clean(text string) string {
+	const limit = 2000
+	text = strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case unicode.IsControl(r) || unicode.Is(unicode.Cf, r):
+			return -1
+		}
+		return r
+	}, text)
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) > limit {
+		text = strings.ToValidUTF8(text[:limit], "") + fmt.Sprintf("… (%d bytes)", len(text))
+	}
+	return text
+}

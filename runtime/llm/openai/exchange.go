@@ -1,0 +1,255 @@
+package openai
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+)
+
+// Limits of what is read of an answer, in bytes.
+const (
+	maxBody      = 256 << 20
+	maxErrorBody = 64 << 10
+)
+
+// errIdle is why an exchange is given up that has been silent for too long.
+var errIdle = errors.New("no data came for too long")
+
+// exchange is one request and its answer. It is the HTTP client of the library for that one request, so that it sees
+// status, headers and body, which the library's errors do not carry.
+type exchange struct {
+	client *client
+	// patches are merged into the request body, in order.
+	patches []json.RawMessage
+	// cause tells why the context of the exchange has ended, and whether it was the caller who ended it.
+	cause  func() (err error, byCaller bool)
+	cancel context.CancelCauseFunc
+	idle   *time.Timer
+	status int
+	body   io.ReadCloser
+	read   int64
+}
+
+// newExchange returns an exchange and the context to use for it.
+func (c *client) newExchange(parent context.Context) (*exchange, context.Context) {
+	ctx, cancel := context.WithCancelCause(parent)
+	x := &exchange{client: c, cancel: cancel}
+	x.cause = func() (error, bool) {
+		if parent.Err() != nil {
+			return context.Cause(parent), true
+		}
+		return context.Cause(ctx), false
+	}
+	x.idle = time.AfterFunc(c.idle, func() { cancel(errIdle) })
+	x.idle.Stop()
+	return x, ctx
+}
+
+func (x *exchange) close() {
+	x.idle.Stop()
+	x.cancel(nil)
+}
+
+// interrupted reports whether the caller's context has ended.
+func (x *exchange) interrupted() bool {
+	_, byCaller := x.cause()
+	return byCaller
+}
+
+// Do implements the library's HTTPDoer. An answer that is not a stream of events is an *llm.Error.
+func (x *exchange) Do(req *http.Request) (*http.Response, error) {
+	if err := x.prepare(req); err != nil {
+		return nil, x.client.newError(llm.KindInvalid, "", err)
+	}
+	x.idle.Reset(x.client.idle)
+	resp, err := x.client.http.Do(req)
+	x.idle.Stop()
+	if err != nil {
+		return nil, err
+	}
+	x.status = resp.StatusCode
+	x.body = resp.Body
+	if err := x.refusal(resp); err != nil {
+		_ = resp.Body.Close()
+		return nil, err
+	}
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{newEventReader(x), resp.Body}
+	return resp, nil
+}
+
+// prepare adds to the library's request what the library cannot express.
+func (x *exchange) prepare(req *http.Request) error {
+	for name, values := range x.client.headers {
+		req.Header[name] = values
+	}
+	if len(x.patches) == 0 || req.Body == nil {
+		return nil
+	}
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		return err
+	}
+	for _, patch := range x.patches {
+		if body, err = mergePatch(body, patch); err != nil {
+			return err
+		}
+	}
+	req.ContentLength = int64(len(body))
+	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	req.Body, err = req.GetBody()
+	return err
+}
+
+// refusal returns the error that resp is, or nil if it is a stream of events.
+func (x *exchange) refusal(resp *http.Response) error {
+	contentType := resp.Header.Get("Content-Type")
+	stream := !strings.Contains(contentType, "json") && !strings.Contains(contentType, "html")
+	ok := resp.StatusCode >= 200 && resp.StatusCode <= 299
+	if ok && stream {
+		return nil
+	}
+	// An error while reading leaves part of the text, which is enough; only the caller's wish to stop matters more.
+	body, _ := io.ReadAll(io.LimitReader(x, maxErrorBody))
+	if x.interrupted() {
+		return x.canceled()
+	}
+	info := parseErrorInfo(body, contentType)
+	var e *llm.Error
+	switch {
+	case !ok:
+		e = x.client.newError(kindOf(resp.StatusCode, info), info.message, nil)
+		if e.Message == "" {
+			e.Message = strings.ToLower(http.StatusText(resp.StatusCode))
+		}
+	case strings.Contains(contentType, "html"):
+		e = x.client.newError(llm.KindNotFound, "the address answers with a web page, not as a model; is the base URL right?", nil)
+	case info.found:
+		e = x.client.newError(kindOf(resp.StatusCode, info), info.message, nil)
+	default:
+		e = x.client.newError(llm.KindStream, "the answer is no stream of events", nil)
+	}
+	e.Status, e.Code = resp.StatusCode, x.client.redact(info.code)
+	if !ok {
+		e.RetryAfter, e.HasRetryAfter = retryAfter(resp.Header)
+	}
+	return e
+}
+
+// Read reads from the body of the answer, within the limits of size and silence. Its errors are io.EOF and *llm.Error.
+func (x *exchange) Read(p []byte) (int, error) {
+	x.idle.Reset(x.client.idle)
+	n, err := x.body.Read(p)
+	x.idle.Stop()
+	x.read += int64(n)
+	switch {
+	case x.read > maxBody:
+		return n, x.streamError(fmt.Sprintf("the answer is longer than %d MiB", maxBody>>20), nil)
+	case err == nil || errors.Is(err, io.EOF):
+		return n, err
+	}
+	return n, x.readError(err)
+}
+
+// drain reads the little that may follow a complete answer, so that the connection can be used again. It does not wait
+// for a server that has not ended the answer in a moment.
+func (x *exchange) drain() {
+	if x.body == nil {
+		return
+	}
+	x.idle.Reset(100 * time.Millisecond)
+	_, _ = io.CopyN(io.Discard, x.body, 64<<10)
+	x.idle.Stop()
+}
+
+func (x *exchange) canceled() *llm.Error {
+	cause, _ := x.cause()
+	e := x.client.newError(llm.KindCanceled, "", cause)
+	e.Status = x.status
+	return e
+}
+
+// interruption returns the error of an exchange that was given up, or nil if it was not.
+func (x *exchange) interruption() *llm.Error {
+	cause, byCaller := x.cause()
+	switch {
+	case byCaller:
+		return x.canceled()
+	case errors.Is(cause, errIdle):
+		e := x.client.newError(llm.KindTimeout, fmt.Sprintf("no data came for %s", x.client.idle), cause)
+		e.Status = x.status
+		return e
+	}
+	return nil
+}
+
+// sendError returns the error of a request that brought no stream.
+func (x *exchange) sendError(err error) error {
+	if e := x.interruption(); e != nil {
+		return e
+	}
+	var known *llm.Error
+	if errors.As(err, &known) {
+		return known
+	}
+	var timeout net.Error
+	if errors.As(err, &timeout) {
+		if timeout.Timeout() {
+			return x.client.newError(llm.KindTimeout, "", err)
+		}
+		return x.client.newError(llm.KindNetwork, "", err)
+	}
+	// What is left is a request that could not be written.
+	return x.client.newError(llm.KindInvalid, "", err)
+}
+
+// readError returns the error of a stream whose reading failed with err; io.EOF means that it ended too early.
+func (x *exchange) readError(err error) error {
+	if e := x.interruption(); e != nil {
+		return e
+	}
+	var known *llm.Error
+	if errors.As(err, &known) {
+		return known
+	}
+	if errors.Is(err, io.EOF) {
+		return x.streamError("the answer ended before it was complete", io.ErrUnexpectedEOF)
+	}
+	return x.streamError("the answer broke off: "+err.Error(), err)
+}
+
+// eventError returns the error for an event that says so, or that was not understood.
+func (x *exchange) eventError(err error) error {
+	var info *errorInfo
+	if errors.As(err, &info) {
+		e := x.client.newError(kindOf(x.status, *info), info.message, nil)
+		e.Status, e.Code = x.status, x.client.redact(info.code)
+		return e
+	}
+	return x.streamError(err.Error(), err)
+}
+
+func (x *exchange) streamError(message string, err error) *llm.Error {
+	e := x.client.newError(llm.KindStream, message, err)
+	e.Status = x.status
+	return e
+}
+
+// newError makes an error with a text that holds no secret.
+func (c *client) newError(kind llm.ErrorKind, message string, err error) *llm.Error {
+	if message == "" && err != nil {
+		message = err.Error()
+	}
+	return &llm.Error{Kind: kind, Provider: c.provider, Message: clean(c.redact(message)), Err: err}
+}

@@ -1,0 +1,269 @@
+// Package openai is an llm.Client for OpenAI's Responses and Chat Completions interfaces, and for the many servers that
+// speak one of them.
+//
+// # What a complete answer is
+//
+// A Responses stream is complete at response.completed or response.incomplete, a Chat stream once a finish_reason has
+// come. Whatever else ends a stream is an *llm.Error, which a caller may retry. One event may have 16 MiB, an answer
+// 256 MiB.
+//
+// # Options
+//
+// Request.Options are merged into the request body as RFC 7396 says: objects are merged, other values replace, and nil
+// removes a field, which helps with servers that refuse one they do not know.
+package openai
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	goopenai "github.com/sashabaranov/go-openai"
+
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+)
+
+// API is one of the two interfaces.
+type API string
+
+// The interfaces.
+const (
+	// Responses keeps a model's reasoning between requests. It is the default.
+	Responses API = "responses"
+	// Chat is Chat Completions, which most compatible servers speak.
+	Chat API = "chat"
+)
+
+// Defaults of Config.
+const (
+	DefaultBaseURL     = "https://api.openai.com/v1"
+	DefaultIdleTimeout = 5 * time.Minute
+	DefaultProvider    = "openai"
+)
+
+// Config says how to reach a server.
+type Config struct {
+	// APIKey is sent as a bearer token. It may be empty only if BaseURL is set.
+	APIKey string
+	// BaseURL is the address up to and without "/responses" or "/chat/completions"; empty means DefaultBaseURL.
+	BaseURL string
+	// API is the interface to speak; empty means Responses.
+	API API
+	// HTTPClient sends the requests. Nil means one with the proxies of the process's variables (HTTPS_PROXY and so on),
+	// the system's root certificates and no limit for a whole answer.
+	HTTPClient *http.Client
+	// Headers are sent with each request, and replace those of the same name.
+	Headers map[string]string
+	// IdleTimeout is how long to wait for the next byte, from sending the request on; zero means DefaultIdleTimeout.
+	IdleTimeout time.Duration
+	// Provider names the server in errors and marks its opaque reasoning, which goes back to the same Provider only;
+	// empty means DefaultProvider.
+	Provider string
+}
+
+// New returns a client. It sends nothing.
+func New(cfg Config) (llm.Client, error) {
+	if cfg.APIKey == "" && cfg.BaseURL == "" {
+		return nil, errors.New("openai: the API key is missing")
+	}
+	if cfg.BaseURL == "" {
+		cfg.BaseURL = DefaultBaseURL
+	}
+	if cfg.API == "" {
+		cfg.API = Responses
+	}
+	if cfg.IdleTimeout == 0 {
+		cfg.IdleTimeout = DefaultIdleTimeout
+	}
+	if cfg.Provider == "" {
+		cfg.Provider = DefaultProvider
+	}
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	if cfg.HTTPClient == nil {
+		cfg.HTTPClient = &http.Client{Transport: newTransport()}
+	}
+	sdk := goopenai.DefaultConfig(cfg.APIKey)
+	sdk.BaseURL = cfg.BaseURL
+	headers := make(http.Header)
+	secrets := []string{cfg.APIKey}
+	for name, value := range cfg.Headers {
+		headers.Set(name, value)
+		secrets = append(secrets, value)
+	}
+	return &client{
+		api: cfg.API, sdk: sdk, http: cfg.HTTPClient, headers: headers, idle: cfg.IdleTimeout, provider: cfg.Provider,
+		redact: redactor(secrets),
+	}, nil
+}
+
+func (cfg Config) validate() error {
+	if cfg.API != Responses && cfg.API != Chat {
+		return fmt.Errorf("openai: the interface %q is neither %q nor %q", cfg.API, Responses, Chat)
+	}
+	if cfg.IdleTimeout < 0 {
+		return fmt.Errorf("openai: the idle timeout %s is negative", cfg.IdleTimeout)
+	}
+	u, err := url.Parse(cfg.BaseURL)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		// The address is not repeated, for it may hold a password.
+		return errors.New("openai: the base URL is not of the form http(s)://host[:port][/path]")
+	}
+	if u.RawQuery != "" || u.Fragment != "" {
+		return errors.New("openai: the base URL has a query or a fragment")
+	}
+	if !isHeaderValue(cfg.APIKey) {
+		return errors.New("openai: the API key has a line break or another control character")
+	}
+	for name, value := range cfg.Headers {
+		if !isHeaderName(name) {
+			return fmt.Errorf("openai: %q is no name of a header", name)
+		}
+		if !isHeaderValue(value) {
+			return fmt.Errorf("openai: the header %s has a line break or another control character", name)
+		}
+	}
+	return nil
+}
+
+func isHeaderValue(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
+}
+
+func isHeaderName(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return r <= ' ' || r >= 0x7f || strings.ContainsRune(`()<>@,;:\"/[]?={}`, r)
+	})
+}
+
+// newTransport is like http.DefaultTransport, but not shared, and with room for many sessions at once. It sets no limit on
+// the wait for headers, for the idle timeout covers it.
+func newTransport() *http.Transport {
+	dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           dialer.DialContext,
+		ForceAttemptHTTP2:     true,
+		MaxIdleConns:          100,
+		MaxIdleConnsPerHost:   64,
+		IdleConnTimeout:       90 * time.Second,
+		TLSHandshakeTimeout:   15 * time.Second,
+		ExpectContinueTimeout: time.Second,
+	}
+}
+
+type client struct {
+	api      API
+	sdk      goopenai.ClientConfig
+	http     *http.Client
+	headers  http.Header
+	idle     time.Duration
+	provider string
+	redact   func(string) string
+}
+
+var _ llm.Client = (*client)(nil)
+
+// decoder makes deltas of the events of one stream.
+type decoder interface {
+	// event takes the data of one event. An answer is complete with DeltaDone, which is the last delta.
+	event(data []byte) ([]llm.Delta, error)
+	// end returns what completes the answer if the stream ends now; false if the answer is not complete.
+	end() (llm.Delta, bool)
+}
+
+// rawStream is what the streams of go-openai have in common.
+type rawStream interface {
+	RecvRaw() ([]byte, error)
+	Close() error
+}
+
+// Stream implements llm.Client.
+func (c *client) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+	return func(yield func(llm.Delta, error) bool) {
+		seq, stopped := 0, false
+		err := c.ask(ctx, req, func(d llm.Delta) bool {
+			d.Seq = seq
+			seq++
+			stopped = !yield(d, nil)
+			return !stopped
+		})
+		if err != nil && !stopped {
+			yield(llm.Delta{}, err)
+		}
+	}
+}
+
+// ask sends req and emits the answer until it is complete, fails, or emit returns false.
+func (c *client) ask(ctx context.Context, req llm.Request, emit func(llm.Delta) bool) error {
+	x, ctx := c.newExchange(ctx)
+	defer x.close()
+	stream, dec, err := c.open(ctx, x, req)
+	if err != nil {
+		return x.sendError(err)
+	}
+	defer func() { _ = stream.Close() }()
+	for {
+		data, err := stream.RecvRaw()
+		if err != nil {
+			d, complete := dec.end()
+			if !complete || x.interrupted() {
+				return x.readError(err)
+			}
+			emit(d)
+			x.drain()
+			return nil
+		}
+		deltas, err := dec.event(data)
+		for _, d := range deltas {
+			if !emit(d) {
+				return nil
+			}
+			if d.Kind == llm.DeltaDone {
+				x.drain()
+				return nil
+			}
+		}
+		if err != nil {
+			return x.eventError(err)
+		}
+	}
+}
+
+// open sends req and returns the stream of its answer.
+func (c *client) open(ctx context.Context, x *exchange, req llm.Request) (rawStream, decoder, error) {
+	patch, err := optionsPatch(req.Options)
+	if err != nil {
+		return nil, nil, err
+	}
+	config := c.sdk
+	config.HTTPClient = x
+	sdk := goopenai.NewClientWithConfig(config)
+	if c.api == Chat {
+		body, err := chatRequest(req)
+		if err != nil {
+			return nil, nil, err
+		}
+		// The model goes in beside the library, which refuses parameters by the names of models.
+		if x.patches, err = modelPatch(req.Model); err != nil {
+			return nil, nil, err
+		}
+		x.patches = append(x.patches, patch...)
+		stream, err := sdk.CreateChatCompletionStream(ctx, body)
+		return stream, &chatDecoder{}, err
+	}
+	body, err := c.responsesRequest(req)
+	if err != nil {
+		return nil, nil, err
+	}
+	x.patches = patch
+	stream, err := sdk.CreateResponseStream(ctx, body)
+	return stream, &responsesDecoder{provider: c.provider}, err
+}

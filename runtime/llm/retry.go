@@ -1,0 +1,169 @@
+package llm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"time"
+)
+
+// Waits between attempts when the server does not say how long to wait: a random part of base × 2ⁿ, at most the cap.
+const (
+	retryBase = 500 * time.Millisecond
+	// retryCapAnswered holds if the server answered, so that it is there and wants less traffic.
+	retryCapAnswered = 10 * time.Second
+	// retryCapSilent holds if no answer came.
+	retryCapSilent = 2 * time.Second
+)
+
+// Defaults of RetryPolicy.
+const (
+	DefaultMaxRetries = 3
+	DefaultMaxWait    = 5 * time.Minute
+)
+
+// RetryPolicy says how often and how patiently Retry tries again. The zero value holds the defaults.
+type RetryPolicy struct {
+	// MaxRetries is the number of attempts after the first; zero means DefaultMaxRetries, less than zero none.
+	MaxRetries int
+	// MaxWait is the longest wait a server may ask for; zero means DefaultMaxWait, less than zero no wait at all.
+	MaxWait time.Duration
+	// Clock is what waits; nil means SystemClock.
+	Clock Clock
+	// Rand returns a random number in [0, 1); nil means a shared random source. It may be called concurrently.
+	Rand func() float64
+}
+
+// Retry returns a Client that sends a request again when it failed in a way that may pass, as Error.Retryable says. Before
+// each wait it yields DeltaRetry, which voids what the failed attempt has yielded. The numbers of its deltas go on
+// rising across attempts.
+//
+// A wait that the server asked for is kept to exactly. One longer than MaxWait is not waited for: the error is returned
+// at once. Without such a wish the wait is random, up to 500 ms × 2ⁿ, at most 10 s if the server answered and 2 s if not.
+func Retry(inner Client, policy RetryPolicy) Client {
+	if policy.MaxRetries == 0 {
+		policy.MaxRetries = DefaultMaxRetries
+	}
+	if policy.MaxWait == 0 {
+		policy.MaxWait = DefaultMaxWait
+	}
+	if policy.Clock == nil {
+		policy.Clock = SystemClock()
+	}
+	if policy.Rand == nil {
+		policy.Rand = rand.Float64
+	}
+	return &retry{inner: inner, policy: policy}
+}
+
+type retry struct {
+	inner  Client
+	policy RetryPolicy
+}
+
+var _ Client = (*retry)(nil)
+
+// Stream implements Client.
+func (r *retry) Stream(ctx context.Context, req Request) iter.Seq2[Delta, error] {
+	return func(yield func(Delta, error) bool) {
+		seq := 0
+		emit := func(d Delta) bool {
+			d.Seq = seq
+			seq++
+			return yield(d, nil)
+		}
+		for retries := 0; ; retries++ {
+			if ctx.Err() != nil {
+				yield(Delta{}, canceled(ctx))
+				return
+			}
+			more, err := r.attempt(ctx, req, emit)
+			if !more || err == nil {
+				return
+			}
+			wait, final := r.judge(err, retries)
+			if final != nil {
+				yield(Delta{}, final)
+				return
+			}
+			if !emit(Delta{Kind: DeltaRetry, Retry: &RetryNotice{Attempt: retries + 2, Delay: wait, Err: err}}) {
+				return
+			}
+			if err := r.policy.Clock.Sleep(ctx, wait); err != nil {
+				yield(Delta{}, &Error{Kind: KindCanceled, Err: err})
+				return
+			}
+		}
+	}
+}
+
+// attempt sends req once. More is false if the receiver wants no more. A nil error means that the answer is complete.
+func (r *retry) attempt(ctx context.Context, req Request, emit func(Delta) bool) (more bool, err error) {
+	next, done := 0, false
+	for d, err := range r.inner.Stream(ctx, req) {
+		if done {
+			// The answer is complete, whatever happens to the connection after it.
+			continue
+		}
+		if err != nil {
+			return true, err
+		}
+		if d.Seq < next {
+			continue
+		}
+		next = d.Seq + 1
+		done = d.Kind == DeltaDone
+		if !emit(d) {
+			return false, nil
+		}
+	}
+	switch {
+	case done:
+		return true, nil
+	case ctx.Err() != nil:
+		return true, canceled(ctx)
+	}
+	return true, &Error{Kind: KindStream, Message: "the answer ended before it was complete"}
+}
+
+// judge returns the wait before the next attempt, or the error to give up with.
+func (r *retry) judge(err error, retries int) (time.Duration, error) {
+	var e *Error
+	if !errors.As(err, &e) || !e.Retryable() || retries >= r.policy.MaxRetries {
+		return 0, err
+	}
+	if !e.HasRetryAfter {
+		return r.backoff(e.Status != 0, retries), nil
+	}
+	if limit := max(r.policy.MaxWait, 0); e.RetryAfter > limit {
+		return 0, tooLong(e, limit)
+	}
+	return max(e.RetryAfter, 0), nil
+}
+
+// backoff returns a random wait. All of it is random, so that many sessions that failed at once do not come back at once.
+func (r *retry) backoff(answered bool, retries int) time.Duration {
+	limit := retryCapSilent
+	if answered {
+		limit = retryCapAnswered
+	}
+	// The shift is bounded, for a policy may allow any number of retries.
+	limit = min(limit, retryBase<<min(retries, 10))
+	return time.Duration(r.policy.Rand() * float64(limit))
+}
+
+// tooLong returns e with a text that says why it is not waited for and how to change that.
+func tooLong(e *Error, limit time.Duration) *Error {
+	long := *e
+	if long.Message == "" && long.Err != nil {
+		long.Message = long.Err.Error()
+	}
+	if long.Message != "" {
+		long.Message += "; "
+	}
+	long.Message += fmt.Sprintf("the server asks to wait %s before the next try, longer than the limit of %s (--max-retry-wait)",
+		e.RetryAfter, limit)
+	return &long
+}
