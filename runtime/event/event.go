@@ -1,0 +1,275 @@
+package event
+
+import (
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+)
+
+// Kind names a type of event. The values are the "type" of the JSON form.
+type Kind string
+
+// Kinds of events.
+const (
+	KindSessionStart     Kind = "session_start"
+	KindSessionEnd       Kind = "session_end"
+	KindUserInput        Kind = "user_input"
+	KindProcessingEnd    Kind = "processing_end"
+	KindTextStart        Kind = "assistant_text_start"
+	KindTextDelta        Kind = "assistant_text_delta"
+	KindTextEnd          Kind = "assistant_text_end"
+	KindReasoningDelta   Kind = "assistant_reasoning_delta"
+	KindToolCallStart    Kind = "tool_call_start"
+	KindToolOutputDelta  Kind = "tool_call_output_delta"
+	KindToolCallEnd      Kind = "tool_call_end"
+	KindSteeringInjected Kind = "steering_injected"
+	KindTurnLimit        Kind = "turn_limit"
+	KindLoopDetection    Kind = "loop_detection"
+	KindStatus           Kind = "status"
+	KindRetry            Kind = "retry"
+	KindVerify           Kind = "verify"
+	KindWarning          Kind = "warning"
+	KindError            Kind = "error"
+	KindGap              Kind = "gap"
+	KindResult           Kind = "result"
+)
+
+// Event is one thing that happened.
+type Event struct {
+	// Seq numbers the events of a session from 1 without holes. It gives the order; Time may jump.
+	Seq       int64
+	Time      time.Time
+	SessionID string
+	// RunID is empty outside a run.
+	RunID string
+	Data  Data
+}
+
+// Kind returns the kind of the event's data.
+func (e Event) Kind() Kind { return e.Data.Kind() }
+
+// Data is the part of an event that depends on its kind. The types of this package are the only ones.
+type Data interface{ Kind() Kind }
+
+// SessionStart opens a session's events.
+type SessionStart struct {
+	Profile string   `json:"profile"`
+	Model   string   `json:"model"`
+	Backend string   `json:"backend,omitempty"`
+	WorkDir string   `json:"workdir,omitempty"`
+	Tools   []string `json:"tools"`
+}
+
+// SessionEnd is the last event of a session.
+type SessionEnd struct {
+	// State is the session's final state, "closed".
+	State string `json:"state"`
+	// Reason says why it ended: "closed", "aborted", or the error that made it unusable.
+	Reason string `json:"reason"`
+}
+
+// UserInput is an input that was submitted.
+type UserInput struct {
+	Text string `json:"text"`
+}
+
+// ProcessingEnd ends the work on one input.
+type ProcessingEnd struct {
+	// Status is the run's status, such as "completed".
+	Status string    `json:"status"`
+	Usage  llm.Usage `json:"usage"`
+	// ModelCalls and ToolCalls count what this input took.
+	ModelCalls int   `json:"model_calls"`
+	ToolCalls  int   `json:"tool_calls"`
+	DurationMS int64 `json:"duration_ms"`
+}
+
+// TextStart says that the model began to answer with text.
+type TextStart struct{}
+
+// TextDelta is a piece of the answer's text. After a Retry event the pieces so far are void.
+type TextDelta struct {
+	Text string `json:"text"`
+}
+
+// ReasoningDelta is a piece of the model's reasoning.
+type ReasoningDelta struct {
+	Text string `json:"text"`
+}
+
+// TextEnd is a complete answer; Text may be empty when there are only tool calls.
+type TextEnd struct {
+	Text      string    `json:"text"`
+	Reasoning string    `json:"reasoning,omitempty"`
+	ToolCalls int       `json:"tool_calls"`
+	Model     string    `json:"model,omitempty"`
+	Usage     llm.Usage `json:"usage"`
+}
+
+// ToolCallStart says that a tool call begins. Arguments is the JSON text as the model wrote it.
+type ToolCallStart struct {
+	CallID    string `json:"call_id"`
+	Name      string `json:"name"`
+	Arguments string `json:"arguments"`
+}
+
+// ToolOutputDelta is a piece of a running tool's output.
+type ToolOutputDelta struct {
+	CallID string `json:"call_id"`
+	Text   string `json:"text"`
+}
+
+// ToolCallEnd says that a tool call has ended.
+type ToolCallEnd struct {
+	CallID  string `json:"call_id"`
+	Name    string `json:"name"`
+	IsError bool   `json:"is_error"`
+	// ErrorKind is set if IsError.
+	ErrorKind string `json:"error_kind,omitempty"`
+	// Result is the text that the model sees; Truncated says that it is less than the output.
+	Result    string `json:"result"`
+	Truncated bool   `json:"truncated,omitempty"`
+	// Output is everything the tool produced.
+	Output     Output       `json:"-"`
+	Changes    []FileChange `json:"changes,omitempty"`
+	DurationMS int64        `json:"duration_ms"`
+}
+
+// SteeringInjected says that a steering message entered the history.
+type SteeringInjected struct {
+	Text string `json:"text"`
+}
+
+// TurnLimit says that a limit ended the run.
+type TurnLimit struct {
+	// Limit names it: "turns", "tool_rounds", "tool_calls", "tokens".
+	Limit string `json:"limit"`
+	Value int64  `json:"value"`
+}
+
+// LoopDetection says that the model repeats itself and was told so.
+type LoopDetection struct {
+	Message string `json:"message"`
+}
+
+// Status is a step of the run's state machine.
+type Status struct {
+	From   string `json:"from"`
+	Signal string `json:"signal"`
+	To     string `json:"to"`
+}
+
+// Retry says that a request to the model is sent again after a pause.
+type Retry struct {
+	Attempt int    `json:"attempt"`
+	DelayMS int64  `json:"delay_ms"`
+	Error   string `json:"error"`
+}
+
+// Verify is the outcome of the host's check of the work.
+type Verify struct {
+	Command    string `json:"command"`
+	Passed     bool   `json:"passed"`
+	ExitCode   int    `json:"exit_code"`
+	Attempt    int    `json:"attempt"`
+	DurationMS int64  `json:"duration_ms"`
+}
+
+// Warning is a problem that does not stop the run.
+type Warning struct {
+	// Code names the problem for programs, such as "context_usage".
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// Error is a problem that ends the run.
+type Error struct {
+	// Code names the problem for programs, such as "auth".
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// Gap tells a subscriber that was too slow how many events it missed.
+type Gap struct {
+	Missed int64 `json:"missed"`
+}
+
+// Result is the final record of a command-line run. A stream without one was killed.
+type Result struct {
+	Status     string       `json:"status"`
+	ExitCode   int          `json:"exit_code"`
+	Text       string       `json:"text,omitempty"`
+	Error      string       `json:"error,omitempty"`
+	Model      string       `json:"model,omitempty"`
+	SessionDir string       `json:"session_dir,omitempty"`
+	Patch      string       `json:"patch,omitempty"`
+	Turns      int          `json:"turns"`
+	ModelCalls int          `json:"model_calls"`
+	ToolCalls  int          `json:"tool_calls"`
+	Usage      llm.Usage    `json:"usage"`
+	Changes    []FileChange `json:"changes,omitempty"`
+	DurationMS int64        `json:"duration_ms"`
+}
+
+// Kind implements Data.
+func (SessionStart) Kind() Kind { return KindSessionStart }
+
+// Kind implements Data.
+func (SessionEnd) Kind() Kind { return KindSessionEnd }
+
+// Kind implements Data.
+func (UserInput) Kind() Kind { return KindUserInput }
+
+// Kind implements Data.
+func (ProcessingEnd) Kind() Kind { return KindProcessingEnd }
+
+// Kind implements Data.
+func (TextStart) Kind() Kind { return KindTextStart }
+
+// Kind implements Data.
+func (TextDelta) Kind() Kind { return KindTextDelta }
+
+// Kind implements Data.
+func (ReasoningDelta) Kind() Kind { return KindReasoningDelta }
+
+// Kind implements Data.
+func (TextEnd) Kind() Kind { return KindTextEnd }
+
+// Kind implements Data.
+func (ToolCallStart) Kind() Kind { return KindToolCallStart }
+
+// Kind implements Data.
+func (ToolOutputDelta) Kind() Kind { return KindToolOutputDelta }
+
+// Kind implements Data.
+func (ToolCallEnd) Kind() Kind { return KindToolCallEnd }
+
+// Kind implements Data.
+func (SteeringInjected) Kind() Kind { return KindSteeringInjected }
+
+// Kind implements Data.
+func (TurnLimit) Kind() Kind { return KindTurnLimit }
+
+// Kind implements Data.
+func (LoopDetection) Kind() Kind { return KindLoopDetection }
+
+// Kind implements Data.
+func (Status) Kind() Kind { return KindStatus }
+
+// Kind implements Data.
+func (Retry) Kind() Kind { return KindRetry }
+
+// Kind implements Data.
+func (Verify) Kind() Kind { return KindVerify }
+
+// Kind implements Data.
+func (Warning) Kind() Kind { return KindWarning }
+
+// Kind implements Data.
+func (Error) Kind() Kind { return KindError }
+
+// Kind implements Data.
+func (Gap) Kind() Kind { return KindGap }
+
+// Kind implements Data.
+func (Result) Kind() Kind { return KindResult }

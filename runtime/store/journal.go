@@ -1,0 +1,215 @@
+package store
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"sync"
+	"time"
+)
+
+// MaxLine is the longest line of a journal, in bytes, that Append writes and Read accepts.
+const MaxLine = 256 << 20
+
+// Entry is one line of a journal.
+type Entry struct {
+	Seq    int64           `json:"seq"`
+	ID     string          `json:"id"`
+	Parent string          `json:"parent"`
+	Time   time.Time       `json:"time"`
+	Type   string          `json:"type"`
+	Data   json.RawMessage `json:"data"`
+}
+
+// Journal appends entries to a file. It is safe for concurrent use.
+type Journal struct {
+	newID func() string
+	now   func() time.Time
+
+	mu     sync.Mutex
+	file   *os.File
+	seq    int64
+	parent string
+	err    error
+}
+
+// CorruptError tells where a journal is damaged.
+type CorruptError struct {
+	Path string
+	// Line counts from 1; Offset is in bytes from the start.
+	Line   int
+	Offset int64
+	Reason string
+}
+
+func (e *CorruptError) Error() string {
+	return fmt.Sprintf("%s: line %d (byte %d) is damaged: %s", e.Path, e.Line, e.Offset, e.Reason)
+}
+
+func createJournal(path string, newID func() string, now func() time.Time) (*Journal, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return &Journal{file: f, newID: newID, now: now}, nil
+}
+
+// Append adds an entry with data as JSON. After an error nothing more is accepted and each call returns that error.
+func (j *Journal) Append(typ string, data any) (Entry, error) {
+	raw, err := json.Marshal(data)
+	if err != nil {
+		return Entry{}, fmt.Errorf("journal entry %s: %w", typ, err)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.err != nil {
+		return Entry{}, j.err
+	}
+	e := Entry{Seq: j.seq + 1, ID: j.newID(), Parent: j.parent, Time: j.now(), Type: typ, Data: raw}
+	line, err := encodeLine(e)
+	if err != nil {
+		return Entry{}, fmt.Errorf("journal entry %s: %w", typ, err)
+	}
+	if len(line) > MaxLine {
+		return Entry{}, j.fail(fmt.Errorf("journal entry %s: %d bytes are more than %d", typ, len(line), MaxLine))
+	}
+	if _, err := j.file.Write(line); err != nil {
+		return Entry{}, j.fail(fmt.Errorf("write the session journal: %w", err))
+	}
+	j.seq, j.parent = e.Seq, e.ID
+	return e, nil
+}
+
+// Sync makes all appended entries durable. After an error nothing more is accepted.
+func (j *Journal) Sync() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.err != nil {
+		return j.err
+	}
+	if err := j.file.Sync(); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return j.fail(fmt.Errorf("sync the session journal: %w", err))
+	}
+	return nil
+}
+
+func (j *Journal) fail(err error) error {
+	j.err = err
+	return err
+}
+
+// Close syncs and closes the file. Later calls of Append give fs.ErrClosed.
+func (j *Journal) Close() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if errors.Is(j.err, fs.ErrClosed) {
+		return nil
+	}
+	first := j.err
+	if first == nil {
+		first = j.file.Sync()
+	}
+	if err := j.file.Close(); first == nil {
+		first = err
+	}
+	j.err = fmt.Errorf("session journal: %w", fs.ErrClosed)
+	return first
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+const crcField = `,"crc":"`
+
+func encodeLine(e Entry) ([]byte, error) {
+	b, err := json.Marshal(e)
+	if err != nil {
+		return nil, err
+	}
+	b = b[:len(b)-1]
+	sum := crc32.Checksum(b, castagnoli)
+	b = append(b, crcField...)
+	return fmt.Appendf(b, "%08x\"}\n", sum), nil
+}
+
+func decodeLine(line []byte) (Entry, error) {
+	at := bytes.LastIndex(line, []byte(crcField))
+	if at < 0 {
+		return Entry{}, errors.New("it has no checksum")
+	}
+	want := fmt.Sprintf("%s%08x\"}", crcField, crc32.Checksum(line[:at], castagnoli))
+	if string(line[at:]) != want {
+		return Entry{}, errors.New("its checksum does not match")
+	}
+	var e Entry
+	if err := json.Unmarshal(line, &e); err != nil {
+		return Entry{}, err
+	}
+	return e, nil
+}
+
+// Read yields the entries of the journal at path in order. A last line without its end is ignored; a damaged line
+// ends the sequence with a *CorruptError.
+func Read(path string) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		f, err := os.Open(path)
+		if err != nil {
+			yield(Entry{}, err)
+			return
+		}
+		defer f.Close() //nolint:errcheck // it was only read
+		readEntries(f, path, yield)
+	}
+}
+
+func readEntries(r io.Reader, path string, yield func(Entry, error) bool) {
+	in := bufio.NewReaderSize(r, 64<<10)
+	var offset, seq int64
+	parent := ""
+	for n := 1; ; n++ {
+		line, err := readLine(in)
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			yield(Entry{}, &CorruptError{Path: path, Line: n, Offset: offset, Reason: err.Error()})
+			return
+		}
+		e, err := decodeLine(line[:len(line)-1])
+		if err == nil && (e.Seq != seq+1 || e.Parent != parent) {
+			err = fmt.Errorf("it does not follow entry %d", seq)
+		}
+		if err != nil {
+			yield(Entry{}, &CorruptError{Path: path, Line: n, Offset: offset, Reason: err.Error()})
+			return
+		}
+		if !yield(e, nil) {
+			return
+		}
+		offset += int64(len(line))
+		seq, parent = e.Seq, e.ID
+	}
+}
+
+// readLine returns a line with its end, or io.EOF if the input ends before one.
+func readLine(in *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := in.ReadSlice('\n')
+		line = append(line, part...)
+		switch {
+		case err == nil:
+			return line, nil
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return nil, err
+		case len(line) > MaxLine:
+			return nil, fmt.Errorf("it is longer than %d bytes", MaxLine)
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Names inside a session's folder.
+const (
+	JournalName = "journal.jsonl"
+	outputsName = "outputs"
+)
+
+// Session is the folder of one session. It is safe for concurrent use.
+type Session struct {
+	*Journal
+	dir string
+
+	mu      sync.Mutex
+	outputs map[string]string // call id → file
+}
+
+// Options are test seams of Create. The zero value is right for programs.
+type Options struct {
+	// NewID makes the ids of entries; nil numbers them: "1", "2" and so on.
+	NewID func() string
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// Create makes the folder dir, which must not exist yet, with mode 0700, and an empty journal in it. Missing parents
+// are made. An existing folder is fs.ErrExist.
+func Create(dir string, opts Options) (*Session, error) {
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	if opts.NewID == nil {
+		n := 0
+		opts.NewID = func() string {
+			n++
+			return strconv.Itoa(n)
+		}
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+		return nil, fmt.Errorf("make the session folder: %w", err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the session folder: %w", err)
+	}
+	j, err := createJournal(filepath.Join(dir, JournalName), opts.NewID, opts.Now)
+	if err != nil {
+		return nil, fmt.Errorf("make the session journal: %w", err)
+	}
+	return &Session{Journal: j, dir: dir, outputs: map[string]string{}}, nil
+}
+
+// Dir is the folder of the session.
+func (s *Session) Dir() string { return s.dir }
+
+// Output is a file that keeps the output of one call.
+type Output struct {
+	*os.File
+}
+
+// Open opens the file for reading from its start.
+func (o Output) Open() (io.ReadCloser, error) { return os.Open(o.Name()) }
+
+// CreateOutput makes the file that keeps the output of the call id. The file's name is derived from id, which may be any
+// text; a second output of the same id gets a file of its own, and OpenOutput finds the newest.
+func (s *Session) CreateOutput(id string) (Output, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	dir := filepath.Join(s.dir, outputsName)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return Output{}, fmt.Errorf("keep output: %w", err)
+	}
+	name := filepath.Join(dir, fmt.Sprintf("%04d-%s", len(s.outputs)+1, safeName(id)))
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	for n := 2; errors.Is(err, fs.ErrExist); n++ {
+		f, err = os.OpenFile(fmt.Sprintf("%s-%d", name, n), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	}
+	if err != nil {
+		return Output{}, fmt.Errorf("keep output: %w", err)
+	}
+	s.outputs[id] = f.Name()
+	return Output{f}, nil
+}
+
+// OpenOutput opens the newest output of the call id; fs.ErrNotExist if there is none.
+func (s *Session) OpenOutput(id string) (io.ReadCloser, error) {
+	s.mu.Lock()
+	name, ok := s.outputs[id]
+	s.mu.Unlock()
+	if !ok {
+		return nil, &fs.PathError{Op: "open", Path: "output://" + id, Err: fs.ErrNotExist}
+	}
+	return os.Open(name)
+}
+
+// safeName keeps what is harmless in a file name on every system.
+func safeName(id string) string {
+	safe := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '-', r == '_':
+			return r
+		}
+		return '_'
+	}, id)
+	return safe[:min(len(safe), 64)]
+}
