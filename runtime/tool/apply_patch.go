@@ -1,0 +1,289 @@
+package tool
+
+import (
+	"context"
+	_ "embed" // For the description.
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/tool/internal/v4a"
+)
+
+//go:embed apply_patch.md
+var applyPatchText string
+
+// ApplyPatch is the tool apply_patch. It takes patches in the v4a format and changes only files below the working
+// directory.
+func ApplyPatch() Tool {
+	return Tool{
+		ToolSpec: llm.ToolSpec{Name: "apply_patch", Description: applyPatchText, Schema: json.RawMessage(`{
+			"type": "object",
+			"properties": {
+				"patch": {"type": "string", "description": "The patch, from *** Begin Patch to *** End Patch."}
+			},
+			"required": ["patch"],
+			"additionalProperties": false
+		}`)},
+		NeedsEnv: true,
+		Limit:    Limit{Chars: 10_000, Keep: KeepTail},
+		Aliases:  map[string]string{"input": "patch", "patchText": "patch"},
+		Run:      applyPatch,
+	}
+}
+
+func applyPatch(ctx context.Context, call *Call) (Result, error) {
+	var args struct {
+		Patch string `json:"patch"`
+	}
+	if err := unmarshal(call, &args); err != nil {
+		return Result{}, err
+	}
+	ops, err := v4a.Parse(args.Patch)
+	if err != nil {
+		return Result{}, errorf(KindValidation, "the patch cannot be read, nothing was changed: %w", err)
+	}
+	p := &patcher{e: call.Env, root: rootOf(call.Env)}
+	// Names are checked before anything is changed, as far as that is possible without looking.
+	for i := range ops {
+		if err := p.confine(&ops[i]); err != nil {
+			return Result{}, errorf(err.Kind, "nothing was changed: %w", err)
+		}
+	}
+	for i, op := range ops {
+		if err := p.apply(ctx, op); err != nil {
+			return Result{Changes: p.changes()}, p.failure(classify(ctx, err), ops[i:])
+		}
+	}
+	return Result{Text: p.summary(), Changes: p.changes()}, nil
+}
+
+// patcher carries out the operations of a patch.
+type patcher struct {
+	e     env.Environment
+	root  root
+	files []*touched
+	notes []string
+}
+
+// touched is a file that the patch has changed, with what was there before all of it and what is now.
+type touched struct {
+	name        string
+	before, now bool
+}
+
+// confine makes the names of op relative to the working directory.
+func (p *patcher) confine(op *v4a.Op) *Error {
+	for _, name := range []*string{&op.Path, &op.MoveTo} {
+		if *name == "" {
+			continue
+		}
+		rel, err := p.root.rel(*name)
+		if err != nil {
+			return err
+		}
+		*name = rel
+	}
+	return nil
+}
+
+func (p *patcher) apply(ctx context.Context, op v4a.Op) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	switch op.Kind {
+	case v4a.Add:
+		return p.add(ctx, op)
+	case v4a.Delete:
+		return p.remove(ctx, op.Path)
+	default:
+		return p.update(ctx, op)
+	}
+}
+
+func (p *patcher) add(ctx context.Context, op v4a.Op) error {
+	at, err := p.file(ctx, op.Path)
+	if err != nil {
+		return err
+	}
+	written, err := p.e.WriteFile(ctx, at.name, strings.NewReader(op.Content), env.WriteOptions{})
+	if err != nil {
+		return err
+	}
+	p.wrote(op.Path, written)
+	return nil
+}
+
+// remove removes the file or link name itself.
+func (p *patcher) remove(ctx context.Context, name string) error {
+	at, err := p.root.resolve(ctx, name, false)
+	if err != nil {
+		return err
+	}
+	if at.entry == nil {
+		return errorf(KindNotFound, "%s does not exist", shown(name))
+	}
+	if at.entry.IsDir() {
+		return errorf(KindOther, "%s is a folder; a patch deletes only files", shown(name))
+	}
+	if err := p.e.Remove(ctx, at.name, env.RemoveOptions{}); err != nil {
+		return err
+	}
+	p.touch(name, true, false)
+	return nil
+}
+
+func (p *patcher) update(ctx context.Context, op v4a.Op) error {
+	from, err := p.file(ctx, op.Path)
+	if err != nil {
+		return err
+	}
+	if from.entry == nil {
+		return errorf(KindNotFound, "%s does not exist", shown(op.Path))
+	}
+	data, err := env.ReadFile(ctx, p.e, from.name, maxEdited)
+	if err != nil {
+		return err
+	}
+	content, matches, err := string(data), []v4a.Match(nil), error(nil)
+	if len(op.Chunks) > 0 {
+		if content, matches, err = v4a.Apply(content, op.Chunks); err != nil {
+			return errorf(KindEditConflict, "%w", err)
+		}
+	}
+	to := from
+	if op.MoveTo != "" {
+		if to, err = p.file(ctx, op.MoveTo); err != nil {
+			return err
+		}
+	}
+	if to.name == from.name {
+		err = p.rewrite(ctx, op.Path, from, data, content)
+	} else {
+		err = p.move(ctx, op, from, to, content)
+	}
+	if err == nil {
+		p.note(op.Path, op.Chunks, matches)
+	}
+	return err
+}
+
+// file returns the place of the file name, which may not exist but is no folder.
+func (p *patcher) file(ctx context.Context, name string) (place, error) {
+	at, err := p.root.resolve(ctx, name, true)
+	if err == nil && at.entry != nil && at.entry.IsDir() {
+		err = errorf(KindOther, "%s is a folder", shown(name))
+	}
+	return at, err
+}
+
+// rewrite puts content in the place of data.
+func (p *patcher) rewrite(ctx context.Context, name string, at place, data []byte, content string) error {
+	if string(data) == content {
+		p.notes = append(p.notes, fmt.Sprintf("%s: the patch changes nothing in it", shown(name)))
+		return nil
+	}
+	written, err := p.e.WriteFile(ctx, at.name, strings.NewReader(content), env.WriteOptions{IfSHA256: digest(data)})
+	if err != nil {
+		return err
+	}
+	p.wrote(name, written)
+	return nil
+}
+
+// move writes content to its new place, with the mode of the old one, which it then removes.
+func (p *patcher) move(ctx context.Context, op v4a.Op, from, to place, content string) error {
+	info, err := p.e.Stat(ctx, from.name)
+	if err != nil {
+		return err
+	}
+	written, err := p.e.WriteFile(ctx, to.name, strings.NewReader(content), env.WriteOptions{Mode: info.Mode().Perm()})
+	if err != nil {
+		return err
+	}
+	p.wrote(op.MoveTo, written)
+	if err := p.remove(ctx, op.Path); err != nil {
+		e := classify(ctx, err)
+		return errorf(e.Kind, "%s was written, but the old file could not be removed: %w", shown(op.MoveTo), e)
+	}
+	return nil
+}
+
+func (p *patcher) wrote(name string, w env.Written) {
+	p.touch(name, !w.Created, true)
+	if w.InPlace {
+		p.notes = append(p.notes, fmt.Sprintf("%s was%s", shown(name), strings.Trim(inPlace(w), "()")))
+	}
+}
+
+func (p *patcher) touch(name string, before, now bool) {
+	for _, t := range p.files {
+		if t.name == name {
+			t.now = now
+			return
+		}
+	}
+	p.files = append(p.files, &touched{name: name, before: before, now: now})
+}
+
+// note tells of chunks that did not go where the patch says to the letter.
+func (p *patcher) note(name string, chunks []v4a.Chunk, matches []v4a.Match) {
+	for i, m := range matches {
+		switch {
+		case m.Appended && len(chunks[i].Hints) > 0:
+			p.notes = append(p.notes, fmt.Sprintf("%s, chunk %d: it has no old lines, so its lines were added at the end of the file and not below the @@ line", shown(name), i+1))
+		case m.Level > v4a.Exact:
+			p.notes = append(p.notes, fmt.Sprintf("%s, chunk %d: matched at line %d only %s; lines that stay were left as they are", shown(name), i+1, m.Line, m.Level))
+		}
+	}
+}
+
+func (p *patcher) changes() []event.FileChange {
+	var changes []event.FileChange
+	for _, t := range p.files {
+		switch {
+		case t.before && t.now:
+			changes = append(changes, event.FileChange{Path: t.name, Kind: event.FileModified})
+		case t.now:
+			changes = append(changes, event.FileChange{Path: t.name, Kind: event.FileCreated})
+		case t.before:
+			changes = append(changes, event.FileChange{Path: t.name, Kind: event.FileDeleted})
+		}
+	}
+	return changes
+}
+
+// summary has one line for each file, then the notes.
+func (p *patcher) summary() string {
+	marks := map[event.ChangeKind]string{event.FileCreated: "A", event.FileModified: "M", event.FileDeleted: "D"}
+	var b strings.Builder
+	for _, c := range p.changes() {
+		fmt.Fprintf(&b, "%s %s\n", marks[c.Kind], oneLine(c.Path))
+	}
+	for _, n := range p.notes {
+		fmt.Fprintf(&b, "[%s]\n", n)
+	}
+	if b.Len() == 0 {
+		return "[the patch changes nothing]\n"
+	}
+	return b.String()
+}
+
+// failure tells which operations were applied and which were not. The first of rest is the one that failed.
+func (p *patcher) failure(cause *Error, rest []v4a.Op) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "the patch was not applied completely: %s %s: %s\n", rest[0].Kind, shown(rest[0].Path), cause.Message)
+	if len(p.files) == 0 && len(p.notes) == 0 {
+		b.WriteString("Nothing was changed.\n")
+	} else {
+		b.WriteString("Done before that, and left so:\n" + p.summary())
+	}
+	b.WriteString("Not done:\n")
+	for _, op := range rest {
+		fmt.Fprintf(&b, "%s %s\n", op.Kind, oneLine(op.Path))
+	}
+	return &Error{Kind: cause.Kind, Message: b.String(), Err: cause}
+}

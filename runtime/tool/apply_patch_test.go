@@ -1,0 +1,300 @@
+package tool
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/runtime/event"
+)
+
+// patch puts body between the markers.
+func patch(body string) args { return args{"patch": "*** Begin Patch\n" + body + "*** End Patch\n"} }
+
+// with returns files with changes: a value of "" removes a file.
+func with(files, changes map[string]string) map[string]string {
+	files = maps.Clone(files)
+	for name, content := range changes {
+		files[name] = content
+		if content == "" {
+			delete(files, name)
+		}
+	}
+	return files
+}
+
+var patchFiles = map[string]string{
+	"a.txt": "one\ntwo\nthree\n", "src/b.go": "package b\n\nfunc F() int {\n\treturn 1\n}\n", "crlf.txt": "one\r\ntwo\r\n",
+	"link": "-> a.txt", "dirlink": "-> src", "abs": "-> /work/src", "out": "-> /etc", "updir": "-> ../etc", "outfile": "-> /etc/passwd",
+	"dangling": "-> new/file.txt", "loop": "-> loop", "src/up": "-> ../a.txt", "src/deep": "-> ../../etc/passwd", "chain": "-> out",
+	"/etc/passwd": "root", "/worker/x": "x",
+}
+
+func TestApplyPatch(t *testing.T) {
+	modify := func(name string) string { return "*** Update File: " + name + "\n@@\n one\n-two\n+TWO\n" }
+	modified := "one\nTWO\nthree\n"
+	for _, tt := range []struct {
+		name, patch, text string
+		changes           map[string]string
+		files             []event.FileChange
+	}{
+		{"add", "*** Add File: n.txt\n+x\n", "A n.txt\n", map[string]string{"n.txt": "x\n"}, []event.FileChange{{Path: "n.txt", Kind: event.FileCreated}}},
+		{"add with parents", "*** Add File: n/m/o.txt\n+x\n", "A n/m/o.txt\n", map[string]string{"n/m/o.txt": "x\n"}, []event.FileChange{{Path: "n/m/o.txt", Kind: event.FileCreated}}},
+		{"add overwrites", "*** Add File: a.txt\n+x\n", "M a.txt\n", map[string]string{"a.txt": "x\n"}, []event.FileChange{{Path: "a.txt", Kind: event.FileModified}}},
+		{"delete", "*** Delete File: a.txt\n", "D a.txt\n", map[string]string{"a.txt": ""}, []event.FileChange{{Path: "a.txt", Kind: event.FileDeleted}}},
+		{"update", modify("a.txt"), "M a.txt\n", map[string]string{"a.txt": modified}, []event.FileChange{{Path: "a.txt", Kind: event.FileModified}}},
+		{"update with crlf", modify("crlf.txt"), "M crlf.txt\n", map[string]string{"crlf.txt": "one\r\nTWO\r\n"}, nil},
+		{"unclean name", modify("./src/../a.txt"), "M a.txt\n", map[string]string{"a.txt": modified}, nil},
+		{"absolute name", modify("/work/a.txt"), "M a.txt\n", map[string]string{"a.txt": modified}, nil},
+		{"absolute name by a detour", modify("/etc/../work//a.txt"), "M a.txt\n", map[string]string{"a.txt": modified}, nil},
+		{"through a link", modify("link"), "M link\n", map[string]string{"a.txt": modified}, nil},
+		{"through a link upward within the root", modify("src/up"), "M src/up\n", map[string]string{"a.txt": modified}, nil},
+		{"through a link to a folder", "*** Add File: dirlink/n.txt\n+x\n", "A dirlink/n.txt\n", map[string]string{"src/n.txt": "x\n"}, nil},
+		{"through an absolute link into the root", "*** Add File: abs/n.txt\n+x\n", "A abs/n.txt\n", map[string]string{"src/n.txt": "x\n"}, nil},
+		{"through a dangling link", "*** Add File: dangling\n+x\n", "A dangling\n", map[string]string{"new/file.txt": "x\n"}, nil},
+		{"delete a link", "*** Delete File: link\n", "D link\n", map[string]string{"link": ""}, nil},
+		{"delete a link that leads out", "*** Delete File: out\n", "D out\n", map[string]string{"out": ""}, nil},
+		{"rename", "*** Update File: a.txt\n*** Move to: n/b.txt\n@@\n-two\n+TWO\n", "A n/b.txt\nD a.txt\n", map[string]string{"a.txt": "", "n/b.txt": modified}, []event.FileChange{{Path: "n/b.txt", Kind: event.FileCreated}, {Path: "a.txt", Kind: event.FileDeleted}}},
+		{"rename without a change", "*** Update File: a.txt\n*** Move to: b.txt\n", "A b.txt\nD a.txt\n", map[string]string{"a.txt": "", "b.txt": patchFiles["a.txt"]}, nil},
+		{"rename overwrites", "*** Update File: a.txt\n*** Move to: crlf.txt\n", "M crlf.txt\nD a.txt\n", map[string]string{"a.txt": "", "crlf.txt": patchFiles["a.txt"]}, nil},
+		{"rename to the same name", "*** Update File: a.txt\n*** Move to: ./a.txt\n@@\n-two\n+TWO\n", "M a.txt\n", map[string]string{"a.txt": modified}, nil},
+		{"rename to a link to itself", "*** Update File: a.txt\n*** Move to: link\n@@\n-two\n+TWO\n", "M a.txt\n", map[string]string{"a.txt": modified}, nil},
+		{"rename of a link to its target", "*** Update File: link\n*** Move to: a.txt\n@@\n-two\n+TWO\n", "M link\n", map[string]string{"a.txt": modified}, nil},
+		{"several files", "*** Add File: n.txt\n+x\n" + modify("a.txt") + "*** Delete File: crlf.txt\n", "A n.txt\nM a.txt\nD crlf.txt\n", map[string]string{"n.txt": "x\n", "a.txt": modified, "crlf.txt": ""}, nil},
+		{"one file twice", modify("a.txt") + "*** Update File: a.txt\n@@\n-three\n+3\n", "M a.txt\n", map[string]string{"a.txt": "one\nTWO\n3\n"}, nil},
+		{"add, then update", "*** Add File: n.txt\n+one\n+two\n" + modify("n.txt"), "A n.txt\n", map[string]string{"n.txt": "one\nTWO\n"}, nil},
+		{"update, then delete", modify("a.txt") + "*** Delete File: a.txt\n", "D a.txt\n", map[string]string{"a.txt": ""}, nil},
+		{"add, then delete", "*** Add File: n.txt\n+x\n*** Delete File: n.txt\n", "[the patch changes nothing]\n", nil, nil},
+		{"nothing changes", "*** Update File: a.txt\n@@\n one\n", "[a.txt: the patch changes nothing in it]\n", nil, nil},
+		{"inexact match is told", "*** Update File: src/b.go\n@@\n return 1\n+// end\n", "M src/b.go\n[src/b.go, chunk 1: matched at line 4 only ignoring leading and trailing white space; lines that stay were left as they are]\n", map[string]string{"src/b.go": "package b\n\nfunc F() int {\n\treturn 1\n// end\n}\n"}, nil},
+		{"lines for the end below a hint are told", "*** Update File: a.txt\n@@ one\n+x\n", "M a.txt\n[a.txt, chunk 1: it has no old lines, so its lines were added at the end of the file and not below the @@ line]\n", map[string]string{"a.txt": "one\ntwo\nthree\nx\n"}, nil},
+		{"strange name", "*** Add File: a b\tc.txt\n+x\n", "A \"a b\\tc.txt\"\n", map[string]string{"a b\tc.txt": "x\n"}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := newMemory(patchFiles)
+			o := use(t, m, "apply_patch", patch(tt.patch))
+			if o.Err != nil {
+				t.Fatal(o.Err)
+			}
+			if diff := cmp.Diff(tt.text, o.Result.Text()); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff(with(patchFiles, tt.changes), m.files()); diff != "" {
+				t.Error(diff)
+			}
+			if tt.files != nil {
+				if diff := cmp.Diff(tt.files, o.Changes); diff != "" {
+					t.Error(diff)
+				}
+			}
+		})
+	}
+}
+
+func TestApplyPatchErrors(t *testing.T) {
+	add := func(name string) string { return "*** Add File: " + name + "\n+x\n" }
+	outside := "leads out of the working directory /work"
+	for _, tt := range []struct {
+		name, patch string
+		kind        ErrorKind
+		want        string
+	}{
+		{"not a patch", "x\n", KindValidation, "the patch cannot be read, nothing was changed: line 2 of the patch:"},
+		{"update of a missing file", "*** Update File: n.txt\n@@\n-x\n", KindNotFound, "update n.txt: n.txt does not exist\nNothing was changed.\n"},
+		{"update of a folder", "*** Update File: src\n@@\n-x\n", KindOther, "src is a folder"},
+		{"update that does not match", "*** Update File: a.txt\n@@\n-x\n", KindEditConflict, "update a.txt: chunk 1 (line 3 of the patch): these lines are not in the file"},
+		{"delete of a missing file", "*** Delete File: n.txt\n", KindNotFound, "n.txt does not exist"},
+		{"delete of a folder", "*** Delete File: src\n", KindOther, "src is a folder; a patch deletes only files"},
+		{"add over a folder", add("src"), KindOther, "src is a folder"},
+		{"add below a file", add("a.txt/n.txt"), KindOther, "a.txt is not a folder"},
+		{"rename to a folder", "*** Update File: a.txt\n*** Move to: src\n", KindOther, "src is a folder"},
+		{"the root itself", add("."), KindOther, "is the working directory"},
+		{"the root itself by its name", "*** Delete File: /work\n", KindOther, "is the working directory"},
+		{"upward", add("../n.txt"), KindPermission, outside},
+		{"only upward", add(".."), KindPermission, outside},
+		{"upward from below", add("src/../../n.txt"), KindPermission, outside},
+		{"absolute", add("/etc/n.txt"), KindPermission, outside},
+		{"absolute and upward", add("/work/../etc/n.txt"), KindPermission, outside},
+		{"a folder whose name begins like the root", add("/worker/x"), KindPermission, outside},
+		{"delete outside", "*** Delete File: /etc/passwd\n", KindPermission, outside},
+		{"update outside", "*** Update File: ../etc/passwd\n@@\n-root\n", KindPermission, outside},
+		{"rename to outside", "*** Update File: a.txt\n*** Move to: ../n.txt\n", KindPermission, outside},
+		{"first names, then changes", add("n.txt") + add("../n.txt"), KindPermission, "nothing was changed: ../n.txt " + outside},
+		{"nul", add("a\x00b"), KindValidation, "is not a file name"},
+		{"through a link to outside", add("out/n.txt"), KindPermission, outside},
+		{"through a relative link to outside", add("updir/n.txt"), KindPermission, outside},
+		{"through a link to a link to outside", add("chain/n.txt"), KindPermission, outside},
+		{"through a link to a file outside", add("outfile"), KindPermission, outside},
+		{"update through a link to outside", "*** Update File: outfile\n@@\n-root\n", KindPermission, outside},
+		{"update through a relative link to outside", "*** Update File: src/deep\n@@\n-root\n", KindPermission, outside},
+		{"delete through a link to outside", "*** Delete File: out/passwd\n", KindPermission, outside},
+		{"rename to a link to outside", "*** Update File: a.txt\n*** Move to: outfile\n", KindPermission, outside},
+		{"loop of links", add("loop"), KindOther, "too many links"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := newMemory(patchFiles)
+			o := use(t, m, "apply_patch", patch(tt.patch))
+			if kind(o) != tt.kind || !strings.Contains(o.Result.Text(), tt.want) {
+				t.Errorf("%s: %s\nwant %s: %s", kind(o), o.Result.Text(), tt.kind, tt.want)
+			}
+			if diff := cmp.Diff(patchFiles, m.files()); diff != "" || len(m.calls) > 0 || len(o.Changes) > 0 {
+				t.Errorf("calls %v, changes %v\n%s", m.calls, o.Changes, diff)
+			}
+		})
+	}
+}
+
+func TestApplyPatchPartialFailure(t *testing.T) {
+	m := newMemory(patchFiles)
+	o := use(t, m, "apply_patch", patch("*** Add File: n.txt\n+x\n*** Delete File: crlf.txt\n*** Update File: a.txt\n@@\n-nothing\n+x\n*** Delete File: src/b.go\n"))
+	want := `the patch was not applied completely: update a.txt: chunk 1 (line 6 of the patch): these lines are not in the file:
+  "nothing"
+Done before that, and left so:
+A n.txt
+D crlf.txt
+Not done:
+update a.txt
+delete src/b.go
+`
+	if diff := cmp.Diff(want, o.Result.Text()); diff != "" || kind(o) != KindEditConflict {
+		t.Errorf("%s\n%s", kind(o), diff)
+	}
+	if diff := cmp.Diff(with(patchFiles, map[string]string{"n.txt": "x\n", "crlf.txt": ""}), m.files()); diff != "" {
+		t.Error(diff)
+	}
+	changes := []event.FileChange{{Path: "n.txt", Kind: event.FileCreated}, {Path: "crlf.txt", Kind: event.FileDeleted}}
+	if diff := cmp.Diff(changes, o.Changes); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestApplyPatchHalfARename(t *testing.T) {
+	m := newMemory(patchFiles)
+	m.fail = map[string]error{"remove a.txt": fs.ErrPermission}
+	o := use(t, m, "apply_patch", patch("*** Update File: a.txt\n*** Move to: b.txt\n"))
+	for _, want := range []string{"b.txt was written, but the old file could not be removed: no permission", "left so:\nA b.txt\n"} {
+		if kind(o) != KindPermission || !strings.Contains(o.Result.Text(), want) {
+			t.Errorf("%s: %s", kind(o), o.Result.Text())
+		}
+	}
+}
+
+func TestApplyPatchEnvironmentErrors(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		err  error
+		kind ErrorKind
+		want string
+	}{
+		{"changed meanwhile", env.ErrChanged, KindEditConflict, "was changed by somebody else"},
+		{"disk full", env.ErrNoSpace, KindOther, "the disk is full"},
+		{"gone", env.ErrGone, KindEnvironment, "the environment is gone"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := newMemory(patchFiles)
+			m.fail = map[string]error{"write a.txt": tt.err}
+			o := use(t, m, "apply_patch", patch("*** Update File: a.txt\n@@\n-two\n"))
+			if kind(o) != tt.kind || !strings.Contains(o.Result.Text(), tt.want) || !errors.Is(o.Err, tt.err) {
+				t.Errorf("%s: %s", kind(o), o.Result.Text())
+			}
+		})
+	}
+}
+
+func TestApplyPatchConcurrentChange(t *testing.T) {
+	m := newMemory(patchFiles)
+	e := &meddler{memory: m, name: "a.txt"}
+	o := use(t, e, "apply_patch", patch("*** Update File: a.txt\n@@\n-two\n"))
+	if kind(o) != KindEditConflict || string(m.nodes["/work/a.txt"].data) != "meddled" {
+		t.Errorf("%s: %s", kind(o), o.Result.Text())
+	}
+}
+
+func TestApplyPatchKeepsMode(t *testing.T) {
+	m := newMemory(patchFiles)
+	m.nodes["/work/a.txt"].mode = 0o755
+	m.nodes["/work/crlf.txt"].mode = 0o600
+	if o := use(t, m, "apply_patch", patch("*** Update File: a.txt\n@@\n-two\n*** Update File: a.txt\n*** Move to: n.txt\n*** Update File: crlf.txt\n@@\n-two\n")); o.Err != nil {
+		t.Fatal(o.Err)
+	}
+	if got := m.nodes["/work/n.txt"].mode; got != 0o755 {
+		t.Errorf("the moved file has mode %v", got)
+	}
+	if got := m.nodes["/work/crlf.txt"].mode; got != 0o600 {
+		t.Errorf("the changed file has mode %v", got)
+	}
+}
+
+func TestApplyPatchAliases(t *testing.T) {
+	for _, name := range []string{"patch", "input", "patchText"} {
+		m := newMemory(patchFiles)
+		if o := use(t, m, "apply_patch", args{name: patch("*** Delete File: a.txt\n")["patch"]}); o.Err != nil || m.nodes["/work/a.txt"] != nil {
+			t.Errorf("%s: %v", name, o.Err)
+		}
+	}
+}
+
+// Names that a system takes for one file although they differ are not guessed at.
+func TestApplyPatchSpelling(t *testing.T) {
+	for _, name := range []string{"A.TXT", "OUT/n.txt", "SRC/b.go"} {
+		m := newMemory(patchFiles)
+		o := use(t, folding{m}, "apply_patch", patch("*** Add File: "+name+"\n+x\n"))
+		if kind(o) != KindNotFound || !strings.Contains(o.Result.Text(), "another spelling") || len(m.calls) > 0 {
+			t.Errorf("%s: %s", kind(o), o.Result.Text())
+		}
+	}
+	// Renaming to another case of the same name would write the file and then remove it.
+	m := newMemory(patchFiles)
+	if o := use(t, folding{m}, "apply_patch", patch("*** Update File: a.txt\n*** Move to: A.txt\n")); o.Err == nil || len(m.calls) > 0 {
+		t.Errorf("%s, calls %v", o.Result.Text(), m.calls)
+	}
+}
+
+func TestWindowsNames(t *testing.T) {
+	r := root{dir: "C:/work", fold: true}
+	for _, tt := range []struct{ name, want string }{
+		{`src\a.txt`, "src/a.txt"},
+		{`c:\WORK\a.txt`, "a.txt"},
+		{`..\a.txt`, ""},
+		{`src\..\..\a.txt`, ""},
+		{`D:\a.txt`, ""},
+		{`C:a.txt`, ""},
+		{`a.txt:stream`, ""},
+		{`\\server\share\a.txt`, ""},
+	} {
+		got, err := r.rel(tt.name)
+		if got != tt.want || (err != nil) != (tt.want == "") {
+			t.Errorf("%s: %q, %v", tt.name, got, err)
+		}
+	}
+}
+
+func FuzzApplyPatch(f *testing.F) {
+	for _, body := range []string{
+		"*** Add File: ../x\n+a\n", "*** Update File: a.txt\n*** Move to: out/x\n@@ one\n-two\n+2\n", "*** Delete File: link\n",
+		"*** Add File: dirlink/../../n\n+a\n", "*** Update File: updir/../etc/passwd\n@@\n-root\n", "*** Delete File: abs/b.go\n*** Add File: abs\n+x\n",
+	} {
+		f.Add("*** Begin Patch\n" + body + "*** End Patch\n")
+	}
+	r := registry(f, ApplyPatch())
+	f.Fuzz(func(t *testing.T, text string) {
+		m := newMemory(patchFiles)
+		o := r.Run(t.Context(), Scope{Env: m}, call(t, "apply_patch", args{"patch": text}))
+		if kind(o) == KindPanic {
+			t.Fatal(o.Err)
+		}
+		for _, call := range m.calls {
+			if _, name, _ := strings.Cut(call, " "); !strings.HasPrefix(name, "/work/") {
+				t.Fatalf("%s\n%q", call, text)
+			}
+		}
+		if string(m.nodes["/etc/passwd"].data) != "root" || string(m.nodes["/worker/x"].data) != "x" {
+			t.Fatalf("a file outside was changed by %q", text)
+		}
+	})
+}

@@ -1,0 +1,243 @@
+package tool
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+const (
+	// MaxArguments is the size in bytes of the largest arguments that a call may have.
+	MaxArguments = 4 << 20
+	// maxNesting is how deep arguments may be nested.
+	maxNesting = 64
+	// maxProblems is how many violations of a schema a model is told at once.
+	maxProblems = 5
+)
+
+// compileSchema compiles the schema of a tool's arguments.
+func compileSchema(schema json.RawMessage) (*jsonschema.Schema, error) {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
+	if err != nil {
+		return nil, fmt.Errorf("schema: %w", err)
+	}
+	if root, ok := doc.(map[string]any); !ok || root["type"] != "object" {
+		return nil, errors.New(`schema: the type of the root must be "object"`)
+	}
+	const url = "arguments.json"
+	c := jsonschema.NewCompiler()
+	c.UseLoader(noLoader{})
+	if err := c.AddResource(url, doc); err != nil {
+		return nil, fmt.Errorf("schema: %w", err)
+	}
+	compiled, err := c.Compile(url)
+	if err != nil {
+		return nil, fmt.Errorf("schema: %w", err)
+	}
+	return compiled, nil
+}
+
+// noLoader keeps schemas, which may come from strangers, from referring to files of the host.
+type noLoader struct{}
+
+func (noLoader) Load(url string) (any, error) {
+	return nil, fmt.Errorf("%s: a schema may not refer to other documents", url)
+}
+
+// parseArguments returns the arguments of a call to t, validated, with aliases renamed. Errors are of KindValidation, short
+// whatever the arguments are.
+func parseArguments(t Tool, schema *jsonschema.Schema, text string) (json.RawMessage, *Error) {
+	text = strings.TrimSpace(text)
+	if text == "" {
+		text = "{}"
+	}
+	if len(text) > MaxArguments {
+		return nil, errorf(KindValidation, "the arguments are %d bytes long, but at most %d are taken; split the work into several calls", len(text), MaxArguments)
+	}
+	raw := json.RawMessage(text)
+	doc, err := decode(raw)
+	if err != nil {
+		return nil, errorf(KindValidation, "the arguments %w", err)
+	}
+	object, ok := doc.(map[string]any)
+	if !ok {
+		return nil, errorf(KindValidation, "the arguments must be a JSON object with the parameters of %s as its keys", t.Name)
+	}
+	if err := sameInAnyCase(object); err != nil {
+		return nil, errorf(KindValidation, "the arguments %w", err)
+	}
+	if renamed := rename(object, t.Aliases); renamed {
+		if raw, err = json.Marshal(object); err != nil {
+			return nil, errorf(KindValidation, "the arguments %w", err)
+		}
+	}
+	if err := schema.Validate(object); err != nil {
+		return nil, errorf(KindValidation, "the arguments do not fit %s:\n%s", t.Name, problems(err))
+	}
+	return raw, nil
+}
+
+// sameInAnyCase refuses keys that differ only in case: package json takes them for one when it fills a struct, and so the
+// tool would run with another value than was looked at.
+func sameInAnyCase(object map[string]any) error {
+	seen := map[string]string{}
+	for _, key := range slices.Sorted(maps.Keys(object)) {
+		folded := strings.ToLower(key)
+		if other, ok := seen[folded]; ok {
+			return fmt.Errorf("hold the keys %s and %s, which differ only in case", shown(other), shown(key))
+		}
+		seen[folded] = key
+	}
+	return nil
+}
+
+func rename(object map[string]any, aliases map[string]string) bool {
+	renamed := false
+	for _, alias := range slices.Sorted(maps.Keys(aliases)) {
+		v, given := object[alias]
+		if _, taken := object[aliases[alias]]; given && !taken {
+			object[aliases[alias]] = v
+			delete(object, alias)
+			renamed = true
+		}
+	}
+	return renamed
+}
+
+// decode reads one JSON value. It refuses what two readers may understand differently, such as repeated keys, and
+// numbers so long that computing with them is an attack.
+func decode(raw json.RawMessage) (any, error) {
+	var check json.RawMessage
+	if err := json.Unmarshal(raw, &check); err != nil {
+		var syntax *json.SyntaxError
+		if errors.As(err, &syntax) {
+			return nil, fmt.Errorf("are not valid JSON: after %d of %d bytes: %s", syntax.Offset, len(raw), err.Error())
+		}
+		return nil, fmt.Errorf("are not valid JSON: %w", err)
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	return decodeValue(d, 0)
+}
+
+func decodeValue(d *json.Decoder, depth int) (any, error) {
+	if depth > maxNesting {
+		return nil, fmt.Errorf("are nested more than %d levels deep", maxNesting)
+	}
+	token, err := d.Token()
+	if err != nil {
+		return nil, notEOF(err)
+	}
+	switch v := token.(type) {
+	case json.Delim:
+		if v == '{' {
+			return decodeObject(d, depth)
+		}
+		list := []any{}
+		for d.More() {
+			item, err := decodeValue(d, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, item)
+		}
+		_, err := d.Token()
+		return list, notEOF(err)
+	case json.Number:
+		// The validation computes exactly, so that an exponent of nine digits would fill the memory.
+		exponent := strings.IndexAny(v.String(), "eE")
+		if len(v) > 40 || exponent >= 0 && len(v)-exponent > len("e-100") {
+			return nil, fmt.Errorf("hold the number %s, which is out of range", cutRunes(v.String(), 40))
+		}
+	}
+	return token, nil
+}
+
+func decodeObject(d *json.Decoder, depth int) (any, error) {
+	object := map[string]any{}
+	for d.More() {
+		token, err := d.Token()
+		if err != nil {
+			return nil, notEOF(err)
+		}
+		key, _ := token.(string)
+		if _, repeated := object[key]; repeated {
+			return nil, fmt.Errorf("hold the key %s twice in one object", shown(key))
+		}
+		if object[key], err = decodeValue(d, depth+1); err != nil {
+			return nil, err
+		}
+	}
+	_, err := d.Token()
+	return object, notEOF(err)
+}
+
+func notEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// problems lists what a validation found, as one line for each place and expectation.
+func problems(err error) string {
+	var v *jsonschema.ValidationError
+	if !errors.As(err, &v) {
+		return cutRunes(err.Error(), 300)
+	}
+	var found []string
+	var walk func(v *jsonschema.ValidationError)
+	walk = func(v *jsonschema.ValidationError) {
+		for _, cause := range v.Causes {
+			walk(cause)
+		}
+		if len(v.Causes) > 0 {
+			return
+		}
+		place := strings.Join(v.InstanceLocation, ".")
+		if place != "" {
+			place = shown(place) + ": "
+		}
+		found = append(found, "- "+place+cutRunes(v.BasicOutput().Error.String(), 200))
+	}
+	walk(v)
+	slices.Sort(found) // The order of the properties of an object varies.
+	if len(found) > maxProblems {
+		found = append(found[:maxProblems], fmt.Sprintf("- and %d more", len(found)-maxProblems))
+	}
+	return strings.Join(found, "\n")
+}
+
+// unmarshal reads the arguments of a call into v. They fit the schema, so an error is a difference between the two.
+func unmarshal(call *Call, v any) error {
+	if err := json.Unmarshal(call.Args, v); err != nil {
+		return errorf(KindValidation, "the arguments of %s cannot be read: %w", call.Name, err)
+	}
+	return nil
+}
+
+// integer is a whole number as JSON Schema understands it, where 10.0 is one.
+type integer int64
+
+// UnmarshalJSON takes every form of a whole number.
+func (i *integer) UnmarshalJSON(b []byte) error {
+	n, err := strconv.ParseInt(string(b), 10, 64)
+	if err != nil {
+		f, ferr := strconv.ParseFloat(string(b), 64)
+		if ferr != nil || f != math.Trunc(f) || math.Abs(f) > 1<<53 {
+			return fmt.Errorf("%s is not a whole number in range", cutRunes(string(b), 40))
+		}
+		n = int64(f)
+	}
+	*i = integer(n)
+	return nil
+}

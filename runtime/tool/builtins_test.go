@@ -1,0 +1,56 @@
+package tool
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+)
+
+// builtins are all tools of this package.
+func builtins() []Tool {
+	return []Tool{
+		ReadFile(), WriteFile(), EditFile(), ApplyPatch(), Shell(), GrepWithModes(), Glob(), ListDir(), AskUser(), ExitTool(),
+	}
+}
+
+// registry makes a registry of tools, of all built-in ones if none are given.
+func registry(t testing.TB, tools ...Tool) *Registry {
+	t.Helper()
+	if tools == nil {
+		tools = builtins()
+	}
+	r, err := NewRegistry(tools...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// args are the arguments of a call.
+type args map[string]any
+
+// call makes a call.
+func call(t testing.TB, name string, a args) llm.ToolCall {
+	t.Helper()
+	b, err := json.Marshal(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return llm.ToolCall{ID: "call_1", Name: name, Arguments: string(b)}
+}
+
+// use runs a built-in tool in e.
+func use(t testing.TB, e env.Environment, name string, a args) Outcome {
+	t.Helper()
+	return registry(t).Run(t.Context(), Scope{Env: e}, call(t, name, a))
+}
+
+// kind returns the kind of an outcome's failure, or "".
+func kind(o Outcome) ErrorKind {
+	if o.Err == nil {
+		return ""
+	}
+	return o.Err.Kind
+}

@@ -1,0 +1,110 @@
+package tool
+
+import (
+	"context"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+// outputScheme begins the names of whole outputs of earlier calls.
+const outputScheme = "output://"
+
+// readerFor returns where name is to be read: among the outputs of earlier calls, or in the environment.
+func readerFor(call *Call, name string) env.FileReader {
+	if strings.HasPrefix(name, outputScheme) {
+		return outputReader{call.Outputs}
+	}
+	return call.Env
+}
+
+// outputReader lets outputs of earlier calls be read and searched like files. They may come from a terminal program and
+// are sanitized.
+type outputReader struct {
+	outputs func(id string) (io.ReadCloser, error)
+}
+
+var _ env.FileReader = outputReader{}
+
+// Open opens the output that name stands for.
+func (o outputReader) Open(_ context.Context, name string) (fs.File, error) {
+	if o.outputs == nil {
+		return nil, errorf(KindNotFound, "%s cannot be read: this session keeps no outputs", shown(name))
+	}
+	r, err := o.outputs(strings.TrimPrefix(name, outputScheme))
+	if err != nil {
+		return nil, errorf(KindNotFound, "%s cannot be read; only an output that was shortened has such a name, which its mark tells: %w", shown(name), err)
+	}
+	return &outputFile{name: name, from: r, cleaner: cleaner{mode: cleanText}}, nil
+}
+
+// Stat describes the output, whose size is not known.
+func (o outputReader) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
+	f, err := o.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	_ = f.Close() // Nothing was read.
+	return outputInfo(name), nil
+}
+
+// ReadDir fails: an output is no folder.
+func (o outputReader) ReadDir(_ context.Context, name string) ([]fs.DirEntry, error) {
+	return nil, &fs.PathError{Op: "readdir", Path: name, Err: env.ErrNotDir}
+}
+
+// outputFile is an output, sanitized while it is read.
+type outputFile struct {
+	name    string
+	from    io.ReadCloser
+	cleaner cleaner
+	raw     [32 << 10]byte
+	// ready is sanitized and not yet read; done is why there is no more.
+	ready, buf []byte
+	done       error
+}
+
+func (f *outputFile) Read(p []byte) (int, error) {
+	for len(f.ready) == 0 {
+		if f.done != nil {
+			return 0, f.done
+		}
+		n, err := f.from.Read(f.raw[:])
+		f.buf = f.cleaner.append(f.buf[:0], f.raw[:n])
+		if err != nil {
+			f.buf, f.done = f.cleaner.flush(f.buf), err
+		}
+		f.ready = f.buf
+	}
+	n := copy(p, f.ready)
+	f.ready = f.ready[n:]
+	return n, nil
+}
+
+func (f *outputFile) Close() error { return f.from.Close() }
+
+func (f *outputFile) Stat() (fs.FileInfo, error) { return outputInfo(f.name), nil }
+
+type outputInfo string
+
+func (i outputInfo) Name() string     { return string(i) }
+func (outputInfo) Size() int64        { return 0 }
+func (outputInfo) Mode() fs.FileMode  { return 0o444 }
+func (outputInfo) ModTime() time.Time { return time.Time{} }
+func (outputInfo) IsDir() bool        { return false }
+func (outputInfo) Sys() any           { return nil }
+
+// changedName is a name as a change is told: relative where it lies in the working directory.
+func changedName(e env.Environment, name string) string {
+	name = path.Clean(name)
+	if dir := e.Info().WorkDir; path.IsAbs(name) {
+		if rel, ok := strings.CutPrefix(name, strings.TrimSuffix(dir, "/")+"/"); ok {
+			return rel
+		}
+	}
+	return name
+}
