@@ -1,0 +1,358 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
+)
+
+// runTools runs the calls of an answer, records exactly one result for each, and says whether the run is over.
+func (l *loop) runTools(ctx context.Context, calls []call) (ending, bool) {
+	l.step(SignalToolCalls)
+	l.rounds++
+	outcomes, broke := l.execute(ctx, calls)
+	results := make([]llm.ToolResult, len(outcomes))
+	for i := range outcomes {
+		results[i] = outcomes[i].Result
+	}
+	if err := l.record(Turn{Kind: TurnToolResults, Results: results}); err != nil {
+		return broken(err), true
+	}
+	if broke != nil {
+		return broken(broke), true
+	}
+	if e, over := l.afterTools(ctx, outcomes); over {
+		return e, true
+	}
+	if _, err := l.steer(); err != nil {
+		return broken(err), true
+	}
+	if err := l.detectLoop(calls); err != nil {
+		return broken(err), true
+	}
+	return ending{}, false
+}
+
+// afterTools takes the step that follows from the results.
+func (l *loop) afterTools(ctx context.Context, outcomes []tool.Outcome) (ending, bool) {
+	if ctx.Err() != nil {
+		return stopped(ctx), true
+	}
+	for _, o := range outcomes {
+		switch {
+		case o.Exit != nil:
+			return l.exit(ctx, *o.Exit)
+		case o.Question != "":
+			return l.question(ctx, o.Question)
+		case o.Err != nil && envGone(o.Err):
+			return ending{SignalError, StatusEnvironmentError, fmt.Errorf("agent: %w", o.Err)}, true
+		}
+	}
+	l.step(SignalResults)
+	return ending{}, false
+}
+
+// exit ends the run as the model asked.
+func (l *loop) exit(ctx context.Context, x tool.Exit) (ending, bool) {
+	l.res.Exit = &x
+	switch x.Code {
+	case 0:
+		return l.done(ctx, StatusCompleted)
+	case 2:
+		l.res.Question = x.Reason
+		return ending{signal: SignalQuestion, status: StatusAwaitingHuman}, true
+	case -1:
+		return ending{signal: SignalDeadline, status: StatusGaveUpTime}, true
+	}
+	return ending{signal: SignalGiveUp, status: StatusTaskFailed}, true
+}
+
+// question puts a question to the user, or ends the run where nobody can be asked.
+func (l *loop) question(ctx context.Context, text string) (ending, bool) {
+	ask := l.s.agent.cfg.Ask
+	if ask == nil {
+		l.res.Question = text
+		return ending{signal: SignalQuestion, status: StatusAwaitingHuman}, true
+	}
+	l.step(SignalQuestion)
+	answer, err := ask(ctx, text)
+	if ctx.Err() != nil {
+		return stopped(ctx), true
+	}
+	if err != nil {
+		return ending{SignalError, StatusInternalError, fmt.Errorf("agent: ask the user: %w", err)}, true
+	}
+	if err := l.record(Turn{Kind: TurnUser, Parts: []llm.Part{llm.Text(answer)}}); err != nil {
+		return broken(err), true
+	}
+	l.emit(event.UserInput{Text: answer})
+	l.step(SignalAnswer)
+	return ending{}, false
+}
+
+// detectLoop warns a model that repeats itself.
+func (l *loop) detectLoop(calls []call) error {
+	if l.limits.NoLoopDetection {
+		return nil
+	}
+	d := &l.s.loop
+	d.window = l.limits.LoopWindow
+	found := false
+	for _, c := range calls {
+		d.add(c.ToolCall)
+		found = d.looping() || found
+	}
+	if !found {
+		return nil
+	}
+	note := tool.LoopNote(d.window)
+	if err := l.record(Turn{Kind: TurnSteering, Parts: []llm.Part{llm.Text(note)}}); err != nil {
+		return err
+	}
+	l.emit(event.LoopDetection{Message: note})
+	l.emit(event.SteeringInjected{Text: note})
+	return nil
+}
+
+// execute runs calls in order, consecutive read-only ones beside each other where the profile supports it. Calls that
+// come after the end of the run, after a question or an exit, or after a failure to keep the session, get a result that says so.
+func (l *loop) execute(ctx context.Context, calls []call) (outcomes []tool.Outcome, broke error) {
+	cfg := &l.s.agent.cfg
+	names := offered(l.s.registry, cfg.Policy, l.in, cfg.Env)
+	outcomes = make([]tool.Outcome, len(calls))
+	skip := ""
+	for i := 0; i < len(calls); {
+		n := 1
+		if skip == "" && cfg.Profile.SupportsParallelToolCalls {
+			n = l.readOnlyRun(calls[i:])
+		}
+		if skip == "" && n > 1 {
+			broke = l.parallel(ctx, calls[i:i+n], names, outcomes[i:i+n])
+		} else {
+			outcomes[i], broke = l.one(ctx, calls[i], names, skip)
+		}
+		for _, o := range outcomes[i : i+n] {
+			switch {
+			case broke != nil:
+				skip = "the session could not be kept"
+			case o.Exit != nil:
+				skip = "the run ended before it"
+			case o.Question != "":
+				skip = "the user is asked first"
+			case o.Err != nil && envGone(o.Err):
+				skip = "the environment is gone"
+			}
+		}
+		i += n
+	}
+	return outcomes, broke
+}
+
+// readOnlyRun counts the calls at the start of calls that may run beside each other; at least one.
+func (l *loop) readOnlyRun(calls []call) int {
+	n := 0
+	for n < len(calls) {
+		t, ok := l.s.registry.Get(calls[n].Name)
+		if !ok || !t.ReadOnly {
+			break
+		}
+		n++
+	}
+	return max(n, 1)
+}
+
+func (l *loop) parallel(ctx context.Context, calls []call, names []string, outcomes []tool.Outcome) error {
+	slots := make(chan struct{}, l.s.agent.cfg.Policy.MaxParallel)
+	errs := make([]error, len(calls))
+	var wg sync.WaitGroup
+	for i := range calls {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			outcomes[i], errs[i] = l.one(ctx, calls[i], names, "")
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// one runs one call, keeps what the journal must hold, and tells of it. It may run beside others.
+func (l *loop) one(ctx context.Context, c call, names []string, skip string) (tool.Outcome, error) {
+	s := l.s
+	l.emitSafe(event.ToolCallStart{CallID: c.ID, Name: c.Name, Arguments: c.Arguments})
+	t, known := s.registry.Get(c.Name)
+	var o tool.Outcome
+	var broke error
+	switch {
+	case c.duplicate:
+		o = refused(c, tool.KindValidation, tool.DuplicateNote(c.original))
+	case skip != "":
+		o = refused(c, tool.KindCanceled, tool.NotRunNote(skip))
+	case ctx.Err() != nil:
+		o = refused(c, tool.KindCanceled, tool.NotRunNote("the run was stopped"))
+	case known && !slices.Contains(names, c.Name):
+		o = refused(c, tool.KindUnknownTool, tool.NotOfferedNote(c.Name, names))
+	case l.overCallLimit():
+		o = refused(c, tool.KindCanceled, tool.NotRunNote("the limit of tool calls is reached"))
+	default:
+		if known && !t.ReadOnly {
+			broke = s.store.Append(entryToolStarted, toolStartedEntry{
+				RunID: l.in.RunID, ModelCall: l.res.ModelCalls, Position: c.position, CallID: c.ID, Name: c.Name, Arguments: c.Arguments,
+			})
+			if broke == nil {
+				broke = s.store.Sync()
+			}
+		}
+		if broke != nil {
+			o = refused(c, tool.KindCanceled, tool.NotRunNote("the session could not be kept"))
+		} else {
+			o = l.call(ctx, c)
+		}
+	}
+	if broke == nil {
+		broke = l.keepResult(c, o, known && !t.ReadOnly)
+	}
+	l.remember(c, o)
+	l.emitSafe(toolCallEnd(o))
+	return o, broke
+}
+
+func toolCallEnd(o tool.Outcome) event.ToolCallEnd {
+	end := event.ToolCallEnd{
+		CallID: o.Call.ID, Name: o.Call.Name, IsError: o.Result.IsError, Result: o.Result.Text(), Truncated: o.Truncated,
+		Output: o.Output, Changes: o.Changes, DurationMS: o.Duration.Milliseconds(),
+	}
+	if o.Err != nil {
+		end.ErrorKind = string(o.Err.Kind)
+	}
+	return end
+}
+
+func (l *loop) keepResult(c call, o tool.Outcome, durable bool) error {
+	e := toolResultEntry{
+		RunID: l.in.RunID, ModelCall: l.res.ModelCalls, Position: c.position, Result: o.Result,
+		OutputFile: o.Output.File, OutputSize: o.Output.Size, OutputSHA256: o.Output.SHA256, DurationMS: o.Duration.Milliseconds(),
+	}
+	if o.Err != nil {
+		e.ErrorKind = string(o.Err.Kind)
+	}
+	if err := l.s.store.Append(entryToolResult, e); err != nil || !durable {
+		return err
+	}
+	return l.s.store.Sync()
+}
+
+// refused is the outcome of a call that was not run.
+func refused(c call, kind tool.ErrorKind, note string) tool.Outcome {
+	return tool.Outcome{
+		Call: c.ToolCall,
+		Result: llm.ToolResult{
+			CallID: c.ID, Name: c.Name, Parts: []llm.Part{llm.Text(note)}, IsError: true,
+		},
+		Output:  event.InlineOutput([]byte(note)),
+		Err:     &tool.Error{Kind: kind, Message: note},
+		Started: time.Now(),
+	}
+}
+
+// call runs a tool and passes on what it prints while it runs.
+func (l *loop) call(ctx context.Context, c call) tool.Outcome {
+	var text textStream
+	tell := func(s string) {
+		if s != "" {
+			l.emitSafe(event.ToolOutputDelta{CallID: c.ID, Text: s})
+		}
+	}
+	scope := l.scope()
+	scope.OnOutput = func(p []byte) { tell(text.next(p)) }
+	o := l.s.registry.Run(ctx, scope, c.ToolCall)
+	tell(text.last())
+	return o
+}
+
+func (l *loop) scope() tool.Scope {
+	s := l.s
+	cfg := &s.agent.cfg
+	s.mu.Lock()
+	settings := s.settings
+	s.mu.Unlock()
+	return tool.Scope{
+		Env:            cfg.Env,
+		Spool:          s.store.Spool(),
+		Outputs:        s.store.OpenOutput,
+		DefaultTimeout: settings.CommandTimeout,
+		MaxTimeout:     settings.MaxCommandTimeout,
+		Limits:         settings.ToolLimits,
+		Clock:          cfg.Clock,
+		Logger:         cfg.Log,
+	}
+}
+
+// remember adds a call to the run's result. It may be called from several goroutines.
+func (l *loop) remember(c call, o tool.Outcome) {
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	l.res.ToolCalls = append(l.res.ToolCalls, ToolCallRecord{
+		CallID: c.ID, Name: c.Name, Arguments: c.Arguments, Result: o.Result.Text(), Success: !o.Result.IsError,
+		Started: o.Started, Duration: o.Duration,
+	})
+	if o.Result.IsError {
+		f := Failure{Source: FailureTool, Kind: string(tool.KindOther), Message: o.Result.Text(), Tool: c.Name, Arguments: c.Arguments, Time: o.Started}
+		if o.Err != nil {
+			f.Kind = string(o.Err.Kind)
+			switch o.Err.Kind {
+			case tool.KindValidation, tool.KindUnknownTool:
+				f.Source = FailureValidation
+			case tool.KindShellTimeout:
+				f.Source = FailureTimeout
+			}
+		}
+		l.res.Failures = append(l.res.Failures, f)
+	}
+	for _, ch := range o.Changes {
+		l.res.Changes = mergeChange(l.res.Changes, ch)
+	}
+}
+
+// mergeChange adds a change to a list with one entry a file, which tells what all changes together did.
+func mergeChange(list []event.FileChange, ch event.FileChange) []event.FileChange {
+	i := slices.IndexFunc(list, func(have event.FileChange) bool { return have.Path == ch.Path })
+	switch {
+	case i < 0:
+		return append(list, ch)
+	case list[i].Kind == event.FileCreated && ch.Kind == event.FileDeleted:
+		return slices.Delete(list, i, i+1)
+	case list[i].Kind == event.FileCreated:
+	case list[i].Kind == event.FileDeleted && ch.Kind == event.FileCreated:
+		list[i].Kind = event.FileModified
+	default:
+		list[i].Kind = ch.Kind
+	}
+	return list
+}
+
+func (l *loop) overCallLimit() bool {
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	return l.limits.MaxToolCalls > 0 && len(l.res.ToolCalls) >= l.limits.MaxToolCalls
+}
+
+// emitSafe is emit for goroutines other than the loop's own.
+func (l *loop) emitSafe(d event.Data) {
+	if err := l.s.hub.Emit(l.in.RunID, d); err != nil {
+		l.s.mu.Lock()
+		defer l.s.mu.Unlock()
+		l.breakWith(err)
+	}
+}

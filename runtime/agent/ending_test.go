@@ -1,0 +1,117 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/runtime/agent"
+	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
+)
+
+func TestExitCodes(t *testing.T) {
+	for code, want := range map[int]agent.Status{
+		0: agent.StatusCompleted, 1: agent.StatusTaskFailed, 2: agent.StatusAwaitingHuman, -1: agent.StatusGaveUpTime,
+	} {
+		exit := newTool("exit", false, func(context.Context, *tool.Call) (tool.Result, error) {
+			return tool.Result{Exit: &tool.Exit{Code: code, Reason: "because"}}, nil
+		})
+		var n note
+		m := &model{answers: []answer{calls(call("a", "exit", nil), call("b", "change", nil))}}
+		s := newSession(t, config(m, exit, n.tool("change", false)))
+		res, err := s.Submit(t.Context(), "go")
+		if err != nil || res.Status != want || res.Exit == nil || res.Exit.Reason != "because" {
+			t.Errorf("exit %d: %v, %v", code, res.Status, err)
+		}
+		if len(n.calls()) > 0 {
+			t.Errorf("exit %d: a call after it was run", code)
+		}
+		checkPairs(t, s.History())
+	}
+}
+
+func TestQuestion(t *testing.T) {
+	ask := newTool("ask_user", false, func(context.Context, *tool.Call) (tool.Result, error) {
+		return tool.Result{Text: "asked", Question: "which one?"}, nil
+	})
+	script := []answer{calls(call("a", "ask_user", nil)), {text: "the left one then"}}
+
+	t.Run("nobody to ask", func(t *testing.T) {
+		m := &model{answers: script}
+		s := newSession(t, config(m, ask))
+		res, err := s.Submit(t.Context(), "go")
+		if err != nil || res.Status != agent.StatusAwaitingHuman || res.Question != "which one?" || s.State() != agent.SessionAwaitingInput {
+			t.Fatalf("ended with %v %q, %v, session %s", res.Status, res.Question, err, s.State())
+		}
+		if res, err = s.Submit(t.Context(), "left"); err != nil || res.Status != agent.StatusCompleted {
+			t.Fatalf("the answer ended with %v, %v", res.Status, err)
+		}
+		checkPairs(t, s.History())
+	})
+	t.Run("asked at once", func(t *testing.T) {
+		m := &model{answers: script}
+		cfg := config(m, ask)
+		cfg.Ask = func(_ context.Context, q string) (string, error) { return "answer to " + q, nil }
+		s := newSession(t, cfg)
+		res, err := s.Submit(t.Context(), "go")
+		if err != nil || res.Status != agent.StatusCompleted {
+			t.Fatalf("ended with %v, %v", res.Status, err)
+		}
+		msgs := m.request(t, 1).Messages
+		if got := msgs[len(msgs)-1].Text(); got != "answer to which one?" {
+			t.Errorf("the model was told %q", got)
+		}
+		checkPairs(t, s.History())
+	})
+}
+
+func TestRunStream(t *testing.T) {
+	var n note
+	cfg := config(&model{answers: []answer{calls(call("a", "look", nil)), {text: "x"}}}, n.tool("look", true))
+	a, err := agent.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kinds []event.Kind
+	var res agent.Result
+	for e, err := range a.RunStream(t.Context(), agent.Input{Text: "go"}, &res) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		kinds = append(kinds, e.Kind())
+	}
+	if kinds[0] != event.KindSessionStart || kinds[len(kinds)-1] != event.KindSessionEnd || res.Final != "x" {
+		t.Errorf("events %v, result %q", kinds, res.Final)
+	}
+}
+
+func TestBreakingOffRunStreamAborts(t *testing.T) {
+	aborted := make(chan error, 1)
+	block := newTool("block", false, func(ctx context.Context, _ *tool.Call) (tool.Result, error) {
+		<-ctx.Done()
+		aborted <- context.Cause(ctx)
+		return tool.Result{}, ctx.Err()
+	})
+	a, err := agent.New(config(&model{answers: []answer{calls(call("a", "block", nil))}}, block))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for e, err := range a.RunStream(t.Context(), agent.Input{Text: "go"}, nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Kind() == event.KindToolCallStart {
+			break
+		}
+	}
+	select {
+	case err := <-aborted:
+		if !errors.Is(err, agent.ErrAborted) {
+			t.Errorf("the tool was ended by %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the tool was not ended")
+	}
+}

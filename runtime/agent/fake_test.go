@@ -1,0 +1,254 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/sandboxagent/sandboxagent/runtime/agent"
+	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/profile"
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
+)
+
+// answer is what the fake model says to one request.
+type answer struct {
+	text   string
+	calls  []llm.ToolCall
+	usage  llm.Usage
+	finish llm.FinishReason
+	err    error
+	// before runs before the answer is given.
+	before func(ctx context.Context, req llm.Request)
+}
+
+// model plays answers in order and keeps the requests. After the last answer it says "done".
+type model struct {
+	mu       sync.Mutex
+	answers  []answer
+	requests []llm.Request
+}
+
+func (m *model) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+	return func(yield func(llm.Delta, error) bool) {
+		m.mu.Lock()
+		a := answer{text: "done"}
+		if n := len(m.requests); n < len(m.answers) {
+			a = m.answers[n]
+		}
+		req.Messages = slices.Clone(req.Messages)
+		m.requests = append(m.requests, req)
+		m.mu.Unlock()
+		if a.before != nil {
+			a.before(ctx, req)
+		}
+		if ctx.Err() != nil {
+			yield(llm.Delta{}, &llm.Error{Kind: llm.KindCanceled, Err: context.Cause(ctx)})
+			return
+		}
+		seq := 0
+		emit := func(d llm.Delta) bool {
+			d.Seq = seq
+			seq++
+			return yield(d, nil)
+		}
+		if a.text != "" && !emit(llm.Delta{Kind: llm.DeltaText, Text: a.text}) {
+			return
+		}
+		for i, c := range a.calls {
+			if !emit(llm.Delta{Kind: llm.DeltaToolCall, Index: i, Call: &llm.ToolCall{ID: c.ID, Name: c.Name}}) ||
+				!emit(llm.Delta{Kind: llm.DeltaArguments, Index: i, Text: c.Arguments}) {
+				return
+			}
+		}
+		if a.err != nil {
+			yield(llm.Delta{}, a.err)
+			return
+		}
+		emit(llm.Delta{Kind: llm.DeltaDone, Done: &llm.Done{Finish: a.finish, Usage: a.usage}})
+	}
+}
+
+func (m *model) request(t *testing.T, n int) llm.Request {
+	t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n >= len(m.requests) {
+		t.Fatalf("the model was asked %d times, not %d", len(m.requests), n+1)
+	}
+	return m.requests[n]
+}
+
+// call makes a tool call with arguments from a map.
+func call(id, name string, args map[string]any) llm.ToolCall {
+	if args == nil {
+		args = map[string]any{}
+	}
+	b, err := json.Marshal(args)
+	if err != nil {
+		panic(err)
+	}
+	return llm.ToolCall{ID: id, Name: name, Arguments: string(b)}
+}
+
+func calls(cs ...llm.ToolCall) answer { return answer{calls: cs} }
+
+// newTool makes a tool that takes any object.
+func newTool(name string, readOnly bool, run func(ctx context.Context, c *tool.Call) (tool.Result, error)) tool.Tool {
+	return tool.Tool{
+		ToolSpec: llm.ToolSpec{Name: name, Description: "A tool for tests.", Schema: json.RawMessage(`{"type":"object"}`)},
+		ReadOnly: readOnly, Run: run,
+	}
+}
+
+// note is a tool that remembers its calls.
+type note struct {
+	mu   sync.Mutex
+	seen []string
+}
+
+func (n *note) tool(name string, readOnly bool) tool.Tool {
+	return newTool(name, readOnly, func(_ context.Context, c *tool.Call) (tool.Result, error) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.seen = append(n.seen, c.ID)
+		return tool.Result{Text: "result of " + c.ID}, nil
+	})
+}
+
+func (n *note) calls() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.seen)
+}
+
+// recorder is a store that keeps entries in memory and fails from entry failAt on, if that is not zero.
+type recorder struct {
+	mu      sync.Mutex
+	failAt  int
+	entries []entry
+	synced  int
+}
+
+type entry struct {
+	typ  string
+	data string
+}
+
+var errDisk = errors.New("the disk is full")
+
+func (r *recorder) Append(typ string, data any) error {
+	b, err := json.Marshal(data)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.failAt > 0 && len(r.entries)+1 >= r.failAt {
+		return errDisk
+	}
+	r.entries = append(r.entries, entry{typ, string(b)})
+	return nil
+}
+
+func (r *recorder) Sync() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.synced = len(r.entries)
+	return nil
+}
+
+func (r *recorder) Spool() tool.Spool { return nil }
+func (r *recorder) Dir() string       { return "" }
+func (r *recorder) Close() error      { return nil }
+
+func (r *recorder) OpenOutput(id string) (io.ReadCloser, error) {
+	return nil, &fs.PathError{Op: "open", Path: id, Err: fs.ErrNotExist}
+}
+
+func (r *recorder) types() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []string
+	for _, e := range r.entries {
+		out = append(out, e.typ)
+	}
+	return out
+}
+
+// events collects what a sink receives.
+type events struct {
+	mu  sync.Mutex
+	all []event.Event
+}
+
+func (e *events) sink(ev event.Event) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.all = append(e.all, ev)
+	return nil
+}
+
+func (e *events) kinds() []event.Kind {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var out []event.Kind
+	for _, ev := range e.all {
+		out = append(out, ev.Kind())
+	}
+	return out
+}
+
+func (e *events) count(kind event.Kind) int {
+	n := 0
+	for _, k := range e.kinds() {
+		if k == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// config is an agent without an environment that talks to m.
+func config(m llm.Client, tools ...tool.Tool) agent.Config {
+	n := 0
+	var mu sync.Mutex
+	return agent.Config{
+		Client:  m,
+		Profile: profile.Profile{ID: "test", Model: "m", Instructions: "Do it.", SupportsParallelToolCalls: true, ContextWindow: 1000},
+		Tools:   tools,
+		Store:   agent.InMemory,
+		Retry:   llm.RetryPolicy{MaxRetries: -1},
+		NewID: func() string {
+			mu.Lock()
+			defer mu.Unlock()
+			n++
+			return fmt.Sprintf("id%d", n)
+		},
+	}
+}
+
+func newSession(t *testing.T, cfg agent.Config) *agent.Session {
+	t.Helper()
+	a, err := agent.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := a.NewSession(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }

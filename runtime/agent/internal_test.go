@@ -1,0 +1,186 @@
+package agent
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+)
+
+func TestTransitionsAreWhole(t *testing.T) {
+	final := []State{StateCompleted, StateFailed, StateAborted, StateTimedOut}
+	reached := map[State]bool{StateIdle: true}
+	for from, steps := range transitions {
+		if slices.Contains(final, from) {
+			t.Errorf("the final state %s has steps", from)
+		}
+		for signal, to := range steps {
+			reached[to] = true
+			if _, ok := transitions[to]; !ok && !slices.Contains(final, to) {
+				t.Errorf("%s on %s leads to %s, which leads nowhere", from, signal, to)
+			}
+		}
+		if from == StateIdle {
+			continue
+		}
+		for _, must := range []Signal{SignalAbort, SignalDeadline, SignalError} {
+			if _, ok := steps[must]; !ok {
+				t.Errorf("%s has no step for %s", from, must)
+			}
+		}
+	}
+	for _, s := range append(final, StatePreparing, StateModelRunning, StateToolRunning, StateReflecting, StateAwaitingHuman) {
+		if !reached[s] {
+			t.Errorf("nothing leads to %s", s)
+		}
+	}
+}
+
+func TestUndefinedStepIsAnError(t *testing.T) {
+	m := machine{state: StateCompleted}
+	if _, err := m.signal(SignalStart); err == nil {
+		t.Error("a final state accepted a signal")
+	}
+	if m.state != StateCompleted || len(m.steps) != 0 {
+		t.Error("a refused signal had an effect")
+	}
+}
+
+func TestLoopDetector(t *testing.T) {
+	a := llm.ToolCall{Name: "shell", Arguments: `{"command":"go test","n":1}`}
+	sameAsA := llm.ToolCall{Name: "shell", Arguments: `{ "n": 1, "command": "go test" }`}
+	b := llm.ToolCall{Name: "read_file", Arguments: `{"file_path":"x"}`}
+	c := llm.ToolCall{Name: "grep", Arguments: `{"pattern":"x"}`}
+	wait := llm.ToolCall{Name: "wait", Arguments: `{"agent_id":"1"}`}
+	repeat := func(n int, pattern ...llm.ToolCall) (out []llm.ToolCall) {
+		for i := range n {
+			out = append(out, pattern[i%len(pattern)])
+		}
+		return out
+	}
+	tests := []struct {
+		name  string
+		calls []llm.ToolCall
+		want  int // the number of the call at which it warns first; 0 for never
+	}{
+		{"the same call ten times", repeat(10, a), 10},
+		{"order of keys and spaces do not count", repeat(10, a, sameAsA), 10},
+		{"nine times", repeat(9, a), 0},
+		{"two in turn", repeat(10, a, b), 10},
+		{"three in turn", repeat(10, a, b, c), 10},
+		{"four in turn", repeat(40, a, b, c, llm.ToolCall{Name: "glob"}), 0},
+		// A pattern of three compares the last nine of ten calls, so that the first may differ.
+		{"something new before", append([]llm.ToolCall{c}, repeat(10, a)...), 10},
+		{"waiting is no loop", repeat(40, wait), 0},
+		{"waiting between", repeat(20, a, wait), 19},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			d := loopDetector{window: 10}
+			got := 0
+			for i, call := range tt.calls {
+				d.add(call)
+				if d.looping() && got == 0 {
+					got = i + 1
+				}
+			}
+			if got != tt.want {
+				t.Errorf("warned at call %d, want %d", got, tt.want)
+			}
+		})
+	}
+	d := loopDetector{window: 10}
+	warnings := 0
+	for range 40 {
+		d.add(a)
+		if d.looping() {
+			warnings++
+		}
+	}
+	if warnings != 4 {
+		t.Errorf("%d warnings in forty calls, want one each time the window is full", warnings)
+	}
+}
+
+func TestMergeChanges(t *testing.T) {
+	created, modified, deleted := event.FileCreated, event.FileModified, event.FileDeleted
+	tests := []struct {
+		name  string
+		kinds []event.ChangeKind
+		want  []event.ChangeKind
+	}{
+		{"modified twice", []event.ChangeKind{modified, modified}, []event.ChangeKind{modified}},
+		{"created, then modified", []event.ChangeKind{created, modified}, []event.ChangeKind{created}},
+		{"created, then deleted", []event.ChangeKind{created, deleted}, nil},
+		{"deleted, then created", []event.ChangeKind{deleted, created}, []event.ChangeKind{modified}},
+		{"modified, then deleted", []event.ChangeKind{modified, deleted}, []event.ChangeKind{deleted}},
+	}
+	for _, tt := range tests {
+		var list []event.FileChange
+		for _, k := range tt.kinds {
+			list = mergeChange(list, event.FileChange{Path: "f", Kind: k})
+		}
+		var got []event.ChangeKind
+		for _, ch := range list {
+			got = append(got, ch.Kind)
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
+
+func TestFoldersBetween(t *testing.T) {
+	tests := []struct {
+		root, dir string
+		want      []string
+	}{
+		{"/r", "/r", []string{"/r"}},
+		{"/r", "/r/a/b", []string{"/r", "/r/a", "/r/a/b"}},
+		{"/", "/a", []string{"/", "/a"}},
+		{"/r", "/rather", []string{"/rather"}},
+		{"/elsewhere", "/r/a", []string{"/r/a"}},
+	}
+	for _, tt := range tests {
+		if diff := cmp.Diff(tt.want, foldersBetween(tt.root, tt.dir)); diff != "" {
+			t.Errorf("from %s to %s (-want +got):\n%s", tt.root, tt.dir, diff)
+		}
+	}
+}
+
+func TestParseStatus(t *testing.T) {
+	const out = "# branch.oid 123\n# branch.head feature/x\n1 .M N... 100644 100644 100644 a b f.go\n2 R. N... x y\nu UU x\n? new one\n? other\n"
+	branch, modified, untracked := parseStatus(out)
+	if branch != "feature/x" || modified != 3 || untracked != 2 {
+		t.Errorf("%q, %d, %d", branch, modified, untracked)
+	}
+}
+
+func TestTextStreamKeepsCharactersWhole(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for _, text := range []string{"", "plain", "né€😀", "\xff\xfe", "a\xe2\x82", strings.Repeat("日本語😀\xc3", 50)} {
+		for range 50 {
+			var s textStream
+			var got strings.Builder
+			for rest := []byte(text); len(rest) > 0; {
+				n := 1 + rnd.IntN(min(5, len(rest)))
+				piece := s.next(rest[:n])
+				if !utf8.ValidString(piece) {
+					t.Fatalf("a piece of %q is %q", text, piece)
+				}
+				got.WriteString(piece)
+				rest = rest[n:]
+			}
+			got.WriteString(s.last())
+			if want := validText([]byte(text)); got.String() != want {
+				t.Fatalf("%q became %q", want, got.String())
+			}
+		}
+	}
+}

@@ -1,0 +1,303 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
+)
+
+// loop is one run: small steps, each of which leaves the session's history whole.
+type loop struct {
+	s       *Session
+	in      Input
+	limits  Limits
+	machine machine
+	res     Result
+	rounds  int
+	checks  int
+	empty   int
+	// broken is the first error of delivering events or keeping entries; it ends the run at the next step.
+	broken error
+}
+
+// ending is how a run ends.
+type ending struct {
+	signal Signal
+	status Status
+	err    error
+}
+
+func (l *loop) run(ctx context.Context) (res Result) {
+	clock := l.s.agent.cfg.Clock
+	l.res = Result{SessionID: l.s.id, RunID: l.in.RunID, Started: clock.Now()}
+	began := time.Now()
+	defer func() {
+		if p := recover(); p != nil {
+			l.s.agent.cfg.Log.Error("the loop panicked", "panic", p, "stack", string(debug.Stack()))
+			l.end(ending{SignalError, StatusInternalError, fmt.Errorf("agent: the loop panicked: %v", p)})
+		}
+		l.res.Duration = time.Since(began)
+		l.close()
+		res = l.res
+	}()
+	l.end(l.work(ctx))
+	return l.res
+}
+
+// work runs the loop until there is an ending.
+func (l *loop) work(ctx context.Context) ending {
+	l.step(SignalStart)
+	if err := l.s.store.Append(entryRunStarted, runStartedEntry{RunID: l.in.RunID}); err != nil {
+		return broken(err)
+	}
+	if err := l.takeInput(); err != nil {
+		return broken(err)
+	}
+	l.step(SignalPrepared)
+	for {
+		if e, over := l.checkBefore(ctx); over {
+			return e
+		}
+		resp, err := l.ask(ctx)
+		if err != nil {
+			return l.modelFailed(ctx, err)
+		}
+		calls, err := l.takeAnswer(resp)
+		if err != nil {
+			return broken(err)
+		}
+		var e ending
+		var over bool
+		if len(calls) == 0 {
+			e, over = l.answered(ctx, resp)
+		} else {
+			e, over = l.runTools(ctx, calls)
+		}
+		if over {
+			return e
+		}
+	}
+}
+
+func broken(err error) ending {
+	return ending{SignalError, StatusInternalError, fmt.Errorf("agent: %w", err)}
+}
+
+// takeInput puts the user's input and waiting steering messages into the history.
+func (l *loop) takeInput() error {
+	parts := []llm.Part{llm.Text(l.in.Text)}
+	if len(l.in.Hints) > 0 {
+		parts = append(parts, llm.Text("\n\n"+tool.HintsNote(l.in.Hints)))
+	}
+	parts = append(parts, l.in.Parts...)
+	if err := l.record(Turn{Kind: TurnUser, Parts: parts}); err != nil {
+		return err
+	}
+	l.emit(event.UserInput{Text: l.in.Text})
+	_, err := l.steer()
+	return err
+}
+
+// steer puts waiting steering messages into the history and tells how many there were.
+func (l *loop) steer() (int, error) {
+	messages := l.s.takeSteering()
+	for _, m := range messages {
+		if err := l.record(Turn{Kind: TurnSteering, Parts: []llm.Part{llm.Text(m)}}); err != nil {
+			return 0, err
+		}
+		l.emit(event.SteeringInjected{Text: m})
+	}
+	return len(messages), nil
+}
+
+// checkBefore looks for reasons not to ask the model again.
+func (l *loop) checkBefore(ctx context.Context) (ending, bool) {
+	switch {
+	case l.broken != nil:
+		return broken(l.broken), true
+	case ctx.Err() != nil:
+		return stopped(ctx), true
+	}
+	s := l.s
+	s.mu.Lock()
+	turns, used := countTurns(s.history), s.usage.Total()
+	s.mu.Unlock()
+	name, value := "", int64(0)
+	switch {
+	case l.rounds >= l.limits.MaxToolRounds:
+		name, value = "tool_rounds", int64(l.limits.MaxToolRounds)
+	case l.limits.MaxTurns > 0 && turns >= l.limits.MaxTurns:
+		name, value = "turns", int64(l.limits.MaxTurns)
+	case l.limits.MaxToolCalls > 0 && len(l.res.ToolCalls) >= l.limits.MaxToolCalls:
+		name, value = "tool_calls", int64(l.limits.MaxToolCalls)
+	case l.limits.MaxTokens > 0 && used >= l.limits.MaxTokens:
+		name, value = "tokens", l.limits.MaxTokens
+	default:
+		return ending{}, false
+	}
+	l.res.Limit = name
+	l.emit(event.TurnLimit{Limit: name, Value: value})
+	return ending{signal: SignalLimit, status: StatusLimit}, true
+}
+
+// stopped is the ending of a run whose context is over.
+func stopped(ctx context.Context) ending {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, context.DeadlineExceeded) || errors.Is(cause, ErrTimeLimit) {
+		return ending{SignalDeadline, StatusTimedOut, fmt.Errorf("agent: %w", cause)}
+	}
+	if !errors.Is(cause, ErrAborted) {
+		cause = fmt.Errorf("%w: %w", ErrAborted, cause)
+	}
+	return ending{SignalAbort, StatusAborted, fmt.Errorf("agent: %w", cause)}
+}
+
+func (l *loop) modelFailed(ctx context.Context, err error) ending {
+	if ctx.Err() != nil {
+		return stopped(ctx)
+	}
+	if l.broken != nil {
+		return broken(l.broken)
+	}
+	if llm.KindOf(err) == llm.KindContextLength {
+		l.emit(event.Warning{Code: "context_overflow", Message: "the conversation is longer than the model's context: " + err.Error()})
+		return ending{SignalError, StatusContextOverflow, fmt.Errorf("agent: %w", err)}
+	}
+	return ending{SignalError, StatusModelError, fmt.Errorf("agent: %w", err)}
+}
+
+// answered deals with an answer that has no tool call.
+func (l *loop) answered(ctx context.Context, resp llm.Response) (ending, bool) {
+	switch resp.Finish {
+	case llm.FinishLength:
+		err := &llm.Error{Kind: llm.KindStream, Message: "the answer was cut off at the model's output limit"}
+		return ending{SignalError, StatusModelError, fmt.Errorf("agent: %w", err)}, true
+	case llm.FinishContentFilter:
+		err := &llm.Error{Kind: llm.KindContentFilter, Message: "the provider's content filter stopped the answer"}
+		return ending{SignalError, StatusModelError, fmt.Errorf("agent: %w", err)}, true
+	}
+	n, err := l.steer()
+	if err != nil {
+		return broken(err), true
+	}
+	if n > 0 {
+		l.step(SignalContinue)
+		return ending{}, false
+	}
+	if resp.Message.Text() == "" {
+		if l.empty++; l.empty > 1 {
+			err := &llm.Error{Kind: llm.KindStream, Message: "the model answered with neither text nor a tool call, twice"}
+			return ending{SignalError, StatusModelError, fmt.Errorf("agent: %w", err)}, true
+		}
+		l.step(SignalContinue)
+		return ending{}, false
+	}
+	return l.done(ctx, StatusCompleted)
+}
+
+// done is what follows when the model believes that it is done: the host's check, if there is one.
+func (l *loop) done(ctx context.Context, status Status) (ending, bool) {
+	if l.s.agent.cfg.Verify.Command == "" {
+		return ending{signal: SignalFinal, status: status}, true
+	}
+	l.step(SignalCheck)
+	passed, note, err := l.verify(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return stopped(ctx), true
+	case err != nil:
+		return ending{SignalError, StatusEnvironmentError, fmt.Errorf("agent: run the check: %w", err)}, true
+	case passed:
+		return ending{signal: SignalPassed, status: status}, true
+	case l.checks >= l.s.agent.cfg.Verify.Attempts:
+		return ending{SignalGiveUp, StatusVerifyFailed, fmt.Errorf("agent: the check %q did not pass in %d attempts",
+			l.s.agent.cfg.Verify.Command, l.checks)}, true
+	}
+	if err := l.record(Turn{Kind: TurnSteering, Parts: []llm.Part{llm.Text(note)}}); err != nil {
+		return broken(err), true
+	}
+	l.emit(event.SteeringInjected{Text: note})
+	l.step(SignalRejected)
+	return ending{}, false
+}
+
+// end takes the last step of the state machine.
+func (l *loop) end(e ending) {
+	if l.broken != nil && e.status != StatusInternalError {
+		e = broken(l.broken)
+	}
+	l.res.Status, l.res.Err = e.status, e.err
+	t, err := l.machine.signal(e.signal)
+	if err != nil {
+		l.res.Status, l.res.Err = StatusInternalError, errors.Join(l.res.Err, err)
+	} else {
+		l.emit(event.Status{From: string(t.From), Signal: string(t.Signal), To: string(t.To)})
+	}
+	if l.res.Err != nil && l.res.Status != StatusAborted {
+		l.emit(event.Error{Code: errorCode(l.res), Message: l.res.Err.Error()})
+	}
+}
+
+func errorCode(r Result) string {
+	if kind := llm.KindOf(r.Err); kind != "" && kind != llm.KindCanceled {
+		return string(kind)
+	}
+	return string(r.Status)
+}
+
+// close writes the record of the run and its last event.
+func (l *loop) close() {
+	l.s.mu.Lock()
+	l.res.Turns = countTurns(l.s.history)
+	l.s.mu.Unlock()
+	l.res.Steps = l.machine.steps
+	err := l.s.store.Append(entryRunEnded, l.res.entry())
+	if err == nil {
+		err = l.s.store.Sync()
+	}
+	if err != nil && l.res.Status != StatusInternalError {
+		l.res.Status, l.res.Err = StatusInternalError, fmt.Errorf("agent: keep the session: %w", err)
+		l.emit(event.Error{Code: string(StatusInternalError), Message: l.res.Err.Error()})
+	}
+	l.emit(event.ProcessingEnd{
+		Status: string(l.res.Status), Usage: l.res.Usage, ModelCalls: l.res.ModelCalls, ToolCalls: len(l.res.ToolCalls),
+		DurationMS: l.res.Duration.Milliseconds(),
+	})
+}
+
+// step takes a step of the state machine and tells of it. A step that the table lacks breaks the run.
+func (l *loop) step(s Signal) {
+	t, err := l.machine.signal(s)
+	if err != nil {
+		l.breakWith(err)
+		return
+	}
+	l.emit(event.Status{From: string(t.From), Signal: string(t.Signal), To: string(t.To)})
+}
+
+func (l *loop) emit(d event.Data) {
+	if err := l.s.hub.Emit(l.in.RunID, d); err != nil {
+		l.breakWith(err)
+	}
+}
+
+func (l *loop) breakWith(err error) {
+	if l.broken == nil {
+		l.broken = err
+	}
+}
+
+func (l *loop) record(t Turn) error {
+	t.Time = l.s.agent.cfg.Clock.Now()
+	return l.s.record(t)
+}
+
+// envGone reports whether err means that the place where tools act will not answer any more.
+func envGone(err error) bool { return errors.Is(err, env.ErrGone) }

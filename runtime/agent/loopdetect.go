@@ -1,0 +1,70 @@
+package agent
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+)
+
+// signature tells calls apart by tool and arguments, whatever the order of keys and white space in the arguments.
+type signature [sha256.Size]byte
+
+func sign(c llm.ToolCall) signature {
+	args := []byte(c.Arguments)
+	dec := json.NewDecoder(bytes.NewReader(args))
+	dec.UseNumber()
+	var v any
+	if dec.Decode(&v) == nil && !dec.More() {
+		if b, err := json.Marshal(v); err == nil {
+			args = b
+		}
+	}
+	return sha256.Sum256(append([]byte(c.Name+"\x00"), args...))
+}
+
+// waiting are tools that are called again and again on purpose.
+var waiting = map[string]bool{"wait": true, "poll": true}
+
+// loopDetector finds a pattern of one, two or three calls that fills a window.
+type loopDetector struct {
+	window int
+	calls  []signature
+}
+
+// add takes the next call.
+func (d *loopDetector) add(c llm.ToolCall) {
+	if waiting[c.Name] {
+		return
+	}
+	d.calls = append(d.calls, sign(c))
+	if over := len(d.calls) - d.window; over > 0 {
+		d.calls = d.calls[over:]
+	}
+}
+
+// looping reports whether the last calls repeat a pattern. Of a window of W calls the last W − W mod n are compared for a pattern of n,
+// so that each length can fill it. After a warning a whole window must fill again.
+func (d *loopDetector) looping() bool {
+	if d.window <= 0 || len(d.calls) < d.window {
+		return false
+	}
+	for n := 1; n <= 3; n++ {
+		span := d.window - d.window%n
+		if span >= 2*n && repeats(d.calls[len(d.calls)-span:], n) {
+			d.calls = nil
+			return true
+		}
+	}
+	return false
+}
+
+func repeats(calls []signature, n int) bool {
+	for i := n; i < len(calls); i++ {
+		if calls[i] != calls[i-n] {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,196 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+)
+
+// request builds what the model is asked. It depends on the session's entries, tools and settings only.
+func (l *loop) request() llm.Request {
+	s := l.s
+	cfg := &s.agent.cfg
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var specs []llm.ToolSpec
+	for _, name := range offered(s.registry, cfg.Policy, l.in, cfg.Env) {
+		if t, ok := s.registry.Get(name); ok {
+			specs = append(specs, t.ToolSpec)
+		}
+	}
+	instructions := s.settings.Instructions
+	if l.in.Instructions != "" {
+		instructions = l.in.Instructions
+	}
+	return llm.Request{
+		Model:             s.settings.Model,
+		System:            cfg.Profile.System(s.surroundings, specs, instructions),
+		Messages:          messages(s.history),
+		Tools:             specs,
+		ReasoningEffort:   s.settings.ReasoningEffort,
+		ParallelToolCalls: cfg.Profile.SupportsParallelToolCalls,
+		Options:           cfg.Profile.Options,
+		SessionID:         s.id,
+	}
+}
+
+// ask sends the request and turns the answer's pieces into events.
+func (l *loop) ask(ctx context.Context) (llm.Response, error) {
+	req := l.request()
+	l.warnBefore(req)
+	l.res.ModelCalls++
+	var a llm.Assembler
+	next, text := 0, false
+	for d, err := range l.s.agent.cfg.Client.Stream(ctx, req) {
+		if err != nil {
+			return llm.Response{}, err
+		}
+		if d.Seq < next { // a piece that came twice
+			continue
+		}
+		next = d.Seq + 1
+		a.Add(d)
+		switch d.Kind {
+		case llm.DeltaText:
+			if !text {
+				l.emit(event.TextStart{})
+				text = true
+			}
+			l.emit(event.TextDelta{Text: d.Text})
+		case llm.DeltaReasoning:
+			l.emit(event.ReasoningDelta{Text: d.Text})
+		case llm.DeltaRetry:
+			text = false
+			l.emit(event.Retry{Attempt: d.Retry.Attempt, DelayMS: d.Retry.Delay.Milliseconds(), Error: d.Retry.Err.Error()})
+		}
+		if l.broken != nil {
+			return llm.Response{}, l.broken
+		}
+	}
+	return a.Response()
+}
+
+// takeAnswer puts an answer into the history and returns its tool calls, with IDs that are unique in the session.
+func (l *loop) takeAnswer(resp llm.Response) ([]call, error) {
+	parts, calls := l.uniqueCalls(resp.Message.Parts)
+	s := l.s
+	s.mu.Lock()
+	s.usage = s.usage.Add(resp.Usage)
+	s.lastUsed = resp.Usage.Total()
+	s.mu.Unlock()
+	l.res.Usage = l.res.Usage.Add(resp.Usage)
+	if text := resp.Message.Text(); text != "" {
+		l.res.Final = text
+	}
+	if len(parts) > 0 {
+		err := l.record(Turn{Kind: TurnAssistant, Parts: parts, Usage: resp.Usage, Model: resp.Model, ResponseID: resp.ResponseID})
+		if err != nil {
+			return nil, err
+		}
+	}
+	l.emit(event.TextEnd{
+		Text: resp.Message.Text(), Reasoning: reasoningText(parts), ToolCalls: len(calls), Model: resp.Model, Usage: resp.Usage,
+	})
+	l.warnAfter()
+	return calls, nil
+}
+
+func reasoningText(parts []llm.Part) string {
+	var b strings.Builder
+	for _, p := range parts {
+		if p.Kind == llm.PartReasoning && p.Reasoning != nil {
+			b.WriteString(p.Reasoning.Text)
+		}
+	}
+	return b.String()
+}
+
+// call is a tool call of an answer. Some servers reuse IDs or give none, so a call is known by the run, the number of the model
+// call, its position in the answer, and its ID.
+type call struct {
+	llm.ToolCall
+	position int
+	// duplicate means that an earlier call of the same answer has the same ID; it is not run.
+	duplicate bool
+	// original is the ID that the model gave.
+	original string
+}
+
+// uniqueCalls gives every tool call an ID that no other call of the session has, in the history and in the returned
+// calls alike.
+func (l *loop) uniqueCalls(parts []llm.Part) ([]llm.Part, []call) {
+	s := l.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]llm.Part, len(parts))
+	var calls []call
+	inAnswer := map[string]bool{}
+	for i, p := range parts {
+		out[i] = p
+		if p.Kind != llm.PartToolCall || p.ToolCall == nil {
+			continue
+		}
+		c := call{ToolCall: *p.ToolCall, position: len(calls), original: p.ToolCall.ID}
+		c.duplicate = c.ID != "" && inAnswer[c.ID]
+		inAnswer[c.ID] = true
+		if c.ID == "" {
+			c.ID = fmt.Sprintf("call_%d_%d", len(s.history), c.position)
+		}
+		for base, n := c.ID, 2; s.calls[c.ID] > 0; n++ {
+			c.ID = fmt.Sprintf("%s_%d", base, n)
+		}
+		s.calls[c.ID]++
+		named := c.ToolCall
+		out[i].ToolCall = &named
+		calls = append(calls, c)
+	}
+	return out, calls
+}
+
+// contextShare is the part of the context window from which on there is a warning.
+const contextShare = 0.8
+
+// warnBefore guesses the context's use before the first answer.
+func (l *loop) warnBefore(req llm.Request) {
+	s := l.s
+	s.mu.Lock()
+	first := s.lastUsed == 0
+	used := int64(0)
+	if first {
+		used = approxTokens(req.System, s.history)
+	}
+	s.mu.Unlock()
+	if first {
+		l.warnContext(used)
+	}
+}
+
+func (l *loop) warnAfter() {
+	l.s.mu.Lock()
+	used := l.s.lastUsed
+	l.s.mu.Unlock()
+	l.warnContext(used)
+}
+
+// warnContext warns once each time the use of the context rises above the share.
+func (l *loop) warnContext(used int64) {
+	window := l.s.agent.cfg.Profile.ContextWindow
+	if window <= 0 {
+		return
+	}
+	over := float64(used) >= contextShare*float64(window)
+	l.s.mu.Lock()
+	crossed := over && !l.s.warned
+	l.s.warned = over
+	l.s.mu.Unlock()
+	if crossed {
+		l.emit(event.Warning{
+			Code: "context_usage",
+			Message: fmt.Sprintf("the conversation takes about %d%% of the model's context (%d of %d tokens)",
+				used*100/window, used, window),
+		})
+	}
+}

@@ -1,0 +1,363 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandboxagent/sandboxagent/runtime/agent"
+	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
+)
+
+func TestLoopEndsWithText(t *testing.T) {
+	var n note
+	m := &model{answers: []answer{calls(call("a", "look", nil), call("b", "look", nil)), calls(call("c", "change", nil)), {text: "all done"}}}
+	ev := &events{}
+	cfg := config(m, n.tool("look", true), n.tool("change", false))
+	cfg.Sinks = append(cfg.Sinks, ev.sink)
+	s := newSession(t, cfg)
+	res, err := s.Submit(t.Context(), "do it")
+	if err != nil || res.Status != agent.StatusCompleted || res.Final != "all done" {
+		t.Fatalf("ended with %v %q, %v", res.Status, res.Final, err)
+	}
+	if got := n.calls(); len(got) != 3 || got[2] != "c" {
+		t.Errorf("ran %v", got)
+	}
+	if s.State() != agent.SessionIdle {
+		t.Errorf("the session is %s", s.State())
+	}
+	want := []agent.State{"preparing", "model_running", "tool_running", "model_running", "tool_running", "model_running", "completed"}
+	var got []agent.State
+	for _, step := range res.Steps {
+		got = append(got, step.To)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("way through the states (-want +got):\n%s", diff)
+	}
+	if res.ModelCalls != 3 || len(res.ToolCalls) != 3 || res.Turns != 6 {
+		t.Errorf("counted %d model calls, %d tool calls, %d turns", res.ModelCalls, len(res.ToolCalls), res.Turns)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	kinds := ev.kinds()
+	if kinds[0] != event.KindSessionStart || kinds[len(kinds)-1] != event.KindSessionEnd || kinds[len(kinds)-2] != event.KindProcessingEnd {
+		t.Errorf("events %v", kinds)
+	}
+}
+
+func TestInputsInSequence(t *testing.T) {
+	m := &model{answers: []answer{{text: "one"}, {text: "two"}}}
+	s := newSession(t, config(m))
+	for _, want := range []string{"one", "two"} {
+		res, err := s.Submit(t.Context(), "say "+want)
+		if err != nil || res.Final != want {
+			t.Fatalf("%q, %v", res.Final, err)
+		}
+	}
+	var texts []string
+	for _, msg := range m.request(t, 1).Messages {
+		texts = append(texts, msg.Text())
+	}
+	if want := []string{"say one", "one", "say two"}; !slices.Equal(texts, want) {
+		t.Errorf("the second request holds %q", texts)
+	}
+}
+
+func TestLimits(t *testing.T) {
+	endless := func() *model {
+		m := &model{}
+		for i := range 30 {
+			m.answers = append(m.answers, answer{
+				calls: []llm.ToolCall{call("", "look", map[string]any{"i": i})}, usage: llm.Usage{Input: 90, Output: 10},
+			})
+		}
+		return m
+	}
+	tests := []struct {
+		name   string
+		limits agent.Limits
+		limit  string
+		rounds int
+	}{
+		{"rounds", agent.Limits{MaxToolRounds: 3}, "tool_rounds", 3},
+		{"turns", agent.Limits{MaxTurns: 5}, "turns", 2},
+		{"calls", agent.Limits{MaxToolCalls: 4}, "tool_calls", 4},
+		{"tokens", agent.Limits{MaxTokens: 250}, "tokens", 3},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var n note
+			ev := &events{}
+			cfg := config(endless(), n.tool("look", true))
+			cfg.Limits = tt.limits
+			cfg.Sinks = append(cfg.Sinks, ev.sink)
+			s := newSession(t, cfg)
+			res, err := s.Submit(t.Context(), "go on")
+			if err != nil || res.Status != agent.StatusLimit || res.Limit != tt.limit {
+				t.Fatalf("ended with %v %q, %v", res.Status, res.Limit, err)
+			}
+			if len(n.calls()) != tt.rounds || ev.count(event.KindTurnLimit) != 1 {
+				t.Errorf("%d calls ran, %d events of a limit", len(n.calls()), ev.count(event.KindTurnLimit))
+			}
+			if s.State() != agent.SessionIdle {
+				t.Errorf("the session is %s after a limit", s.State())
+			}
+			checkPairs(t, s.History())
+		})
+	}
+}
+
+func TestMaxTurnsCountsAllInputs(t *testing.T) {
+	cfg := config(&model{})
+	cfg.Limits.MaxTurns = 4
+	s := newSession(t, cfg)
+	for _, want := range []agent.Status{agent.StatusCompleted, agent.StatusCompleted, agent.StatusLimit} {
+		if res, err := s.Submit(t.Context(), "again"); err != nil || res.Status != want {
+			t.Fatalf("ended with %v, %v; want %v", res.Status, err, want)
+		}
+	}
+}
+
+func TestTimeLimit(t *testing.T) {
+	m := &model{answers: []answer{{before: func(ctx context.Context, _ llm.Request) { <-ctx.Done() }}}}
+	cfg := config(m)
+	cfg.Limits.MaxDuration = 20 * time.Millisecond
+	s := newSession(t, cfg)
+	res, err := s.Submit(t.Context(), "take your time")
+	if res.Status != agent.StatusTimedOut || !errors.Is(err, agent.ErrTimeLimit) {
+		t.Fatalf("ended with %v, %v", res.Status, err)
+	}
+	if s.State() != agent.SessionIdle {
+		t.Errorf("the session is %s", s.State())
+	}
+}
+
+func TestAbortInTool(t *testing.T) {
+	started := make(chan struct{})
+	m := &model{answers: []answer{calls(call("a", "block", nil), call("b", "block", nil))}}
+	block := newTool("block", false, func(ctx context.Context, _ *tool.Call) (tool.Result, error) {
+		close(started)
+		<-ctx.Done()
+		return tool.Result{}, context.Cause(ctx)
+	})
+	ev := &events{}
+	cfg := config(m, block)
+	cfg.Sinks = append(cfg.Sinks, ev.sink)
+	a, err := agent.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := a.NewSession(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		<-started
+		if !a.Abort("my-run") {
+			t.Error("the run was not found")
+		}
+	}()
+	res, err := s.Run(t.Context(), agent.Input{Text: "wait", RunID: "my-run"})
+	if res.Status != agent.StatusAborted || !errors.Is(err, agent.ErrAborted) {
+		t.Fatalf("ended with %v, %v", res.Status, err)
+	}
+	if s.State() != agent.SessionClosed {
+		t.Errorf("the session is %s", s.State())
+	}
+	checkPairs(t, s.History())
+	if _, err := s.Submit(t.Context(), "more"); !errors.Is(err, agent.ErrClosed) {
+		t.Errorf("an input after the abort: %v", err)
+	}
+	kinds := ev.kinds()
+	if kinds[len(kinds)-1] != event.KindSessionEnd || ev.count(event.KindSessionEnd) != 1 {
+		t.Errorf("events %v", kinds)
+	}
+	if a.Abort("my-run") {
+		t.Error("an ended run was found")
+	}
+}
+
+func TestAbortKeepsEarlierHistory(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	m := &model{answers: []answer{{text: "one"}, {text: "half an ans", before: func(context.Context, llm.Request) { cancel() }}}}
+	s := newSession(t, config(m))
+	if _, err := s.Submit(t.Context(), "first"); err != nil {
+		t.Fatal(err)
+	}
+	before := s.History()
+	res, err := s.Submit(ctx, "second")
+	if res.Status != agent.StatusAborted || !errors.Is(err, context.Canceled) {
+		t.Fatalf("ended with %v, %v", res.Status, err)
+	}
+	after := s.History()
+	if diff := cmp.Diff(before, after[:len(before)]); diff != "" {
+		t.Errorf("the abort changed the history:\n%s", diff)
+	}
+	for _, turn := range after {
+		if strings.Contains(turn.Text(), "half") {
+			t.Error("a piece of an unfinished answer is in the history")
+		}
+	}
+}
+
+func TestSteering(t *testing.T) {
+	m := &model{}
+	var s *agent.Session
+	steerer := newTool("steerer", false, func(context.Context, *tool.Call) (tool.Result, error) {
+		s.Steer("turn left")
+		return tool.Result{Text: "ok"}, nil
+	})
+	m.answers = []answer{
+		calls(call("a", "steerer", nil)),
+		{text: "turned", before: func(context.Context, llm.Request) { s.Steer("late word") }},
+	}
+	ev := &events{}
+	cfg := config(m, steerer)
+	cfg.Sinks = append(cfg.Sinks, ev.sink)
+	s = newSession(t, cfg)
+	s.Steer("said while idle")
+	if _, err := s.Submit(t.Context(), "drive"); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, turn := range s.History() {
+		got = append(got, string(turn.Kind)+" "+turn.Text())
+	}
+	want := []string{
+		"user drive", "steering said while idle", "assistant ", "tool_results ", "steering turn left", "assistant turned",
+		"steering late word", "assistant done",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("history (-want +got):\n%s", diff)
+	}
+	last := m.request(t, 1).Messages
+	if msg := last[len(last)-1]; msg.Role != llm.RoleUser || msg.Text() != "turn left" {
+		t.Errorf("the steering message reached the model as %v", msg)
+	}
+	if ev.count(event.KindSteeringInjected) != 3 {
+		t.Errorf("%d steering events", ev.count(event.KindSteeringInjected))
+	}
+}
+
+func TestFollowUp(t *testing.T) {
+	m := &model{answers: []answer{{text: "one"}, {text: "two"}, {text: "three"}}}
+	ev := &events{}
+	cfg := config(m)
+	cfg.Sinks = append(cfg.Sinks, ev.sink)
+	s := newSession(t, cfg)
+	s.FollowUp("second")
+	s.FollowUp("third")
+	res, err := s.Submit(t.Context(), "first")
+	if err != nil || res.Final != "three" {
+		t.Fatalf("ended with %q, %v", res.Final, err)
+	}
+	if ev.count(event.KindProcessingEnd) != 3 || ev.count(event.KindUserInput) != 3 {
+		t.Errorf("events %v", ev.kinds())
+	}
+}
+
+func TestSettingsChangeInMidRun(t *testing.T) {
+	m := &model{}
+	var s *agent.Session
+	change := newTool("change", false, func(_ context.Context, c *tool.Call) (tool.Result, error) {
+		s.Update(func(x *agent.Settings) {
+			x.ReasoningEffort, x.Model, x.Instructions, x.CommandTimeout = "high", "other", "be brief", time.Minute
+		})
+		return tool.Result{Text: fmt.Sprint(c.DefaultTimeout)}, nil
+	})
+	m.answers = []answer{calls(call("a", "change", nil)), calls(call("b", "change", nil))}
+	cfg := config(m, change)
+	cfg.Settings = agent.Settings{ReasoningEffort: "low", CommandTimeout: time.Second}
+	s = newSession(t, cfg)
+	res, err := s.Submit(t.Context(), "go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := m.request(t, 0), m.request(t, 1)
+	if first.ReasoningEffort != "low" || first.Model != "m" || strings.Contains(first.System, "be brief") {
+		t.Errorf("first request: %q %q", first.ReasoningEffort, first.Model)
+	}
+	if second.ReasoningEffort != "high" || second.Model != "other" || !strings.HasSuffix(strings.TrimSpace(second.System), "be brief") {
+		t.Errorf("second request: %q %q", second.ReasoningEffort, second.Model)
+	}
+	if res.ToolCalls[0].Result != "1s" || res.ToolCalls[1].Result != "1m0s" {
+		t.Errorf("time-outs %q, %q", res.ToolCalls[0].Result, res.ToolCalls[1].Result)
+	}
+}
+
+func TestEqualEntriesMakeEqualRequests(t *testing.T) {
+	ask := func() []llm.Request {
+		var n note
+		m := &model{answers: []answer{calls(call("", "look", map[string]any{"b": 1, "a": 2}), call("", "look", nil)), {text: "x"}, {text: "y"}}}
+		s := newSession(t, config(m, n.tool("look", true)))
+		for _, text := range []string{"one", "two"} {
+			if _, err := s.Submit(t.Context(), text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return m.requests
+	}
+	if diff := cmp.Diff(ask(), ask()); diff != "" {
+		t.Errorf("the same session asks differently:\n%s", diff)
+	}
+}
+
+func TestInvalidUse(t *testing.T) {
+	m := &model{}
+	s := newSession(t, config(m))
+	for _, text := range []string{"", " \n\t"} {
+		if _, err := s.Submit(t.Context(), text); !errors.Is(err, agent.ErrConfig) {
+			t.Errorf("an empty input: %v", err)
+		}
+	}
+	bad := map[string]func(*agent.Config){
+		"client":  func(c *agent.Config) { c.Client = nil },
+		"store":   func(c *agent.Config) { c.Store = nil },
+		"profile": func(c *agent.Config) { c.Profile.ID = "" },
+		"model":   func(c *agent.Config) { c.Profile.Model = "" },
+		"limit":   func(c *agent.Config) { c.Limits.MaxTurns = -1 },
+		"check":   func(c *agent.Config) { c.Verify.Command = "true" },
+	}
+	for name, spoil := range bad {
+		cfg := config(m)
+		spoil(&cfg)
+		if _, err := agent.New(cfg); !errors.Is(err, agent.ErrConfig) || !strings.Contains(err.Error(), name) && name != "limit" {
+			t.Errorf("no %s: %v", name, err)
+		}
+	}
+	a, err := agent.New(config(m))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Run(t.Context(), agent.Input{Text: "x", SessionID: "nobody"}); !errors.Is(err, agent.ErrConfig) {
+		t.Errorf("an unknown session: %v", err)
+	}
+}
+
+func TestBusy(t *testing.T) {
+	in, out := make(chan struct{}), make(chan struct{})
+	m := &model{answers: []answer{{text: "x", before: func(context.Context, llm.Request) { close(in); <-out }}}}
+	s := newSession(t, config(m))
+	done := make(chan error)
+	go func() {
+		_, err := s.Submit(context.WithoutCancel(t.Context()), "first")
+		done <- err
+	}()
+	<-in
+	if _, err := s.Submit(t.Context(), "second"); !errors.Is(err, agent.ErrBusy) {
+		t.Errorf("a second input meanwhile: %v", err)
+	}
+	close(out)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
