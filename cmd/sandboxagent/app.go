@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"sync/atomic"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/term"
+
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
+)
+
+// streams are the standard streams of the program.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// program is one execution of the program.
+type program struct {
+	std  streams
+	code int
+	// kill kills what the open environment started, without any grace.
+	kill atomic.Pointer[func()]
+	// lines reads answers of the user.
+	lines lineReader
+
+	// tools and wrapClient are test seams: tools besides the profile's, and a client around the model's.
+	tools      []tool.Tool
+	wrapClient func(llm.Client) llm.Client
+}
+
+// run runs the program with args, of which the first is its name, and returns its exit code.
+func (p *program) run(ctx context.Context, args []string) int {
+	app := p.app()
+	if len(args) < 2 {
+		app.Writer = p.std.err
+		_ = app.RunContext(ctx, []string{app.Name, "--help"})
+		return codeUsage
+	}
+	args = args[1:]
+	if args[0] == "help" {
+		args = append(args[1:len(args):len(args)], "--help")
+	}
+	command, arranged, err := arrange(app, args)
+	if err == nil {
+		full := []string{app.Name}
+		if command != "" {
+			full = append(full, command)
+		}
+		err = app.RunContext(ctx, append(full, arranged...))
+	}
+	if err != nil {
+		p.fail(err)
+		return failureCode(ctx, command, err)
+	}
+	return p.code
+}
+
+// fail tells the user of an error, in one line.
+func (p *program) fail(err error) { p.say(err.Error()) }
+
+// say writes one line to standard error.
+func (p *program) say(text string) {
+	fmt.Fprintf(p.std.err, "sandboxagent: %s\n", oneLine(strings.ReplaceAll(text, "\n", "; ")))
+}
+
+func (p *program) app() *cli.App {
+	app := &cli.App{
+		Name:                      "sandboxagent",
+		Usage:                     "an LLM agent whose tools run in an execution environment",
+		Writer:                    p.std.out,
+		ErrWriter:                 p.std.err,
+		HideVersion:               true,
+		DisableSliceFlagSeparator: true,
+		CustomAppHelpTemplate:     appHelp,
+		ExitErrHandler:            func(*cli.Context, error) {},
+		OnUsageError:              onUsageError,
+		Commands: []*cli.Command{
+			p.runCommand(), p.execCommand(), p.toolCommand(), p.demoCommand(), p.versionCommand(),
+		},
+	}
+	for _, c := range app.Commands {
+		c.HideHelpCommand = true
+		c.CustomHelpTemplate = commandHelp
+		c.OnUsageError = onUsageError
+	}
+	return app
+}
+
+const appHelp = `sandboxagent - {{.Usage}}
+
+usage: sandboxagent COMMAND [flags] [arguments]
+
+commands:
+{{range .VisibleCommands}}  {{.Name}}{{"\t"}}{{.Usage}}
+{{end}}
+"sandboxagent COMMAND --help" tells more. Flags may stand before or after arguments; "--" ends them.
+`
+
+const commandHelp = `sandboxagent {{.Name}} - {{.Usage}}
+
+usage: sandboxagent {{.Name}} {{.ArgsUsage}}
+{{if .Description}}
+{{.Description}}
+{{end}}{{if .VisibleFlags}}
+flags:
+{{range .VisibleFlags}}  {{.}}
+{{end}}{{end}}`
+
+// badValue is how the flag package tells of a value that it cannot read.
+var badValue = regexp.MustCompile(`^invalid (?:boolean )?value "(.*)" for(?: flag)? -(\S+): .*$`)
+
+// badVariable is how a value of a variable is told of.
+var badVariable = regexp.MustCompile(`^could not parse "(.*)" as (\S+) value from environment variable "(\S+)" for flag .*$`)
+
+func onUsageError(c *cli.Context, err error, _ bool) error {
+	if m := badValue.FindStringSubmatch(err.Error()); m != nil {
+		return usagef("--%s: %q is no %s", m[2], m[1], kindOfFlag(c, m[2]))
+	}
+	if m := badVariable.FindStringSubmatch(err.Error()); m != nil {
+		return usagef("the variable %s: %q is no %s", m[3], m[1], describeKind(m[2]))
+	}
+	return usagef("%s", err)
+}
+
+func kindOfFlag(c *cli.Context, name string) string {
+	if c.Command != nil {
+		switch findFlag(c.Command.Flags, name).(type) {
+		case *cli.DurationFlag:
+			return describeKind("duration")
+		case *cli.IntFlag, *cli.Int64Flag:
+			return describeKind("int")
+		case *cli.BoolFlag:
+			return describeKind("bool")
+		}
+	}
+	return "value for it"
+}
+
+func describeKind(kind string) string {
+	switch kind {
+	case "duration":
+		return "duration such as 90s, 10m or 1h30m"
+	case "int", "int64":
+		return "whole number"
+	case "bool":
+		return "boolean; use true or false"
+	}
+	return kind
+}
+
+// action makes an action of work, which runs until it is done or a signal ends its context. An error of work is told to
+// the user and gives the exit code.
+func (p *program) action(work func(ctx context.Context, c *cli.Context) (int, error)) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		p.code = p.interruptible(c.Context, func(ctx context.Context) int {
+			code, err := work(ctx, c)
+			if err == nil {
+				return code
+			}
+			var sig *signalError
+			if !errors.As(context.Cause(ctx), &sig) {
+				p.fail(err)
+			} else {
+				p.fail(sig)
+			}
+			return failureCode(ctx, c.Command.Name, err)
+		})
+		return nil
+	}
+}
+
+// terminal returns the file behind a stream if that is a terminal, nil if not.
+func terminal(stream any) *os.File {
+	f, ok := stream.(*os.File)
+	if !ok || f == nil || !term.IsTerminal(int(f.Fd())) {
+		return nil
+	}
+	return f
+}
+
+// interactive reports whether the user can be asked.
+func (p *program) interactive() bool { return terminal(p.std.in) != nil && terminal(p.std.err) != nil }

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+)
+
+// arrange brings the arguments of the program into the order that the flag parser wants: the command, its flags, "--", and
+// what is left. Flags may stand anywhere before "--", also before the command. If there is no command, its name is empty
+// and the second result holds the flags.
+func arrange(app *cli.App, args []string) (command string, arranged []string, err error) {
+	name := commandName(app, args)
+	flags := app.Flags
+	if name != "" {
+		c := app.Command(name)
+		if c == nil {
+			return name, nil, unknownCommand(app, name)
+		}
+		flags = c.Flags
+	}
+	found, rest, err := splitFlags(flags, args)
+	if err != nil {
+		return name, nil, err
+	}
+	if name != "" {
+		rest = rest[1:]
+	}
+	return name, slices.Concat(found, []string{"--"}, rest), nil
+}
+
+// commandName returns the first argument that is neither a flag nor the value of one; flags of all commands count.
+func commandName(app *cli.App, args []string) string {
+	all := app.Flags
+	for _, c := range app.Commands {
+		all = append(all[:len(all):len(all)], c.Flags...)
+	}
+	for i := 0; i < len(args); i++ {
+		name, hasValue := cutFlag(args[i])
+		switch {
+		case name == "":
+			if args[i] == "--" {
+				return ""
+			}
+			return args[i]
+		case !hasValue && takesValue(findFlag(all, name)):
+			i++
+		}
+	}
+	return ""
+}
+
+// splitFlags parts flags, with their values, from the other arguments.
+func splitFlags(flags []cli.Flag, args []string) (found, rest []string, err error) {
+	for i := 0; i < len(args); i++ {
+		arg := args[i]
+		if arg == "--" {
+			return found, append(rest, args[i+1:]...), nil
+		}
+		name, hasValue := cutFlag(arg)
+		if name == "" {
+			rest = append(rest, arg)
+			continue
+		}
+		f := findFlag(flags, name)
+		if f == nil && !isHelp(name) {
+			return nil, nil, unknownFlag(flags, arg, name)
+		}
+		found = append(found, arg)
+		if hasValue || !takesValue(f) {
+			continue
+		}
+		if i++; i == len(args) || args[i] == "--" {
+			return nil, nil, usagef("the flag --%s needs a value", name)
+		}
+		found = append(found, args[i])
+	}
+	return found, rest, nil
+}
+
+// cutFlag returns the name of a flag, and whether its value is part of arg. The name is empty if arg is no flag. A lone
+// dash stands for standard input.
+func cutFlag(arg string) (name string, hasValue bool) {
+	if len(arg) < 2 || arg[0] != '-' || arg == "--" {
+		return "", false
+	}
+	name, _, hasValue = strings.Cut(strings.TrimPrefix(arg[1:], "-"), "=")
+	return name, hasValue
+}
+
+func findFlag(flags []cli.Flag, name string) cli.Flag {
+	for _, f := range flags {
+		if slices.Contains(f.Names(), name) {
+			return f
+		}
+	}
+	return nil
+}
+
+func takesValue(f cli.Flag) bool {
+	d, ok := f.(cli.DocGenerationFlag)
+	return ok && d.TakesValue()
+}
+
+func isHelp(name string) bool { return name == "help" || name == "h" }
+
+func unknownCommand(app *cli.App, name string) error {
+	var names []string
+	for _, c := range app.Commands {
+		names = append(names, c.Name)
+	}
+	return usagef("there is no command %q; the commands are %s", name, strings.Join(names, ", "))
+}
+
+// unknownFlag names the flag that was probably meant, if one is near.
+func unknownFlag(flags []cli.Flag, arg, name string) error {
+	arg, _, _ = strings.Cut(arg, "=")
+	best, most := "", min(3, len(name)/2)
+	for _, f := range flags {
+		for _, n := range f.Names() {
+			if d := distance(name, n); d <= most {
+				best, most = n, d-1
+			}
+		}
+	}
+	if best != "" {
+		return usagef("there is no flag %s; did you mean --%s?", arg, best)
+	}
+	return usagef("there is no flag %s here; arguments that begin with a dash stand after \"--\"", arg)
+}
+
+// distance is how many letters have to be added, removed or changed to make b of a.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// usageError is a mistake in the arguments, the variables or the configuration.
+type usageError struct{ message string }
+
+func (e *usageError) Error() string { return e.message }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }

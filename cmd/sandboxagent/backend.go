@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/local"
+)
+
+// backendOptions are what a backend is told.
+type backendOptions struct {
+	dir     string
+	vars    []string
+	inherit env.VarFilter
+}
+
+// opened is an environment with what only its backend can do.
+type opened struct {
+	env.Environment
+	// kill kills everything that the environment started, without any grace.
+	kill func()
+}
+
+// backends are the environments that there are, by their names.
+func backends() map[string]func(context.Context, backendOptions) (opened, error) {
+	return map[string]func(context.Context, backendOptions) (opened, error){
+		"local": openLocal,
+	}
+}
+
+func knownBackends() string { return strings.Join(slices.Sorted(maps.Keys(backends())), ", ") }
+
+func openLocal(_ context.Context, o backendOptions) (opened, error) {
+	e, err := local.New(local.Config{Dir: o.dir, Inherit: &o.inherit, Vars: o.vars})
+	var path *fs.PathError
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && errors.As(err, &path):
+		return opened{}, usagef("the working folder %s does not exist; --workdir names it", path.Path)
+	case errors.Is(err, env.ErrNotDir) && errors.As(err, &path):
+		return opened{}, usagef("the working folder %s is no folder; --workdir names it", path.Path)
+	case err != nil:
+		return opened{}, err
+	}
+	return opened{Environment: e, kill: func() { _ = e.Kill() }}, nil
+}
+
+// workplace is an open environment.
+type workplace struct {
+	// env is what commands and tools act on.
+	env env.Environment
+	// plain is the environment without its decorations, for what the program does on its own account.
+	plain env.Environment
+	// log takes what is of no concern to the user.
+	log     *slog.Logger
+	logFile io.Closer
+}
+
+// open opens the environment that s describes. The caller closes it.
+func (p *program) open(ctx context.Context, s environmentSettings) (*workplace, error) {
+	openBackend, ok := backends()[s.backend]
+	if !ok {
+		return nil, usagef("--env: there is no environment %q; there is %s", s.backend, knownBackends())
+	}
+	w := &workplace{log: slog.New(slog.DiscardHandler)}
+	var logger *slog.Logger
+	if s.log != "" {
+		f, err := os.OpenFile(s.log, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+		if err != nil {
+			return nil, usagef("--log: %s", err)
+		}
+		logger = slog.New(slog.NewJSONHandler(f, nil))
+		w.log, w.logFile = logger, f
+	}
+	o, err := openBackend(ctx, s.options)
+	if err != nil {
+		w.closeLog()
+		return nil, err
+	}
+	p.kill.Store(&o.kill)
+	filter := s.options.inherit
+	filter.Pass = s.given
+	w.plain = o.Environment
+	w.env = env.Decorate(o.Environment, env.Decorations{Logger: logger, ReadOnly: s.readOnly, Vars: &filter})
+	return w, nil
+}
+
+// close ends everything that runs in the environment.
+func (w *workplace) close() error {
+	err := w.env.Close()
+	w.closeLog()
+	return err
+}
+
+func (w *workplace) closeLog() {
+	if w.logFile != nil {
+		_ = w.logFile.Close() // the handler has told of writes that failed, and nobody else can
+	}
+}

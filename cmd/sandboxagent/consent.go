@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// consentFile holds, in the state folder, the folders in which the user always allows a model to work.
+const consentFile = "allowed-folders.json"
+
+// consent makes sure that the user allows a model to act without a sandbox in the folder dir: by --yes, by an earlier
+// answer for this folder, or by an answer now. Where nobody can be asked it is a usageError.
+func (p *program) consent(ctx context.Context, yes bool, state, dir string) error {
+	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = resolved
+	}
+	if yes {
+		return nil
+	}
+	allowed, err := readConsents(state)
+	if err != nil {
+		return err
+	}
+	if slices.Contains(allowed, dir) {
+		return nil
+	}
+	if !p.interactive() {
+		return usagef("there is no sandbox in this environment, and no terminal to ask whether a model may run commands in %s; --yes allows it", dir)
+	}
+	fmt.Fprintf(p.std.err, "There is no sandbox here. With your rights on this machine, the model will read files\nand run commands, in %s\n", oneLine(dir))
+	for {
+		fmt.Fprint(p.std.err, "Allow it? [y]es, [a]lways in this folder, [N]o: ")
+		answer, err := p.lines.read(ctx, p.std.in)
+		if err != nil {
+			fmt.Fprintln(p.std.err)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return usagef("there was no answer; nothing was done (%s)", err)
+		}
+		switch strings.ToLower(strings.TrimSpace(answer)) {
+		case "y", "yes":
+			return nil
+		case "a", "always":
+			return writeConsents(state, append(allowed, dir))
+		case "n", "no", "":
+			return usagef("not allowed; nothing was done")
+		}
+	}
+}
+
+func readConsents(state string) ([]string, error) {
+	file := filepath.Join(state, consentFile)
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var allowed []string
+	if err == nil {
+		err = json.Unmarshal(data, &allowed)
+	}
+	if err != nil {
+		return nil, usagef("%s cannot be read: %s; mend or remove it", file, err)
+	}
+	return allowed, nil
+}
+
+func writeConsents(state string, allowed []string) error {
+	data, err := json.MarshalIndent(allowed, "", "  ")
+	if err != nil {
+		return err
+	}
+	err = replaceFile(filepath.Join(state, consentFile), 0o600, func(w io.Writer) error {
+		_, err := w.Write(append(data, '\n'))
+		return err
+	})
+	if err != nil {
+		return usagef("the answer cannot be kept: %s", err)
+	}
+	return nil
+}
+
+// lineReader reads lines from a stream on which a read may block for ever. Its zero value is ready. One read at a time.
+type lineReader struct {
+	mu sync.Mutex
+	r  *bufio.Reader
+}
+
+// read returns the next line of in, which is the same in every call, without its end.
+func (l *lineReader) read(ctx context.Context, in io.Reader) (string, error) {
+	type line struct {
+		text string
+		err  error
+	}
+	read := make(chan line, 1)
+	go func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.r == nil {
+			l.r = bufio.NewReader(in)
+		}
+		text, err := l.r.ReadString('\n')
+		read <- line{text, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	case got := <-read:
+		if got.err != nil && got.text == "" {
+			if errors.Is(got.err, io.EOF) {
+				got.err = errors.New("end of input")
+			}
+			return "", got.err
+		}
+		return strings.TrimRight(got.text, "\r\n"), nil
+	}
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	_ "embed" // for the repository and the script
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/rogpeppe/go-internal/txtar"
+	"github.com/urfave/cli/v2"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/runtime/agent"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/replay"
+	"github.com/sandboxagent/sandboxagent/runtime/profile"
+)
+
+//go:embed demo/repository.txtar
+var demoRepository []byte
+
+//go:embed demo/script.yaml
+var demoScript []byte
+
+const (
+	demoTask  = "Make the tests of this module pass. Do not change the tests."
+	demoCheck = "go test ./..."
+)
+
+// demoVars keep the settings of the user's Go from mattering: the repository needs the standard library only.
+var demoVars = [...]string{
+	"GOTOOLCHAIN=local", "GOFLAGS=", "GOWORK=off", "GOPROXY=off", "GO111MODULE=on", "CGO_ENABLED=0", "GOOS=", "GOARCH=",
+}
+
+func (p *program) demoCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "demo",
+		Usage:     "watch the agent mend a small Go repository; needs go, but neither a key nor a network",
+		ArgsUsage: "[flags]",
+		Description: `A broken repository is copied to a temporary folder, which is removed in the end. The agent is the real one;
+the model is a script behind a local HTTP server. The change goes to standard output as a diff.`,
+		Flags:  environmentFlags("")[:1],
+		Action: p.action(p.demo),
+	}
+}
+
+// demo is the command demo.
+func (p *program) demo(ctx context.Context, c *cli.Context) (code int, err error) {
+	if c.Args().Present() {
+		return 0, usagef("demo takes no arguments")
+	}
+	dir, err := os.MkdirTemp("", "sandboxagent-demo-*")
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		if rerr := os.RemoveAll(dir); err == nil {
+			err = rerr
+		}
+	}()
+	place, err := p.openDemo(ctx, c.String("env"), dir)
+	if err != nil {
+		return 0, err
+	}
+	j := &job{
+		task: demoTask, place: place, sessions: filepath.Join(dir, "sessions"), patchFile: filepath.Join(dir, "patch"), outputs: true,
+	}
+	server, err := j.serveScript(demoScript)
+	if err != nil {
+		return 0, joinClose(err, place)
+	}
+	defer server.Close()
+	fmt.Fprintf(p.std.err, "Task: %s\n", demoTask)
+	record := p.work(ctx, j)
+	if record.Error != "" {
+		p.say(record.Error)
+		return record.ExitCode, nil
+	}
+	fmt.Fprintf(p.std.err, "\n%s\n\n", sanitize(record.Text))
+	diff, err := os.ReadFile(record.Patch)
+	if err == nil && len(diff) == 0 {
+		err = errors.New("nothing was changed")
+	}
+	if err == nil {
+		_, err = io.Copy(p.std.out, bytes.NewReader(diff))
+	}
+	return record.ExitCode, err
+}
+
+// openDemo unpacks the repository into dir and opens an environment in it that has Go.
+func (p *program) openDemo(ctx context.Context, backend, dir string) (*workplace, error) {
+	work := filepath.Join(dir, "roman")
+	for _, f := range txtar.Parse(demoRepository).Files {
+		name := filepath.Join(work, filepath.FromSlash(f.Name))
+		if err := os.MkdirAll(filepath.Dir(name), 0o777); err != nil {
+			return nil, err
+		}
+		if err := os.WriteFile(name, f.Data, 0o666); err != nil {
+			return nil, err
+		}
+	}
+	vars := demoVars[:]
+	if !hasGoCache() {
+		vars = append(vars[:len(vars):len(vars)], "GOCACHE="+filepath.Join(dir, "cache"))
+	}
+	if home, err := os.UserHomeDir(); err != nil || home == "" {
+		vars = append(vars[:len(vars):len(vars)], "GOPATH="+filepath.Join(dir, "gopath"))
+	}
+	place, err := p.open(ctx, environmentSettings{backend: backend, options: backendOptions{dir: work, vars: vars}})
+	if err != nil {
+		return nil, err
+	}
+	_, res, err := env.Output(ctx, place.plain, env.Command{Argv: []string{"go", "version"}}, env.OutputOptions{})
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, joinClose(errors.New("the demonstration needs the go command, which is not in PATH; install Go from https://go.dev/dl"), place)
+	case err != nil:
+		return nil, joinClose(err, place)
+	case res.ExitCode != 0:
+		return nil, joinClose(fmt.Errorf("the demonstration needs a working go command, and go version ends with status %d", res.ExitCode), place)
+	}
+	return place, nil
+}
+
+// hasGoCache reports whether Go has a place of its own for what it builds.
+func hasGoCache() bool {
+	if os.Getenv("GOCACHE") != "" {
+		return true
+	}
+	dir, err := os.UserCacheDir()
+	return err == nil && os.MkdirAll(filepath.Join(dir, "go-build"), 0o777) == nil
+}
+
+// serveScript makes a server with a script the model of the job. The caller closes the server.
+func (j *job) serveScript(data []byte) (*llmtest.Server, error) {
+	script, err := replay.ParseScript(data, "demo/script.yaml")
+	if err != nil {
+		return nil, err
+	}
+	brain, err := llmtest.Play(script)
+	if err != nil {
+		return nil, err
+	}
+	server, err := llmtest.Start(brain)
+	if err != nil {
+		return nil, err
+	}
+	client, err := openai.New(openai.Config{BaseURL: server.URL(), APIKey: server.Key(), HTTPClient: server.Client()})
+	if err != nil {
+		server.Close()
+		return nil, err
+	}
+	j.config = agent.Config{
+		Client:  client,
+		Profile: profile.OpenAI(script.Model),
+		Env:     j.place.env,
+		Store:   agent.OnDisk(j.sessions),
+		Verify:  agent.Verify{Command: demoCheck},
+		Log:     j.place.log,
+	}
+	return server, nil
+}
+
+// joinClose closes place, in which nothing runs, and returns err.
+func joinClose(err error, place *workplace) error { return errors.Join(err, place.close()) }

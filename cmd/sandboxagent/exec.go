@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+func (p *program) execCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "exec",
+		Usage:     "run one command, without a model",
+		ArgsUsage: "[flags] -- COMMAND [ARGUMENT...]",
+		Description: `The command gets standard input, output and error as they are; only on a terminal its output is
+freed of control sequences. The exit status is the command's own, 128+n if signal n ended it, 124 after
+--timeout, 125 if the environment failed or the usage is wrong, 126 if the command cannot be executed,
+127 if it was not found, 130 or 143 if sandboxagent itself was interrupted or terminated.`,
+		Flags:  append([]cli.Flag{patchFlag()}, environmentFlags("stop the command after this `DURATION`")...),
+		Action: p.action(p.exec),
+	}
+}
+
+// errOutputGone is the cause with which a reader that has gone ends a command, as SIGPIPE would.
+var errOutputGone = errors.New("nobody reads the output any more")
+
+// exec is the command exec.
+func (p *program) exec(ctx context.Context, c *cli.Context) (code int, err error) {
+	argv := c.Args().Slice()
+	if len(argv) == 0 {
+		return 0, usagef("the command is missing; it stands after \"--\"")
+	}
+	s, err := readEnvironmentFlags(c)
+	if err != nil {
+		return 0, err
+	}
+	if err := checkPatch(c.String("patch")); err != nil {
+		return 0, err
+	}
+	place, err := p.open(ctx, s)
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		if cerr := place.close(); err == nil && cerr != nil {
+			p.fail(cerr)
+		}
+	}()
+	change, err := startPatch(ctx, c.String("patch"), place.plain)
+	if err != nil {
+		return 0, err
+	}
+	code = p.execute(ctx, place.env, env.Command{Argv: slices.Clone(argv), Stdin: p.std.in, Timeout: s.timeout})
+	if _, err := change.finish(ctx, place.plain); err != nil {
+		p.fail(err)
+		if code == codeDone {
+			code = codeExecFailed
+		}
+	}
+	return code, nil
+}
+
+// execute runs cmd with the standard streams and returns the exit code.
+func (p *program) execute(ctx context.Context, e env.Runner, cmd env.Command) int {
+	outer := ctx
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stdout, endStdout := printable(p.std.out)
+	stderr, endStderr := printable(p.std.err)
+	cmd.Stdout = &lastWriter{w: stdout, failed: cancel}
+	cmd.Stderr = &lastWriter{w: stderr, failed: cancel}
+	if sameFile(p.std.out, p.std.err) {
+		cmd.Stderr = cmd.Stdout // which keeps the order
+	}
+	res, err := e.Exec(ctx, cmd)
+	_ = endStdout() // a terminal that is gone has been noticed by now, or nobody misses it
+	_ = endStderr()
+	code := execCode(ctx, res, err)
+	var start *env.StartError
+	switch {
+	case res.TimedOut && err == nil:
+		p.say("the command was stopped after " + cmd.Timeout.String() + " (--timeout)")
+	case outer.Err() != nil, code == codeBrokenPipe, err == nil:
+	case errors.As(err, &start):
+		p.fail(start)
+	default:
+		p.fail(err)
+	}
+	return code
+}
+
+// sameFile reports whether two streams go to the same place.
+func sameFile(a, b any) bool {
+	f, ok1 := a.(*os.File)
+	g, ok2 := b.(*os.File)
+	if !ok1 || !ok2 {
+		return false
+	}
+	one, err1 := f.Stat()
+	other, err2 := g.Stat()
+	return err1 == nil && err2 == nil && os.SameFile(one, other)
+}
+
+// lastWriter passes output on. After an error nothing can be passed on any more, and the command is ended.
+type lastWriter struct {
+	w      io.Writer
+	failed context.CancelCauseFunc
+}
+
+func (l *lastWriter) Write(b []byte) (int, error) {
+	n, err := l.w.Write(b)
+	if err != nil {
+		l.failed(outputError(err))
+	}
+	return n, err
+}
+
+// outputError is the cause of ending a command whose output cannot be written.
+func outputError(err error) error {
+	if isBrokenPipe(err) {
+		return errOutputGone
+	}
+	return err
+}

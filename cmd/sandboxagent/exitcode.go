@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/runtime/agent"
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
+)
+
+// Exit codes. Scripts depend on them; docs/cli.md lists them.
+const (
+	codeDone          = 0
+	codeFailed        = 1
+	codeUsage         = 2
+	codeLimit         = 3
+	codeHuman         = 4
+	codeModel         = 5
+	codeEnvironment   = 6
+	codeTimeout       = 124
+	codeExecFailed    = 125
+	codeNotExecutable = 126
+	codeNotFound      = 127
+	codeInterrupted   = 130
+	codeBrokenPipe    = 141
+	codeTerminated    = 143
+)
+
+// runCodes are the exit codes of a run by its status. An aborted run is not here: what aborted it counts.
+var runCodes = map[agent.Status]int{
+	agent.StatusCompleted:        codeDone,
+	agent.StatusTaskFailed:       codeFailed,
+	agent.StatusVerifyFailed:     codeFailed,
+	agent.StatusGaveUpTime:       codeFailed,
+	agent.StatusLimit:            codeLimit,
+	agent.StatusAwaitingHuman:    codeHuman,
+	agent.StatusModelError:       codeModel,
+	agent.StatusContextOverflow:  codeModel,
+	agent.StatusEnvironmentError: codeEnvironment,
+	agent.StatusInternalError:    codeEnvironment,
+	agent.StatusTimedOut:         codeTimeout,
+	statusUsage:                  codeUsage,
+}
+
+// statusUsage is the status in the result record of a run that could not begin for its flags or its configuration.
+const statusUsage agent.Status = "usage_error"
+
+// runCode returns the exit code of a run that ended with status. The context of the run tells what ended it, if anything
+// did.
+func runCode(ctx context.Context, status agent.Status) int {
+	if status == agent.StatusAborted {
+		if code, ok := signalCode(ctx); ok {
+			return code
+		}
+	}
+	if code, ok := runCodes[status]; ok {
+		return code
+	}
+	return codeEnvironment
+}
+
+// execCode returns the exit code of the command exec, from what Exec returned.
+func execCode(ctx context.Context, res env.Result, err error) int {
+	var start *env.StartError
+	if code, ok := signalCode(ctx); ok && err != nil {
+		return code
+	}
+	switch {
+	case errors.Is(context.Cause(ctx), errOutputGone):
+		return codeBrokenPipe
+	case errors.As(err, &start):
+		return startCode(start)
+	case res.TimedOut && err == nil:
+		return codeTimeout
+	case err != nil:
+		return codeExecFailed
+	}
+	return res.ExitCode
+}
+
+// startCode tells a program that is not there and one that cannot be run from an environment that could not try.
+func startCode(err *env.StartError) int {
+	var path *fs.PathError
+	switch {
+	case errors.As(err.Err, &path) && path.Op == "chdir",
+		errors.Is(err, env.ErrReadOnly), errors.Is(err, fs.ErrClosed), errors.Is(err, fs.ErrInvalid):
+		return codeExecFailed
+	case errors.Is(err, fs.ErrNotExist):
+		return codeNotFound
+	}
+	return codeNotExecutable
+}
+
+// toolCode returns the exit code of the command tool.
+func toolCode(ctx context.Context, o tool.Outcome) int {
+	if !o.Result.IsError {
+		return codeDone
+	}
+	if code, ok := signalCode(ctx); ok {
+		return code
+	}
+	if o.Err != nil {
+		switch o.Err.Kind {
+		case tool.KindUnknownTool, tool.KindValidation:
+			return codeUsage
+		case tool.KindEnvironment:
+			return codeEnvironment
+		}
+	}
+	return codeFailed
+}
+
+// failureCode returns the exit code of a command that failed before, or beside, what it is for.
+func failureCode(ctx context.Context, command string, err error) int {
+	if code, ok := signalCode(ctx); ok {
+		return code
+	}
+	var usage *usageError
+	switch {
+	case command == "exec":
+		return codeExecFailed
+	case errors.As(err, &usage):
+		return codeUsage
+	}
+	return codeEnvironment
+}
+
+// signalCode returns the exit code of a program whose context a signal ended.
+func signalCode(ctx context.Context) (int, bool) {
+	var sig *signalError
+	if errors.As(context.Cause(ctx), &sig) {
+		return sig.code(), true
+	}
+	return 0, false
+}

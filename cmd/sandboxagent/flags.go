@@ -1,0 +1,93 @@
+package main
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+// variable is the name of the environment variable that stands for a flag; one that is empty is as if it were not set.
+func variable(flag string) []string {
+	name := "SANDBOXAGENT_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+	if value, set := os.LookupEnv(name); set && value == "" {
+		return nil
+	}
+	return []string{name}
+}
+
+// environmentFlags are the flags of all commands that act on an environment.
+func environmentFlags(timeout string) []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "env", Value: "local", Usage: "the `ENVIRONMENT` to act in: " + knownBackends(), EnvVars: variable("env")},
+		&cli.StringFlag{Name: "workdir", Usage: "the `FOLDER` to work in (default: the current one)", EnvVars: variable("workdir")},
+		&cli.StringSliceFlag{Name: "var", Usage: "set a variable for commands, `NAME=VALUE`; may be repeated", EnvVars: variable("var")},
+		&cli.StringSliceFlag{Name: "pass-var", Usage: "let commands see the host's variable `NAME`; may be repeated", EnvVars: variable("pass-var")},
+		&cli.StringFlag{
+			Name: "inherit-vars", Value: string(env.VarsFiltered),
+			Usage: "which of the host's variables commands see: `MODE` is filtered (no secrets), all, core or none", EnvVars: variable("inherit-vars"),
+		},
+		&cli.BoolFlag{Name: "read-only", DisableDefaultText: true, Usage: "refuse writes and commands", EnvVars: variable("read-only")},
+		&cli.DurationFlag{Name: "timeout", Usage: timeout, EnvVars: variable("timeout"), DefaultText: "none"},
+		&cli.StringFlag{Name: "log", Usage: "append a record of each operation to `FILE`, as lines of JSON", EnvVars: variable("log")},
+	}
+}
+
+func patchFlag() cli.Flag {
+	return &cli.StringFlag{
+		Name: "patch", Usage: "write what changed in the working folder to `FILE`, for git apply; also after a failure", EnvVars: variable("patch"),
+	}
+}
+
+// environmentSettings are the values of the environmentFlags.
+type environmentSettings struct {
+	backend string
+	options backendOptions
+	// given are the names of the variables that the user named.
+	given    []string
+	readOnly bool
+	timeout  time.Duration
+	log      string
+}
+
+func readEnvironmentFlags(c *cli.Context) (environmentSettings, error) {
+	s := environmentSettings{
+		backend:  c.String("env"),
+		options:  backendOptions{dir: c.String("workdir"), vars: c.StringSlice("var")},
+		readOnly: c.Bool("read-only"),
+		timeout:  c.Duration("timeout"),
+		log:      c.String("log"),
+	}
+	if c.IsSet("workdir") && s.options.dir == "" {
+		return s, usagef("--workdir is empty; it names a folder")
+	}
+	if s.timeout < 0 {
+		return s, usagef("--timeout %s is negative", s.timeout)
+	}
+	mode, err := env.ParseVarMode(c.String("inherit-vars"))
+	if err != nil {
+		return s, usagef("--inherit-vars: %q is none of filtered, all, core, none", c.String("inherit-vars"))
+	}
+	s.options.inherit.Mode = mode
+	for _, v := range s.options.vars {
+		name, _, ok := strings.Cut(v, "=")
+		if !ok || name == "" || strings.ContainsRune(v, 0) {
+			return s, usagef("--var %q is not of the form NAME=VALUE", name)
+		}
+		s.given = append(s.given, name)
+	}
+	for _, list := range c.StringSlice("pass-var") {
+		for name := range strings.SplitSeq(list, ",") {
+			if name == "" || strings.ContainsAny(name, "=\x00") {
+				return s, usagef("--pass-var %q is no name of a variable; --var sets one", list)
+			}
+			s.options.inherit.Pass = append(s.options.inherit.Pass, name)
+		}
+	}
+	s.given = slices.Concat(s.given, s.options.inherit.Pass)
+	return s, nil
+}

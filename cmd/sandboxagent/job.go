@@ -1,0 +1,173 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/runtime/agent"
+	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+)
+
+// job is a task that is ready to be worked on, with everything that it needs.
+type job struct {
+	task   string
+	place  *workplace
+	config agent.Config
+	// sessions is the folder of the sessions; the session's own is in the record.
+	sessions  string
+	patchFile string
+	// sink receives all events; the job waits for it. Nil means none.
+	sink func(event.Event) error
+	// interactive lets the model ask the user.
+	interactive bool
+	// outputs shows what the tools answered.
+	outputs bool
+}
+
+func (j *job) close() {
+	if j.place != nil {
+		// What could not be killed is in the log, and the outcome of the run stands.
+		_ = j.place.close()
+	}
+}
+
+// work works on a job until it is done, shows progress meanwhile, and returns the record of it. When it returns, nothing
+// that the job started runs any more and the patch is written.
+func (p *program) work(ctx context.Context, j *job) event.Result {
+	show := newProgress(p.std.err)
+	show.outputs = j.outputs
+	defer show.close()
+	j.config.Observers = append(j.config.Observers, show.observe)
+	if j.sink != nil {
+		j.config.Sinks = append(j.config.Sinks, j.sink)
+	}
+	if j.interactive {
+		j.config.Ask = func(ctx context.Context, question string) (string, error) { return p.ask(ctx, show, question) }
+	}
+	began := time.Now()
+	res, file, err := attempt(ctx, j)
+	j.close()
+	if res.Status == agent.StatusCompleted && err != nil {
+		res.Status = agent.StatusEnvironmentError // all that can fail after a completed run is the patch
+	}
+	record := event.Result{
+		Status:     string(res.Status),
+		ExitCode:   runCode(ctx, res.Status),
+		Text:       answer(res),
+		Error:      explain(ctx, res, err),
+		Model:      cmp.Or(j.config.Settings.Model, j.config.Profile.Model),
+		Patch:      file,
+		Turns:      res.Turns,
+		ModelCalls: res.ModelCalls,
+		ToolCalls:  len(res.ToolCalls),
+		Usage:      res.Usage,
+		Changes:    res.Changes,
+		DurationMS: time.Since(began).Milliseconds(),
+	}
+	if res.SessionID != "" {
+		record.SessionDir = filepath.Join(j.sessions, res.SessionID)
+	}
+	show.summary(record)
+	return record
+}
+
+// attempt runs the agent, with a snapshot of the working folder before and after. Whatever happens, the result has a status,
+// and the patch is written if there is one to write; file is its name.
+func attempt(ctx context.Context, j *job) (res agent.Result, file string, err error) {
+	p, err := startPatch(ctx, j.patchFile, j.place.plain)
+	if err != nil {
+		return agent.Result{Status: statusOf(ctx, err, agent.StatusEnvironmentError)}, "", err
+	}
+	res, err = runAgent(ctx, j)
+	file, patchErr := p.finish(ctx, j.place.plain)
+	return res, file, errors.Join(err, patchErr)
+}
+
+func runAgent(ctx context.Context, j *job) (res agent.Result, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			j.place.log.Error("the program panicked", "panic", r, "stack", string(debug.Stack()))
+			res.Status, err = agent.StatusInternalError, fmt.Errorf("the program panicked: %v", r)
+		}
+	}()
+	a, err := agent.New(j.config)
+	if err == nil {
+		defer a.Close() //nolint:errcheck // the run's result tells of a store that fails
+		res, err = a.Run(ctx, agent.Input{Text: j.task})
+	}
+	if res.Status == "" {
+		res.Status = statusOf(ctx, err, agent.StatusInternalError)
+	}
+	return res, err
+}
+
+// statusOf is the status of a run that did not begin because of err; otherwise is for what is neither the end of ctx nor
+// a mistake in the configuration.
+func statusOf(ctx context.Context, err error, otherwise agent.Status) agent.Status {
+	var usage *usageError
+	switch {
+	case errors.Is(context.Cause(ctx), agent.ErrTimeLimit):
+		return agent.StatusTimedOut
+	case ctx.Err() != nil:
+		return agent.StatusAborted
+	case errors.Is(err, agent.ErrConfig), errors.As(err, &usage):
+		return statusUsage
+	}
+	return otherwise
+}
+
+// answer is what the run has to say: the model's last text, else its question or the reason why it ended the run.
+func answer(res agent.Result) string {
+	text := res.Final
+	if res.Status == agent.StatusAwaitingHuman {
+		text = cmp.Or(res.Question, text)
+	}
+	if strings.TrimSpace(text) == "" && res.Exit != nil {
+		text = res.Exit.Reason
+	}
+	return text
+}
+
+// limitFlags are the flags that set the limits.
+var limitFlags = map[string]string{"turns": "--max-turns", "tool_rounds": "--max-tool-rounds", "tokens": "--max-tokens"}
+
+// explain says in a line why a run is not done, and what would help; it is empty for one that is done.
+func explain(ctx context.Context, res agent.Result, err error) string {
+	text := ""
+	if err != nil {
+		text = strings.TrimPrefix(err.Error(), "agent: ")
+	}
+	switch res.Status {
+	case agent.StatusAborted:
+		var sig *signalError
+		if errors.As(context.Cause(ctx), &sig) {
+			return sig.Error()
+		}
+	case agent.StatusTimedOut:
+		return "the run's time is over (--timeout)"
+	case agent.StatusGaveUpTime:
+		return "the model ended the run because its time was over"
+	case agent.StatusTaskFailed:
+		return "the model says that it cannot do the task"
+	case agent.StatusAwaitingHuman:
+		return "the model needs an answer from a human: " + res.Question
+	case agent.StatusLimit:
+		return fmt.Sprintf("the limit of %s was reached (%s)", strings.ReplaceAll(res.Limit, "_", " "), limitFlags[res.Limit])
+	}
+	switch llm.KindOf(err) {
+	case llm.KindAuth:
+		text += "; check the key in OPENAI_API_KEY or SANDBOXAGENT_API_KEY"
+	case llm.KindNetwork:
+		text += "; check --base-url and the network"
+	case llm.KindNotFound:
+		text += "; check --model and --base-url"
+	}
+	return text
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/sandboxagent/sandboxagent/runtime/agent"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/profile"
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
+)
+
+// TestRunAgentPanic checks that a panic outside the agent's own care is the end of the run and not of the program.
+func TestRunAgentPanic(t *testing.T) {
+	j := &job{task: "x", place: &workplace{log: slog.New(slog.DiscardHandler)}, config: agent.Config{
+		Client: explodingClient{}, Profile: profile.OpenAI("m"),
+		Store: func(string) (agent.Store, error) { panic("the store exploded") },
+	}}
+	res, err := runAgent(t.Context(), j)
+	if res.Status != agent.StatusInternalError || err == nil || !strings.Contains(err.Error(), "the store exploded") {
+		t.Errorf("%s: %v", res.Status, err)
+	}
+}
+
+func TestStatusOf(t *testing.T) {
+	other := errors.New("something else")
+	tests := []struct {
+		name  string
+		err   error
+		cause error
+		want  agent.Status
+	}{
+		{"interrupted", other, interrupted, agent.StatusAborted},
+		{"time", other, agent.ErrTimeLimit, agent.StatusTimedOut},
+		{"configuration", fmt.Errorf("agent: %w: no model", agent.ErrConfig), nil, statusUsage},
+		{"usage", usagef("no"), nil, statusUsage},
+		{"other", fs.ErrPermission, nil, agent.StatusInternalError},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := statusOf(ended(t, tt.cause), tt.err, agent.StatusInternalError); got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestExplain(t *testing.T) {
+	modelError := func(kind llm.ErrorKind) error {
+		return fmt.Errorf("agent: %w", &llm.Error{Kind: kind, Provider: "p", Message: "m"})
+	}
+	tests := []struct {
+		name  string
+		res   agent.Result
+		err   error
+		cause error
+		want  string
+	}{
+		{"done", agent.Result{Status: agent.StatusCompleted}, nil, nil, ""},
+		{"interrupted", agent.Result{Status: agent.StatusAborted}, errors.New("agent: aborted: interrupted"), interrupted, "interrupted"},
+		{"time", agent.Result{Status: agent.StatusTimedOut}, errors.New("x"), agent.ErrTimeLimit, "the run's time is over (--timeout)"},
+		{"limit", agent.Result{Status: agent.StatusLimit, Limit: "turns"}, nil, nil, "the limit of turns was reached (--max-turns)"},
+		{"key", agent.Result{Status: agent.StatusModelError}, modelError(llm.KindAuth), nil, "p: auth: m; check the key in OPENAI_API_KEY or SANDBOXAGENT_API_KEY"},
+		{"network", agent.Result{Status: agent.StatusModelError}, modelError(llm.KindNetwork), nil, "p: network: m; check --base-url and the network"},
+		{"name", agent.Result{Status: agent.StatusModelError}, modelError(llm.KindNotFound), nil, "p: not_found: m; check --model and --base-url"},
+		{"patch", agent.Result{Status: agent.StatusEnvironmentError}, errors.New("--patch: no"), nil, "--patch: no"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := explain(ended(t, tt.cause), tt.res, tt.err); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestAnswer(t *testing.T) {
+	exit := &tool.Exit{Code: 1, Reason: "because"}
+	tests := []struct {
+		name string
+		res  agent.Result
+		want string
+	}{
+		{"text", agent.Result{Status: agent.StatusCompleted, Final: "done", Exit: exit}, "done"},
+		{"reason", agent.Result{Status: agent.StatusTaskFailed, Exit: exit}, "because"},
+		{"question", agent.Result{Status: agent.StatusAwaitingHuman, Final: "I ask.", Question: "which?"}, "which?"},
+		{"nothing", agent.Result{Status: agent.StatusModelError}, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := answer(tt.res); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestReadAllEnds checks that an input that stays open does not outlast the context.
+func TestReadAllEnds(t *testing.T) {
+	block := make(chan struct{})
+	defer close(block)
+	_, err := readAll(ended(t, interrupted), blockingReader{block}, 10)
+	if !errors.Is(err, interrupted) {
+		t.Errorf("error: %v", err)
+	}
+	if _, err := readAll(t.Context(), strings.NewReader("12345678901"), 10); err == nil {
+		t.Error("too much is no error")
+	}
+}
+
+type blockingReader struct{ until chan struct{} }
+
+func (b blockingReader) Read([]byte) (int, error) {
+	<-b.until
+	return 0, fs.ErrClosed
+}

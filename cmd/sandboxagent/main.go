@@ -1,0 +1,14 @@
+// Command sandboxagent runs a model with tools, a command or a single tool call in an execution environment.
+//
+// docs/cli.md describes its commands, flags, variables, output formats and exit codes.
+package main
+
+import (
+	"context"
+	"os"
+)
+
+func main() {
+	p := program{std: streams{in: os.Stdin, out: os.Stdout, err: os.Stderr}}
+	os.Exit(p.run(context.Background(), os.Args))
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/replay"
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
+)
+
+// beVar makes the test binary be the program of that name in mainPrograms.
+const beVar = "SANDBOXAGENT_TEST_BE"
+
+// mainPrograms are programs that tests run as processes of their own.
+func mainPrograms() map[string]func() {
+	be := func(change func(*program)) func() {
+		return func() {
+			p := program{std: streams{in: os.Stdin, out: os.Stdout, err: os.Stderr}}
+			change(&p)
+			os.Exit(p.run(context.Background(), os.Args))
+		}
+	}
+	return map[string]func(){
+		"sandboxagent":            be(func(*program) {}),
+		"sandboxagent-toolpanic":  be(func(p *program) { p.tools = []tool.Tool{explodingTool()} }),
+		"sandboxagent-modelpanic": be(func(p *program) { p.wrapClient = func(llm.Client) llm.Client { return explodingClient{} } }),
+	}
+}
+
+func TestMain(m *testing.M) {
+	programs := mainPrograms()
+	if be := programs[os.Getenv(beVar)]; be != nil {
+		_ = os.Unsetenv(beVar)
+		be()
+	}
+	testscript.Main(m, programs)
+}
+
+func explodingTool() tool.Tool {
+	return tool.Tool{
+		ToolSpec: llm.ToolSpec{Name: "explode", Description: "Panics.", Schema: []byte(`{"type":"object"}`)},
+		Run:      func(context.Context, *tool.Call) (tool.Result, error) { panic("the tool exploded") },
+	}
+}
+
+// explodingClient panics in the loop.
+type explodingClient struct{}
+
+func (explodingClient) Stream(context.Context, llm.Request) iter.Seq2[llm.Delta, error] {
+	panic("the client exploded")
+}
+
+func TestScript(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: filepath.Join("testdata", "script"),
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))
+			e.Setenv("SANDBOXAGENT_STATE_DIR", filepath.Join(e.WorkDir, ".state"))
+			if cache, err := os.UserCacheDir(); err == nil { // or the demonstration compiles the standard library
+				e.Setenv("GOCACHE", cmp.Or(os.Getenv("GOCACHE"), filepath.Join(cache, "go-build")))
+			}
+			return os.Mkdir(filepath.Join(e.WorkDir, "home"), 0o700)
+		},
+		Condition: func(cond string) (bool, error) {
+			if cond == "root" {
+				return os.Getuid() == 0, nil
+			}
+			return false, fmt.Errorf("unknown condition %q", cond)
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"exits":     exits,
+			"serve":     serve,
+			"bigfile":   bigFile,
+			"lastline":  lastLine,
+			"before":    before,
+			"nocontrol": noControl,
+		},
+	})
+}
+
+// exits runs a command and checks its exit code: exits CODE COMMAND...
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			ts.Fatalf("%v", err)
+		}
+		got = exit.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("%s: exit code %d, want %d", strings.Join(args[1:], " "), got, want)
+	}
+}
+
+// serve starts a model server and sets URL and KEY: serve SCRIPT
+func serve(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: serve SCRIPT")
+	}
+	script, err := replay.ParseScript([]byte(ts.ReadFile(args[0])), args[0])
+	ts.Check(err)
+	brain, err := llmtest.Play(script)
+	ts.Check(err)
+	server, err := llmtest.Start(brain)
+	ts.Check(err)
+	ts.Defer(func() {
+		server.Close()
+		if v := server.TakeViolations(); len(v) > 0 {
+			ts.Logf("the server saw violations: %s", strings.Join(v, "; "))
+		}
+	})
+	ts.Setenv("URL", server.URL())
+	ts.Setenv("KEY", server.Key())
+}
+
+// bigFile makes arguments of write_file with a long content: bigfile FILE BYTES
+func bigFile(ts *testscript.TestScript, _ bool, args []string) {
+	n, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	text := `{"file_path":"big.txt","content":"` + strings.Repeat("x", n) + `"}`
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o600))
+}
+
+// lastLine checks that the last line of a file contains all of the texts: lastline FILE TEXT...
+func lastLine(ts *testscript.TestScript, _ bool, args []string) {
+	lines := strings.Split(strings.TrimSuffix(ts.ReadFile(args[0]), "\n"), "\n")
+	last := lines[len(lines)-1]
+	for _, text := range args[1:] {
+		if !strings.Contains(last, text) {
+			ts.Fatalf("the last line lacks %q: %s", text, last)
+		}
+	}
+}
+
+// before checks that the first text comes before the second in a file: before FILE FIRST SECOND
+func before(ts *testscript.TestScript, _ bool, args []string) {
+	text := ts.ReadFile(args[0])
+	first, second := strings.Index(text, args[1]), strings.Index(text, args[2])
+	if first < 0 || second < first {
+		ts.Fatalf("%q is not before %q in:\n%s", args[1], args[2], text)
+	}
+}
+
+// noControl checks that a file has no control characters but for line breaks and tabs: nocontrol FILE
+func noControl(ts *testscript.TestScript, _ bool, args []string) {
+	bad := func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 }
+	if i := slices.IndexFunc([]rune(ts.ReadFile(args[0])), bad); i >= 0 {
+		ts.Fatalf("%s has a control character at %d", args[0], i)
+	}
+}

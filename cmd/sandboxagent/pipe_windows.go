@@ -1,0 +1,12 @@
+package main
+
+import (
+	"errors"
+
+	"golang.org/x/sys/windows"
+)
+
+// isBrokenPipe reports whether a write failed because nobody reads any more.
+func isBrokenPipe(err error) bool {
+	return errors.Is(err, windows.ERROR_BROKEN_PIPE) || errors.Is(err, windows.ERROR_NO_DATA)
+}

@@ -1,0 +1,440 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// process is the program as a process of its own.
+type process struct {
+	*exec.Cmd
+	stdout, stderr bytes.Buffer
+	// marker is an argument of what the program starts, by which it is found.
+	marker string
+	dir    string
+}
+
+// newProcess makes the program with args, in which MARKER stands for the marker. The caller starts it.
+func newProcess(t *testing.T, args ...string) *process {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var id [8]byte
+	_, _ = rand.Read(id[:])
+	p := &process{marker: "marker-" + hex.EncodeToString(id[:]), dir: t.TempDir()}
+	for i := range args {
+		args[i] = strings.ReplaceAll(args[i], "MARKER", p.marker)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	t.Cleanup(cancel)
+	p.Cmd = exec.CommandContext(ctx, self, args...)
+	p.Args[0] = "sandboxagent"
+	p.Dir = p.dir
+	p.Env = append(os.Environ(), beVar+"=sandboxagent", "SANDBOXAGENT_STATE_DIR="+filepath.Join(p.dir, ".state"))
+	p.Stdout, p.Stderr = &p.stdout, &p.stderr
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("stdout: %.2000s\nstderr: %.2000s", p.stdout.String(), p.stderr.String())
+		}
+	})
+	return p
+}
+
+func (p *process) code(t *testing.T) int {
+	t.Helper()
+	_ = p.Wait() // the exit code tells more
+	return p.ProcessState.ExitCode()
+}
+
+func (p *process) writeFile(t *testing.T, name, text string) {
+	t.Helper()
+	text = strings.ReplaceAll(text, "MARKER", p.marker)
+	if err := os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// await waits until cond holds.
+func await(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !cond(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s did not happen", what)
+		}
+	}
+}
+
+// awaitFile waits until the program has made a file.
+func (p *process) awaitFile(t *testing.T, name string) {
+	t.Helper()
+	await(t, "the file "+name, func() bool {
+		_, err := os.Stat(filepath.Join(p.dir, name))
+		return err == nil
+	})
+}
+
+// running returns the processes, besides the program itself, that carry the marker in their arguments.
+func (p *process) running(t *testing.T) []string {
+	t.Helper()
+	out, err := exec.Command("ps", "-eo", "pid=,stat=,args=").Output()
+	if err != nil {
+		t.Skipf("processes cannot be listed: %v", err)
+	}
+	var found []string
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		if strings.Contains(line, p.marker) && len(fields) > 2 && !strings.HasPrefix(fields[1], "Z") && fields[2] != "sandboxagent" {
+			found = append(found, strings.TrimSpace(line))
+		}
+	}
+	return found
+}
+
+// tree is a shell script that starts processes which do not want to end, in several ways, and then waits.
+const tree = `trap '' TERM
+sh -c "trap '' TERM; sleep 1000; : MARKER child" &
+setsid sh -c "trap '' TERM; sleep 1000; : MARKER other session" &
+touch ready
+sleep 1000
+: MARKER`
+
+func TestExecSignals(t *testing.T) {
+	tests := []struct {
+		name    string
+		signals []syscall.Signal
+		want    int
+	}{
+		{"interrupt", []syscall.Signal{syscall.SIGINT}, 130},
+		{"terminate", []syscall.Signal{syscall.SIGTERM}, 143},
+		{"hang up", []syscall.Signal{syscall.SIGHUP}, 143},
+		{"interrupt twice", []syscall.Signal{syscall.SIGINT, syscall.SIGINT}, 130},
+		{"interrupt and terminate", []syscall.Signal{syscall.SIGINT, syscall.SIGTERM}, 143},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := newProcess(t, "exec", "--", "sh", "-c", tree)
+			if err := p.Start(); err != nil {
+				t.Fatal(err)
+			}
+			p.awaitFile(t, "ready")
+			await(t, "the tree", func() bool { return len(p.running(t)) >= 3 })
+			for i, s := range tt.signals {
+				if i > 0 {
+					time.Sleep(100 * time.Millisecond) // two signals at once may be one to the kernel
+				}
+				if err := p.Process.Signal(s); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := p.code(t); got != tt.want {
+				t.Errorf("exit code %d, want %d", got, tt.want)
+			}
+			if left := p.running(t); len(left) > 0 {
+				t.Errorf("left behind: %q", left)
+			}
+		})
+	}
+}
+
+// TestExecDaemon checks that what a command leaves in the background ends with the program, which does not wait for it.
+func TestExecDaemon(t *testing.T) {
+	p := newProcess(t, "exec", "--", "sh", "-c", `sh -c "sleep 1000; : MARKER" & echo started`)
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.code(t); got != 0 {
+		t.Errorf("exit code %d", got)
+	}
+	if p.stdout.String() != "started\n" {
+		t.Errorf("stdout: %q", p.stdout.String())
+	}
+	if left := p.running(t); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
+}
+
+const waitingScript = `turns:
+  - calls: [{tool: shell, args: {command: "touch ready; sh -c 'sleep 1000; : MARKER' & sleep 1000; : MARKER", timeout_ms: 600000}}]
+`
+
+// TestRunSignals checks that a run that is interrupted kills what it started and still writes its record.
+func TestRunSignals(t *testing.T) {
+	for _, tt := range []struct {
+		signal syscall.Signal
+		want   int
+		text   string
+	}{{syscall.SIGINT, 130, "interrupted"}, {syscall.SIGTERM, 143, "terminated"}} {
+		t.Run(tt.text, func(t *testing.T) {
+			p := newProcess(t, "run", "--yes", "--output=stream-json", "--model=script:s.yaml", "--patch=p.diff", "wait")
+			p.writeFile(t, "s.yaml", waitingScript)
+			if err := p.Start(); err != nil {
+				t.Fatal(err)
+			}
+			p.awaitFile(t, "ready")
+			if err := p.Process.Signal(tt.signal); err != nil {
+				t.Fatal(err)
+			}
+			if got := p.code(t); got != tt.want {
+				t.Errorf("exit code %d, want %d", got, tt.want)
+			}
+			if left := p.running(t); len(left) > 0 {
+				t.Errorf("left behind: %q", left)
+			}
+			checkRecord(t, p.stdout.String(), "aborted", tt.want, tt.text)
+			if !strings.HasSuffix(p.stderr.String(), "\nsandboxagent: "+tt.text+"\n") {
+				t.Errorf("stderr ends in %q", p.stderr.String())
+			}
+			diff, err := os.ReadFile(filepath.Join(p.dir, "p.diff"))
+			if err != nil || !strings.Contains(string(diff), "b/ready\n") {
+				t.Errorf("the patch: %v\n%s", err, diff)
+			}
+		})
+	}
+}
+
+// checkRecord checks the last line of the events, and that it is the only record.
+func checkRecord(t *testing.T, stream, status string, code int, text string) {
+	t.Helper()
+	lines := strings.Split(strings.TrimSuffix(stream, "\n"), "\n")
+	var last struct {
+		Type string
+		Data struct {
+			Status   string
+			ExitCode int `json:"exit_code"`
+			Error    string
+		}
+	}
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil {
+		t.Fatalf("the last line %q: %v", lines[len(lines)-1], err)
+	}
+	if last.Type != "result" || last.Data.Status != status || last.Data.ExitCode != code || last.Data.Error != text {
+		t.Errorf("the last line is %+v", last)
+	}
+	if n := strings.Count(stream, `"type":"result"`); n != 1 {
+		t.Errorf("there are %d records", n)
+	}
+}
+
+// TestRunInterruptedTwice checks that a run that hangs, here because nobody reads its events, ends all the same.
+func TestRunInterruptedTwice(t *testing.T) {
+	p := newProcess(t, "run", "--yes", "--output=stream-json", "--model=script:s.yaml", "wait")
+	p.writeFile(t, "s.yaml", `turns:
+  - calls: [{tool: shell, args: {command: "touch ready; head -c 3000000 /dev/zero | tr '\\0' x; sleep 1000; : MARKER"}}]
+`)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close() //nolint:errcheck // nobody reads it
+	p.Stdout = w
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Close()
+	p.awaitFile(t, "ready")
+	for range 2 {
+		time.Sleep(100 * time.Millisecond) // two signals at once may be one to the kernel
+		if err := p.Process.Signal(syscall.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := p.code(t); got != 130 {
+		t.Errorf("exit code %d", got)
+	}
+	if left := p.running(t); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
+}
+
+// TestClosedOutput checks what happens when the reader of standard output goes away.
+func TestClosedOutput(t *testing.T) {
+	endless := `yes MARKER`
+	tests := []struct {
+		name string
+		args []string
+		want int
+	}{
+		{"exec", []string{"exec", "--", "sh", "-c", endless}, 141},
+		{"run", []string{"run", "--yes", "--output=stream-json", "--model=script:s.yaml", "go on"}, 6},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := newProcess(t, tt.args...)
+			p.writeFile(t, "s.yaml", "turns:\n  - calls: [{tool: shell, args: {command: \"sleep 1; yes MARKER | head -c 1000000; sleep 1000; : MARKER\"}}]\n")
+			p.Stdout = nil
+			out, err := p.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+				t.Fatal(err)
+			}
+			_ = out.Close()
+			if got := p.code(t); got != tt.want {
+				t.Errorf("exit code %d, want %d", got, tt.want)
+			}
+			if s := p.stderr.String(); strings.Contains(s, "goroutine") {
+				t.Errorf("stderr: %s", s)
+			}
+			if left := p.running(t); len(left) > 0 {
+				t.Errorf("left behind: %q", left)
+			}
+		})
+	}
+}
+
+// TestExecBinary sends 50 MiB of random bytes through cat.
+func TestExecBinary(t *testing.T) {
+	data := make([]byte, 50<<20)
+	_, _ = rand.Read(data)
+	file := filepath.Join(t.TempDir(), "in")
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	in, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close() //nolint:errcheck // it was only read
+	p := newProcess(t, "exec", "--", "cat")
+	p.Stdin = in
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.code(t); got != 0 {
+		t.Errorf("exit code %d", got)
+	}
+	if !bytes.Equal(p.stdout.Bytes(), data) {
+		t.Errorf("%d bytes came back, and differ", p.stdout.Len())
+	}
+}
+
+// TestExecOpenInput checks that a command which does not read is not waited for because its input stays open.
+func TestExecOpenInput(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close() //nolint:errcheck // nothing was written
+	p := newProcess(t, "exec", "--", "true")
+	p.Stdin = r
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = r.Close()
+	if got := p.code(t); got != 0 {
+		t.Errorf("exit code %d", got)
+	}
+}
+
+// TestRunOpenInput checks that run does not wait for an answer on an input that is no terminal.
+func TestRunOpenInput(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close() //nolint:errcheck // nothing was written
+	p := newProcess(t, "run", "--model=script:s.yaml", "a task")
+	p.writeFile(t, "s.yaml", "turns: [{text: ok}]\n")
+	p.Stdin = r
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = r.Close()
+	if got := p.code(t); got != 2 {
+		t.Errorf("exit code %d", got)
+	}
+}
+
+// TestExecGigabyte checks that the program's memory does not grow with the output of a command.
+func TestExecGigabyte(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it moves 1 GiB")
+	}
+	p := newProcess(t, "exec", "--", "head", "-c", "1073741824", "/dev/zero")
+	p.Stdout = nil
+	out, err := p.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// The figure that the kernel gives after the end would include the memory of this process, which started it.
+	var n, peak int64
+	buf := make([]byte, 1<<20)
+	for {
+		m, err := out.Read(buf)
+		if before := n; (before+int64(m))>>26 != before>>26 { // every 64 MiB
+			peak = max(peak, peakMemory(p.Process.Pid))
+		}
+		n += int64(m)
+		if err != nil {
+			break
+		}
+	}
+	if n != 1<<30 {
+		t.Errorf("%d bytes came", n)
+	}
+	if got := p.code(t); got != 0 {
+		t.Errorf("exit code %d", got)
+	}
+	t.Logf("largest resident set: %d KiB", peak)
+	switch {
+	case peak == 0:
+		t.Skip("the system does not tell the memory that is used in /proc")
+	case raceEnabled:
+		t.Skip("the race detector takes memory of its own")
+	case peak > 64<<10:
+		t.Errorf("%d KiB of memory were used", peak)
+	}
+}
+
+// peakMemory returns the largest resident set of a process so far, in KiB; 0 if it is unknown.
+func peakMemory(pid int) int64 {
+	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(status)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "VmHWM:" {
+			n, _ := strconv.ParseInt(fields[1], 10, 64) // 0 is unknown
+			return n
+		}
+	}
+	return 0
+}
+
+func TestDemoWithoutGo(t *testing.T) {
+	p := newProcess(t, "demo")
+	p.Env = append(p.Env, "PATH="+t.TempDir())
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.code(t); got != 6 {
+		t.Errorf("exit code %d", got)
+	}
+	const want = "sandboxagent: the demonstration needs the go command, which is not in PATH; install Go from https://go.dev/dl\n"
+	if got := p.stderr.String(); got != want {
+		t.Errorf("stderr: %q", got)
+	}
+}

@@ -1,0 +1,281 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/sandboxagent/sandboxagent/runtime/agent"
+	"github.com/sandboxagent/sandboxagent/runtime/event"
+)
+
+// redrawEvery is how often the status line may change.
+const redrawEvery = 250 * time.Millisecond
+
+// progress tells on standard error what a run does: a line for each finished tool call and, on a terminal, one status line
+// below them that changes. Everything else writes lines only, without control characters. It is safe for concurrent use.
+type progress struct {
+	w io.Writer
+	// tty is the terminal for the status line, nil if there is none.
+	tty    *os.File
+	colour bool
+	// outputs shows what the tools answered, too.
+	outputs bool
+	now     func() time.Time
+	stop    chan struct{}
+	stopped sync.WaitGroup
+
+	mu    sync.Mutex
+	began time.Time
+	doing string
+	since time.Time
+	// running are the tool calls that have not ended.
+	running []event.ToolCallStart
+	tokens  int64
+	drawn   string
+	paused  bool
+	closed  bool
+}
+
+// newProgress starts to show progress on w. The caller closes it.
+func newProgress(w io.Writer) *progress {
+	p := &progress{w: w, now: time.Now, stop: make(chan struct{})}
+	// A console of Windows may not understand the sequences that a status line needs.
+	if tty := terminal(w); tty != nil && os.Getenv("TERM") != "dumb" && runtime.GOOS != "windows" {
+		p.tty = tty
+		p.colour = os.Getenv("NO_COLOR") == ""
+	}
+	p.began = p.now()
+	p.do("starting")
+	if p.tty != nil {
+		p.stopped.Go(p.redraw)
+	}
+	return p
+}
+
+func (p *progress) redraw() {
+	ticker := time.NewTicker(redrawEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-p.stop:
+			return
+		case <-ticker.C:
+			p.mu.Lock()
+			p.draw()
+			p.mu.Unlock()
+		}
+	}
+}
+
+// close removes the status line and ends the display.
+func (p *progress) close() {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return
+	}
+	p.closed = true
+	p.clear()
+	p.mu.Unlock()
+	close(p.stop)
+	p.stopped.Wait()
+}
+
+// pause removes the status line while fn uses the terminal.
+func (p *progress) pause(fn func()) {
+	p.mu.Lock()
+	p.clear()
+	p.paused = true
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		p.paused = false
+		p.mu.Unlock()
+	}()
+	fn()
+}
+
+// observe shows an event.
+func (p *progress) observe(e event.Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch d := e.Data.(type) {
+	case event.SessionStart:
+		p.line("", fmt.Sprintf("session %s: %s on %s, %s", e.SessionID, d.Model, d.Backend, d.WorkDir))
+	case event.Status:
+		switch agent.State(d.To) {
+		case agent.StateModelRunning:
+			p.do("waiting for the model")
+		case agent.StateReflecting:
+			p.do("checking the work")
+		}
+	case event.ReasoningDelta:
+		p.doOnce("thinking")
+	case event.TextDelta:
+		p.doOnce("answering")
+	case event.TextEnd:
+		p.tokens += d.Usage.Total()
+		if d.ToolCalls > 0 && strings.TrimSpace(d.Text) != "" {
+			p.line("say", oneLine(d.Text))
+		}
+	case event.ToolCallStart:
+		p.running = append(p.running, d)
+		p.do(d.Name + " " + subject(d.Arguments))
+	case event.ToolCallEnd:
+		p.toolEnded(d)
+	case event.Retry:
+		p.line("retry", fmt.Sprintf("in %s, attempt %d: %s", shortDuration(milliseconds(d.DelayMS)), d.Attempt, oneLine(d.Error)))
+		p.do("waiting to try again")
+	case event.Verify:
+		p.result(d.Passed, "check", d.Command, milliseconds(d.DurationMS), fmt.Sprintf("exit status %d", d.ExitCode))
+	case event.LoopDetection:
+		p.line("note", "the model repeats itself and was told so")
+	case event.Warning:
+		p.line("note", oneLine(d.Message))
+	case event.Gap:
+		p.line("note", fmt.Sprintf("%d events are not shown", d.Missed))
+	}
+}
+
+func (p *progress) toolEnded(d event.ToolCallEnd) {
+	about := ""
+	for i, c := range p.running {
+		if c.CallID == d.CallID && c.Name == d.Name {
+			about = subject(c.Arguments)
+			p.running = append(p.running[:i:i], p.running[i+1:]...)
+			break
+		}
+	}
+	p.result(!d.IsError, d.Name, about, milliseconds(d.DurationMS), d.ErrorKind)
+	if p.outputs {
+		p.show(d.Result)
+	}
+	if len(p.running) > 0 {
+		next := p.running[len(p.running)-1]
+		p.do(next.Name + " " + subject(next.Arguments))
+	}
+}
+
+// shownLines is how many lines of a tool's output are shown.
+const shownLines = 12
+
+// show writes the first lines of an output.
+func (p *progress) show(output string) {
+	p.clear()
+	lines := strings.Split(strings.TrimRight(sanitize(output), "\n"), "\n")
+	for i, line := range lines {
+		if i == shownLines {
+			fmt.Fprintf(p.w, "      | … %d more lines\n", len(lines)-i)
+			break
+		}
+		line = strings.ReplaceAll(line, "\t", "    ")
+		fmt.Fprintf(p.w, "      | %s\n", cut(line, p.room()-2))
+	}
+}
+
+// result writes the line of something that has ended.
+func (p *progress) result(ok bool, name, about string, d time.Duration, problem string) {
+	tag, after := "ok", shortDuration(d)
+	if !ok {
+		tag, after = "fail", problem+", "+after
+	}
+	name, after = oneLine(name), " ("+after+")"
+	about = cut(oneLine(about), max(p.room()-len(name)-len(after)-1, 8))
+	p.line(tag, name+" "+about+after)
+}
+
+// line writes a line above the status line. On a terminal it is cut to the width.
+func (p *progress) line(tag, text string) {
+	if p.closed {
+		return
+	}
+	p.clear()
+	text = strings.TrimSpace(text)
+	colour, end := "", ""
+	text = cut(text, p.room())
+	if p.colour {
+		switch tag {
+		case "ok":
+			colour, end = "\x1b[32m", "\x1b[0m"
+		case "fail", "retry":
+			colour, end = "\x1b[31m", "\x1b[0m"
+		}
+	}
+	fmt.Fprintf(p.w, "%s%-5s%s %s\n", colour, tag, end, text)
+	p.draw()
+}
+
+func (p *progress) do(what string) { p.doing, p.since = what, p.now() }
+
+// doOnce is do, but keeps the time if nothing changes.
+func (p *progress) doOnce(what string) {
+	if p.doing != what {
+		p.do(what)
+	}
+}
+
+// draw writes the status line if it has changed.
+func (p *progress) draw() {
+	if p.tty == nil || p.paused || p.closed {
+		return
+	}
+	now := p.now()
+	text := p.doing
+	if n := len(p.running); n > 1 {
+		text += fmt.Sprintf(" (and %d more)", n-1)
+	}
+	tail := fmt.Sprintf(" · %s · %s in all", seconds(now.Sub(p.since)), seconds(now.Sub(p.began)))
+	if p.tokens > 0 {
+		tail += fmt.Sprintf(" · %s tokens", shortCount(p.tokens))
+	}
+	width := p.width() - 1
+	text = cut(text, max(width-len([]rune(tail))-2, 8))
+	s := cut("> "+text+tail, width)
+	if s == p.drawn {
+		return
+	}
+	p.drawn = s
+	fmt.Fprintf(p.w, "\r\x1b[K%s", s)
+}
+
+// clear removes the status line.
+func (p *progress) clear() {
+	if p.drawn != "" {
+		fmt.Fprint(p.w, "\r\x1b[K")
+		p.drawn = ""
+	}
+}
+
+// room is the width that a line has behind its tag.
+func (p *progress) room() int {
+	if p.tty == nil {
+		return 400
+	}
+	return p.width() - 7
+}
+
+func (p *progress) width() int {
+	if w, _, err := term.GetSize(int(p.tty.Fd())); err == nil && w > 20 {
+		return w
+	}
+	return 80
+}
+
+// summary is the last line of a run.
+func (p *progress) summary(r event.Result) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.line("end", fmt.Sprintf("%s: %d model calls, %d tool calls, %s tokens, %s", strings.ReplaceAll(r.Status, "_", " "),
+		r.ModelCalls, r.ToolCalls, shortCount(r.Usage.Total()), shortDuration(milliseconds(r.DurationMS))))
+}
+
+func milliseconds(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+func seconds(d time.Duration) string { return d.Truncate(time.Second).String() }

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/runtime/agent"
+	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
+)
+
+// Formats of the standard output of run.
+const (
+	formatText   = "text"
+	formatJSON   = "json"
+	formatStream = "stream-json"
+)
+
+// report writes the standard output of run: the last answer, one result record, or all events with the record as the
+// last.
+type report struct {
+	format string
+	out    io.Writer
+	enc    *event.Encoder
+	last   event.Event
+}
+
+func newReport(format string, out io.Writer) (*report, error) {
+	switch format {
+	case formatJSON, formatStream:
+		// What remains to be escaped in JSON for a terminal is escaped as JSON does it.
+		out, _ = printable(out)
+		fallthrough
+	case formatText:
+		return &report{format: format, out: out, enc: event.NewEncoder(out)}, nil
+	}
+	return nil, usagef("--output: %q is none of %s, %s, %s", format, formatText, formatJSON, formatStream)
+}
+
+// event takes an event of the run. Events come one at a time.
+func (r *report) event(e event.Event) error {
+	if r.format != formatStream {
+		return nil
+	}
+	r.last = e
+	r.last.Data = nil
+	return r.enc.Encode(e)
+}
+
+// finish writes what stands at the end.
+func (r *report) finish(record event.Result) error {
+	switch r.format {
+	case formatJSON:
+		return json.NewEncoder(r.out).Encode(record)
+	case formatStream:
+		e := r.last
+		e.Seq, e.Time, e.Data = e.Seq+1, time.Now(), record
+		return r.enc.Encode(e)
+	}
+	text := record.Text
+	if text == "" {
+		return nil
+	}
+	if terminal(r.out) != nil {
+		text = sanitize(text)
+	}
+	if text[len(text)-1] != '\n' {
+		text += "\n"
+	}
+	_, err := io.WriteString(r.out, text)
+	return err
+}
+
+// failed writes the record of a run that did not begin.
+func (r *report) failed(ctx context.Context, err error) {
+	if r.format == formatText {
+		return
+	}
+	status := statusOf(ctx, err, agent.StatusEnvironmentError)
+	record := event.Result{Status: string(status), ExitCode: runCode(ctx, status), Error: err.Error()}
+	_ = r.finish(record) // err is told on standard error too
+}
+
+// sanitize makes text fit for a terminal.
+func sanitize(text string) string { return tool.Sanitize(text) }
+
+// printable is a writer for what comes from an environment: as it is, or, on a terminal, without what could control it.
+// The second result ends it.
+func printable(w io.Writer) (io.Writer, func() error) {
+	if terminal(w) == nil {
+		return w, func() error { return nil }
+	}
+	s := tool.NewSanitizer(w)
+	return s, s.Close
+}

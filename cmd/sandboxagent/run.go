@@ -1,0 +1,247 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/sandboxagent/sandboxagent/runtime/agent"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+)
+
+func (p *program) runCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "run",
+		Usage:     "let a model work on a task",
+		ArgsUsage: "[flags] TASK|-",
+		Description: `With "-" the task is read from standard input. The answer goes to standard output, progress to
+standard error. Exit status: 0 done, 1 the task failed, 2 usage, 3 a limit was reached, 4 a human is
+needed, 5 model error, 6 environment error, 124 timeout, 130 interrupted, 143 terminated.`,
+		Flags: slices.Concat([]cli.Flag{
+			&cli.StringFlag{Name: "model", Usage: "the `MODEL`: " + modelForms, EnvVars: variable("model")},
+			&cli.StringFlag{Name: "base-url", Usage: "the `ADDRESS` of the model's server, up to and without /responses or /chat/completions", EnvVars: variable("base-url")},
+			&cli.StringFlag{Name: "reasoning-effort", Usage: "`EFFORT`: low, medium, high, or a provider's own value", EnvVars: variable("reasoning-effort")},
+			&cli.StringFlag{Name: "output", Value: formatText, Usage: "the `FORMAT` of standard output: text, json or stream-json", EnvVars: variable("output")},
+			&cli.StringFlag{Name: "verify", Usage: "a `COMMAND` that must succeed before the task counts as done", EnvVars: variable("verify")},
+			&cli.BoolFlag{Name: "yes", DisableDefaultText: true, Usage: "allow the model to act without a sandbox", EnvVars: variable("yes")},
+			&cli.IntFlag{Name: "max-turns", Usage: "end after `N` entries of the conversation", DefaultText: "no limit", EnvVars: variable("max-turns")},
+			&cli.IntFlag{Name: "max-tool-rounds", Usage: "end after `N` rounds of tool calls", DefaultText: fmt.Sprint(agent.DefaultMaxToolRounds), EnvVars: variable("max-tool-rounds")},
+			&cli.Int64Flag{Name: "max-tokens", Usage: "end after `N` tokens", DefaultText: "no limit", EnvVars: variable("max-tokens")},
+			&cli.DurationFlag{Name: "max-retry-wait", Usage: "the longest `DURATION` that the model's server may ask to wait", Value: llm.DefaultMaxWait, EnvVars: variable("max-retry-wait")},
+			patchFlag(),
+		}, environmentFlags("end the run after this `DURATION`, wall clock")),
+		Action: p.action(p.runTask),
+	}
+}
+
+// runSettings are the values of the flags of run.
+type runSettings struct {
+	environmentSettings
+	task      string
+	effort    string
+	verify    string
+	patch     string
+	yes       bool
+	limits    agent.Limits
+	retryWait time.Duration
+}
+
+var effortValue = regexp.MustCompile(`^[a-z]*$`)
+
+// readRunFlags reads all flags but the format, which comes first so that even a wrong flag gives a result record.
+func (p *program) readRunFlags(ctx context.Context, c *cli.Context) (runSettings, error) {
+	place, err := readEnvironmentFlags(c)
+	if err != nil {
+		return runSettings{}, err
+	}
+	s := runSettings{
+		environmentSettings: place,
+		effort:              c.String("reasoning-effort"),
+		verify:              c.String("verify"),
+		patch:               c.String("patch"),
+		yes:                 c.Bool("yes"),
+		retryWait:           c.Duration("max-retry-wait"),
+		limits: agent.Limits{
+			MaxTurns: c.Int("max-turns"), MaxToolRounds: c.Int("max-tool-rounds"), MaxTokens: c.Int64("max-tokens"),
+		},
+	}
+	for _, name := range []string{"max-turns", "max-tool-rounds", "max-tokens"} {
+		if n := c.Int64(name); n < 0 || c.Int(name) < 0 {
+			return s, usagef("--%s is negative", name)
+		}
+	}
+	if c.IsSet("max-tool-rounds") && s.limits.MaxToolRounds == 0 {
+		return s, usagef("--max-tool-rounds is 0; it allows at least one")
+	}
+	switch {
+	case s.retryWait < 0:
+		return s, usagef("--max-retry-wait %s is negative", s.retryWait)
+	case s.retryWait == 0:
+		s.retryWait = -1 // no wait at all
+	}
+	if !effortValue.MatchString(s.effort) {
+		return s, usagef("--reasoning-effort: %q is no value such as low, medium or high", s.effort)
+	}
+	s.task, err = p.readTask(ctx, c.Args().Slice())
+	return s, err
+}
+
+// maxTask bounds a task that comes from standard input.
+const maxTask = 16 << 20
+
+func (p *program) readTask(ctx context.Context, args []string) (string, error) {
+	switch {
+	case len(args) == 0:
+		return "", usagef("the task is missing; give it as one argument, or as - to read it from standard input")
+	case len(args) > 1:
+		return "", usagef("the task is one argument, and there are %d; put it in quotes", len(args))
+	}
+	task := args[0]
+	if task == "-" {
+		data, err := readAll(ctx, p.std.in, maxTask)
+		if err != nil {
+			return "", usagef("read the task from standard input: %s", err)
+		}
+		task = strings.ToValidUTF8(string(data), "\uFFFD")
+	}
+	if strings.TrimSpace(task) == "" {
+		return "", usagef("the task is empty")
+	}
+	return task, nil
+}
+
+// readAll reads in to its end, or until ctx ends. More than limit bytes are an error.
+func readAll(ctx context.Context, in io.Reader, limit int64) ([]byte, error) {
+	type content struct {
+		data []byte
+		err  error
+	}
+	read := make(chan content, 1)
+	go func() { // a terminal may keep a read waiting for ever
+		data, err := io.ReadAll(io.LimitReader(in, limit+1))
+		read <- content{data, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case got := <-read:
+		if got.err == nil && int64(len(got.data)) > limit {
+			return nil, fmt.Errorf("there are more than %d bytes", limit)
+		}
+		return got.data, got.err
+	}
+}
+
+// runTask is the command run.
+func (p *program) runTask(ctx context.Context, c *cli.Context) (int, error) {
+	report, err := newReport(c.String("output"), p.std.out)
+	if err != nil {
+		return 0, err
+	}
+	j, s, err := p.prepare(ctx, c)
+	if err != nil {
+		report.failed(ctx, err)
+		return 0, err
+	}
+	if s.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, s.timeout, agent.ErrTimeLimit)
+		defer cancel()
+	}
+	j.sink = report.event
+	record := p.work(ctx, j)
+	if err := report.finish(record); err != nil {
+		p.say("write the result: " + err.Error())
+		if record.ExitCode == codeDone {
+			return codeEnvironment, nil
+		}
+		return record.ExitCode, nil
+	}
+	if record.Error != "" {
+		p.say(record.Error)
+	}
+	return record.ExitCode, nil
+}
+
+// prepare checks everything that can be checked before a model is asked, and asks the user last.
+func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, _ runSettings, err error) {
+	s, err := p.readRunFlags(ctx, c)
+	if err != nil {
+		return nil, s, err
+	}
+	m, err := openModel(c)
+	if err != nil {
+		return nil, s, err
+	}
+	hideKeys(s.options.inherit.Pass)
+	j := &job{task: s.task, patchFile: s.patch, interactive: p.interactive()}
+	defer func() {
+		if err != nil {
+			j.close()
+		}
+	}()
+	if j.place, err = p.open(ctx, s.environmentSettings); err != nil {
+		return nil, s, err
+	}
+	state, err := p.openState()
+	if err != nil {
+		return nil, s, err
+	}
+	if err = checkPatch(s.patch); err != nil {
+		return nil, s, err
+	}
+	if err = p.consent(ctx, s.yes, state, j.place.plain.Info().WorkDir); err != nil {
+		return nil, s, err
+	}
+	j.sessions = filepath.Join(state, "sessions")
+	if p.wrapClient != nil {
+		m.client = p.wrapClient(m.client)
+	}
+	j.config = agent.Config{
+		Client:   m.client,
+		Profile:  m.profile,
+		Env:      j.place.env,
+		Tools:    p.tools,
+		Store:    agent.OnDisk(j.sessions),
+		Retry:    llm.RetryPolicy{MaxWait: s.retryWait},
+		Settings: agent.Settings{ReasoningEffort: s.effort},
+		Limits:   s.limits,
+		Verify:   agent.Verify{Command: s.verify},
+		Log:      j.place.log,
+	}
+	return j, s, nil
+}
+
+// hideKeys takes the keys of models out of this process's variables, so that no command inherits them, unless the user
+// passes one by name.
+func hideKeys(pass []string) {
+	for _, name := range keyVariables {
+		if !slices.Contains(pass, name) {
+			_ = os.Unsetenv(name) // it fails for malformed names only
+		}
+	}
+}
+
+// ask puts a question of the model to the user.
+func (p *program) ask(ctx context.Context, show *progress, question string) (answer string, err error) {
+	show.pause(func() {
+		fmt.Fprintf(p.std.err, "The model asks: %s\n", cmp.Or(strings.TrimSpace(sanitize(question)), "(nothing)"))
+		for strings.TrimSpace(answer) == "" && err == nil {
+			fmt.Fprint(p.std.err, "Your answer: ")
+			answer, err = p.lines.read(ctx, p.std.in)
+		}
+		if err != nil {
+			fmt.Fprintln(p.std.err)
+		}
+	})
+	return answer, err
+}

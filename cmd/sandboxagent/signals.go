@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// killTime bounds how long a second signal waits for what the environment started to be killed.
+const killTime = time.Second
+
+// signalError is the cause with which a signal ends the context of a command.
+type signalError struct{ signal os.Signal }
+
+func (e *signalError) Error() string {
+	if e.signal == os.Interrupt {
+		return "interrupted"
+	}
+	return "terminated"
+}
+
+// code is 130 for an interrupt, and 143 for everything that asks the program to end.
+func (e *signalError) code() int {
+	if e.signal == os.Interrupt {
+		return codeInterrupted
+	}
+	return codeTerminated
+}
+
+// interruptible runs work and returns its exit code. The first SIGINT, SIGTERM or SIGHUP ends the context of work, which then
+// cleans up in its own time; the second kills what runs in the environment and returns at once. While work runs, a closed
+// pipe is an error of Write and not the end of the program.
+func (p *program) interruptible(ctx context.Context, work func(context.Context) int) int {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+		signal.Notify(signals, syscall.SIGHUP)
+	}
+	defer signal.Stop(signals)
+	// Ignoring the signal would make the commands that are started ignore it too.
+	pipe := make(chan os.Signal, 1)
+	signal.Notify(pipe, syscall.SIGPIPE)
+	defer signal.Stop(pipe)
+
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan int, 1)
+	go func() { done <- work(ctx) }()
+	for first := true; ; first = false {
+		select {
+		case code := <-done:
+			return code
+		case s := <-signals:
+			err := &signalError{s}
+			cancel(err)
+			if !first {
+				p.killAll()
+				return err.code()
+			}
+		}
+	}
+}
+
+// killAll kills what the open environment started, as far as that takes no longer than killTime.
+func (p *program) killAll() {
+	kill := p.kill.Load()
+	if kill == nil {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		(*kill)()
+	}()
+	timer := time.NewTimer(killTime)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
+}

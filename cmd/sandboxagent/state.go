@@ -1,0 +1,51 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+)
+
+// stateDir returns the folder where sessions and consents are kept: $SANDBOXAGENT_STATE_DIR, or the place that the system
+// has for such things. Without a home it is a new temporary folder, and temporary is true.
+func stateDir() (dir string, temporary bool, err error) {
+	if dir := os.Getenv("SANDBOXAGENT_STATE_DIR"); dir != "" {
+		dir, err := filepath.Abs(dir)
+		return dir, false, err
+	}
+	switch runtime.GOOS {
+	case "windows":
+		if dir := os.Getenv("LocalAppData"); dir != "" {
+			return filepath.Join(dir, "sandboxagent"), false, nil
+		}
+	case "darwin":
+		if dir, err := os.UserConfigDir(); err == nil {
+			return filepath.Join(dir, "sandboxagent"), false, nil
+		}
+	default:
+		if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) { // a relative one is to be ignored
+			return filepath.Join(dir, "sandboxagent"), false, nil
+		}
+		if home := os.Getenv("HOME"); filepath.IsAbs(home) {
+			return filepath.Join(home, ".local", "state", "sandboxagent"), false, nil
+		}
+	}
+	dir, err = os.MkdirTemp("", "sandboxagent-state-*")
+	return dir, true, err
+}
+
+// openState makes the state folder and returns it.
+func (p *program) openState() (string, error) {
+	dir, temporary, err := stateDir()
+	if err != nil {
+		return "", usagef("there is no place for sessions: %s; set SANDBOXAGENT_STATE_DIR", err)
+	}
+	if temporary {
+		p.say(fmt.Sprintf("warning: there is no home folder; the session is kept in %s (SANDBOXAGENT_STATE_DIR names another place)", dir))
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "sessions"), 0o700); err != nil {
+		return "", usagef("sessions cannot be kept: %s; SANDBOXAGENT_STATE_DIR names another place", err)
+	}
+	return dir, nil
+}

@@ -1,0 +1,278 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// screen is a terminal that a program runs on.
+type screen struct {
+	t    *testing.T
+	pty  *os.File
+	done chan struct{}
+
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+// openTerminal makes a terminal of 80 by 24 characters the standard streams of p.
+func openTerminal(t *testing.T, p *process) *screen {
+	t.Helper()
+	pty, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("there are no terminals here: %v", err)
+	}
+	t.Cleanup(func() { _ = pty.Close() })
+	var number int
+	conn, err := pty.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = conn.Control(func(fd uintptr) {
+		if err = unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, 0); err != nil {
+			return
+		}
+		if err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80}); err != nil {
+			return
+		}
+		number, err = unix.IoctlGetInt(int(fd), unix.TIOCGPTN)
+	})
+	if err != nil {
+		t.Skipf("there are no terminals here: %v", err)
+	}
+	tty, err := os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("there are no terminals here: %v", err)
+	}
+	p.Stdin, p.Stdout, p.Stderr = tty, tty, tty
+	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	p.Env = append(p.Env, "TERM=xterm")
+	s := &screen{t: t, pty: pty, done: make(chan struct{})}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = tty.Close()
+	go func() {
+		defer close(s.done)
+		b := make([]byte, 4096)
+		for {
+			n, err := pty.Read(b)
+			s.mu.Lock()
+			s.buf.Write(b[:n])
+			s.mu.Unlock()
+			if err != nil { // the last user of the terminal has gone
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the screen: %q", s.text())
+		}
+	})
+	return s
+}
+
+func (s *screen) text() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.ReplaceAll(s.buf.String(), "\r\n", "\n")
+}
+
+// await waits until the program has written something.
+func (s *screen) await(text string) {
+	s.t.Helper()
+	await(s.t, "the text "+text, func() bool { return strings.Contains(s.text(), text) })
+}
+
+// send types.
+func (s *screen) send(text string) {
+	s.t.Helper()
+	if _, err := s.pty.WriteString(text); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// end waits for the program and returns its exit code and what it wrote.
+func (s *screen) end(p *process) (int, string) {
+	s.t.Helper()
+	code := p.code(s.t)
+	<-s.done
+	return code, s.text()
+}
+
+const allow = "Allow it? [y]es, [a]lways in this folder, [N]o: "
+
+func TestConsent(t *testing.T) {
+	tests := []struct {
+		name, answer string
+		want         int
+		stored       bool
+		text         string
+	}{
+		{"yes", "y\n", 0, false, "ok\n"},
+		{"in full", "Yes\n", 0, false, "ok\n"},
+		{"always", "a\n", 0, true, "ok\n"},
+		{"no", "n\n", 2, false, "not allowed; nothing was done"},
+		{"default", "\n", 2, false, "not allowed; nothing was done"},
+		{"unclear at first", "what?\ny\n", 0, false, "ok\n"},
+		{"end of input", "\x04", 2, false, "there was no answer; nothing was done"},
+		{"interrupt", "\x03", 130, false, "interrupted"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := newProcess(t, "run", "--model=script:s.yaml", "a task")
+			p.writeFile(t, "s.yaml", "turns: [{text: ok}]\n")
+			s := openTerminal(t, p)
+			s.await(allow)
+			s.send(tt.answer)
+			code, text := s.end(p)
+			if code != tt.want {
+				t.Errorf("exit code %d, want %d", code, tt.want)
+			}
+			if !strings.Contains(text, tt.text) {
+				t.Errorf("%q is missing", tt.text)
+			}
+			sessions, err := os.ReadDir(filepath.Join(p.dir, ".state", "sessions"))
+			if err != nil || len(sessions) > 0 != (tt.want == 0) {
+				t.Errorf("%d sessions: %v", len(sessions), err)
+			}
+			_, err = os.Stat(filepath.Join(p.dir, ".state", consentFile))
+			if stored := err == nil; stored != tt.stored {
+				t.Errorf("stored: %v, want %v", stored, tt.stored)
+			}
+		})
+	}
+}
+
+// TestConsentIsKept checks that "always" holds for this folder, also without a terminal, and for no other.
+func TestConsentIsKept(t *testing.T) {
+	p := newProcess(t, "run", "--model=script:s.yaml", "a task")
+	p.writeFile(t, "s.yaml", "turns: [{text: ok}]\n")
+	s := openTerminal(t, p)
+	s.await(allow)
+	s.send("always\n")
+	if code, _ := s.end(p); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	for _, tt := range []struct {
+		name string
+		same bool
+		want int
+	}{{"same folder", true, 0}, {"other folder", false, 2}} {
+		t.Run(tt.name, func(t *testing.T) {
+			next := newProcess(t, "run", "--model=script:s.yaml", "a task")
+			next.writeFile(t, "s.yaml", "turns: [{text: ok}]\n")
+			next.Env = append(next.Env, "SANDBOXAGENT_STATE_DIR="+filepath.Join(p.dir, ".state"))
+			if tt.same {
+				next.Dir = p.dir
+			}
+			if err := next.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if got := next.code(t); got != tt.want {
+				t.Errorf("exit code %d, want %d", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestAskUser checks that a question of the model is put to the user of a terminal, and the run goes on with the answer.
+func TestAskUser(t *testing.T) {
+	p := newProcess(t, "run", "--yes", "--model=script:s.yaml", "a task")
+	p.writeFile(t, "s.yaml", `turns:
+  - calls: [{tool: ask_user, args: {question: "Which \e]0;evil\acolour?"}}]
+  - expect: {user: {contains: dark green}}
+    text: I take it.
+`)
+	s := openTerminal(t, p)
+	s.await("The model asks: Which colour?\nYour answer: ")
+	s.send("\ndark green\n")
+	code, text := s.end(p)
+	if code != 0 || !strings.HasSuffix(text, "I take it.\n") {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// drawing is what the display may send to a terminal beside text: removing the status line, and colours.
+var drawing = regexp.MustCompile("\r\x1b\\[K|\x1b\\[(?:0|31|32)m")
+
+func TestDisplay(t *testing.T) {
+	for _, plain := range []bool{false, true} {
+		name := "colours"
+		if plain {
+			name = "NO_COLOR"
+		}
+		t.Run(name, func(t *testing.T) {
+			p := newProcess(t, "run", "--yes", "--model=script:s.yaml", "a task")
+			if plain {
+				p.Env = append(p.Env, "NO_COLOR=1")
+			}
+			p.writeFile(t, "s.yaml", `turns:
+  - text: "I \e[2J look"
+    calls: [{tool: shell, args: {command: "printf '\\033[2J\\033]52;c;aGk=\\007'; until test -e go-on; do sleep 0.05; done; false"}}]
+    usage: {input: 12000, output: 345}
+  - text: "Done \e[2J\e]0;evil\a\u009b31m\u202ereally."
+`)
+			s := openTerminal(t, p)
+			s.await("> shell printf")
+			s.await(" · 12.3k tokens")
+			p.writeFile(t, "go-on", "")
+			code, text := s.end(p)
+			if code != 0 {
+				t.Errorf("exit code %d", code)
+			}
+			rest := drawing.ReplaceAllString(text, "")
+			if i := strings.IndexFunc(rest, func(r rune) bool { return r < ' ' && r != '\n' || r >= 0x7f && r < 0xa0 || r == 0x202e }); i >= 0 {
+				t.Errorf("something reaches the terminal: %q", rest[i:])
+			}
+			if coloured := strings.Contains(text, "\x1b[31mfail \x1b[0m shell"); coloured == plain {
+				t.Errorf("coloured: %v", coloured)
+			}
+			// The status line is gone before the answer comes.
+			last := text[strings.LastIndex(text, "> "):]
+			if !strings.Contains(last, "\r\x1b[K") || !strings.Contains(last, "really.\n") {
+				t.Errorf("the end is %q", last)
+			}
+			for line := range strings.Lines(rest) {
+				if n := len([]rune(line)); !strings.Contains(line, "> ") && n > 81 {
+					t.Errorf("a line has %d characters: %q", n, line)
+				}
+			}
+		})
+	}
+}
+
+func TestExecOnTerminal(t *testing.T) {
+	p := newProcess(t, "exec", "--", "printf", `a\033]52;c;aGk=\007b\033[2Jc\n`)
+	s := openTerminal(t, p)
+	if code, text := s.end(p); code != 0 || text != "abc\n" {
+		t.Errorf("exit code %d, screen %q", code, text)
+	}
+}
+
+// TestInterruptKey checks that the key reaches the program alone, which ends its command in good order.
+func TestInterruptKey(t *testing.T) {
+	p := newProcess(t, "exec", "--", "sh", "-c", "trap 'echo ended; exit 1' TERM; echo ready; while :; do sleep 0.05; done; : MARKER")
+	s := openTerminal(t, p)
+	s.await("ready")
+	time.Sleep(50 * time.Millisecond) // the shell is in its loop
+	s.send("\x03")
+	code, text := s.end(p)
+	if code != 130 || !strings.Contains(text, "ended\n") {
+		t.Errorf("exit code %d", code)
+	}
+	if left := p.running(t); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/profile"
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
+)
+
+func (p *program) toolCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "tool",
+		Usage:     "make one tool call; without a name, list the tools",
+		ArgsUsage: "[flags] [NAME]",
+		Description: `Standard output is what a model would see. Exit status: 0 ok, 1 an error result, 2 an unknown tool, bad
+arguments or flags, 6 environment error, 130 interrupted, 143 terminated.`,
+		Flags: append([]cli.Flag{
+			&cli.StringFlag{Name: "args", Value: "{}", Usage: "the arguments of the call, as `JSON`; @FILE reads them from a file, - from standard input"},
+		}, environmentFlags("stop the call after this `DURATION`")...),
+		Action: p.action(p.tool),
+	}
+}
+
+// tool is the command tool.
+func (p *program) tool(ctx context.Context, c *cli.Context) (int, error) {
+	registry, err := tool.NewRegistry(slices.Concat(profile.OpenAI("").Tools, p.tools)...)
+	if err != nil {
+		return 0, err
+	}
+	if c.NArg() == 0 {
+		return codeDone, p.listTools(registry)
+	}
+	if c.NArg() > 1 {
+		return 0, usagef("one tool is called at a time; its arguments are given with --args")
+	}
+	name := c.Args().First()
+	if _, known := registry.Get(name); !known {
+		return 0, usagef("there is no tool %q; the tools are %s", name, strings.Join(registry.Names(), ", "))
+	}
+	s, err := readEnvironmentFlags(c)
+	if err != nil {
+		return 0, err
+	}
+	args, err := p.readArgs(ctx, c.String("args"))
+	if err != nil {
+		return 0, err
+	}
+	place, err := p.open(ctx, s)
+	if err != nil {
+		return 0, err
+	}
+	code, err := p.call(ctx, registry, place, llm.ToolCall{ID: "call_1", Name: name, Arguments: args}, s)
+	if cerr := place.close(); err == nil && cerr != nil {
+		return code, cerr
+	}
+	return code, err
+}
+
+func (p *program) call(ctx context.Context, r *tool.Registry, place *workplace, c llm.ToolCall, s environmentSettings) (int, error) {
+	callCtx := ctx
+	if s.timeout > 0 {
+		var cancel context.CancelFunc
+		callCtx, cancel = context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("its time is over (--timeout %s)", s.timeout))
+		defer cancel()
+	}
+	o := r.Run(callCtx, tool.Scope{Env: place.env, Logger: place.log}, c)
+	if err := p.show(o.Result); err != nil {
+		return 0, fmt.Errorf("write the result: %w", err)
+	}
+	code := toolCode(ctx, o)
+	if code == codeUsage {
+		p.say(fmt.Sprintf("the arguments of %s are not valid; standard output says why", c.Name))
+	}
+	return code, nil
+}
+
+// show writes the parts of a result. An image, which standard output has no place for, is named.
+func (p *program) show(r llm.ToolResult) error {
+	out, end := printable(p.std.out)
+	ended := true
+	for _, part := range r.Parts {
+		text := part.Text
+		if part.Kind == llm.PartImage && part.Image != nil {
+			text = fmt.Sprintf("[image: %s, %d bytes]\n", part.Image.MIME, len(part.Image.Data))
+		}
+		if text == "" {
+			continue
+		}
+		if _, err := io.WriteString(out, text); err != nil {
+			return err
+		}
+		ended = strings.HasSuffix(text, "\n")
+	}
+	if !ended {
+		if _, err := io.WriteString(out, "\n"); err != nil {
+			return err
+		}
+	}
+	return end()
+}
+
+// maxArgs bounds the arguments of a call.
+const maxArgs = 64 << 20
+
+// readArgs returns the text of --args.
+func (p *program) readArgs(ctx context.Context, value string) (string, error) {
+	in := p.std.in
+	switch {
+	case strings.HasPrefix(value, "@"):
+		f, err := os.Open(value[1:])
+		if err != nil {
+			return "", usagef("--args: %s", err)
+		}
+		defer f.Close() //nolint:errcheck // it was only read
+		in = f
+	case value != "-":
+		return value, nil
+	}
+	data, err := readAll(ctx, in, maxArgs)
+	if err != nil {
+		return "", usagef("--args: %s", err)
+	}
+	return string(data), nil
+}
+
+func (p *program) listTools(r *tool.Registry) error {
+	specs := r.Definitions()
+	for _, spec := range specs {
+		first, _, _ := strings.Cut(strings.TrimSpace(spec.Description), "\n")
+		if i := strings.Index(first, ". "); i >= 0 {
+			first = first[:i+1]
+		}
+		if _, err := fmt.Fprintf(p.std.out, "%-12s %s\n", spec.Name, first); err != nil {
+			return err
+		}
+	}
+	return nil
+}
