@@ -1,0 +1,286 @@
+package integration_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/runtime/agent"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
+	"github.com/sandboxagent/sandboxagent/runtime/profile"
+)
+
+// samples are times of one thing.
+type samples []time.Duration
+
+func (s samples) p(percent int) time.Duration {
+	sorted := slices.Sorted(slices.Values(s))
+	return sorted[min(len(sorted)*percent/100, len(sorted)-1)]
+}
+
+// report prints the median and the 95th percentile in the unit of the name.
+func (s samples) report(b *testing.B, name string, unit time.Duration, suffix string) {
+	b.ReportMetric(float64(s.p(50))/float64(unit), name+"-p50-"+suffix)
+	b.ReportMetric(float64(s.p(95))/float64(unit), name+"-p95-"+suffix)
+}
+
+func timed(b *testing.B, s *samples, fn func() error) {
+	b.Helper()
+	start := time.Now()
+	if err := fn(); err != nil {
+		b.Fatal(err)
+	}
+	*s = append(*s, time.Since(start))
+}
+
+// BenchmarkVersion is the start of the program, against the start of /bin/true.
+func BenchmarkVersion(b *testing.B) {
+	name := command(b)
+	var ours, native samples
+	for b.Loop() {
+		timed(b, &native, exec.Command("/bin/true").Run)
+		timed(b, &ours, exec.Command(name, "version").Run)
+	}
+	ours.report(b, "version", time.Millisecond, "ms")
+	b.ReportMetric(float64(ours.p(50))/float64(native.p(50)), "x-of-true")
+}
+
+// BenchmarkFirstRequest is the time from the start of sandboxagent run to the arrival of its first request, in an
+// empty folder and in a git repository, and the memory of the whole run.
+func BenchmarkFirstRequest(b *testing.B) {
+	repository := b.TempDir()
+	for _, args := range [][]string{{"init", "-q"}, {"-c", "user.name=t", "-c", "user.email=t@e", "commit", "-q", "--allow-empty", "-m", "x"}} {
+		if out, err := exec.Command("git", append([]string{"-C", repository}, args...)...).CombinedOutput(); err != nil {
+			b.Fatalf("%v: %s", err, out)
+		}
+	}
+	for where, dir := range map[string]string{"empty": b.TempDir(), "git": repository} {
+		b.Run(where, func(b *testing.B) {
+			name := command(b)
+			arrived := make(chan time.Time, 1)
+			srv, err := llmtest.Start(func(*llmtest.Request) llmtest.Reply {
+				arrived <- time.Now()
+				return llmtest.Say("done")
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer srv.Close()
+			var times samples
+			var rss int64
+			for b.Loop() {
+				cmd := exec.Command(name, "run", "--yes", "--workdir", dir, "--model", "openai/gpt-5.2", "--base-url", srv.URL(), "say done")
+				cmd.Env = append(os.Environ(), "OPENAI_API_KEY="+srv.Key(), "SANDBOXAGENT_STATE_DIR="+b.TempDir())
+				start := time.Now()
+				if out, err := cmd.CombinedOutput(); err != nil {
+					b.Fatalf("%v: %s", err, out)
+				}
+				times = append(times, (<-arrived).Sub(start))
+				rss = max(rss, maxRSS(cmd.ProcessState))
+			}
+			times.report(b, "first-request", time.Millisecond, "ms")
+			b.ReportMetric(float64(rss)/(1<<20), "MiB-RSS")
+		})
+	}
+}
+
+// instantServer answers every request at once with the same call, without any check, so that its own cost is small.
+func instantServer(b *testing.B, call string) (url string) {
+	b.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	item := `{"type":"function_call","id":"f","call_id":"c","name":"shell","arguments":` + strconv.Quote(call) + `,"status":"completed"}`
+	var body bytes.Buffer
+	for _, e := range []string{
+		`{"type":"response.output_item.added","output_index":0,"item":` + item + `}`,
+		`{"type":"response.output_item.done","output_index":0,"item":` + item + `}`,
+		`{"type":"response.completed","response":{"id":"r","object":"response","status":"completed","model":"m","output":[` + item + `],` +
+			`"usage":{"input_tokens":1,"output_tokens":1,"total_tokens":2}}}`,
+	} {
+		fmt.Fprintf(&body, "data: %s\n\n", e)
+	}
+	srv := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = w.Write(body.Bytes())
+	})}
+	go srv.Serve(l) //nolint:errcheck // it ends with Close
+	b.Cleanup(func() { _ = srv.Close() })
+	return "http://" + l.Addr().String() + "/v1"
+}
+
+// BenchmarkTurn is what a turn costs above its command: the whole of request, answer, tool call, journal and events, with a
+// model that answers at once, less bash -c true run by os/exec in the same run.
+func BenchmarkTurn(b *testing.B) {
+	const rounds = 50
+	e := localEnvironment(b)
+	client, err := openai.New(openai.Config{BaseURL: instantServer(b, `{"command":"true"}`), APIKey: "k"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	a, err := agent.New(agent.Config{
+		Client: client, Profile: profile.OpenAI("m"), Env: e, Store: agent.OnDisk(b.TempDir()),
+		Limits: agent.Limits{MaxToolRounds: rounds, NoLoopDetection: true}, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	shell := e.Info().Shell
+	var turns, commands samples
+	for b.Loop() {
+		for range rounds {
+			timed(b, &commands, exec.Command(shell[0], append(slices.Clone(shell[1:]), "true")...).Run)
+		}
+		start := time.Now()
+		res, err := a.Run(b.Context(), agent.Input{Text: "go on"})
+		if err != nil || len(res.ToolCalls) != rounds {
+			b.Fatalf("%d calls, %v", len(res.ToolCalls), err)
+		}
+		turns = append(turns, time.Since(start)/rounds)
+	}
+	turns.report(b, "turn", time.Microsecond, "us")
+	commands.report(b, "command", time.Microsecond, "us")
+	b.ReportMetric(float64(turns.p(50)-commands.p(50))/float64(time.Millisecond), "gap-ms")
+}
+
+// BenchmarkExec is a command in the local environment against the same by os/exec.
+func BenchmarkExec(b *testing.B) {
+	e := localEnvironment(b)
+	var ours, native samples
+	for b.Loop() {
+		timed(b, &native, func() error {
+			cmd := exec.Command("/bin/true")
+			var out, errs bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &out, &errs
+			return cmd.Run()
+		})
+		timed(b, &ours, func() error {
+			_, _, err := env.Output(b.Context(), e, env.Command{Argv: []string{"/bin/true"}}, env.OutputOptions{})
+			return err
+		})
+	}
+	native.report(b, "osexec", time.Microsecond, "us")
+	ours.report(b, "exec", time.Microsecond, "us")
+	b.ReportMetric(float64(ours.p(50))/float64(native.p(50)), "x-of-osexec")
+	b.ReportMetric(float64(ours.p(50)-native.p(50))/float64(time.Millisecond), "above-ms")
+}
+
+// BenchmarkGiB is a command that prints 1 GiB, of which both ends are kept, against os/exec that throws it away.
+func BenchmarkGiB(b *testing.B) {
+	if runtime.GOOS != "linux" {
+		b.Skip("reads the memory in use from /proc")
+	}
+	e := localEnvironment(b)
+	argv := []string{"head", "-c", strconv.Itoa(1 << 30), "/dev/zero"}
+	var ours, native samples
+	growth := 0.0
+	for b.Loop() {
+		timed(b, &native, func() error {
+			cmd := exec.Command(argv[0], argv[1:]...)
+			cmd.Stdout = struct{ io.Writer }{io.Discard}
+			return cmd.Run()
+		})
+		before := peakRSS(b, true)
+		timed(b, &ours, func() error {
+			out, _, err := env.Output(b.Context(), e, env.Command{Argv: argv}, env.OutputOptions{})
+			if err == nil && out.Stdout.Size() != 1<<30 {
+				err = fmt.Errorf("%d bytes came", out.Stdout.Size())
+			}
+			return err
+		})
+		growth = max(growth, peakRSS(b, false)-before)
+	}
+	b.ReportMetric(ours.p(50).Seconds(), "s")
+	b.ReportMetric(float64(ours.p(50))/float64(native.p(50)), "x-of-osexec")
+	b.ReportMetric(growth, "MiB-growth")
+}
+
+// BenchmarkIdleSessions is the memory of 1,000 sessions that wait for input.
+func BenchmarkIdleSessions(b *testing.B) {
+	const n = 1000
+	e := localEnvironment(b)
+	client := llm.Client(nil)
+	client, err := openai.New(openai.Config{BaseURL: "http://127.0.0.1:1/v1", APIKey: "k"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		a, err := agent.New(agent.Config{
+			Client: client, Profile: profile.OpenAI("m"), Env: e, Store: agent.OnDisk(filepath.Join(b.TempDir(), "s")), Log: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		before := heap()
+		for range n {
+			if _, err := a.NewSession(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(heap()-before)/n/1024, "KiB/session")
+		b.ReportMetric(float64(runtime.NumGoroutine())/n, "goroutines/session")
+		if err := a.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse) //nolint:gosec // it fits
+}
+
+func localEnvironment(b *testing.B) *local.Environment {
+	b.Helper()
+	e, err := local.New(local.Config{Dir: b.TempDir()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = e.Close() })
+	return e
+}
+
+// peakRSS returns the most memory that this process has used since it was last reset, in MiB, and resets it if asked.
+func peakRSS(b *testing.B, reset bool) float64 {
+	b.Helper()
+	if reset {
+		if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil {
+			b.Fatal(err)
+		}
+	}
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kib, err := strconv.Atoi(strings.Fields(rest)[0])
+			if err != nil {
+				b.Fatal(err)
+			}
+			return float64(kib) / 1024
+		}
+	}
+	b.Fatal("/proc/self/status has no VmHWM")
+	return 0
+}

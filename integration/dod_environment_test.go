@@ -1,0 +1,172 @@
+package integration_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/runtime/agent"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
+)
+
+// environmentProofs prove 9.4.
+var environmentProofs = map[string]func(*testing.T){
+	"9.4.1": proveOperations,
+	"9.4.2": func(t *testing.T) {
+		s := newSession(t, llmtest.Sequence(llmtest.Use(shell("sleep 30")), llmtest.Say("too long")))
+		res := s.submit("sleep")
+		wantContains(t, "the result", s.shown(1)[0], "more than 10000 ms")
+		if res.ToolCalls[0].Success || res.Failures[0].Kind != string(tool.KindShellTimeout) {
+			t.Errorf("%+v", res.Failures)
+		}
+	},
+	"9.4.3": func(t *testing.T) {
+		s := newSession(t, llmtest.Sequence(
+			llmtest.Use(use("shell", map[string]any{"command": "sleep 30", "timeout_ms": 50})),
+			llmtest.Use(use("shell", map[string]any{"command": "sleep 30", "timeout_ms": 3_600_000})),
+			llmtest.Say("too long"),
+		), func(c *agent.Config) { c.Settings.MaxCommandTimeout = 200 * time.Millisecond })
+		s.submit("sleep")
+		wantContains(t, "the first result", s.shown(1)[0], "more than 50 ms")
+		wantContains(t, "the second result", s.shown(2)[0], "more than 200 ms", "more than is allowed")
+		if agent.DefaultMaxCommandTimeout != 600*time.Second {
+			t.Errorf("the default cap is %s", agent.DefaultMaxCommandTimeout)
+		}
+	},
+	"9.4.4": func(t *testing.T) {
+		// The command notes SIGTERM and goes on; only SIGKILL ends it, GraceTime later.
+		marker := fmt.Sprint("term-", time.Now().UnixNano())
+		command := "trap 'echo got TERM' TERM; echo before; while :; do sleep 0.05; : " + marker + "; done"
+		s := newSession(t, llmtest.Sequence(llmtest.Use(use("shell", map[string]any{"command": command, "timeout_ms": 300})), llmtest.Say("killed")))
+		res := s.submit("go")
+		wantContains(t, "the result", s.shown(1)[0], "before", "got TERM", "more than 300 ms", "timeout_ms")
+		if d := res.ToolCalls[0].Duration; d < env.GraceTime {
+			t.Errorf("SIGKILL came after %s, before the time to end by itself was over", d)
+		}
+		if running(t, marker) {
+			t.Error("the command is alive")
+		}
+	},
+	"9.4.5": proveVariables,
+	"9.4.6": func(t *testing.T) {
+		own := &ownEnvironment{}
+		s := newSession(t, llmtest.Sequence(llmtest.Use(shell("say hello")), llmtest.Say("said")), func(c *agent.Config) { c.Env = own })
+		s.submit("go")
+		wantContains(t, "the result", s.shown(1)[0], "my own environment ran [sh -c say hello]")
+	},
+}
+
+func proveOperations(t *testing.T) {
+	ctx := t.Context()
+	e, err := local.New(local.Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close() //nolint:errcheck // other tests look at it
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = e.WriteFile(ctx, "a/b/c.txt", strings.NewReader("hello world\n"), env.WriteOptions{})
+	must(err)
+	b, err := env.ReadFile(ctx, e, "a/b/c.txt", 0)
+	must(err)
+	info, err := e.Stat(ctx, "a/b/c.txt")
+	must(err)
+	entries, err := e.ReadDir(ctx, "a")
+	must(err)
+	if string(b) != "hello world\n" || info.Size() != 12 || len(entries) != 1 || !entries[0].IsDir() {
+		t.Errorf("%q, %v, %v", b, info, entries)
+	}
+	out, res, err := env.Output(ctx, e, env.Command{Argv: []string{"cat", "c.txt"}, Dir: "a/b"}, env.OutputOptions{})
+	must(err)
+	if string(out.Stdout.Bytes()) != "hello world\n" || res.ExitCode != 0 {
+		t.Errorf("%q, %+v", out.Stdout.Bytes(), res)
+	}
+	matches := 0
+	_, err = env.Grep(ctx, e, env.GrepOptions{Pattern: "w.rld"}, func(env.GrepMatch) error { matches++; return nil })
+	must(err)
+	files, err := env.Glob(ctx, e, env.GlobOptions{Pattern: "**/*.txt"})
+	must(err)
+	if matches != 1 || len(files) != 1 || files[0].Name != "a/b/c.txt" {
+		t.Errorf("%d matches, files %v", matches, files)
+	}
+	r, err := e.CopyOut(ctx, "a")
+	must(err)
+	archive, err := io.ReadAll(r)
+	must(err)
+	must(r.Close())
+	must(e.CopyIn(ctx, "copy", bytes.NewReader(archive)))
+	must(fstest.TestFS(env.FS(ctx, e), "a/b/c.txt", "copy/b/c.txt"))
+	must(e.Remove(ctx, "a", env.RemoveOptions{Recursive: true}))
+	if _, err := e.Stat(ctx, "a"); err == nil {
+		t.Error("a removed folder is there")
+	}
+	if i := e.Info(); i.OS == "" || i.Arch == "" || i.WorkDir == "" || len(i.Shell) == 0 {
+		t.Errorf("%+v", i)
+	}
+}
+
+func proveVariables(t *testing.T) {
+	vars := []string{
+		"PATH=/usr/bin:/bin", "HOME=/h", "LANG=C", "GOPATH=/g", "MY_API_KEY=1", "my_secret=2", "A_TOKEN=3", "DB_PASSWORD=4", "X_CREDENTIAL=5",
+		"AWS_SECRET_KEY=6", "DATABASE_URL=postgres://u:p@h/db", "EDITOR=vi",
+	}
+	names := func(f *env.VarFilter) string {
+		var out []string
+		for _, v := range f.Apply(vars) {
+			name, _, _ := strings.Cut(v, "=")
+			out = append(out, name)
+		}
+		return strings.Join(out, " ")
+	}
+	for mode, want := range map[string]string{
+		"filtered": "PATH HOME LANG GOPATH EDITOR", "core": "PATH HOME LANG GOPATH", "none": "",
+		"all": "PATH HOME LANG GOPATH MY_API_KEY my_secret A_TOKEN DB_PASSWORD X_CREDENTIAL AWS_SECRET_KEY DATABASE_URL EDITOR",
+	} {
+		m, err := env.ParseVarMode(mode)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := names(&env.VarFilter{Mode: m}); got != want {
+			t.Errorf("%s keeps %s, want %s", mode, got, want)
+		}
+	}
+	if got := names(nil); got != "PATH HOME LANG GOPATH EDITOR" {
+		t.Errorf("the default keeps %s", got)
+	}
+}
+
+// ownEnvironment is what a user of the library may write.
+type ownEnvironment struct{ env.Environment }
+
+func (*ownEnvironment) Info() env.Info {
+	return env.Info{Backend: "own", OS: "linux", WorkDir: "/", Shell: []string{"sh", "-c"}}
+}
+
+func (*ownEnvironment) Exec(_ context.Context, c env.Command) (env.Result, error) {
+	if c.Stdout != nil {
+		if _, err := fmt.Fprintf(c.Stdout, "my own environment ran %v\n", c.Argv); err != nil {
+			return env.Result{}, err
+		}
+	}
+	if c.Argv[0] == "git" {
+		return env.Result{ExitCode: 128}, nil
+	}
+	return env.Result{}, nil
+}
+
+func (*ownEnvironment) Open(_ context.Context, name string) (fs.File, error) {
+	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+}

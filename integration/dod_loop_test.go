@@ -1,0 +1,292 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/runtime/agent"
+	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
+)
+
+// loopProofs prove 9.1, 9.6, 9.7 and 9.11.
+var loopProofs = map[string]func(*testing.T){
+	"9.1.1": func(t *testing.T) {
+		s := newSession(t, saying("hello"))
+		if s.ID() == "" || s.State() != agent.SessionIdle {
+			t.Errorf("session %q is %s", s.ID(), s.State())
+		}
+		start := data[event.SessionStart](s)
+		if len(start) != 1 || start[0].Profile != "openai" || start[0].Backend != "local" || start[0].WorkDir != s.env.Info().WorkDir {
+			t.Errorf("the session began with %+v", start)
+		}
+	},
+	"9.1.2": func(t *testing.T) {
+		s := newSession(t, llmtest.Sequence(
+			llmtest.Use(shell("echo one > f")), llmtest.Use(shell("cat f; echo two >> f")), llmtest.Say("f holds two lines"),
+		))
+		res := s.submit("write f")
+		if s.read("f") != "one\ntwo\n" || res.Final != "f holds two lines" || res.ModelCalls != 3 {
+			t.Errorf("f holds %q, the answer is %q after %d model calls", s.read("f"), res.Final, res.ModelCalls)
+		}
+		wantContains(t, "the second result", s.shown(2)[0], "one")
+	},
+	"9.1.3": func(t *testing.T) {
+		s := newSession(t, llmtest.Sequence(llmtest.Say("nothing to do")))
+		if res := s.submit("look"); res.ModelCalls != 1 || res.Final != "nothing to do" {
+			t.Errorf("%+v", res)
+		}
+	},
+	"9.1.4": func(t *testing.T) {
+		if agent.DefaultMaxToolRounds != 200 {
+			t.Errorf("the default is %d", agent.DefaultMaxToolRounds)
+		}
+		s := newSession(t, endless(shell("true")), func(c *agent.Config) { c.Limits.NoLoopDetection = true })
+		res, err := s.Submit(t.Context(), "go on")
+		if err != nil || res.Status != agent.StatusLimit || res.Limit != "tool_rounds" || len(res.ToolCalls) != 200 {
+			t.Errorf("ended with %s by %q after %d calls, %v", res.Status, res.Limit, len(res.ToolCalls), err)
+		}
+		if s.State() != agent.SessionIdle {
+			t.Errorf("the session is %s", s.State())
+		}
+	},
+	"9.1.5": func(t *testing.T) {
+		s := newSession(t, saying("yes"), func(c *agent.Config) { c.Limits.MaxTurns = 4 })
+		s.submit("one")
+		s.submit("two")
+		res, err := s.Submit(t.Context(), "three")
+		if err != nil || res.Status != agent.StatusLimit || res.Limit != "turns" || len(s.server.Requests()) != 2 {
+			t.Errorf("ended with %s by %q, %v", res.Status, res.Limit, err)
+		}
+		if n := len(data[event.TurnLimit](s)); n != 1 {
+			t.Errorf("%d events of a limit", n)
+		}
+	},
+	"9.1.6": proveAbort,
+	"9.1.7": func(t *testing.T) {
+		s := newSession(t, func(r *llmtest.Request) llmtest.Reply {
+			if r.Number < 10 {
+				return llmtest.Use(shell("echo FAIL; exit 1"))
+			}
+			return llmtest.Say("I stop")
+		})
+		s.submit("test it")
+		last := s.request(10).Messages
+		if note := last[len(last)-1]; note.Role != llm.RoleUser || !strings.Contains(note.Text(), "repeat the same pattern") {
+			t.Errorf("after ten equal calls the model was told %q", note.Text())
+		}
+		turns := s.History()
+		if turns[len(turns)-2].Kind != agent.TurnSteering || len(data[event.LoopDetection](s)) != 1 {
+			t.Errorf("the warning is a turn of kind %s", turns[len(turns)-2].Kind)
+		}
+	},
+	"9.1.8": func(t *testing.T) {
+		s := newSession(t, llmtest.Sequence(llmtest.Use(shell("echo a > f")), llmtest.Say("first"), llmtest.Use(shell("cat f")), llmtest.Say("second")))
+		if res := s.submit("one"); res.Final != "first" {
+			t.Errorf("%q", res.Final)
+		}
+		if res := s.submit("two"); res.Final != "second" {
+			t.Errorf("%q", res.Final)
+		}
+		if n := len(s.request(3).Messages); n != 7 {
+			t.Errorf("the last request holds %d messages, want 7", n)
+		}
+	},
+	"9.6.1": func(t *testing.T) {
+		s := proveSteering(t)
+		var texts []string
+		for _, m := range s.request(1).Messages {
+			texts = append(texts, m.Text())
+		}
+		if last := len(texts) - 1; texts[last] != "use the other file" || s.request(1).Messages[last-1].Role != llm.RoleTool {
+			t.Errorf("the second request holds %q", texts)
+		}
+	},
+	"9.6.2": func(t *testing.T) {
+		s := newSession(t, llmtest.Sequence(llmtest.Say("one"), llmtest.Say("two")))
+		s.FollowUp("and then this")
+		if res := s.submit("first this"); res.Final != "two" {
+			t.Errorf("%q", res.Final)
+		}
+		messages := s.request(1).Messages
+		if got := messages[len(messages)-1].Text(); got != "and then this" || len(data[event.ProcessingEnd](s)) != 2 {
+			t.Errorf("the second request ends with %q", got)
+		}
+	},
+	"9.6.3": func(t *testing.T) {
+		s := proveSteering(t)
+		if !slices.ContainsFunc(s.History(), func(turn agent.Turn) bool {
+			return turn.Kind == agent.TurnSteering && turn.Text() == "use the other file"
+		}) {
+			t.Errorf("history %+v", s.History())
+		}
+	},
+	"9.6.4": func(t *testing.T) {
+		s := proveSteering(t)
+		wantContains(t, "the second request's body", string(s.request(1).Body), `"role":"user"`, "use the other file")
+		messages := s.request(1).Messages
+		if m := messages[len(messages)-1]; m.Role != llm.RoleUser {
+			t.Errorf("the steering message has the role %s", m.Role)
+		}
+	},
+	"9.7.1": func(t *testing.T) {
+		s := newSession(t, saying("yes"), func(c *agent.Config) { c.Settings.ReasoningEffort = "high" })
+		s.submit("think")
+		wantContains(t, "the request's body", string(s.request(0).Body), `"reasoning":{"effort":"high"`)
+	},
+	"9.7.2": func(t *testing.T) {
+		var s *session
+		s = newSession(t, func(r *llmtest.Request) llmtest.Reply {
+			if r.Number == 0 {
+				s.Update(func(x *agent.Settings) {
+					x.ReasoningEffort, x.Model, x.CommandTimeout = "low", "gpt-5.2-mini", 100*time.Millisecond
+				})
+				return llmtest.Use(shell("sleep 60"))
+			}
+			return llmtest.Say("done")
+		}, func(c *agent.Config) { c.Settings.ReasoningEffort = "high" })
+		s.submit("think")
+		first, second := s.request(0), s.request(1)
+		if first.ReasoningEffort != "high" || second.ReasoningEffort != "low" || second.Model != "gpt-5.2-mini" {
+			t.Errorf("efforts %q and %q, model %q", first.ReasoningEffort, second.ReasoningEffort, second.Model)
+		}
+		wantContains(t, "the result", s.shown(1)[0], "100 ms")
+	},
+	"9.7.3": func(t *testing.T) {
+		for _, effort := range []string{"low", "medium", "high", "", "xhigh"} {
+			s := newSession(t, saying("yes"), func(c *agent.Config) { c.Settings.ReasoningEffort = effort })
+			s.submit("think")
+			body := string(s.request(0).Body)
+			if want := fmt.Sprintf(`"effort":%q`, effort); strings.Contains(body, want) != (effort != "") || effort == "" && strings.Contains(body, `"effort"`) {
+				t.Errorf("effort %q: %s", effort, body)
+			}
+		}
+	},
+	"9.11.1": func(t *testing.T) {
+		s := newSession(t, llmtest.Sequence(llmtest.Use(use("read_file", map[string]any{"file_path": "nowhere.txt"})), llmtest.Say("it is not there")))
+		res := s.submit("read it")
+		if res.ToolCalls[0].Success || len(res.Failures) != 1 {
+			t.Errorf("%+v", res.ToolCalls)
+		}
+		wantContains(t, "the result", s.shown(1)[0], "nowhere.txt", "does not exist")
+	},
+	"9.11.2": func(t *testing.T) {
+		for _, status := range []int{429, 500, 502, 503, 529} {
+			fault := llmtest.Fault{Status: status}
+			s := newSession(t, llmtest.Storm(3, fault, saying("at last")))
+			if res := s.submit("go"); res.Final != "at last" || len(s.server.Requests()) != 4 {
+				t.Errorf("status %d: %q after %d requests", status, res.Final, len(s.server.Requests()))
+			}
+			if n := len(data[event.Retry](s)); n != 3 {
+				t.Errorf("status %d: %d events of a retry", status, n)
+			}
+		}
+	},
+	"9.11.3": func(t *testing.T) {
+		s := newSession(t, func(*llmtest.Request) llmtest.Reply {
+			return llmtest.Reply{Fault: llmtest.Fault{Status: 401, Code: "invalid_api_key", Message: "Incorrect API key"}}
+		})
+		res, err := s.Submit(t.Context(), "go")
+		if res.Status != agent.StatusModelError || llm.KindOf(err) != llm.KindAuth || len(s.server.Requests()) != 1 {
+			t.Errorf("ended with %s, %v after %d requests", res.Status, err, len(s.server.Requests()))
+		}
+		if e := data[event.Error](s); len(e) != 1 || e[0].Code != "auth" || s.State() != agent.SessionClosed {
+			t.Errorf("events %+v, session %s", e, s.State())
+		}
+	},
+	"9.11.4": proveContext,
+	"9.11.5": func(t *testing.T) {
+		for name, brain := range map[string]llmtest.Brain{
+			"stream": func(*llmtest.Request) llmtest.Reply {
+				return llmtest.Reply{Text: "x", Fault: llmtest.Fault{Hang: llmtest.AtText}}
+			},
+			"command": endless(shell("echo started; sleep 300")),
+		} {
+			s := newSession(t, brain)
+			ctx, cancel := context.WithCancel(t.Context())
+			s.Subscribe(100, func(e event.Event) {
+				switch e.Kind() {
+				case event.KindTextDelta, event.KindToolOutputDelta:
+					cancel()
+				}
+			})
+			time.AfterFunc(20*time.Second, cancel) // the stream may break before any text
+			res, err := s.Submit(ctx, "go")
+			if res.Status != agent.StatusAborted || !errors.Is(err, context.Canceled) || s.State() != agent.SessionClosed {
+				t.Errorf("%s: ended with %s, %v, session %s", name, res.Status, err, s.State())
+			}
+			kinds := s.kinds()
+			if kinds[len(kinds)-1] != event.KindSessionEnd || kinds[len(kinds)-2] != event.KindProcessingEnd {
+				t.Errorf("%s: events %v", name, kinds)
+			}
+			cancel()
+		}
+	},
+}
+
+func proveAbort(t *testing.T) {
+	marker := "abort-" + fmt.Sprint(time.Now().UnixNano())
+	s := newSession(t, endless(shell("sh -c 'sleep 300; : "+marker+"' & setsid sh -c 'sleep 300; : "+marker+"' & echo started; wait")))
+	s.Subscribe(100, func(e event.Event) {
+		if d, ok := e.Data.(event.ToolOutputDelta); ok && strings.Contains(d.Text, "started") {
+			go s.Abort()
+		}
+	})
+	res, err := s.Submit(t.Context(), "start")
+	if res.Status != agent.StatusAborted || !errors.Is(err, agent.ErrAborted) {
+		t.Fatalf("ended with %s, %v", res.Status, err)
+	}
+	s.Abort()
+	if s.State() != agent.SessionClosed {
+		t.Errorf("the session is %s", s.State())
+	}
+	if running(t, marker) {
+		t.Error("a process of the aborted command is alive")
+	}
+}
+
+// proveSteering steers while a tool runs.
+func proveSteering(t *testing.T) *session {
+	t.Helper()
+	var s *session
+	s = newSession(t, func(r *llmtest.Request) llmtest.Reply {
+		if r.Number == 0 {
+			s.Steer("use the other file")
+			return llmtest.Use(shell("true"))
+		}
+		return llmtest.Say("I use the other file")
+	})
+	s.submit("use a file")
+	return s
+}
+
+func proveContext(t *testing.T) {
+	replies := []llmtest.Reply{}
+	for _, used := range []int64{799, 800, 900, 400, 820} {
+		r := llmtest.Use(shell("true"))
+		r.Usage = llm.Usage{Input: used - 200, CacheRead: 150, Output: 50}
+		replies = append(replies, r)
+	}
+	replies = append(replies, llmtest.Reply{Fault: llmtest.Fault{Status: 400, Code: "context_length_exceeded", Message: "too long"}})
+	s := newSession(t, llmtest.Sequence(replies...), func(c *agent.Config) {
+		c.Profile.ContextWindow = 1000
+		c.Profile.Instructions, c.Profile.Tools = "Be brief.", c.Profile.Tools[3:4]
+	})
+	res, err := s.Submit(t.Context(), "go")
+	if res.Status != agent.StatusContextOverflow || llm.KindOf(err) != llm.KindContextLength || s.State() != agent.SessionClosed {
+		t.Errorf("ended with %s, %v, session %s", res.Status, err, s.State())
+	}
+	var codes []string
+	for _, w := range data[event.Warning](s) {
+		codes = append(codes, w.Code)
+	}
+	if want := []string{"context_usage", "context_usage", "context_overflow"}; !slices.Equal(codes, want) {
+		t.Errorf("warnings %v, want %v", codes, want)
+	}
+}

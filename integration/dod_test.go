@@ -1,0 +1,115 @@
+package integration_test
+
+import (
+	"bufio"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write docs/conformance.md anew")
+
+// mostOpen is how many requirements may be open. It only ever gets smaller.
+const mostOpen = 24
+
+// requirement is a line of testdata/requirements.txt or testdata/open.txt: an ID and a sentence.
+type requirement struct{ id, text string }
+
+func readRequirements(t *testing.T, name string) []requirement {
+	t.Helper()
+	f, err := os.Open(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	var out []requirement
+	for in := bufio.NewScanner(f); in.Scan(); {
+		id, text, ok := strings.Cut(in.Text(), " ")
+		if !ok {
+			t.Fatalf("%s: %q is no requirement", name, in.Text())
+		}
+		out = append(out, requirement{id, text})
+	}
+	return out
+}
+
+// TestDoD is the definition of done: a sub-test for each requirement, or a line in testdata/open.txt that says why
+// there is none.
+func TestDoD(t *testing.T) {
+	open := map[string]string{}
+	for _, r := range readRequirements(t, "open.txt") {
+		open[r.id] = r.text
+	}
+	if len(open) > mostOpen {
+		t.Errorf("%d requirements are open; there were %d, and the list only shrinks", len(open), mostOpen)
+	}
+	proofs := map[string]func(*testing.T){}
+	for _, part := range []map[string]func(*testing.T){loopProofs, profileProofs, environmentProofs, truncationProofs, eventProofs} {
+		for id, proof := range part {
+			proofs[id] = proof
+		}
+	}
+	known := map[string]bool{}
+	for _, r := range readRequirements(t, "requirements.txt") {
+		known[r.id] = true
+		proof := proofs[r.id]
+		switch {
+		case proof == nil && open[r.id] == "":
+			t.Errorf("%s has no proof and is not listed as open: %s", r.id, r.text)
+		case proof != nil && open[r.id] != "":
+			t.Errorf("%s has a proof and is listed as open; remove it from the list", r.id)
+		case proof != nil:
+			t.Run(r.id+"_"+strings.ReplaceAll(strings.TrimSuffix(r.text, "."), " ", "_"), func(t *testing.T) {
+				t.Parallel()
+				proof(t)
+			})
+		}
+	}
+	for id := range proofs {
+		if !known[id] {
+			t.Errorf("there is a proof of %s, which is no requirement", id)
+		}
+	}
+	for id := range open {
+		if !known[id] {
+			t.Errorf("%s is listed as open, and is no requirement", id)
+		}
+	}
+}
+
+func TestConformancePage(t *testing.T) {
+	open := map[string]string{}
+	for _, r := range readRequirements(t, "open.txt") {
+		open[r.id] = r.text
+	}
+	var b strings.Builder
+	b.WriteString("# Conformance\n\n" +
+		"What a coding agent must do to be called done, line by line. Each line that holds has a test of its own:\n" +
+		"`go test ./integration -run 'TestDoD/9.1.4_'` runs the proof of 9.1.4.\n\n" +
+		"| line | requirement | state |\n|---|---|---|\n")
+	for _, r := range readRequirements(t, "requirements.txt") {
+		state := "proven"
+		if why := open[r.id]; why != "" {
+			state = "open: " + why
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", r.id, r.text, state)
+	}
+	name := filepath.Join("..", "docs", "conformance.md")
+	if *update {
+		if err := os.WriteFile(name, []byte(b.String()), 0o644); err != nil { //nolint:gosec // a page of the documentation
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(b.String(), string(got)); diff != "" {
+		t.Errorf("docs/conformance.md is out of date; run go test ./integration -run Conformance -update (-want +got):\n%s", diff)
+	}
+}

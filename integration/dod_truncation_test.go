@@ -1,0 +1,141 @@
+package integration_test
+
+import (
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/sandboxagent/sandboxagent/runtime/agent"
+	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
+	"github.com/sandboxagent/sandboxagent/runtime/profile"
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
+)
+
+// truncationProofs prove 9.5.
+var truncationProofs = map[string]func(*testing.T){
+	"9.5.1": func(t *testing.T) {
+		s := newSession(t, llmtest.Sequence(llmtest.Use(shell("head -c 10000000 /dev/zero | tr '\\0' x")), llmtest.Say("long")))
+		s.submit("print one long line")
+		if n := utf8.RuneCountInString(s.shown(1)[0]); n < 30_000 || n > 31_000 {
+			t.Errorf("of a line of 10 MB the model sees %d characters", n)
+		}
+	},
+	"9.5.2": func(t *testing.T) {
+		s := newSession(t, llmtest.Sequence(
+			llmtest.Use(shell("seq 1000")),
+			llmtest.Use(use("grep", map[string]any{"pattern": "line", "path": "lines.txt", "max_results": 1000})),
+			llmtest.Use(use("glob", map[string]any{"pattern": "many/*"})),
+			llmtest.Say("long"),
+		))
+		s.write("lines.txt", strings.Repeat("a line\n", 1000))
+		files := map[string]string{}
+		for i := range 700 {
+			files[fmt.Sprintf("many/f%d", i)] = ""
+		}
+		writeTree(t, s.dir, files)
+		s.submit("go")
+		for i, want := range []int{256, 200, 500} {
+			text := s.shown(i + 1)[0]
+			if n := strings.Count(text, "\n"); n < want-2 || n > want+6 {
+				t.Errorf("call %d shows %d lines, want about %d", i, n, want)
+			}
+		}
+		wantContains(t, "the shell's result", s.shown(1)[0], "\n1\n2\n"[1:], "\n999\n1000\n")
+	},
+	"9.5.3": func(t *testing.T) {
+		s := newSession(t, llmtest.Sequence(llmtest.Use(shell("head -c 100000 /dev/zero | tr '\\0' x")), llmtest.Say("long")))
+		s.submit("go")
+		text := s.shown(1)[0]
+		kept := strings.Count(text, "x")
+		m := regexp.MustCompile(`(\d[\d,]*) characters`).FindStringSubmatch(text)
+		if m == nil {
+			t.Fatalf("there is no marker in %.200q…", text)
+		}
+		removed, err := strconv.Atoi(strings.ReplaceAll(m[1], ",", ""))
+		full := data[event.ToolCallEnd](s)[0].Output.Size
+		if err != nil || int64(removed) < full-31_000 || int64(removed) > full-29_000 || kept > 30_000 {
+			t.Errorf("%d characters are said to be removed of %d, %d x are kept", removed, full, kept)
+		}
+		wantContains(t, "the marker", text, "output://")
+	},
+	"9.5.4": proveFullOutput,
+	"9.5.5": func(t *testing.T) {
+		want := map[string]tool.Limit{
+			"read_file": {Chars: 50_000, Keep: tool.KeepHeadTail}, "shell": {Chars: 30_000, Lines: 256, Keep: tool.KeepHeadTail},
+			"grep": {Chars: 20_000, Lines: 200, Keep: tool.KeepHead}, "glob": {Chars: 20_000, Lines: 500, Keep: tool.KeepHead},
+			"apply_patch": {Chars: 10_000, Keep: tool.KeepTail}, "write_file": {Chars: 1_000, Keep: tool.KeepTail},
+		}
+		tools := append(profile.OpenAI("m").Tools, tool.EditFile())
+		want["edit_file"] = tool.Limit{Chars: 10_000, Keep: tool.KeepTail}
+		for _, tl := range tools {
+			if w, ok := want[tl.Name]; ok && tl.Limit != w {
+				t.Errorf("%s has the limit %+v, want %+v", tl.Name, tl.Limit, w)
+			}
+			delete(want, tl.Name)
+		}
+		if len(want) > 0 {
+			t.Errorf("there are no tools %v", want)
+		}
+		long := custom("long", strings.Repeat("é", 100_000))
+		s := newSession(t, llmtest.Sequence(llmtest.Use(use("long", map[string]any{"target": "x"})), llmtest.Say("ok")),
+			func(c *agent.Config) { c.Tools = []tool.Tool{long} })
+		s.submit("go")
+		if n := strings.Count(s.shown(1)[0], "é"); n < 29_000 || n > 30_000 {
+			t.Errorf("of a tool without a limit of its own the model sees %d characters", n)
+		}
+	},
+	"9.5.6": func(t *testing.T) {
+		s := newSession(t, llmtest.Sequence(llmtest.Use(shell("seq 100; printf '€%.0s' $(seq 2000)")), llmtest.Say("ok")), func(c *agent.Config) {
+			c.Settings.ToolLimits = map[string]tool.Limit{"shell": {Chars: 1001, Lines: 20}}
+		})
+		s.submit("go")
+		text := s.shown(1)[0]
+		if n := utf8.RuneCountInString(text); n > 1600 || strings.Count(text, "\n") > 30 {
+			t.Errorf("the model sees %d characters in %d lines", n, strings.Count(text, "\n"))
+		}
+		if !utf8.ValidString(text) || strings.ContainsRune(text, utf8.RuneError) {
+			t.Errorf("a character was cut: %q", text)
+		}
+	},
+}
+
+func proveFullOutput(t *testing.T) {
+	s := newSession(t, func(r *llmtest.Request) llmtest.Reply {
+		switch r.Number {
+		case 0:
+			small, large := shell("head -c 500000 /dev/zero | tr '\\0' s"), shell("seq 400000")
+			small.ID, large.ID = "small", "large"
+			return llmtest.Use(small, large)
+		case 1:
+			return llmtest.Use(
+				use("read_file", map[string]any{"file_path": "output://large", "offset": 200_000, "limit": 2}),
+				use("grep", map[string]any{"pattern": "^123456$", "path": "output://large"}),
+			)
+		}
+		return llmtest.Say("ok")
+	})
+	s.submit("go")
+	ends := data[event.ToolCallEnd](s)
+	small, large := ends[0].Output, ends[1].Output
+	if small.File != "" || strings.Count(string(small.Inline), "s") < 500_000 {
+		t.Errorf("an output of %d bytes is kept in %q", small.Size, small.File)
+	}
+	if large.File == "" || large.Inline != nil || !strings.HasPrefix(large.File, s.Dir()) {
+		t.Errorf("an output of %d bytes is kept in %q", large.Size, large.File)
+	}
+	r, err := large.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close() //nolint:errcheck // it was only read
+	b, err := io.ReadAll(r)
+	if err != nil || int64(len(b)) != large.Size || !strings.Contains(string(b), "\n123456\n") {
+		t.Errorf("the file holds %d of %d bytes, %v", len(b), large.Size, err)
+	}
+	wantContains(t, "read_file of the output", strings.Join(s.shown(2), "\n"), "200000 | 200000", "123456")
+}

@@ -1,0 +1,236 @@
+package integration_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/runtime/agent"
+	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
+	"github.com/sandboxagent/sandboxagent/runtime/profile"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		removeBinary()
+		os.Exit(code)
+	}))
+}
+
+// session is a session on this machine with the OpenAI profile, against a strict model server over real HTTP.
+type session struct {
+	*agent.Session
+	t      *testing.T
+	dir    string
+	env    env.Environment
+	server *llmtest.Server
+	agent  *agent.Agent
+
+	mu     sync.Mutex
+	events []event.Event
+}
+
+// newSession starts one. The brain answers; change alters the agent's configuration before it is made.
+func newSession(t *testing.T, brain llmtest.Brain, change ...func(*agent.Config)) *session {
+	t.Helper()
+	return newSessionIn(t, t.TempDir(), brain, change...)
+}
+
+func newSessionIn(t *testing.T, dir string, brain llmtest.Brain, change ...func(*agent.Config)) *session {
+	t.Helper()
+	s := &session{t: t, dir: dir, server: llmtest.NewServer(t, brain)}
+	e, err := local.New(local.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s.env = e
+	client, err := openai.New(openai.Config{BaseURL: s.server.URL(), APIKey: s.server.Key(), HTTPClient: s.server.Client()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := agent.Config{
+		Client: client, Profile: profile.OpenAI("gpt-5.2"), Env: e, Store: agent.OnDisk(filepath.Join(t.TempDir(), "sessions")),
+		Sinks: []func(event.Event) error{s.sink}, Log: slog.New(slog.DiscardHandler), Retry: llm.RetryPolicy{Clock: instant{}},
+	}
+	for _, fn := range change {
+		fn(&cfg)
+	}
+	if s.agent, err = agent.New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	if s.Session, err = s.agent.NewSession(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func (s *session) sink(e event.Event) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.events = append(s.events, e)
+	return nil
+}
+
+// submit works on an input that must end well.
+func (s *session) submit(text string) agent.Result {
+	s.t.Helper()
+	res, err := s.Submit(s.t.Context(), text)
+	if err != nil || res.Status != agent.StatusCompleted {
+		s.t.Fatalf("%q ended with %s, %v", text, res.Status, err)
+	}
+	return res
+}
+
+// request returns what the model was sent at the n-th time, from 0.
+func (s *session) request(n int) *llmtest.Request {
+	s.t.Helper()
+	all := s.server.Requests()
+	if n >= len(all) {
+		s.t.Fatalf("the model was asked %d times, not %d", len(all), n+1)
+	}
+	return all[n]
+}
+
+// shown returns the results of tools that the model was sent last at its n-th request.
+func (s *session) shown(n int) []string {
+	s.t.Helper()
+	var out []string
+	messages := s.request(n).Messages
+	for i := len(messages) - 1; i >= 0 && messages[i].Role == llm.RoleTool; i-- {
+		var texts []string
+		for _, p := range messages[i].Parts {
+			texts = append(texts, p.ToolResult.Text())
+		}
+		out = append(texts, out...)
+	}
+	return out
+}
+
+// kinds lists the kinds of the events so far.
+func (s *session) kinds() []event.Kind {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []event.Kind
+	for _, e := range s.events {
+		out = append(out, e.Kind())
+	}
+	return out
+}
+
+// data returns the data of all events of one type.
+func data[T event.Data](s *session) []T {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []T
+	for _, e := range s.events {
+		if d, ok := e.Data.(T); ok {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+func (s *session) write(name, content string) {
+	s.t.Helper()
+	path := filepath.Join(s.dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *session) read(name string) string {
+	s.t.Helper()
+	b, err := os.ReadFile(filepath.Join(s.dir, name))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return string(b)
+}
+
+// use makes a call from a map of arguments.
+func use(name string, args map[string]any) llmtest.Call {
+	b, err := json.Marshal(args)
+	if err != nil {
+		panic(err)
+	}
+	return llmtest.Call{Name: name, Arguments: string(b)}
+}
+
+func shell(command string) llmtest.Call { return use("shell", map[string]any{"command": command}) }
+
+// endless answers every request with the same call.
+func endless(c llmtest.Call) llmtest.Brain {
+	return func(*llmtest.Request) llmtest.Reply { return llmtest.Use(c) }
+}
+
+// saying answers every request with text.
+func saying(text string) llmtest.Brain {
+	return func(*llmtest.Request) llmtest.Reply { return llmtest.Say(text) }
+}
+
+func wantContains(t *testing.T, what, text string, parts ...string) {
+	t.Helper()
+	for _, p := range parts {
+		if !strings.Contains(text, p) {
+			t.Errorf("%s lacks %q:\n%.2000s", what, p, text)
+		}
+	}
+}
+
+// running reports whether a process of this machine has marker in its command line.
+func running(t *testing.T, marker string) bool {
+	t.Helper()
+	dirs, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range dirs {
+		if b, err := os.ReadFile(name); err == nil && strings.Contains(string(b), marker) {
+			return true
+		}
+	}
+	return false
+}
+
+// instant is a clock on which waiting takes no time.
+type instant struct{}
+
+func (instant) Now() time.Time { return time.Now() }
+
+func (instant) Sleep(ctx context.Context, _ time.Duration) error { return context.Cause(ctx) }
+
+// writeTree writes files below dir.
+func writeTree(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for name, content := range files {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
