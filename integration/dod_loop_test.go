@@ -145,16 +145,24 @@ var loopProofs = map[string]func(*testing.T){
 		s = newSession(t, func(r *llmtest.Request) llmtest.Reply {
 			if r.Number == 0 {
 				s.Update(func(x *agent.Settings) {
-					x.ReasoningEffort, x.Model, x.CommandTimeout = "low", "gpt-5.2-mini", 100*time.Millisecond
+					x.ReasoningEffort, x.Model, x.CommandTimeout, x.Instructions = "low", "gpt-5.2-mini", 100*time.Millisecond, "Be brief."
 				})
-				return llmtest.Use(shell("sleep 60"))
+				if err := s.UpdateLimits(func(l *agent.Limits) { l.MaxToolRounds = 2 }); err != nil {
+					t.Error(err)
+				}
 			}
-			return llmtest.Say("done")
+			return llmtest.Use(shell("sleep 60"))
 		}, func(c *agent.Config) { c.Settings.ReasoningEffort = "high" })
-		s.submit("think")
+		res, err := s.Submit(t.Context(), "think")
+		if err != nil || res.Status != agent.StatusLimit || res.ModelCalls != 2 {
+			t.Errorf("ended with %s after %d model calls, %v", res.Status, res.ModelCalls, err)
+		}
 		first, second := s.request(0), s.request(1)
 		if first.ReasoningEffort != "high" || second.ReasoningEffort != "low" || second.Model != "gpt-5.2-mini" {
 			t.Errorf("efforts %q and %q, model %q", first.ReasoningEffort, second.ReasoningEffort, second.Model)
+		}
+		if strings.Contains(first.System, "Be brief.") || !strings.Contains(second.System, "Be brief.") {
+			t.Error("the user's override did not change with the second request")
 		}
 		wantContains(t, "the result", s.shown(1)[0], "100 ms")
 	},
@@ -177,14 +185,29 @@ var loopProofs = map[string]func(*testing.T){
 		wantContains(t, "the result", s.shown(1)[0], "nowhere.txt", "does not exist")
 	},
 	"9.11.2": func(t *testing.T) {
-		for _, status := range []int{429, 500, 502, 503, 529} {
-			fault := llmtest.Fault{Status: status}
-			s := newSession(t, llmtest.Storm(3, fault, saying("at last")))
-			if res := s.submit("go"); res.Final != "at last" || len(s.server.Requests()) != 4 {
-				t.Errorf("status %d: %q after %d requests", status, res.Final, len(s.server.Requests()))
+		for _, fault := range []llmtest.Fault{
+			{Status: 429}, {Status: 500}, {Status: 502}, {Status: 503}, {Status: 529},
+			llmtest.TooMany("1500", ""), llmtest.TooMany("", "7"),
+		} {
+			clock := &noting{}
+			s := newSession(t, llmtest.Storm(3, fault, saying("at last")), func(c *agent.Config) {
+				c.Retry = llm.RetryPolicy{Clock: clock, Rand: func() float64 { return 0.999 }}
+			})
+			if res := s.submit("go"); res.Final != "at last" || len(s.server.Requests()) != 4 || len(data[event.Retry](s)) != 3 {
+				t.Errorf("status %d: %q after %d requests", fault.Status, res.Final, len(s.server.Requests()))
 			}
-			if n := len(data[event.Retry](s)); n != 3 {
-				t.Errorf("status %d: %d events of a retry", status, n)
+			want := []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second}
+			switch {
+			case fault.Header.Get("Retry-After-Ms") != "":
+				want = []time.Duration{1500 * time.Millisecond, 1500 * time.Millisecond, 1500 * time.Millisecond}
+			case fault.Header.Get("Retry-After") != "":
+				want = []time.Duration{7 * time.Second, 7 * time.Second, 7 * time.Second}
+			}
+			for i, d := range clock.waits {
+				if d > want[i] || d < want[i]*9/10 {
+					t.Errorf("status %d %v: waits of %v, want about %v", fault.Status, fault.Header, clock.waits, want)
+					break
+				}
 			}
 		}
 	},
@@ -201,33 +224,7 @@ var loopProofs = map[string]func(*testing.T){
 		}
 	},
 	"9.11.4": proveContext,
-	"9.11.5": func(t *testing.T) {
-		for name, brain := range map[string]llmtest.Brain{
-			"stream": func(*llmtest.Request) llmtest.Reply {
-				return llmtest.Reply{Text: "x", Fault: llmtest.Fault{Hang: llmtest.AtText}}
-			},
-			"command": endless(shell("echo started; sleep 300")),
-		} {
-			s := newSession(t, brain)
-			ctx, cancel := context.WithCancel(t.Context())
-			s.Subscribe(100, func(e event.Event) {
-				switch e.Kind() {
-				case event.KindTextDelta, event.KindToolOutputDelta:
-					cancel()
-				}
-			})
-			time.AfterFunc(20*time.Second, cancel) // the stream may break before any text
-			res, err := s.Submit(ctx, "go")
-			if res.Status != agent.StatusAborted || !errors.Is(err, context.Canceled) || s.State() != agent.SessionClosed {
-				t.Errorf("%s: ended with %s, %v, session %s", name, res.Status, err, s.State())
-			}
-			kinds := s.kinds()
-			if kinds[len(kinds)-1] != event.KindSessionEnd || kinds[len(kinds)-2] != event.KindProcessingEnd {
-				t.Errorf("%s: events %v", name, kinds)
-			}
-			cancel()
-		}
-	},
+	"9.11.5": proveAbortOrder,
 }
 
 func proveAbort(t *testing.T) {
@@ -249,6 +246,52 @@ func proveAbort(t *testing.T) {
 	if running(t, marker) {
 		t.Error("a process of the aborted command is alive")
 	}
+}
+
+// proveAbortOrder aborts while an answer streams in and while a command runs.
+func proveAbortOrder(t *testing.T) {
+	marker := "order-" + fmt.Sprint(time.Now().UnixNano())
+	paced := llmtest.Reply{Text: strings.Repeat("many words ", 2000), Fault: llmtest.Fault{Pace: 20 * time.Millisecond}}
+	for name, brain := range map[string]llmtest.Brain{
+		"stream":  func(*llmtest.Request) llmtest.Reply { return paced },
+		"command": endless(shell("echo started; sh -c 'sleep 300; : " + marker + "'")),
+	} {
+		s := newSession(t, brain)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var last event.Event // written by the observer, read after Submit, which waits for observers
+		s.Subscribe(10_000, func(e event.Event) {
+			switch e.Kind() {
+			case event.KindTextDelta, event.KindToolOutputDelta:
+				cancel()
+			}
+			last = e
+		})
+		res, err := s.Submit(ctx, "go")
+		if res.Status != agent.StatusAborted || !errors.Is(err, context.Canceled) || s.State() != agent.SessionClosed {
+			t.Errorf("%s: ended with %s, %v, session %s", name, res.Status, err, s.State())
+		}
+		kinds := s.kinds()
+		if kinds[len(kinds)-1] != event.KindSessionEnd || kinds[len(kinds)-2] != event.KindProcessingEnd {
+			t.Errorf("%s: events %v", name, kinds)
+		}
+		if last.Data == nil || last.Kind() != event.KindSessionEnd {
+			t.Errorf("%s: the observer's last event is %+v; events were not flushed", name, last)
+		}
+		if running(t, marker) {
+			t.Errorf("%s: the command is alive", name)
+		}
+	}
+}
+
+// noting is a clock that notes what it should wait for, and does not wait.
+type noting struct{ waits []time.Duration }
+
+func (*noting) Now() time.Time { return time.Now() }
+
+func (n *noting) Sleep(ctx context.Context, d time.Duration) error {
+	n.waits = append(n.waits, d)
+	return context.Cause(ctx)
 }
 
 // proveSteering steers while a tool runs.

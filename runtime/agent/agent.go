@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/sandboxagent/sandboxagent/runtime/event"
@@ -16,6 +18,7 @@ type Agent struct {
 	cfg Config
 
 	mu       sync.Mutex
+	closed   bool
 	sessions map[string]*Session
 	runs     map[string]*Session
 }
@@ -26,24 +29,32 @@ func New(cfg Config) (*Agent, error) {
 		return nil, err
 	}
 	cfg.setDefaults()
-	cfg.Retry.Clock = cfg.Clock
+	if cfg.Retry.Clock == nil {
+		cfg.Retry.Clock = cfg.Clock
+	}
 	cfg.Client = llm.Retry(cfg.Client, cfg.Retry)
 	return &Agent{cfg: cfg, sessions: map[string]*Session{}, runs: map[string]*Session{}}, nil
 }
 
 // NewSession makes a session, which looks around in the environment first. The caller closes it.
 func (a *Agent) NewSession(ctx context.Context) (*Session, error) {
-	return a.newSession(ctx, nil)
+	return a.newSession(ctx, a.cfg.NewID(), nil)
 }
 
-func (a *Agent) newSession(ctx context.Context, sink func(event.Event) error) (*Session, error) {
-	s, err := openSession(ctx, a, sink)
+func (a *Agent) newSession(ctx context.Context, id string, sink func(event.Event) error) (*Session, error) {
+	s, err := openSession(ctx, a, id, sink)
 	if err != nil {
 		return nil, err
 	}
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.sessions[s.id] = s
+	closed := a.closed
+	if !closed {
+		a.sessions[s.id] = s
+	}
+	a.mu.Unlock()
+	if closed {
+		return nil, errors.Join(fmt.Errorf("agent: %w", ErrClosed), s.Close())
+	}
 	return s, nil
 }
 
@@ -67,11 +78,15 @@ func (a *Agent) run(ctx context.Context, in Input, sink func(event.Event) error)
 		if sink != nil {
 			defer s.hub.AddSink(sink)()
 		}
-	case in.SessionID != "":
+	case in.SessionID != "" && !in.CreateSession:
 		return Result{}, fmt.Errorf("agent: %w: there is no session %q", ErrConfig, in.SessionID)
 	default:
+		id := in.SessionID
+		if id == "" {
+			id = a.cfg.NewID()
+		}
 		var err error
-		if s, err = a.newSession(ctx, sink); err != nil {
+		if s, err = a.newSession(ctx, id, sink); err != nil {
 			return Result{}, err
 		}
 		defer s.Close() //nolint:errcheck // the run's result tells of a failing store
@@ -83,14 +98,22 @@ func (a *Agent) run(ctx context.Context, in Input, sink func(event.Event) error)
 var errStopped = errors.New("the receiver of the events has gone")
 
 // RunStream works on in as Run does and yields the events of its session as they happen; the loop waits for the
-// receiver. Breaking off the iteration aborts the run. The last pair holds the error of the run, if there is one, with no
-// event. The result of the run is stored in *result if that is not nil, before the last pair.
+// receiver. Breaking off the iteration aborts the run. The last pair holds the error of the run, if there is one, and the
+// zero Event. The result of the run is stored in *result if that is not nil, before the last pair.
 func (a *Agent) RunStream(ctx context.Context, in Input, result *Result) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		ctx, cancel := context.WithCancelCause(ctx)
-		defer cancel(nil)
 		events := make(chan event.Event)
 		gone := make(chan struct{})
+		var res Result
+		var err error
+		done := make(chan struct{})
+		// However the iteration ends, by a panic of the receiver too, the run ends with it.
+		defer func() {
+			cancel(ErrAborted)
+			close(gone)
+			<-done
+		}()
 		sink := func(e event.Event) error {
 			select {
 			case events <- e:
@@ -99,23 +122,14 @@ func (a *Agent) RunStream(ctx context.Context, in Input, result *Result) iter.Se
 				return errStopped
 			}
 		}
-		var res Result
-		var err error
-		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			res, err = a.run(ctx, in, sink)
 		}()
-		stop := func() {
-			cancel(ErrAborted)
-			close(gone)
-			<-done
-		}
 		for {
 			select {
 			case e := <-events:
 				if !yield(e, nil) {
-					stop()
 					return
 				}
 			case <-done:
@@ -131,7 +145,7 @@ func (a *Agent) RunStream(ctx context.Context, in Input, result *Result) iter.Se
 	}
 }
 
-// Abort ends the run with that ID and closes its session. It reports whether there was such a run.
+// Abort ends the run with that ID and closes its session, as Session.Abort does. It reports whether there was such a run.
 func (a *Agent) Abort(runID string) bool {
 	a.mu.Lock()
 	s := a.runs[runID]
@@ -143,19 +157,18 @@ func (a *Agent) Abort(runID string) bool {
 	return true
 }
 
-// Close closes all sessions, aborting what they do.
+// Close closes all sessions, aborting what they do, and lets no new one begin. It waits for that; see Session.Close.
 func (a *Agent) Close() error {
 	a.mu.Lock()
-	sessions := make([]*Session, 0, len(a.sessions))
-	for _, s := range a.sessions {
-		sessions = append(sessions, s)
-	}
+	a.closed = true
+	sessions := slices.Collect(maps.Values(a.sessions))
 	a.mu.Unlock()
-	var errs []error
-	for _, s := range sessions {
-		s.Abort()
-		errs = append(errs, s.Close())
+	errs := make([]error, len(sessions))
+	var wg sync.WaitGroup
+	for i, s := range sessions {
+		wg.Go(func() { errs[i] = s.Close() })
 	}
+	wg.Wait()
 	return errors.Join(errs...)
 }
 
@@ -165,10 +178,15 @@ func (a *Agent) forget(s *Session) {
 	delete(a.sessions, s.id)
 }
 
-func (a *Agent) runStarted(runID string, s *Session) {
+// runStarted makes a run known by its ID. An ID that is in use is an error.
+func (a *Agent) runStarted(runID string, s *Session) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.runs[runID] != nil {
+		return fmt.Errorf("agent: %w: there is a run %q already", ErrConfig, runID)
+	}
 	a.runs[runID] = s
+	return nil
 }
 
 func (a *Agent) runEnded(runID string) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
@@ -29,9 +28,6 @@ func (l *loop) runTools(ctx context.Context, calls []call) (ending, bool) {
 	}
 	if e, over := l.afterTools(ctx, outcomes); over {
 		return e, true
-	}
-	if _, err := l.steer(); err != nil {
-		return broken(err), true
 	}
 	if err := l.detectLoop(calls); err != nil {
 		return broken(err), true
@@ -63,7 +59,7 @@ func (l *loop) exit(ctx context.Context, x tool.Exit) (ending, bool) {
 	l.res.Exit = &x
 	switch x.Code {
 	case 0:
-		return l.done(ctx, StatusCompleted)
+		return l.done(ctx)
 	case 2:
 		l.res.Question = x.Reason
 		return ending{signal: SignalQuestion, status: StatusAwaitingHuman}, true
@@ -85,8 +81,9 @@ func (l *loop) question(ctx context.Context, text string) (ending, bool) {
 	if ctx.Err() != nil {
 		return stopped(ctx), true
 	}
-	if err != nil {
-		return ending{SignalError, StatusInternalError, fmt.Errorf("agent: ask the user: %w", err)}, true
+	if err != nil { // nobody answered; the machine is in the right state already
+		l.res.Question = text
+		return ending{signal: SignalGiveUp, status: StatusAwaitingHuman}, true
 	}
 	if err := l.record(Turn{Kind: TurnUser, Parts: []llm.Part{llm.Text(answer)}}); err != nil {
 		return broken(err), true
@@ -98,13 +95,17 @@ func (l *loop) question(ctx context.Context, text string) (ending, bool) {
 
 // detectLoop warns a model that repeats itself.
 func (l *loop) detectLoop(calls []call) error {
-	if l.limits.NoLoopDetection {
+	limits := l.limits()
+	if limits.NoLoopDetection {
 		return nil
 	}
 	d := &l.s.loop
-	d.window = l.limits.LoopWindow
+	d.window = limits.LoopWindow
 	found := false
 	for _, c := range calls {
+		if t, ok := l.tools.Get(c.Name); ok && t.Waits {
+			continue
+		}
 		d.add(c.ToolCall)
 		found = d.looping() || found
 	}
@@ -123,22 +124,23 @@ func (l *loop) detectLoop(calls []call) error {
 // execute runs calls in order, consecutive read-only ones beside each other where the profile supports it. Calls that
 // come after the end of the run, after a question or an exit, or after a failure to keep the session, get a result that says so.
 func (l *loop) execute(ctx context.Context, calls []call) (outcomes []tool.Outcome, broke error) {
-	cfg := &l.s.agent.cfg
-	names := offered(l.s.registry, cfg.Policy, l.in, cfg.Env)
+	limit, before := l.limits().MaxToolCalls, len(l.res.ToolCalls)
+	for i := range calls {
+		calls[i].overLimit = limit > 0 && before+i >= limit
+	}
 	outcomes = make([]tool.Outcome, len(calls))
 	skip := ""
 	for i := 0; i < len(calls); {
 		n := 1
-		if skip == "" && cfg.Profile.SupportsParallelToolCalls {
+		if skip == "" && l.s.agent.cfg.Profile.SupportsParallelToolCalls {
 			n = l.readOnlyRun(calls[i:])
 		}
-		if skip == "" && n > 1 {
-			broke = l.parallel(ctx, calls[i:i+n], names, outcomes[i:i+n])
-		} else {
-			outcomes[i], broke = l.one(ctx, calls[i], names, skip)
+		if err := l.group(ctx, calls[i:i+n], outcomes[i:i+n], skip); err != nil && broke == nil {
+			broke = err
 		}
-		for _, o := range outcomes[i : i+n] {
-			switch {
+		for j := i; j < i+n; j++ {
+			l.remember(calls[j], outcomes[j])
+			switch o := outcomes[j]; {
 			case broke != nil:
 				skip = "the session could not be kept"
 			case o.Exit != nil:
@@ -158,7 +160,7 @@ func (l *loop) execute(ctx context.Context, calls []call) (outcomes []tool.Outco
 func (l *loop) readOnlyRun(calls []call) int {
 	n := 0
 	for n < len(calls) {
-		t, ok := l.s.registry.Get(calls[n].Name)
+		t, ok := l.tools.Get(calls[n].Name)
 		if !ok || !t.ReadOnly {
 			break
 		}
@@ -167,7 +169,13 @@ func (l *loop) readOnlyRun(calls []call) int {
 	return max(n, 1)
 }
 
-func (l *loop) parallel(ctx context.Context, calls []call, names []string, outcomes []tool.Outcome) error {
+// group runs calls beside each other, at most Policy.MaxParallel at once.
+func (l *loop) group(ctx context.Context, calls []call, outcomes []tool.Outcome, skip string) error {
+	if len(calls) == 1 {
+		var err error
+		outcomes[0], err = l.one(ctx, calls[0], skip)
+		return err
+	}
 	slots := make(chan struct{}, l.s.agent.cfg.Policy.MaxParallel)
 	errs := make([]error, len(calls))
 	var wg sync.WaitGroup
@@ -175,7 +183,7 @@ func (l *loop) parallel(ctx context.Context, calls []call, names []string, outco
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			outcomes[i], errs[i] = l.one(ctx, calls[i], names, "")
+			outcomes[i], errs[i] = l.one(ctx, calls[i], skip)
 		})
 	}
 	wg.Wait()
@@ -187,45 +195,59 @@ func (l *loop) parallel(ctx context.Context, calls []call, names []string, outco
 	return nil
 }
 
-// one runs one call, keeps what the journal must hold, and tells of it. It may run beside others.
-func (l *loop) one(ctx context.Context, c call, names []string, skip string) (tool.Outcome, error) {
-	s := l.s
+// one runs one call, keeps what the journal must hold, and tells of it. It may run beside others. A panic in it, such as one of
+// the store, is an error, and the call has a result all the same.
+func (l *loop) one(ctx context.Context, c call, skip string) (o tool.Outcome, broke error) {
 	l.emitSafe(event.ToolCallStart{CallID: c.ID, Name: c.Name, Arguments: c.Arguments})
-	t, known := s.registry.Get(c.Name)
-	var o tool.Outcome
-	var broke error
-	switch {
-	case c.duplicate:
-		o = refused(c, tool.KindValidation, tool.DuplicateNote(c.original))
-	case skip != "":
-		o = refused(c, tool.KindCanceled, tool.NotRunNote(skip))
-	case ctx.Err() != nil:
-		o = refused(c, tool.KindCanceled, tool.NotRunNote("the run was stopped"))
-	case known && !slices.Contains(names, c.Name):
-		o = refused(c, tool.KindUnknownTool, tool.NotOfferedNote(c.Name, names))
-	case l.overCallLimit():
-		o = refused(c, tool.KindCanceled, tool.NotRunNote("the limit of tool calls is reached"))
-	default:
-		if known && !t.ReadOnly {
-			broke = s.store.Append(entryToolStarted, toolStartedEntry{
-				RunID: l.in.RunID, ModelCall: l.res.ModelCalls, Position: c.position, CallID: c.ID, Name: c.Name, Arguments: c.Arguments,
-			})
-			if broke == nil {
-				broke = s.store.Sync()
-			}
-		}
-		if broke != nil {
-			o = refused(c, tool.KindCanceled, tool.NotRunNote("the session could not be kept"))
-		} else {
-			o = l.call(ctx, c)
-		}
+	_, err := guard(l.s.agent.cfg.Log, func() error {
+		o, broke = l.carryOut(ctx, c, skip)
+		return nil
+	})
+	if err != nil {
+		broke = err
 	}
-	if broke == nil {
-		broke = l.keepResult(c, o, known && !t.ReadOnly)
+	if o.Result.CallID == "" {
+		o = l.refused(c, tool.KindCanceled, tool.NotRunNote("the session could not be kept"))
 	}
-	l.remember(c, o)
 	l.emitSafe(toolCallEnd(o))
 	return o, broke
+}
+
+// carryOut runs a call between its entries in the journal, or refuses it.
+func (l *loop) carryOut(ctx context.Context, c call, skip string) (o tool.Outcome, broke error) {
+	t, _ := l.tools.Get(c.Name)
+	offered := slices.Contains(l.offered, c.Name)
+	switch {
+	case c.duplicate:
+		o = l.refused(c, tool.KindValidation, tool.DuplicateNote(c.original))
+	case skip != "":
+		o = l.refused(c, tool.KindCanceled, tool.NotRunNote(skip))
+	case ctx.Err() != nil:
+		o = l.refused(c, tool.KindCanceled, tool.NotRunNote("the run was stopped"))
+	case !offered:
+		o = l.refused(c, tool.KindUnknownTool, tool.NotOfferedNote(c.Name, l.offered))
+	case c.overLimit:
+		o = l.refused(c, tool.KindCanceled, tool.NotRunNote("the limit of tool calls is reached"))
+	case t.ReadOnly:
+		o = l.call(ctx, c)
+	default:
+		if err := l.keepStart(c); err != nil {
+			return l.refused(c, tool.KindCanceled, tool.NotRunNote("the session could not be kept")), err
+		}
+		o = l.call(ctx, c)
+	}
+	return o, l.keepResult(c, o, offered && !t.ReadOnly)
+}
+
+// keepStart makes durable that a call begins which may change something.
+func (l *loop) keepStart(c call) error {
+	err := l.s.store.Append(entryToolStarted, toolStartedEntry{
+		RunID: l.in.RunID, ModelCall: l.res.ModelCalls, Position: c.position, CallID: c.ID, Name: c.Name, Arguments: c.Arguments,
+	})
+	if err != nil {
+		return err
+	}
+	return l.s.store.Sync()
 }
 
 func toolCallEnd(o tool.Outcome) event.ToolCallEnd {
@@ -254,7 +276,7 @@ func (l *loop) keepResult(c call, o tool.Outcome, durable bool) error {
 }
 
 // refused is the outcome of a call that was not run.
-func refused(c call, kind tool.ErrorKind, note string) tool.Outcome {
+func (l *loop) refused(c call, kind tool.ErrorKind, note string) tool.Outcome {
 	return tool.Outcome{
 		Call: c.ToolCall,
 		Result: llm.ToolResult{
@@ -262,7 +284,7 @@ func refused(c call, kind tool.ErrorKind, note string) tool.Outcome {
 		},
 		Output:  event.InlineOutput([]byte(note)),
 		Err:     &tool.Error{Kind: kind, Message: note},
-		Started: time.Now(),
+		Started: l.s.agent.cfg.Clock.Now(),
 	}
 }
 
@@ -276,7 +298,7 @@ func (l *loop) call(ctx context.Context, c call) tool.Outcome {
 	}
 	scope := l.scope()
 	scope.OnOutput = func(p []byte) { tell(text.next(p)) }
-	o := l.s.registry.Run(ctx, scope, c.ToolCall)
+	o := l.tools.Run(ctx, scope, c.ToolCall)
 	tell(text.last())
 	return o
 }
@@ -299,10 +321,8 @@ func (l *loop) scope() tool.Scope {
 	}
 }
 
-// remember adds a call to the run's result. It may be called from several goroutines.
+// remember adds a call to the run's result.
 func (l *loop) remember(c call, o tool.Outcome) {
-	l.s.mu.Lock()
-	defer l.s.mu.Unlock()
 	l.res.ToolCalls = append(l.res.ToolCalls, ToolCallRecord{
 		CallID: c.ID, Name: c.Name, Arguments: c.Arguments, Result: o.Result.Text(), Success: !o.Result.IsError,
 		Started: o.Started, Duration: o.Duration,
@@ -340,12 +360,6 @@ func mergeChange(list []event.FileChange, ch event.FileChange) []event.FileChang
 		list[i].Kind = ch.Kind
 	}
 	return list
-}
-
-func (l *loop) overCallLimit() bool {
-	l.s.mu.Lock()
-	defer l.s.mu.Unlock()
-	return l.limits.MaxToolCalls > 0 && len(l.res.ToolCalls) >= l.limits.MaxToolCalls
 }
 
 // emitSafe is emit for goroutines other than the loop's own.

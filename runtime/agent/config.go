@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -49,7 +50,8 @@ type Config struct {
 	// Ask puts a model's question to the user and returns the answer. With nil a question ends the run, with status
 	// awaiting_human, and the next input is the answer.
 	Ask func(ctx context.Context, question string) (string, error)
-	// Sinks receive every event of every session, in order; the loop waits for them. A sink that fails ends the run.
+	// Sinks receive every event of every session, in order; the loop waits for them. A sink that fails while a run goes on
+	// ends it.
 	Sinks []func(event.Event) error
 	// Observers receive events in goroutines of their own, with at most ObserverBuffer (1024) waiting; one that is too slow
 	// gets a gap event.
@@ -81,18 +83,18 @@ type Settings struct {
 // Limits end a run with a status of its own. Zero values mean the defaults given here.
 type Limits struct {
 	// MaxToolRounds counts rounds of tool calls in one input; default DefaultMaxToolRounds.
-	MaxToolRounds int
+	MaxToolRounds int `json:"max_tool_rounds,omitempty"`
 	// MaxTurns counts the entries of a session: inputs, answers, and sets of results; default no limit.
-	MaxTurns int
+	MaxTurns int `json:"max_turns,omitempty"`
 	// MaxToolCalls counts the tool calls of one run; default no limit.
-	MaxToolCalls int
+	MaxToolCalls int `json:"max_tool_calls,omitempty"`
 	// MaxTokens counts all tokens that a session used; default no limit.
-	MaxTokens int64
+	MaxTokens int64 `json:"max_tokens,omitempty"`
 	// MaxDuration is wall-clock time of one run; default no limit.
-	MaxDuration time.Duration
+	MaxDuration time.Duration `json:"max_duration_ns,omitempty"`
 	// LoopWindow is how many calls are compared to find a loop; default DefaultLoopWindow. NoLoopDetection turns it off.
-	LoopWindow      int
-	NoLoopDetection bool
+	LoopWindow      int  `json:"loop_window,omitempty"`
+	NoLoopDetection bool `json:"no_loop_detection,omitempty"`
 }
 
 // ToolPolicy says which tools are offered and how they run. The zero value offers all.
@@ -109,8 +111,8 @@ type ToolPolicy struct {
 type Verify struct {
 	// Command is run by the environment's shell; empty means no check. Exit status 0 passes.
 	Command string
-	// Attempts is how often a failing check goes back to the model before the run fails; default
-	// DefaultVerifyAttempts.
+	// Attempts is how often the check is made before the run fails, so that a failure goes back to the model one time
+	// fewer; default DefaultVerifyAttempts.
 	Attempts int
 	// Timeout bounds one check; default DefaultVerifyTimeout.
 	Timeout time.Duration
@@ -124,13 +126,15 @@ type Input struct {
 	Parts []llm.Part
 	// SessionID names the session to continue; empty makes a new one. RunID is made if empty.
 	SessionID, RunID string
+	// CreateSession makes the session SessionID if there is none; otherwise that is an error.
+	CreateSession bool
 	// Instructions replace Settings.Instructions for this run.
 	Instructions string
 	// AllowedTools narrows the policy's tools further; nil means no further limit.
 	AllowedTools []string
 	// ToolOrder puts these tools first, in this order.
 	ToolOrder []string
-	// Limits, if not nil, replace the agent's for this run.
+	// Limits, if not nil, replace the session's for this run.
 	Limits *Limits
 	// Hints are facts about this run that the model is told along with the text.
 	Hints []string
@@ -198,6 +202,12 @@ func (l Limits) withDefaults() Limits {
 		l.LoopWindow = DefaultLoopWindow
 	}
 	return l
+}
+
+// clone returns a copy that shares nothing with s.
+func (s Settings) clone() Settings {
+	s.ToolLimits = maps.Clone(s.ToolLimits)
+	return s
 }
 
 func (s Settings) withDefaults(p profile.Profile) Settings {

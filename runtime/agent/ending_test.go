@@ -3,8 +3,8 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
@@ -89,12 +89,16 @@ func TestRunStream(t *testing.T) {
 
 func TestBreakingOffRunStreamAborts(t *testing.T) {
 	aborted := make(chan error, 1)
-	block := newTool("block", false, func(ctx context.Context, _ *tool.Call) (tool.Result, error) {
+	block := newTool("block", false, func(ctx context.Context, c *tool.Call) (tool.Result, error) {
+		_, _ = c.Out.Write([]byte("started"))
 		<-ctx.Done()
 		aborted <- context.Cause(ctx)
 		return tool.Result{}, ctx.Err()
 	})
-	a, err := agent.New(config(&model{answers: []answer{calls(call("a", "block", nil))}}, block))
+	rec := &recorder{}
+	cfg := config(&model{answers: []answer{calls(call("a", "block", nil))}}, block)
+	cfg.Store = func(string) (agent.Store, error) { return rec, nil }
+	a, err := agent.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +106,7 @@ func TestBreakingOffRunStreamAborts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e.Kind() == event.KindToolCallStart {
+		if e.Kind() == event.KindToolOutputDelta {
 			break
 		}
 	}
@@ -111,7 +115,10 @@ func TestBreakingOffRunStreamAborts(t *testing.T) {
 		if !errors.Is(err, agent.ErrAborted) {
 			t.Errorf("the tool was ended by %v", err)
 		}
-	case <-time.After(10 * time.Second):
-		t.Error("the tool was not ended")
+	default:
+		t.Error("the tool still runs")
+	}
+	if all := strings.Join(allData(rec), "\n"); !strings.Contains(all, `"status":"aborted"`) {
+		t.Errorf("the journal says\n%s", all)
 	}
 }

@@ -224,7 +224,7 @@ func config(m llm.Client, tools ...tool.Tool) agent.Config {
 	var mu sync.Mutex
 	return agent.Config{
 		Client:  m,
-		Profile: profile.Profile{ID: "test", Model: "m", Instructions: "Do it.", SupportsParallelToolCalls: true, ContextWindow: 1000},
+		Profile: profile.Profile{ID: "test", Model: "m", Instructions: "Do it.", SupportsParallelToolCalls: true, SupportsReasoning: true, ContextWindow: 1000},
 		Tools:   tools,
 		Store:   agent.InMemory,
 		Retry:   llm.RetryPolicy{MaxRetries: -1},

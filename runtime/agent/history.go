@@ -2,6 +2,7 @@ package agent
 
 import (
 	"time"
+	"unicode/utf8"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
@@ -66,13 +67,21 @@ func countTurns(history []Turn) int {
 	return n
 }
 
-// approxTokens guesses the size of a request before the first answer has told it: four characters a token.
-func approxTokens(system string, history []Turn) int64 {
-	chars := len(system)
-	for _, t := range history {
-		chars += len(t.Text())
-		for _, r := range t.Results {
-			chars += len(r.Text())
+// approxTokens guesses the size of a request that no answer has told yet: four characters a token.
+func approxTokens(req llm.Request) int64 {
+	chars := utf8.RuneCountInString(req.System)
+	for _, t := range req.Tools {
+		chars += utf8.RuneCountInString(t.Description) + len(t.Schema)
+	}
+	for _, m := range req.Messages {
+		for _, p := range m.Parts {
+			chars += utf8.RuneCountInString(p.Text)
+			if p.ToolCall != nil {
+				chars += utf8.RuneCountInString(p.ToolCall.Arguments)
+			}
+			if p.ToolResult != nil {
+				chars += utf8.RuneCountInString(p.ToolResult.Text())
+			}
 		}
 	}
 	return int64(chars / 4)

@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
-	"time"
+	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
@@ -17,12 +18,14 @@ import (
 type loop struct {
 	s       *Session
 	in      Input
-	limits  Limits
 	machine machine
 	res     Result
 	rounds  int
 	checks  int
 	empty   int
+	// tools are those of the last request, by which its answer is carried out; offered are their names.
+	tools   *tool.Registry
+	offered []string
 	// broken is the first error of delivering events or keeping entries; it ends the run at the next step.
 	broken error
 }
@@ -34,27 +37,50 @@ type ending struct {
 	err    error
 }
 
-func (l *loop) run(ctx context.Context) (res Result) {
+func (l *loop) run(ctx context.Context) Result {
 	clock := l.s.agent.cfg.Clock
 	l.res = Result{SessionID: l.s.id, RunID: l.in.RunID, Started: clock.Now()}
-	began := time.Now()
+	e, err := guard(l.s.agent.cfg.Log, func() ending { return l.work(ctx) })
+	if err != nil {
+		e = broken(err)
+	}
+	_, err = guard(l.s.agent.cfg.Log, func() error {
+		l.end(e)
+		l.res.Duration = clock.Now().Sub(l.res.Started)
+		l.close()
+		return nil
+	})
+	if err != nil {
+		l.res.Status, l.res.Err = StatusInternalError, fmt.Errorf("agent: %w", err)
+	}
+	return l.res
+}
+
+// guard calls fn and makes an error of its panic, whose stack goes to log.
+func guard[T any](log *slog.Logger, fn func() T) (result T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			l.s.agent.cfg.Log.Error("the loop panicked", "panic", p, "stack", string(debug.Stack()))
-			l.end(ending{SignalError, StatusInternalError, fmt.Errorf("agent: the loop panicked: %v", p)})
+			log.Error("panic", "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("panic: %v", p)
 		}
-		l.res.Duration = time.Since(began)
-		l.close()
-		res = l.res
 	}()
-	l.end(l.work(ctx))
-	return l.res
+	return fn(), nil
+}
+
+// limits are those of the run, or else those of the session as they are now.
+func (l *loop) limits() Limits {
+	if l.in.Limits != nil {
+		return l.in.Limits.withDefaults()
+	}
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	return l.s.limits
 }
 
 // work runs the loop until there is an ending.
 func (l *loop) work(ctx context.Context) ending {
 	l.step(SignalStart)
-	if err := l.s.store.Append(entryRunStarted, runStartedEntry{RunID: l.in.RunID}); err != nil {
+	if err := l.s.store.Append(entryRunStarted, runStartedEntry{RunID: l.in.RunID, Limits: l.limits(), Instructions: l.in.Instructions}); err != nil {
 		return broken(err)
 	}
 	if err := l.takeInput(); err != nil {
@@ -65,6 +91,9 @@ func (l *loop) work(ctx context.Context) ending {
 		if e, over := l.checkBefore(ctx); over {
 			return e
 		}
+		if err := l.steer(); err != nil {
+			return broken(err)
+		}
 		resp, err := l.ask(ctx)
 		if err != nil {
 			return l.modelFailed(ctx, err)
@@ -72,6 +101,9 @@ func (l *loop) work(ctx context.Context) ending {
 		calls, err := l.takeAnswer(resp)
 		if err != nil {
 			return broken(err)
+		}
+		if len(calls) > 0 || strings.TrimSpace(resp.Message.Text()) != "" {
+			l.empty = 0
 		}
 		var e ending
 		var over bool
@@ -90,9 +122,12 @@ func broken(err error) ending {
 	return ending{SignalError, StatusInternalError, fmt.Errorf("agent: %w", err)}
 }
 
-// takeInput puts the user's input and waiting steering messages into the history.
+// takeInput puts the user's input into the history.
 func (l *loop) takeInput() error {
-	parts := []llm.Part{llm.Text(l.in.Text)}
+	var parts []llm.Part
+	if l.in.Text != "" {
+		parts = append(parts, llm.Text(l.in.Text))
+	}
 	if len(l.in.Hints) > 0 {
 		parts = append(parts, llm.Text("\n\n"+tool.HintsNote(l.in.Hints)))
 	}
@@ -101,44 +136,42 @@ func (l *loop) takeInput() error {
 		return err
 	}
 	l.emit(event.UserInput{Text: l.in.Text})
-	_, err := l.steer()
-	return err
+	return nil
 }
 
-// steer puts waiting steering messages into the history and tells how many there were.
-func (l *loop) steer() (int, error) {
-	messages := l.s.takeSteering()
-	for _, m := range messages {
+// steer puts waiting steering messages into the history.
+func (l *loop) steer() error {
+	for _, m := range l.s.takeSteering() {
 		if err := l.record(Turn{Kind: TurnSteering, Parts: []llm.Part{llm.Text(m)}}); err != nil {
-			return 0, err
+			return err
 		}
 		l.emit(event.SteeringInjected{Text: m})
 	}
-	return len(messages), nil
+	return nil
 }
 
 // checkBefore looks for reasons not to ask the model again.
 func (l *loop) checkBefore(ctx context.Context) (ending, bool) {
 	switch {
-	case l.broken != nil:
-		return broken(l.broken), true
 	case ctx.Err() != nil:
 		return stopped(ctx), true
+	case l.broken != nil:
+		return broken(l.broken), true
 	}
-	s := l.s
+	s, limits := l.s, l.limits()
 	s.mu.Lock()
 	turns, used := countTurns(s.history), s.usage.Total()
 	s.mu.Unlock()
 	name, value := "", int64(0)
 	switch {
-	case l.rounds >= l.limits.MaxToolRounds:
-		name, value = "tool_rounds", int64(l.limits.MaxToolRounds)
-	case l.limits.MaxTurns > 0 && turns >= l.limits.MaxTurns:
-		name, value = "turns", int64(l.limits.MaxTurns)
-	case l.limits.MaxToolCalls > 0 && len(l.res.ToolCalls) >= l.limits.MaxToolCalls:
-		name, value = "tool_calls", int64(l.limits.MaxToolCalls)
-	case l.limits.MaxTokens > 0 && used >= l.limits.MaxTokens:
-		name, value = "tokens", l.limits.MaxTokens
+	case l.rounds >= limits.MaxToolRounds:
+		name, value = "tool_rounds", int64(limits.MaxToolRounds)
+	case limits.MaxTurns > 0 && turns >= limits.MaxTurns:
+		name, value = "turns", int64(limits.MaxTurns)
+	case limits.MaxToolCalls > 0 && len(l.res.ToolCalls) >= limits.MaxToolCalls:
+		name, value = "tool_calls", int64(limits.MaxToolCalls)
+	case limits.MaxTokens > 0 && used >= limits.MaxTokens:
+		name, value = "tokens", limits.MaxTokens
 	default:
 		return ending{}, false
 	}
@@ -183,29 +216,25 @@ func (l *loop) answered(ctx context.Context, resp llm.Response) (ending, bool) {
 		err := &llm.Error{Kind: llm.KindContentFilter, Message: "the provider's content filter stopped the answer"}
 		return ending{SignalError, StatusModelError, fmt.Errorf("agent: %w", err)}, true
 	}
-	n, err := l.steer()
-	if err != nil {
-		return broken(err), true
-	}
-	if n > 0 {
+	switch {
+	case l.s.hasSteering():
 		l.step(SignalContinue)
 		return ending{}, false
+	case strings.TrimSpace(resp.Message.Text()) != "":
+		return l.done(ctx)
 	}
-	if resp.Message.Text() == "" {
-		if l.empty++; l.empty > 1 {
-			err := &llm.Error{Kind: llm.KindStream, Message: "the model answered with neither text nor a tool call, twice"}
-			return ending{SignalError, StatusModelError, fmt.Errorf("agent: %w", err)}, true
-		}
-		l.step(SignalContinue)
-		return ending{}, false
+	if l.empty++; l.empty > 1 {
+		err := &llm.Error{Kind: llm.KindStream, Message: "the model answered with neither text nor a tool call, twice in a row"}
+		return ending{SignalError, StatusModelError, fmt.Errorf("agent: %w", err)}, true
 	}
-	return l.done(ctx, StatusCompleted)
+	l.step(SignalContinue)
+	return ending{}, false
 }
 
 // done is what follows when the model believes that it is done: the host's check, if there is one.
-func (l *loop) done(ctx context.Context, status Status) (ending, bool) {
+func (l *loop) done(ctx context.Context) (ending, bool) {
 	if l.s.agent.cfg.Verify.Command == "" {
-		return ending{signal: SignalFinal, status: status}, true
+		return ending{signal: SignalFinal, status: StatusCompleted}, true
 	}
 	l.step(SignalCheck)
 	passed, note, err := l.verify(ctx)
@@ -214,8 +243,11 @@ func (l *loop) done(ctx context.Context, status Status) (ending, bool) {
 		return stopped(ctx), true
 	case err != nil:
 		return ending{SignalError, StatusEnvironmentError, fmt.Errorf("agent: run the check: %w", err)}, true
+	case passed && l.s.hasSteering():
+		l.step(SignalContinue)
+		return ending{}, false
 	case passed:
-		return ending{signal: SignalPassed, status: status}, true
+		return ending{signal: SignalPassed, status: StatusCompleted}, true
 	case l.checks >= l.s.agent.cfg.Verify.Attempts:
 		return ending{SignalGiveUp, StatusVerifyFailed, fmt.Errorf("agent: the check %q did not pass in %d attempts",
 			l.s.agent.cfg.Verify.Command, l.checks)}, true
@@ -224,13 +256,14 @@ func (l *loop) done(ctx context.Context, status Status) (ending, bool) {
 		return broken(err), true
 	}
 	l.emit(event.SteeringInjected{Text: note})
+	l.res.Exit = nil // it was rejected
 	l.step(SignalRejected)
 	return ending{}, false
 }
 
 // end takes the last step of the state machine.
 func (l *loop) end(e ending) {
-	if l.broken != nil && e.status != StatusInternalError {
+	if l.broken != nil && e.status != StatusInternalError && e.status != StatusAborted && e.status != StatusTimedOut {
 		e = broken(l.broken)
 	}
 	l.res.Status, l.res.Err = e.status, e.err

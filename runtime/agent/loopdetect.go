@@ -24,9 +24,6 @@ func sign(c llm.ToolCall) signature {
 	return sha256.Sum256(append([]byte(c.Name+"\x00"), args...))
 }
 
-// waiting are tools that are called again and again on purpose.
-var waiting = map[string]bool{"wait": true, "poll": true}
-
 // loopDetector finds a pattern of one, two or three calls that fills a window.
 type loopDetector struct {
 	window int
@@ -35,9 +32,6 @@ type loopDetector struct {
 
 // add takes the next call.
 func (d *loopDetector) add(c llm.ToolCall) {
-	if waiting[c.Name] {
-		return
-	}
 	d.calls = append(d.calls, sign(c))
 	if over := len(d.calls) - d.window; over > 0 {
 		d.calls = d.calls[over:]

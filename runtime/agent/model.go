@@ -3,23 +3,31 @@ package agent
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-// request builds what the model is asked. It depends on the session's entries, tools and settings only.
+// request builds what the model is asked. It depends on the session's entries, tools and settings only. The tools are
+// taken as they are now, and so for the calls of the answer.
 func (l *loop) request() llm.Request {
 	s := l.s
 	cfg := &s.agent.cfg
+	l.tools = s.registry.Clone()
+	l.offered = offered(l.tools, cfg.Policy, l.in, cfg.Env)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var specs []llm.ToolSpec
-	for _, name := range offered(s.registry, cfg.Policy, l.in, cfg.Env) {
-		if t, ok := s.registry.Get(name); ok {
+	for _, name := range l.offered {
+		if t, ok := l.tools.Get(name); ok {
 			specs = append(specs, t.ToolSpec)
 		}
+	}
+	effort := s.settings.ReasoningEffort
+	if !cfg.Profile.SupportsReasoning {
+		effort = ""
 	}
 	instructions := s.settings.Instructions
 	if l.in.Instructions != "" {
@@ -30,7 +38,7 @@ func (l *loop) request() llm.Request {
 		System:            cfg.Profile.System(s.surroundings, specs, instructions),
 		Messages:          messages(s.history),
 		Tools:             specs,
-		ReasoningEffort:   s.settings.ReasoningEffort,
+		ReasoningEffort:   effort,
 		ParallelToolCalls: cfg.Profile.SupportsParallelToolCalls,
 		Options:           cfg.Profile.Options,
 		SessionID:         s.id,
@@ -40,18 +48,19 @@ func (l *loop) request() llm.Request {
 // ask sends the request and turns the answer's pieces into events.
 func (l *loop) ask(ctx context.Context) (llm.Response, error) {
 	req := l.request()
+	if err := l.keepPrompt(req); err != nil {
+		l.breakWith(err)
+		return llm.Response{}, err
+	}
+	l.warnEffort()
 	l.warnBefore(req)
 	l.res.ModelCalls++
 	var a llm.Assembler
-	next, text := 0, false
+	text := false
 	for d, err := range l.s.agent.cfg.Client.Stream(ctx, req) {
 		if err != nil {
 			return llm.Response{}, err
 		}
-		if d.Seq < next { // a piece that came twice
-			continue
-		}
-		next = d.Seq + 1
 		a.Add(d)
 		switch d.Kind {
 		case llm.DeltaText:
@@ -73,13 +82,39 @@ func (l *loop) ask(ctx context.Context) (llm.Response, error) {
 	return a.Response()
 }
 
+// keepPrompt writes what the request holds besides the history, if that has changed.
+func (l *loop) keepPrompt(req llm.Request) error {
+	now := promptEntry{Model: req.Model, ReasoningEffort: req.ReasoningEffort, System: req.System, Tools: req.Tools}
+	if reflect.DeepEqual(now, l.s.prompt) {
+		return nil
+	}
+	if err := l.s.store.Append(entryPrompt, now); err != nil {
+		return err
+	}
+	l.s.prompt = now
+	return nil
+}
+
+// warnEffort tells, once a run, that the wish for reasoning is not passed on.
+func (l *loop) warnEffort() {
+	l.s.mu.Lock()
+	effort := l.s.settings.ReasoningEffort
+	l.s.mu.Unlock()
+	if effort != "" && !l.s.agent.cfg.Profile.SupportsReasoning && l.res.ModelCalls == 0 {
+		l.emit(event.Warning{Code: "reasoning_effort", Message: fmt.Sprintf(
+			"the model is not known to reason; the reasoning effort %q is not passed on", effort)})
+	}
+}
+
 // takeAnswer puts an answer into the history and returns its tool calls, with IDs that are unique in the session.
 func (l *loop) takeAnswer(resp llm.Response) ([]call, error) {
 	parts, calls := l.uniqueCalls(resp.Message.Parts)
 	s := l.s
 	s.mu.Lock()
 	s.usage = s.usage.Add(resp.Usage)
-	s.lastUsed = resp.Usage.Total()
+	if used := resp.Usage.Total(); used > 0 { // some servers do not tell
+		s.lastUsed = used
+	}
 	s.mu.Unlock()
 	l.res.Usage = l.res.Usage.Add(resp.Usage)
 	if text := resp.Message.Text(); text != "" {
@@ -115,6 +150,8 @@ type call struct {
 	position int
 	// duplicate means that an earlier call of the same answer has the same ID; it is not run.
 	duplicate bool
+	// overLimit means that the run's limit of calls was reached before it; it is not run.
+	overLimit bool
 	// original is the ID that the model gave.
 	original string
 }
@@ -153,14 +190,14 @@ func (l *loop) uniqueCalls(parts []llm.Part) ([]llm.Part, []call) {
 // contextShare is the part of the context window from which on there is a warning.
 const contextShare = 0.8
 
-// warnBefore guesses the context's use before the first answer.
+// warnBefore guesses the context's use as long as no answer has told it.
 func (l *loop) warnBefore(req llm.Request) {
 	s := l.s
 	s.mu.Lock()
 	first := s.lastUsed == 0
 	used := int64(0)
 	if first {
-		used = approxTokens(req.System, s.history)
+		used = approxTokens(req)
 	}
 	s.mu.Unlock()
 	if first {
@@ -172,7 +209,9 @@ func (l *loop) warnAfter() {
 	l.s.mu.Lock()
 	used := l.s.lastUsed
 	l.s.mu.Unlock()
-	l.warnContext(used)
+	if used > 0 {
+		l.warnContext(used)
+	}
 }
 
 // warnContext warns once each time the use of the context rises above the share.

@@ -1,10 +1,8 @@
 package agent_test
 
 import (
-	"context"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -68,37 +66,5 @@ func TestHints(t *testing.T) {
 	}
 	if text := m.request(t, 0).Messages[0].Text(); !strings.HasPrefix(text, "go") || !strings.Contains(text, "port 80 is taken") {
 		t.Errorf("the model was told %q", text)
-	}
-}
-
-func TestMaxParallel(t *testing.T) {
-	var mu sync.Mutex
-	now, most := 0, 0
-	look := newTool("look", true, func(context.Context, *tool.Call) (tool.Result, error) {
-		mu.Lock()
-		now++
-		most = max(most, now)
-		mu.Unlock()
-		for range 1000 { // let others begin
-			mu.Lock()
-			mu.Unlock() //nolint:staticcheck // it gives way
-		}
-		mu.Lock()
-		now--
-		mu.Unlock()
-		return tool.Result{Text: "ok"}, nil
-	})
-	a := answer{}
-	for range 40 {
-		a.calls = append(a.calls, call("", "look", nil))
-	}
-	cfg := config(&model{answers: []answer{a}}, look)
-	cfg.Policy.MaxParallel = 3
-	s := newSession(t, cfg)
-	if _, err := s.Submit(t.Context(), "go"); err != nil {
-		t.Fatal(err)
-	}
-	if most > 3 {
-		t.Errorf("%d calls ran at once", most)
 	}
 }

@@ -58,7 +58,8 @@ type Result struct {
 	Status           Status
 	// Final is the model's last text.
 	Final string
-	// Err is what ended the run if Status is not completed, task_failed, limit_reached or awaiting_human.
+	// Err is what ended the run; nil if Status is completed, task_failed, limit_reached, awaiting_human or
+	// timed_out_by_model.
 	Err error
 	// Limit names the limit that ended the run: "turns", "tool_rounds", "tool_calls" or "tokens".
 	Limit string

@@ -363,9 +363,11 @@ func TestEmptyAndCutAnswersAreNoSuccess(t *testing.T) {
 			}
 		})
 	}
-	s := newSession(t, config(&model{answers: []answer{{}, {text: "there"}}}))
+	var n note
+	script := []answer{{}, calls(call("", "look", nil)), {text: " \n"}, {text: "there"}}
+	s := newSession(t, config(&model{answers: script}, n.tool("look", true)))
 	if res, err := s.Submit(t.Context(), "go"); res.Status != agent.StatusCompleted || err != nil {
-		t.Errorf("after one empty answer: %v, %v", res.Status, err)
+		t.Errorf("after empty answers that do not follow each other: %v, %v", res.Status, err)
 	}
 }
 
@@ -392,6 +394,9 @@ func TestContextWarningOncePerCrossing(t *testing.T) {
 		return cfg
 	}())
 	if _, err := long.Submit(t.Context(), strings.Repeat("word ", 700)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := long.Submit(t.Context(), "a server that counts no tokens gives no reason to warn again"); err != nil {
 		t.Fatal(err)
 	}
 	if ev.count(event.KindWarning) != 1 {

@@ -42,22 +42,26 @@ type Session struct {
 	state     SessionState
 	history   []Turn
 	settings  Settings
+	limits    Limits
 	steering  []string
 	followUps []string
 	// usage sums the session; lastUsed is the context that the last answer took.
 	usage    llm.Usage
 	lastUsed int64
 	warned   bool
-	calls    map[string]int // ids of calls that the history holds
-	loop     loopDetector
-	cancel   context.CancelCauseFunc
-	running  chan struct{} // closed when the current run has ended
-	closing  bool
+	// calls counts the ids of calls that the history holds.
+	calls  map[string]int
+	loop   loopDetector
+	prompt promptEntry
+
+	cancel context.CancelCauseFunc // ends what runs; nil if nothing does
+	// ending, once set, is why the session ends; nothing begins from then on.
+	ending   string
 	closed   chan struct{}
 	closeErr error
 }
 
-func openSession(ctx context.Context, a *Agent, sink func(event.Event) error) (*Session, error) {
+func openSession(ctx context.Context, a *Agent, id string, sink func(event.Event) error) (*Session, error) {
 	cfg := &a.cfg
 	registry, err := tool.NewRegistry(cfg.Profile.Tools...)
 	if err != nil {
@@ -68,17 +72,15 @@ func openSession(ctx context.Context, a *Agent, sink func(event.Event) error) (*
 			return nil, fmt.Errorf("agent: %w: %w", ErrConfig, err)
 		}
 	}
-	id := cfg.NewID()
 	st, err := cfg.Store(id)
 	if err != nil {
 		return nil, fmt.Errorf("agent: keep the session: %w", err)
 	}
 	s := &Session{
-		id: id, agent: a, registry: registry, store: st, state: SessionIdle, settings: cfg.Settings,
+		id: id, agent: a, registry: registry, store: st, state: SessionIdle, settings: cfg.Settings.clone(), limits: cfg.Limits,
 		hub: event.NewHub(id, cfg.Clock.Now, cfg.Log), calls: map[string]int{},
 		closed: make(chan struct{}),
 	}
-	s.loop.window = cfg.Limits.LoopWindow
 	for _, fn := range cfg.Sinks {
 		s.hub.AddSink(fn)
 	}
@@ -155,12 +157,28 @@ func (s *Session) Usage() llm.Usage {
 	return s.usage
 }
 
-// Update changes the settings. The change counts from the next model call or tool call on.
+// Update changes the settings. The change counts from the next model call or tool call on. The function is called at once
+// and must not use the session.
 func (s *Session) Update(change func(*Settings)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	change(&s.settings)
-	s.settings = s.settings.withDefaults(s.agent.cfg.Profile)
+	next := s.settings.clone()
+	change(&next)
+	s.settings = next.withDefaults(s.agent.cfg.Profile)
+}
+
+// UpdateLimits changes the limits, except for runs that have limits of their own. The change counts from the next model
+// call on; MaxDuration counts from the next run on. An error wraps ErrConfig and changes nothing.
+func (s *Session) UpdateLimits(change func(*Limits)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := s.limits
+	change(&next)
+	if err := next.validate(); err != nil {
+		return err
+	}
+	s.limits = next.withDefaults()
+	return nil
 }
 
 // Steer puts message into the history after the current round of tool calls, or, if the session is idle, with the next
@@ -171,7 +189,8 @@ func (s *Session) Steer(message string) {
 	s.steering = append(s.steering, message)
 }
 
-// FollowUp makes message the next input once the current one is done; if the session is idle, once the next is.
+// FollowUp makes message the next input once the current one is completed; if the session is idle, once the next is. An
+// input that ends in another way leaves it waiting.
 func (s *Session) FollowUp(message string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,27 +211,50 @@ func (s *Session) Submit(ctx context.Context, text string) (Result, error) {
 // changes are those of the last. The error is Result.Err, or ErrClosed, ErrBusy or one that wraps ErrConfig if the run
 // could not begin. The end of ctx aborts the run and closes the session, except that a deadline is a time-out, which
 // leaves it idle.
-func (s *Session) Run(ctx context.Context, in Input) (Result, error) {
-	if strings.TrimSpace(in.Text) == "" && len(in.Parts) == 0 {
-		return Result{}, fmt.Errorf("agent: %w: the input is empty", ErrConfig)
+func (s *Session) Run(ctx context.Context, in Input) (res Result, err error) {
+	if err := s.check(in); err != nil {
+		return Result{}, err
 	}
+	if in.RunID == "" {
+		in.RunID = s.agent.cfg.NewID()
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if err := s.start(cancel); err != nil {
+		return Result{}, err
+	}
+	defer func() { s.finish(res) }()
+	if err := s.agent.runStarted(in.RunID, s); err != nil {
+		return Result{}, err
+	}
+	defer s.agent.runEnded(in.RunID)
 	for {
-		res, err := s.runOne(ctx, in)
-		if err != nil {
-			return res, err
-		}
+		res = s.runOne(ctx, in)
 		next, ok := s.nextFollowUp(res.Status)
 		if !ok {
 			return res, res.Err
 		}
-		in = Input{Text: next, Instructions: in.Instructions, AllowedTools: in.AllowedTools, ToolOrder: in.ToolOrder, Limits: in.Limits}
+		in.Text, in.Parts, in.Hints, in.RunID = next, nil, nil, s.agent.cfg.NewID()
 	}
 }
 
+func (s *Session) check(in Input) error {
+	switch {
+	case strings.TrimSpace(in.Text) == "" && len(in.Parts) == 0:
+		return fmt.Errorf("agent: %w: the input is empty", ErrConfig)
+	case in.SessionID != "" && in.SessionID != s.id:
+		return fmt.Errorf("agent: %w: the input is for the session %q, not for %q", ErrConfig, in.SessionID, s.id)
+	case in.Limits != nil:
+		return in.Limits.validate()
+	}
+	return nil
+}
+
+// nextFollowUp takes the next follow-up after a run that was completed.
 func (s *Session) nextFollowUp(last Status) (string, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.state != SessionIdle || last == StatusTimedOut || len(s.followUps) == 0 {
+	if s.ending != "" || last != StatusCompleted || len(s.followUps) == 0 {
 		return "", false
 	}
 	next := s.followUps[0]
@@ -220,70 +262,54 @@ func (s *Session) nextFollowUp(last Status) (string, bool) {
 	return next, true
 }
 
-// runOne is one run of the loop. Its error means that the run did not begin.
-func (s *Session) runOne(ctx context.Context, in Input) (Result, error) {
-	cfg := &s.agent.cfg
-	limits := cfg.Limits
-	if in.Limits != nil {
-		if err := in.Limits.validate(); err != nil {
-			return Result{}, err
-		}
-		limits = in.Limits.withDefaults()
-	}
-	if in.RunID == "" {
-		in.RunID = cfg.NewID()
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	if limits.MaxDuration > 0 {
+// runOne is one run of the loop.
+func (s *Session) runOne(ctx context.Context, in Input) Result {
+	l := &loop{s: s, in: in, machine: machine{state: StateIdle}}
+	if d := l.limits().MaxDuration; d > 0 {
 		var stop context.CancelFunc
-		ctx, stop = context.WithTimeoutCause(ctx, limits.MaxDuration, ErrTimeLimit)
+		ctx, stop = context.WithTimeoutCause(ctx, d, ErrTimeLimit)
 		defer stop()
 	}
-	if err := s.start(cancel); err != nil {
-		return Result{}, err
-	}
-	s.agent.runStarted(in.RunID, s)
-	defer s.agent.runEnded(in.RunID)
-	l := &loop{s: s, in: in, limits: limits, machine: machine{state: StateIdle}}
-	res := l.run(ctx)
-	s.finish(res)
-	return res, nil
+	return l.run(ctx)
 }
 
 func (s *Session) start(cancel context.CancelCauseFunc) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.closing, s.state == SessionClosed:
+	case s.ending != "":
 		return fmt.Errorf("agent: %w", ErrClosed)
 	case s.state == SessionProcessing:
 		return fmt.Errorf("agent: %w", ErrBusy)
 	}
 	s.state = SessionProcessing
 	s.cancel = cancel
-	s.running = make(chan struct{})
 	return nil
 }
 
-// finish puts the session into the state that follows from the run, and closes it where it can go on no more.
+// finish puts the session into the state that follows from the run, and ends it where it was asked to, or where it can go on no
+// more.
 func (s *Session) finish(res Result) {
 	s.mu.Lock()
-	switch res.Status {
-	case StatusAwaitingHuman:
+	s.cancel = nil
+	if s.ending == "" && closesSession(res) {
+		s.ending = string(res.Status)
+		if res.Err != nil && res.Status != StatusAborted {
+			s.ending = res.Err.Error()
+		}
+	}
+	ends := s.ending != ""
+	switch {
+	case ends:
+		s.state = SessionClosed
+	case res.Status == StatusAwaitingHuman:
 		s.state = SessionAwaitingInput
 	default:
 		s.state = SessionIdle
 	}
-	s.cancel = nil
-	close(s.running)
 	s.mu.Unlock()
-	if closesSession(res) {
-		reason := string(res.Status)
-		if res.Err != nil && res.Status != StatusAborted {
-			reason = res.Err.Error()
-		}
-		_ = s.end(reason)
+	if ends {
+		s.end()
 	}
 }
 
@@ -300,54 +326,47 @@ func closesSession(res Result) bool {
 	return false
 }
 
-// Abort ends the current run, if there is one, kills what it runs, and closes the session. It waits for that.
-func (s *Session) Abort() {
-	s.mu.Lock()
-	running := s.running
-	if s.cancel != nil {
-		s.cancel(ErrAborted)
-	}
-	s.mu.Unlock()
-	if running != nil {
-		<-running
-	}
-	_ = s.end("aborted")
-}
+// Abort ends what the session does, kills what it runs, and closes it. It does not wait for a run to end: the run's own call
+// returns when that is done. An idle session is closed when Abort returns.
+func (s *Session) Abort() { s.stop("aborted") }
 
-// Close aborts what the session does, delivers its last events and ends it. A second Close does nothing. The error is
-// one of keeping the session.
+// Close aborts what the session does, delivers its last events and ends it, and waits for all that. It must not be
+// called from what it waits for: a sink, a tool, Config.Ask, or the body of an iteration over RunStream; there, use
+// Abort. A second Close returns what the first did. The error is one of keeping the session.
 func (s *Session) Close() error {
-	s.mu.Lock()
-	running := s.running
-	if s.cancel != nil {
-		s.cancel(ErrAborted)
-	}
-	s.mu.Unlock()
-	if running != nil {
-		<-running
-	}
-	return s.end("closed")
+	s.stop("closed")
+	<-s.closed
+	return s.closeErr
 }
 
-// end closes the session once; later calls wait for the first.
-func (s *Session) end(reason string) error {
+// stop makes the session end: at once if it is idle, else when its run has ended, which it is told to.
+func (s *Session) stop(reason string) {
 	s.mu.Lock()
-	if s.closing {
+	if s.ending != "" {
 		s.mu.Unlock()
-		<-s.closed
-		return s.closeErr
+		return
 	}
-	s.closing = true
-	s.state = SessionClosed
+	s.ending = reason
+	cancel := s.cancel
+	if cancel == nil {
+		s.state = SessionClosed
+	}
 	s.mu.Unlock()
+	if cancel != nil {
+		cancel(ErrAborted)
+		return
+	}
+	s.end()
+}
 
-	err := s.store.Append(entrySessionEnded, sessionEndedEntry{Reason: reason})
-	_ = s.hub.Emit("", event.SessionEnd{State: string(SessionClosed), Reason: reason})
+// end writes the session's last entry and event. It is called once, by whoever set ending or finished the last run.
+func (s *Session) end() {
+	err := s.store.Append(entrySessionEnded, sessionEndedEntry{Reason: s.ending})
+	_ = s.hub.Emit("", event.SessionEnd{State: string(SessionClosed), Reason: s.ending})
 	s.hub.Close(flushTime)
 	s.closeErr = errors.Join(err, s.store.Close())
 	s.agent.forget(s)
 	close(s.closed)
-	return s.closeErr
 }
 
 // record adds a turn to the journal and then to the history. The caller is the running loop.
@@ -361,6 +380,13 @@ func (s *Session) record(t Turn) error {
 	defer s.mu.Unlock()
 	s.history = append(s.history, t)
 	return nil
+}
+
+// hasSteering reports whether steering messages wait.
+func (s *Session) hasSteering() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.steering) > 0
 }
 
 // takeSteering empties the queue of steering messages.

@@ -80,6 +80,7 @@ var transitions = map[State]map[Signal]State{
 	},
 	StateReflecting: {
 		SignalPassed:   StateCompleted,
+		SignalContinue: StateModelRunning,
 		SignalRejected: StateModelRunning,
 		SignalGiveUp:   StateFailed,
 		SignalError:    StateFailed,
@@ -88,6 +89,7 @@ var transitions = map[State]map[Signal]State{
 	},
 	StateAwaitingHuman: {
 		SignalAnswer:   StateModelRunning,
+		SignalGiveUp:   StateAwaitingHuman,
 		SignalError:    StateFailed,
 		SignalAbort:    StateAborted,
 		SignalDeadline: StateTimedOut,

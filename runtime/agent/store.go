@@ -5,7 +5,6 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
-	"time"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/store"
@@ -32,6 +31,7 @@ const (
 	entrySession      = "session"
 	entrySurroundings = "surroundings"
 	entryRunStarted   = "run_started"
+	entryPrompt       = "prompt"
 	entryTurn         = "turn"
 	entryToolStarted  = "tool_started"
 	entryToolResult   = "tool_result"
@@ -49,7 +49,18 @@ type sessionEntry struct {
 }
 
 type runStartedEntry struct {
-	RunID string `json:"run_id"`
+	RunID        string `json:"run_id"`
+	Instructions string `json:"instructions,omitempty"`
+	Limits       Limits `json:"limits"`
+}
+
+// promptEntry is what a request holds besides the history. It is written before the first request and whenever something in it
+// has changed, so that the entries give every request.
+type promptEntry struct {
+	Model           string         `json:"model"`
+	ReasoningEffort string         `json:"reasoning_effort,omitempty"`
+	System          string         `json:"system"`
+	Tools           []llm.ToolSpec `json:"tools,omitempty"`
 }
 
 // toolStartedEntry stands before a call that may change something, toolResultEntry after every call. A call is named by its run,
@@ -85,7 +96,7 @@ func OnDisk(dir string) func(sessionID string) (Store, error) {
 		if !fs.ValidPath(sessionID) || filepath.Base(sessionID) != sessionID || sessionID == "." {
 			return nil, fmt.Errorf("agent: %w: session id %q is no plain name", ErrConfig, sessionID)
 		}
-		s, err := store.Create(filepath.Join(dir, sessionID), store.Options{Now: time.Now})
+		s, err := store.Create(filepath.Join(dir, sessionID), store.Options{})
 		if err != nil {
 			return nil, err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -33,68 +34,108 @@ func lookAround(ctx context.Context, cfg *Config, model string) profile.Surround
 	}
 	info := cfg.Env.Info()
 	s.WorkDir, s.Platform, s.OSVersion = info.WorkDir, info.OS, info.OSVersion
-	s.Git = lookAtGit(ctx, cfg.Env)
-	root := info.WorkDir
-	if s.Git != nil {
-		root = s.Git.Root
+	git, folders := lookAtGit(ctx, cfg.Env)
+	if git == nil {
+		folders = []string{info.WorkDir}
 	}
-	s.Docs = readDocs(ctx, cfg.Env, root, info.WorkDir, cfg.Profile.ProjectDocs)
+	s.Git = git
+	s.Docs = readDocs(ctx, cfg.Env, folders, cfg.Profile.ProjectDocs)
 	return s
 }
 
-// gitArgs keep git from running what a repository's configuration names, and from taking locks.
-var gitArgs = []string{"git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"}
-
-func git(ctx context.Context, e env.Runner, args ...string) (string, bool) {
-	out, res, err := env.Output(ctx, e, env.Command{
-		Argv:    append(append([]string{}, gitArgs...), args...),
-		Vars:    []string{"GIT_TERMINAL_PROMPT=0", "LC_ALL=C"},
-		Timeout: gitTimeout,
-	}, env.OutputOptions{Stdout: env.CaptureOptions{Head: 1 << 20, Tail: 1}})
-	if err != nil || res.ExitCode != 0 || res.TimedOut {
-		return "", false
-	}
-	return strings.ToValidUTF8(string(out.Stdout.Head()), "\uFFFD"), true
+// gitArgs keep git from taking locks and from running most of what a repository's configuration names; see also quietFilters.
+var gitArgs = []string{
+	"git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "log.showSignature=false",
 }
 
-func lookAtGit(ctx context.Context, e env.Environment) *profile.Git {
+// git runs git and returns the start of its output. More says that it is not all.
+func git(ctx context.Context, e env.Runner, args ...string) (out string, more, ok bool) {
+	const keep = 1 << 20
+	c, res, err := env.Output(ctx, e, env.Command{
+		Argv:    slices.Concat(gitArgs, args),
+		Vars:    []string{"GIT_TERMINAL_PROMPT=0", "GIT_NO_LAZY_FETCH=1", "LC_ALL=C"},
+		Timeout: gitTimeout,
+	}, env.OutputOptions{Stdout: env.CaptureOptions{Head: keep, Tail: 1}})
+	if err != nil || res.ExitCode != 0 || res.TimedOut {
+		return "", false, false
+	}
+	return strings.ToValidUTF8(string(c.Stdout.Head()), "\uFFFD"), c.Stdout.Size() > keep, true
+}
+
+// lookAtGit returns nil outside a work tree, and otherwise its state and the folders from its root down to the working
+// directory, by the names that git has for them, which lead through no link.
+func lookAtGit(ctx context.Context, e env.Environment) (*profile.Git, []string) {
 	var g profile.Git
-	var inRepository bool
+	var prefix string
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		var root string
-		root, inRepository = git(ctx, e, "rev-parse", "--show-toplevel")
-		g.Root = strings.TrimRight(root, "\r\n")
+		out, _, ok := git(ctx, e, "rev-parse", "--show-toplevel", "--show-prefix")
+		if lines := strings.SplitN(out, "\n", 2); ok && len(lines) == 2 {
+			g.Root, prefix = strings.TrimSuffix(lines[0], "\r"), strings.TrimRight(lines[1], "\r\n")
+		}
 	})
 	wg.Go(func() {
-		status, _ := git(ctx, e, "status", "--porcelain=v2", "--branch")
-		g.Branch, g.Modified, g.Untracked = parseStatus(status)
+		out, _, _ := git(ctx, e, "symbolic-ref", "--short", "-q", "HEAD")
+		g.Branch = strings.TrimSpace(out)
 	})
 	wg.Go(func() {
-		if log, ok := git(ctx, e, "log", "-n", gitCommits, "--format=%h %s"); ok {
+		quiet, ok := quietFilters(ctx, e)
+		if !ok {
+			return
+		}
+		if out, more, ok := git(ctx, e, append(quiet, "status", "--porcelain=v2")...); ok {
+			g.Status = parseStatus(out)
+			g.Status.More = more
+		}
+	})
+	wg.Go(func() {
+		if log, _, ok := git(ctx, e, "log", "-n", gitCommits, "--format=%h %s"); ok {
 			g.Commits = splitLines(log)
 		}
 	})
 	wg.Wait()
-	if !inRepository || g.Root == "" {
-		return nil
+	if g.Root == "" {
+		return nil, nil
 	}
-	return &g
-}
-
-// parseStatus reads the output of git status --porcelain=v2 --branch.
-func parseStatus(out string) (branch string, modified, untracked int) {
-	for _, line := range splitLines(out) {
-		switch {
-		case strings.HasPrefix(line, "# branch.head "):
-			branch = strings.TrimPrefix(line, "# branch.head ")
-		case strings.HasPrefix(line, "? "):
-			untracked++
-		case strings.HasPrefix(line, "1 "), strings.HasPrefix(line, "2 "), strings.HasPrefix(line, "u "):
-			modified++
+	folders := []string{g.Root}
+	for name := range strings.SplitSeq(strings.Trim(prefix, "/"), "/") {
+		if name != "" {
+			folders = append(folders, path.Join(folders[len(folders)-1], name))
 		}
 	}
-	return branch, modified, untracked
+	return &g, folders
+}
+
+// quietFilters are arguments that turn off the programs which a repository's configuration names for the content of
+// files, and which git status would run. It reports whether all of them can be turned off.
+func quietFilters(ctx context.Context, e env.Runner) ([]string, bool) {
+	out, more, _ := git(ctx, e, "config", "--name-only", "--get-regexp", `^filter\..*\.(clean|smudge|process|required)$`)
+	var args []string
+	for _, name := range splitLines(out) {
+		if strings.Contains(name, "=") { // the argument would set another name
+			return nil, false
+		}
+		value := ""
+		if strings.HasSuffix(name, ".required") {
+			value = "false"
+		}
+		args = append(args, "-c", name+"="+value)
+	}
+	return args, !more
+}
+
+// parseStatus reads the output of git status --porcelain=v2.
+func parseStatus(out string) *profile.GitStatus {
+	var s profile.GitStatus
+	for _, line := range splitLines(out) {
+		switch {
+		case strings.HasPrefix(line, "? "):
+			s.Untracked++
+		case strings.HasPrefix(line, "1 "), strings.HasPrefix(line, "2 "), strings.HasPrefix(line, "u "):
+			s.Modified++
+		}
+	}
+	return &s
 }
 
 func splitLines(s string) []string {
@@ -105,11 +146,11 @@ func splitLines(s string) []string {
 	return strings.Split(s, "\n")
 }
 
-// readDocs reads the project's instructions from root down to dir, at most docsLimit bytes in all.
-func readDocs(ctx context.Context, e env.FileReader, root, dir string, names []string) []profile.Doc {
+// readDocs reads the project's instructions in folders, in this order, at most docsLimit bytes in all.
+func readDocs(ctx context.Context, e env.FileReader, folders, names []string) []profile.Doc {
 	var docs []profile.Doc
 	left := docsLimit
-	for _, folder := range foldersBetween(root, dir) {
+	for _, folder := range folders {
 		for _, name := range names {
 			file := path.Join(folder, name)
 			b, err := readUpTo(ctx, e, file, left)
@@ -138,18 +179,4 @@ func readUpTo(ctx context.Context, e env.FileReader, name string, limit int) ([]
 	}
 	defer f.Close() //nolint:errcheck // it was only read
 	return io.ReadAll(io.LimitReader(f, int64(limit)+1))
-}
-
-// foldersBetween lists the folders from root down to dir, both included. If dir is not below root, it is dir alone.
-func foldersBetween(root, dir string) []string {
-	root, dir = path.Clean(root), path.Clean(dir)
-	if root != dir && !strings.HasPrefix(dir, strings.TrimSuffix(root, "/")+"/") {
-		return []string{dir}
-	}
-	folders := []string{dir}
-	for dir != root {
-		dir = path.Dir(dir)
-		folders = append([]string{dir}, folders...)
-	}
-	return folders
 }

@@ -3,8 +3,11 @@ package event
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime/debug"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -15,15 +18,21 @@ type Hub struct {
 	sessionID string
 	log       *slog.Logger
 
+	// order is held while an event is delivered, and so by whoever waits for a sink. mu is held for moments only.
+	order sync.Mutex
+	seq   int64 // under order
+
 	mu    sync.Mutex
-	seq   int64
 	sinks []*sink
 	subs  map[*subscription]struct{}
 	done  bool
 	wg    sync.WaitGroup
 }
 
-type sink struct{ fn func(Event) error }
+type sink struct {
+	fn      func(Event) error
+	removed atomic.Bool
+}
 
 // NewHub makes a Hub for the session id. now may be nil for time.Now, log for slog.Default.
 func NewHub(sessionID string, now func() time.Time, log *slog.Logger) *Hub {
@@ -36,14 +45,16 @@ func NewHub(sessionID string, now func() time.Time, log *slog.Logger) *Hub {
 	return &Hub{now: now, sessionID: sessionID, log: log, subs: map[*subscription]struct{}{}}
 }
 
-// AddSink adds a receiver that Emit calls and waits for. The returned function removes it. A sink must not call Emit. If a
-// sink fails or panics, Emit returns that as an error, after delivery to the others.
+// AddSink adds a receiver that Emit calls and waits for. The returned function removes it; it gets no event that is
+// emitted after that. A sink must not call Emit. If a sink fails or panics, Emit returns that as an error, after delivery
+// to the others.
 func (h *Hub) AddSink(fn func(Event) error) (remove func()) {
 	s := &sink{fn: fn}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.sinks = append(h.sinks, s)
 	return func() {
+		s.removed.Store(true)
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		for i, have := range h.sinks {
@@ -58,20 +69,26 @@ func (h *Hub) AddSink(fn func(Event) error) (remove func()) {
 // Emit numbers data, stamps it and delivers it. It is safe for concurrent use; events of one goroutine keep their order.
 // After Close it does nothing.
 func (h *Hub) Emit(runID string, data Data) error {
+	h.order.Lock()
+	defer h.order.Unlock()
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.done {
+	done, sinks, subs := h.done, slices.Clone(h.sinks), slices.Collect(maps.Keys(h.subs))
+	h.mu.Unlock()
+	if done {
 		return nil
 	}
 	h.seq++
 	e := Event{Seq: h.seq, Time: h.now(), SessionID: h.sessionID, RunID: runID, Data: data}
 	var first error
-	for _, s := range h.sinks {
+	for _, s := range sinks {
+		if s.removed.Load() {
+			continue
+		}
 		if err := h.callSink(s, e); err != nil && first == nil {
 			first = fmt.Errorf("deliver event %s: %w", e.Kind(), err)
 		}
 	}
-	for s := range h.subs {
+	for _, s := range subs {
 		s.offer(e)
 	}
 	return first

@@ -30,7 +30,8 @@ type Profile struct {
 	ContextWindow int64
 	// KnowledgeCutoff is when the model's knowledge ends, such as "2025-08"; empty if unknown.
 	KnowledgeCutoff string
-	// SupportsReasoning, SupportsStreaming and SupportsParallelToolCalls say what requests may ask for.
+	// SupportsReasoning and SupportsParallelToolCalls say what requests may ask for: a reasoning effort, and several calls
+	// in one answer. SupportsStreaming tells a host whether text comes piece by piece.
 	SupportsReasoning         bool
 	SupportsStreaming         bool
 	SupportsParallelToolCalls bool
@@ -55,11 +56,20 @@ type Surroundings struct {
 
 // Git is the state of the repository when the session started.
 type Git struct {
-	Root      string   `json:"root"`
-	Branch    string   `json:"branch"`
-	Modified  int      `json:"modified"`
-	Untracked int      `json:"untracked"`
-	Commits   []string `json:"commits,omitempty"`
+	Root string `json:"root"`
+	// Branch is empty if no branch is checked out.
+	Branch string `json:"branch"`
+	// Status is nil if it could not be found out in time.
+	Status  *GitStatus `json:"status,omitempty"`
+	Commits []string   `json:"commits,omitempty"`
+}
+
+// GitStatus counts files that differ from the last commit.
+type GitStatus struct {
+	Modified  int `json:"modified"`
+	Untracked int `json:"untracked"`
+	// More says that there are more files than were counted.
+	More bool `json:"more,omitempty"`
 }
 
 // Doc is a file with a project's instructions.
@@ -98,7 +108,11 @@ func (s Surroundings) write(b *strings.Builder) {
 	fmt.Fprintf(b, "Working directory: %s\n", s.WorkDir)
 	fmt.Fprintf(b, "Is a git repository: %t\n", s.Git != nil)
 	if s.Git != nil {
-		fmt.Fprintf(b, "Git branch: %s\n", s.Git.Branch)
+		branch := s.Git.Branch
+		if branch == "" {
+			branch = "none (detached HEAD)"
+		}
+		fmt.Fprintf(b, "Git branch: %s\n", branch)
 	}
 	fmt.Fprintf(b, "Platform: %s\n", s.Platform)
 	fmt.Fprintf(b, "OS version: %s\n", orUnknown(s.OSVersion))
@@ -110,7 +124,14 @@ func (s Surroundings) write(b *strings.Builder) {
 		return
 	}
 	b.WriteString("\n<git>\nThe repository when the session started; it may have changed since.\n")
-	fmt.Fprintf(b, "Root: %s\nModified files: %d\nUntracked files: %d\n", s.Git.Root, s.Git.Modified, s.Git.Untracked)
+	fmt.Fprintf(b, "Root: %s\n", s.Git.Root)
+	if st := s.Git.Status; st != nil {
+		atLeast := ""
+		if st.More {
+			atLeast = "at least "
+		}
+		fmt.Fprintf(b, "Modified files: %s%d\nUntracked files: %s%d\n", atLeast, st.Modified, atLeast, st.Untracked)
+	}
 	if len(s.Git.Commits) > 0 {
 		b.WriteString("Last commits:\n")
 		for _, c := range s.Git.Commits {

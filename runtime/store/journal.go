@@ -12,6 +12,7 @@ import (
 	"iter"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -63,19 +64,19 @@ func createJournal(path string, newID func() string, now func() time.Time) (*Jou
 
 // Append adds an entry with data as JSON. After an error nothing more is accepted and each call returns that error.
 func (j *Journal) Append(typ string, data any) (Entry, error) {
-	raw, err := json.Marshal(data)
-	if err != nil {
-		return Entry{}, fmt.Errorf("journal entry %s: %w", typ, err)
-	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.err != nil {
 		return Entry{}, j.err
 	}
+	raw, err := json.Marshal(data)
+	if err != nil {
+		return Entry{}, j.fail(fmt.Errorf("journal entry %s: %w", typ, err))
+	}
 	e := Entry{Seq: j.seq + 1, ID: j.newID(), Parent: j.parent, Time: j.now(), Type: typ, Data: raw}
 	line, err := encodeLine(e)
 	if err != nil {
-		return Entry{}, fmt.Errorf("journal entry %s: %w", typ, err)
+		return Entry{}, j.fail(fmt.Errorf("journal entry %s: %w", typ, err))
 	}
 	if len(line) > MaxLine {
 		return Entry{}, j.fail(fmt.Errorf("journal entry %s: %d bytes are more than %d", typ, len(line), MaxLine))
@@ -94,8 +95,16 @@ func (j *Journal) Sync() error {
 	if j.err != nil {
 		return j.err
 	}
-	if err := j.file.Sync(); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+	if err := syncFile(j.file); err != nil {
 		return j.fail(fmt.Errorf("sync the session journal: %w", err))
+	}
+	return nil
+}
+
+// syncFile makes a file or folder durable where its file system can do that.
+func syncFile(f *os.File) error {
+	if err := f.Sync(); err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, syscall.EINVAL) {
+		return err
 	}
 	return nil
 }
@@ -114,7 +123,7 @@ func (j *Journal) Close() error {
 	}
 	first := j.err
 	if first == nil {
-		first = j.file.Sync()
+		first = syncFile(j.file)
 	}
 	if err := j.file.Close(); first == nil {
 		first = err
@@ -178,7 +187,7 @@ func readEntries(r io.Reader, path string, yield func(Entry, error) bool) {
 			return
 		}
 		if err != nil {
-			yield(Entry{}, &CorruptError{Path: path, Line: n, Offset: offset, Reason: err.Error()})
+			yield(Entry{}, fmt.Errorf("read %s, line %d: %w", path, n, err))
 			return
 		}
 		e, err := decodeLine(line[:len(line)-1])
@@ -209,7 +218,7 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 		case !errors.Is(err, bufio.ErrBufferFull):
 			return nil, err
 		case len(line) > MaxLine:
-			return nil, fmt.Errorf("it is longer than %d bytes", MaxLine)
+			return nil, fmt.Errorf("the line is longer than %d bytes", MaxLine)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -59,6 +60,11 @@ func Create(dir string, opts Options) (*Session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the session journal: %w", err)
 	}
+	for _, folder := range []string{dir, filepath.Dir(dir)} {
+		if err := syncFolder(folder); err != nil {
+			return nil, errors.Join(fmt.Errorf("make the session folder durable: %w", err), j.Close())
+		}
+	}
 	return &Session{Journal: j, dir: dir, outputs: map[string]string{}}, nil
 }
 
@@ -69,6 +75,9 @@ func (s *Session) Dir() string { return s.dir }
 type Output struct {
 	*os.File
 }
+
+// Close makes the file durable and closes it.
+func (o Output) Close() error { return errors.Join(syncFile(o.File), o.File.Close()) }
 
 // Open opens the file for reading from its start.
 func (o Output) Open() (io.ReadCloser, error) { return os.Open(o.Name()) }
@@ -103,6 +112,18 @@ func (s *Session) OpenOutput(id string) (io.ReadCloser, error) {
 		return nil, &fs.PathError{Op: "open", Path: "output://" + id, Err: fs.ErrNotExist}
 	}
 	return os.Open(name)
+}
+
+// syncFolder makes the names in a folder durable. Windows has no such call, and does not need it.
+func syncFolder(name string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(syncFile(f), f.Close())
 }
 
 // safeName keeps what is harmless in a file name on every system.

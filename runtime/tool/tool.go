@@ -21,6 +21,9 @@ type Tool struct {
 	NeedsEnv bool
 	// NeedsShell says that the tool is not offered where the environment has no shell.
 	NeedsShell bool
+	// Waits says that the tool waits for something and is called again and again on purpose, so that repeating it is no
+	// loop.
+	Waits bool
 	// Limit is how much of the output the model sees, unless the session's configuration says otherwise.
 	Limit Limit
 	// Terminal says that Call.Out receives what was meant for a terminal; the model sees it as [Sanitize] leaves it.

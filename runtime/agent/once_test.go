@@ -1,0 +1,281 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/runtime/agent"
+	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
+)
+
+// oddStore fails or panics at the first entry of one type, and is sound otherwise.
+type oddStore struct {
+	recorder
+	at    string
+	panic bool
+	once  sync.Once
+}
+
+func (o *oddStore) Append(typ string, data any) error {
+	var err error
+	if typ == o.at {
+		o.once.Do(func() { err = errDisk })
+	}
+	if err != nil && o.panic {
+		panic("store")
+	}
+	if err != nil {
+		return err
+	}
+	return o.recorder.Append(typ, data)
+}
+
+// TestOneFailureOfTheStoreIsNotForgotten lets the store fail or panic once, in calls one after the other and beside each other.
+func TestOneFailureOfTheStoreIsNotForgotten(t *testing.T) {
+	for _, at := range []string{"turn", "tool_started", "tool_result", "prompt", "run_started", "run_ended"} {
+		for _, panics := range []bool{false, true} {
+			for _, name := range []string{"change", "look"} {
+				t.Run(fmt.Sprint(at, panics, name), func(t *testing.T) {
+					var n note
+					cfg := config(&model{answers: []answer{calls(call("a", name, nil), call("b", name, nil))}}, n.tool("change", false), n.tool("look", true))
+					cfg.Log = discard()
+					cfg.Store = func(string) (agent.Store, error) { return &oddStore{at: at, panic: panics}, nil }
+					s := newSession(t, cfg)
+					res, err := s.Submit(t.Context(), "go")
+					if at == "tool_started" && name == "look" {
+						if err != nil { // there is no such entry
+							t.Error(err)
+						}
+						return
+					}
+					if res.Status != agent.StatusInternalError || err == nil || s.State() != agent.SessionClosed {
+						t.Errorf("ended with %s, %v, session %s", res.Status, err, s.State())
+					}
+					if at == "tool_started" && len(n.calls()) > 0 {
+						t.Errorf("the calls %v ran", n.calls())
+					}
+					checkPairs(t, s.History())
+				})
+			}
+		}
+	}
+}
+
+// TestRefusedCallsDoNotRun has an answer whose later calls must not run, for each reason there is.
+func TestRefusedCallsDoNotRun(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	result := func(r tool.Result, err error) func(context.Context, *tool.Call) (tool.Result, error) {
+		return func(context.Context, *tool.Call) (tool.Result, error) { return r, err }
+	}
+	var n note
+	tools := []tool.Tool{
+		n.tool("change", false),
+		newTool("ask", false, result(tool.Result{Question: "?"}, nil)),
+		newTool("exit", false, result(tool.Result{Exit: &tool.Exit{}}, nil)),
+		newTool("gone", false, result(tool.Result{}, env.ErrGone)),
+		newTool("stop", false, func(context.Context, *tool.Call) (tool.Result, error) { cancel(); return tool.Result{}, nil }),
+	}
+	tests := []struct {
+		first  llm.ToolCall
+		ctx    context.Context
+		status agent.Status
+	}{
+		{call("a", "ask", nil), t.Context(), agent.StatusAwaitingHuman},
+		{call("a", "exit", nil), t.Context(), agent.StatusCompleted},
+		{call("a", "gone", nil), t.Context(), agent.StatusEnvironmentError},
+		{call("a", "stop", nil), ctx, agent.StatusAborted},
+	}
+	for _, tt := range tests {
+		t.Run(tt.first.Name, func(t *testing.T) {
+			s := newSession(t, config(&model{answers: []answer{calls(tt.first, call("b", "change", nil))}}, tools...))
+			res, _ := s.Submit(tt.ctx, "go")
+			if res.Status != tt.status || len(n.calls()) > 0 {
+				t.Errorf("ended with %s, calls %v ran", res.Status, n.calls())
+			}
+			checkPairs(t, s.History())
+		})
+	}
+	t.Run("duplicate", func(t *testing.T) {
+		s := newSession(t, config(&model{answers: []answer{calls(call("a", "change", nil), call("a", "change", nil))}}, tools...))
+		if res, err := s.Submit(t.Context(), "go"); err != nil || len(n.calls()) != 1 || res.ToolCalls[1].Success {
+			t.Errorf("%v, calls %v ran", err, n.calls())
+		}
+	})
+}
+
+func TestCallLimitHoldsForParallelCalls(t *testing.T) {
+	var n note
+	a := answer{}
+	for i := range 8 {
+		a.calls = append(a.calls, call(fmt.Sprint(i), "look", nil))
+	}
+	cfg := config(&model{answers: []answer{a}}, n.tool("look", true))
+	cfg.Limits.MaxToolCalls = 2
+	s := newSession(t, cfg)
+	res, err := s.Submit(t.Context(), "go")
+	ran := n.calls()
+	slices.Sort(ran)
+	if err != nil || res.Status != agent.StatusLimit || !slices.Equal(ran, []string{"0", "1"}) {
+		t.Errorf("ended with %s, %v; calls %v ran", res.Status, err, ran)
+	}
+	for i, c := range res.ToolCalls {
+		if c.CallID != fmt.Sprint(i) {
+			t.Errorf("call %d of the result is %s", i, c.CallID)
+		}
+	}
+}
+
+func TestMaxParallel(t *testing.T) {
+	for _, parallel := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			inside := 0
+			release := make(chan struct{})
+			look := newTool("look", true, func(context.Context, *tool.Call) (tool.Result, error) {
+				mu.Lock()
+				inside++
+				mu.Unlock()
+				<-release
+				return tool.Result{Text: "ok"}, nil
+			})
+			a := answer{}
+			for range 10 {
+				a.calls = append(a.calls, call("", "look", nil))
+			}
+			cfg := config(&model{answers: []answer{a}}, look)
+			cfg.Policy.MaxParallel = 3
+			cfg.Profile.SupportsParallelToolCalls = parallel
+			s := newSession(t, cfg)
+			done := make(chan error)
+			go func() {
+				_, err := s.Submit(t.Context(), "go")
+				done <- err
+			}()
+			synctest.Wait()
+			want := 1
+			if parallel {
+				want = 3
+			}
+			mu.Lock()
+			if inside != want {
+				t.Errorf("with parallel calls %v, %d ran at once, want %d", parallel, inside, want)
+			}
+			mu.Unlock()
+			close(release)
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestResultIsDurableBeforeTheNextRequest(t *testing.T) {
+	rec := &recorder{}
+	var n note
+	m := &model{answers: []answer{calls(call("a", "change", nil)), {text: "x", before: func(context.Context, llm.Request) {
+		rec.mu.Lock()
+		defer rec.mu.Unlock()
+		for i, e := range rec.entries {
+			if e.typ == "tool_result" && rec.synced <= i {
+				t.Errorf("the result is entry %d, but only %d are durable", i+1, rec.synced)
+			}
+		}
+	}}}}
+	cfg := config(m, n.tool("change", false))
+	cfg.Store = func(string) (agent.Store, error) { return rec, nil }
+	s := newSession(t, cfg)
+	if _, err := s.Submit(t.Context(), "go"); err != nil {
+		t.Fatal(err)
+	}
+	if types := rec.types(); !slices.Contains(types, "run_ended") || !slices.Contains(types, "prompt") {
+		t.Errorf("entries %v", types)
+	}
+}
+
+// TestJournalHoldsThePrompt changes what a request holds besides the history, and finds each state of it in the journal.
+func TestJournalHoldsThePrompt(t *testing.T) {
+	rec := &recorder{}
+	var n note
+	cfg := config(&model{}, n.tool("look", true))
+	cfg.Store = func(string) (agent.Store, error) { return rec, nil }
+	s := newSession(t, cfg)
+	steps := []func(){
+		func() {},
+		func() {},
+		func() { s.Update(func(x *agent.Settings) { x.Instructions = "be brief" }) },
+		func() { s.Update(func(x *agent.Settings) { x.ReasoningEffort = "high" }) },
+		func() { s.Tools().Unregister("look") },
+	}
+	for _, step := range steps {
+		step()
+		if _, err := s.Submit(t.Context(), "go"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := strings.Count(strings.Join(rec.types(), " "), "prompt"); got != 4 {
+		t.Errorf("%d entries of a prompt, want one for each of 4 states: %v", got, rec.types())
+	}
+}
+
+func TestSettingsAreTheSessionsOwn(t *testing.T) {
+	cfg := config(&model{})
+	cfg.Settings.ToolLimits = map[string]tool.Limit{}
+	a, err := agent.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close() //nolint:errcheck // it is of no concern here
+	var sessions []*agent.Session
+	for range 2 {
+		s, err := a.NewSession(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		sessions = append(sessions, s)
+	}
+	sessions[0].Update(func(x *agent.Settings) { x.ToolLimits["shell"] = tool.Limit{Chars: 7} })
+	sessions[1].Update(func(x *agent.Settings) {
+		if len(x.ToolLimits) > 0 {
+			t.Error("a change in one session is seen in another")
+		}
+	})
+}
+
+func TestLimitsChangeInMidRun(t *testing.T) {
+	var s *agent.Session
+	tighten := newTool("tighten", false, func(context.Context, *tool.Call) (tool.Result, error) {
+		if err := s.UpdateLimits(func(l *agent.Limits) { l.MaxToolRounds = -1 }); !errors.Is(err, agent.ErrConfig) {
+			t.Errorf("a negative limit: %v", err)
+		}
+		return tool.Result{Text: "ok"}, s.UpdateLimits(func(l *agent.Limits) { l.MaxToolRounds = 1 })
+	})
+	s = newSession(t, config(&model{answers: []answer{calls(call("", "tighten", nil)), calls(call("", "tighten", nil))}}, tighten))
+	if res, err := s.Submit(t.Context(), "go"); err != nil || res.Status != agent.StatusLimit || res.ModelCalls != 1 {
+		t.Errorf("ended with %s after %d model calls, %v", res.Status, res.ModelCalls, err)
+	}
+}
+
+func TestReasoningEffortOnlyWhereItIsKnown(t *testing.T) {
+	m := &model{}
+	ev := &events{}
+	cfg := config(m)
+	cfg.Profile.SupportsReasoning = false
+	cfg.Settings.ReasoningEffort = "high"
+	cfg.Sinks = append(cfg.Sinks, ev.sink)
+	s := newSession(t, cfg)
+	if _, err := s.Submit(t.Context(), "go"); err != nil {
+		t.Fatal(err)
+	}
+	if got := m.request(t, 0).ReasoningEffort; got != "" || ev.count(event.KindWarning) != 1 {
+		t.Errorf("effort %q, %d warnings", got, ev.count(event.KindWarning))
+	}
+}

@@ -1,0 +1,227 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/runtime/agent"
+	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
+)
+
+// inFolder is a configuration with an environment that is dir.
+func inFolder(t *testing.T, dir string, m llm.Client, tools ...tool.Tool) agent.Config {
+	t.Helper()
+	e, err := local.New(local.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close() })
+	cfg := config(m, tools...)
+	cfg.Env = e
+	cfg.Profile.ProjectDocs = []string{"AGENTS.md"}
+	return cfg
+}
+
+func write(t *testing.T, name, content string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func git(t *testing.T, dir string, args ...string) {
+	t.Helper()
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("needs git")
+	}
+	cmd := exec.CommandContext(t.Context(), "git", append([]string{"-C", dir, "-c", "user.name=t", "-c", "user.email=t@example.com"}, args...)...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("git %v: %v\n%s", args, err, out)
+	}
+}
+
+func TestDocsAreFoundThroughALink(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("links need a right that ordinary users of Windows lack")
+	}
+	dir := t.TempDir()
+	git(t, dir, "init", "-q")
+	write(t, filepath.Join(dir, "AGENTS.md"), "rule of the root")
+	write(t, filepath.Join(dir, "a", "sub", "AGENTS.md"), "rule of sub")
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(filepath.Join(dir, "a"), link); err != nil {
+		t.Fatal(err)
+	}
+	m := &model{}
+	s := newSession(t, inFolder(t, filepath.Join(link, "sub"), m))
+	if _, err := s.Submit(t.Context(), "go"); err != nil {
+		t.Fatal(err)
+	}
+	system := m.request(t, 0).System
+	if root, sub := strings.Index(system, "rule of the root"), strings.Index(system, "rule of sub"); root < 0 || sub < root {
+		t.Errorf("the rules stand at %d and %d", root, sub)
+	}
+}
+
+// TestLookingAroundRunsNothingOfTheRepository has a repository whose configuration names programs for everything git
+// status and git log would run.
+func TestLookingAroundRunsNothingOfTheRepository(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the programs are shell scripts")
+	}
+	dir := t.TempDir()
+	git(t, dir, "init", "-q", "-b", "trunk")
+	write(t, filepath.Join(dir, ".gitattributes"), "*.txt filter=x\n")
+	write(t, filepath.Join(dir, "a.txt"), "a\n")
+	git(t, dir, "add", ".")
+	git(t, dir, "commit", "-q", "-m", "the only commit")
+	ran := filepath.Join(dir, ".git", "ran")
+	program := filepath.Join(dir, ".git", "program")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\ntouch '"+ran+"'\ncat\n"), 0o700); err != nil { //nolint:gosec // it is to be run
+		t.Fatal(err)
+	}
+	for _, name := range []string{"filter.x.clean", "filter.x.smudge", "filter.x.process", "core.fsmonitor", "gpg.program", "core.pager", "diff.external"} {
+		git(t, dir, "config", name, program)
+	}
+	git(t, dir, "config", "filter.x.required", "true")
+	git(t, dir, "config", "log.showSignature", "true")
+	write(t, filepath.Join(dir, "a.txt"), "changed\n")
+	if err := os.Remove(ran); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	m := &model{}
+	s := newSession(t, inFolder(t, dir, m))
+	if _, err := s.Submit(t.Context(), "go"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(ran); err == nil {
+		t.Error("a program that the repository's configuration names was run")
+	}
+	for _, want := range []string{"Git branch: trunk", "the only commit", "Modified files: 1"} {
+		if !strings.Contains(m.request(t, 0).System, want) {
+			t.Errorf("the model was not told %q", want)
+		}
+	}
+}
+
+// TestSurroundingsAreTakenOnce changes all that the model was told between two inputs.
+func TestSurroundingsAreTakenOnce(t *testing.T) {
+	dir := t.TempDir()
+	git(t, dir, "init", "-q", "-b", "trunk")
+	write(t, filepath.Join(dir, "AGENTS.md"), "the first rule")
+	m := &model{}
+	cfg := inFolder(t, dir, m)
+	now := time.Date(2026, 5, 6, 23, 0, 0, 0, time.UTC)
+	cfg.Clock = &movable{&now}
+	s := newSession(t, cfg)
+	for range 2 {
+		if _, err := s.Submit(t.Context(), "go"); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, "AGENTS.md"), "another rule")
+		write(t, filepath.Join(dir, "new"), "")
+		git(t, dir, "checkout", "-q", "--orphan", "other")
+		now = now.Add(24 * time.Hour)
+	}
+	if diff := cmp.Diff(m.request(t, 0).System, m.request(t, 1).System); diff != "" {
+		t.Errorf("the system prompt changed:\n%s", diff)
+	}
+	if !strings.Contains(m.request(t, 0).System, "2026-05-06") {
+		t.Error("the date is not that of the session's clock")
+	}
+}
+
+type movable struct{ now *time.Time }
+
+func (m *movable) Now() time.Time { return *m.now }
+
+func (m *movable) Sleep(ctx context.Context, _ time.Duration) error { return context.Cause(ctx) }
+
+func TestVerify(t *testing.T) {
+	exit := call("a", "exit", map[string]any{"code": 0, "reason": "all done"})
+	tests := []struct {
+		name    string
+		command string
+		answers []answer
+		status  agent.Status
+		asked   int
+		checks  int
+	}{
+		{"passes", "true", []answer{{text: "done"}}, agent.StatusCompleted, 1, 1},
+		{"passes later", "test -f made", []answer{{text: "done"}, {text: "now it is", before: nil}}, agent.StatusCompleted, 2, 2},
+		{"never passes", "echo why; exit 3", nil, agent.StatusVerifyFailed, 3, 3},
+		{"an exit is checked too", "false", []answer{calls(exit)}, agent.StatusVerifyFailed, 3, 3},
+		{"takes too long", "sleep 300", nil, agent.StatusVerifyFailed, 3, 3},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			m := &model{answers: tt.answers}
+			if tt.name == "passes later" {
+				m.answers[1].before = func(context.Context, llm.Request) { write(t, filepath.Join(dir, "made"), "") }
+			}
+			ev := &events{}
+			cfg := inFolder(t, dir, m, tool.ExitTool())
+			cfg.Verify = agent.Verify{Command: tt.command, Timeout: 10 * time.Second}
+			if tt.name == "takes too long" {
+				cfg.Verify.Timeout = 50 * time.Millisecond
+			}
+			cfg.Sinks = append(cfg.Sinks, ev.sink)
+			s := newSession(t, cfg)
+			res, err := s.Submit(t.Context(), "go")
+			if res.Status != tt.status || res.ModelCalls != tt.asked || ev.count(event.KindVerify) != tt.checks || (err == nil) != (tt.status == agent.StatusCompleted) {
+				t.Errorf("ended with %s after %d model calls and %d checks, %v", res.Status, res.ModelCalls, ev.count(event.KindVerify), err)
+			}
+			if tt.status == agent.StatusVerifyFailed && res.Exit != nil {
+				t.Errorf("a rejected exit is in the result: %+v", res.Exit)
+			}
+			if tt.name == "never passes" {
+				msgs := m.request(t, 1).Messages
+				if note := msgs[len(msgs)-1].Text(); !strings.Contains(note, "why") || !strings.Contains(note, "exit code 3") {
+					t.Errorf("the model was told %q", note)
+				}
+			}
+			checkPairs(t, s.History())
+		})
+	}
+}
+
+func TestSteeringDuringTheCheck(t *testing.T) {
+	m := &model{}
+	var s *agent.Session
+	cfg := inFolder(t, t.TempDir(), m)
+	cfg.Verify = agent.Verify{Command: "true"}
+	said := false
+	cfg.Sinks = append(cfg.Sinks, func(e event.Event) error {
+		if e.Kind() == event.KindVerify && !said {
+			said = true
+			s.Steer("one more thing")
+		}
+		return nil
+	})
+	s = newSession(t, cfg)
+	res, err := s.Submit(t.Context(), "go")
+	if err != nil || res.ModelCalls != 2 {
+		t.Fatalf("asked %d times, %v", res.ModelCalls, err)
+	}
+	msgs := m.request(t, 1).Messages
+	if got := msgs[len(msgs)-1].Text(); got != "one more thing" {
+		t.Errorf("the model was told %q", got)
+	}
+}
