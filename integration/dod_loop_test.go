@@ -186,7 +186,11 @@ var loopProofs = map[string]func(*testing.T){
 	},
 	"9.11.2": func(t *testing.T) {
 		for _, fault := range []llmtest.Fault{
-			{Status: 429}, {Status: 500}, {Status: 502}, {Status: 503}, {Status: 529},
+			{Status: 429},
+			{Status: 500},
+			{Status: 502},
+			{Status: 503},
+			{Status: 529},
 			llmtest.TooMany("1500", ""), llmtest.TooMany("", "7"),
 		} {
 			clock := &noting{}
