@@ -43,8 +43,10 @@ type PatchStats struct {
 }
 
 // WritePatch writes the difference between two snapshots as a patch that git apply understands, with binary files, file
-// modes, links and renames. It leads from exactly the files of before to exactly those of after. Names are relative to
-// the folder of the snapshots. If nothing differs, nothing is written. The same snapshots give the same bytes.
+// modes, links and renames. It leads from exactly the files of before to exactly those of after. Names in it are relative
+// to the root of the git repository that the folder was in when before was taken, which is how git apply reads them in any
+// folder of it, or else to the folder itself; those in PatchStats are relative to the folder. If nothing differs, nothing
+// is written. The same snapshots give the same bytes.
 //
 // A file that contains a NUL byte, or is larger than 8 MiB, is written as binary. A file is taken for renamed if at
 // least half of it is what a deleted one was; of very many or very large files only those that did not change besides

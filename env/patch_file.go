@@ -24,6 +24,7 @@ func (p *patchWriter) file(fc *FileChange, c change, old, now patchSide) error {
 	if to == "" {
 		to = from
 	}
+	from, to = p.before.prefix+from, p.before.prefix+to
 	fmt.Fprintf(p.w, "diff --git %s %s\n", quoteName("a/"+from), quoteName("b/"+to))
 	switch {
 	case old.mode == 0:

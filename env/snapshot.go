@@ -21,6 +21,9 @@ import (
 type Snapshot struct {
 	// files by their names relative to the folder.
 	files map[string]fileState
+	// prefix is the name of the folder in its git repository, with a slash at its end; empty at the root of one, and
+	// outside.
+	prefix string
 	// unreadable files and folders, which may or may not have changed.
 	unreadable map[string]error
 	// base holds the contents that it shares with this snapshot.

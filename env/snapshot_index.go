@@ -13,28 +13,29 @@ import (
 // shortened.
 const maxIndex = 256 << 20
 
-// trackedFiles returns the names, relative to dir, of the files and links that git tracks below dir. It is empty where
-// there is no repository, and where its index cannot be read or understood: then only ignore files count.
-func trackedFiles(ctx context.Context, e FileReader, dir string) ([]string, error) {
+// trackedFiles returns the names, relative to dir, of the files and links that git tracks below dir, and the name of dir
+// in its repository, with a slash at its end unless it is empty. There are no names where there is no repository, and
+// where its index cannot be read or understood: then only ignore files count.
+func trackedFiles(ctx context.Context, e FileReader, dir string) (names []string, prefix string, err error) {
 	top := (&walker{e: e, root: dir}).absolute()
 	below := ""
 	for strings.Contains(top, "/") {
 		index, err := readIndex(ctx, e, top)
 		if endsSearch(ctx, err) {
-			return nil, err
+			return nil, "", err
 		}
 		if err == nil {
-			return indexNames(index, below), nil
+			return indexNames(index, below), below, nil
 		}
 		if _, err := e.Stat(ctx, join(top, gitDir)); err == nil || endsSearch(ctx, err) {
-			return nil, err
+			return nil, below, err
 		}
 		if top == "/" {
 			break
 		}
 		top, below = path.Dir(top), path.Base(top)+"/"+below
 	}
-	return nil, nil
+	return nil, "", nil
 }
 
 // readIndex reads the index of the repository whose topmost folder is top. In a linked worktree .git is a file that

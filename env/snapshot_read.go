@@ -59,7 +59,8 @@ func (t *snapshotTaker) list(ctx context.Context, opts SnapshotOptions) error {
 	if opts.Base != nil {
 		more = slices.AppendSeq(more, maps.Keys(opts.Base.files))
 	}
-	tracked, err := trackedFiles(ctx, t.e, t.dir)
+	tracked, prefix, err := trackedFiles(ctx, t.e, t.dir)
+	t.s.prefix = prefix
 	if err != nil {
 		return err
 	}
