@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -219,16 +218,6 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, _ runSet
 		Log:      j.place.log,
 	}
 	return j, s, nil
-}
-
-// hideKeys takes the keys of models out of this process's variables, so that no command inherits them, unless the user
-// passes one by name.
-func hideKeys(pass []string) {
-	for _, name := range keyVariables {
-		if !slices.Contains(pass, name) {
-			_ = os.Unsetenv(name) // it fails for malformed names only
-		}
-	}
 }
 
 // ask puts a question of the model to the user.
