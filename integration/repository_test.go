@@ -3,10 +3,12 @@ package integration_test
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -213,5 +215,31 @@ func TestRealRepository(t *testing.T) {
 	}
 	if diff := git(t, clean, "diff", "--stat", "HEAD"); !strings.Contains(diff, "3 files changed") {
 		t.Errorf("%s", diff)
+	}
+}
+
+// TestGigabyteThroughExec lets exec pass on 1 GiB. The program's memory stays small, and every byte arrives.
+func TestGigabyteThroughExec(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("needs head and /dev/zero")
+	}
+	if testing.Short() {
+		t.Skip("moves 1 GiB")
+	}
+	const size = 1 << 30
+	cmd := exec.CommandContext(t.Context(), command(t), "exec", "--", "head", "-c", strconv.Itoa(size), "/dev/zero")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	n, err := io.Copy(io.Discard, out)
+	if werr := cmd.Wait(); err != nil || werr != nil || n != size {
+		t.Fatalf("%d bytes, %v, %v", n, err, werr)
+	}
+	if rss := maxRSS(cmd.ProcessState); rss > 64<<20 {
+		t.Errorf("the program used %d MiB", rss>>20)
 	}
 }

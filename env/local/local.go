@@ -135,6 +135,10 @@ func workDir(dir string) (string, error) {
 	if !info.IsDir() {
 		return "", &fs.PathError{Op: "stat", Path: abs, Err: env.ErrNotDir}
 	}
+	// A folder that may not be searched is of no use.
+	if _, err := os.Stat(abs + string(filepath.Separator) + "."); err != nil {
+		return "", pathError("search", abs, err)
+	}
 	return abs, nil
 }
 

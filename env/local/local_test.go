@@ -103,6 +103,20 @@ func TestNew(t *testing.T) {
 	}
 }
 
+func TestNewNeedsAFolderThatMayBeSearched(t *testing.T) {
+	if runtime.GOOS == "windows" || os.Getuid() == 0 {
+		t.Skip("needs an ordinary user of a Unix system: root may search every folder")
+	}
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Chmod(dir, 0o700) }) //nolint:gosec // so that it can be removed
+	if _, err := local.New(local.Config{Dir: dir}); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("error %v", err)
+	}
+}
+
 func TestNewResolvesDir(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

@@ -88,7 +88,7 @@ type Limits struct {
 	MaxTurns int `json:"max_turns,omitempty"`
 	// MaxToolCalls counts the tool calls of one run; default no limit.
 	MaxToolCalls int `json:"max_tool_calls,omitempty"`
-	// MaxTokens counts all tokens that a session used; default no limit.
+	// MaxTokens counts all tokens that a session used, guessed where the server does not tell; default no limit.
 	MaxTokens int64 `json:"max_tokens,omitempty"`
 	// MaxDuration is wall-clock time of one run; default no limit.
 	MaxDuration time.Duration `json:"max_duration_ns,omitempty"`

@@ -23,6 +23,7 @@ type loop struct {
 	rounds  int
 	checks  int
 	empty   int
+	asked   llm.Request
 	// tools are those of the last request, by which its answer is carried out; offered are their names.
 	tools   *tool.Registry
 	offered []string
@@ -160,7 +161,7 @@ func (l *loop) checkBefore(ctx context.Context) (ending, bool) {
 	}
 	s, limits := l.s, l.limits()
 	s.mu.Lock()
-	turns, used := countTurns(s.history), s.usage.Total()
+	turns, used := countTurns(s.history), s.usage.Total()+s.guessed
 	s.mu.Unlock()
 	name, value := "", int64(0)
 	switch {

@@ -52,6 +52,7 @@ func (l *loop) ask(ctx context.Context) (llm.Response, error) {
 		l.breakWith(err)
 		return llm.Response{}, err
 	}
+	l.asked = req
 	l.warnEffort()
 	l.warnBefore(req)
 	l.res.ModelCalls++
@@ -112,11 +113,18 @@ func (l *loop) takeAnswer(resp llm.Response) ([]call, error) {
 	s := l.s
 	s.mu.Lock()
 	s.usage = s.usage.Add(resp.Usage)
-	if used := resp.Usage.Total(); used > 0 { // some servers do not tell
+	untold := false
+	if used := resp.Usage.Total(); used > 0 {
 		s.lastUsed = used
+	} else {
+		untold = s.guessed == 0
+		s.guessed += approxTokens(l.asked) + approxTokens(llm.Request{Messages: []llm.Message{resp.Message}}) + 1
 	}
 	s.mu.Unlock()
 	l.res.Usage = l.res.Usage.Add(resp.Usage)
+	if untold && l.limits().MaxTokens > 0 {
+		l.emit(event.Warning{Code: "usage_unknown", Message: "the model's server does not tell how many tokens it used; limits count a guess of four characters a token"})
+	}
 	if text := resp.Message.Text(); text != "" {
 		l.res.Final = text
 	}

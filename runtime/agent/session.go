@@ -49,6 +49,8 @@ type Session struct {
 	usage    llm.Usage
 	lastUsed int64
 	warned   bool
+	// guessed sums the tokens of answers whose server told nothing.
+	guessed int64
 	// calls counts the ids of calls that the history holds.
 	calls  map[string]int
 	loop   loopDetector

@@ -116,6 +116,23 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+func TestTokenLimitHoldsWithoutUsage(t *testing.T) {
+	var n note
+	m := &model{}
+	for range 30 {
+		m.answers = append(m.answers, calls(call("", "look", map[string]any{"text": strings.Repeat("word ", 100)})))
+	}
+	ev := &events{}
+	cfg := config(m, n.tool("look", true))
+	cfg.Limits = agent.Limits{MaxTokens: 1000, NoLoopDetection: true}
+	cfg.Sinks = append(cfg.Sinks, ev.sink)
+	s := newSession(t, cfg)
+	res, err := s.Submit(t.Context(), "go")
+	if err != nil || res.Status != agent.StatusLimit || res.Limit != "tokens" || ev.count(event.KindWarning) == 0 {
+		t.Errorf("ended with %s by %q, %v, %d warnings", res.Status, res.Limit, err, ev.count(event.KindWarning))
+	}
+}
+
 func TestMaxTurnsCountsAllInputs(t *testing.T) {
 	cfg := config(&model{})
 	cfg.Limits.MaxTurns = 4

@@ -24,14 +24,6 @@ func VerifyNote(command string, exitCode int, timedOut bool, elapsed time.Durati
 		"finish again.", command, how, strings.TrimRight(output, "\n"))
 }
 
-// QuestionNote is the result of a question that the user will answer with the next message.
-func QuestionNote() string {
-	return "The question was put to the user. The user's next message is the answer."
-}
-
-// ExitNote is the result of a call that ends the run.
-func ExitNote() string { return "The run ends here." }
-
 // DuplicateNote is the result of a call whose ID another call of the same answer has.
 func DuplicateNote(id string) string {
 	return fmt.Sprintf("This call was not run: its ID %q was used by an earlier call of the same answer. If you need it, "+
@@ -57,4 +49,10 @@ func HintsNote(hints []string) string {
 // DocsCutNote marks where the project's instructions were cut.
 func DocsCutNote(limit int) string {
 	return fmt.Sprintf("[Project instructions were cut at %d KB.]", limit>>10)
+}
+
+// ReadOnlyNote tells a model that a run can change nothing.
+func ReadOnlyNote() string {
+	return "This run is read-only: files can be read and searched, but nothing can be written and no command can be run. " +
+		"If the task asks for a change, describe the change instead."
 }

@@ -52,7 +52,7 @@ func shell(ctx context.Context, call *Call) (Result, error) {
 	case strings.ContainsRune(args.Command, 0):
 		return Result{}, errorf(KindValidation, "command holds a NUL character, which no shell takes")
 	case len(info.Shell) == 0:
-		return Result{}, errorf(KindEnvironment, "this environment has no shell: %s", info.NoShell)
+		return Result{}, errorf(KindOther, "this environment has no shell: %s", info.NoShell)
 	}
 	timeout, note := commandTimeout(call, args.Timeout)
 	result, err := call.Env.Exec(ctx, env.Command{

@@ -91,7 +91,7 @@ func TestShellRefuses(t *testing.T) {
 		}
 	}
 	m.shell = nil
-	if o := use(t, m, "shell", args{"command": "x"}); kind(o) != KindEnvironment || !strings.Contains(o.Result.Text(), "there is none in memory") {
+	if o := use(t, m, "shell", args{"command": "x"}); kind(o) != KindOther || !strings.Contains(o.Result.Text(), "there is none in memory") {
 		t.Errorf("%s: %s", kind(o), o.Result.Text())
 	}
 }

@@ -1,0 +1,294 @@
+package integration_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/sandboxagent/sandboxagent/runtime/agent"
+	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
+)
+
+// wantPairs checks that request n ends with an answer of calls and exactly one result for each, in order, and returns the
+// results.
+func wantPairs(t *testing.T, s *session, n, calls int) []string {
+	t.Helper()
+	messages := s.request(n).Messages
+	if len(messages) < 2 || messages[len(messages)-1].Role != llm.RoleTool {
+		t.Fatalf("request %d ends with no results", n)
+	}
+	asked, results := messages[len(messages)-2].ToolCalls(), messages[len(messages)-1].Parts
+	if len(asked) != calls || len(results) != calls {
+		t.Fatalf("request %d holds %d calls and %d results, want %d", n, len(asked), len(results), calls)
+	}
+	seen := map[string]bool{}
+	var texts []string
+	for i, p := range results {
+		id := p.ToolResult.CallID
+		if id != asked[i].ID || seen[id] || p.ToolResult.Text() == "" {
+			t.Errorf("result %d answers %q, the call was %q; it is %.100q", i, id, asked[i].ID, p.ToolResult.Text())
+		}
+		seen[id] = true
+		texts = append(texts, p.ToolResult.Text())
+	}
+	return texts
+}
+
+// failed tells for each call, in the order of their ends, whether it is an error.
+func failed(s *session) map[string]bool {
+	out := map[string]bool{}
+	for _, e := range data[event.ToolCallEnd](s) {
+		out[e.CallID] = e.IsError
+	}
+	return out
+}
+
+func proveBadCalls(t *testing.T, api openai.API) {
+	run := func(args string) llmtest.Call { return llmtest.Call{Name: "shell", Arguments: args} }
+	calls := []struct {
+		call llmtest.Call
+		text string
+	}{
+		{run(`{"command": "echo x >> ran"`), "not valid JSON"},
+		{run(`{"command": "echo x >> ran",}`), "not valid JSON"},
+		{run(`{"command": "echo x >> ran"}{"command": "echo y >> ran"}`), "not valid JSON"},
+		{run(`{"command": "echo x >> ran", "command": "echo y >> ran"}`), "twice"},
+		{run(`{command: 'echo x >> ran'}`), "not valid JSON"},
+		{run(strings.Repeat(`{"a":`, 5000) + "1" + strings.Repeat("}", 5000)), "levels deep"},
+		{run(``), "command"},
+		{run(`null`), "object"},
+		{run(`[]`), "object"},
+		{run(`"echo x >> ran"`), "object"},
+		{run("\x00"), "not valid JSON"},
+		{run(`{"command": 5}`), "want string"},
+		{run(`{"command": ["echo x >> ran"]}`), "want string"},
+		{run(`{"command": {"a": 1}}`), "want string"},
+		{run(`{"command": null}`), "want string"},
+		{run(`{"command": "echo x >> ran", "timeout_ms": "soon"}`), "want integer"},
+		{run(`{"command": "echo x >> ran", "timeout_ms": 1e99999}`), "range"},
+		{run(`{"command": "echo x >> ran", "timeout_ms": -1}`), "minimum"},
+		{run(`{"command": "echo x >> ran", "sudo": true}`), "sudo"},
+		{run(`{"command": "echo x >> ran\u0000"}`), "NUL"},
+		{llmtest.Call{Name: "no_such_tool", Arguments: `{}`}, "no_such_tool"},
+		{llmtest.Call{Name: "Shell", Arguments: `{"command": "echo x >> ran"}`}, "Shell"},
+		{shell("echo good >> good"), "[exit code 0"},
+	}
+	one := make([]llmtest.Call, len(calls))
+	for i, c := range calls {
+		one[i] = c.call
+	}
+	s := wireSession(t, api, llmtest.Sequence(llmtest.Use(one...), llmtest.Say("I go on")))
+	if res := s.submit("go"); res.Final != "I go on" || len(res.ToolCalls) != len(calls) || len(res.Failures) != len(calls)-1 {
+		t.Errorf("%q after %d calls and %d failures", res.Final, len(res.ToolCalls), len(res.Failures))
+	}
+	errs := failed(s)
+	for i, text := range wantPairs(t, s, 1, len(calls)) {
+		if !strings.Contains(text, calls[i].text) {
+			t.Errorf("call %d, %.60q: %q is missing in %.400q", i, calls[i].call.Arguments, calls[i].text, text)
+		}
+		if id := fmt.Sprintf("call_0_%d", i); errs[id] != (i < len(calls)-1) {
+			t.Errorf("call %d is an error: %v", i, errs[id])
+		}
+	}
+	if s.read("good") != "good\n" {
+		t.Error("the good call did not run once")
+	}
+	if res, err := s.env.Stat(t.Context(), "ran"); err == nil {
+		t.Errorf("a bad call ran: %v", res)
+	}
+}
+
+// proveNames has names that no tool can have. The wire does not take them back, but the session must go on.
+func proveNames(t *testing.T, api openai.API) {
+	var calls []llmtest.Call
+	for _, name := range []string{"functions.shell", "bad name!\x1b[2J", strings.Repeat("long", 50), "", "ü"} {
+		calls = append(calls, llmtest.Call{Name: name, Arguments: `{"command": "echo x >> ran"}`})
+	}
+	s := wireSession(t, api, llmtest.Sequence(llmtest.Use(append(calls, shell("echo good >> good"))...), llmtest.Say("I go on")))
+	if res := s.submit("go"); res.Final != "I go on" || len(res.ToolCalls) != len(calls)+1 {
+		t.Errorf("%q after %d calls", res.Final, len(res.ToolCalls))
+	}
+	for i, text := range wantPairs(t, s, 1, len(calls)+1) {
+		if i < len(calls) && (!strings.Contains(text, "list_dir") || controls(text) >= 0) {
+			t.Errorf("result %d does not name the tools, or not plainly: %q", i, text)
+		}
+	}
+	if _, err := s.env.Stat(t.Context(), "ran"); err == nil || s.read("good") != "good\n" {
+		t.Error("not the good call alone ran")
+	}
+}
+
+// proveIDs has ids that are missing, repeated in an answer, repeated in the next answer, and odd.
+func proveIDs(t *testing.T, api openai.API) {
+	with := func(id, command string) llmtest.Call {
+		c := shell(command)
+		c.ID, c.NoID = id, id == ""
+		return c
+	}
+	s := wireSession(t, api, llmtest.Sequence(
+		llmtest.Use(with("", "echo a >> f"), with("", "echo b >> f"), with("x", "echo c >> f"), with("x", "echo twice >> f"), with("x_2", "echo d >> f")),
+		llmtest.Use(with("x", "echo e >> f"), with("", "echo f >> f"), with("../../é\x1b\n", "echo g >> f"), with(strings.Repeat("i", 300), "echo h >> f")),
+		llmtest.Say("done"),
+	))
+	s.submit("go")
+	texts := wantPairs(t, s, 1, 5)
+	wantPairs(t, s, 2, 4)
+	if got := s.read("f"); got != "a\nb\nc\nd\ne\nf\ng\nh\n" {
+		t.Errorf("the commands that ran wrote %q", got)
+	}
+	wantContains(t, "the result of the repeated call", texts[3], "was not run: its ID")
+	ends := data[event.ToolCallEnd](s)
+	seen := map[string]bool{}
+	for i, e := range ends {
+		if seen[e.CallID] || e.CallID == "" || e.IsError != (i == 3) {
+			t.Errorf("call %d: %+v", i, e)
+		}
+		seen[e.CallID] = true
+	}
+}
+
+func proveManyCalls(t *testing.T, api openai.API) {
+	const n = 200
+	var calls []llmtest.Call
+	var want strings.Builder
+	for i := range n {
+		switch i % 4 {
+		case 0:
+			calls = append(calls, shell(fmt.Sprintf("echo %d >> f", i)))
+			fmt.Fprintf(&want, "%d\n", i)
+		case 1:
+			calls = append(calls, llmtest.Call{Name: "shell", Arguments: `{"command": "echo never >> f"`})
+		default:
+			calls = append(calls, use("read_file", map[string]any{"file_path": fmt.Sprintf("in/%d", i)}))
+		}
+	}
+	reply := llmtest.Use(calls...)
+	reply.Fault = llmtest.Fault{Interleave: true}
+	s := wireSession(t, api, llmtest.Sequence(reply, llmtest.Say("done")))
+	for i := range n {
+		s.write(fmt.Sprintf("in/%d", i), fmt.Sprintf("content of %d.\n", i))
+	}
+	if res := s.submit("go"); len(res.ToolCalls) != n {
+		t.Errorf("%d calls", len(res.ToolCalls))
+	}
+	for i, text := range wantPairs(t, s, 1, n) {
+		part := []string{"[exit code 0", "not valid JSON", fmt.Sprintf("content of %d.", i), fmt.Sprintf("content of %d.", i)}[i%4]
+		if !strings.Contains(text, part) {
+			t.Errorf("result %d lacks %q: %.200q", i, part, text)
+		}
+	}
+	if got := s.read("f"); got != want.String() {
+		t.Errorf("the commands ran as %q", got)
+	}
+}
+
+// proveLongArguments has arguments that are taken, and some of five megabytes, which are refused whether they are whole or not.
+func proveLongArguments(t *testing.T, api openai.API) {
+	content := func(size int) string { return strings.Repeat("0123456789abcdeü", size/17) + "\n" }
+	write := func(name string, size int) llmtest.Call {
+		return use("write_file", map[string]any{"file_path": name, "content": content(size)})
+	}
+	calls := []llmtest.Call{write("taken", 256<<10), write("refused", 5<<20), write("half", 256<<10), shell("ls; wc -c < taken")}
+	calls[2].Arguments = calls[2].Arguments[:200<<10]
+	s := wireSession(t, api, llmtest.Sequence(llmtest.Use(calls...), llmtest.Say("done")))
+	s.submit("go")
+	texts := wantPairs(t, s, 1, len(calls))
+	if s.read("taken") != content(256<<10) {
+		t.Error("the file is not what was written")
+	}
+	wantContains(t, "the result of five megabytes", texts[1], "bytes long, but at most 4194304 are taken")
+	wantContains(t, "the result of the half", texts[2], "not valid JSON")
+	wantContains(t, "the size", texts[3], fmt.Sprint(len(content(256<<10))))
+	if strings.Contains(texts[3], "refused") || strings.Contains(texts[3], "half") {
+		t.Errorf("a refused call wrote a file: %s", texts[3])
+	}
+	for i, text := range texts {
+		if len(text) > 2000 {
+			t.Errorf("result %d has %d bytes", i, len(text))
+		}
+	}
+}
+
+// provePairing plays random answers. The server itself refuses a call without a result, and a result without a call.
+func provePairing(t *testing.T, api openai.API) {
+	for seed := range uint64(8) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			rnd := rand.New(rand.NewPCG(seed, uint64(len(api))))
+			var counts []int
+			s := wireSession(t, api, func(r *llmtest.Request) llmtest.Reply {
+				if n := len(counts); n == 6 {
+					return llmtest.Say("done")
+				}
+				if rnd.IntN(4) == 0 {
+					return llmtest.Reply{Text: "lost", Calls: randomCalls(rnd), Fault: randomFault(rnd)}
+				}
+				calls := randomCalls(rnd)
+				counts = append(counts, len(calls))
+				return llmtest.Reply{Text: "look", Calls: calls, Fault: llmtest.Fault{Interleave: rnd.IntN(2) == 0}}
+			}, func(c *agent.Config) {
+				c.Retry.MaxRetries = 100
+				c.Profile.SupportsParallelToolCalls = rnd.IntN(2) == 0
+				c.Limits.NoLoopDetection = true
+			})
+			s.submit("go")
+			total := 0
+			for _, n := range counts {
+				total += n
+			}
+			last := s.server.Requests()[len(s.server.Requests())-1]
+			asked, answered := map[string]int{}, map[string]int{}
+			for _, m := range last.Messages {
+				for _, c := range m.ToolCalls() {
+					asked[c.ID]++
+				}
+				for _, p := range m.Parts {
+					if p.ToolResult != nil {
+						answered[p.ToolResult.CallID]++
+					}
+				}
+			}
+			if len(asked) != total || len(answered) != total {
+				t.Errorf("%d calls, of which %d were sent and %d answered", total, len(asked), len(answered))
+			}
+			for id, n := range answered {
+				if n != 1 || asked[id] != 1 {
+					t.Errorf("the call %q was made %d times and answered %d times", id, asked[id], n)
+				}
+			}
+		})
+	}
+}
+
+func randomCalls(rnd *rand.Rand) []llmtest.Call {
+	pick := func(of ...string) string { return of[rnd.IntN(len(of))] }
+	out := make([]llmtest.Call, 1+rnd.IntN(8))
+	for i := range out {
+		c := llmtest.Call{
+			Name: pick("list_dir", "read_file", "write_file", "list_dir", "nobody", "glob"),
+			ID:   pick("", "", "x", "y", "call_0_0", fmt.Sprint(rnd.IntN(9))),
+			Arguments: pick(`{}`, ``, `{"path":"."}`, `{"path":`, `[]`, `null`, `{"file_path":"f","content":"c"}`, `{"file_path":7}`,
+				`{"pattern":"*"}`, string(must(json.Marshal(map[string]string{"path": "\x00"})))),
+		}
+		c.NoID = c.ID == "" && rnd.IntN(2) == 0
+		out[i] = c
+	}
+	return out
+}
+
+func randomFault(rnd *rand.Rand) llmtest.Fault {
+	return []llmtest.Fault{
+		{Status: 503}, {Status: 529}, llmtest.TooMany("", ""), {Reset: true}, {Cut: llmtest.AtText}, {Cut: llmtest.AtEnd}, {End: llmtest.AtEnd},
+	}[rnd.IntN(7)]
+}
+
+func must(b []byte, err error) []byte {
+	if err != nil {
+		panic(err)
+	}
+	return b
+}

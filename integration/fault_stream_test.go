@@ -1,0 +1,164 @@
+package integration_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/runtime/agent"
+	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
+)
+
+// streamFaults are ways in which an answer can arrive. Those with again are not complete and asked for once more.
+var streamFaults = map[string]struct {
+	fault llmtest.Fault
+	again bool
+}{
+	"cut before the first event":    {llmtest.Fault{Cut: llmtest.AtStart}, true},
+	"cut in a token":                {llmtest.Fault{Cut: llmtest.AtText}, true},
+	"cut in arguments":              {llmtest.Fault{Cut: llmtest.AtArguments}, true},
+	"cut after whole arguments":     {llmtest.Fault{Cut: llmtest.AtEnd}, true},
+	"end in a token":                {llmtest.Fault{End: llmtest.AtText}, true},
+	"end in arguments":              {llmtest.Fault{End: llmtest.AtArguments}, true},
+	"end after whole arguments":     {llmtest.Fault{End: llmtest.AtEnd}, true},
+	"error in a token":              {llmtest.Fault{Fail: llmtest.AtText, Code: "server_error", Message: "oops"}, true},
+	"error in arguments":            {llmtest.Fault{Fail: llmtest.AtArguments, Code: "server_error", Message: "oops"}, true},
+	"error after whole arguments":   {llmtest.Fault{Fail: llmtest.AtEnd, Code: "server_error", Message: "oops"}, true},
+	"reset":                         {llmtest.Fault{Reset: true}, true},
+	"no gzip":                       {llmtest.Fault{Gzip: true}, true},
+	"content length far too small":  {llmtest.Fault{Length: -1200}, true},
+	"cut in arguments, bytes, CRLF": {llmtest.Fault{Cut: llmtest.AtArguments, OneByte: true, CRLF: true, Comments: true}, true},
+	"cut in a token, long event":    {llmtest.Fault{Cut: llmtest.AtText, Pad: 1 << 20}, true},
+	"content length too large":      {llmtest.Fault{Length: 50}, false},
+	"bytes one by one":              {llmtest.Fault{OneByte: true}, false},
+	"CRLF":                          {llmtest.Fault{CRLF: true}, false},
+	"comments":                      {llmtest.Fault{Comments: true}, false},
+	"bytes, CRLF, comments":         {llmtest.Fault{OneByte: true, CRLF: true, Comments: true}, false},
+	"event of a megabyte":           {llmtest.Fault{Pad: 1 << 20}, false},
+	"event of a megabyte, CRLF":     {llmtest.Fault{Pad: 1 << 20, CRLF: true, Comments: true}, false},
+	"nothing after the last event":  {llmtest.Fault{NoDone: true}, false},
+}
+
+// proveBrokenStreams has a good answer, then one that arrives badly, with a call that must run exactly if it is complete.
+func proveBrokenStreams(t *testing.T, api openai.API) {
+	each := llm.Usage{Input: 100, Output: 10}
+	reply := func(text string, calls ...llmtest.Call) llmtest.Reply {
+		return llmtest.Reply{Text: text, Calls: calls, Usage: each}
+	}
+	for name, tt := range streamFaults {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			faulty := reply("This is the answer that arrives badly.", shell("echo faulty >> counter"), shell("echo faulty too >> counter"))
+			faulty.Fault = tt.fault
+			replies := []llmtest.Reply{reply("", shell("echo first >> counter")), faulty}
+			want := "first\nfaulty\nfaulty too\n"
+			if tt.again {
+				replies = append(replies, reply("This is the answer that arrives.", shell("echo again >> counter")))
+				want = "first\nagain\n"
+			}
+			s := wireSession(t, api, llmtest.Sequence(append(replies, reply("done"))...))
+			res := s.submit("go")
+			if got := s.read("counter"); got != want {
+				t.Errorf("the commands that ran are %q, want %q", got, want)
+			}
+			usage := llm.Usage{Input: 3 * each.Input, Output: 3 * each.Output}
+			if res.Usage != usage || s.Usage() != usage || res.ModelCalls != 3 || res.Final != "done" {
+				t.Errorf("usage %+v, of the session %+v, after %d answers", res.Usage, s.Usage(), res.ModelCalls)
+			}
+			retries := data[event.Retry](s)
+			if len(retries) > 0 != tt.again || len(retries) > 1 || len(s.server.Requests()) != len(replies)+1 {
+				t.Errorf("%d requests, retries %+v", len(s.server.Requests()), retries)
+			}
+			if !tt.again {
+				return
+			}
+			if !bytes.Equal(s.request(1).Body, s.request(2).Body) {
+				t.Error("the request was not sent again as it was")
+			}
+			if bytes.Contains(s.request(3).Body, []byte("badly")) || bytes.Contains(s.request(3).Body, []byte("faulty")) {
+				t.Error("the next request holds the partial answer")
+			}
+			for _, e := range data[event.ToolCallStart](s) {
+				if strings.Contains(e.Arguments, "faulty") {
+					t.Errorf("a call of the partial answer began: %+v", e)
+				}
+			}
+			for _, e := range readClosed(t, s) {
+				if strings.Contains(e, "faulty") {
+					t.Errorf("the journal holds the partial answer: %s", e)
+				}
+			}
+		})
+	}
+	t.Run("silence in arguments", func(t *testing.T) {
+		t.Parallel()
+		silent := llmtest.Use(shell("echo never >> counter"))
+		silent.Fault = llmtest.Fault{Hang: llmtest.AtArguments}
+		srv := llmtest.NewServer(t, llmtest.Sequence(silent, llmtest.Use(shell("echo once >> counter")), llmtest.Say("done")))
+		client, err := openai.New(openai.Config{BaseURL: srv.URL(), APIKey: srv.Key(), HTTPClient: srv.Client(), API: api, IdleTimeout: 2 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := wireSession(t, api, nil, func(c *agent.Config) { c.Client = client })
+		s.submit("go")
+		if got := s.read("counter"); got != "once\n" || len(srv.Requests()) != 3 {
+			t.Errorf("the commands that ran are %q, after %d requests", got, len(srv.Requests()))
+		}
+	})
+}
+
+// readClosed closes a session and returns the data of its journal.
+func readClosed(t *testing.T, s *session) []string {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, e := range readJournal(t, s.Dir()) {
+		all = append(all, string(e.Data))
+	}
+	return all
+}
+
+// proveHopelessStreams breaks every try: the run ends with an error, and nothing of the partial answers happened.
+func proveHopelessStreams(t *testing.T, api openai.API) {
+	for _, name := range []string{"cut in arguments", "cut after whole arguments", "no gzip"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			broken := true
+			s := wireSession(t, api, func(*llmtest.Request) llmtest.Reply {
+				if !broken {
+					return llmtest.Say("better now")
+				}
+				r := llmtest.Use(shell("echo never >> counter"))
+				r.Fault, r.Usage = streamFaults[name].fault, llm.Usage{Input: 100, Output: 10}
+				return r
+			})
+			res, err := s.Submit(t.Context(), "go")
+			if res.Status != agent.StatusModelError || llm.KindOf(err) == "" || res.Usage != (llm.Usage{}) || len(res.ToolCalls) != 0 {
+				t.Errorf("ended with %s, %v, usage %+v", res.Status, err, res.Usage)
+			}
+			if n := len(s.server.Requests()); n != 1+llm.DefaultMaxRetries {
+				t.Errorf("%d requests", n)
+			}
+			if _, err := os.Stat(filepath.Join(s.dir, "counter")); err == nil {
+				t.Error("a call of a partial answer ran")
+			}
+			broken = false
+			if res := s.submit("once more"); res.Final != "better now" {
+				t.Errorf("%q", res.Final)
+			}
+			kinds := s.kinds()
+			if slices.Contains(kinds, event.KindToolCallStart) {
+				t.Errorf("events %v", kinds)
+			}
+		})
+	}
+}
