@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -29,6 +30,11 @@ func TestFaultsOfSignals(t *testing.T) {
 	if _, err := exec.LookPath("setsid"); err != nil {
 		t.Skipf("the tree needs it: %v", err)
 	}
+	// Where tests run with hang-ups ignored, as nohup has it, a program that is started would ignore them too. Of a signal
+	// that is caught here, it gets the default.
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(caught) })
 	t.Run("F24_one_signal", func(t *testing.T) { onWires(t, proveSignals) })
 	t.Run("F24_two_interrupts", func(t *testing.T) { onWires(t, proveTwoInterrupts) })
 	t.Run("F24_closed_standard_output", func(t *testing.T) { onWires(t, proveClosedOutput) })

@@ -29,7 +29,15 @@ type loop struct {
 	offered []string
 	// broken is the first error of delivering events or keeping entries; it ends the run at the next step.
 	broken error
+	// stop ends the context of the run, so that a broken run does not wait for the call that runs.
+	stop context.CancelCauseFunc
 }
+
+// brokenError is the cause of the end of a broken run's context.
+type brokenError struct{ err error }
+
+func (e *brokenError) Error() string { return e.err.Error() }
+func (e *brokenError) Unwrap() error { return e.err }
 
 // ending is how a run ends.
 type ending struct {
@@ -41,6 +49,8 @@ type ending struct {
 func (l *loop) run(ctx context.Context) Result {
 	clock := l.s.agent.cfg.Clock
 	l.res = Result{SessionID: l.s.id, RunID: l.in.RunID, Started: clock.Now()}
+	ctx, l.stop = context.WithCancelCause(ctx)
+	defer l.stop(nil)
 	e, err := guard(l.s.agent.cfg.Log, func() ending { return l.work(ctx) })
 	if err != nil {
 		e = broken(err)
@@ -184,6 +194,9 @@ func (l *loop) checkBefore(ctx context.Context) (ending, bool) {
 // stopped is the ending of a run whose context is over.
 func stopped(ctx context.Context) ending {
 	cause := context.Cause(ctx)
+	if b := (*brokenError)(nil); errors.As(cause, &b) {
+		return broken(b.err)
+	}
 	if errors.Is(cause, context.DeadlineExceeded) || errors.Is(cause, ErrTimeLimit) {
 		return ending{SignalDeadline, StatusTimedOut, fmt.Errorf("agent: %w", cause)}
 	}
@@ -325,6 +338,7 @@ func (l *loop) emit(d event.Data) {
 func (l *loop) breakWith(err error) {
 	if l.broken == nil {
 		l.broken = err
+		l.stop(&brokenError{err})
 	}
 }
 

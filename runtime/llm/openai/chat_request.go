@@ -70,7 +70,7 @@ func chatMessages(m llm.Message) (messages []goopenai.ChatCompletionMessage, ima
 			}
 			msg.ToolCalls = append(msg.ToolCalls, goopenai.ToolCall{
 				ID: call.ID, Type: goopenai.ToolTypeFunction,
-				Function: goopenai.FunctionCall{Name: call.Name, Arguments: call.Arguments},
+				Function: goopenai.FunctionCall{Name: toolName(call.Name), Arguments: call.Arguments},
 			})
 		}
 		if msg.Content == "" && len(msg.ToolCalls) == 0 {

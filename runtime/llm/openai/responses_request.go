@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -100,7 +101,7 @@ func (c *client) messageItems(m llm.Message) ([]any, error) {
 		case p.Kind == llm.PartToolCall && p.ToolCall != nil:
 			flush()
 			items = append(items, functionCallItem{
-				Type: "function_call", CallID: p.ToolCall.ID, Name: p.ToolCall.Name, Arguments: p.ToolCall.Arguments,
+				Type: "function_call", CallID: p.ToolCall.ID, Name: toolName(p.ToolCall.Name), Arguments: p.ToolCall.Arguments,
 			})
 		case p.Kind == llm.PartToolResult && p.ToolResult != nil:
 			flush()
@@ -156,4 +157,16 @@ func contentItem(role llm.Role, p llm.Part) (any, error) {
 
 func dataURL(img llm.Image) string {
 	return "data:" + img.MIME + ";base64," + base64.StdEncoding.EncodeToString(img.Data)
+}
+
+// toolName makes a name that the server takes back of one that a model has made up. Other names it refuses, with the whole
+// conversation.
+func toolName(name string) string {
+	name = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' {
+			return r
+		}
+		return '_'
+	}, name)
+	return cmp.Or(name[:min(len(name), 64)], "_")
 }
