@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -29,6 +30,8 @@ type program struct {
 	code int
 	// kill kills what the open environment started, without any grace.
 	kill atomic.Pointer[func()]
+	// display is the progress of the run that goes on.
+	display atomic.Pointer[progress]
 	// lines reads answers of the user.
 	lines lineReader
 
@@ -46,11 +49,21 @@ func (p *program) run(ctx context.Context, args []string) int {
 		return codeUsage
 	}
 	args = args[1:]
-	if args[0] == "help" {
-		args = append(args[1:len(args):len(args)], "--help")
+	switch args[0] {
+	case "help":
+		args = append([]string{helpFlag}, args[1:]...)
+	case "--version", "-version":
+		args = append([]string{"version"}, args[1:]...)
 	}
 	command, arranged, err := arrange(app, args)
-	if err == nil {
+	rest, help := asksHelp(arranged)
+	switch {
+	case err != nil:
+	case help && command == "tool" && len(rest) > 0:
+		err = p.toolHelp(rest)
+	case help:
+		err = app.RunContext(ctx, slices.DeleteFunc([]string{app.Name, command, helpFlag}, func(s string) bool { return s == "" }))
+	default:
 		full := []string{app.Name}
 		if command != "" {
 			full = append(full, command)

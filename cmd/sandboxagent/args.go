@@ -10,7 +10,7 @@ import (
 
 // arrange brings the arguments of the program into the order that the flag parser wants: the command, its flags, "--", and
 // what is left. Flags may stand anywhere before "--", also before the command. If there is no command, its name is empty
-// and the second result holds the flags.
+// and the second result holds the flags. Where help is asked for, "--help" takes the place of all flags.
 func arrange(app *cli.App, args []string) (command string, arranged []string, err error) {
 	name := commandName(app, args)
 	flags := app.Flags
@@ -30,6 +30,16 @@ func arrange(app *cli.App, args []string) (command string, arranged []string, er
 	}
 	return name, slices.Concat(found, []string{"--"}, rest), nil
 }
+
+// asksHelp reports whether arguments that arrange made ask for help, and returns what stands beside it.
+func asksHelp(arranged []string) (rest []string, ok bool) {
+	if len(arranged) < 2 || arranged[0] != helpFlag {
+		return nil, false
+	}
+	return arranged[2:], true
+}
+
+const helpFlag = "--help"
 
 // commandName returns the first argument that is neither a flag nor the value of one; flags of all commands count.
 func commandName(app *cli.App, args []string) string {
@@ -52,8 +62,14 @@ func commandName(app *cli.App, args []string) string {
 	return ""
 }
 
-// splitFlags parts flags, with their values, from the other arguments.
+// splitFlags parts flags, with their values, from the other arguments. Where help is asked for, no other flag is found.
 func splitFlags(flags []cli.Flag, args []string) (found, rest []string, err error) {
+	help := false
+	defer func() {
+		if help && err == nil {
+			found = []string{helpFlag}
+		}
+	}()
 	for i := 0; i < len(args); i++ {
 		arg := args[i]
 		if arg == "--" {
@@ -68,16 +84,38 @@ func splitFlags(flags []cli.Flag, args []string) (found, rest []string, err erro
 		if f == nil && !isHelp(name) {
 			return nil, nil, unknownFlag(flags, arg, name)
 		}
+		help = help || f == nil
 		found = append(found, arg)
+		if hasValue {
+			_, value, _ := strings.Cut(arg, "=")
+			if err := checkValue(f, name, value); err != nil {
+				return nil, nil, err
+			}
+		}
 		if hasValue || !takesValue(f) {
 			continue
 		}
 		if i++; i == len(args) || args[i] == "--" {
 			return nil, nil, usagef("the flag --%s needs a value", name)
 		}
+		if err := checkValue(f, name, args[i]); err != nil {
+			return nil, nil, err
+		}
 		found = append(found, args[i])
 	}
 	return found, rest, nil
+}
+
+// checkValue refuses a blank value of a flag that takes a text: it comes from a variable of a script that is not set, and
+// acting as if the flag were not there would hide that.
+func checkValue(f cli.Flag, name, value string) error {
+	switch f.(type) {
+	case *cli.StringFlag, *cli.StringSliceFlag:
+		if strings.TrimSpace(value) == "" {
+			return usagef("--%s is empty; give it a value or leave it out", name)
+		}
+	}
+	return nil
 }
 
 // cutFlag returns the name of a flag, and whether its value is part of arg. The name is empty if arg is no flag. A lone

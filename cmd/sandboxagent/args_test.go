@@ -1,10 +1,12 @@
 package main
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/urfave/cli/v2"
 )
 
 func TestArrange(t *testing.T) {
@@ -27,7 +29,12 @@ func TestArrange(t *testing.T) {
 		{"exec a --timeout 1s -- --b -- -c", "exec", "--timeout 1s -- a --b -- -c", ""},
 		{"exec --var -x=1 -- a", "exec", "--var -x=1 -- a", ""},
 		{"exec --help", "exec", "--help --", ""},
-		{"-h", "", "-h --", ""},
+		{"-h", "", "--help --", ""},
+		{"tool shell --help", "tool", "--help -- shell", ""},
+		{"run x -h --yes --model m", "run", "--help -- x", ""},
+		{"version -h x", "version", "--help -- x", ""},
+		{"exec -- ls --help", "exec", "-- ls --help", ""},
+		{"run --model -h x", "run", "--model -h -- x", ""},
 		{"-- run", "", "-- run", ""},
 		{"exec ls -l", "exec", "", `there is no flag -l here; arguments that begin with a dash stand after "--"`},
 		{"run --mdel m t", "run", "", "there is no flag --mdel; did you mean --model?"},
@@ -48,6 +55,30 @@ func TestArrange(t *testing.T) {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestEmptyValues(t *testing.T) {
+	app := (&program{}).app()
+	for _, blank := range []string{"", "  ", "\t"} {
+		for _, c := range app.Commands {
+			for _, f := range c.Flags {
+				name := f.Names()[0]
+				switch f.(type) {
+				case *cli.StringFlag, *cli.StringSliceFlag:
+				default:
+					continue
+				}
+				want := "--" + name + " is empty; give it a value or leave it out"
+				for _, args := range [][]string{{c.Name, "--" + name, blank, "x"}, {c.Name, "--" + name + "=" + blank}} {
+					_, _, err := arrange(app, args)
+					var usage *usageError
+					if !errors.As(err, &usage) || usage.Error() != want {
+						t.Errorf("%q: %v", args, err)
+					}
+				}
+			}
+		}
 	}
 }
 

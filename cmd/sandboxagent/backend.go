@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/local"
@@ -60,8 +62,12 @@ type workplace struct {
 	plain env.Environment
 	// log takes what is of no concern to the user.
 	log     *slog.Logger
-	logFile io.Closer
+	logFile *logFile
+	kill    func()
 }
+
+// stop kills what still runs in the environment, so that nothing changes files any more. The environment stays usable.
+func (w *workplace) stop() { w.kill() }
 
 // open opens the environment that s describes. The caller closes it.
 func (p *program) open(ctx context.Context, s environmentSettings) (*workplace, error) {
@@ -76,8 +82,9 @@ func (p *program) open(ctx context.Context, s environmentSettings) (*workplace, 
 		if err != nil {
 			return nil, usagef("--log: %s", err)
 		}
-		logger = slog.New(slog.NewJSONHandler(f, nil))
-		w.log, w.logFile = logger, f
+		w.logFile = &logFile{w: f}
+		logger = slog.New(slog.NewJSONHandler(w.logFile, nil))
+		w.log = logger
 	}
 	o, err := openBackend(ctx, s.options)
 	if err != nil {
@@ -85,6 +92,7 @@ func (p *program) open(ctx context.Context, s environmentSettings) (*workplace, 
 		return nil, err
 	}
 	p.kill.Store(&o.kill)
+	w.kill = o.kill
 	filter := s.options.inherit
 	filter.Pass = s.given
 	w.plain = o.Environment
@@ -101,6 +109,54 @@ func (w *workplace) close() error {
 
 func (w *workplace) closeLog() {
 	if w.logFile != nil {
-		_ = w.logFile.Close() // the handler has told of writes that failed, and nobody else can
+		w.logFile.close()
 	}
+}
+
+// logError is why the log is not complete. It is valid after close.
+func (w *workplace) logError() error {
+	if w.logFile == nil {
+		return nil
+	}
+	if err := w.logFile.failure(); err != nil {
+		return fmt.Errorf("--log: the log is not complete: %w", err)
+	}
+	return nil
+}
+
+// logFile keeps the first error of what it writes to, which a logger tells nobody of. It is safe for concurrent use.
+type logFile struct {
+	w io.WriteCloser
+
+	mu     sync.Mutex
+	closed bool
+	err    error
+}
+
+func (f *logFile) Write(b []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n, err := f.w.Write(b)
+	f.keep(err)
+	return n, err
+}
+
+func (f *logFile) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.keep(f.w.Close())
+	f.closed = true
+}
+
+// keep keeps err if it is the first; what comes after close is of no concern any more.
+func (f *logFile) keep(err error) {
+	if f.err == nil && !f.closed {
+		f.err = err
+	}
+}
+
+func (f *logFile) failure() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
 }

@@ -19,7 +19,7 @@ import (
 const consentFile = "allowed-folders.json"
 
 // consent makes sure that the user allows a model to act without a sandbox in the folder dir: by --yes, by an earlier
-// answer for this folder, or by an answer now. Where nobody can be asked it is a usageError.
+// answer for this folder, or by an answer now; without a state folder no answer can be kept. Where nobody can be asked it is a usageError.
 func (p *program) consent(ctx context.Context, yes bool, state, dir string) error {
 	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = resolved
@@ -27,9 +27,14 @@ func (p *program) consent(ctx context.Context, yes bool, state, dir string) erro
 	if yes {
 		return nil
 	}
-	allowed, err := readConsents(state)
-	if err != nil {
-		return err
+	var allowed []string
+	choices := "[y]es, [N]o: "
+	if state != "" {
+		var err error
+		if allowed, err = readConsents(state); err != nil {
+			return err
+		}
+		choices = "[y]es, [a]lways in this folder, [N]o: "
 	}
 	if slices.Contains(allowed, dir) {
 		return nil
@@ -39,7 +44,7 @@ func (p *program) consent(ctx context.Context, yes bool, state, dir string) erro
 	}
 	fmt.Fprintf(p.std.err, "There is no sandbox here. With your rights on this machine, the model will read files\nand run commands, in %s\n", oneLine(dir))
 	for {
-		fmt.Fprint(p.std.err, "Allow it? [y]es, [a]lways in this folder, [N]o: ")
+		fmt.Fprint(p.std.err, "Allow it? "+choices)
 		answer, err := p.lines.read(ctx, p.std.in)
 		if err != nil {
 			fmt.Fprintln(p.std.err)
@@ -52,6 +57,9 @@ func (p *program) consent(ctx context.Context, yes bool, state, dir string) erro
 		case "y", "yes":
 			return nil
 		case "a", "always":
+			if state == "" {
+				continue
+			}
 			return writeConsents(state, append(allowed, dir))
 		case "n", "no", "":
 			return usagef("not allowed; nothing was done")
@@ -79,6 +87,9 @@ func writeConsents(state string, allowed []string) error {
 	data, err := json.MarshalIndent(allowed, "", "  ")
 	if err != nil {
 		return err
+	}
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		return usagef("the answer cannot be kept: %s", err)
 	}
 	err = replaceFile(filepath.Join(state, consentFile), 0o600, func(w io.Writer) error {
 		_, err := w.Write(append(data, '\n'))

@@ -105,7 +105,12 @@ func (p *program) openDemo(ctx context.Context, backend, dir string) (*workplace
 			return nil, err
 		}
 	}
-	vars := demoVars[:]
+	// What go leaves behind when it is killed goes with the folder.
+	scratch := filepath.Join(dir, "tmp")
+	if err := os.Mkdir(scratch, 0o700); err != nil {
+		return nil, err
+	}
+	vars := append(demoVars[:len(demoVars):len(demoVars)], "GOTMPDIR="+scratch)
 	if !hasGoCache() {
 		vars = append(vars[:len(vars):len(vars)], "GOCACHE="+filepath.Join(dir, "cache"))
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -32,14 +33,17 @@ var errOutputGone = errors.New("nobody reads the output any more")
 // exec is the command exec.
 func (p *program) exec(ctx context.Context, c *cli.Context) (code int, err error) {
 	argv := c.Args().Slice()
-	if len(argv) == 0 {
+	switch {
+	case len(argv) == 0:
 		return 0, usagef("the command is missing; it stands after \"--\"")
+	case strings.TrimSpace(argv[0]) == "":
+		return 0, usagef("the name of the command is empty; it stands first after \"--\"")
 	}
 	s, err := readEnvironmentFlags(c)
 	if err != nil {
 		return 0, err
 	}
-	if err := checkPatch(c.String("patch")); err != nil {
+	if err := checkPatchFlag(c.String("patch")); err != nil {
 		return 0, err
 	}
 	place, err := p.open(ctx, s)
@@ -50,12 +54,22 @@ func (p *program) exec(ctx context.Context, c *cli.Context) (code int, err error
 		if cerr := place.close(); err == nil && cerr != nil {
 			p.fail(cerr)
 		}
+		if lerr := place.logError(); err == nil && lerr != nil {
+			p.fail(lerr)
+			if code == codeDone {
+				code = codeExecFailed
+			}
+		}
 	}()
 	change, err := startPatch(ctx, c.String("patch"), place.plain)
 	if err != nil {
+		_, err = unstarted(ctx, c.String("patch"), err)
 		return 0, err
 	}
 	code = p.execute(ctx, place.env, env.Command{Argv: slices.Clone(argv), Stdin: p.std.in, Timeout: s.timeout})
+	if change != nil {
+		place.stop()
+	}
 	if _, err := change.finish(ctx, place.plain); err != nil {
 		p.fail(err)
 		if code == codeDone {

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"errors"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -11,10 +14,10 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// variable is the name of the environment variable that stands for a flag; one that is empty is as if it were not set.
+// variable is the name of the environment variable that stands for a flag; one that is blank is as if it were not set.
 func variable(flag string) []string {
 	name := "SANDBOXAGENT_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
-	if value, set := os.LookupEnv(name); set && value == "" {
+	if value, set := os.LookupEnv(name); set && strings.TrimSpace(value) == "" {
 		return nil
 	}
 	return []string{name}
@@ -43,6 +46,15 @@ func patchFlag() cli.Flag {
 	}
 }
 
+// checkPatchFlag reports as a usageError why a patch cannot be written to file, which may be empty.
+func checkPatchFlag(file string) error {
+	folder := filepath.Dir(file)
+	if _, err := os.Stat(folder); file != "" && errors.Is(err, fs.ErrNotExist) {
+		return usagef("--patch: the folder %s does not exist; make it first, or name a file in another folder", folder)
+	}
+	return checkPatch(file)
+}
+
 // environmentSettings are the values of the environmentFlags.
 type environmentSettings struct {
 	backend string
@@ -62,9 +74,6 @@ func readEnvironmentFlags(c *cli.Context) (environmentSettings, error) {
 		timeout:  c.Duration("timeout"),
 		log:      c.String("log"),
 	}
-	if c.IsSet("workdir") && s.options.dir == "" {
-		return s, usagef("--workdir is empty; it names a folder")
-	}
 	if s.timeout < 0 {
 		return s, usagef("--timeout %s is negative", s.timeout)
 	}
@@ -75,7 +84,10 @@ func readEnvironmentFlags(c *cli.Context) (environmentSettings, error) {
 	s.options.inherit.Mode = mode
 	for _, v := range s.options.vars {
 		name, _, ok := strings.Cut(v, "=")
-		if !ok || name == "" || strings.ContainsRune(v, 0) {
+		if ok && name == "" {
+			return s, usagef("--var: there is no name before the \"=\"; it is of the form NAME=VALUE")
+		}
+		if !ok || strings.ContainsRune(v, 0) {
 			return s, usagef("--var %q is not of the form NAME=VALUE", name)
 		}
 		s.given = append(s.given, name)

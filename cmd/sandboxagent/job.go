@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
@@ -17,7 +18,9 @@ import (
 
 // job is a task that is ready to be worked on, with everything that it needs.
 type job struct {
-	task   string
+	task string
+	// hints are facts that the model is told with the task.
+	hints  []string
 	place  *workplace
 	config agent.Config
 	// sessions is the folder of the sessions; the session's own is in the record.
@@ -43,6 +46,7 @@ func (j *job) close() {
 func (p *program) work(ctx context.Context, j *job) event.Result {
 	show := newProgress(p.std.err)
 	show.outputs = j.outputs
+	p.display.Store(show)
 	defer show.close()
 	j.config.Observers = append(j.config.Observers, show.observe)
 	if j.sink != nil {
@@ -54,8 +58,15 @@ func (p *program) work(ctx context.Context, j *job) event.Result {
 	began := time.Now()
 	res, file, err := attempt(ctx, j)
 	j.close()
+	if lerr := j.place.logError(); lerr != nil {
+		if res.Status == agent.StatusCompleted {
+			err = errors.Join(err, lerr)
+		} else {
+			show.note(lerr.Error())
+		}
+	}
 	if res.Status == agent.StatusCompleted && err != nil {
-		res.Status = agent.StatusEnvironmentError // all that can fail after a completed run is the patch
+		res.Status = agent.StatusEnvironmentError // all that can fail after a completed run is the patch and the log
 	}
 	record := event.Result{
 		Status:     string(res.Status),
@@ -83,11 +94,31 @@ func (p *program) work(ctx context.Context, j *job) event.Result {
 func attempt(ctx context.Context, j *job) (res agent.Result, file string, err error) {
 	p, err := startPatch(ctx, j.patchFile, j.place.plain)
 	if err != nil {
-		return agent.Result{Status: statusOf(ctx, err, agent.StatusEnvironmentError)}, "", err
+		file, err = unstarted(ctx, j.patchFile, err)
+		return agent.Result{Status: statusOf(ctx, err, agent.StatusEnvironmentError)}, file, err
 	}
 	res, err = runAgent(ctx, j)
+	if p != nil {
+		j.place.stop()
+	}
 	file, patchErr := p.finish(ctx, j.place.plain)
 	return res, file, errors.Join(err, patchErr)
+}
+
+// unstarted writes an empty patch where ctx ended before the first snapshot was taken, since nothing was changed. It
+// returns the name of the file, and err with what else failed.
+func unstarted(ctx context.Context, patchFile string, err error) (string, error) {
+	if ctx.Err() == nil {
+		return "", err
+	}
+	file, werr := writableFile(patchFile)
+	if werr == nil {
+		werr = replaceFile(file, 0o666, func(io.Writer) error { return nil })
+	}
+	if werr != nil {
+		return "", fmt.Errorf("%w; --patch: %w", err, werr)
+	}
+	return file, err
 }
 
 func runAgent(ctx context.Context, j *job) (res agent.Result, err error) {
@@ -100,7 +131,7 @@ func runAgent(ctx context.Context, j *job) (res agent.Result, err error) {
 	a, err := agent.New(j.config)
 	if err == nil {
 		defer a.Close() //nolint:errcheck // the run's result tells of a store that fails
-		res, err = a.Run(ctx, agent.Input{Text: j.task})
+		res, err = a.Run(ctx, agent.Input{Text: j.task, Hints: j.hints})
 	}
 	if res.Status == "" {
 		res.Status = statusOf(ctx, err, agent.StatusInternalError)

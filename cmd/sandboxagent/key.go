@@ -10,8 +10,12 @@ import (
 func hideKeys(pass []string) {
 	var names []string
 	for _, name := range keyVariables {
-		if os.Getenv(name) != "" && !slices.Contains(pass, name) {
-			_ = os.Unsetenv(name) // it fails for malformed names only
+		value, set := os.LookupEnv(name)
+		if !set || slices.Contains(pass, name) {
+			continue
+		}
+		_ = os.Unsetenv(name) // it fails for malformed names only
+		if value != "" {
 			names = append(names, name)
 		}
 	}

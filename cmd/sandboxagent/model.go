@@ -2,6 +2,8 @@ package main
 
 import (
 	"cmp"
+	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -53,7 +55,7 @@ func openModel(c *cli.Context) (model, error) {
 }
 
 func openScript(file string) (model, error) {
-	data, err := os.ReadFile(file)
+	data, err := readScript(file)
 	if err != nil {
 		return model{}, usagef("--model script: %s", err)
 	}
@@ -62,6 +64,22 @@ func openScript(file string) (model, error) {
 		return model{}, usagef("--model script: %s", err)
 	}
 	return model{replay.NewScript(script), profile.OpenAI(cmp.Or(script.Model, "script"))}, nil
+}
+
+// maxScript is the size of the largest script, in bytes.
+const maxScript = 64 << 20
+
+func readScript(file string) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	data, err := io.ReadAll(io.LimitReader(f, maxScript+1))
+	if err == nil && len(data) > maxScript {
+		err = fmt.Errorf("%s has more than %d bytes", file, maxScript)
+	}
+	return data, err
 }
 
 func modelKey() string {

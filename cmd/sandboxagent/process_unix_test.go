@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -115,6 +116,11 @@ sleep 1000
 : MARKER`
 
 func TestExecSignals(t *testing.T) {
+	// Where tests run with hang-ups ignored, as nohup has it, a program that is started would ignore them too. Of a signal
+	// that is caught here, it gets the default.
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(caught) })
 	tests := []struct {
 		name    string
 		signals []syscall.Signal

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -41,6 +42,8 @@ type progress struct {
 	drawn   string
 	paused  bool
 	closed  bool
+	// held are the lines that came during a pause.
+	held bytes.Buffer
 }
 
 // newProgress starts to show progress on w. The caller closes it.
@@ -88,7 +91,7 @@ func (p *progress) close() {
 	p.stopped.Wait()
 }
 
-// pause removes the status line while fn uses the terminal.
+// pause removes the status line while fn uses the terminal, and holds all lines back until fn is done.
 func (p *progress) pause(fn func()) {
 	p.mu.Lock()
 	p.clear()
@@ -96,10 +99,36 @@ func (p *progress) pause(fn func()) {
 	p.mu.Unlock()
 	defer func() {
 		p.mu.Lock()
+		defer p.mu.Unlock()
 		p.paused = false
-		p.mu.Unlock()
+		_, _ = p.held.WriteTo(p.w) // nobody could be told
 	}()
 	fn()
+}
+
+// out is where lines go.
+func (p *progress) out() io.Writer {
+	if p.paused {
+		return &p.held
+	}
+	return p.w
+}
+
+// note writes a line of the program's own.
+func (p *progress) note(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.line("note", oneLine(text))
+}
+
+// stopping tells the user of a terminal that the run is about to end.
+func (p *progress) stopping() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.tty != nil {
+		p.do("stopping")
+		p.line("note", "stopping; ^C again kills")
+	}
 }
 
 // observe shows an event.
@@ -172,11 +201,11 @@ func (p *progress) show(output string) {
 	lines := strings.Split(strings.TrimRight(sanitize(output), "\n"), "\n")
 	for i, line := range lines {
 		if i == shownLines {
-			fmt.Fprintf(p.w, "      | … %d more lines\n", len(lines)-i)
+			fmt.Fprintf(p.out(), "      | … %d more lines\n", len(lines)-i)
 			break
 		}
 		line = strings.ReplaceAll(line, "\t", "    ")
-		fmt.Fprintf(p.w, "      | %s\n", cut(line, p.room()-2))
+		fmt.Fprintf(p.out(), "      | %s\n", cut(line, p.room()-2))
 	}
 }
 
@@ -208,7 +237,7 @@ func (p *progress) line(tag, text string) {
 			colour, end = "\x1b[31m", "\x1b[0m"
 		}
 	}
-	fmt.Fprintf(p.w, "%s%-5s%s %s\n", colour, tag, end, text)
+	fmt.Fprintf(p.out(), "%s%-5s%s %s\n", colour, tag, end, text)
 	p.draw()
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
 func (p *program) runCommand() *cli.Command {
@@ -191,14 +192,17 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, _ runSet
 	if j.place, err = p.open(ctx, s.environmentSettings); err != nil {
 		return nil, s, err
 	}
-	state, err := p.openState()
+	state, err := stateDir()
 	if err != nil {
 		return nil, s, err
 	}
-	if err = checkPatch(s.patch); err != nil {
+	if err = checkPatchFlag(s.patch); err != nil {
 		return nil, s, err
 	}
 	if err = p.consent(ctx, s.yes, state, j.place.plain.Info().WorkDir); err != nil {
+		return nil, s, err
+	}
+	if state, err = p.openState(state); err != nil {
 		return nil, s, err
 	}
 	j.sessions = filepath.Join(state, "sessions")
@@ -217,7 +221,22 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, _ runSet
 		Verify:   agent.Verify{Command: s.verify},
 		Log:      j.place.log,
 	}
+	if s.readOnly {
+		j.config.Policy.Allow = readOnlyTools(slices.Concat(m.profile.Tools, p.tools))
+		j.hints = append(j.hints, tool.ReadOnlyNote())
+	}
 	return j, s, nil
+}
+
+// readOnlyTools are the names of the tools that make sense where nothing can be changed.
+func readOnlyTools(all []tool.Tool) []string {
+	names := []string{} // nil would allow all
+	for _, t := range all {
+		if t.ReadOnly || !t.NeedsEnv {
+			names = append(names, t.Name)
+		}
+	}
+	return names
 }
 
 // ask puts a question of the model to the user.

@@ -55,16 +55,21 @@ func (p *program) interruptible(ctx context.Context, work func(context.Context) 
 		case s := <-signals:
 			err := &signalError{s}
 			cancel(err)
+			show := p.display.Load()
 			if !first {
-				p.killAll()
+				p.killAll(show)
 				return err.code()
+			}
+			if show != nil && s == os.Interrupt {
+				go show.stopping() // a terminal may keep it waiting for ever
 			}
 		}
 	}
 }
 
-// killAll kills what the open environment started, as far as that takes no longer than killTime.
-func (p *program) killAll() {
+// killAll kills what the open environment started and ends the display, if there is one, as far as that takes no longer than
+// killTime.
+func (p *program) killAll(show *progress) {
 	kill := p.kill.Load()
 	if kill == nil {
 		return
@@ -73,6 +78,9 @@ func (p *program) killAll() {
 	go func() {
 		defer close(done)
 		(*kill)()
+		if show != nil {
+			show.close()
+		}
 	}()
 	timer := time.NewTimer(killTime)
 	defer timer.Stop()

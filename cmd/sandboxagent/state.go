@@ -8,40 +8,42 @@ import (
 )
 
 // stateDir returns the folder where sessions and consents are kept: $SANDBOXAGENT_STATE_DIR, or the place that the system
-// has for such things. Without a home it is a new temporary folder, and temporary is true.
-func stateDir() (dir string, temporary bool, err error) {
+// has for such things. Without a home it is empty. The folder need not exist.
+func stateDir() (string, error) {
 	if dir := os.Getenv("SANDBOXAGENT_STATE_DIR"); dir != "" {
 		dir, err := filepath.Abs(dir)
-		return dir, false, err
+		if err != nil {
+			return "", usagef("SANDBOXAGENT_STATE_DIR: %s", err)
+		}
+		return dir, nil
 	}
 	switch runtime.GOOS {
 	case "windows":
 		if dir := os.Getenv("LocalAppData"); dir != "" {
-			return filepath.Join(dir, "sandboxagent"), false, nil
+			return filepath.Join(dir, "sandboxagent"), nil
 		}
 	case "darwin":
 		if dir, err := os.UserConfigDir(); err == nil {
-			return filepath.Join(dir, "sandboxagent"), false, nil
+			return filepath.Join(dir, "sandboxagent"), nil
 		}
 	default:
 		if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) { // a relative one is to be ignored
-			return filepath.Join(dir, "sandboxagent"), false, nil
+			return filepath.Join(dir, "sandboxagent"), nil
 		}
 		if home := os.Getenv("HOME"); filepath.IsAbs(home) {
-			return filepath.Join(home, ".local", "state", "sandboxagent"), false, nil
+			return filepath.Join(home, ".local", "state", "sandboxagent"), nil
 		}
 	}
-	dir, err = os.MkdirTemp("", "sandboxagent-state-*")
-	return dir, true, err
+	return "", nil
 }
 
-// openState makes the state folder and returns it.
-func (p *program) openState() (string, error) {
-	dir, temporary, err := stateDir()
-	if err != nil {
-		return "", usagef("there is no place for sessions: %s; set SANDBOXAGENT_STATE_DIR", err)
-	}
-	if temporary {
+// openState makes the state folder dir and returns it. If dir is empty it is a new temporary folder.
+func (p *program) openState(dir string) (string, error) {
+	if dir == "" {
+		var err error
+		if dir, err = os.MkdirTemp("", "sandboxagent-state-*"); err != nil {
+			return "", usagef("there is no place for sessions: %s; set SANDBOXAGENT_STATE_DIR", err)
+		}
 		p.say(fmt.Sprintf("warning: there is no home folder; the session is kept in %s (SANDBOXAGENT_STATE_DIR names another place)", dir))
 	}
 	if err := os.MkdirAll(filepath.Join(dir, "sessions"), 0o700); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -30,19 +31,34 @@ func TestStateDir(t *testing.T) {
 			t.Setenv("XDG_STATE_HOME", tt.xdg)
 			t.Setenv("HOME", tt.home)
 			t.Setenv("TMPDIR", root)
-			got, temporary, err := stateDir()
-			if err != nil {
-				t.Fatal(err)
+			got, err := stateDir()
+			if err != nil || got != tt.want {
+				t.Errorf("got %q, want %q: %v", got, tt.want, err)
 			}
-			if temporary {
-				defer os.RemoveAll(got) //nolint:errcheck // the test's folder goes anyway
-			}
-			if temporary != (tt.want == "") {
-				t.Errorf("temporary: %v", temporary)
-			}
-			if !temporary && got != tt.want || temporary && !strings.HasPrefix(got, root) {
-				t.Errorf("got %s, want %s", got, tt.want)
+			if made, err := os.ReadDir(root); err != nil || len(made) > 0 {
+				t.Errorf("something was made: %v %v", made, err)
 			}
 		})
+	}
+}
+
+// TestOpenState checks that a state folder is made where it is wanted, and a temporary one where there is no such place.
+func TestOpenState(t *testing.T) {
+	root := t.TempDir()
+	t.Setenv("TMPDIR", root)
+	t.Setenv("TMP", root)
+	var told bytes.Buffer
+	p := &program{std: streams{err: &told}}
+	for _, want := range []string{filepath.Join(root, "a", "b"), ""} {
+		got, err := p.openState(want)
+		if err != nil || want != "" && got != want || filepath.Dir(got) != root && want == "" {
+			t.Errorf("%q became %q: %v", want, got, err)
+		}
+		if _, err := os.Stat(filepath.Join(got, "sessions")); err != nil {
+			t.Error(err)
+		}
+		if warned := strings.Contains(told.String(), "there is no home folder"); warned != (want == "") {
+			t.Errorf("stderr: %q", told.String())
+		}
 	}
 }

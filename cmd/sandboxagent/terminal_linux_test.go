@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -144,7 +146,7 @@ func TestConsent(t *testing.T) {
 				t.Errorf("%q is missing", tt.text)
 			}
 			sessions, err := os.ReadDir(filepath.Join(p.dir, ".state", "sessions"))
-			if err != nil || len(sessions) > 0 != (tt.want == 0) {
+			if tt.want != 0 && !errors.Is(err, fs.ErrNotExist) || tt.want == 0 && len(sessions) == 0 {
 				t.Errorf("%d sessions: %v", len(sessions), err)
 			}
 			_, err = os.Stat(filepath.Join(p.dir, ".state", consentFile))
@@ -201,6 +203,107 @@ func TestAskUser(t *testing.T) {
 	code, text := s.end(p)
 	if code != 0 || !strings.HasSuffix(text, "I take it.\n") {
 		t.Errorf("exit code %d", code)
+	}
+}
+
+// TestAskUserHoldsProgress checks that nothing is written between a question and its answer, which here comes late.
+func TestAskUserHoldsProgress(t *testing.T) {
+	p := newProcess(t, "run", "--yes", "--model=script:s.yaml", "a task")
+	p.writeFile(t, "s.yaml", `turns:
+  - calls: [{tool: ask_user, args: {question: "Which colour?"}}]
+  - text: I take it.
+`)
+	s := openTerminal(t, p)
+	s.await("Your answer: ")
+	// Only time can show that nothing comes; two updates of the status line would be due.
+	time.Sleep(2 * redrawEvery)
+	if text := s.text(); !strings.HasSuffix(text, "Your answer: ") {
+		t.Errorf("the end is %q", text[strings.Index(text, "Your answer: "):])
+	}
+	s.send("dark green\n")
+	code, text := s.end(p)
+	_, after, _ := strings.Cut(text, "Your answer: dark green\n")
+	if code != 0 || !strings.Contains(drawing.ReplaceAllString(after, ""), "ok    ask_user Which colour?") {
+		t.Errorf("exit code %d, then %q", code, after)
+	}
+}
+
+// TestAskUserUnanswered checks what a question comes to that gets no answer.
+func TestAskUserUnanswered(t *testing.T) {
+	for _, tt := range []struct {
+		name, key string
+		want      int
+		status    string
+	}{{"end of input", "\x04", 4, "awaiting_human"}, {"interrupt", "\x03", 130, "aborted"}} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := newProcess(t, "run", "--yes", "--output=json", "--model=script:s.yaml", "a task")
+			p.writeFile(t, "s.yaml", `turns:
+  - calls: [{tool: ask_user, args: {question: "Which colour?"}}]
+  - text: I take it.
+`)
+			s := openTerminal(t, p)
+			s.await("Your answer: ")
+			s.send(tt.key)
+			code, text := s.end(p)
+			if code != tt.want || !strings.Contains(text, `"status":"`+tt.status+`"`) {
+				t.Errorf("exit code %d, want %d", code, tt.want)
+			}
+		})
+	}
+}
+
+// TestInterruptRun checks what the user of a terminal is told after the key, and that the second leaves a clean line.
+func TestInterruptRun(t *testing.T) {
+	for _, twice := range []bool{false, true} {
+		name := "once"
+		if twice {
+			name = "twice"
+		}
+		t.Run(name, func(t *testing.T) {
+			p := newProcess(t, "run", "--yes", "--model=script:s.yaml", "a task")
+			p.writeFile(t, "s.yaml", `turns:
+  - calls: [{tool: shell, args: {command: "trap : TERM; touch ready; until test -e go-on; do sleep 0.05; done; : MARKER"}}]
+`)
+			s := openTerminal(t, p)
+			p.awaitFile(t, "ready")
+			s.await("> shell trap")
+			s.send("\x03")
+			s.await("note  stopping; ^C again kills\n")
+			if twice {
+				s.send("\x03")
+			} else {
+				p.writeFile(t, "go-on", "")
+			}
+			code, text := s.end(p)
+			if code != 130 {
+				t.Errorf("exit code %d", code)
+			}
+			if last := text[strings.LastIndex(text, "> "):]; !strings.Contains(last, "\r\x1b[K") {
+				t.Errorf("the status line stays: %q", last)
+			}
+			if left := p.running(t); len(left) > 0 {
+				t.Errorf("left behind: %q", left)
+			}
+		})
+	}
+}
+
+// TestConsentWithoutHome checks that an answer which could not be kept is not offered, and that a run that is not allowed
+// leaves nothing behind.
+func TestConsentWithoutHome(t *testing.T) {
+	p := newProcess(t, "run", "--model=script:s.yaml", "a task")
+	p.writeFile(t, "s.yaml", "turns: [{text: ok}]\n")
+	scratch := t.TempDir()
+	p.Env = append(p.Env, "SANDBOXAGENT_STATE_DIR=", "XDG_STATE_HOME=", "HOME=", "TMPDIR="+scratch)
+	s := openTerminal(t, p)
+	s.await("Allow it? [y]es, [N]o: ")
+	s.send("a\nn\n")
+	code, text := s.end(p)
+	if n := strings.Count(text, "Allow it? "); code != 2 || n != 2 {
+		t.Errorf("exit code %d, asked %d times", code, n)
+	}
+	if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v %v", left, err)
 	}
 }
 

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -20,7 +22,7 @@ func (p *program) toolCommand() *cli.Command {
 		Name:      "tool",
 		Usage:     "make one tool call; without a name, list the tools",
 		ArgsUsage: "[flags] [NAME]",
-		Description: `Standard output is what a model would see. Exit status: 0 ok, 1 an error result, 2 an unknown tool, bad
+		Description: `Standard output is what a model would see. "tool NAME --help" describes a tool. Exit status: 0 ok, 1 an error result, 2 an unknown tool, bad
 arguments or flags, 6 environment error, 130 interrupted, 143 terminated.`,
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "args", Value: "{}", Usage: "the arguments of the call, as `JSON`; @FILE reads them from a file, - from standard input"},
@@ -29,9 +31,56 @@ arguments or flags, 6 environment error, 130 interrupted, 143 terminated.`,
 	}
 }
 
+// toolRegistry holds the tools that can be called without a run.
+func (p *program) toolRegistry() (*tool.Registry, error) {
+	all := slices.Concat(profile.OpenAI("").Tools, p.tools)
+	return tool.NewRegistry(slices.DeleteFunc(all, func(t tool.Tool) bool { return isRunTool(t.Name) })...)
+}
+
+// isRunTool reports whether the tool name acts on the run that it is called in, and on nothing else.
+func isRunTool(name string) bool { return slices.Contains(runTools[:], name) }
+
+var runTools = [...]string{"ask_user", "exit"}
+
+// findTool returns the tool name, or a usageError that says what there is.
+func findTool(r *tool.Registry, name string) (tool.Tool, error) {
+	t, known := r.Get(name)
+	switch {
+	case known:
+		return t, nil
+	case isRunTool(name):
+		return t, usagef("the tool %s acts on the run that a model calls it in; outside a run there is nothing for it to do", name)
+	}
+	return t, usagef("there is no tool %q; the tools are %s", name, strings.Join(r.Names(), ", "))
+}
+
+// toolHelp describes the tools of these names, as a model is told of them.
+func (p *program) toolHelp(names []string) error {
+	registry, err := p.toolRegistry()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		t, err := findTool(registry, name)
+		if err != nil {
+			return err
+		}
+		var schema bytes.Buffer
+		if err := json.Indent(&schema, t.Schema, "", "  "); err != nil {
+			return fmt.Errorf("the schema of the tool %s: %w", name, err)
+		}
+		_, err = fmt.Fprintf(p.std.out, "sandboxagent tool %s --args JSON\n\n%s\n\narguments, as a JSON schema:\n%s\n",
+			name, strings.TrimSpace(t.Description), strings.TrimSpace(schema.String()))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // tool is the command tool.
 func (p *program) tool(ctx context.Context, c *cli.Context) (int, error) {
-	registry, err := tool.NewRegistry(slices.Concat(profile.OpenAI("").Tools, p.tools)...)
+	registry, err := p.toolRegistry()
 	if err != nil {
 		return 0, err
 	}
@@ -42,8 +91,8 @@ func (p *program) tool(ctx context.Context, c *cli.Context) (int, error) {
 		return 0, usagef("one tool is called at a time; its arguments are given with --args")
 	}
 	name := c.Args().First()
-	if _, known := registry.Get(name); !known {
-		return 0, usagef("there is no tool %q; the tools are %s", name, strings.Join(registry.Names(), ", "))
+	if _, err := findTool(registry, name); err != nil {
+		return 0, err
 	}
 	s, err := readEnvironmentFlags(c)
 	if err != nil {
@@ -58,8 +107,15 @@ func (p *program) tool(ctx context.Context, c *cli.Context) (int, error) {
 		return 0, err
 	}
 	code, err := p.call(ctx, registry, place, llm.ToolCall{ID: "call_1", Name: name, Arguments: args}, s)
-	if cerr := place.close(); err == nil && cerr != nil {
-		return code, cerr
+	cerr := place.close()
+	if err == nil {
+		err = cerr
+	}
+	if lerr := place.logError(); err == nil && lerr != nil {
+		p.fail(lerr)
+		if code == codeDone {
+			code = codeEnvironment
+		}
 	}
 	return code, err
 }

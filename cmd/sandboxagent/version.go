@@ -14,7 +14,7 @@ var version string
 func (p *program) versionCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "version",
-		Usage: "show the version",
+		Usage: "show the version; --version is the same",
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
 				return usagef("version takes no arguments")
