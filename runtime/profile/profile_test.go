@@ -52,8 +52,12 @@ func TestOpenAIModels(t *testing.T) {
 		window    int64
 		reasoning bool
 	}{
-		{"gpt-5.2-codex", 400_000, true}, {"gpt-5-mini", 400_000, true}, {"gpt-4.1", 1_047_576, false}, {"gpt-4o-mini", 128_000, false},
-		{"o3", 200_000, true}, {"my-model", 128_000, true},
+		{"gpt-5.2-codex", 400_000, true},
+		{"gpt-5-mini", 400_000, true},
+		{"gpt-4.1", 1_047_576, false},
+		{"gpt-4o-mini", 128_000, false},
+		{"o3", 200_000, true},
+		{"my-model", 128_000, true},
 	}
 	for _, tt := range tests {
 		if p := profile.OpenAI(tt.name); p.ContextWindow != tt.window || p.SupportsReasoning != tt.reasoning || p.Model != tt.name {
