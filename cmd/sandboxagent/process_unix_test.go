@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -369,65 +368,6 @@ func TestRunOpenInput(t *testing.T) {
 	if got := p.code(t); got != 2 {
 		t.Errorf("exit code %d", got)
 	}
-}
-
-// TestExecGigabyte checks that the program's memory does not grow with the output of a command.
-func TestExecGigabyte(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it moves 1 GiB")
-	}
-	p := newProcess(t, "exec", "--", "head", "-c", "1073741824", "/dev/zero")
-	p.Stdout = nil
-	out, err := p.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	// The figure that the kernel gives after the end would include the memory of this process, which started it.
-	var n, peak int64
-	buf := make([]byte, 1<<20)
-	for {
-		m, err := out.Read(buf)
-		if before := n; (before+int64(m))>>26 != before>>26 { // every 64 MiB
-			peak = max(peak, peakMemory(p.Process.Pid))
-		}
-		n += int64(m)
-		if err != nil {
-			break
-		}
-	}
-	if n != 1<<30 {
-		t.Errorf("%d bytes came", n)
-	}
-	if got := p.code(t); got != 0 {
-		t.Errorf("exit code %d", got)
-	}
-	t.Logf("largest resident set: %d KiB", peak)
-	switch {
-	case peak == 0:
-		t.Skip("the system does not tell the memory that is used in /proc")
-	case raceEnabled:
-		t.Skip("the race detector takes memory of its own")
-	case peak > 64<<10:
-		t.Errorf("%d KiB of memory were used", peak)
-	}
-}
-
-// peakMemory returns the largest resident set of a process so far, in KiB; 0 if it is unknown.
-func peakMemory(pid int) int64 {
-	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(status)) {
-		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "VmHWM:" {
-			n, _ := strconv.ParseInt(fields[1], 10, 64) // 0 is unknown
-			return n
-		}
-	}
-	return 0
 }
 
 func TestDemoWithoutGo(t *testing.T) {
