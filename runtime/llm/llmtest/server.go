@@ -3,6 +3,7 @@ package llmtest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -146,8 +147,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
-	if err != nil {
-		s.violate(w, "the body could not be read: %v", err)
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		s.violate(w, "the body has more than %d bytes", tooLarge.Limit)
+		return
+	}
+	if err != nil { // the client has gone, which it may
 		return
 	}
 	req := &Request{API: api, Header: r.Header.Clone(), Body: body}
