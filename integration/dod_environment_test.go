@@ -146,6 +146,12 @@ func proveVariables(t *testing.T) {
 	if got := names(nil); got != "PATH HOME LANG GOPATH EDITOR" {
 		t.Errorf("the default keeps %s", got)
 	}
+	s := newSession(t, llmtest.Sequence(llmtest.Use(shell("env")), llmtest.Say("seen")))
+	s.submit("show the variables")
+	wantContains(t, "what a command sees", s.shown(1)[0], "PATH=")
+	if text := s.shown(1)[0]; strings.Contains(text, canary) || strings.Contains(text, "canary-value") {
+		t.Errorf("a command sees a variable that looks like a secret:\n%s", text)
+	}
 }
 
 // ownEnvironment is what a user of the library may write.

@@ -23,7 +23,13 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
 )
 
+// canary is a variable of this process that commands must not see.
+const canary = "SANDBOXAGENT_CANARY_API_KEY"
+
 func TestMain(m *testing.M) {
+	if err := os.Setenv(canary, "canary-value"); err != nil {
+		panic(err)
+	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		removeBinary()
 		os.Exit(code)
