@@ -1,9 +1,10 @@
 // Package env defines what an execution environment is: a place where commands run and files live. This machine, a
 // container, a pod and a host over SSH are environments; callers cannot tell them apart by what a method returns.
 //
-// The interface has ten methods, composed of roles. Everything else is a function over them: [ReadFile], [Output],
-// [Walk], [Glob], [Grep], [Upload], [Download], [TakeSnapshot], [FS]. An environment may implement an optional
-// interface ([Walker], [Searcher]) to do one of these faster where the files are; the function then means the same.
+// The interface has ten methods, composed of roles. Everything else is a function over them: [ReadFile], [ReadFiles],
+// [Output], [Walk], [Glob], [Grep], [Upload], [Download], [TakeSnapshot], [FS]. An environment may implement an optional
+// interface ([Walker], [Searcher], [MultiReader]) to do one of these faster where the files are; the function then means
+// the same.
 //
 // # Path names
 //

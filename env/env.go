@@ -93,7 +93,26 @@ type Command struct {
 	Stdout, Stderr io.Writer
 	// Timeout stops the command: SIGTERM to the whole tree, GraceTime later SIGKILL. Zero means no limit.
 	Timeout time.Duration
+	// TTY, if set, gives the command a terminal of its own, which controls its session and is its standard input,
+	// output and error in one. All output goes to Stdout, as the terminal shows it, with what it echoes; a Stderr that is
+	// set is fs.ErrInvalid. What Stdin gives goes to the terminal as typed: ^C interrupts. When Stdin ends, or is nil, the
+	// terminal gets its end-of-file character, once, or twice where the first only ends a line that was begun. The
+	// terminal hangs up when the command exits: what it left in the foreground gets SIGHUP. An environment without
+	// terminals gives a *StartError that wraps errors.ErrUnsupported.
+	TTY *TTY
 }
+
+// TTY is the terminal of a command. Exec changes nothing in it.
+type TTY struct {
+	// Size is the size that the terminal starts with. A zero in it means 80 columns or 24 rows.
+	Size TTYSize
+	// Resize, if set, gives the sizes that follow, until it is closed or the command has ended. Exec has stopped
+	// receiving when it returns. A size with a zero in it is ignored.
+	Resize <-chan TTYSize
+}
+
+// TTYSize is the size of a terminal in characters.
+type TTYSize struct{ Columns, Rows uint16 }
 
 // Result tells how a command ended.
 type Result struct {

@@ -14,6 +14,9 @@ var (
 	ErrGone = errors.New("the environment is gone")
 	// ErrUnknownOutcome means that contact was lost after a command was sent: it may have run.
 	ErrUnknownOutcome = errors.New("the outcome is unknown: the command may have run")
+	// ErrProtocol means that the other side of a remote environment broke the protocol: it is not what it should be, or
+	// somebody has taken its place. Nothing that it says can be believed, and no more is sent to it.
+	ErrProtocol = errors.New("protocol violation")
 	// ErrIsDir means that a file was wanted and the name is a folder.
 	ErrIsDir = errors.New("is a directory")
 	// ErrNotDir means that a folder was wanted and the name is none.

@@ -33,6 +33,7 @@ var (
 	_ Environment = (*filterVars)(nil)
 	_ Walker      = (*filterVars)(nil)
 	_ Searcher    = (*filterVars)(nil)
+	_ MultiReader = (*filterVars)(nil)
 )
 
 func (f *filterVars) Info() Info { return f.inner.Info() }
@@ -84,4 +85,8 @@ func (f *filterVars) Grep(ctx context.Context, opts GrepOptions, fn func(GrepMat
 
 func (f *filterVars) Glob(ctx context.Context, opts GlobOptions) ([]Entry, error) {
 	return Glob(ctx, f.inner, opts)
+}
+
+func (f *filterVars) ReadFiles(ctx context.Context, names []string, limit int64) ([]FileContent, error) {
+	return ReadFiles(ctx, f.inner, names, limit)
 }

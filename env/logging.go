@@ -49,6 +49,7 @@ var (
 	_ Environment = (*logging)(nil)
 	_ Walker      = (*logging)(nil)
 	_ Searcher    = (*logging)(nil)
+	_ MultiReader = (*logging)(nil)
 )
 
 func (l *logging) Info() Info { return l.inner.Info() }
@@ -64,6 +65,9 @@ func (l *logging) Exec(ctx context.Context, cmd Command) (Result, error) {
 	}
 	if cmd.Timeout != 0 {
 		attrs = append(attrs, slog.Duration("timeout", cmd.Timeout))
+	}
+	if cmd.TTY != nil {
+		attrs = append(attrs, slog.Bool("tty", true))
 	}
 	stdout, stderr := countWriters(&cmd)
 
@@ -170,6 +174,21 @@ func (l *logging) Glob(ctx context.Context, opts GlobOptions) ([]Entry, error) {
 	l.record(ctx, "glob", start, err, slog.String("pattern", opts.Pattern), slog.String("name", opts.Dir),
 		slog.Int("entries", len(entries)))
 	return entries, err
+}
+
+func (l *logging) ReadFiles(ctx context.Context, names []string, limit int64) ([]FileContent, error) {
+	attrs := []slog.Attr{slog.Any("names", append([]string(nil), names...))}
+	start := time.Now()
+	contents, err := ReadFiles(ctx, l.inner, names, limit)
+	size, failed := 0, 0
+	for _, c := range contents {
+		size += len(c.Data)
+		if c.Err != nil {
+			failed++
+		}
+	}
+	l.record(ctx, "readfiles", start, err, append(attrs, slog.Int("bytes", size), slog.Int("failed", failed))...)
+	return contents, err
 }
 
 // record makes the record of one call. It is the one place through which texts reach the log, and redacts them all.

@@ -122,6 +122,13 @@ func TestLoggingRecords(t *testing.T) {
 			},
 			[]record{{"op": "glob", "pattern": "*", "name": "d", "entries": 1.0}},
 		},
+		{
+			"readfiles", func(ctx context.Context, e env.Environment) error {
+				_, err := env.ReadFiles(ctx, e, []string{"d/f", "missing", "d/f"}, 0)
+				return err
+			},
+			[]record{{"op": "readfiles", "names": []any{"d/f", "missing", "d/f"}, "bytes": 16.0, "failed": 1.0}},
+		},
 		{"close", func(_ context.Context, e env.Environment) error { return e.Close() }, []record{{"op": "close"}}},
 	}
 	for _, tt := range tests {
@@ -195,6 +202,13 @@ func TestLoggingExec(t *testing.T) {
 				"op": "exec", "argv": []any{"x"}, "dir": "d", "vars": []any{"A", "C"}, "timeout": 1e9, "exit_code": 137.0,
 				"signal": "SIGKILL", "timed_out": true, "out_of_memory": true, "detached": true, "stdout_bytes": 3.0, "stderr_bytes": 5.0,
 			},
+		},
+		{
+			"on a terminal",
+			env.Command{Argv: []string{"x"}, TTY: &env.TTY{Size: env.TTYSize{Columns: 132, Rows: 50}}},
+			env.Result{},
+			nil,
+			record{"op": "exec", "argv": []any{"x"}, "tty": true, "exit_code": 0.0},
 		},
 		{
 			"not started",

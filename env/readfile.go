@@ -21,6 +21,11 @@ func ReadFile(ctx context.Context, e FileReader, name string, limit int64) ([]by
 	if limit <= 0 {
 		limit = DefaultReadLimit
 	}
+	return readFile(ctx, e, name, limit)
+}
+
+// readFile is ReadFile with a limit that may be zero.
+func readFile(ctx context.Context, e FileReader, name string, limit int64) ([]byte, error) {
 	f, err := e.Open(ctx, name)
 	if err != nil {
 		return nil, err

@@ -33,6 +33,7 @@ var (
 	_ Environment = (*readOnly)(nil)
 	_ Walker      = (*readOnly)(nil)
 	_ Searcher    = (*readOnly)(nil)
+	_ MultiReader = (*readOnly)(nil)
 )
 
 func (r *readOnly) Info() Info {
@@ -103,6 +104,10 @@ func (r *readOnly) Grep(ctx context.Context, opts GrepOptions, fn func(GrepMatch
 
 func (r *readOnly) Glob(ctx context.Context, opts GlobOptions) ([]Entry, error) {
 	return Glob(ctx, r.inner, opts)
+}
+
+func (r *readOnly) ReadFiles(ctx context.Context, names []string, limit int64) ([]FileContent, error) {
+	return ReadFiles(ctx, r.inner, names, limit)
 }
 
 // refusal is ErrReadOnly, or fs.ErrClosed once the environment is closed.

@@ -23,6 +23,8 @@ const (
 	batchBytes = 1 << 20
 	// contentBuffer is how much of a content is held in memory; a longer one goes through the spool file.
 	contentBuffer = 256 << 10
+	// maxTries is how often a file is read again that changed while it was read.
+	maxTries = 3
 )
 
 // snapshotTaker fills one snapshot.
@@ -145,16 +147,17 @@ func (t *snapshotTaker) readAll(ctx context.Context) error {
 	return nil
 }
 
-// read reads the files called names. One that has vanished, or may not be read, ends the stream; it is found by going
-// on with what is missing, and if nothing came at all, by halving.
+// read reads the files called names. One that has vanished, may not be read, or changed while it was read, ends the
+// stream; it is found by going on with what is missing, and if nothing came at all, by halving.
 func (t *snapshotTaker) read(ctx context.Context, names []string) error {
-	for len(names) > 0 {
+	for tries := 0; len(names) > 0; {
 		err := t.stream(ctx, names)
 		if err == nil {
 			return nil
 		}
-		denied := errors.Is(err, fs.ErrPermission)
-		if ctx.Err() != nil || !denied && !errors.Is(err, fs.ErrNotExist) {
+		changed := errors.Is(err, tartree.ErrReplaced) || errors.Is(err, tartree.ErrShrunk)
+		unread := changed || errors.Is(err, fs.ErrPermission)
+		if ctx.Err() != nil || !unread && !vanished(err) {
 			return err
 		}
 		missing := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
@@ -169,8 +172,10 @@ func (t *snapshotTaker) read(ctx context.Context, names []string) error {
 				return err
 			}
 			missing = names[half:]
+		case changed && tries < maxTries:
+			tries++
 		default:
-			if denied {
+			if unread {
 				t.s.unreadable[names[0]] = err
 			}
 			return nil
@@ -178,6 +183,12 @@ func (t *snapshotTaker) read(ctx context.Context, names []string) error {
 		names = missing
 	}
 	return nil
+}
+
+// vanished reports whether err came from a name that does not stand for a file in the tree any more: it is gone, or a file
+// or a link that leads out has taken the place of a folder that it was in.
+func vanished(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrNotDir) || errors.Is(err, ErrEscapes)
 }
 
 // stream reads files from one stream.

@@ -25,6 +25,7 @@ import (
 var optional = []reflect.Type{
 	reflect.TypeFor[env.Walker](),
 	reflect.TypeFor[env.Searcher](),
+	reflect.TypeFor[env.MultiReader](),
 }
 
 // roles are the interfaces of the contract itself.
@@ -150,6 +151,11 @@ func TestDecoratorsForward(t *testing.T) {
 			return nil
 		})
 		note("Grep", err, matched...)
+		contents, err := env.ReadFiles(ctx, e, []string{"d/f", "missing"}, 0)
+		note("ReadFiles", err)
+		for _, c := range contents {
+			note("ReadFiles of "+c.Name, c.Err, string(c.Data))
+		}
 		globbed, err := env.Glob(ctx, e, env.GlobOptions{Pattern: "**"})
 		for _, entry := range globbed {
 			out["Glob"] += entry.Name + " "

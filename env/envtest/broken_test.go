@@ -130,9 +130,9 @@ func newBroken(b breakage) func(t *testing.T) env.Environment {
 
 func breakages() []breakage {
 	return slices.Concat(
-		brokenExec(), brokenArguments(), brokenStdin(), brokenStreams(), brokenProcesses(),
+		brokenExec(), brokenArguments(), brokenStdin(), brokenStreams(), brokenProcesses(), brokenTerminals(), brokenScreens(),
 		brokenFiles(), brokenListings(), brokenWrites(), brokenConditions(),
-		brokenCopies(), brokenCopyOut(), brokenRest(), brokenLife(),
+		brokenCopies(), brokenCopyOut(), brokenRest(), brokenReadFiles(), brokenLife(),
 	)
 }
 

@@ -127,7 +127,7 @@ func brokenProcesses() []breakage {
 	return []breakage{
 		{"only the leader is killed", run(faults{first: syscall.SIGTERM, wait: soon}), []string{
 			"kill/children_die_on_timeout", "kill/children_die_on_cancel", "kill/double_fork_dies", "kill/two_hundred_processes_die", "kill/during_a_flood",
-			"kill/cancel_in_grace_time",
+			"kill/cancel_in_grace_time", "tty/timeout", "tty/cancel",
 		}},
 		{"only the group is killed", run(faults{group: true, first: syscall.SIGTERM, wait: soon}), []string{
 			"kill/setsid_escapee_dies_on_timeout", "kill/setsid_escapee_dies_on_cancel", "kill/setsid_double_fork_dies",

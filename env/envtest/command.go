@@ -22,7 +22,7 @@ type ran struct {
 	err            error
 }
 
-// exec runs cmd and keeps its output, unless cmd has writers of its own.
+// exec runs cmd and keeps its output, unless cmd has writers of its own. On a terminal there is no stderr.
 func (c *caseT) exec(cmd env.Command) ran { return c.execIn(c.ctx, c.e, cmd) }
 
 func (c *caseT) execIn(ctx context.Context, e env.Environment, cmd env.Command) ran {
@@ -30,7 +30,7 @@ func (c *caseT) execIn(ctx context.Context, e env.Environment, cmd env.Command) 
 	if cmd.Stdout == nil {
 		cmd.Stdout = &stdout
 	}
-	if cmd.Stderr == nil {
+	if cmd.Stderr == nil && cmd.TTY == nil {
 		cmd.Stderr = &stderr
 	}
 	res, err := e.Exec(ctx, cmd)

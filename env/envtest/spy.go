@@ -33,6 +33,7 @@ var (
 	_ env.Environment = (*spy)(nil)
 	_ env.Walker      = (*spy)(nil)
 	_ env.Searcher    = (*spy)(nil)
+	_ env.MultiReader = (*spy)(nil)
 )
 
 // What a spy returns.
@@ -42,6 +43,7 @@ var (
 	spyEntry   = filled[env.Entry]()
 	spyMatch   = filled[env.GrepMatch]()
 	spyStats   = filled[env.GrepStats]()
+	spyFile    = filled[env.FileContent]()
 	spyInfo    = filled[env.Info]()
 )
 
@@ -68,7 +70,7 @@ func (s *spy) Close() error {
 }
 
 func (s *spy) Exec(ctx context.Context, cmd env.Command) (env.Result, error) {
-	s.call(ctx, "Exec", cmd.Argv, cmd.Dir, cmd.Vars, cmd.Timeout, cmd.Stdin == nil, cmd.Stdout == nil, cmd.Stderr == nil)
+	s.call(ctx, "Exec", cmd.Argv, cmd.Dir, cmd.Vars, cmd.Timeout, cmd.Stdin == nil, cmd.Stdout == nil, cmd.Stderr == nil, cmd.TTY)
 	if s.ran != nil {
 		s.ran(cmd)
 	}
@@ -127,6 +129,11 @@ func (s *spy) CopyOut(ctx context.Context, dir string, names ...string) (io.Read
 	}
 	s.stream = newSpyStream()
 	return s.stream, nil
+}
+
+func (s *spy) ReadFiles(ctx context.Context, names []string, limit int64) ([]env.FileContent, error) {
+	s.call(ctx, "ReadFiles", names, limit)
+	return []env.FileContent{spyFile}, s.err
 }
 
 func (s *spy) Walk(ctx context.Context, root string, opts env.WalkOptions, fn func(env.Entry) error) error {

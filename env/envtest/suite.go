@@ -7,11 +7,13 @@ func suite() []group {
 		{"stream", streamCases()},
 		{"background", backgroundCases()},
 		{"kill", killCases()},
+		{"tty", ttyCases()},
 		{"file", fileCases()},
 		{"write", writeCases()},
 		{"remove", removeCases()},
 		{"copy", copyCases()},
 		{"search", searchCases()},
+		{"readfiles", readFilesCases()},
 		{"info", infoCases()},
 		{"life", lifeCases()},
 	}

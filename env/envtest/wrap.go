@@ -148,6 +148,7 @@ func wrapMethods() []wrapMethod {
 		{"Walk", true, wrapWalk},
 		{"Grep", true, wrapGrep},
 		{"Glob", true, wrapGlob},
+		{"ReadFiles", true, wrapReadFiles},
 	}
 }
 
@@ -174,7 +175,7 @@ func wrapExec(c *wrapCheck) error {
 		Stdin: brokenInput(), Stdout: &out, Stderr: &errs,
 	}
 	res, err := c.w.Exec(c.ctx, cmd)
-	c.args([]string{"program", "arg", ""}, "dir", []string{"B=1", "A=2", "B=3"}, 7*time.Second, false, false, false)
+	c.args([]string{"program", "arg", ""}, "dir", []string{"B=1", "A=2", "B=3"}, 7*time.Second, false, false, false, (*env.TTY)(nil))
 	c.result(res, spyResult)
 	c.input()
 	if out.String() != "out" || errs.String() != "err" {
@@ -186,7 +187,7 @@ func wrapExec(c *wrapCheck) error {
 	return err
 }
 
-// extraExec checks what wrapExec does not: nil streams, one writer for both, writers that cannot be compared, errors of
+// extraExec checks what wrapExec does not: nil streams, a terminal, one writer for both, writers that cannot be compared, errors of
 // writers.
 func (c *wrapCheck) extraExec(wrap func(env.Environment) env.Environment) {
 	c.method = "Exec"
@@ -194,7 +195,19 @@ func (c *wrapCheck) extraExec(wrap func(env.Environment) env.Environment) {
 	if _, err := wrap(c.spy).Exec(context.Background(), env.Command{Argv: []string{"program"}}); err != nil {
 		c.errorf("a command without streams: %v", err)
 	}
-	c.args([]string{"program"}, "", []string(nil), time.Duration(0), true, true, true)
+	c.args([]string{"program"}, "", []string(nil), time.Duration(0), true, true, true, (*env.TTY)(nil))
+
+	c.spy = &spy{}
+	var out strings.Builder
+	tty := env.TTY{Size: env.TTYSize{Columns: 132, Rows: 50}, Resize: make(chan env.TTYSize)}
+	given := tty
+	if _, err := wrap(c.spy).Exec(context.Background(), env.Command{Argv: []string{"program"}, Stdout: &out, TTY: &given}); err != nil {
+		c.errorf("a command on a terminal: %v", err)
+	}
+	c.args([]string{"program"}, "", []string(nil), time.Duration(0), true, false, true, &tty)
+	if given != tty {
+		c.errorf("the caller's TTY was changed to %+v", given)
+	}
 
 	var both strings.Builder
 	c.spy = &spy{ran: func(cmd env.Command) {
@@ -335,6 +348,23 @@ func wrapGlob(c *wrapCheck) error {
 	return err
 }
 
+func wrapReadFiles(c *wrapCheck) error {
+	m, ok := c.w.(env.MultiReader)
+	if !ok {
+		c.errorf("the decorator hides the optional interface env.MultiReader")
+		c.spy.call(c.ctx, "ReadFiles")
+		return c.spy.err
+	}
+	names := append(make([]string, 0, 4), "b", "a")
+	contents, err := m.ReadFiles(c.ctx, names, 7)
+	c.args([]string{"b", "a"}, int64(7))
+	if !slices.Equal(names[:cap(names)], []string{"b", "a", "", ""}) {
+		c.errorf("the caller's names were changed to %q", names[:cap(names)])
+	}
+	c.result(contents, []env.FileContent{spyFile})
+	return err
+}
+
 // withoutOptional checks that the optional interfaces work around an environment that has none.
 func (c *wrapCheck) withoutOptional(wrap func(env.Environment) env.Environment) {
 	c.method, c.spy = "Walk", &spy{}
@@ -351,5 +381,10 @@ func (c *wrapCheck) withoutOptional(wrap func(env.Environment) env.Environment) 
 	found, err := env.Glob(context.Background(), w, env.GlobOptions{Pattern: "s*", Dir: "name", NoIgnore: true})
 	if err != nil || len(found) != 1 || found[0].Name != "spy" {
 		c.errorf("around an environment without env.Searcher: entries %v, error %v", found, err)
+	}
+	c.method = "ReadFiles"
+	contents, err := env.ReadFiles(context.Background(), w, []string{"name"}, 0)
+	if err != nil || len(contents) != 1 || contents[0].Name != "name" || !errors.Is(contents[0].Err, errSpyRead) {
+		c.errorf("around an environment without env.MultiReader: contents %v, error %v", contents, err)
 	}
 }

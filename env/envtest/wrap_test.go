@@ -35,6 +35,10 @@ func (f *forwarding) Glob(ctx context.Context, opts env.GlobOptions) ([]env.Entr
 	return env.Glob(ctx, f.Environment, opts)
 }
 
+func (f *forwarding) ReadFiles(ctx context.Context, names []string, limit int64) ([]env.FileContent, error) {
+	return env.ReadFiles(ctx, f.Environment, names, limit)
+}
+
 // noGlob is a decorator that hides one optional interface.
 type noGlob struct{ altered }
 
@@ -84,6 +88,29 @@ func brokenExecWraps() []brokenWrap {
 		}), "Exec: the caller's Argv and Vars were changed"},
 		{"loses Dir", commandWrap(func(cmd *env.Command) { cmd.Dir = "" }), "Exec: the environment inside got the arguments"},
 		{"loses Timeout", commandWrap(func(cmd *env.Command) { cmd.Timeout = 0 }), "Exec: the environment inside got the arguments"},
+		{"loses TTY", commandWrap(func(cmd *env.Command) { cmd.TTY = nil }), "Exec: the environment inside got the arguments"},
+		{"gives a terminal another size", commandWrap(func(cmd *env.Command) {
+			if cmd.TTY != nil {
+				cmd.TTY = &env.TTY{Resize: cmd.TTY.Resize}
+			}
+		}), "Exec: the environment inside got the arguments"},
+		{"loses Resize", commandWrap(func(cmd *env.Command) {
+			if cmd.TTY != nil {
+				cmd.TTY = &env.TTY{Size: cmd.TTY.Size}
+			}
+		}), "Exec: the environment inside got the arguments"},
+		{"changes the caller's TTY", commandWrap(func(cmd *env.Command) {
+			if cmd.TTY != nil {
+				tty := *cmd.TTY
+				cmd.TTY.Size = env.TTYSize{}
+				cmd.TTY = &tty
+			}
+		}), "Exec: the caller's TTY was changed"},
+		{"gives a terminal a writer for stderr", commandWrap(func(cmd *env.Command) {
+			if cmd.Stderr == nil {
+				cmd.Stderr = io.Discard
+			}
+		}), "Exec: the environment inside got the arguments"},
 		{"gives a reader where there is none", commandWrap(func(cmd *env.Command) { cmd.Stdin = io.MultiReader() }), "Exec: the environment inside got the arguments"},
 		{"wraps one writer twice", commandWrap(func(cmd *env.Command) {
 			if cmd.Stdout != nil && cmd.Stderr != nil {
@@ -120,6 +147,7 @@ func brokenFileWraps() []brokenWrap {
 				return inner.Stat(context.WithoutCancel(ctx), name)
 			}
 		}), "Stat: the context does not end"},
+		{"hides MultiReader", func(e env.Environment) env.Environment { return &noGlob{altered{Environment: e}} }, "ReadFiles: the decorator hides"},
 		{"hides errors", withWrap(func(inner env.Environment, a *altered) {
 			a.readDir = func(ctx context.Context, name string) ([]fs.DirEntry, error) {
 				entries, err := inner.ReadDir(ctx, name)

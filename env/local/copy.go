@@ -23,7 +23,7 @@ func (e *Environment) CopyIn(ctx context.Context, dir string, archive io.Reader)
 	if err := os.MkdirAll(path, 0o777); err != nil {
 		return pathError("copyin", dir, err)
 	}
-	root, err := os.OpenRoot(path)
+	root, err := openFolder(path)
 	if err != nil {
 		return pathError("copyin", dir, err)
 	}
@@ -60,7 +60,8 @@ func (e *Environment) CopyOut(ctx context.Context, dir string, names ...string) 
 	return r, nil
 }
 
-// openFolder opens dir as a root. Whether it is a folder is seen first, since opening something else might wait.
+// openFolder opens dir as a root. Whether it is a folder is seen first, and something in it is named, since opening
+// something else might wait.
 func openFolder(path string) (*os.Root, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -69,7 +70,7 @@ func openFolder(path string) (*os.Root, error) {
 	if !info.IsDir() {
 		return nil, env.ErrNotDir
 	}
-	return os.OpenRoot(path)
+	return os.OpenRoot(path + "/.")
 }
 
 // copyError returns err as a *fs.PathError. One that says which entry is meant keeps saying it.

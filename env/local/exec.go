@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -17,6 +16,11 @@ import (
 
 // Exec implements env.Environment. If Stdout and Stderr are the same value, the command has one pipe for both, so that
 // their order is kept.
+//
+// A terminal is one of the system's own, and behaves as it does: it echoes until it is told not to, writes "\r\n" for "\n",
+// cuts an input line that is longer than it holds, and sends SIGHUP to its foreground when the command exits. A program that
+// edits its lines itself, as interactive shells do, and starts after the input has ended, gets the end-of-file character as
+// a key. Where the system has no terminals to give, the error wraps errors.ErrUnsupported.
 func (e *Environment) Exec(ctx context.Context, cmd env.Command) (env.Result, error) {
 	x, err := e.start(ctx, cmd)
 	if err != nil {
@@ -32,11 +36,12 @@ func (e *Environment) Exec(ctx context.Context, cmd env.Command) (env.Result, er
 
 // execution is a command that runs, with its streams.
 type execution struct {
-	e       *Environment
-	process *process
-	pumps   []*pump
-	feeder  *feeder // nil without standard input
-	timeout time.Duration
+	e        *Environment
+	process  *process
+	pumps    []*pump
+	feeder   *feeder   // nil without standard input
+	terminal *terminal // nil without a terminal
+	timeout  time.Duration
 }
 
 // start starts cmd. On success it has registered a call in progress.
@@ -58,7 +63,9 @@ func (e *Environment) start(ctx context.Context, cmd env.Command) (*execution, e
 	extra := make([]string, 0, len(cmd.Vars)+2)
 	extra = append(extra, "PWD="+filepath.Clean(dir))
 	extra = append(extra, cmd.Vars...)
-	extra = append(extra, marker+"=1")
+	if marker != "" {
+		extra = append(extra, marker+"=1")
+	}
 	vars := e.base.with(extra)
 	file, err := lookProgram(cmd.Argv[0], dir, vars)
 	if err != nil {
@@ -94,48 +101,28 @@ func checkCommand(cmd env.Command) error {
 	if cmd.Timeout < 0 {
 		return fmt.Errorf("negative timeout: %w", fs.ErrInvalid)
 	}
+	if cmd.TTY != nil && cmd.Stderr != nil {
+		return fmt.Errorf("a command on a terminal has no stderr of its own: %w", fs.ErrInvalid)
+	}
 	return checkVars(cmd.Vars)
 }
 
-// launch makes the pipes, starts the process and the goroutines that serve it.
-func (e *Environment) launch(file, dir string, vars []string, marker string, cmd env.Command) (_ *execution, err error) {
+// launch makes the streams, starts the process and the goroutines that serve it.
+func (e *Environment) launch(file, dir string, vars []string, marker string, cmd env.Command) (*execution, error) {
 	x := &execution{e: e, timeout: cmd.Timeout}
-	std := [3]*os.File{e.null, e.null, e.null}
-	var theirs, ours []*os.File
-	defer func() {
-		closeAll(theirs)
-		if err != nil {
-			closeAll(ours)
-		}
-	}()
-	pipe := func() (r, w *os.File) {
-		if err == nil {
-			r, w, err = os.Pipe()
-		}
-		return r, w
+	attr := &os.ProcAttr{Dir: dir, Env: vars, Files: []*os.File{e.null, e.null, e.null}}
+	connect := x.connectPipes
+	if cmd.TTY != nil {
+		connect = x.connectTerminal
 	}
-	if cmd.Stdin != nil {
-		r, w := pipe()
-		std[0], x.feeder = r, &feeder{w: w}
-		theirs, ours = append(theirs, r), append(ours, w)
-	}
-	if cmd.Stdout != nil {
-		r, w := pipe()
-		std[1], x.pumps = w, append(x.pumps, newPump(r, cmd.Stdout, "stdout"))
-		theirs, ours = append(theirs, w), append(ours, r)
-	}
-	if cmd.Stderr != nil && cmd.Stdout != nil && same(cmd.Stdout, cmd.Stderr) {
-		std[2] = std[1]
-	} else if cmd.Stderr != nil {
-		r, w := pipe()
-		std[2], x.pumps = w, append(x.pumps, newPump(r, cmd.Stderr, "stderr"))
-		theirs, ours = append(theirs, w), append(ours, r)
-	}
+	theirs, err := connect(cmd, attr)
+	defer closeAll(theirs)
 	if err != nil {
+		x.disconnect()
 		return nil, err
 	}
-	attr := &os.ProcAttr{Dir: dir, Env: vars, Files: std[:]}
 	if x.process, err = e.startProcess(file, cmd.Argv, attr, marker); err != nil {
+		x.disconnect()
 		if dirErr := checkDir(dir, cmd.Dir); dirErr != nil {
 			return nil, dirErr
 		}
@@ -144,8 +131,50 @@ func (e *Environment) launch(file, dir string, vars []string, marker string, cmd
 	e.mu.Lock()
 	e.running[x.process] = struct{}{}
 	e.mu.Unlock()
-	x.serve(cmd.Stdin)
+	x.serve(cmd)
 	return x, nil
+}
+
+// connectPipes makes pipes for the streams that cmd has and puts the process's ends into attr. It returns the files that
+// only the process needs.
+func (x *execution) connectPipes(cmd env.Command, attr *os.ProcAttr) (theirs []*os.File, err error) {
+	pipe := func() (r, w *os.File) {
+		if err == nil {
+			r, w, err = os.Pipe()
+		}
+		return r, w
+	}
+	if cmd.Stdin != nil {
+		r, w := pipe()
+		attr.Files[0], x.feeder = r, &feeder{w: w}
+		theirs = append(theirs, r)
+	}
+	if cmd.Stdout != nil {
+		r, w := pipe()
+		attr.Files[1], x.pumps = w, append(x.pumps, newPump(r, cmd.Stdout, "stdout"))
+		theirs = append(theirs, w)
+	}
+	if cmd.Stderr != nil && cmd.Stdout != nil && same(cmd.Stdout, cmd.Stderr) {
+		attr.Files[2] = attr.Files[1]
+	} else if cmd.Stderr != nil {
+		r, w := pipe()
+		attr.Files[2], x.pumps = w, append(x.pumps, newPump(r, cmd.Stderr, "stderr"))
+		theirs = append(theirs, w)
+	}
+	return theirs, err
+}
+
+// disconnect closes what was made for a process that could not be started.
+func (x *execution) disconnect() {
+	for _, p := range x.pumps {
+		_ = p.r.Close()
+	}
+	if x.feeder != nil {
+		_ = x.feeder.w.Close()
+	}
+	if x.terminal != nil {
+		_ = x.terminal.tty.Close()
+	}
 }
 
 // closeAll closes files that may be nil.
@@ -156,8 +185,15 @@ func closeAll(files []*os.File) {
 }
 
 // serve starts the goroutines that carry the streams.
-func (x *execution) serve(stdin io.Reader) {
+func (x *execution) serve(cmd env.Command) {
+	if x.terminal != nil {
+		go x.terminal.follow(cmd.TTY.Resize)
+	}
 	if x.feeder != nil {
+		stdin := cmd.Stdin
+		if stdin == nil {
+			stdin = strings.NewReader("")
+		}
 		go func() {
 			buf := x.e.buffer()
 			defer x.e.buffers.Put(buf)
@@ -269,6 +305,9 @@ func (x *execution) stop(why reason) error {
 // drain waits for the rest of the output. The command has exited, but a descendant may hold its pipes; if waiting for it
 // is cancelled, it is killed like any other part of the tree and why is changed.
 func (x *execution) drain(ctx context.Context, why *reason) error {
+	if x.terminal != nil {
+		x.terminal.end()
+	}
 	until := time.Now().Add(env.DrainTime)
 	for _, p := range x.pumps {
 		p.expire(until)

@@ -8,14 +8,14 @@ import (
 )
 
 // describe collects what Info returns.
-func describe(dir string, base variables) env.Info {
+func describe(dir string, base variables, j jobs) env.Info {
 	info := env.Info{
 		Backend:    "local",
 		OS:         runtime.GOOS,
 		Arch:       runtime.GOARCH,
 		OSVersion:  osVersion(),
 		WorkDir:    filepath.ToSlash(dir),
-		Guarantees: guarantees(),
+		Guarantees: guarantees(j),
 	}
 	info.Shell, info.NoShell = findShell(dir, base.list)
 	return info

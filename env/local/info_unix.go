@@ -30,7 +30,7 @@ func findShell(dir string, vars []string) (shell []string, none string) {
 	return nil, "neither bash nor sh nor busybox is in PATH or in /bin"
 }
 
-func guarantees() []env.Guarantee {
+func guarantees(j jobs) []env.Guarantee {
 	const orphans = "a supervisor would be needed: what runs when this process is killed stays"
 	kill := env.Guarantee{Promise: env.KillTree, Strength: env.BestEffort, By: "process groups only: what leaves its group escapes"}
 	if trackable() == nil {
@@ -38,10 +38,12 @@ func guarantees() []env.Guarantee {
 	}
 	clean := kill
 	clean.Promise = env.CleanClose
+	crash := env.Guarantee{Promise: env.CleanCrash, Strength: env.Absent, By: orphans}
+	j.seat.promise(&kill, &clean, &crash)
 	return []env.Guarantee{
 		kill,
 		clean,
-		{Promise: env.CleanCrash, Strength: env.Absent, By: orphans},
+		crash,
 		{
 			Promise: env.AtomicWrite, Strength: env.BestEffort,
 			By: "rename; a file that cannot be replaced is written in place, and Written says so",

@@ -26,7 +26,7 @@ func osVersion() string {
 	return fmt.Sprintf("Windows %d.%d.%d", v.MajorVersion, v.MinorVersion, v.BuildNumber)
 }
 
-func guarantees() []env.Guarantee {
+func guarantees(jobs) []env.Guarantee {
 	return []env.Guarantee{
 		{Promise: env.KillTree, Strength: env.BestEffort, By: "a job object; what another service starts for the command is outside"},
 		{Promise: env.CleanClose, Strength: env.BestEffort, By: "a job object; what another service starts for a command is outside"},

@@ -63,9 +63,14 @@ func eventually(tb testing.TB, what string, ok func() bool) {
 	}
 }
 
+// markPrefix is what the marks of a test in a process begin with.
+func markPrefix(tb testing.TB, pid int) string {
+	return fmt.Sprintf("mark-%s-%d-", strings.ReplaceAll(tb.Name(), "/", "-"), pid)
+}
+
 // newMark returns an argument that no other process has. What has it when the test ends, because that failed, is killed.
 func newMark(tb testing.TB) string {
-	mark := fmt.Sprintf("mark-%s-%d-%d", strings.ReplaceAll(tb.Name(), "/", "-"), os.Getpid(), time.Now().UnixNano())
+	mark := markPrefix(tb, os.Getpid()) + strconv.FormatInt(time.Now().UnixNano(), 10)
 	tb.Cleanup(func() {
 		for _, pid := range marked(tb, mark) {
 			_ = unix.Kill(pid, unix.SIGKILL)

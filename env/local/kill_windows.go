@@ -1,6 +1,8 @@
 package local
 
 import (
+	"errors"
+	"fmt"
 	"os"
 
 	"golang.org/x/sys/windows"
@@ -10,4 +12,9 @@ import (
 // Close remains to be called.
 func (e *Environment) Kill() error {
 	return os.NewSyscallError("TerminateJobObject", windows.TerminateJobObject(e.jobs.all, killedCode))
+}
+
+// Signal is errors.ErrUnsupported: there are no signals here, only Kill.
+func (e *Environment) Signal(sig os.Signal) error {
+	return fmt.Errorf("local: signal %v: %w", sig, errors.ErrUnsupported)
 }

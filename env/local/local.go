@@ -8,7 +8,8 @@
 // carries the command's marker, a variable named SANDBOXAGENT_EXEC_ plus an identifier with the value 1. The marker
 // finds what has left the session and lost its parents. Its name holds the identifier, so that markers of nested
 // environments stand side by side. What clears or overwrites its variables, starts a session and loses its parents
-// escapes; Info says so. Nothing process-wide is changed: no sub-reaper flag, no signal handlers, no limits.
+// escapes; Info says so. New changes nothing process-wide: no sub-reaper flag, no signal handlers, no limits. [Exclusive]
+// does, for a process that has nothing else to do, and finds more.
 //
 // # Files
 //
@@ -56,7 +57,7 @@ const (
 	closeTime = 5 * time.Second
 )
 
-// Environment is this machine. It is made by New.
+// Environment is this machine. It is made by New or Exclusive.
 type Environment struct {
 	dir     string
 	base    variables
@@ -85,7 +86,9 @@ type Environment struct {
 var _ env.Environment = (*Environment)(nil)
 
 // New returns an environment that works in cfg.Dir. A folder that is missing or is no folder is a *fs.PathError.
-func New(cfg Config) (*Environment, error) {
+func New(cfg Config) (*Environment, error) { return open(cfg, newJobs) }
+
+func open(cfg Config, newJobs func() (jobs, error)) (*Environment, error) {
 	dir, err := workDir(cfg.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("local: working directory: %w", err)
@@ -107,7 +110,7 @@ func New(cfg Config) (*Environment, error) {
 	return &Environment{
 		dir:      dir,
 		base:     base,
-		info:     describe(dir, base),
+		info:     describe(dir, base, j),
 		marker:   markerPrefix + hex.EncodeToString(id[:]) + "_",
 		null:     null,
 		buffers:  sync.Pool{New: func() any { return new([bufferSize]byte) }},
@@ -253,9 +256,13 @@ func (e *Environment) path(name string) (string, error) {
 	return join(e.dir, native), nil
 }
 
-// nextMarker returns the name of a marker for one more command.
+// nextMarker returns the name of a marker for one more command, or nothing if commands need none.
 func (e *Environment) nextMarker() string {
-	return e.marker + strconv.FormatUint(e.execs.Add(1), 36)
+	n := e.execs.Add(1)
+	if e.jobs.tagged() {
+		return ""
+	}
+	return e.marker + strconv.FormatUint(n, 36)
 }
 
 // contextError returns nil while ctx lives, and then an error that wraps both ctx.Err and context.Cause.

@@ -17,6 +17,8 @@ type pump struct {
 	r    *os.File
 	name string
 	done chan struct{} // closed when nothing more will be delivered
+	// terminal says that r is a terminal, which does not tell how much it holds.
+	terminal bool
 
 	// until is how long to wait for end of file; set before a read is interrupted for the first time.
 	until atomic.Pointer[time.Time]
@@ -62,21 +64,29 @@ func (p *pump) deliver(buf []byte) (eof bool) {
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 			return true
 		case !exited: // woken by expire
-			exited, owed = true, pending(p.r)
+			exited, owed = true, p.pending()
 			_ = p.r.SetReadDeadline(*p.until.Load())
 		default:
 			_ = p.r.SetReadDeadline(time.Time{})
-			for owed > 0 { // this much is there, so that no read waits
-				n, err := p.r.Read(buf[:min(owed, len(buf))])
+			for owed > 0 {
+				n, err := readNow(p.r, buf[:min(owed, len(buf))])
 				p.write(buf[:n])
 				owed -= n
 				if err != nil {
-					return true
+					return !errors.Is(err, os.ErrDeadlineExceeded)
 				}
 			}
 			return false
 		}
 	}
+}
+
+// pending returns how many bytes may stand in the pipe or the terminal.
+func (p *pump) pending() int {
+	if p.terminal {
+		return bufferSize // which is more than a terminal holds on any system
+	}
+	return pending(p.r)
 }
 
 // write hands data to the caller's writer unless that failed or the delivery is over.
@@ -134,7 +144,9 @@ func (p *pump) result() (detached bool, err error) {
 
 // feeder copies the caller's reader to the standard input of a command.
 type feeder struct {
-	w    *os.File
+	w io.WriteCloser
+	// end, if set, tells the command that the input has ended, where closing w does not.
+	end  func()
 	mu   sync.Mutex
 	over bool
 	err  error // of the reader
@@ -146,7 +158,8 @@ func (f *feeder) run(r io.Reader, buf []byte) {
 		n, err := r.Read(buf)
 		if n > 0 {
 			if _, werr := f.w.Write(buf[:n]); werr != nil {
-				break // not to read all of its input is a command's right
+				_ = f.w.Close()
+				return // not to read all of its input is a command's right
 			}
 		}
 		if err != nil {
@@ -157,6 +170,9 @@ func (f *feeder) run(r io.Reader, buf []byte) {
 			f.mu.Unlock()
 			break
 		}
+	}
+	if f.end != nil {
+		f.end()
 	}
 	_ = f.w.Close()
 }

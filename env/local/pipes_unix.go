@@ -3,6 +3,8 @@
 package local
 
 import (
+	"errors"
+	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -20,4 +22,30 @@ func pending(r *os.File) int {
 		return 0
 	}
 	return n
+}
+
+// readNow reads what stands in r now. That there is nothing is os.ErrDeadlineExceeded.
+func readNow(r *os.File, buf []byte) (n int, err error) {
+	conn, err := r.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	cerr := conn.Read(func(fd uintptr) bool {
+		for {
+			if n, err = unix.Read(int(fd), buf); !errors.Is(err, unix.EINTR) {
+				return true
+			}
+		}
+	})
+	switch {
+	case cerr != nil:
+		return 0, cerr
+	case errors.Is(err, unix.EAGAIN):
+		return 0, os.ErrDeadlineExceeded
+	case err != nil:
+		return 0, err
+	case n == 0:
+		return 0, io.EOF
+	}
+	return n, nil
 }

@@ -56,12 +56,17 @@ func describeProcess(info *unix.KinfoProc) seen {
 	return s
 }
 
-// carries reports whether a process has a variable that begins with marker. The system shows the arguments and variables
-// of this user's processes, except for those of programs that it protects.
-func carries(pid int, marker string) (marked, hidden bool) {
+// carries reports whether a process has a variable that begins with one of markers. The system shows the arguments and
+// variables of this user's processes, except for those of programs that it protects.
+func carries(pid int, markers []string) (marked, hidden bool) {
 	data, err := unix.SysctlRaw("kern.procargs2", pid)
 	if err != nil {
 		return false, false
 	}
-	return bytes.Contains(data, []byte("\x00"+marker)), false
+	for _, m := range markers {
+		if bytes.Contains(data, []byte("\x00"+m)) {
+			return true, false
+		}
+	}
+	return false, false
 }

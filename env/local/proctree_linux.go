@@ -6,6 +6,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // errStat means that a line about a process cannot be understood.
@@ -23,6 +25,25 @@ func trackable() error {
 
 // processes returns all processes that did not start before since.
 func processes(since uint64) ([]seen, error) {
+	numbers, err := processNumbers()
+	if err != nil {
+		return nil, err
+	}
+	var list []seen
+	for _, pid := range numbers {
+		s, err := look(pid)
+		switch {
+		case err == nil && s.start >= since:
+			list = append(list, s)
+		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOMEM):
+			return nil, err // it may be there
+		}
+	}
+	return list, nil
+}
+
+// processNumbers returns the numbers of all processes.
+func processNumbers() ([]int, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return nil, err
@@ -32,26 +53,34 @@ func processes(since uint64) ([]seen, error) {
 	if err != nil {
 		return nil, err
 	}
-	var list []seen
+	numbers := make([]int, 0, len(names))
 	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		if s, err := look(pid); err == nil && s.start >= since {
-			list = append(list, s)
+		if pid, err := strconv.Atoi(name); err == nil {
+			numbers = append(numbers, pid)
 		}
 	}
-	return list, nil
+	return numbers, nil
 }
 
-// look returns one process.
+// look returns one process. Trees are looked at while somebody forks in them, so that it is done with few system calls.
 func look(pid int) (seen, error) {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	for errors.Is(err, unix.EINTR) {
+		fd, err = unix.Open("/proc/"+strconv.Itoa(pid)+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	}
 	if err != nil {
 		return seen{}, err
 	}
-	return parseStat(string(data))
+	defer func() { _ = unix.Close(fd) }()
+	var line [2048]byte // the kernel gives it all at once, and it is shorter
+	n, err := unix.Read(fd, line[:])
+	for errors.Is(err, unix.EINTR) {
+		n, err = unix.Read(fd, line[:])
+	}
+	if err != nil {
+		return seen{}, err
+	}
+	return parseStat(string(line[:n]))
 }
 
 // parseStat reads the line that the kernel writes about a process in /proc/PID/stat. The second field is the program's
@@ -86,16 +115,21 @@ func parseStat(line string) (seen, error) {
 	return s, nil
 }
 
-// carries reports whether a process has a variable that begins with marker. A process that is hidden is between two
-// programs: the new one has its memory already, but neither arguments nor variables.
-func carries(pid int, marker string) (marked, hidden bool) {
+// carries reports whether a process has a variable that begins with one of markers. A process that is hidden is between
+// two programs: the new one has its memory already, but neither arguments nor variables.
+func carries(pid int, markers []string) (marked, hidden bool) {
 	dir := "/proc/" + strconv.Itoa(pid)
 	vars, err := os.ReadFile(dir + "/environ")
 	if err != nil {
 		return false, false // somebody else's, or gone
 	}
 	if len(vars) > 0 {
-		return bytes.HasPrefix(vars, []byte(marker)) || bytes.Contains(vars, []byte("\x00"+marker)), false
+		for _, m := range markers {
+			if bytes.HasPrefix(vars, []byte(m)) || bytes.Contains(vars, []byte("\x00"+m)) {
+				return true, false
+			}
+		}
+		return false, false
 	}
 	args, err := os.ReadFile(dir + "/cmdline")
 	return false, err == nil && len(args) == 0 && !isKernel(pid)
@@ -105,4 +139,29 @@ func carries(pid int, marker string) (marked, hidden bool) {
 func isKernel(pid int) bool {
 	_, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe")
 	return errors.Is(err, os.ErrNotExist)
+}
+
+// send sends a signal to a process, unless its number means another one by now. A process that is gone is no error.
+func send(s seen, signal unix.Signal) error {
+	fd, err := unix.PidfdOpen(s.pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	handle := err == nil // without one, the number may be used again after the look at it
+	if handle {
+		defer func() { _ = unix.Close(fd) }()
+	}
+	now, err := look(s.pid)
+	if err != nil || now.start != s.start {
+		return nil
+	}
+	if handle {
+		err = unix.PidfdSendSignal(fd, signal, nil, 0)
+	} else {
+		err = unix.Kill(s.pid, signal)
+	}
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	return err
 }

@@ -11,4 +11,4 @@ func processes(uint64) ([]seen, error) { return nil, errors.ErrUnsupported }
 
 func look(int) (seen, error) { return seen{}, errors.ErrUnsupported }
 
-func carries(int, string) (marked, hidden bool) { return false, false }
+func carries(int, []string) (marked, hidden bool) { return false, false }

@@ -5,7 +5,10 @@ package local
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
+	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -30,30 +33,48 @@ func (s seen) id() identity { return identity{s.pid, s.start} }
 const (
 	// killTime bounds the wait for processes that got SIGKILL; one in an uninterruptible wait does not die of it.
 	killTime = 5 * time.Second
+	// chaseTime bounds the attempts to get hold of processes that fork all the time.
+	chaseTime = 20 * time.Second
 	// unclearTime bounds the wait for processes that are just executing another program.
 	unclearTime = 500 * time.Millisecond
 	// pollMin and pollMax are the pauses between looks at dying processes.
 	pollMin = 500 * time.Microsecond
 	pollMax = 20 * time.Millisecond
+	// freezeTime is how long it is tried to stop the members of a tree one by one, where all processes can be stopped at
+	// once. A fork bomb leaves this process next to no time to run in.
+	freezeTime = 100 * time.Millisecond
 )
 
 // tree is a set of processes to be killed: leaders, the members of their sessions and groups, their descendants and
-// whatever carries the marker.
+// whatever else carries their mark.
 type tree struct {
-	leaders []*process // not reaped while the tree is used
-	marker  string     // what the variable that marks members begins with
-	all     bool       // members may be older than the leaders
+	leaders []*process                          // not reaped while the tree is used
+	carries func(pid int) (marked, hidden bool) // nil without marks
+	stop    func()                              // sends SIGSTOP to those that carry marks; nil if that is nothing quick
+	all     bool                                // members may be older than the leaders
+	below   bool                                // members are descendants of this process, which orphans go to
+	sole    bool                                // all descendants are members
+	first   bool                                // this process is the first of its pid namespace
+	halt    *sync.Mutex                         // held while all processes of the pid namespace stand still
+	fork    sync.Locker                         // held while a command starts and while members are stopped
 
 	since uint64            // members did not start before
 	known map[identity]bool // members that were found
+	letGo func()            // undoes haltAfter; nil if there is nothing to undo
+}
+
+func newTree(leaders []*process) *tree {
+	return &tree{leaders: leaders, known: make(map[identity]bool), fork: new(sync.Mutex)}
 }
 
 // terminate sends SIGTERM to the tree, waits until it is gone, but no longer than grace, and kills what is left.
 func (t *tree) terminate(grace time.Duration) error {
-	t.known = make(map[identity]bool)
 	if err := t.bound(); err != nil {
 		return t.terminateGroups(grace)
 	}
+	defer t.stopAfter(grace)()
+	t.haltAfter(grace + freezeTime)
+	defer t.goOn()
 	// Whose parents die of the signal must be known before.
 	if _, err := t.scan(); err != nil {
 		return t.terminateGroups(grace)
@@ -73,7 +94,7 @@ func (t *tree) terminate(grace time.Duration) error {
 			return nil
 		}
 		for _, s := range alive {
-			if asked[s.id()] {
+			if asked[s.id()] || !time.Now().Before(deadline) {
 				continue
 			}
 			asked[s.id()] = true
@@ -90,59 +111,167 @@ func (t *tree) terminate(grace time.Duration) error {
 	}
 }
 
-// kill stops all members first, until no new ones appear, so that none can escape by forking, and then kills them. It
-// repeats that until nothing is left.
+// signal sends a signal to all members once.
+func (t *tree) signal(signal unix.Signal) error {
+	if err := t.bound(); err != nil {
+		t.signalGroups(signal)
+		return nil
+	}
+	alive, err := t.scan()
+	if err != nil {
+		t.signalGroups(signal)
+		return nil
+	}
+	var errs []error
+	for _, s := range alive {
+		if err := send(s, signal); err != nil {
+			errs = append(errs, fmt.Errorf("process %d: %w", s.pid, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// kill kills all members, until nothing is left.
 func (t *tree) kill() error {
-	deadline := time.Now().Add(killTime)
 	immune := make(map[identity]bool)
-	for {
-		t.signalGroups(unix.SIGSTOP)
-		alive, err := t.freeze(immune, deadline)
-		if err != nil {
+	for deadline := time.Now().Add(chaseTime); ; {
+		alive, err := t.strike(immune, deadline)
+		switch {
+		case err != nil:
 			return t.terminateGroups(0)
-		}
-		if len(alive) == 0 {
-			break
-		}
-		for _, s := range alive {
-			if err := send(s, unix.SIGKILL); errors.Is(err, unix.EPERM) {
-				immune[s.id()] = true
-			}
-		}
-		if !awaitDeath(alive, deadline) && !time.Now().Before(deadline) {
+		case len(alive) == 0 && len(immune) > 0:
+			return fmt.Errorf("%d processes may not be killed: %w", len(immune), unix.EPERM)
+		case len(alive) == 0:
+			return nil
+		case !awaitDeath(alive, time.Now().Add(killTime)):
 			return fmt.Errorf("%d processes do not die of SIGKILL", len(alive))
+		case time.Now().After(deadline):
+			return errors.New("processes start faster than they can be killed")
 		}
 	}
-	if len(immune) > 0 {
-		return fmt.Errorf("%d processes may not be killed: %w", len(immune), unix.EPERM)
+}
+
+// strike sends SIGKILL to all members once, in a way in which none can escape by forking, and returns those that were
+// alive. It adds those that may not be killed to immune.
+func (t *tree) strike(immune map[identity]bool, deadline time.Time) (alive []seen, err error) {
+	t.haltAfter(freezeTime)
+	defer t.goOn()
+	if t.first && t.sole {
+		if alive, err = t.living(immune); err == nil && len(alive) > 0 {
+			_ = unix.Kill(-1, unix.SIGKILL)
+		}
+	} else {
+		t.signalGroups(unix.SIGSTOP)
+		alive, err = t.freeze(immune, deadline)
 	}
-	return nil
+	for _, s := range alive {
+		if err := send(s, unix.SIGKILL); errors.Is(err, unix.EPERM) {
+			immune[s.id()] = true
+		}
+	}
+	return alive, err
 }
 
 // freeze sends SIGSTOP to all members until a look finds no new ones, and returns those that are alive.
-func (t *tree) freeze(immune map[identity]bool, deadline time.Time) ([]seen, error) {
+func (t *tree) freeze(immune map[identity]bool, deadline time.Time) (alive []seen, err error) {
 	frozen := make(map[identity]bool)
 	for {
-		found, err := t.scan()
-		if err != nil {
+		fresh, err := false, error(nil)
+		if alive, fresh, err = t.stopFresh(immune, frozen); err != nil {
 			return nil, err
 		}
-		alive := found[:0]
-		fresh := false
-		for _, s := range found {
-			if immune[s.id()] {
-				continue
-			}
-			alive = append(alive, s)
-			if !frozen[s.id()] {
-				frozen[s.id()], fresh = true, true
-				_ = send(s, unix.SIGSTOP)
-			}
-		}
-		if !fresh || !time.Now().Before(deadline) {
+		if !fresh || time.Now().After(deadline) {
 			return alive, nil
 		}
 	}
+}
+
+// stopFresh sends SIGSTOP to the members that are not frozen yet. A command that is just starting shares the memory of
+// this process until it has executed its program, and this process stands still as long as it does; so none may be
+// starting then.
+func (t *tree) stopFresh(immune, frozen map[identity]bool) (alive []seen, fresh bool, err error) {
+	t.fork.Lock()
+	defer t.fork.Unlock()
+	if t.stop != nil {
+		t.stop()
+	}
+	if alive, err = t.living(immune); err != nil {
+		return nil, false, err
+	}
+	for _, s := range alive {
+		if !frozen[s.id()] {
+			frozen[s.id()], fresh = true, true
+			_ = send(s, unix.SIGSTOP)
+		}
+	}
+	return alive, fresh, nil
+}
+
+// stopAfter stops those members after some time that can be stopped quickly, whatever goes on until then: a look at many
+// busy processes may take longer than that. The caller calls cancel in the end.
+func (t *tree) stopAfter(d time.Duration) (cancel func()) {
+	if t.stop == nil {
+		return func() {}
+	}
+	done := make(chan struct{})
+	timer := time.AfterFunc(d, func() {
+		defer close(done)
+		t.fork.Lock()
+		defer t.fork.Unlock()
+		t.stop()
+	})
+	return func() {
+		if !timer.Stop() {
+			<-done
+		}
+	}
+}
+
+// haltAfter stops all processes of the pid namespace after some time, if this is the first of them and goOn is not called
+// before. A process that a signal waits for does not fork, so that one more look finds all members, and takes no time of
+// the processor.
+func (t *tree) haltAfter(d time.Duration) {
+	if !t.first || t.letGo != nil {
+		return
+	}
+	halted := make(chan struct{})
+	timer := time.AfterFunc(d, func() {
+		t.halt.Lock()
+		t.fork.Lock()
+		_ = unix.Kill(-1, unix.SIGSTOP)
+		t.fork.Unlock()
+		close(halted)
+	})
+	t.letGo = func() {
+		if timer.Stop() {
+			return
+		}
+		<-halted
+		defer t.halt.Unlock()
+		list, err := processes(0)
+		if err != nil {
+			_ = unix.Kill(-1, unix.SIGCONT)
+		}
+		for _, s := range list {
+			if s.pid != os.Getpid() && !s.dead && !t.known[s.id()] {
+				_ = send(s, unix.SIGCONT)
+			}
+		}
+	}
+}
+
+// goOn lets those that haltAfter stopped go on, except for members. That includes those who stood still before.
+func (t *tree) goOn() {
+	if t.letGo != nil {
+		t.letGo()
+		t.letGo = nil
+	}
+}
+
+// living returns the members that are alive and may be killed.
+func (t *tree) living(immune map[identity]bool) ([]seen, error) {
+	alive, err := t.scan()
+	return slices.DeleteFunc(alive, func(s seen) bool { return immune[s.id()] }), err
 }
 
 // bound finds out since when members may have started: not before the first leader, or not before this process.
@@ -158,10 +287,15 @@ func (t *tree) bound() error {
 	if t.all || len(t.leaders) == 0 {
 		return nil
 	}
-	leader, err := look(t.leaders[0].os.Pid)
-	if err == nil {
-		t.since = leader.start
+	since := uint64(math.MaxUint64)
+	for _, l := range t.leaders {
+		leader, err := look(l.os.Pid)
+		if err != nil {
+			return nil
+		}
+		since = min(since, leader.start)
 	}
+	t.since = since
 	return nil
 }
 
@@ -185,28 +319,22 @@ func (t *tree) look() (alive []seen, unclear bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
+	list = t.candidates(list)
 	members := make(map[int]bool)
 	for _, l := range t.leaders {
 		members[l.os.Pid] = true
 	}
-	self := os.Getpid()
-	rest := list[:0]
 	for _, s := range list {
-		switch {
-		case s.pid == self:
-			continue
-		case t.known[s.id()]:
+		if t.sole || t.known[s.id()] {
 			members[s.pid] = true
 		}
-		rest = append(rest, s)
 	}
-	list = rest
 	spread(list, members)
 	for _, s := range list {
-		if members[s.pid] || s.dead {
+		if members[s.pid] || s.dead || t.carries == nil {
 			continue
 		}
-		marked, hidden := carries(s.pid, t.marker)
+		marked, hidden := t.carries(s.pid)
 		unclear = unclear || hidden
 		if marked {
 			members[s.pid] = true
@@ -222,6 +350,24 @@ func (t *tree) look() (alive []seen, unclear bool, err error) {
 		}
 	}
 	return alive, unclear, nil
+}
+
+// candidates returns those of list that can be members.
+func (t *tree) candidates(list []seen) []seen {
+	self := os.Getpid()
+	if !t.below {
+		return slices.DeleteFunc(list, func(s seen) bool { return s.pid == self })
+	}
+	below := make(map[int]bool)
+	for changed := true; changed; {
+		changed = false
+		for _, s := range list {
+			if !below[s.pid] && (s.ppid == self || below[s.ppid]) {
+				below[s.pid], changed = true, true
+			}
+		}
+	}
+	return slices.DeleteFunc(list, func(s seen) bool { return !below[s.pid] })
 }
 
 // spread adds the children of members and those whose group or session a member leads.
@@ -258,6 +404,9 @@ func (t *tree) terminateGroups(grace time.Duration) error {
 		}
 	}
 	t.signalGroups(unix.SIGKILL)
+	if t.first && t.sole {
+		_ = unix.Kill(-1, unix.SIGKILL)
+	}
 	timer := time.NewTimer(killTime)
 	defer timer.Stop()
 	for _, l := range t.leaders {
@@ -266,23 +415,6 @@ func (t *tree) terminateGroups(grace time.Duration) error {
 		case <-timer.C:
 			return fmt.Errorf("process %d does not die of SIGKILL", l.os.Pid)
 		}
-	}
-	return nil
-}
-
-// send sends a signal to a process, unless its number means another one by now. A process that is gone is no error.
-func send(s seen, signal unix.Signal) error {
-	handle, err := os.FindProcess(s.pid) // on Linux a handle that a number used again does not fool
-	if err != nil {
-		return nil
-	}
-	defer func() { _ = handle.Release() }()
-	now, err := look(s.pid)
-	if err != nil || now.start != s.start {
-		return nil
-	}
-	if err := handle.Signal(signal); !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, unix.ESRCH) {
-		return err
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // headSize is how much of a file is read before its header is written. A file that fits is packed with the size that
@@ -174,6 +175,9 @@ func (p *packer) entry(root *os.Root, local string, fi fs.FileInfo, full string)
 		return p.file(root, local, full)
 	case fi.Mode()&fs.ModeSymlink != 0:
 		target, err := root.Readlink(local)
+		if errors.Is(err, syscall.EINVAL) { // it is no link any more
+			err = &fs.PathError{Op: "readlink", Path: full, Err: ErrReplaced}
+		}
 		if err != nil {
 			return err
 		}
@@ -184,7 +188,7 @@ func (p *packer) entry(root *os.Root, local string, fi fs.FileInfo, full string)
 }
 
 func (p *packer) subfolder(root *os.Root, local string, fi fs.FileInfo, full string) error {
-	sub, err := root.OpenRoot(local)
+	sub, err := openFolder(root, local)
 	if err != nil {
 		return err
 	}
@@ -194,7 +198,7 @@ func (p *packer) subfolder(root *os.Root, local string, fi fs.FileInfo, full str
 		return err
 	}
 	if !os.SameFile(fi, now) {
-		return &fs.PathError{Op: "open", Path: full, Err: errReplaced}
+		return &fs.PathError{Op: "open", Path: full, Err: ErrReplaced}
 	}
 	if err := p.header(fi, full, ""); err != nil {
 		return err
@@ -213,13 +217,10 @@ func (p *packer) file(root *os.Root, local, full string) error {
 		return err
 	}
 	if !now.Mode().IsRegular() {
-		return &fs.PathError{Op: "open", Path: full, Err: errReplaced}
+		return &fs.PathError{Op: "open", Path: full, Err: ErrReplaced}
 	}
 	return p.content(f, now, full)
 }
-
-// errReplaced means that another kind of file took the place of a file between two looks at it.
-var errReplaced = errors.New("the file was replaced while it was being read")
 
 // content packs an open regular file.
 func (p *packer) content(f *os.File, fi fs.FileInfo, full string) error {

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"strings"
 )
 
@@ -28,8 +29,13 @@ var (
 	ErrInvalidName = errors.New("invalid name")
 )
 
-// ErrShrunk means that a file became shorter while it was being packed.
-var ErrShrunk = errors.New("the file shrank while it was being read")
+// Changes of a file that is being read, which end the stream that it is in.
+var (
+	// ErrShrunk means that a file became shorter while it was being packed.
+	ErrShrunk = errors.New("the file shrank while it was being read")
+	// ErrReplaced means that another kind of file took the place of a file between two looks at it.
+	ErrReplaced = errors.New("the file was replaced while it was being read")
+)
 
 // EntryError tells which entry of an archive could not be unpacked, and why.
 type EntryError struct {
@@ -50,6 +56,17 @@ func escapes(err error) error {
 		return fmt.Errorf("%w: %w", ErrEscapes, err)
 	}
 	return err
+}
+
+// openFolder opens the folder called name, which is in the folder in. A pipe that has taken its place is refused and not
+// waited for, which is what naming something in the folder is for.
+func openFolder(in *os.Root, name string) (*os.Root, error) {
+	root, err := in.OpenRoot(name + "/.")
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return nil, &fs.PathError{Op: pe.Op, Path: name, Err: pe.Err}
+	}
+	return root, err
 }
 
 // maxName is the longest path that a system accepts; an os.Root would make longer ones, folder by folder.

@@ -139,7 +139,7 @@ func (u *unpacker) openParent(dir string) (*os.Root, error) {
 		if c != '/' {
 			continue
 		}
-		next, err := u.openFolder(cur, dir[:i])
+		next, err := u.enter(cur, dir[:i])
 		if cur != u.root {
 			_ = cur.Close()
 		}
@@ -159,8 +159,8 @@ func (u *unpacker) closeParent() {
 	}
 }
 
-// openFolder opens the folder called name, which is in the folder in, and makes it if it is missing.
-func (u *unpacker) openFolder(in *os.Root, name string) (*os.Root, error) {
+// enter opens the folder called name, which is in the folder in, and makes it if it is missing.
+func (u *unpacker) enter(in *os.Root, name string) (*os.Root, error) {
 	base := path.Base(name)
 	fi, err := in.Lstat(base)
 	if err == nil && fi.Mode()&fs.ModeSymlink != 0 {
@@ -177,7 +177,7 @@ func (u *unpacker) openFolder(in *os.Root, name string) (*os.Root, error) {
 		if err := in.Mkdir(base, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, err
 		}
-		return in.OpenRoot(base)
+		return openFolder(in, base)
 	}
 	if err != nil {
 		return nil, err
@@ -185,7 +185,7 @@ func (u *unpacker) openFolder(in *os.Root, name string) (*os.Root, error) {
 	if !fi.IsDir() {
 		return nil, &fs.PathError{Op: "mkdir", Path: name, Err: syscall.ENOTDIR}
 	}
-	return in.OpenRoot(base)
+	return openFolder(in, base)
 }
 
 // countEntry counts one more file, link or folder to make.
@@ -370,7 +370,7 @@ func (u *unpacker) hardLink(in *os.Root, name string, h *tar.Header) error {
 		return err
 	}
 	if !os.SameFile(fi, now) {
-		return &fs.PathError{Op: "open", Path: old, Err: errReplaced}
+		return &fs.PathError{Op: "open", Path: old, Err: ErrReplaced}
 	}
 	copied := *h
 	copied.Mode = int64(now.Mode().Perm())

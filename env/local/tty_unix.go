@@ -1,0 +1,213 @@
+//go:build unix
+
+package local
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+const (
+	// endOfFile is the key that means the end of the input where the terminal has no other one.
+	endOfFile = 0x04
+	// modePause is the pause between looks at the mode of a terminal whose input has ended.
+	modePause = 50 * time.Millisecond
+	// inputTime bounds the wait for typed input to arrive at a terminal.
+	inputTime = 100 * time.Millisecond
+)
+
+// connectTerminal makes a terminal and puts the process's side into attr. There are no files that only the process needs.
+func (x *execution) connectTerminal(cmd env.Command, attr *os.ProcAttr) (theirs []*os.File, err error) {
+	ours, tty, err := pty.Open()
+	if err != nil {
+		return nil, noTerminal(err)
+	}
+	defer func() { _ = ours.Close() }()
+	output, err := polled(ours)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open a terminal: %w", err), tty.Close())
+	}
+	p := newPump(output, cmd.Stdout, "stdout")
+	p.terminal = true
+	x.pumps, x.terminal = []*pump{p}, newTerminal(tty, output)
+	input, err := polled(ours)
+	if err != nil {
+		return nil, fmt.Errorf("open a terminal: %w", err)
+	}
+	keys := &keyboard{f: input}
+	x.feeder = &feeder{w: keys, end: keys.end}
+	if err := setSize(output, startSize(cmd.TTY.Size)); err != nil {
+		return nil, fmt.Errorf("set the size of a terminal: %w", err)
+	}
+	if cmd.Stdin == nil {
+		keys.typeEnd() // now, so that no mode which the command sets decides what becomes of it
+		awaitInput(tty)
+	}
+	attr.Files = []*os.File{tty, tty, tty}
+	attr.Sys = &syscall.SysProcAttr{Setctty: true}
+	return nil, nil
+}
+
+// noTerminal explains why no terminal could be opened. That the system has none, or none for this user, must not be taken
+// for a program that is missing or may not be executed.
+func noTerminal(err error) error {
+	for _, none := range []error{fs.ErrNotExist, fs.ErrPermission, unix.ENXIO, unix.ENODEV, pty.ErrUnsupported} {
+		if errors.Is(err, none) {
+			return fmt.Errorf("open a terminal: %w (%s)", errors.ErrUnsupported, err.Error())
+		}
+	}
+	return fmt.Errorf("open a terminal: %w", err)
+}
+
+// polled returns a file of its own for what f is, in the poller of the runtime: reads and writes of it end with a deadline
+// and when it is closed. Those of f would not, because package pty asked for its descriptor.
+func polled(f *os.File) (*os.File, error) {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	fd := -1
+	cerr := conn.Control(func(old uintptr) {
+		if fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0); err != nil {
+			err = os.NewSyscallError("fcntl", err)
+		} else if err = unix.SetNonblock(fd, true); err != nil {
+			err = errors.Join(os.NewSyscallError("fcntl", err), unix.Close(fd))
+		}
+	})
+	if err = errors.Join(cerr, err); err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}
+
+// setSize gives a terminal a size. The system tells its foreground of it.
+func setSize(f *os.File, size env.TTYSize) error {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	cerr := conn.Control(func(fd uintptr) {
+		err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Columns})
+	})
+	return errors.Join(cerr, os.NewSyscallError("ioctl", err))
+}
+
+// awaitInput waits until what was typed has arrived at a terminal, which the system may see to in the background. There is
+// no harm if it has not after inputTime.
+func awaitInput(tty *os.File) {
+	conn, err := tty.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = conn.Control(func(fd uintptr) {
+		set := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		_, _ = unix.Poll(set, int(inputTime/time.Millisecond))
+	})
+}
+
+// keyboard is the input of a terminal. It is used by one goroutine, but for Close.
+type keyboard struct {
+	f      *os.File
+	typed  bool
+	last   byte // of what was typed
+	ended  bool // the end-of-file character was typed
+	edited bool // a program edited its lines when the mode was looked at last
+}
+
+func (k *keyboard) Write(b []byte) (int, error) {
+	n, err := k.f.Write(b)
+	if n > 0 {
+		k.typed, k.last = true, b[n-1]
+	}
+	return n, err
+}
+
+func (k *keyboard) Close() error { return k.f.Close() }
+
+// end tells whoever reads the terminal that the input has ended, and returns when the keyboard is closed.
+//
+// The end-of-file character loses its meaning if the mode changes before it is read. A program that edits its lines itself
+// changes it when it starts, and knows the character as a key, so that the key is typed again then.
+func (k *keyboard) end() {
+	if !k.ended {
+		k.typeEnd()
+	}
+	for {
+		time.Sleep(modePause)
+		mode, err := k.mode()
+		if err != nil {
+			return
+		}
+		if !k.edited && edited(mode) {
+			if _, err := k.f.Write([]byte{eofKey(mode)}); err != nil {
+				return
+			}
+		}
+		k.edited = edited(mode)
+	}
+}
+
+// typeEnd types the end-of-file character. In canonical mode, which is line by line, it means the end only at the beginning
+// of a line; elsewhere it ends the line, and is typed twice.
+func (k *keyboard) typeEnd() {
+	mode, err := k.mode()
+	if err != nil {
+		return
+	}
+	keys := []byte{eofKey(mode)}
+	if canonical(mode) && k.unfinished(mode) {
+		keys = append(keys, keys...)
+	}
+	_, _ = k.f.Write(keys) // a terminal that is gone has an end already
+	k.ended, k.edited = true, edited(mode)
+}
+
+// mode returns how the terminal works now.
+func (k *keyboard) mode() (mode *unix.Termios, err error) {
+	conn, err := k.f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	cerr := conn.Control(func(fd uintptr) { mode, err = unix.IoctlGetTermios(int(fd), getTermios) })
+	return mode, errors.Join(cerr, err)
+}
+
+// canonical reports whether programs get the input line by line.
+func canonical(mode *unix.Termios) bool { return mode.Lflag&unix.ICANON != 0 }
+
+// edited reports whether a program reads key by key and shows itself what is typed. Where the terminal shows it, a key would
+// spoil the output.
+func edited(mode *unix.Termios) bool { return mode.Lflag&(unix.ICANON|unix.ECHO) == 0 }
+
+// eofKey returns the key that means the end of the input.
+func eofKey(mode *unix.Termios) byte {
+	if key := mode.Cc[unix.VEOF]; canonical(mode) && enabled(key) {
+		return key
+	}
+	return endOfFile
+}
+
+// enabled reports whether a key that has a meaning to a terminal is set.
+func enabled(key byte) bool { return key != 0 && key != 0xff }
+
+// unfinished reports whether a line was begun and not ended, neither by its end nor by a key that throws it away.
+func (k *keyboard) unfinished(mode *unix.Termios) bool {
+	if !k.typed || k.last == '\n' || k.last == '\r' && mode.Iflag&unix.ICRNL != 0 {
+		return false
+	}
+	for _, i := range []int{unix.VEOF, unix.VEOL, unix.VKILL, unix.VINTR, unix.VQUIT, unix.VSUSP} {
+		if key := mode.Cc[i]; enabled(key) && key == k.last {
+			return false
+		}
+	}
+	return true
+}
