@@ -1,0 +1,216 @@
+package wire
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+// inputBuffer is how much of a caller's reader is read at a time.
+const inputBuffer = 64 << 10
+
+// input reads the caller's reader for a command. A goroutine of its own reads, since a Read may block for ever; it is
+// left alone in it when the command has ended.
+type input struct {
+	queue *queue
+	mu    sync.Mutex
+	over  bool
+	err   error // of the reader
+}
+
+func newInput(r io.Reader) *input {
+	in := &input{queue: newQueue()}
+	go in.read(r)
+	return in
+}
+
+func (in *input) read(r io.Reader) {
+	defer in.queue.end()
+	buf := make([]byte, inputBuffer)
+	for {
+		n, err := r.Read(buf)
+		if n > 0 && !in.queue.put(buf[:n]) {
+			return
+		}
+		if err == nil {
+			continue
+		}
+		in.mu.Lock()
+		if !errors.Is(err, io.EOF) && !in.over {
+			in.err = fmt.Errorf("stdin: %w", err)
+		}
+		in.mu.Unlock()
+		return
+	}
+}
+
+// stop ends the reading, without waiting for a Read in progress, and returns the reader's error.
+func (in *input) stop() error {
+	in.queue.leave()
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.over = true
+	return in.err
+}
+
+// feed sends the standard input piece by piece, until its end or until the command takes no more.
+func (x *execution) feed(life context.Context) {
+	defer x.input.queue.leave()
+	for offset := int64(0); ; {
+		data, end := x.input.queue.take()
+		p := piece{x: x, offset: offset, data: data, end: end}
+		err := errBroken
+		for errors.Is(err, errBroken) && life.Err() == nil { // without its input the command might wait for ever
+			err = x.c.retry(life, func(l *link) error { return p.send(life, l) })
+		}
+		if err != nil || end || p.closed {
+			return // the answer to the command tells what went wrong, if anything did
+		}
+		offset += int64(len(data))
+	}
+}
+
+// piece is a piece of standard input.
+type piece struct {
+	x      *execution
+	offset int64
+	data   []byte
+	end    bool // nothing comes after it
+	sent   bool // the server may have a part of it
+	closed bool // the command takes no more
+}
+
+// send sends what the command has not got yet.
+func (p *piece) send(life context.Context, l *link) error {
+	if p.sent { // over a connection that broke
+		if err := p.post(life, l, nil, false); err != nil || p.closed {
+			return err
+		}
+	}
+	p.sent = true
+	if err := p.post(life, l, p.data, p.end); err != nil || p.closed {
+		return err
+	}
+	if len(p.data) > 0 {
+		return p.x.c.violate(fmt.Errorf("%w: a piece of standard input was not taken", env.ErrProtocol))
+	}
+	return nil
+}
+
+// post sends data as what comes next, and learns how much of the piece the command has got by then.
+func (p *piece) post(life context.Context, l *link, data []byte, end bool) error {
+	query := url.Values{"offset": {strconv.FormatInt(p.offset, 10)}}
+	if end {
+		query.Set("end", "1")
+	}
+	path := "/exec/" + p.x.id + "/stdin"
+	var answer stdinAnswer
+	err := p.x.c.single(life, l, request{method: "POST", path: path, query: query, body: data}, &answer)
+	got := answer.Taken - p.offset
+	switch {
+	case errors.Is(err, errLost), err != nil && life.Err() != nil:
+		return err
+	case err != nil:
+		return p.x.c.violate(fmt.Errorf("%w: standard input: %w", env.ErrProtocol, err))
+	case answer.Closed:
+		p.closed = true
+	case got < 0, got > int64(len(p.data)):
+		return p.x.c.violate(fmt.Errorf("%w: %d bytes of standard input were taken", env.ErrProtocol, answer.Taken))
+	default:
+		p.offset, p.data = answer.Taken, p.data[got:]
+	}
+	return nil
+}
+
+// resize passes on the sizes of the terminal.
+func (x *execution) resize(life context.Context, sizes <-chan env.TTYSize) {
+	for {
+		select {
+		case size, ok := <-sizes:
+			if !ok {
+				return
+			}
+			body, err := json.Marshal(size)
+			if size == (env.TTYSize{}) || err != nil {
+				continue
+			}
+			// A size that does not arrive does no harm, and the next one may.
+			_ = x.c.value(life, request{method: "POST", path: "/exec/" + x.id + "/resize", body: body}, nil)
+		case <-life.Done():
+			return
+		}
+	}
+}
+
+const (
+	// maxForget is how many results are forgotten with one request.
+	maxForget = 256
+	// forgetTime bounds a request that does nothing else.
+	forgetTime = 10 * time.Second
+)
+
+// forgetter tells the server which results have arrived: with the next command, or after a while on its own.
+type forgetter struct {
+	mu    sync.Mutex
+	ids   []string
+	timer *time.Timer // runs while there are ids
+	over  bool
+}
+
+// add notes that the result of a command has arrived.
+func (f *forgetter) add(c *Client, id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.over || len(f.ids) >= maxForget {
+		return // the server forgets by itself, the oldest first
+	}
+	f.ids = append(f.ids, id)
+	if f.timer == nil {
+		f.timer = time.AfterFunc(forgetDelay, func() { f.send(c) })
+	}
+}
+
+// take returns what is to be forgotten with the next command.
+func (f *forgetter) take() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	ids := slices.Clone(f.ids)
+	f.ids = f.ids[:0]
+	return ids
+}
+
+// send tells the server.
+func (f *forgetter) send(c *Client) {
+	f.mu.Lock()
+	ids := slices.Clone(f.ids)
+	f.ids, f.timer = f.ids[:0], nil
+	f.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), forgetTime)
+	defer cancel()
+	if len(ids) == 0 || c.begin(ctx) != nil {
+		return
+	}
+	defer c.work.Done()
+	if body, err := jsonBody(ids); err == nil {
+		_ = c.value(ctx, request{method: "POST", path: "/forget", body: body}, nil) // the server forgets by itself, too
+	}
+}
+
+// stop ends the telling.
+func (f *forgetter) stop() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.over = true
+	if f.timer != nil {
+		f.timer.Stop()
+	}
+}

@@ -1,0 +1,341 @@
+package wire
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+const (
+	// firstPause and longestPause are the pauses between attempts to connect.
+	firstPause   = 20 * time.Millisecond
+	longestPause = 2 * time.Second
+	// readTime is how long a Read in progress may take to notice that its stream is closed.
+	readTime = 250 * time.Millisecond
+	// host is the name that requests carry. Nobody looks it up.
+	host = "sandbox:80"
+)
+
+// link is one connection.
+type link struct {
+	conn   *http.ClientConn
+	stream *linkStream
+	// useful says that something was answered over it.
+	useful atomic.Bool
+}
+
+// close ends the connection. Requests in progress end.
+func (l *link) close() {
+	l.stream.ours.Store(true)
+	_ = l.conn.Close()   // it only ends requests, and never fails
+	_ = l.stream.Close() // the stream is given up, whatever that says
+}
+
+func (l *link) isDead() bool {
+	select {
+	case <-l.stream.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// linkStream is the stream below a connection, once the handshake is over. It knows how the connection ended.
+type linkStream struct {
+	*conn
+	guard  frameGuard    // of what is read
+	lie    atomic.Bool   // guard has seen what is no HTTP/2
+	failed atomic.Bool   // the stream ended by itself
+	ours   atomic.Bool   // this side has given it up
+	ending atomic.Bool   // Close has begun
+	read   chan struct{} // closed when a Read has failed since then
+	once   sync.Once
+}
+
+func (s *linkStream) Read(p []byte) (int, error) {
+	n, err := s.conn.Read(p)
+	if bad := s.guard.check(p[:n]); bad != nil {
+		s.lie.Store(true)
+		return 0, bad
+	}
+	switch {
+	case err == nil:
+	case s.ending.Load():
+		s.once.Do(func() { close(s.read) })
+	default:
+		s.failed.Store(true)
+	}
+	return n, err
+}
+
+func (s *linkStream) Write(p []byte) (int, error) {
+	n, err := s.conn.Write(p)
+	if err != nil && !s.ending.Load() {
+		s.failed.Store(true)
+	}
+	return n, err
+}
+
+func (s *linkStream) Close() error {
+	s.ending.Store(true)
+	return s.conn.Close()
+}
+
+// violated tells, once the stream is closed, whether HTTP/2 gave up because of what the other side sent. When it gave up
+// because that did not answer a ping, it still reads.
+func (s *linkStream) violated() bool {
+	switch {
+	case s.lie.Load():
+		return true
+	case s.failed.Load(), s.ours.Load():
+		return false
+	}
+	timer := time.NewTimer(readTime)
+	defer timer.Stop()
+	select {
+	case <-s.read:
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// keep keeps the client connected until it ends.
+func (c *Client) keep(life context.Context, l *link) {
+	defer close(c.idle)
+	tries := tries{since: time.Now(), pause: firstPause}
+	for {
+		<-l.stream.ended
+		if l.stream.violated() {
+			c.fail(fmt.Errorf("%w: what the server sends is no HTTP/2", env.ErrProtocol))
+			return
+		}
+		if !c.set(nil) {
+			return
+		}
+		if l.useful.Load() {
+			tries.since, tries.pause, tries.wait = time.Now(), firstPause, false
+		}
+		next, err := c.redial(life, &tries)
+		if err != nil {
+			c.fail(err)
+			return
+		}
+		if !c.set(next) {
+			next.close()
+			return
+		}
+		l = next
+	}
+}
+
+// tries are the attempts to connect since a connection was last of use.
+type tries struct {
+	since time.Time
+	pause time.Duration
+	wait  bool // the first attempt is made at once
+}
+
+// redial connects again. It gives up when the time for that has passed since a connection was last of use, so that a
+// server that lets in and answers nothing does not hold anybody up.
+func (c *Client) redial(life context.Context, t *tries) (*link, error) {
+	ctx, cancel := context.WithDeadline(life, t.since.Add(c.cfg.Redial))
+	defer cancel()
+	last := errors.New("the connection was lost")
+	for {
+		if t.wait {
+			// Clients that lost one server at once do not come back at once.
+			timer := time.NewTimer(t.pause/2 + rand.N(t.pause))
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				timer.Stop()
+			}
+			t.pause = min(2*t.pause, longestPause)
+		}
+		t.wait = true
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("%w: %w", env.ErrGone, last)
+		}
+		l, err := c.reconnect(ctx)
+		switch {
+		case err == nil:
+			return l, nil
+		case errors.Is(err, env.ErrGone), errors.Is(err, env.ErrProtocol):
+			return nil, err
+		}
+		last = err
+	}
+}
+
+// reconnect makes one attempt to go on where the last connection ended.
+func (c *Client) reconnect(ctx context.Context) (*link, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	l, welcome, err := c.connect(ctx)
+	var turned *turnedAway
+	switch {
+	case errors.As(err, &turned):
+		return nil, fmt.Errorf("%w: %w", env.ErrGone, err)
+	case err != nil:
+		return nil, err
+	case welcome.Session != c.session:
+		l.close()
+		return nil, fmt.Errorf("%w: another server has taken its place", env.ErrGone)
+	}
+	return l, nil
+}
+
+// turnedAway is the error with which a server turns a client away.
+type turnedAway struct{ err error }
+
+func (r *turnedAway) Error() string { return "the server refuses: " + r.err.Error() }
+func (r *turnedAway) Unwrap() error { return r.err }
+
+// connect makes a connection.
+func (c *Client) connect(ctx context.Context) (*link, *Welcome, error) {
+	stream, err := c.cfg.Dial(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := &linkStream{conn: newConn(stream), read: make(chan struct{})}
+	free := context.AfterFunc(ctx, func() { _ = s.Close() }) // ends a Read or Write that waits
+	welcome, err := c.greet(s)
+	var l *link
+	if err == nil {
+		l, err = c.newLink(ctx, s)
+	}
+	if !free() && err == nil {
+		err = contextError(ctx)
+	}
+	if err != nil {
+		_ = s.Close() // there is an error already
+		if end := contextError(ctx); end != nil {
+			err = end
+		}
+		return nil, nil, err
+	}
+	return l, welcome, nil
+}
+
+// greet says Hello and reads the Welcome.
+func (c *Client) greet(s *linkStream) (*Welcome, error) {
+	hello, err := json.Marshal(Hello{
+		Version:  Version,
+		Features: []string{FeatureTTY, FeatureSearch, FeatureRead, FeatureKill},
+		Token:    c.cfg.Token, Client: c.id, Session: c.session, Start: c.cfg.Start,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(hello) > maxHello {
+		return nil, fmt.Errorf("what the environment is to be started with has %d bytes: %w", len(hello), env.ErrTooLarge)
+	}
+	// A stream may take no more than the other side reads, and a server that says no may not read.
+	sent := make(chan error, 1)
+	go func() {
+		_, err := s.Write(append(hello, '\n'))
+		sent <- err
+	}()
+	w, err := readWelcome(s.reader)
+	if err != nil {
+		_ = s.Close() // ends the Write
+	}
+	if sentErr := <-sent; err == nil {
+		err = sentErr
+	}
+	return w, err
+}
+
+// readWelcome reads a Welcome that says yes.
+func readWelcome(r *bufio.Reader) (*Welcome, error) {
+	line, err := readWelcomeLine(r)
+	if err != nil {
+		return nil, err
+	}
+	var w Welcome
+	if err := decode(line, &w); err != nil {
+		return nil, fmt.Errorf("the server said %s: %w", quoted(line), err)
+	}
+	return &w, w.check()
+}
+
+// readWelcomeLine reads a line, of bounded length.
+func readWelcomeLine(r *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		line = append(line, part...)
+		switch {
+		case len(line) > maxWelcome:
+			return nil, fmt.Errorf("%w: a welcome of more than %d bytes", env.ErrProtocol, maxWelcome)
+		case err == nil:
+			return line, nil
+		case errors.Is(err, bufio.ErrBufferFull):
+		case errors.Is(err, io.EOF):
+			return nil, fmt.Errorf("the server said %s and nothing more: %w", quoted(line), io.ErrUnexpectedEOF)
+		default:
+			return nil, err
+		}
+	}
+}
+
+// quoted returns the start of what somebody said where a Welcome was expected, for people: a shell that does not find the
+// server says so there.
+func quoted(said []byte) string {
+	said = bytes.TrimSpace(said)
+	if len(said) == 0 {
+		return "nothing"
+	}
+	return fmt.Sprintf("%.200q", said)
+}
+
+// check returns what is wrong with a Welcome, or the error in it.
+func (w *Welcome) check() error {
+	switch {
+	case w.Error != nil:
+		return &turnedAway{w.Error.err()}
+	case w.Version != Version:
+		return fmt.Errorf("%w: the server speaks version %d, this side version %d", env.ErrProtocol, w.Version, Version)
+	case w.Info == nil, w.Session == "", len(w.Session) > maxID:
+		return fmt.Errorf("%w: an incomplete welcome", env.ErrProtocol)
+	}
+	return nil
+}
+
+// newLink begins HTTP/2 on a stream.
+func (c *Client) newLink(ctx context.Context, s *linkStream) (*link, error) {
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{
+		DialContext:            func(context.Context, string, string) (net.Conn, error) { return s, nil },
+		Protocols:              protocols,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: 16 << 10,
+		HTTP2: &http.HTTP2Config{
+			StrictMaxConcurrentRequests:   true,
+			MaxReadFrameSize:              readFrame,
+			MaxReceiveBufferPerStream:     Window,
+			MaxReceiveBufferPerConnection: receiveBuffer,
+			SendPingTimeout:               c.cfg.PingEvery,
+			PingTimeout:                   c.cfg.PingEvery,
+		},
+	}
+	conn, err := transport.NewClientConn(ctx, "http", host)
+	if err != nil {
+		return nil, err
+	}
+	return &link{conn: conn, stream: s}, nil
+}

@@ -1,0 +1,311 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+// someErrors are errors of environments, each with what a caller looks for.
+func someErrors() map[string]error {
+	path := &fs.PathError{Op: "open", Path: "a\xffb", Err: fs.ErrNotExist}
+	list := map[string]error{
+		"plain":       errors.New("the disk is on fire"),
+		"no text":     errors.New(""),
+		"path":        path,
+		"start":       &env.StartError{Argv: []string{"a b", "c"}, Err: path},
+		"chdir":       &env.StartError{Argv: []string{"x"}, Err: &fs.PathError{Op: "chdir", Path: "/d", Err: env.ErrNotDir}},
+		"unreadable":  &env.UnreadableError{Count: 3, First: path},
+		"wrapped":     fmt.Errorf("while walking: %w", path),
+		"deep":        fmt.Errorf("a: %w", fmt.Errorf("b: %w", &env.StartError{Argv: []string{"x"}, Err: fs.ErrPermission})),
+		"joined":      errors.Join(fs.ErrClosed, env.ErrGone),
+		"two":         fmt.Errorf("%w: %w", env.ErrUnknownOutcome, env.ErrGone),
+		"not UTF-8":   errors.New("\xff\xfe"),
+		"newlines":    errors.New("one\ntwo\x00"),
+		"path inside": &fs.PathError{Op: "write", Path: "x", Err: fmt.Errorf("in place: %w", env.ErrNoSpace)},
+	}
+	for _, c := range conditions {
+		list["condition "+c.name] = fmt.Errorf("this and that: %w", c.err)
+	}
+	return list
+}
+
+// overTheWire sends an error.
+func overTheWire(t *testing.T, err error) error {
+	t.Helper()
+	data, encodeErr := json.Marshal(toWireError(err))
+	if encodeErr != nil {
+		t.Fatal(encodeErr)
+	}
+	var w *wireError
+	if err := decode(data, &w); err != nil {
+		t.Fatal(err)
+	}
+	return w.err()
+}
+
+func TestErrorsSurvive(t *testing.T) {
+	for name, err := range someErrors() {
+		t.Run(name, func(t *testing.T) {
+			got := overTheWire(t, err)
+			if got == nil {
+				t.Fatal("it is none any more")
+			}
+			if strings.TrimSpace(err.Error()) != "" && got.Error() != err.Error() {
+				t.Errorf("text %q, want %q", got, err)
+			}
+			for _, c := range conditions {
+				if errors.Is(got, c.err) != errors.Is(err, c.err) {
+					t.Errorf("is %v: %t", c.err, errors.Is(got, c.err))
+				}
+			}
+			var path, wantPath *fs.PathError
+			if errors.As(got, &path) != errors.As(err, &wantPath) {
+				t.Errorf("has a path: %t", path != nil)
+			} else if path != nil && (path.Op != wantPath.Op || path.Path != wantPath.Path || path.Err.Error() != wantPath.Err.Error()) {
+				t.Errorf("path error %#v, want %#v", path, wantPath)
+			}
+			var start, wantStart *env.StartError
+			if errors.As(got, &start) != errors.As(err, &wantStart) {
+				t.Errorf("is a start error: %t", start != nil)
+			} else if start != nil && start.Argv[0] != wantStart.Argv[0] {
+				t.Errorf("start error %#v, want %#v", start, wantStart)
+			}
+			var unreadable, wantUnreadable *env.UnreadableError
+			if errors.As(got, &unreadable) != errors.As(err, &wantUnreadable) {
+				t.Errorf("is an unreadable error: %t", unreadable != nil)
+			} else if unreadable != nil && unreadable.Count != wantUnreadable.Count {
+				t.Errorf("count %d", unreadable.Count)
+			}
+			if again := overTheWire(t, got); again.Error() != got.Error() {
+				t.Errorf("the second time %q, the first time %q", again, got)
+			}
+		})
+	}
+	if toWireError(nil) != nil || (*wireError)(nil).err() != nil {
+		t.Error("no error becomes one")
+	}
+}
+
+// TestErrorsBounded: an error of any size and depth fits into a frame.
+func TestErrorsBounded(t *testing.T) {
+	const long = 100 << 10
+	err := errors.New(strings.Repeat("\x01", long))
+	for range 2 * maxErrorDepth {
+		err = &fs.PathError{Op: strings.Repeat("<", long), Path: strings.Repeat("\xff", long), Err: err}
+	}
+	a := &recorder{}
+	if err := a.reply().end(nil, err); err != nil {
+		t.Fatal(err)
+	}
+	frames := &frameReader{r: &a.Buffer}
+	_, payload, err := frames.next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var end endRecord
+	if err := decode(payload, &end); err != nil || end.Error.err() == nil || len(end.Error.err().Error()) > 1<<10 {
+		t.Errorf("%v: %.100s", err, payload)
+	}
+}
+
+func TestTextSurvives(t *testing.T) {
+	for name, s := range map[string]string{
+		"empty": "", "ASCII": "abc", "quotes": `"\`, "UTF-8": "ä€𝄞\u2028", "not UTF-8": "a\xffb", "half a character": "\xe2\x82",
+		"NUL": "a\x00b", "like the other form": `{"base64":"AA=="}`, "replacement character": "\ufffd",
+		"escapes": strings.Repeat("\x01", 64<<10), "many brackets": strings.Repeat("<", 64<<10),
+	} {
+		t.Run(name, func(t *testing.T) {
+			data, err := json.Marshal(text(s))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(data) > 6*longText && len(data) > 2*len(s) {
+				t.Errorf("%d bytes become %d", len(s), len(data))
+			}
+			var got text
+			if err := json.Unmarshal(data, &got); err != nil || string(got) != s {
+				t.Errorf("%q becomes %q by %s: %v", s, got, data, err)
+			}
+		})
+	}
+	for _, bad := range []string{"1", "null", "[]", "{}", `{"base64":1}`, `{"base64":"="}`, `"\ud8"`} {
+		var got text
+		if err := json.Unmarshal([]byte(`{"name":`+bad+`}`), &struct{ Name *text }{&got}); err == nil && bad != "null" {
+			t.Errorf("%s is taken as %q", bad, got)
+		}
+	}
+}
+
+func TestFrames(t *testing.T) {
+	end := appendFrame(nil, frameEnd, []byte("{}"))
+	data := appendFrame(nil, frameData, []byte("abc"))
+	for _, c := range []struct {
+		name  string
+		input []byte
+		kinds []frameKind
+		err   error
+	}{
+		{"nothing", nil, nil, io.ErrUnexpectedEOF},
+		{"only an end", end, []frameKind{frameEnd}, io.EOF},
+		{"data and an end", slices.Concat(data, end), []frameKind{frameData, frameEnd}, io.EOF},
+		{"no end", data, []frameKind{frameData}, io.ErrUnexpectedEOF},
+		{"half a header", data[:3], nil, io.ErrUnexpectedEOF},
+		{"half a payload", data[:7], nil, io.ErrUnexpectedEOF},
+		{"only a header", data[:5], nil, io.ErrUnexpectedEOF},
+		{"more behind the end", slices.Concat(end, data), []frameKind{frameEnd}, env.ErrProtocol},
+		{"a byte behind the end", slices.Concat(end, data[:1]), []frameKind{frameEnd}, env.ErrProtocol},
+		{"kind 0", []byte{0, 0, 0, 0, 0}, nil, env.ErrProtocol},
+		{"kind 7", []byte{7, 0, 0, 0, 0}, nil, env.ErrProtocol},
+		{"too large", []byte{5, 0xff, 0xff, 0xff, 0xff}, nil, env.ErrProtocol},
+		{"as large as may be", append(appendFrame(nil, frameData, make([]byte, maxFrame)), end...), []frameKind{frameData, frameEnd}, io.EOF},
+		{"a little larger", appendFrame(nil, frameData, make([]byte, maxFrame+1)), nil, env.ErrProtocol},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			frames := &frameReader{r: bytes.NewReader(c.input)}
+			var kinds []frameKind
+			for {
+				kind, _, err := frames.next()
+				if err != nil {
+					if !errors.Is(err, c.err) {
+						t.Errorf("the error is %v, want %v", err, c.err)
+					}
+					break
+				}
+				kinds = append(kinds, kind)
+			}
+			if diff := cmp.Diff(c.kinds, kinds); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// FuzzFrames: whatever comes is either frames, which encode to what came, or one of the three errors.
+func FuzzFrames(f *testing.F) {
+	f.Add([]byte{})
+	f.Add(appendFrame(appendFrame(nil, frameStdout, []byte("abc")), frameEnd, []byte("{}")))
+	f.Add(appendFrame(nil, frameResult, []byte(`{"exit_code":1}`)))
+	f.Add([]byte{9, 0, 0, 0, 0})
+	f.Add([]byte{5, 0, 4, 0, 0, 1})
+	f.Fuzz(func(t *testing.T, input []byte) {
+		frames := &frameReader{r: bytes.NewReader(input)}
+		var seen []byte
+		for {
+			kind, payload, err := frames.next()
+			if err == nil {
+				seen = appendFrame(seen, kind, payload)
+				continue
+			}
+			if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, env.ErrProtocol) {
+				t.Fatalf("an error of its own: %v", err)
+			}
+			if !bytes.HasPrefix(input, seen) || (errors.Is(err, io.EOF) && len(seen) != len(input)) {
+				t.Fatalf("%x was read as %x, %v", input, seen, err)
+			}
+			return
+		}
+	})
+}
+
+func FuzzText(f *testing.F) {
+	for _, s := range []string{"", "abc", "\xff", "ä\x00", `{"base64":""}`} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		data, err := json.Marshal(text(s))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got text
+		if err := json.Unmarshal(data, &got); err != nil || string(got) != s {
+			t.Fatalf("%q becomes %q by %s: %v", s, got, data, err)
+		}
+		_ = json.Unmarshal([]byte(s), &got) // whatever it is
+	})
+}
+
+// fuzzDecode checks that what was decoded from any input encodes to something that decodes to the same.
+func fuzzDecode[T any](f *testing.F, examples ...T) {
+	for _, e := range examples {
+		data, err := json.Marshal(e)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var first, second T
+		if err := decode(data, &first); err != nil {
+			if !errors.Is(err, env.ErrProtocol) {
+				t.Fatalf("an error of its own: %v", err)
+			}
+			return
+		}
+		encoded, err := json.Marshal(first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := decode(encoded, &second); err != nil {
+			t.Fatalf("%s: %v", encoded, err)
+		}
+		again, err := json.Marshal(second)
+		if err != nil || !bytes.Equal(encoded, again) {
+			t.Fatalf("%s becomes %s, %v", encoded, again, err)
+		}
+	})
+}
+
+func FuzzExecRequest(f *testing.F) {
+	fuzzDecode(f, execRequest{}, execRequest{
+		Argv: []text{"a", "\xff"}, Dir: "/", Vars: []text{"A=b"}, Timeout: 1, Stdin: true, TTY: &env.TTYSize{Columns: 1},
+		Forget: []string{"x"},
+	})
+}
+
+func FuzzEndRecord(f *testing.F) {
+	fuzzDecode(f, endRecord{}, endRecord{Value: json.RawMessage(`{"Size":1}`), Error: toWireError(fs.ErrExist)})
+}
+
+// FuzzWireError: whatever comes as an error is one that can be looked at and sent on, with the same text and conditions.
+func FuzzWireError(f *testing.F) {
+	for _, err := range someErrors() {
+		data, encodeErr := json.Marshal(toWireError(err))
+		if encodeErr != nil {
+			f.Fatal(encodeErr)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var w *wireError
+		if decode(data, &w) != nil || w == nil {
+			return
+		}
+		err := w.err()
+		if err == nil || err.Error() == "" {
+			t.Fatalf("%s is no error", data)
+		}
+		if len(err.Error()) > maxErrorText {
+			return // which is cut
+		}
+		got := overTheWire(t, err)
+		for _, c := range conditions {
+			if errors.Is(got, c.err) != errors.Is(err, c.err) {
+				t.Fatalf("%s: is %v: %t", data, c.err, errors.Is(got, c.err))
+			}
+		}
+		if got.Error() != err.Error() {
+			t.Fatalf("%s: text %q, want %q", data, got, err)
+		}
+	})
+}

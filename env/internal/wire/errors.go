@@ -1,0 +1,163 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/tartree"
+)
+
+const (
+	// maxErrorText bounds the text of an error, maxErrorDepth how deep errors are nested.
+	maxErrorText  = 16 << 10
+	maxErrorDepth = 8
+)
+
+// conditions are the errors that callers branch on, by their names on the wire.
+var conditions = []struct {
+	name string
+	err  error
+}{
+	{"not_exist", fs.ErrNotExist},
+	{"exist", fs.ErrExist},
+	{"permission", fs.ErrPermission},
+	{"invalid", fs.ErrInvalid},
+	{"closed", fs.ErrClosed},
+	{"is_dir", env.ErrIsDir},
+	{"not_dir", env.ErrNotDir},
+	{"not_regular", env.ErrNotRegular},
+	{"no_space", env.ErrNoSpace},
+	{"changed", env.ErrChanged},
+	{"read_only", env.ErrReadOnly},
+	{"too_large", env.ErrTooLarge},
+	{"bad_pattern", env.ErrBadPattern},
+	{"escapes", env.ErrEscapes},
+	{"special", tartree.ErrSpecial},
+	{"replaced", tartree.ErrReplaced},
+	{"shrunk", tartree.ErrShrunk},
+	{"gone", env.ErrGone},
+	{"unknown_outcome", env.ErrUnknownOutcome},
+	{"unsupported", errors.ErrUnsupported},
+	{"canceled", context.Canceled},
+	{"deadline", context.DeadlineExceeded},
+	{"timeout", os.ErrDeadlineExceeded},
+}
+
+// Types of errors that have fields.
+const (
+	errorPath       = "path"
+	errorStart      = "start"
+	errorUnreadable = "unreadable"
+)
+
+// wireError is an error. Its type, its fields and its conditions survive, and its text does.
+type wireError struct {
+	Type  string     `json:"type,omitempty"`
+	Op    text       `json:"op,omitempty"`
+	Path  text       `json:"path,omitempty"`
+	Argv  []text     `json:"argv,omitempty"`
+	Count int        `json:"count,omitempty"`
+	Text  text       `json:"text,omitempty"`
+	Is    []string   `json:"is,omitempty"`
+	Inner *wireError `json:"inner,omitempty"`
+}
+
+// toWireError returns err for the wire; nil if it is nil.
+func toWireError(err error) *wireError { return encodeError(err, maxErrorDepth) }
+
+func encodeError(err error, depth int) *wireError {
+	if err == nil {
+		return nil
+	}
+	if depth > 1 {
+		switch e := err.(type) { //nolint:errorlint // each level is encoded as what it is
+		case *fs.PathError:
+			return &wireError{Type: errorPath, Op: cut(e.Op), Path: cut(e.Path), Inner: encodeError(e.Err, depth-1)}
+		case *env.StartError:
+			w := &wireError{Type: errorStart, Inner: encodeError(e.Err, depth-1)}
+			if len(e.Argv) > 0 { // only the program is named in the text
+				w.Argv = []text{cut(e.Argv[0])}
+			}
+			return w
+		case *env.UnreadableError:
+			return &wireError{Type: errorUnreadable, Count: e.Count, Inner: encodeError(e.First, depth-1)}
+		}
+	}
+	w := &wireError{Text: cut(err.Error())}
+	for _, c := range conditions {
+		if errors.Is(err, c.err) {
+			w.Is = append(w.Is, c.name)
+		}
+	}
+	if depth > 1 {
+		// A plain error may hold one with fields, for which callers look.
+		var path *fs.PathError
+		var start *env.StartError
+		switch {
+		case errors.As(err, &start):
+			w.Inner = encodeError(start, depth-1)
+		case errors.As(err, &path):
+			w.Inner = encodeError(path, depth-1)
+		}
+	}
+	return w
+}
+
+func cut(s string) text {
+	if len(s) > maxErrorText {
+		s = s[:maxErrorText]
+	}
+	return text(s)
+}
+
+// remoteError is an error of the other side that has no type of its own.
+type remoteError struct {
+	text  string
+	inner []error
+}
+
+func (e *remoteError) Error() string   { return e.text }
+func (e *remoteError) Unwrap() []error { return e.inner }
+
+// err returns the error; nil if there is none. What is nested too deeply is left out.
+func (w *wireError) err() error { return w.decode(maxErrorDepth) }
+
+func (w *wireError) decode(depth int) error {
+	if w == nil {
+		return nil
+	}
+	var inner error
+	if depth > 1 {
+		inner = w.Inner.decode(depth - 1)
+	}
+	if inner != nil {
+		switch w.Type {
+		case errorPath:
+			return &fs.PathError{Op: string(w.Op), Path: string(w.Path), Err: inner}
+		case errorStart:
+			return &env.StartError{Argv: plainStrings(w.Argv), Err: inner}
+		case errorUnreadable:
+			return &env.UnreadableError{Count: max(w.Count, 1), First: inner}
+		}
+	}
+	e := &remoteError{text: string(w.Text)}
+	if strings.TrimSpace(e.text) == "" {
+		e.text = "an error without a description"
+	}
+	for _, c := range conditions {
+		for _, name := range w.Is {
+			if name == c.name {
+				e.inner = append(e.inner, c.err)
+				break
+			}
+		}
+	}
+	if inner != nil {
+		e.inner = append(e.inner, inner)
+	}
+	return e
+}

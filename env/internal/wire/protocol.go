@@ -1,0 +1,221 @@
+package wire
+
+import (
+	"encoding/json"
+	"io/fs"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+const (
+	// Version is the version of the protocol. Sides with different versions do not talk.
+	Version = 1
+	// Window is how much of one answer or request may be on its way: HTTP/2's window for a stream, and with it what a
+	// server keeps of each output of a command. 1 MiB is what a stream with 20 ms of latency needs for 50 MB/s.
+	Window = 1 << 20
+
+	// maxHello bounds the line with a Hello, most of which is what the environment is opened with.
+	maxHello = 4 << 20
+	// maxWelcome bounds the line with a Welcome.
+	maxWelcome = 256 << 10
+	// maxRequest bounds the JSON of a request: the arguments and variables of a command.
+	maxRequest = 8 << 20
+	// maxID bounds the ids that clients choose.
+	maxID = 64
+
+	// opHeader holds the id of a request that changes files.
+	opHeader = "Sandboxagent-Op"
+)
+
+// Features that a side may have. A client uses only what the Welcome lists.
+const (
+	FeatureTTY    = "tty"
+	FeatureSearch = "search"
+	FeatureRead   = "read"
+	FeatureKill   = "kill"
+)
+
+// Hello is what a client says first.
+type Hello struct {
+	Version  int      `json:"version"`
+	Features []string `json:"features,omitempty"`
+	// Token is the secret that opens the server.
+	Token string `json:"token,omitempty"`
+	// Client is the id that the client has chosen for itself. Its later connections replace its earlier ones.
+	Client string `json:"client"`
+	// Session is the session that the client wants to go on with; empty for a first connection. A server that is
+	// another one by now answers with its own, and the client knows that what it started is gone.
+	Session string `json:"session,omitempty"`
+	// Start is what the server opens its environment with, in a form of the server's. Only the first Hello's counts.
+	Start json.RawMessage `json:"start,omitempty"`
+}
+
+// Welcome is the server's answer to a Hello.
+type Welcome struct {
+	Version  int        `json:"version"`
+	Features []string   `json:"features,omitempty"`
+	Session  string     `json:"session,omitempty"`
+	Info     *wireInfo  `json:"info,omitempty"`
+	Error    *wireError `json:"error,omitempty"`
+}
+
+// wireInfo is env.Info.
+type wireInfo struct {
+	Backend    text            `json:"backend"`
+	OS         text            `json:"os"`
+	Arch       text            `json:"arch"`
+	OSVersion  text            `json:"os_version,omitempty"`
+	WorkDir    text            `json:"work_dir"`
+	Shell      []text          `json:"shell,omitempty"`
+	NoShell    text            `json:"no_shell,omitempty"`
+	Guarantees []env.Guarantee `json:"guarantees,omitempty"`
+}
+
+func toWireInfo(i env.Info) *wireInfo {
+	return &wireInfo{
+		Backend: text(i.Backend), OS: text(i.OS), Arch: text(i.Arch), OSVersion: text(i.OSVersion),
+		WorkDir: text(i.WorkDir), Shell: texts(i.Shell), NoShell: text(i.NoShell), Guarantees: i.Guarantees,
+	}
+}
+
+func (i *wireInfo) info() env.Info {
+	return env.Info{
+		Backend: string(i.Backend), OS: string(i.OS), Arch: string(i.Arch), OSVersion: string(i.OSVersion),
+		WorkDir: string(i.WorkDir), Shell: plainStrings(i.Shell), NoShell: string(i.NoShell), Guarantees: i.Guarantees,
+	}
+}
+
+// execRequest starts a command.
+type execRequest struct {
+	Argv    []text        `json:"argv"`
+	Dir     text          `json:"dir,omitempty"`
+	Vars    []text        `json:"vars,omitempty"`
+	Timeout time.Duration `json:"timeout,omitempty"`
+	// Stdin, Stdout and Stderr say which streams the caller has; Merged that stdout takes stderr as well, in order.
+	Stdin  bool         `json:"stdin,omitempty"`
+	Stdout bool         `json:"stdout,omitempty"`
+	Stderr bool         `json:"stderr,omitempty"`
+	Merged bool         `json:"merged,omitempty"`
+	TTY    *env.TTYSize `json:"tty,omitempty"`
+	// Forget are commands whose results the client has.
+	Forget []string `json:"forget,omitempty"`
+}
+
+// execResult is how a command ended.
+type execResult struct {
+	ExitCode    int           `json:"exit_code"`
+	Signal      string        `json:"signal,omitempty"`
+	TimedOut    bool          `json:"timed_out,omitempty"`
+	OutOfMemory bool          `json:"out_of_memory,omitempty"`
+	Detached    bool          `json:"detached,omitempty"`
+	Elapsed     time.Duration `json:"elapsed"`
+	// Cancelled says that a DELETE ended it, or kept it from starting.
+	Cancelled bool `json:"cancelled,omitempty"`
+	// Stdout and Stderr are how many bytes there were of each, so that a client knows that it has all.
+	Stdout int64 `json:"stdout"`
+	Stderr int64 `json:"stderr"`
+	// Error is what Exec returned. If it was cancelled, that is what else than the cancellation there was to report,
+	// and a *env.StartError if the command was never started.
+	Error *wireError `json:"error,omitempty"`
+}
+
+// stdinAnswer says how far the standard input has got.
+type stdinAnswer struct {
+	// Taken is how many bytes the command has been given since its start.
+	Taken int64 `json:"taken"`
+	// Closed says that it takes no more: it has ended, or closed its input, or the end was sent.
+	Closed bool `json:"closed,omitempty"`
+}
+
+// endRecord ends an answer.
+type endRecord struct {
+	Error *wireError      `json:"error,omitempty"`
+	Value json.RawMessage `json:"value,omitempty"`
+}
+
+// fileInfo is a fs.FileInfo, or a fs.DirEntry.
+type fileInfo struct {
+	Name text        `json:"name"`
+	Size int64       `json:"size,omitempty"`
+	Mode fs.FileMode `json:"mode"`
+	// Seconds and Nanos are the time of the last change since 1970.
+	Seconds int64 `json:"s,omitempty"`
+	Nanos   int64 `json:"n,omitempty"`
+	// Error is why an entry of a folder could not be described; Mode then holds its type only.
+	Error *wireError `json:"error,omitempty"`
+}
+
+// modTime returns the time of the last change.
+func (i *fileInfo) modTime() time.Time {
+	if t := time.Unix(i.Seconds, i.Nanos); !t.IsZero() {
+		return t
+	}
+	return time.Time{}
+}
+
+// walkEntry is an env.Entry.
+type walkEntry = fileInfo
+
+// opAnswer tells what became of a change.
+type opAnswer struct {
+	// Known says that the server has begun the change. It has ended by now.
+	Known bool `json:"known,omitempty"`
+	// CutOff says that the request did not arrive whole, which is why the change failed.
+	CutOff bool `json:"cut_off,omitempty"`
+	// Outcome is how it ended, as its own answer told or would have told.
+	Outcome *endRecord `json:"outcome,omitempty"`
+}
+
+// readRequest asks for several files.
+type readRequest struct {
+	Names []text `json:"names"`
+	Limit int64  `json:"limit"`
+}
+
+// readHeader begins one of them; Size bytes of data follow unless there was an error.
+type readHeader struct {
+	Index int        `json:"index"`
+	Size  int64      `json:"size"`
+	Error *wireError `json:"error,omitempty"`
+}
+
+// packRequest asks for a tree.
+type packRequest struct {
+	Dir   text   `json:"dir"`
+	Names []text `json:"names,omitempty"`
+}
+
+// walkRequest is what Walk is called with, globRequest and grepRequest what Glob and Grep are.
+type (
+	walkRequest struct {
+		Root     text `json:"root"`
+		NoIgnore bool `json:"no_ignore,omitempty"`
+		MaxDepth int  `json:"max_depth,omitempty"`
+		Details  bool `json:"details,omitempty"`
+	}
+	globRequest struct {
+		Pattern  text `json:"pattern"`
+		Dir      text `json:"dir,omitempty"`
+		NoIgnore bool `json:"no_ignore,omitempty"`
+		Limit    int  `json:"limit,omitempty"`
+	}
+	grepRequest struct {
+		Pattern      text `json:"pattern"`
+		Path         text `json:"path,omitempty"`
+		Glob         text `json:"glob,omitempty"`
+		IgnoreCase   bool `json:"ignore_case,omitempty"`
+		MaxMatches   int  `json:"max_matches,omitempty"`
+		MaxLineBytes int  `json:"max_line_bytes,omitempty"`
+		NoIgnore     bool `json:"no_ignore,omitempty"`
+	}
+	grepMatch struct {
+		Name text `json:"name"`
+		Line int  `json:"line"`
+		Text text `json:"text"`
+		Cut  bool `json:"cut,omitempty"`
+	}
+)
+
+// forgetDelay is how long a client that sends no further command waits before it tells which results it has.
+const forgetDelay = 100 * time.Millisecond

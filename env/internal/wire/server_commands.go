@@ -1,0 +1,154 @@
+package wire
+
+import (
+	"container/list"
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+const (
+	// maxRunning is how many commands may run at once.
+	maxRunning = 4096
+	// maxFinished is how many results are kept for a client that has not said that it has them.
+	maxFinished = 1024
+	// maxLost is how many commands beyond those are known by their ids, so that they do not run again.
+	maxLost = 64 << 10
+)
+
+// commands are the commands that run and those that have ended and whose results may be asked for.
+type commands struct {
+	mu       sync.Mutex
+	byID     map[string]*command
+	running  int
+	finished list.List // of *command, the oldest first
+	lost     list.List // of *command: finished ones of which only the ids are left
+	arrival  chan struct{}
+	awaited  bool // somebody waits for arrival
+	closing  bool // the environment is being closed
+}
+
+func (t *commands) init() {
+	t.byID = make(map[string]*command)
+	t.arrival = make(chan struct{})
+}
+
+// begin returns the command with the given id. If it is not known, it is a new one, to be run by the caller. Resumed says
+// that the client has output of it.
+func (t *commands) begin(p *peer, id string, request *execRequest, resumed bool) (c *command, fresh bool, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c := t.byID[id]; c != nil {
+		return c, false, nil
+	}
+	switch {
+	case !p.current():
+		return nil, false, errCut
+	case resumed:
+		return nil, false, fmt.Errorf("%w: it is not known here", env.ErrUnknownOutcome)
+	}
+	c = newCommand(id, request)
+	if t.running == maxRunning {
+		close(c.done)
+		err := fmt.Errorf("%d commands are running already", maxRunning)
+		c.result.Error = toWireError(&env.StartError{Argv: plainStrings(request.Argv), Err: err})
+		return c, false, nil // it is not remembered
+	}
+	t.running++
+	if t.closing {
+		c.abandon()
+	}
+	t.add(c)
+	return c, true, nil
+}
+
+func (t *commands) add(c *command) {
+	t.byID[c.id] = c
+	if t.awaited {
+		close(t.arrival)
+		t.arrival, t.awaited = make(chan struct{}), false
+	}
+}
+
+// get returns the command with the given id; if it is not known, a channel that is closed when another one comes.
+func (t *commands) get(id string) (*command, <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.byID[id]
+	if c == nil {
+		t.awaited = true
+	}
+	return c, t.arrival
+}
+
+// cancel cancels a command. One that is not known will not start.
+func (t *commands) cancel(id string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c := t.byID[id]; c != nil {
+		c.delete()
+		return
+	}
+	c := &command{id: id, done: make(chan struct{}), woken: make(chan struct{}, 1)}
+	c.result = execResult{Cancelled: true, Error: toWireError(&env.StartError{Err: context.Canceled})}
+	close(c.done)
+	t.add(c)
+	t.keep(c)
+}
+
+// end notes how a command has ended.
+func (t *commands) end(c *command, result execResult) {
+	c.result = result
+	if c.stdin != nil {
+		c.stdin.close()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.running--
+	t.keep(c)
+	close(c.done)
+}
+
+// keep adds c to the finished ones. Of those that have been there longest only the ids are kept, so that they do not run
+// again.
+func (t *commands) keep(c *command) {
+	c.element = t.finished.PushBack(c)
+	if t.finished.Len() <= maxFinished {
+		return
+	}
+	oldest, _ := t.finished.Remove(t.finished.Front()).(*command)
+	stub := &command{id: oldest.id, done: oldest.done, lost: true}
+	stub.element = t.lost.PushBack(stub)
+	t.byID[stub.id] = stub
+	if t.lost.Len() > maxLost {
+		oldest, _ := t.lost.Remove(t.lost.Front()).(*command)
+		delete(t.byID, oldest.id)
+	}
+}
+
+// forget forgets commands that have ended.
+func (t *commands) forget(ids []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, id := range ids {
+		c := t.byID[id]
+		if c == nil || c.element == nil {
+			continue
+		}
+		t.finished.Remove(c.element) // of the two lists, the other one ignores it
+		t.lost.Remove(c.element)
+		delete(t.byID, id)
+	}
+}
+
+// abandon makes no command wait any longer for somebody to take its output.
+func (t *commands) abandon() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closing = true
+	for _, c := range t.byID {
+		c.abandon()
+	}
+}

@@ -1,0 +1,144 @@
+package wire
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// errLineTooLong is the error for a line of a handshake that exceeds its limit.
+var errLineTooLong = errors.New("the line is too long")
+
+// conn is a stream as a net.Conn, which is what net/http wants. Closing it must end a Read in progress.
+type conn struct {
+	stream io.ReadWriteCloser
+	// reader buffers, since HTTP/2 reads the headers of frames one by one, and since a read of a line may get more.
+	reader *bufio.Reader
+	once   sync.Once
+	ended  chan struct{} // closed when the stream is
+	err    error         // of the closing
+}
+
+func newConn(stream io.ReadWriteCloser) *conn {
+	return &conn{stream: stream, reader: bufio.NewReader(stream), ended: make(chan struct{})}
+}
+
+func (c *conn) Read(p []byte) (int, error)  { return c.reader.Read(p) }
+func (c *conn) Write(p []byte) (int, error) { return c.stream.Write(p) }
+
+// Close closes the stream. Later calls return what the first did.
+func (c *conn) Close() error {
+	c.once.Do(func() {
+		c.err = c.stream.Close()
+		close(c.ended)
+	})
+	return c.err
+}
+
+// readLine reads a line of at most limit bytes, its end included. Memory is taken as it comes.
+func (c *conn) readLine(limit int) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := c.reader.ReadSlice('\n')
+		if len(line)+len(part) > limit {
+			return nil, errLineTooLong
+		}
+		line = append(line, part...)
+		switch {
+		case err == nil:
+			return line, nil
+		case errors.Is(err, bufio.ErrBufferFull):
+		case errors.Is(err, io.EOF):
+			return nil, io.ErrUnexpectedEOF
+		default:
+			return nil, fmt.Errorf("read a line: %w", err)
+		}
+	}
+}
+
+// streamAddr is the address of either end of a stream that has none.
+type streamAddr struct{}
+
+func (streamAddr) Network() string { return "stream" }
+func (streamAddr) String() string  { return "stream" }
+
+func (c *conn) LocalAddr() net.Addr {
+	if s, ok := c.stream.(interface{ LocalAddr() net.Addr }); ok && s.LocalAddr() != nil {
+		return s.LocalAddr()
+	}
+	return streamAddr{}
+}
+
+func (c *conn) RemoteAddr() net.Addr {
+	if s, ok := c.stream.(interface{ RemoteAddr() net.Addr }); ok && s.RemoteAddr() != nil {
+		return s.RemoteAddr()
+	}
+	return streamAddr{}
+}
+
+// Deadlines are the stream's, if it has any. One that has none never has one that would need to be cleared.
+
+func (c *conn) SetDeadline(t time.Time) error {
+	if s, ok := c.stream.(interface{ SetDeadline(time.Time) error }); ok {
+		return s.SetDeadline(t)
+	}
+	return noDeadline(t)
+}
+
+func (c *conn) SetReadDeadline(t time.Time) error {
+	if s, ok := c.stream.(interface{ SetReadDeadline(time.Time) error }); ok {
+		return s.SetReadDeadline(t)
+	}
+	return noDeadline(t)
+}
+
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	if s, ok := c.stream.(interface{ SetWriteDeadline(time.Time) error }); ok {
+		return s.SetWriteDeadline(t)
+	}
+	return noDeadline(t)
+}
+
+func noDeadline(t time.Time) error {
+	if t.IsZero() {
+		return nil
+	}
+	return os.ErrNoDeadline
+}
+
+// listener is a net.Listener that accepts one connection.
+type listener struct {
+	conns  chan net.Conn
+	addr   net.Addr
+	once   sync.Once
+	closed chan struct{}
+}
+
+func newListener(c net.Conn) *listener {
+	l := &listener{conns: make(chan net.Conn, 1), addr: c.LocalAddr(), closed: make(chan struct{})}
+	l.conns <- c
+	return l
+}
+
+// Accept returns the connection, also after Close, so that it is always served to its end.
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	default:
+	}
+	<-l.closed
+	return nil, net.ErrClosed
+}
+
+func (l *listener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+func (l *listener) Addr() net.Addr { return l.addr }

@@ -1,0 +1,72 @@
+package wire
+
+import (
+	"encoding/json"
+	"errors"
+	"unicode/utf8"
+)
+
+// text is a string of any bytes. In JSON it is a string if it is valid UTF-8, and otherwise an object with the bytes
+// in base64, so that names and output arrive exactly. So is a long one that escapes would make more than twice as long,
+// which bounds what a text of a known length takes.
+type text string
+
+// longText is from which length on escapes matter.
+const longText = 1 << 10
+
+type bytesText struct {
+	Base64 *[]byte `json:"base64"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (t text) MarshalJSON() ([]byte, error) {
+	if utf8.ValidString(string(t)) {
+		encoded, err := json.Marshal(string(t))
+		if err != nil || len(t) < longText || len(encoded) <= 2*len(t) {
+			return encoded, err
+		}
+	}
+	b := []byte(t)
+	return json.Marshal(bytesText{&b})
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *text) UnmarshalJSON(data []byte) error {
+	if len(data) > 0 && data[0] == '"' {
+		var s string
+		err := json.Unmarshal(data, &s)
+		*t = text(s)
+		return err
+	}
+	var b bytesText
+	if err := json.Unmarshal(data, &b); err != nil {
+		return err
+	}
+	if b.Base64 == nil {
+		return errors.New("neither a string nor bytes in base64")
+	}
+	*t = text(*b.Base64)
+	return nil
+}
+
+func texts(list []string) []text {
+	if list == nil {
+		return nil
+	}
+	out := make([]text, len(list))
+	for i, s := range list {
+		out[i] = text(s)
+	}
+	return out
+}
+
+func plainStrings(list []text) []string {
+	if list == nil {
+		return nil
+	}
+	out := make([]string, len(list))
+	for i, t := range list {
+		out[i] = string(t)
+	}
+	return out
+}
