@@ -1,0 +1,159 @@
+package helper
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+// pack returns a folder with a program for linux/amd64.
+func pack(t *testing.T, program []byte) fstest.MapFS {
+	t.Helper()
+	sum := sha256.Sum256(program)
+	return packAs(t, program, hex.EncodeToString(sum[:]))
+}
+
+// packAs is pack with a digest of the caller's.
+func packAs(t *testing.T, program []byte, digest string) fstest.MapFS {
+	t.Helper()
+	var z bytes.Buffer
+	w := gzip.NewWriter(&z)
+	_, err := w.Write(program)
+	if err := errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return fstest.MapFS{
+		"bin/.gitignore": {Data: []byte("*\n")},
+		"bin/sandboxd-linux-amd64-" + digest + ".gz": {Data: z.Bytes()},
+	}
+}
+
+func mustFind(t *testing.T, files fs.FS) *Helper {
+	t.Helper()
+	h, err := find(files, "linux", "amd64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func TestFind(t *testing.T) {
+	program := []byte("a program")
+	sum := sha256.Sum256(program)
+	h := mustFind(t, pack(t, program))
+	if want := hex.EncodeToString(sum[:]); h.Digest() != want || h.Name() != "sandboxd-linux-amd64-"+want {
+		t.Errorf("found %q with digest %q", h.Name(), h.Digest())
+	}
+	r, err := h.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(r)
+	if err := errors.Join(err, r.Close()); err != nil || !bytes.Equal(got, program) {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func TestFindNothing(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		files fstest.MapFS
+	}{
+		{"an empty folder", fstest.MapFS{"bin/.gitignore": {}}},
+		{"another platform", fstest.MapFS{"bin/sandboxd-linux-arm64-" + strings.Repeat("0", 64) + ".gz": {}}},
+		{"a name without a digest", fstest.MapFS{"bin/sandboxd-linux-amd64-.gz": {}}},
+		{"a short digest", fstest.MapFS{"bin/sandboxd-linux-amd64-abcd.gz": {}}},
+		{"an uncompressed program", fstest.MapFS{"bin/sandboxd-linux-amd64-" + strings.Repeat("0", 64): {}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := find(tt.files, "linux", "amd64")
+			var missing *MissingError
+			if !errors.As(err, &missing) || !errors.Is(err, fs.ErrNotExist) {
+				t.Fatalf("error %v", err)
+			}
+			if diff := cmp.Diff(&MissingError{OS: "linux", Arch: "amd64"}, missing); diff != "" {
+				t.Error(diff)
+			}
+			for _, part := range []string{"linux/amd64", `"make build"`} {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("%q does not say %s", err, part)
+				}
+			}
+		})
+	}
+}
+
+func TestOpenTellsOfBadContent(t *testing.T) {
+	good := pack(t, []byte("a program"))
+	broken := fstest.MapFS{}
+	for name, f := range good {
+		if data := bytes.Clone(f.Data); strings.HasSuffix(name, ".gz") {
+			data[len(data)/2] ^= 1
+			broken[name] = &fstest.MapFile{Data: data}
+		}
+	}
+	for _, tt := range []struct {
+		name  string
+		files fstest.MapFS
+	}{
+		{"another digest", packAs(t, []byte("a program"), strings.Repeat("0", 64))},
+		{"broken compression", broken},
+		{"too large", pack(t, make([]byte, maxSize+1))},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r, err := mustFind(t, tt.files).Open()
+			if err != nil {
+				return
+			}
+			if _, err = io.Copy(io.Discard, r); err == nil {
+				t.Error("it is read without an error")
+			}
+			if err := r.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestStartStaysExact(t *testing.T) {
+	for _, want := range []Start{
+		{Inherit: env.VarsNone},
+		{Dir: "/a b/\xff\n\"", Vars: []string{"A=1", "B=\xfe\x00<>&\u2028", "=x", "C="}, Inherit: env.VarsAll},
+	} {
+		b, err := json.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got Start
+		if err := json.Unmarshal(b, &got); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+func TestStartNotGiven(t *testing.T) {
+	var got Start
+	if err := json.Unmarshal([]byte(`{}`), &got); err != nil || got.Inherit != env.VarsNone {
+		t.Errorf("%+v, %v: want nothing to be inherited", got, err)
+	}
+	for _, bad := range []string{`{"inherit":"some"}`, `{"dir":7}`, `{"vars":["no base64!"]}`, `[]`} {
+		if err := json.Unmarshal([]byte(bad), &got); err == nil {
+			t.Errorf("%s is understood as %+v", bad, got)
+		}
+	}
+}

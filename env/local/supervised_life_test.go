@@ -1,0 +1,429 @@
+//go:build unix
+
+package local_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/local"
+)
+
+// clientVar tells the client process of the tests below what to start.
+const clientVar = "SANDBOXAGENT_TEST_MARK"
+
+// runaways are commands that leave count processes with the mark $M, in all the ways in which one gets away from its
+// parents.
+var runaways = []struct {
+	script string
+	count  int
+}{
+	{sleeper, 1},
+	{`setsid ` + sleeper + `& wait`, 1},
+	{`nohup ` + sleeper + `>/dev/null 2>&1 & wait`, 1},
+	{`setsid sh -c 'setsid sh -c "while :; do sleep 1000; done" "$M" &'; sleep 1000`, 1},
+	{`setsid env -i PATH="$PATH" sh -c '(sh -c "while :; do sleep 1000; done" "$0" &) ; exit' "$M"; :`, 1},
+	{`trap '' TERM HUP INT; i=0; while [ $i -lt 20 ]; do (setsid nohup ` + sleeper + `>/dev/null 2>&1 &); i=$((i+1)); done; wait`, 20},
+}
+
+// TestClientProcess is the client that other tests kill.
+func TestClientProcess(t *testing.T) {
+	mark := os.Getenv(clientVar)
+	if mark == "" {
+		t.Skip("this is for other tests, which start it in a process of its own")
+	}
+	e, err := local.Supervised(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range runaways {
+		go func() { _, _ = e.Exec(context.Background(), withMark(sh(r.script), mark)) }()
+	}
+	fmt.Println("started")
+	switch line, _ := bufio.NewReader(os.Stdin).ReadString('\n'); line {
+	case "exit\n":
+		os.Exit(3)
+	case "panic\n":
+		go panic("enough")
+	}
+	select {}
+}
+
+// TestF02ClientDies lets a client end in all the ways that give it no chance to clean up.
+func TestF02ClientDies(t *testing.T) {
+	needProc(t)
+	if _, err := exec.LookPath("setsid"); err != nil {
+		t.Skip("there is no program called setsid")
+	}
+	for _, tt := range []struct {
+		name string
+		end  func(p *os.Process, say func(string))
+	}{
+		{"SIGKILL", func(p *os.Process, _ func(string)) { _ = p.Kill() }},
+		{"SIGTERM", func(p *os.Process, _ func(string)) { _ = p.Signal(unix.SIGTERM) }},
+		{"exit", func(_ *os.Process, say func(string)) { say("exit\n") }},
+		{"panic", func(_ *os.Process, say func(string)) { say("panic\n") }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			mark := newMark(t)
+			cmd := exec.CommandContext(t.Context(), thisProgram(t).Path, "-test.run=^TestClientProcess$")
+			cmd.Env = append(os.Environ(), clientVar+"="+mark, "TMPDIR="+t.TempDir())
+			in, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			want := 0
+			for _, r := range runaways {
+				want += r.count
+			}
+			eventually(t, "the processes", func() bool { return len(marked(t, mark)) >= want })
+			tt.end(cmd.Process, func(line string) { _, _ = in.Write([]byte(line)) })
+			_ = cmd.Wait() // it does not end well
+			eventually(t, "the end of all processes", func() bool { return len(marked(t, mark)) == 0 })
+		})
+	}
+}
+
+// helperOf returns the number of the helper of an environment.
+func helperOf(t *testing.T, e env.Environment) int {
+	t.Helper()
+	pid, err := strconv.Atoi(strings.TrimSpace(output(t, e, sh("echo $PPID"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+func alive(pid int) bool { return !errors.Is(unix.Kill(pid, 0), unix.ESRCH) }
+
+func TestHelperDies(t *testing.T) {
+	needProc(t)
+	e, err := local.Supervised(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, mark := helperOf(t, e), newMark(t)
+	running := make(chan error, 1)
+	go func() {
+		_, err := e.Exec(t.Context(), withMark(sh(sleeper), mark))
+		running <- err
+	}()
+	eventually(t, "the command", func() bool { return len(marked(t, mark)) == 1 })
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-running; !errors.Is(err, env.ErrUnknownOutcome) || !errors.Is(err, env.ErrGone) {
+		t.Errorf("a command that ran: %v", err)
+	}
+	var start *env.StartError
+	if _, err := e.Exec(t.Context(), sh("true")); !errors.As(err, &start) || !errors.Is(err, env.ErrGone) {
+		t.Errorf("a command afterwards: %v", err)
+	}
+	var path *fs.PathError
+	if _, err := e.Stat(t.Context(), "."); !errors.As(err, &path) || !errors.Is(err, env.ErrGone) {
+		t.Errorf("a file afterwards: %v", err)
+	}
+	if err := e.Close(); !errors.Is(err, env.ErrGone) || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("close: %v", err)
+	}
+	if err := e.Close(); err != nil {
+		t.Errorf("a second close: %v", err)
+	}
+}
+
+func TestCloseEndsHelper(t *testing.T) {
+	needProc(t)
+	e, err := local.Supervised(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, mark := helperOf(t, e), newMark(t)
+	output(t, e, withMark(sh(`setsid `+sleeper+`</dev/null >/dev/null 2>&1 &`), mark))
+	eventually(t, "the process", func() bool { return len(marked(t, mark)) == 1 })
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+	if left := marked(t, mark); alive(pid) || len(left) > 0 {
+		t.Errorf("after Close the helper lives: %t, processes left: %v", alive(pid), left)
+	}
+	if _, err := e.Exec(t.Context(), sh("true")); !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("a command afterwards: %v", err)
+	}
+}
+
+func TestSupervisedKillKeepsEnvironment(t *testing.T) {
+	needProc(t)
+	e, mark := supervise(t, local.Config{}), newMark(t)
+	done := make(chan env.Result, 1)
+	go func() {
+		r, _ := e.Exec(t.Context(), withMark(sh(`trap '' TERM; setsid `+sleeper+`& wait`), mark))
+		done <- r
+	}()
+	eventually(t, "the process", func() bool { return len(marked(t, mark)) == 1 })
+	if err := e.Kill(); err != nil {
+		t.Error(err)
+	}
+	if left := marked(t, mark); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	if r := <-done; r.Signal != "SIGKILL" {
+		t.Errorf("the command ended with %+v", r)
+	}
+	output(t, e, sh("true"))
+}
+
+// TestSupervisedCycles starts and ends many helpers, of which nothing stays.
+func TestSupervisedCycles(t *testing.T) {
+	needProc(t)
+	cycles := 1000
+	if testing.Short() || raceEnabled() { // with the race detector each end takes a second
+		cycles = 10
+	}
+	dir, h := t.TempDir(), thisProgram(t)
+	open := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	cycle := func() {
+		e, err := local.Supervised(t.Context(), local.Config{Dir: dir}, h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cycle()
+	before := open()
+	for range cycles {
+		cycle()
+	}
+	if after := open(); after > before {
+		t.Errorf("%d open files, there were %d", after, before)
+	}
+	if left := helpers(t); len(left) > 0 {
+		t.Errorf("children left: %v", left)
+	}
+}
+
+// helpers returns the helpers that are children of this process, dead or alive.
+func helpers(t *testing.T) []string {
+	t.Helper()
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, name := range stats {
+		stat, err := os.ReadFile(name)
+		if err != nil {
+			continue
+		}
+		_, rest, ok := bytes.Cut(stat, []byte(") "))
+		fields := strings.Fields(string(rest))
+		if ok && len(fields) > 1 && fields[1] == strconv.Itoa(os.Getpid()) && bytes.Contains(stat, []byte("(sandboxd)")) {
+			found = append(found, string(stat))
+		}
+	}
+	return found
+}
+
+// raceEnabled reports whether processes start slowly because the race detector is built in.
+func raceEnabled() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}
+
+func TestSupervisedStartErrors(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "file"), "", 0o600)
+	for _, tt := range []struct {
+		name string
+		cfg  local.Config
+	}{
+		{"missing folder", local.Config{Dir: filepath.Join(dir, "missing")}},
+		{"no folder", local.Config{Dir: filepath.Join(dir, "file")}},
+		{"NUL byte", local.Config{Dir: "a\x00b"}},
+		{"malformed variable", local.Config{Dir: dir, Vars: []string{"novalue"}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, want := local.New(tt.cfg)
+			_, got := local.Supervised(t.Context(), tt.cfg, thisProgram(t))
+			if want == nil || got == nil || got.Error() != want.Error() {
+				t.Errorf("%v, want as from New: %v", got, want)
+			}
+			for _, is := range []error{fs.ErrNotExist, fs.ErrInvalid, env.ErrNotDir} {
+				if errors.Is(got, is) != errors.Is(want, is) {
+					t.Errorf("%v is %v: %t", got, is, errors.Is(got, is))
+				}
+			}
+		})
+	}
+}
+
+func TestUnusableHelpers(t *testing.T) {
+	dir := t.TempDir()
+	plain := filepath.Join(dir, "plain")
+	write(t, plain, "no program", 0o600)
+	script := func(name, text string) string {
+		name = filepath.Join(dir, name)
+		write(t, name, "#!/bin/sh\n"+text+"\n", 0o700)
+		return name
+	}
+	for _, tt := range []struct {
+		name, path string
+		says       string
+		is         error
+	}{
+		{"missing", filepath.Join(dir, "missing"), "missing", fs.ErrNotExist},
+		{"not executable", plain, "plain", fs.ErrPermission},
+		{"ends at once", script("ends", "exit 0"), "ends", nil},
+		{"ends with an error", script("fails", "echo it is too hot here >&2; exit 7"), "exit status 7: it is too hot here", nil},
+		{"echo", script("echo", "exec cat"), "echo", env.ErrProtocol},
+		{"says something else", script("else", "echo Welcome; exec sleep 1000"), "else", env.ErrProtocol},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := local.Supervised(t.Context(), local.Config{Dir: dir}, local.Helper{Path: tt.path})
+			var unusable *local.HelperError
+			if !errors.As(err, &unusable) || !strings.Contains(err.Error(), tt.says) || tt.is != nil && !errors.Is(err, tt.is) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+	t.Run("says nothing", func(t *testing.T) {
+		mark := newMark(t)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
+		enough := errors.New("enough")
+		go func() {
+			eventually(t, "the helper", func() bool { return len(marked(t, mark)) == 1 })
+			cancel(enough)
+		}()
+		_, err := local.Supervised(ctx, local.Config{Dir: dir},
+			local.Helper{Path: script("silent", "while :; do read line; done"), Args: []string{mark}})
+		if !errors.Is(err, context.Canceled) || !errors.Is(err, enough) {
+			t.Errorf("%v", err)
+		}
+		if left := marked(t, mark); len(left) > 0 {
+			t.Errorf("the helper lives: %v", left)
+		}
+	})
+}
+
+// TestEmbeddedHelper uses the helper that is built in, or is told how to get one.
+func TestEmbeddedHelper(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	e, err := local.Supervised(t.Context(), local.Config{Dir: t.TempDir()}, local.Helper{})
+	var missing *local.HelperError
+	if errors.As(err, &missing) {
+		if !strings.Contains(err.Error(), `"make build"`) {
+			t.Errorf("%v does not say what to do", err)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	output(t, e, sh("true"))
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSupervisedVariables compares what commands see with what they see without a helper.
+func TestSupervisedVariables(t *testing.T) {
+	t.Setenv("PLAIN_VARIABLE", "as it is")
+	t.Setenv("ODD_VARIABLE", "\xff\n\"")
+	t.Setenv("CANARY_API_KEY", "secret")
+	dir := t.TempDir()
+	for _, mode := range []env.VarMode{env.VarsFiltered, env.VarsAll, env.VarsCore, env.VarsNone} {
+		t.Run(string(mode), func(t *testing.T) {
+			cfg := local.Config{Dir: dir, Inherit: &env.VarFilter{Mode: mode}, Vars: []string{"PATH=/usr/bin:/bin", "OWN=\xfe"}}
+			see := func(e env.Environment) []string {
+				var vars []string
+				for v := range strings.SplitSeq(output(t, e, env.Command{Argv: []string{"env", "-0"}}), "\x00") {
+					if !strings.HasPrefix(v, "SANDBOXAGENT_EXEC_") {
+						vars = append(vars, v)
+					}
+				}
+				return vars
+			}
+			want, got := see(newEnv(t, cfg)), see(supervise(t, cfg))
+			if fmt.Sprintf("%q", got) != fmt.Sprintf("%q", want) {
+				t.Errorf("supervised commands see\n%q\nothers see\n%q", got, want)
+			}
+		})
+	}
+}
+
+func TestSupervisedInfo(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	want, got := newEnv(t, local.Config{Dir: "."}).Info(), supervise(t, local.Config{Dir: "."}).Info()
+	if got.WorkDir != want.WorkDir || got.Backend != want.Backend || got.OSVersion != want.OSVersion {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if s := got.Strength(env.CleanCrash); s != env.BestEffort {
+		t.Errorf("clean crash: %s; a command can kill the helper", s)
+	}
+}
+
+// TestHelperIsApart checks that the helper has neither the terminal nor the folder nor the variables of its client.
+func TestHelperIsApart(t *testing.T) {
+	needProc(t)
+	if os.Getuid() != 0 {
+		t.Skip("only root sees the variables and the folder of a helper")
+	}
+	t.Setenv("CANARY_API_KEY", "secret")
+	e := supervise(t, local.Config{})
+	pid := helperOf(t, e)
+	if sid, err := unix.Getsid(pid); err != nil || sid != pid {
+		t.Errorf("its session is %d, %v", sid, err)
+	}
+	proc := fmt.Sprintf("/proc/%d/", pid)
+	if vars, err := os.ReadFile(proc + "environ"); err != nil || len(vars) > 0 {
+		t.Errorf("its variables are %q, %v", vars, err)
+	}
+	if dir, err := os.Readlink(proc + "cwd"); err != nil || dir != "/" {
+		t.Errorf("its folder is %s, %v", dir, err)
+	}
+	if args, err := os.ReadFile(proc + "cmdline"); err != nil || bytes.Contains(args, []byte(e.Info().WorkDir)) {
+		t.Errorf("its arguments are %q, %v", args, err)
+	}
+}
+
+// BenchmarkSupervised is the start and the end of a helper.
+func BenchmarkSupervised(b *testing.B) {
+	dir, h := b.TempDir(), thisProgram(b)
+	for b.Loop() {
+		e, err := local.Supervised(b.Context(), local.Config{Dir: dir}, h)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := e.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

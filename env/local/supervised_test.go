@@ -1,0 +1,64 @@
+//go:build unix
+
+package local_test
+
+import (
+	"flag"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/envtest"
+	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/sandboxd"
+)
+
+// thisProgram returns this test program as a helper.
+func thisProgram(tb testing.TB) local.Helper {
+	tb.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return local.Helper{Path: path, Args: []string{"-test.run=^TestHelperProcess$", "-test.timeout=0", "--"}}
+}
+
+// TestHelperProcess is what runs in the helpers of other tests.
+func TestHelperProcess(t *testing.T) {
+	if flag.NArg() == 0 {
+		t.Skip("this is for other tests, which start it in a process of its own")
+	}
+	syscall.Exit(sandboxd.Main(flag.Args()))
+}
+
+// supervise returns a supervised environment in a folder of its own, which is closed at the end of the test.
+func supervise(tb testing.TB, cfg local.Config) *local.SupervisedEnvironment {
+	tb.Helper()
+	if cfg.Dir == "" {
+		cfg.Dir = tb.TempDir()
+	}
+	e, err := local.Supervised(tb.Context(), cfg, thisProgram(tb))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			tb.Errorf("close: %v", err)
+		}
+	})
+	return e
+}
+
+// TestSupervisedContract runs the conformance suite.
+func TestSupervisedContract(t *testing.T) {
+	envtest.Run(t, envtest.Options{
+		New: func(t *testing.T) env.Environment {
+			e, err := local.Supervised(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return e
+		},
+	})
+}

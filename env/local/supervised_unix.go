@@ -1,0 +1,220 @@
+//go:build unix
+
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/helper"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+)
+
+const (
+	// helperEndTime bounds the wait for a helper that has nothing left to do.
+	helperEndTime = 20 * time.Second
+	// deathTime bounds the wait for a helper that has been killed, or that has closed its stream.
+	deathTime = 2 * time.Second
+	// tailSize is how much is kept of what the helper says on its standard error.
+	tailSize = 2 << 10
+)
+
+// Supervised starts a helper and returns the environment that it serves: the same as New(cfg) would return, but for the
+// process that does the work. Errors about cfg are as those of New; a *HelperError means that another helper may do. The
+// end of ctx ends the starting only. The helper has a session of its own, no variables, and works in the root folder.
+func Supervised(ctx context.Context, cfg Config, h Helper) (*SupervisedEnvironment, error) {
+	// Both depend on this process, not on the helper.
+	dir, err := workDir(cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("local: working directory: %w", err)
+	}
+	base, err := baseVars(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("local: %w", err)
+	}
+	start, err := json.Marshal(helper.Start{Dir: dir, Vars: base.list, Inherit: env.VarsNone})
+	if err != nil {
+		return nil, fmt.Errorf("local: %w", err)
+	}
+	p, stream, err := startHelper(h)
+	if err != nil {
+		return nil, &HelperError{Err: err}
+	}
+	client, err := wire.Open(ctx, wire.ClientConfig{
+		Dial: func(context.Context) (io.ReadWriteCloser, error) {
+			s := stream
+			if stream = nil; s == nil {
+				return nil, fmt.Errorf("%w: its helper has ended", env.ErrGone)
+			}
+			return s, nil
+		},
+		Start: start,
+	})
+	if err != nil {
+		return nil, p.refused(err)
+	}
+	return &SupervisedEnvironment{client: client, helper: p}, nil
+}
+
+// Close implements env.Environment. When it returns, the helper has ended.
+func (e *SupervisedEnvironment) Close() error {
+	var err error
+	e.closing.Do(func() { err = errors.Join(e.client.Close(), e.helper.end(helperEndTime)) })
+	return err
+}
+
+// helperProcess is a helper that was started.
+type helperProcess struct {
+	cmd    *exec.Cmd
+	said   *tail
+	exited chan struct{} // closed when the process has ended
+	status error         // how; valid then
+}
+
+// startHelper starts a helper and returns the stream to it.
+func startHelper(h Helper) (*helperProcess, io.ReadWriteCloser, error) {
+	path, name := h.Path, h.Path
+	if path == "" {
+		found, err := helper.Find(runtime.GOOS, runtime.GOARCH)
+		if err != nil {
+			return nil, nil, err
+		}
+		installed, err := found.Install("")
+		if err != nil {
+			return nil, nil, err
+		}
+		defer func() { _ = installed.Close() }()
+		path, name = installed.Exec(), installed.Name()
+	} else if strings.Contains(path, "/") {
+		abs, err := filepath.Abs(path) // the helper works in another folder
+		if err != nil {
+			return nil, nil, err
+		}
+		path = abs
+	}
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = theirs.Close() }()
+	p := &helperProcess{said: &tail{}, exited: make(chan struct{})}
+	for pause := time.Millisecond; ; pause *= 2 {
+		p.cmd = exec.Command(path, append(h.Args[:len(h.Args):len(h.Args)], "serve")...)
+		p.cmd.Args[0] = "sandboxd"
+		p.cmd.Env = []string{}
+		p.cmd.Dir = "/"
+		p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = theirs, theirs, p.said
+		p.cmd.WaitDelay = deathTime
+		p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		err = p.cmd.Start()
+		// A file that was just written may for an instant still be open in a child that is about to be started.
+		if !errors.Is(err, unix.ETXTBSY) || pause > 100*time.Millisecond {
+			break
+		}
+		time.Sleep(pause)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("start %s: %w", name, bare(err)), ours.Close())
+	}
+	go func() {
+		p.status = p.cmd.Wait()
+		close(p.exited)
+	}()
+	return p, ours, nil
+}
+
+// socketPair returns two ends of a stream. Ours can be waited for with others.
+func socketPair() (ours, theirs *os.File, err error) {
+	syscall.ForkLock.RLock()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err == nil {
+		unix.CloseOnExec(pair[0])
+		unix.CloseOnExec(pair[1])
+	}
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	theirs = os.NewFile(uintptr(pair[1]), "helper")
+	if err := unix.SetNonblock(pair[0], true); err != nil {
+		return nil, nil, errors.Join(os.NewSyscallError("fcntl", err), unix.Close(pair[0]), theirs.Close())
+	}
+	return os.NewFile(uintptr(pair[0]), "helper"), theirs, nil
+}
+
+// refused ends the helper and returns why there is no environment: the error with which it refused, or, if it did not get
+// as far as that, what became of it.
+func (p *helperProcess) refused(err error) error {
+	lost := false
+	for _, is := range []error{io.ErrUnexpectedEOF, unix.ECONNRESET, unix.EPIPE} {
+		lost = lost || errors.Is(err, is)
+	}
+	var ended error
+	if lost { // it is just about to end, and its end says more
+		ended = p.end(deathTime)
+	} else {
+		_ = p.end(0)
+	}
+	if lost || errors.Is(err, env.ErrProtocol) {
+		return &HelperError{Err: fmt.Errorf("%s: %w", p.cmd.Path, errors.Join(err, ended))}
+	}
+	return err
+}
+
+// end waits for the end of the helper, which is killed after a time. The error tells of an end that was not in order.
+func (p *helperProcess) end(patience time.Duration) error {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-p.exited:
+		if p.status == nil {
+			return nil
+		}
+		return fmt.Errorf("the helper has ended: %w%s", p.status, p.said)
+	case <-timer.C:
+	}
+	_ = p.cmd.Process.Kill() // it may just have ended
+	<-p.exited
+	return fmt.Errorf("the helper was killed since it did not end%s", p.said)
+}
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, p...)
+	if over := len(t.text) - tailSize; over > 0 {
+		t.text = append(t.text[:0], t.text[over:]...)
+	}
+	return len(p), nil
+}
+
+// String returns what was said, as the rest of a sentence.
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	said := strings.ToValidUTF8(strings.TrimSpace(string(t.text)), "\uFFFD")
+	if said == "" {
+		return ""
+	}
+	return ": " + said
+}

@@ -1,0 +1,19 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Supervised is errors.ErrUnsupported, in a *HelperError: on Windows the job object of an environment made by New ends
+// its processes together with this one.
+func Supervised(context.Context, Config, Helper) (*SupervisedEnvironment, error) {
+	return nil, &HelperError{Err: fmt.Errorf("supervision on Windows: %w; New does without", errors.ErrUnsupported)}
+}
+
+// Close implements env.Environment.
+func (e *SupervisedEnvironment) Close() error { return e.client.Close() }
+
+// helperProcess is not needed on this system.
+type helperProcess struct{}

@@ -1,0 +1,312 @@
+package sandboxd_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// An attack returns an error if something was not refused that should be. Whether the target lives, others see.
+type namedAttack struct {
+	name string
+	run  func() error
+}
+
+const target = 1
+
+// TestAttacker is the command that other tests run.
+func TestAttacker(t *testing.T) {
+	if flag.NArg() == 0 {
+		t.Skip("this is for other tests, which start it as a command")
+	}
+	// What the target passes on is not meant for this process.
+	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH)
+	var err error
+	switch name := flag.Arg(0); name {
+	case "own":
+		err = own()
+	case "flood":
+		err = flood(flag.Arg(1))
+	case "socket":
+		err = useSocket(flag.Arg(1))
+	default:
+		err = fmt.Errorf("there is no attack %q", name)
+		for _, a := range attacks() {
+			if a.name == name {
+				err = a.run()
+			}
+		}
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func attacks() []namedAttack {
+	return []namedAttack{
+		{"every signal", everySignal},
+		{"forged faults", forgedFaults},
+		{"faults by descriptor", faultsByDescriptor},
+		{"faults by input", faultsByInput},
+		{"limits", limits},
+		{"priorities", priorities},
+		{"tracing", tracing},
+		{"files", files},
+		{"descriptors", descriptors},
+		{"memory", memory},
+	}
+}
+
+// refused returns an error unless err is one of those with which the kernel refuses.
+func refused(what string, err error) error {
+	switch {
+	case err == nil:
+		return fmt.Errorf("%s: it was not refused", what)
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return nil
+	}
+	return fmt.Errorf("%s: want it to be refused: %w", what, err)
+}
+
+func errnoOf(e syscall.Errno) error {
+	if e == 0 {
+		return nil
+	}
+	return e
+}
+
+// threadsOf returns the threads of the target.
+func threadsOf() []int {
+	names, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/[0-9]*", target))
+	var tids []int
+	for _, name := range names {
+		if tid, err := strconv.Atoi(filepath.Base(name)); err == nil {
+			tids = append(tids, tid)
+		}
+	}
+	return tids
+}
+
+// everySignal sends all signals, to the process and to each thread. The kernel says yes to all of them.
+func everySignal() error {
+	var errs []error
+	for s := syscall.Signal(1); s <= 64; s++ {
+		errs = append(errs, unix.Kill(target, s))
+		for _, tid := range threadsOf() {
+			errs = append(errs, unix.Tgkill(target, tid, s))
+			if !slices.Contains(faultSignals, s) {
+				_, _, e := unix.Syscall(unix.SYS_RT_SIGQUEUEINFO, uintptr(tid), uintptr(s), uintptr(unsafe.Pointer(forged(s))))
+				errs = append(errs, errnoOf(e))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+var faultSignals = []syscall.Signal{
+	unix.SIGILL, unix.SIGTRAP, unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGSTKFLT, unix.SIGSYS,
+}
+
+// forged is a siginfo that says that something else than kill sent a signal.
+func forged(s syscall.Signal) *[128]byte {
+	var info [128]byte
+	*(*int32)(unsafe.Pointer(&info[0])) = int32(s)
+	*(*int32)(unsafe.Pointer(&info[8])) = -1 // SI_QUEUE
+	return &info
+}
+
+func forgedFaults() error {
+	tids := threadsOf()
+	if len(tids) < 5 {
+		return fmt.Errorf("the target has the threads %v", tids)
+	}
+	var errs []error
+	for _, s := range faultSignals {
+		info := uintptr(unsafe.Pointer(forged(s)))
+		for _, tid := range tids {
+			_, _, e := unix.Syscall(unix.SYS_RT_SIGQUEUEINFO, uintptr(tid), uintptr(s), info)
+			errs = append(errs, refused(fmt.Sprintf("queue %v for thread %d", s, tid), errnoOf(e)))
+			_, _, e = unix.Syscall6(unix.SYS_RT_TGSIGQUEUEINFO, target, uintptr(tid), uintptr(s), info, 0, 0)
+			errs = append(errs, refused(fmt.Sprintf("queue %v for thread %d of its group", s, tid), errnoOf(e)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func faultsByDescriptor() error {
+	fd, err := unix.PidfdOpen(target, 0)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, s := range faultSignals {
+		info := (*unix.Siginfo)(unsafe.Pointer(forged(s)))
+		errs = append(errs, refused(fmt.Sprintf("%v by descriptor", s), unix.PidfdSendSignal(fd, s, info, 0)))
+		// Without details it is like kill.
+		errs = append(errs, unix.PidfdSendSignal(fd, s, nil, 0))
+	}
+	return errors.Join(errs...)
+}
+
+// faultsByInput asks the kernel to send the target a fault when there is input.
+func faultsByInput() error {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return err
+	}
+	_, err = unix.FcntlInt(uintptr(pair[0]), unix.F_SETOWN, target)
+	errs := []error{err}
+	for _, s := range faultSignals {
+		_, err := unix.FcntlInt(uintptr(pair[0]), unix.F_SETSIG, int(s))
+		errs = append(errs, refused(fmt.Sprintf("input as %v", s), err))
+	}
+	_, err = unix.FcntlInt(uintptr(pair[0]), unix.F_SETFL, unix.O_ASYNC)
+	errs = append(errs, err)
+	_, err = unix.Write(pair[1], []byte("x"))
+	return errors.Join(append(errs, err)...)
+}
+
+func limits() error {
+	var errs []error
+	for _, tid := range threadsOf() {
+		for _, resource := range []int{unix.RLIMIT_CPU, unix.RLIMIT_NOFILE, unix.RLIMIT_AS, unix.RLIMIT_RTTIME, unix.RLIMIT_NPROC} {
+			var old unix.Rlimit
+			errs = append(errs, unix.Prlimit(tid, resource, nil, &old), // reading does no harm
+				refused(fmt.Sprintf("limit %d of %d", resource, tid), unix.Prlimit(tid, resource, &unix.Rlimit{}, nil)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func priorities() error {
+	const idle = 5 // SCHED_IDLE
+	param := int32(0)
+	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: idle}
+	var errs []error
+	for _, tid := range threadsOf() {
+		_, _, e := unix.Syscall(unix.SYS_SCHED_SETSCHEDULER, uintptr(tid), idle, uintptr(unsafe.Pointer(&param)))
+		errs = append(errs, refused("scheduler", errnoOf(e)))
+		_, _, e = unix.Syscall(unix.SYS_SCHED_SETPARAM, uintptr(tid), uintptr(unsafe.Pointer(&param)), 0)
+		errs = append(errs, refused("scheduler parameters", errnoOf(e)))
+		errs = append(errs,
+			refused("scheduler attributes", unix.SchedSetAttr(tid, &attr, 0)),
+			refused("priority", unix.Setpriority(unix.PRIO_PROCESS, tid, 19)))
+		_, _, e = unix.Syscall(unix.SYS_IOPRIO_SET, 1, uintptr(tid), 3<<13)
+		errs = append(errs, refused("I/O priority", errnoOf(e)))
+	}
+	return errors.Join(append(errs,
+		refused("priority of the user", unix.Setpriority(unix.PRIO_USER, os.Getuid(), 19)),
+		refused("priority of a group", unix.Setpriority(unix.PRIO_PGRP, target, 19)))...)
+}
+
+func tracing() error {
+	return errors.Join(
+		refused("attach", unix.PtraceAttach(target)),
+		refused("seize", unix.PtraceSeize(target)))
+}
+
+func files() error {
+	var errs []error
+	for _, name := range []string{"mem", "environ", "maps", "fd", "fd/0", "auxv", "io", "stack", "clear_refs", "oom_score_adj", "coredump_filter"} {
+		flags := os.O_RDONLY
+		if name == "clear_refs" || name == "oom_score_adj" || name == "coredump_filter" {
+			flags = os.O_WRONLY
+		}
+		f, err := os.OpenFile(fmt.Sprintf("/proc/%d/%s", target, name), flags, 0)
+		if err == nil {
+			_, err = f.Read(make([]byte, 1))
+			if name == "fd" {
+				_, err = f.Readdirnames(-1)
+			}
+			_ = f.Close()
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, refused(name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func descriptors() error {
+	fd, err := unix.PidfdOpen(target, 0)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i := range 20 {
+		_, err := unix.PidfdGetfd(fd, i, 0)
+		errs = append(errs, refused(fmt.Sprintf("descriptor %d", i), err))
+	}
+	return errors.Join(errs...)
+}
+
+func memory() error {
+	buf := make([]byte, 8)
+	local := []unix.Iovec{{Base: &buf[0], Len: 8}}
+	remote := []unix.RemoteIovec{{Base: 0x400000, Len: 8}}
+	_, readErr := unix.ProcessVMReadv(target, local, remote, 0)
+	_, writeErr := unix.ProcessVMWritev(target, local, remote, 0)
+	return errors.Join(refused("read", readErr), refused("write", writeErr))
+}
+
+// own does to this process what is refused for others.
+func own() error {
+	param := int32(0)
+	_, _, e := unix.Syscall(unix.SYS_SCHED_SETSCHEDULER, 0, 3, uintptr(unsafe.Pointer(&param))) // SCHED_BATCH
+	var old unix.Rlimit
+	return errors.Join(errnoOf(e),
+		unix.Prlimit(0, unix.RLIMIT_CORE, &unix.Rlimit{}, &old),
+		unix.Setpriority(unix.PRIO_PROCESS, 0, 7))
+}
+
+// useSocket prints what the helper answers to a wrong token.
+func useSocket(socket string) error {
+	c, err := net.Dial("unix", socket)
+	if err != nil {
+		return err
+	}
+	if _, err := c.Write([]byte(`{"version":1,"client":"x","token":"0123456789abcdef"}` + "\n")); err != nil {
+		return err
+	}
+	_, err = io.Copy(os.Stdout, c)
+	return err
+}
+
+// flood connects to a socket again and again. It holds what one process may have, and says something wrong or nothing.
+func flood(socket string) error {
+	const held = 8
+	var conns []net.Conn
+	for n := 0; ; n++ {
+		c, err := net.Dial("unix", socket)
+		if errors.Is(err, unix.EAGAIN) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if len(conns) < held {
+			if conns = append(conns, c); len(conns) == held {
+				fmt.Println("flooding")
+			}
+			continue
+		}
+		if n%2 == 0 {
+			_, _ = c.Write([]byte(`{"version":1,"client":"x","token":"wrong"}` + "\n"))
+		}
+		_ = c.Close()
+	}
+}

@@ -1,0 +1,105 @@
+//go:build unix
+
+package sandboxd
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxFirstLine bounds the line that a client sends first.
+	maxFirstLine = 8 << 20
+	// crowdTime is how long to wait where too many others want in.
+	crowdTime = 20 * time.Second
+)
+
+// dial connects stream to the socket until either of them ends. The client's first line is read before, so that the
+// server does not wait for it.
+func dial(socket string, stream io.ReadWriteCloser) (err error) {
+	in := bufio.NewReader(stream)
+	line, err := readLine(in)
+	if err != nil {
+		return fmt.Errorf("the client's first line: %w", err)
+	}
+	c, err := connect(socket)
+	if err != nil {
+		return err
+	}
+	if _, err := c.Write(line); err != nil {
+		return errors.Join(fmt.Errorf("socket %s: %w", socket, err), c.Close())
+	}
+	ended := make(chan error, 2)
+	go func() {
+		_, err := io.Copy(c, in)
+		ended <- err
+	}()
+	go func() {
+		_, err := io.Copy(stream, c)
+		ended <- err
+	}()
+	err = <-ended
+	return errors.Join(err, c.Close(), stream.Close())
+}
+
+// readLine reads a line with its end.
+func readLine(r *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		if line = append(line, part...); err == nil {
+			return line, nil
+		}
+		if len(line) > maxFirstLine {
+			return nil, fmt.Errorf("longer than %d bytes", maxFirstLine)
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return nil, err
+		}
+	}
+}
+
+// connect connects to the socket. Where too many others want in, it waits, and is told by the kernel when there is room.
+func connect(socket string) (*os.File, error) {
+	fail := func(err error) (*os.File, error) { return nil, fmt.Errorf("socket %s: connect: %w", socket, err) }
+	syscall.ForkLock.RLock()
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err == nil {
+		unix.CloseOnExec(fd)
+	}
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		return fail(err)
+	}
+	timeout := unix.NsecToTimeval(crowdTime.Nanoseconds())
+	err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout)
+	for err == nil {
+		if err = unix.Connect(fd, &unix.SockaddrUnix{Name: socket}); err == nil {
+			break
+		}
+		if errors.Is(err, unix.EINTR) {
+			err = nil
+		}
+	}
+	if err == nil {
+		err = unix.SetNonblock(fd, true)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return fail(err)
+	}
+	return os.NewFile(uintptr(fd), socket), nil
+}
+
+// isGone reports whether a connection failed because nobody listens any more.
+func isGone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED)
+}

@@ -1,0 +1,36 @@
+// Package sandboxd is the helper: a process that exists for one environment, serves it over a byte stream, and leaves
+// nothing behind, whatever happens to its client.
+//
+//	sandboxd serve                              serves its standard input and output
+//	sandboxd serve --socket PATH [--ttl 60s]    the same, and later clients on a unix socket
+//	sandboxd dial --socket PATH                 connects its standard input and output to that socket
+//
+// Where a stream is all there is, its end is the end: everything that was started is killed at once. With a socket, a
+// client may come back; the helper ends when it has had none for the time to live. A client that closes the environment
+// ends it at once.
+//
+// Exit codes are 0 for an end in order, 1 for an error, which standard error tells, 2 for wrong usage, 3 if nobody listens
+// where dial was to connect, and 128+n for signal n.
+//
+// # The socket
+//
+// The first client is on standard input and output, and its Hello brings the token, without which nobody else is let
+// in. Token and variables are never in arguments or variables of a process. The socket has mode 0600 in a folder of mode
+// 0700, connections from other users but root are dropped, and so is who does not say the token in time. A flood of those
+// keeps nobody out: where they are too many, processes that have failed before go first, and dial says the token as soon
+// as it is connected.
+//
+// # Protection
+//
+// Commands usually run as the helper's own user. It is not dumpable, so that they cannot read its memory, its
+// descriptors or its stream, nor trace it. As process 1 of a pid namespace it cannot be killed or stopped from inside
+// either, signals that end other processes are passed on to the commands, and a system call filter, which commands
+// inherit, refuses what would reach it by a side way: limits and priorities of other processes, and forged faults.
+// Installing the filter needs no_new_privs or CAP_SYS_ADMIN; without it Info promises nothing for hostile commands.
+// Elsewhere a command can simply kill the helper, and Info says best effort.
+//
+// # Resources
+//
+// A full limit on processes must not end the helper, so it starts the threads that it can need in advance, and lets fewer
+// file operations than that block. Its heap has a limit.
+package sandboxd

@@ -1,0 +1,71 @@
+package sandboxd
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// faultSignals are the signals that look like errors of this program.
+func faultSignals() []syscall.Signal { return faults[:] }
+
+// Rights with which a command reaches any process, or the kernel.
+var overriding = [...]struct {
+	name string
+	bit  uint
+}{
+	{"CAP_SYS_MODULE", unix.CAP_SYS_MODULE},
+	{"CAP_SYS_RAWIO", unix.CAP_SYS_RAWIO},
+	{"CAP_SYS_PTRACE", unix.CAP_SYS_PTRACE},
+	{"CAP_SYS_ADMIN", unix.CAP_SYS_ADMIN},
+	{"CAP_SYS_BOOT", unix.CAP_SYS_BOOT},
+	{"CAP_BPF", unix.CAP_BPF},
+}
+
+// fortify keeps commands from ending process 1. It returns why they still could. Elsewhere there is nothing to be gained,
+// since a command can kill a process of its user.
+func fortify() error {
+	if os.Getpid() != 1 {
+		return errors.New("the helper is not process 1 of a pid namespace")
+	}
+	if err := installFilter(); err != nil {
+		return err
+	}
+	held, err := capabilities()
+	if err != nil {
+		return err
+	}
+	for _, c := range overriding {
+		if held&(1<<c.bit) != 0 {
+			return fmt.Errorf("commands may have %s", c.name)
+		}
+	}
+	return nil
+}
+
+// capabilities returns what commands can have: what this process has, and, unless that is ruled out, what a program with
+// special rights can get.
+func capabilities() (uint64, error) {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return 0, os.NewSyscallError("capget", err)
+	}
+	held := uint64(data[0].Permitted) | uint64(data[1].Permitted)<<32
+	nnp, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+	if err != nil {
+		return 0, os.NewSyscallError("prctl", err)
+	}
+	if nnp == 1 {
+		return held, nil
+	}
+	for bit := range uintptr(unix.CAP_LAST_CAP + 1) {
+		if set, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, bit, 0, 0, 0); err == nil && set == 1 {
+			held |= 1 << bit
+		}
+	}
+	return held, nil
+}

@@ -1,0 +1,92 @@
+//go:build unix
+
+package sandboxd
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// leaseSteps is in how many steps a lease runs down. A step counts as one however long it took, so that a process that
+// was frozen finds its lease nearly as it was.
+const leaseSteps = 12
+
+// clock is monotonic time. The wall clock, which jumps, has no say.
+type clock interface {
+	// elapsed is the time since some fixed moment.
+	elapsed() time.Duration
+	after(time.Duration) <-chan time.Time
+}
+
+// systemClock is the clock of the system, which stands still while the machine is suspended.
+type systemClock struct{ start time.Time }
+
+func (c systemClock) elapsed() time.Duration                 { return time.Since(c.start) }
+func (c systemClock) after(d time.Duration) <-chan time.Time { return time.After(d) }
+
+// lease ends when there was no client for ttl. A machine or a process that was stopped for longer than that gives its
+// clients the whole time again.
+type lease struct {
+	ttl   time.Duration
+	clock clock
+
+	changed chan struct{}
+	mu      sync.Mutex
+	clients int
+	renewed bool // there was a client since the last look
+}
+
+func newLease(ttl time.Duration, c clock) *lease {
+	return &lease{ttl: ttl, clock: c, changed: make(chan struct{}, 1)}
+}
+
+// set notes how many clients there are.
+func (l *lease) set(clients int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.clients = clients
+	l.renewed = l.renewed || clients > 0
+	select {
+	case l.changed <- struct{}{}:
+	default:
+	}
+}
+
+// look returns how many clients there are, and whether there were some since the last look.
+func (l *lease) look() (clients int, renewed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clients, renewed = l.clients, l.renewed
+	l.renewed = false
+	return clients, renewed
+}
+
+// wait returns true when the lease has ended, and false if ctx ended before.
+func (l *lease) wait(ctx context.Context) bool {
+	step := max(l.ttl/leaseSteps, 1)
+	for left := l.ttl; ; {
+		clients, renewed := l.look()
+		switch {
+		case renewed:
+			left = l.ttl
+		case left <= 0:
+			return true
+		}
+		var tick <-chan time.Time
+		if clients == 0 {
+			tick = l.clock.after(step)
+		}
+		began := l.clock.elapsed()
+		select {
+		case <-ctx.Done():
+			return false
+		case <-l.changed:
+			continue
+		case <-tick:
+		}
+		if left -= step; l.clock.elapsed()-began >= step+l.ttl {
+			left = l.ttl
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package sandboxd
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"time"
+)
+
+// Exit codes of the helper. A signal n that ends it gives 128+n.
+const (
+	exitOK    = 0
+	exitError = 1
+	exitUsage = 2
+	// exitGone says that nobody listens on the socket: the helper that did has ended.
+	exitGone = 3
+)
+
+const (
+	// defaultTTL is how long the helper waits for a client to come back.
+	defaultTTL = 60 * time.Second
+	// memoryLimit is what the helper's memory should stay below; it counts against the limit of a container.
+	memoryLimit = 48 << 20
+	gcPercent   = 50
+)
+
+// Main is the whole of the program sandboxd: it runs with the arguments behind the program's name and returns the exit
+// code. It takes over the process: its standard streams, its signals, its limits and its protection. A program that
+// calls it does nothing else, and has started nothing before.
+func Main(args []string) int {
+	if err := protect(); err != nil {
+		return fail(err)
+	}
+	debug.SetGCPercent(gcPercent)
+	debug.SetMemoryLimit(memoryLimit)
+	if len(args) > 0 {
+		switch args[0] {
+		case "serve":
+			return mainServe(args[1:])
+		case "dial":
+			return mainDial(args[1:])
+		}
+	}
+	fmt.Fprintln(os.Stderr, "usage: sandboxd serve [--socket PATH [--ttl DURATION]] | sandboxd dial --socket PATH")
+	return exitUsage
+}
+
+func mainServe(args []string) int {
+	flags := newFlags("serve")
+	socket := flags.String("socket", "", "serve later clients on this unix socket")
+	ttl := flags.Duration("ttl", defaultTTL, "how long to wait for a client to come back")
+	if err := parse(flags, args); err != nil {
+		return usage(err)
+	}
+	if *ttl <= 0 {
+		return usage(fmt.Errorf("--ttl %s: want more than 0", *ttl))
+	}
+	stream, err := takeStdio()
+	if err != nil {
+		return fail(err)
+	}
+	return newDaemon(*socket, *ttl).run(stream)
+}
+
+func mainDial(args []string) int {
+	flags := newFlags("dial")
+	socket := flags.String("socket", "", "the unix socket to connect to")
+	if err := parse(flags, args); err != nil {
+		return usage(err)
+	}
+	if *socket == "" {
+		return usage(errors.New("--socket is missing"))
+	}
+	stream, err := takeStdio()
+	if err != nil {
+		return fail(err)
+	}
+	if err := dial(*socket, stream); err != nil {
+		code := fail(err)
+		if isGone(err) {
+			code = exitGone
+		}
+		return code
+	}
+	return exitOK
+}
+
+func newFlags(name string) *flag.FlagSet {
+	flags := flag.NewFlagSet(name, flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	return flags
+}
+
+func parse(flags *flag.FlagSet, args []string) error {
+	err := flags.Parse(args)
+	if err == nil && flags.NArg() > 0 {
+		err = fmt.Errorf("unknown argument %q", flags.Arg(0))
+	}
+	return err
+}
+
+func usage(err error) int {
+	fmt.Fprintln(os.Stderr, "sandboxd:", err)
+	return exitUsage
+}
+
+func fail(err error) int {
+	fmt.Fprintln(os.Stderr, "sandboxd:", err)
+	return exitError
+}

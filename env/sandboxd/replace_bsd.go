@@ -1,0 +1,8 @@
+//go:build unix && !linux
+
+package sandboxd
+
+import "golang.org/x/sys/unix"
+
+// replace makes the descriptor fd mean what from means.
+func replace(from, fd int) error { return unix.Dup2(from, fd) }

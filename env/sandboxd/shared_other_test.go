@@ -1,0 +1,6 @@
+//go:build unix && !linux
+
+package sandboxd_test
+
+// removeShared has nothing to do on this system.
+func removeShared() {}

@@ -1,0 +1,368 @@
+//go:build unix
+
+package sandboxd_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/envtest"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+)
+
+// bridge starts a process that connects its standard streams to a socket, and returns them.
+func bridge(t *testing.T, socket string) *process {
+	t.Helper()
+	return launch(t, helperArgv(t, "dial", "--socket", socket), nil)
+}
+
+// TestContractThroughDial runs the conformance suite for a client that came by the socket.
+func TestContractThroughDial(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long")
+	}
+	envtest.Run(t, envtest.Options{
+		New: func(t *testing.T) env.Environment {
+			socket := socketPath(t)
+			serveSocket(t, socket, nil)
+			e, err := open(t, bridge(t, socket), wire.ClientConfig{Token: token}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return e
+		},
+	})
+}
+
+func TestSocketIsClosedToOthers(t *testing.T) {
+	socket := socketPath(t)
+	serveSocket(t, socket, nil)
+	for name, want := range map[string]fs.FileMode{socket: fs.ModeSocket | 0o600, filepath.Dir(socket): fs.ModeDir | 0o700} {
+		if info, err := os.Lstat(name); err != nil || info.Mode() != want {
+			t.Errorf("%s: %v, %v, want mode %v", name, info, err, want)
+		}
+	}
+}
+
+func TestTokenOpensSocket(t *testing.T) {
+	socket := socketPath(t)
+	first, _ := serveSocket(t, socket, nil)
+	for _, tt := range []struct {
+		name, token string
+		lets        bool
+	}{
+		{"none", "", false},
+		{"a part", token[:len(token)-1], false},
+		{"more", token + "0", false},
+		{"another", strings.Repeat("x", len(token)), false},
+		{"the token", token, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			e, err := wire.Open(t.Context(), wire.ClientConfig{
+				Dial:  func(context.Context) (io.ReadWriteCloser, error) { return net.Dial("unix", socket) },
+				Token: tt.token, Start: json.RawMessage(`{}`),
+			})
+			switch {
+			case !tt.lets && !errors.Is(err, fs.ErrPermission):
+				t.Errorf("%v, want permission denied", err)
+			case tt.lets && err != nil:
+				t.Error(err)
+			case tt.lets && e.Info().WorkDir != first.Info().WorkDir:
+				t.Errorf("another environment: %s", e.Info().WorkDir)
+			}
+		})
+	}
+}
+
+func TestShortTokenOpensNothing(t *testing.T) {
+	socket := socketPath(t)
+	p := launch(t, helperArgv(t, "serve", "--socket", socket), nil)
+	_, err := open(t, p, wire.ClientConfig{Token: "123456789012345", Start: start(t, "/")}, nil)
+	if !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("%v", err)
+	}
+	if code := p.code(t); code != 1 || !strings.Contains(p.said.String(), "16 bytes") {
+		t.Errorf("exit code %d, %q", code, p.said)
+	}
+	if _, err := os.Lstat(socket); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("there is a socket: %v", err)
+	}
+}
+
+func TestUnsafePlacesAreRefused(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		make func(t *testing.T, socket string) error
+		is   error
+	}{
+		{"folder open to others", func(_ *testing.T, s string) error {
+			return errors.Join(os.Mkdir(filepath.Dir(s), 0o700), os.Chmod(filepath.Dir(s), 0o701))
+		}, fs.ErrPermission},
+		{"folder is a link", func(t *testing.T, s string) error { return os.Symlink(t.TempDir(), filepath.Dir(s)) }, fs.ErrPermission},
+		{"folder of another user", func(_ *testing.T, s string) error {
+			if os.Getuid() != 0 {
+				return errors.ErrUnsupported
+			}
+			return errors.Join(os.Mkdir(filepath.Dir(s), 0o700), os.Chown(filepath.Dir(s), 65534, 65534))
+		}, fs.ErrPermission},
+		{"no folder", func(_ *testing.T, s string) error { return os.WriteFile(filepath.Dir(s), nil, 0o600) }, nil},
+		{"a file", func(_ *testing.T, s string) error {
+			return errors.Join(os.Mkdir(filepath.Dir(s), 0o700), os.WriteFile(s, nil, 0o600))
+		}, fs.ErrExist},
+		{"a link to a socket", func(_ *testing.T, s string) error {
+			return errors.Join(os.Mkdir(filepath.Dir(s), 0o700), os.Symlink("elsewhere", s))
+		}, fs.ErrExist},
+		{"somebody answers", func(t *testing.T, s string) error {
+			if err := os.Mkdir(filepath.Dir(s), 0o700); err != nil {
+				return err
+			}
+			l, err := net.Listen("unix", s)
+			if err == nil {
+				t.Cleanup(func() { _ = l.Close() })
+			}
+			return err
+		}, fs.ErrExist},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			socket := socketPath(t)
+			if err := tt.make(t, socket); errors.Is(err, errors.ErrUnsupported) {
+				t.Skip("only root can do that")
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			p := launch(t, helperArgv(t, "serve", "--socket", socket), nil)
+			_, err := open(t, p, wire.ClientConfig{Token: token, Start: start(t, "/")}, nil)
+			if err == nil || tt.is != nil && !errors.Is(err, tt.is) || !strings.Contains(err.Error(), socket) {
+				t.Errorf("%v", err)
+			}
+			if code := p.code(t); code != 1 {
+				t.Errorf("exit code %d", code)
+			}
+		})
+	}
+	t.Run("a long name", func(t *testing.T) {
+		p := launch(t, helperArgv(t, "serve", "--socket", filepath.Join(t.TempDir(), strings.Repeat("x", 104))), nil)
+		if _, err := open(t, p, wire.ClientConfig{Token: token, Start: start(t, "/")}, nil); !errors.Is(err, fs.ErrInvalid) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+func TestStaleSocketIsReplaced(t *testing.T) {
+	socket := socketPath(t)
+	if err := os.Mkdir(filepath.Dir(socket), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e, p := serveSocket(t, socket, nil)
+	again, err := open(t, bridge(t, socket), wire.ClientConfig{Token: token}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	output(t, again, sh("true"))
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+	p.code(t)
+	if _, err := os.Lstat(socket); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the socket is left: %v", err)
+	}
+}
+
+func TestDialSaysThatNobodyListens(t *testing.T) {
+	stale := socketPath(t)
+	if err := os.Mkdir(filepath.Dir(stale), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, socket := range map[string]string{"missing": socketPath(t), "stale": stale} {
+		p := bridge(t, socket)
+		if _, err := p.Write([]byte("{}\n")); err != nil {
+			t.Fatal(err)
+		}
+		if code := p.code(t); code != 3 || !strings.Contains(p.said.String(), socket) {
+			t.Errorf("%s: exit code %d, %q", name, code, p.said)
+		}
+	}
+}
+
+// TestLeaseOfRealHelper ends the first client, lets another one come and go, and sees the helper end after that.
+func TestLeaseOfRealHelper(t *testing.T) {
+	m := mark(t)
+	socket := socketPath(t)
+	e, p := serveSocket(t, socket, nil, "--ttl", "3s")
+	stay(t, e, m)
+	second, err := open(t, bridge(t, socket), wire.ClientConfig{Token: token}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = p.Close() // the client of the first stream is gone
+	for began := time.Now(); time.Since(began) < 4*time.Second; time.Sleep(100 * time.Millisecond) {
+		output(t, second, sh("true")) // the second one keeps the helper, beyond its time to live
+	}
+	if len(marked(m)) < 5 {
+		t.Error("processes ended although there was a client")
+	}
+	for _, pid := range bridges(t, socket) {
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+	if code := p.code(t); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if left := marked(m); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// bridges returns the numbers of processes that connect somebody to the socket.
+func bridges(t *testing.T, socket string) []int {
+	t.Helper()
+	var pids []int
+	for _, pid := range marked(socket) {
+		args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err == nil && strings.Contains(string(args), "\x00dial\x00") {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// TestReconnectResumesOutput kills the bridge several times while a command prints.
+func TestReconnectResumesOutput(t *testing.T) {
+	if _, err := os.Stat("/proc/self/cmdline"); err != nil {
+		t.Skip("looks for processes in /proc")
+	}
+	socket := socketPath(t)
+	var cuts int
+	e, p := serveSocket(t, socket, func() (io.ReadWriteCloser, error) { return bridge(t, socket), nil })
+	const lines = 700_000
+	r, w := io.Pipe()
+	sum := sha256.New()
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		in := bufio.NewReader(io.TeeReader(r, sum))
+		for n := 1; ; n++ {
+			if _, err := in.ReadString('\n'); err != nil {
+				return
+			}
+			switch {
+			case n == 50_000:
+				_ = p.Close()
+				cuts++
+			case n%200_000 == 0:
+				for _, pid := range bridges(t, socket) {
+					_ = unix.Kill(pid, unix.SIGKILL)
+					cuts++
+				}
+			}
+		}
+	})
+	result, err := e.Exec(t.Context(), env.Command{
+		Argv: []string{"/bin/sh", "-c", fmt.Sprintf("echo ran >>ran; seq %d; exit 7", lines)}, Stdout: w,
+	})
+	_ = w.Close()
+	reading.Wait()
+	if err != nil || result.ExitCode != 7 {
+		t.Errorf("%+v, %v", result, err)
+	}
+	want := sha256.New()
+	for i := range lines {
+		fmt.Fprintln(want, i+1)
+	}
+	if got, want := fmt.Sprintf("%x", sum.Sum(nil)), fmt.Sprintf("%x", want.Sum(nil)); got != want {
+		t.Errorf("the output is not exact: %s, want %s", got, want)
+	}
+	if ran := output(t, e, sh("cat ran")); ran != "ran\n" {
+		t.Errorf("it ran more than once: %q", ran)
+	}
+	if cuts < 3 {
+		t.Errorf("only %d cuts", cuts)
+	}
+}
+
+// TestLongHelloIsCutOff sends more than a helper wants to keep for somebody without a token.
+func TestLongHelloIsCutOff(t *testing.T) {
+	socket := socketPath(t)
+	e, _ := serveSocket(t, socket, nil)
+	c, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := io.Copy(c, io.LimitReader(endless{}, 64<<20))
+	if err == nil || n >= 2<<20 {
+		t.Errorf("%d bytes were taken, %v", n, err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	output(t, e, sh("true"))
+}
+
+// endless is a line without an end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'x'
+	}
+	return len(p), nil
+}
+
+// TestOtherUsersAreTurnedAway opens the folder, which is closed to them, to see what the helper itself does.
+func TestOtherUsersAreTurnedAway(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can become another user")
+	}
+	perl, err := exec.LookPath("perl")
+	if err != nil {
+		t.Skip("there is no program called perl")
+	}
+	socket := socketPath(t)
+	serveSocket(t, socket, nil)
+	for name := socket; len(name) > len(os.TempDir()); name = filepath.Dir(name) {
+		if err := os.Chmod(name, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const script = `use IO::Socket::UNIX; my $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die "connect: $!";
+print $s qq({"version":1,"client":"x","token":"$ARGV[1]"}\n); $s->flush; print "answer: ", scalar <$s>;`
+	for uid, served := range map[uint32]bool{0: true, 65534: false} {
+		cmd := exec.CommandContext(t.Context(), perl, "-e", script, socket, token)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+		if got, err := cmd.Output(); served != strings.HasPrefix(string(got), "answer: {") {
+			t.Errorf("user %d: %q, %v", uid, got, err)
+		}
+	}
+}

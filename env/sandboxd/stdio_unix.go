@@ -1,0 +1,73 @@
+//go:build unix
+
+package sandboxd
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// duplex is a stream of two files, which may be the two halves of a pair of pipes or the same socket.
+type duplex struct {
+	in, out *os.File
+	once    sync.Once
+	ended   chan struct{} // closed by Close
+	err     error
+}
+
+// takeStdio returns standard input and output as a stream, and leaves the null device in their places, so that nothing
+// else can get into it.
+func takeStdio() (*duplex, error) {
+	in, err := take(0, "stdin", unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	out, err := take(1, "stdout", unix.O_WRONLY)
+	if err != nil {
+		return nil, errors.Join(err, in.Close())
+	}
+	return &duplex{in: in, out: out, ended: make(chan struct{})}, nil
+}
+
+// take moves a descriptor out of the way. What can be waited for with others becomes non-blocking.
+func take(fd int, name string, mode int) (*os.File, error) {
+	moved, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	_ = unix.SetNonblock(moved, true) // or reads of it hold a thread each
+	null, err := unix.Open(os.DevNull, mode|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: os.DevNull, Err: err}
+	}
+	if null != fd {
+		if err := replace(null, fd); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		_ = unix.Close(null)
+	}
+	return os.NewFile(uintptr(moved), name), nil
+}
+
+func (d *duplex) Read(p []byte) (int, error)  { return d.in.Read(p) }
+func (d *duplex) Write(p []byte) (int, error) { return d.out.Write(p) }
+
+// Close ends calls in progress.
+func (d *duplex) Close() error {
+	d.once.Do(func() {
+		d.err = errors.Join(d.in.Close(), d.out.Close())
+		close(d.ended)
+	})
+	return d.err
+}
+
+func (d *duplex) SetDeadline(t time.Time) error {
+	return errors.Join(d.in.SetDeadline(t), d.out.SetDeadline(t))
+}
+func (d *duplex) SetReadDeadline(t time.Time) error  { return d.in.SetReadDeadline(t) }
+func (d *duplex) SetWriteDeadline(t time.Time) error { return d.out.SetWriteDeadline(t) }

@@ -1,0 +1,34 @@
+//go:build unix
+
+package sandboxd
+
+import (
+	"runtime"
+	"sync"
+)
+
+const (
+	// threads is how many threads are started in advance: a thread that the system refuses would end the process.
+	threads = 32
+	// maxBlocking is how many file operations may block in the system at once; the rest is for everything else.
+	maxBlocking = 16
+)
+
+// prespawn starts n threads, which stay.
+func prespawn(n int) {
+	var ready, over sync.WaitGroup
+	release := make(chan struct{})
+	for range n {
+		ready.Add(1)
+		over.Go(func() {
+			// A goroutine that is locked to a thread and waits keeps that thread from running others.
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			ready.Done()
+			<-release
+		})
+	}
+	ready.Wait()
+	close(release)
+	over.Wait()
+}
