@@ -30,6 +30,8 @@ type program struct {
 	code int
 	// kill kills what the open environment started, without any grace.
 	kill atomic.Pointer[func()]
+	// restore sets the user's terminal back to what it was. It may be called more than once.
+	restore atomic.Pointer[func()]
 	// display is the progress of the run that goes on.
 	display atomic.Pointer[progress]
 	// lines reads answers of the user.

@@ -14,7 +14,6 @@ import (
 	"sync"
 
 	"github.com/sandboxagent/sandboxagent/env"
-	"github.com/sandboxagent/sandboxagent/env/local"
 )
 
 // backendOptions are what a backend is told.
@@ -40,18 +39,16 @@ func backends() map[string]func(context.Context, backendOptions) (opened, error)
 
 func knownBackends() string { return strings.Join(slices.Sorted(maps.Keys(backends())), ", ") }
 
-func openLocal(_ context.Context, o backendOptions) (opened, error) {
-	e, err := local.New(local.Config{Dir: o.dir, Inherit: &o.inherit, Vars: o.vars})
+// workdirError explains why there is no environment in the working folder.
+func workdirError(err error) error {
 	var path *fs.PathError
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && errors.As(err, &path):
-		return opened{}, usagef("the working folder %s does not exist; --workdir names it", path.Path)
+		return usagef("the working folder %s does not exist; --workdir names it", path.Path)
 	case errors.Is(err, env.ErrNotDir) && errors.As(err, &path):
-		return opened{}, usagef("the working folder %s is no folder; --workdir names it", path.Path)
-	case err != nil:
-		return opened{}, err
+		return usagef("the working folder %s is no folder; --workdir names it", path.Path)
 	}
-	return opened{Environment: e, kill: func() { _ = e.Kill() }}, nil
+	return err
 }
 
 // workplace is an open environment.

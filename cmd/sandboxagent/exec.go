@@ -19,10 +19,12 @@ func (p *program) execCommand() *cli.Command {
 		Usage:     "run one command, without a model",
 		ArgsUsage: "[flags] -- COMMAND [ARGUMENT...]",
 		Description: `The command gets standard input, output and error as they are; only on a terminal its output is
-freed of control sequences. The exit status is the command's own, 128+n if signal n ended it, 124 after
---timeout, 125 if the environment failed or the usage is wrong, 126 if the command cannot be executed,
-127 if it was not found, 130 or 143 if sandboxagent itself was interrupted or terminated.`,
-		Flags:  append([]cli.Flag{patchFlag()}, environmentFlags("stop the command after this `DURATION`")...),
+freed of control sequences. With -t it runs on a terminal of its own, whose keyboard is standard input; what
+that shows goes to standard output as it is, control sequences too. The exit status is the command's own,
+128+n if signal n ended it, 124 after --timeout, 125 if the environment failed or the usage is wrong, 126 if
+the command cannot be executed, 127 if it was not found, 130 or 143 if sandboxagent itself was interrupted or
+terminated.`,
+		Flags:  append([]cli.Flag{ttyFlag(), patchFlag()}, environmentFlags("stop the command after this `DURATION`")...),
 		Action: p.action(p.exec),
 	}
 }
@@ -66,7 +68,13 @@ func (p *program) exec(ctx context.Context, c *cli.Context) (code int, err error
 		_, err = unstarted(ctx, c.String("patch"), err)
 		return 0, err
 	}
-	code = p.execute(ctx, place.env, env.Command{Argv: slices.Clone(argv), Stdin: p.std.in, Timeout: s.timeout})
+	cmd := env.Command{Argv: slices.Clone(argv), Stdin: p.std.in, Timeout: s.timeout}
+	if c.Bool("tty") {
+		if err := p.onTerminal(&cmd, s.given); err != nil {
+			return 0, err
+		}
+	}
+	code = p.execute(ctx, place.env, cmd)
 	if change != nil {
 		place.stop()
 	}
@@ -84,16 +92,11 @@ func (p *program) execute(ctx context.Context, e env.Runner, cmd env.Command) in
 	outer := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stdout, endStdout := printable(p.std.out)
-	stderr, endStderr := printable(p.std.err)
-	cmd.Stdout = &lastWriter{w: stdout, failed: cancel}
-	cmd.Stderr = &lastWriter{w: stderr, failed: cancel}
-	if sameFile(p.std.out, p.std.err) {
-		cmd.Stderr = cmd.Stdout // which keeps the order
-	}
+	defer p.restoreTerminal() // a panic is told of on a terminal that works
+	end := p.connectOutput(&cmd, cancel)
 	res, err := e.Exec(ctx, cmd)
-	_ = endStdout() // a terminal that is gone has been noticed by now, or nobody misses it
-	_ = endStderr()
+	end()
+	p.restoreTerminal()
 	code := execCode(ctx, res, err)
 	var start *env.StartError
 	switch {
@@ -106,6 +109,26 @@ func (p *program) execute(ctx context.Context, e env.Runner, cmd env.Command) in
 		p.fail(err)
 	}
 	return code
+}
+
+// connectOutput makes the standard streams the output of cmd, which is ended with failed when it cannot be written. The caller calls
+// end when cmd has ended.
+func (p *program) connectOutput(cmd *env.Command, failed context.CancelCauseFunc) (end func()) {
+	if cmd.TTY != nil {
+		cmd.Stdout = &lastWriter{w: p.std.out, failed: failed} // control sequences are what a terminal is for
+		return func() {}
+	}
+	stdout, endStdout := printable(p.std.out)
+	stderr, endStderr := printable(p.std.err)
+	cmd.Stdout = &lastWriter{w: stdout, failed: failed}
+	cmd.Stderr = &lastWriter{w: stderr, failed: failed}
+	if sameFile(p.std.out, p.std.err) {
+		cmd.Stderr = cmd.Stdout // which keeps the order
+	}
+	return func() {
+		_ = endStdout() // a terminal that is gone has been noticed by now, or nobody misses it
+		_ = endStderr()
+	}
 }
 
 // sameFile reports whether two streams go to the same place.

@@ -85,7 +85,8 @@ func startCode(err *env.StartError) int {
 	var path *fs.PathError
 	switch {
 	case errors.As(err.Err, &path) && path.Op == "chdir",
-		errors.Is(err, env.ErrReadOnly), errors.Is(err, fs.ErrClosed), errors.Is(err, fs.ErrInvalid):
+		errors.Is(err, env.ErrReadOnly), errors.Is(err, fs.ErrClosed), errors.Is(err, fs.ErrInvalid),
+		errors.Is(err, errors.ErrUnsupported): // there are no terminals
 		return codeExecFailed
 	case errors.Is(err, fs.ErrNotExist):
 		return codeNotFound

@@ -6,9 +6,14 @@ package main
 import (
 	"context"
 	"os"
+
+	"github.com/sandboxagent/sandboxagent/env/sandboxd"
 )
 
 func main() {
+	if isHelper(os.Args) {
+		os.Exit(sandboxd.Main(os.Args[2:]))
+	}
 	p := program{std: streams{in: os.Stdin, out: os.Stdout, err: os.Stderr}}
 	os.Exit(p.run(context.Background(), os.Args))
 }

@@ -12,10 +12,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/sandboxagent/sandboxagent/env/sandboxd"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/replay"
@@ -42,6 +44,9 @@ func mainPrograms() map[string]func() {
 }
 
 func TestMain(m *testing.M) {
+	if isHelper(os.Args) { // which has no variables
+		syscall.Exit(sandboxd.Main(os.Args[2:])) // at once: os.Exit waits for a second in a program with the race detector
+	}
 	programs := mainPrograms()
 	if be := programs[os.Getenv(beVar)]; be != nil {
 		_ = os.Unsetenv(beVar)

@@ -20,7 +20,7 @@ const patchTime = 2 * time.Minute
 // patch is the --patch of a command: the difference that the command makes to the working folder. A nil patch does
 // nothing.
 type patch struct {
-	file   string
+	to     destination
 	before *env.Snapshot
 }
 
@@ -44,11 +44,15 @@ func startPatch(ctx context.Context, file string, e env.Environment) (*patch, er
 	if err != nil {
 		return nil, usagef("--patch: %s", err)
 	}
+	to, err := findDestination(file)
+	if err != nil {
+		return nil, usagef("--patch: %s", err)
+	}
 	before, err := env.TakeSnapshot(ctx, e, "", env.SnapshotOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("--patch: %w", err)
 	}
-	return &patch{file: file, before: before}, nil
+	return &patch{to: to, before: before}, nil
 }
 
 // finish takes the last snapshot and writes the patch. It has a time of its own, since the context of the command may be
@@ -65,14 +69,14 @@ func (p *patch) finish(ctx context.Context, e env.Environment) (string, error) {
 		return "", fmt.Errorf("--patch: %w", err)
 	}
 	defer after.Close() //nolint:errcheck // it was only read
-	err = replaceFile(p.file, 0o666, func(w io.Writer) error {
+	err = p.to.replace(0o666, func(w io.Writer) error {
 		_, err := env.WritePatch(ctx, w, p.before, after)
 		return err
 	})
 	if err != nil {
 		return "", fmt.Errorf("--patch: %w", err)
 	}
-	return p.file, nil
+	return p.to.name, nil
 }
 
 func (p *patch) close() {
@@ -111,41 +115,75 @@ func writableFile(name string) (string, error) {
 			return "", err
 		}
 	}
-	f, err := createBeside(name, 0o600)
+	f, err := os.OpenFile(filepath.Join(filepath.Dir(name), nameBeside(name)), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("write %s: %w", name, err)
 	}
 	return name, errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// createBeside makes a new file with a name of its own in the folder of name.
-func createBeside(name string, mode fs.FileMode) (*os.File, error) {
-	own := fmt.Sprintf(".%s.%016x", filepath.Base(name), rand.Uint64())
-	f, err := os.OpenFile(filepath.Join(filepath.Dir(name), own), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return nil, fmt.Errorf("write %s: %w", name, err)
-	}
-	return f, nil
+// nameBeside is a name of its own for a file in the folder of name.
+func nameBeside(name string) string {
+	return fmt.Sprintf(".%s.%016x", filepath.Base(name), rand.Uint64())
 }
 
 // replaceFile makes the file name hold what write gives, in one step: nobody sees half of it. A new file gets mode, less the
 // umask. A device or a pipe is written to as it is.
-func replaceFile(name string, mode fs.FileMode, write func(io.Writer) error) (err error) {
-	info, statErr := os.Stat(name)
-	if statErr == nil && !info.Mode().IsRegular() {
-		return writeThrough(name, write)
+func replaceFile(name string, mode fs.FileMode, write func(io.Writer) error) error {
+	d, err := findDestination(name)
+	if err != nil {
+		return err
 	}
-	f, err := createBeside(name, mode)
+	return d.replace(mode, write)
+}
+
+// destination is where a file will be written, as it was found before a command ran: what the command makes of the name
+// leads nowhere else.
+type destination struct {
+	// name is absolute.
+	name string
+	// folder is the folder of name with links resolved.
+	folder string
+	// special is what name is, if that is a device or a pipe.
+	special fs.FileInfo
+}
+
+// findDestination looks at name, which is absolute and no folder.
+func findDestination(name string) (destination, error) {
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
+		return destination{name: name, special: info}, nil
+	}
+	folder, err := filepath.EvalSymlinks(filepath.Dir(name))
+	return destination{name: name, folder: folder}, err
+}
+
+// replace is replaceFile.
+func (d destination) replace(mode fs.FileMode, write func(io.Writer) error) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("write %s: %w", d.name, err)
+		}
+	}()
+	if d.special != nil {
+		return d.writeThrough(write)
+	}
+	folder, err := d.open()
+	if err != nil {
+		return err
+	}
+	defer folder.Close() //nolint:errcheck // nothing is written through it
+	base, own := filepath.Base(d.name), nameBeside(d.name)
+	f, err := folder.OpenFile(own, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			_ = os.Remove(f.Name()) // the first error counts
+			_ = folder.Remove(own) // the first error counts
 		}
 	}()
 	err = write(f)
-	if err == nil && statErr == nil {
+	if info, lerr := folder.Lstat(base); err == nil && lerr == nil && info.Mode().IsRegular() {
 		err = f.Chmod(info.Mode().Perm())
 	}
 	if cerr := f.Close(); err == nil {
@@ -154,11 +192,46 @@ func replaceFile(name string, mode fs.FileMode, write func(io.Writer) error) (er
 	if err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), name)
+	return folder.Rename(own, base)
 }
 
-func writeThrough(name string, write func(io.Writer) error) error {
-	f, err := os.OpenFile(name, os.O_WRONLY, 0)
+// errMoved means that a name does not lead any more to where it led when the command began.
+var errMoved = errors.New("its name leads somewhere else than before the command ran")
+
+// open opens the folder, unless its name now leads through a link.
+func (d destination) open() (*os.Root, error) {
+	root, err := os.OpenRoot(d.folder)
+	if err != nil {
+		return nil, err
+	}
+	opened, err := root.Stat(".")
+	var now fs.FileInfo
+	var resolved string
+	if err == nil {
+		resolved, err = filepath.EvalSymlinks(d.folder)
+	}
+	if err == nil {
+		now, err = os.Lstat(resolved)
+	}
+	if err == nil && (resolved != d.folder || !os.SameFile(opened, now)) {
+		err = errMoved
+	}
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	return root, nil
+}
+
+// writeThrough writes to a device or a pipe, unless another one has taken its place: to open that might wait for ever.
+func (d destination) writeThrough(write func(io.Writer) error) error {
+	now, err := os.Stat(d.name)
+	if err != nil {
+		return err
+	}
+	if !os.SameFile(d.special, now) {
+		return errMoved
+	}
+	f, err := os.OpenFile(d.name, os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}

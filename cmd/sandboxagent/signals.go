@@ -44,6 +44,7 @@ func (p *program) interruptible(ctx context.Context, work func(context.Context) 
 	signal.Notify(pipe, syscall.SIGPIPE)
 	defer signal.Stop(pipe)
 
+	defer p.restoreTerminal() // also where work does not come to its end
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	done := make(chan int, 1)

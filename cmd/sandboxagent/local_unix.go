@@ -1,0 +1,42 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"runtime"
+
+	"github.com/sandboxagent/sandboxagent/env/local"
+)
+
+// openLocal opens this machine by way of a helper, which ends everything that was started also when this process is killed.
+// The helper is the one that "make build" embeds; a program without it, and one that cannot store or start it, is its
+// own helper.
+func openLocal(ctx context.Context, o backendOptions) (opened, error) {
+	cfg := local.Config{Dir: o.dir, Inherit: &o.inherit, Vars: o.vars}
+	e, err := local.Supervised(ctx, cfg, local.Helper{})
+	var helper *local.HelperError
+	if errors.As(err, &helper) {
+		self, selfErr := executable()
+		if selfErr != nil {
+			return opened{}, errors.Join(err, selfErr)
+		}
+		e, err = local.Supervised(ctx, cfg, local.Helper{Path: self, Args: []string{helperArgument}})
+	}
+	if err != nil {
+		return opened{}, workdirError(err)
+	}
+	return opened{Environment: e, kill: func() { _ = e.Kill() }}, nil
+}
+
+// executable returns a name of this program by which it can be started, also if its file has been replaced meanwhile.
+func executable() (string, error) {
+	if runtime.GOOS == "linux" {
+		if _, err := os.Stat("/proc/self/exe"); err == nil {
+			return "/proc/self/exe", nil
+		}
+	}
+	return os.Executable()
+}

@@ -1,0 +1,17 @@
+package main
+
+import (
+	"context"
+
+	"github.com/sandboxagent/sandboxagent/env/local"
+)
+
+// openLocal opens this machine. No helper is needed: all commands are in a job object, which the system ends with this
+// process.
+func openLocal(_ context.Context, o backendOptions) (opened, error) {
+	e, err := local.New(local.Config{Dir: o.dir, Inherit: &o.inherit, Vars: o.vars})
+	if err != nil {
+		return opened{}, workdirError(err)
+	}
+	return opened{Environment: e, kill: func() { _ = e.Kill() }}, nil
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/term"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+func ttyFlag() cli.Flag {
+	return &cli.BoolFlag{
+		Name: "tty", Aliases: []string{"t"}, DisableDefaultText: true,
+		Usage: "run the command on a terminal of its own", EnvVars: variable("tty"),
+	}
+}
+
+// onTerminal gives cmd a terminal. If standard input is a terminal, it becomes the keyboard of that: it passes all keys on,
+// until restoreTerminal is called, and the size of the one is that of the other. given are the names of variables that the
+// user set.
+func (p *program) onTerminal(cmd *env.Command, given []string) error {
+	cmd.TTY = new(env.TTY)
+	if kind := os.Getenv("TERM"); kind != "" && !slices.Contains(given, "TERM") {
+		cmd.Vars = append(cmd.Vars, "TERM="+kind)
+	}
+	in := terminal(p.std.in)
+	if in == nil {
+		return nil
+	}
+	fd := int(in.Fd())
+	before, err := term.GetState(fd)
+	if err != nil {
+		return fmt.Errorf("--tty: standard input: %w", err)
+	}
+	done := make(chan struct{})
+	restore := sync.OnceFunc(func() {
+		close(done)
+		_ = term.Restore(fd, before) // a terminal that is gone needs nothing
+	})
+	p.restore.Store(&restore)
+	changed := watchTerminal(done, restore) // before the size is asked for, so that no change is missed
+	sizes := make(chan env.TTYSize)
+	cmd.TTY.Size, cmd.TTY.Resize = terminalSize(fd), sizes
+	if _, err := term.MakeRaw(fd); err != nil {
+		restore()
+		return fmt.Errorf("--tty: standard input: %w", err)
+	}
+	go func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-changed:
+			}
+			select {
+			case <-done:
+				return
+			case sizes <- terminalSize(fd):
+			}
+		}
+	}()
+	return nil
+}
+
+// restoreTerminal sets the user's terminal back to what it was, if onTerminal changed it.
+func (p *program) restoreTerminal() {
+	if restore := p.restore.Load(); restore != nil {
+		(*restore)()
+	}
+}
+
+// terminalSize returns the size of a terminal, zero if it has none.
+func terminalSize(fd int) env.TTYSize {
+	columns, rows, err := term.GetSize(fd)
+	if err != nil {
+		return env.TTYSize{}
+	}
+	return env.TTYSize{Columns: uint16(columns), Rows: uint16(rows)}
+}
