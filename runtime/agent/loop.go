@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
@@ -47,8 +48,8 @@ type ending struct {
 }
 
 func (l *loop) run(ctx context.Context) Result {
-	clock := l.s.agent.cfg.Clock
-	l.res = Result{SessionID: l.s.id, RunID: l.in.RunID, Started: clock.Now()}
+	l.res = Result{SessionID: l.s.id, RunID: l.in.RunID, Started: l.s.agent.cfg.Clock.Now()}
+	began := time.Now() // durations are measured on a clock that never jumps
 	ctx, l.stop = context.WithCancelCause(ctx)
 	defer l.stop(nil)
 	e, err := guard(l.s.agent.cfg.Log, func() ending { return l.work(ctx) })
@@ -57,7 +58,7 @@ func (l *loop) run(ctx context.Context) Result {
 	}
 	_, err = guard(l.s.agent.cfg.Log, func() error {
 		l.end(e)
-		l.res.Duration = clock.Now().Sub(l.res.Started)
+		l.res.Duration = time.Since(began)
 		l.close()
 		return nil
 	})

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"io"
 	"path"
 	"slices"
@@ -148,24 +149,34 @@ func splitLines(s string) []string {
 
 // readDocs reads the project's instructions in folders, in this order, at most docsLimit bytes in all.
 func readDocs(ctx context.Context, e env.FileReader, folders, names []string) []profile.Doc {
-	var docs []profile.Doc
-	left := docsLimit
+	var files []string
 	for _, folder := range folders {
 		for _, name := range names {
-			file := path.Join(folder, name)
-			b, err := readUpTo(ctx, e, file, left)
-			if err != nil || len(strings.TrimSpace(string(b))) == 0 {
-				continue
-			}
-			text := strings.ToValidUTF8(string(b), "\uFFFD")
-			cut := len(b) > left
-			if cut {
-				text = strings.ToValidUTF8(string(b[:left]), "") + "\n" + tool.DocsCutNote(docsLimit)
-			}
-			docs = append(docs, profile.Doc{Path: file, Text: text})
-			if left -= len(b); cut || left <= 0 {
-				return docs
-			}
+			files = append(files, path.Join(folder, name))
+		}
+	}
+	contents, err := env.ReadFiles(ctx, e, files, docsLimit)
+	if err != nil {
+		return nil
+	}
+	var docs []profile.Doc
+	left := docsLimit
+	for _, c := range contents {
+		b, err := c.Data, c.Err
+		if errors.Is(err, env.ErrTooLarge) {
+			b, err = readUpTo(ctx, e, c.Name, left)
+		}
+		if err != nil || len(strings.TrimSpace(string(b))) == 0 {
+			continue
+		}
+		text := strings.ToValidUTF8(string(b), "\uFFFD")
+		cut := len(b) > left
+		if cut {
+			text = strings.ToValidUTF8(string(b[:left]), "") + "\n" + tool.DocsCutNote(docsLimit)
+		}
+		docs = append(docs, profile.Doc{Path: c.Name, Text: text})
+		if left -= len(b); cut || left <= 0 {
+			break
 		}
 	}
 	return docs

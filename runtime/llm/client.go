@@ -137,6 +137,7 @@ type Response struct {
 
 // Clock is time as retry and the loop see it, so that tests need not wait.
 type Clock interface {
+	// Now is the time of day, for records. It may jump, so nothing is measured by it.
 	Now() time.Time
 	// Sleep waits for d or until ctx ends, and then returns context.Cause(ctx).
 	Sleep(ctx context.Context, d time.Duration) error

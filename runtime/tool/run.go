@@ -40,7 +40,7 @@ type Scope struct {
 	// OnOutput receives what a tool writes to Call.Out, while it runs, as it is: not sanitized. It must not keep the
 	// slice. The tool waits for it. Calls of it do not overlap.
 	OnOutput func([]byte)
-	// Clock measures the call; nil means the system's.
+	// Clock tells when the call began; nil means the system's. How long it took is measured on one that never jumps.
 	Clock interface{ Now() time.Time }
 	// Logger is told of panics in tools, with the stack, and of outputs that could not be kept; nil discards it.
 	Logger *slog.Logger
@@ -65,6 +65,7 @@ func (s Scope) logger() *slog.Logger {
 // started goes on behind its back.
 func (r *Registry) Run(ctx context.Context, s Scope, c llm.ToolCall) Outcome {
 	o := Outcome{Call: c, Started: s.now()}
+	began := time.Now()
 	limit := Limit{}
 	mode := cleanFile
 	e, known := r.get(c.Name)
@@ -103,7 +104,7 @@ func (r *Registry) Run(ctx context.Context, s Scope, c llm.ToolCall) Outcome {
 	if failure == nil {
 		o.Exit, o.Question = result.Exit, result.Question
 	}
-	o.Duration = s.now().Sub(o.Started)
+	o.Duration = time.Since(began)
 	return o
 }
 

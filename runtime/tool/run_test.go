@@ -118,8 +118,11 @@ func TestRunOutcome(t *testing.T) {
 	c := llm.ToolCall{ID: "7", Name: "t", Arguments: "{}"}
 	o := registry(t, tool).Run(t.Context(), Scope{
 		OnOutput: func(p []byte) { heard = append(heard, string(p)) },
-		Clock:    &ticking{now: start},
+		Clock:    &jumping{now: start},
 	}, c)
+	if o.Duration <= 0 || o.Duration > time.Minute {
+		t.Errorf("the call took %s", o.Duration)
+	}
 	want := Outcome{
 		Call: c,
 		Result: llm.ToolResult{CallID: "7", Name: "t", Parts: []llm.Part{
@@ -127,7 +130,7 @@ func TestRunOutcome(t *testing.T) {
 		}},
 		Output:  event.InlineOutput([]byte("written\nsaid")),
 		Changes: changes, Exit: &Exit{Code: 1}, Question: "why?",
-		Started: start, Duration: time.Second,
+		Started: start, Duration: o.Duration,
 	}
 	if diff := cmp.Diff(want, o); diff != "" {
 		t.Error(diff)
@@ -137,12 +140,12 @@ func TestRunOutcome(t *testing.T) {
 	}
 }
 
-// ticking is a clock that moves on by a second each time it is looked at.
-type ticking struct{ now time.Time }
+// jumping is a clock that goes back by an hour each time it is looked at.
+type jumping struct{ now time.Time }
 
-func (c *ticking) Now() time.Time {
+func (c *jumping) Now() time.Time {
 	now := c.now
-	c.now = now.Add(time.Second)
+	c.now = now.Add(-time.Hour)
 	return now
 }
 
