@@ -21,7 +21,6 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/local"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
-	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
@@ -144,9 +143,10 @@ func instantServer(b *testing.B, call string) (url string) {
 
 // BenchmarkTurn is what a turn costs above its command: the whole of request, answer, tool call, journal and events, with a
 // model that answers at once, less bash -c true run by os/exec in the same run.
-func BenchmarkTurn(b *testing.B) {
+func BenchmarkTurn(b *testing.B) { environments(b, benchTurn) }
+
+func benchTurn(b *testing.B, e env.Environment) {
 	const rounds = 50
-	e := localEnvironment(b)
 	client, err := openai.New(openai.Config{BaseURL: instantServer(b, `{"command":"true"}`), APIKey: "k"})
 	if err != nil {
 		b.Fatal(err)
@@ -177,8 +177,9 @@ func BenchmarkTurn(b *testing.B) {
 }
 
 // BenchmarkExec is a command in the local environment against the same by os/exec.
-func BenchmarkExec(b *testing.B) {
-	e := localEnvironment(b)
+func BenchmarkExec(b *testing.B) { environments(b, benchExec) }
+
+func benchExec(b *testing.B, e env.Environment) {
 	var ours, native samples
 	for b.Loop() {
 		timed(b, &native, func() error {
@@ -198,12 +199,33 @@ func BenchmarkExec(b *testing.B) {
 	b.ReportMetric(float64(ours.p(50)-native.p(50))/float64(time.Millisecond), "above-ms")
 }
 
+// BenchmarkSupervision is what a helper costs at the start and the end of an environment, against the start of /bin/true.
+func BenchmarkSupervision(b *testing.B) {
+	command(b)
+	var native, open, closed samples
+	for b.Loop() {
+		timed(b, &native, exec.Command("/bin/true").Run)
+		var e env.Environment
+		timed(b, &open, func() (err error) {
+			e, err = supervised(b.Context(), b, b.TempDir())
+			return err
+		})
+		timed(b, &closed, func() error { return e.Close() })
+	}
+	native.report(b, "true", time.Microsecond, "us")
+	open.report(b, "open", time.Microsecond, "us")
+	closed.report(b, "close", time.Microsecond, "us")
+}
+
 // BenchmarkGiB is a command that prints 1 GiB, of which both ends are kept, against os/exec that throws it away.
 func BenchmarkGiB(b *testing.B) {
 	if runtime.GOOS != "linux" {
 		b.Skip("reads the memory in use from /proc")
 	}
-	e := localEnvironment(b)
+	environments(b, benchGiB)
+}
+
+func benchGiB(b *testing.B, e env.Environment) {
 	argv := []string{"head", "-c", strconv.Itoa(1 << 30), "/dev/zero"}
 	var ours, native samples
 	growth := 0.0
@@ -231,8 +253,11 @@ func BenchmarkGiB(b *testing.B) {
 // BenchmarkIdleSessions is the memory of 1,000 sessions that wait for input.
 func BenchmarkIdleSessions(b *testing.B) {
 	const n = 1000
-	e := localEnvironment(b)
-	client := llm.Client(nil)
+	e, err := local.New(local.Config{Dir: b.TempDir()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer e.Close() //nolint:errcheck // nothing runs in it
 	client, err := openai.New(openai.Config{BaseURL: "http://127.0.0.1:1/v1", APIKey: "k"})
 	if err != nil {
 		b.Fatal(err)
@@ -265,14 +290,25 @@ func heap() int64 {
 	return int64(m.HeapAlloc + m.StackInuse) //nolint:gosec // it fits
 }
 
-func localEnvironment(b *testing.B) *local.Environment {
+// environments are this machine in both ways, by name: in this process, and through a helper.
+func environments(b *testing.B, bench func(b *testing.B, e env.Environment)) {
 	b.Helper()
-	e, err := local.New(local.Config{Dir: b.TempDir()})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = e.Close() })
-	return e
+	b.Run("direct", func(b *testing.B) {
+		e, err := local.New(local.Config{Dir: b.TempDir()})
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer e.Close() //nolint:errcheck // nothing runs in it
+		bench(b, e)
+	})
+	b.Run("supervised", func(b *testing.B) {
+		e, err := supervised(b.Context(), b, b.TempDir())
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer e.Close() //nolint:errcheck // nothing runs in it
+		bench(b, e)
+	})
 }
 
 // peakRSS returns the most memory that this process has used since it was last reset, in MiB, and resets it if asked.

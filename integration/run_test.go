@@ -49,6 +49,12 @@ type session struct {
 	events []event.Event
 }
 
+// supervised opens this machine through a helper.
+func supervised(ctx context.Context, t testing.TB, dir string) (*local.SupervisedEnvironment, error) {
+	t.Helper()
+	return local.Supervised(ctx, local.Config{Dir: dir}, local.Helper{Path: command(t), Args: []string{"__sandboxd"}})
+}
+
 // newSession starts one. The brain answers; change alters the agent's configuration before it is made.
 func newSession(t *testing.T, brain llmtest.Brain, change ...func(*agent.Config)) *session {
 	t.Helper()

@@ -24,7 +24,7 @@ func TestOrdinaryUser(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs tests of other packages again")
 	}
-	for _, pkg := range []string{"env", "env/local"} {
+	for _, pkg := range []string{"env", "env/local", "env/internal/wire", "env/sandboxd"} {
 		t.Run(path.Base(pkg), func(t *testing.T) {
 			t.Parallel()
 			dir, err := os.MkdirTemp("", "sandboxagent-user-") //nolint:usetesting // the parent of t.TempDir is closed to others
