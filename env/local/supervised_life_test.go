@@ -332,10 +332,20 @@ func TestUnusableHelpers(t *testing.T) {
 	})
 }
 
-// TestEmbeddedHelper uses the helper that is built in, or is told how to get one.
+// TestEmbeddedHelper uses the helper that is built in, or is told how to get one. What is in its place in the cache is
+// replaced, and has ended if it was started.
 func TestEmbeddedHelper(t *testing.T) {
-	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	e, err := local.Supervised(t.Context(), local.Config{Dir: t.TempDir()}, local.Helper{})
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	use := func() error {
+		e, err := local.Supervised(t.Context(), local.Config{Dir: t.TempDir()}, local.Helper{})
+		if err != nil {
+			return err
+		}
+		output(t, e, sh("true"))
+		return e.Close()
+	}
+	err := use()
 	var missing *local.HelperError
 	if errors.As(err, &missing) {
 		if !strings.Contains(err.Error(), `"make build"`) {
@@ -346,9 +356,35 @@ func TestEmbeddedHelper(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	output(t, e, sh("true"))
-	if err := e.Close(); err != nil {
-		t.Error(err)
+	stored, err := filepath.Glob(filepath.Join(cache, "sandboxagent", "sandboxd-*"))
+	if err != nil || len(stored) != 1 {
+		t.Fatalf("the cache holds %v, %v", stored, err)
+	}
+	whole, err := os.ReadFile(stored[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	mark := newMark(t)
+	for name, content := range map[string]string{
+		"empty":           "",
+		"cut off":         string(whole[:len(whole)/2]),
+		"another program": "#!/bin/sh\nexec sh -c 'while :; do sleep 1000; done' " + mark + "\n",
+		"changed":         string(whole[:len(whole)-1]) + "x",
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := os.WriteFile(stored[0], []byte(content), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := use(); err != nil {
+				t.Error(err)
+			}
+			if now, err := os.ReadFile(stored[0]); err != nil || !bytes.Equal(now, whole) {
+				t.Errorf("it was not replaced: %d bytes, %v", len(now), err)
+			}
+			if left := marked(t, mark); len(left) > 0 {
+				t.Errorf("what stood there still runs: %v", left)
+			}
+		})
 	}
 }
 

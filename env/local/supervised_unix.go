@@ -87,25 +87,41 @@ type helperProcess struct {
 
 // startHelper starts a helper and returns the stream to it.
 func startHelper(h Helper) (*helperProcess, io.ReadWriteCloser, error) {
-	path, name := h.Path, h.Path
-	if path == "" {
-		found, err := helper.Find(runtime.GOOS, runtime.GOARCH)
-		if err != nil {
-			return nil, nil, err
+	if h.Path != "" {
+		path := h.Path
+		if strings.Contains(path, "/") { // the helper works in another folder
+			var err error
+			if path, err = filepath.Abs(path); err != nil {
+				return nil, nil, err
+			}
 		}
-		installed, err := found.Install("")
-		if err != nil {
-			return nil, nil, err
-		}
-		defer func() { _ = installed.Close() }()
-		path, name = installed.Exec(), installed.Name()
-	} else if strings.Contains(path, "/") {
-		abs, err := filepath.Abs(path) // the helper works in another folder
-		if err != nil {
-			return nil, nil, err
-		}
-		path = abs
+		return launch(path, h.Path, h.Args)
 	}
+	found, err := helper.Find(runtime.GOOS, runtime.GOARCH)
+	if err != nil {
+		return nil, nil, err
+	}
+	if cached, err := found.Cached(""); err == nil {
+		p, stream, err := launch(cached.Exec(), cached.Name(), h.Args)
+		// To read it takes as long as its start, and it is told nothing before it is known to be whole.
+		damage := errors.Join(cached.Verify(), cached.Close())
+		if err == nil && damage == nil {
+			return p, stream, nil
+		}
+		if err == nil {
+			_, _ = stream.Close(), p.end(0) // another one takes its place
+		}
+	}
+	installed, err := found.Install("")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = installed.Close() }()
+	return launch(installed.Exec(), installed.Name(), h.Args)
+}
+
+// launch starts the program path, which is called name where people read it.
+func launch(path, name string, args []string) (*helperProcess, io.ReadWriteCloser, error) {
 	ours, theirs, err := socketPair()
 	if err != nil {
 		return nil, nil, err
@@ -113,7 +129,7 @@ func startHelper(h Helper) (*helperProcess, io.ReadWriteCloser, error) {
 	defer func() { _ = theirs.Close() }()
 	p := &helperProcess{said: &tail{}, exited: make(chan struct{})}
 	for pause := time.Millisecond; ; pause *= 2 {
-		p.cmd = exec.Command(path, append(h.Args[:len(h.Args):len(h.Args)], "serve")...)
+		p.cmd = exec.Command(path, append(args[:len(args):len(args)], "serve")...)
 		p.cmd.Args[0] = "sandboxd"
 		p.cmd.Env = []string{}
 		p.cmd.Dir = "/"

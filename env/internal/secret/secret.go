@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Mark stands where a secret was.
@@ -33,7 +34,7 @@ func NamePatterns() []string {
 // one of the hints, which are in lower case and found much faster than re.
 type rule struct {
 	hints []string
-	re    *regexp.Regexp
+	re    func() *regexp.Regexp
 	ok    func(text string) bool
 }
 
@@ -41,26 +42,32 @@ type rule struct {
 // configuration: X_TOKEN, --api-key, password, x-api-key.
 var nameWord = wordPattern(NamePatterns())
 
+// The patterns are compiled when they are first needed: that takes half a millisecond, and every start of a program counts.
 var (
-	nameRE = regexp.MustCompile(`(?is)^(?:` + starPattern(NamePatterns()) + `)$`)
-	flagRE = regexp.MustCompile(`(?i)^--?[\w.-]*(?:` + nameWord + `)$`)
+	nameRE = lazily(`(?is)^(?:` + starPattern(NamePatterns()) + `)$`)
+	flagRE = lazily(`(?i)^--?[\w.-]*(?:` + nameWord + `)$`)
 	// argRE is an argument that as a whole is an assignment to such a name: its value runs to the end, blanks included.
-	argRE = regexp.MustCompile(`(?is)^\S*?(?:` + nameWord + `)=(.+)$`)
+	argRE = lazily(`(?is)^\S*?(?:` + nameWord + `)=(.+)$`)
 )
+
+// lazily returns what compiles a pattern once.
+func lazily(pattern string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
+}
 
 // valueRules find secrets by how they look, wherever they stand.
 var valueRules = []rule{
 	{
 		// A private key in PEM form; one that is cut off runs to the end of the text.
 		hints: []string{"private key"},
-		re: regexp.MustCompile(`(?s)(-----BEGIN [A-Z0-9 ]*PRIVATE KEY[A-Z0-9 ]*-----.*?` +
+		re: lazily(`(?s)(-----BEGIN [A-Z0-9 ]*PRIVATE KEY[A-Z0-9 ]*-----.*?` +
 			`(?:-----END [A-Z0-9 ]*PRIVATE KEY[A-Z0-9 ]*-----|\z))`),
 	},
 	{
 		// The user and the password of a URL. A password with an unescaped slash is found too, unless what stands
 		// before the slash may be a port.
 		hints: []string{"://"},
-		re: regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://` +
+		re: lazily(`[A-Za-z][A-Za-z0-9+.-]*://` +
 			"([^\\s/?#@:\\[\"'`<>]*:(?:[^\\s/?#\"'`<>]+|[^\\s/?#@\"'`<>]*[^\\s/?#@0-9\"'`<>][^\\s@\"'`<>]*))@"),
 	},
 	token(`[A-Za-z0-9_]{20,}`, "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
@@ -73,7 +80,7 @@ var valueRules = []rule{
 	token(`[\w-]{16,}\.[\w-]{16,}`, "SG."),                                                    // SendGrid.
 	token(`[\w-]{8,}\.[\w-]*\.[\w-]*(?:\.[\w-]*\.[\w-]*)?`, "eyJ"),                            // JSON web tokens.
 	// OpenAI, Anthropic and others. The prefix alone also begins ordinary words.
-	{hints: []string{"sk-"}, re: regexp.MustCompile(`(?:^|[^A-Za-z0-9])(sk-[\w-]{16,})`), ok: looksRandom},
+	{hints: []string{"sk-"}, re: lazily(`(?:^|[^A-Za-z0-9])(sk-[\w-]{16,})`), ok: looksRandom},
 }
 
 var contextHints = []string{"key", "secret", "token", "passw", "credential", "authorization", "cookie"}
@@ -83,13 +90,13 @@ var contextRules = []rule{
 	{
 		// NAME=value, where value is one word of a shell, quoted or not.
 		hints: contextHints,
-		re:    regexp.MustCompile(`(?is)(?:` + nameWord + `)=((?:"(?:[^"\\]|\\.)*"?|'[^']*'?|\\.|[^\s"'\\])+)`),
+		re:    lazily(`(?is)(?:` + nameWord + `)=((?:"(?:[^"\\]|\\.)*"?|'[^']*'?|\\.|[^\s"'\\])+)`),
 	},
 	{
 		// NAME: value, as in headers, YAML and JSON. A value without quotes runs to the end of the line, but what
 		// follows a mark stays.
 		hints: contextHints,
-		re: regexp.MustCompile(`(?i)(?:` + nameWord + `|authorization|cookie)["']?[ \t]*:[ \t]*` +
+		re: lazily(`(?i)(?:` + nameWord + `|authorization|cookie)["']?[ \t]*:[ \t]*` +
 			`("(?:[^"\\\r\n]|\\.)*"?|'[^'\r\n]*'?|[^\r\n"']+)`),
 		ok: func(text string) bool { return !strings.HasPrefix(text, Mark) },
 	},
@@ -99,7 +106,7 @@ var contextRules = []rule{
 var allRules = slices.Concat(contextRules, valueRules)
 
 // Name reports whether the name of a variable announces a secret.
-func Name(name string) bool { return nameRE.MatchString(name) }
+func Name(name string) bool { return nameRE().MatchString(name) }
 
 // Value reports whether s holds something that looks like a secret by itself: a key with a well-known prefix, a private
 // key, a web token, or a URL with a password.
@@ -138,7 +145,7 @@ func RedactArgv(argv []string) []string {
 	out := make([]string, len(argv))
 	for i, arg := range argv {
 		out[i] = redactArg(arg)
-		if i > 0 && flagRE.MatchString(argv[i-1]) {
+		if i > 0 && flagRE().MatchString(argv[i-1]) {
 			out[i] = Mark
 		}
 	}
@@ -147,7 +154,7 @@ func RedactArgv(argv []string) []string {
 
 func redactArg(arg string) string {
 	if strings.Contains(arg, "=") {
-		if m := argRE.FindStringSubmatchIndex(arg); m != nil {
+		if m := argRE().FindStringSubmatchIndex(arg); m != nil {
 			return Redact(arg[:m[2]]) + Mark
 		}
 	}
@@ -162,7 +169,7 @@ func (r rule) replace(s, lower string) (string, bool) {
 	}
 	var b strings.Builder
 	done := 0
-	for _, m := range r.re.FindAllStringSubmatchIndex(s, -1) {
+	for _, m := range r.re().FindAllStringSubmatchIndex(s, -1) {
 		start, end := m[2], m[3]
 		text := s[start:end]
 		if text == Mark || r.ok != nil && !r.ok(text) {
@@ -230,6 +237,6 @@ func token(tail string, prefixes ...string) rule {
 	}
 	return rule{
 		hints: hints,
-		re:    regexp.MustCompile(`(?:^|[^A-Za-z0-9])((?:` + strings.Join(alternatives, "|") + `)` + tail + `)`),
+		re:    lazily(`(?:^|[^A-Za-z0-9])((?:` + strings.Join(alternatives, "|") + `)` + tail + `)`),
 	}
 }
