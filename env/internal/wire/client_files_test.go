@@ -192,7 +192,10 @@ func TestReadFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text := cmp.Transformer("text", func(err error) string { return fmt.Sprint(err) })
+		text := cmp.Options{
+			cmp.Transformer("text", func(err error) string { return fmt.Sprint(err) }),
+			cmp.Comparer(bytes.Equal),
+		}
 		if diff := cmp.Diff(want, got, text); diff != "" {
 			t.Errorf("limit %d (-one by one +at once):\n%.2000s", limit, diff)
 		}

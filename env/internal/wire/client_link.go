@@ -232,10 +232,14 @@ func (c *Client) connect(ctx context.Context) (*link, *Welcome, error) {
 
 // greet says Hello and reads the Welcome.
 func (c *Client) greet(s *linkStream) (*Welcome, error) {
+	start := c.cfg.Start
+	if c.session != "" { // it has been started
+		start = nil
+	}
 	hello, err := json.Marshal(Hello{
 		Version:  Version,
 		Features: []string{FeatureTTY, FeatureSearch, FeatureRead, FeatureKill},
-		Token:    c.cfg.Token, Client: c.id, Session: c.session, Start: c.cfg.Start,
+		Token:    c.cfg.Token, Client: c.id, Session: c.session, Start: start,
 	})
 	if err != nil {
 		return nil, err

@@ -99,7 +99,7 @@ func sameWriter(a, b io.Writer) bool {
 	return va.Comparable() && vb.Comparable() && a == b
 }
 
-// queue hands bytes from one goroutine to another, and holds one window of them at most.
+// queue hands bytes from one goroutine to another. It holds one window of them at most, with those that were taken last.
 type queue struct {
 	mu     sync.Mutex
 	change sync.Cond
@@ -119,7 +119,7 @@ func newQueue() *queue {
 func (q *queue) put(p []byte) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for !q.given && len(q.data) > 0 && len(q.data)+len(p) > Window {
+	for !q.given && len(q.data) > 0 && len(q.data)+len(p) > Window/2 {
 		q.change.Wait()
 	}
 	if q.given {

@@ -295,6 +295,26 @@ func TestGone(t *testing.T) {
 	}
 }
 
+// TestSaysWhatToStartOnce reads what a client says first on each of its connections.
+func TestSaysWhatToStartOnce(t *testing.T) {
+	noLeaks(t)
+	c := connected(t, &fakeEnv{
+		stat: func(context.Context, string) (fs.FileInfo, error) { return nil, fs.ErrNotExist },
+	}, func(cfg *ClientConfig) { cfg.Start = json.RawMessage(`{"dir":"/x"}`) })
+	hellos := make(chan Hello, 1)
+	c.server.cfg.Authorize = func(h Hello) error { // of the second connection: the first one has been let in
+		hellos <- h
+		return nil
+	}
+	c.lose()
+	if _, err := c.Stat(t.Context(), "f"); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	if h := <-hellos; h.Session != c.server.session || len(h.Start) != 0 {
+		t.Errorf("the second connection began with session %q and start %s", h.Session, h.Start)
+	}
+}
+
 // TestWriteOverLoss loses the connection while a write is under way.
 func TestWriteOverLoss(t *testing.T) {
 	noLeaks(t)
