@@ -101,17 +101,6 @@ func startHelper(h Helper) (*helperProcess, io.ReadWriteCloser, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if cached, err := found.Cached(""); err == nil {
-		p, stream, err := launch(cached.Exec(), cached.Name(), h.Args)
-		// To read it takes as long as its start, and it is told nothing before it is known to be whole.
-		damage := errors.Join(cached.Verify(), cached.Close())
-		if err == nil && damage == nil {
-			return p, stream, nil
-		}
-		if err == nil {
-			_, _ = stream.Close(), p.end(0) // another one takes its place
-		}
-	}
 	installed, err := found.Install("")
 	if err != nil {
 		return nil, nil, err

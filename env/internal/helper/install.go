@@ -20,20 +20,22 @@ const (
 	unusedTime = 30 * 24 * time.Hour
 )
 
-// Installed is a helper in the file system, open.
+// Installed is a helper in the file system, open and verified.
 type Installed struct {
-	helper *Helper
-	file   *os.File
+	file *os.File
 }
 
 // Install returns the helper as a file that can be executed. The file is kept in the folder sandboxagent in cache, or in
 // the user's cache directory if cache is empty, under a name that holds its digest. It is made at the first use, and
 // verified at each; one that has been tampered with is replaced. The caller closes what Install returns.
 func (h *Helper) Install(cache string) (*Installed, error) {
-	dir, err := cacheFolder(cache)
-	if err != nil {
-		return nil, err
+	if cache == "" {
+		var err error
+		if cache, err = os.UserCacheDir(); err != nil {
+			return nil, fmt.Errorf("there is no cache directory for the helper: %w", err)
+		}
 	}
+	dir := filepath.Join(cache, folder)
 	if i, err := h.verified(dir); err == nil {
 		return i, nil
 	}
@@ -48,65 +50,33 @@ func (h *Helper) Install(cache string) (*Installed, error) {
 	return i, nil
 }
 
-// Cached returns what an earlier Install has left, if nobody but this user can have written to it. Its content remains to
-// be looked at, by Verify. The caller closes what Cached returns.
-func (h *Helper) Cached(cache string) (*Installed, error) {
-	dir, err := cacheFolder(cache)
-	if err != nil {
-		return nil, err
-	}
-	return h.cached(dir)
-}
-
-func cacheFolder(cache string) (string, error) {
-	if cache == "" {
-		var err error
-		if cache, err = os.UserCacheDir(); err != nil {
-			return "", fmt.Errorf("there is no cache directory for the helper: %w", err)
-		}
-	}
-	return filepath.Join(cache, folder), nil
-}
-
-func (h *Helper) cached(dir string) (*Installed, error) {
+// verified opens the file if it holds the helper and nobody else may write to it.
+func (h *Helper) verified(dir string) (_ *Installed, err error) {
 	name := filepath.Join(dir, h.name)
 	f, err := openPlain(name)
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			_ = f.Close()
+		}
+	}()
 	info, err := f.Stat()
-	if err == nil && (!info.Mode().IsRegular() || info.Mode().Perm() != 0o700 || !ours(info)) {
-		err = fmt.Errorf("%s: %w", name, fs.ErrPermission)
-	}
-	if err != nil {
-		_ = f.Close() // there is an error already
-		return nil, err
-	}
-	return &Installed{h, f}, nil
-}
-
-func (h *Helper) verified(dir string) (*Installed, error) {
-	i, err := h.cached(dir)
 	if err != nil {
 		return nil, err
 	}
-	if err := i.Verify(); err != nil {
-		_ = i.Close() // there is an error already
-		return nil, err
+	if !info.Mode().IsRegular() || info.Mode().Perm() != 0o700 || !ours(info) {
+		return nil, fmt.Errorf("%s: %w", name, fs.ErrPermission)
 	}
-	return i, nil
-}
-
-// Verify reads the file, and returns an error unless it is the helper.
-func (i *Installed) Verify() error {
 	s := newSum()
-	if _, err := io.Copy(s, io.NewSectionReader(i.file, 0, maxSize)); err != nil {
-		return err
+	if _, err := io.Copy(s, io.LimitReader(f, maxSize)); err != nil {
+		return nil, err
 	}
-	if s.hex() != i.helper.digest {
-		return fmt.Errorf("%s: the content has another digest", i.Name())
+	if s.hex() != h.digest {
+		return nil, fmt.Errorf("%s: the content has another digest", name)
 	}
-	return nil
+	return &Installed{f}, nil
 }
 
 // extract makes the file. Several processes may do so at once.

@@ -119,7 +119,7 @@ func newQueue() *queue {
 func (q *queue) put(p []byte) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for !q.given && len(q.data) > 0 && len(q.data)+len(p) > Window/2 {
+	for !q.given && len(q.data) > 0 && len(q.spare)+len(q.data)+len(p) > Window {
 		q.change.Wait()
 	}
 	if q.given {
@@ -142,14 +142,15 @@ func (q *queue) end() {
 func (q *queue) take() (data []byte, end bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.spare = q.spare[:0]
+	q.change.Signal()
 	for len(q.data) == 0 && !q.over && !q.given {
 		q.change.Wait()
 	}
 	if q.given {
 		return nil, true
 	}
-	data, q.data, q.spare = q.data, q.spare[:0], q.data
-	q.change.Signal()
+	data, q.data, q.spare = q.data, q.spare, q.data
 	return data, q.over
 }
 
