@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -232,25 +231,22 @@ func (c *Client) connect(ctx context.Context) (*link, *Welcome, error) {
 
 // greet says Hello and reads the Welcome.
 func (c *Client) greet(s *linkStream) (*Welcome, error) {
-	start := c.cfg.Start
-	if c.session != "" { // it has been started
-		start = nil
-	}
-	hello, err := json.Marshal(Hello{
+	say := Hello{
 		Version:  Version,
 		Features: []string{FeatureTTY, FeatureSearch, FeatureRead, FeatureKill},
-		Token:    c.cfg.Token, Client: c.id, Session: c.session, Start: start,
-	})
+		Token:    c.cfg.Token, Client: c.id, Session: c.session,
+	}
+	if c.session == "" { // otherwise it has been started
+		say.Start = c.cfg.Start
+	}
+	hello, err := say.encode()
 	if err != nil {
 		return nil, err
-	}
-	if len(hello) > maxHello {
-		return nil, fmt.Errorf("what the environment is to be started with has %d bytes: %w", len(hello), env.ErrTooLarge)
 	}
 	// A stream may take no more than the other side reads, and a server that says no may not read.
 	sent := make(chan error, 1)
 	go func() {
-		_, err := s.Write(append(hello, '\n'))
+		_, err := s.Write(hello)
 		sent <- err
 	}()
 	w, err := readWelcome(s.reader)

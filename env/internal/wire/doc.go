@@ -3,10 +3,11 @@
 //
 // # Connection
 //
-// The client sends one line of JSON, a [Hello]; the server answers with one line, a [Welcome]; from then on the stream
-// carries unencrypted HTTP/2 with the client in its usual role. A server refuses in its Welcome. A connection may end at
-// any time; the server keeps what runs, and a client that connects again and gives the same session goes on where it was.
-// A later connection of the same client replaces the one before, which may not have noticed yet that it is dead.
+// The client sends one line of JSON, a [Hello], and the bytes of its Start behind it; the server answers with one line, a
+// [Welcome]; from then on the stream carries unencrypted HTTP/2 with the client in its usual role. A server refuses in its
+// Welcome. A connection may end at any time; the server keeps what runs, and a client that connects again and gives the
+// same session goes on where it was. A later connection of the same client replaces the one before, which may not have
+// noticed yet that it is dead.
 //
 // # Answers
 //
@@ -48,6 +49,9 @@
 // buffers of both ends, therefore holds everything that a client can lack. When the ring is full the command blocks in
 // its write, also while no client is connected, so that there is never a gap. The size of the ring follows from that of
 // the window, [Window].
+//
+// A command belongs to the server and not to the connection, nor to the client, that started it: it runs on when they are
+// gone. Who wants it to end with them watches the number of clients, see [ServerConfig].
 //
 // Standard input goes in pieces of at most one window, each answered when the command has taken it. A piece with an
 // offset that the server has passed is taken already, which makes pieces repeatable. A piece that overtakes the POST of

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"time"
 
@@ -15,8 +16,10 @@ const (
 	// server keeps of each output of a command. 1 MiB is what a stream with 20 ms of latency needs for 50 MB/s.
 	Window = 1 << 20
 
-	// maxHello bounds the line with a Hello, most of which is what the environment is opened with.
-	maxHello = 4 << 20
+	// maxHello bounds the line with a Hello, which is read before it is known who sends it.
+	maxHello = 8 << 10
+	// maxStart bounds what the environment is opened with.
+	maxStart = 4 << 20
 	// maxWelcome bounds the line with a Welcome.
 	maxWelcome = 256 << 10
 	// maxRequest bounds the JSON of a request: the arguments and variables of a command.
@@ -47,8 +50,27 @@ type Hello struct {
 	// Session is the session that the client wants to go on with; empty for a first connection. A server that is
 	// another one by now answers with its own, and the client knows that what it started is gone.
 	Session string `json:"session,omitempty"`
-	// Start is what the server opens its environment with, in a form of the server's. Only the first Hello's counts.
-	Start json.RawMessage `json:"start,omitempty"`
+	// Start is what the server opens its environment with, in a form of the server's. Only the first Hello's counts. It
+	// follows the line with the Hello, and is not read before the client is let in.
+	Start json.RawMessage `json:"-"`
+	// StartSize is how many bytes that has.
+	StartSize int `json:"start_size,omitempty"`
+}
+
+// encode returns what a client sends: a line, and what follows it.
+func (h Hello) encode() ([]byte, error) {
+	if len(h.Start) > maxStart {
+		return nil, fmt.Errorf("what the environment is to be started with has %d bytes: %w", len(h.Start), env.ErrTooLarge)
+	}
+	h.StartSize = len(h.Start)
+	line, err := json.Marshal(h)
+	if err == nil && len(line) >= maxHello {
+		err = fmt.Errorf("a hello of %d bytes: %w", len(line), env.ErrTooLarge)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return append(append(line, '\n'), h.Start...), nil
 }
 
 // Welcome is the server's answer to a Hello.

@@ -329,7 +329,29 @@ func (s *Server) readHello(p *peer) (*Hello, error) {
 		err := fmt.Errorf("the id of the client is malformed: %w", fs.ErrInvalid)
 		return nil, &refusal{told: err, err: err}
 	}
+	if err := s.readStart(p, &hello); err != nil {
+		return nil, err
+	}
 	return &hello, nil
+}
+
+// readStart reads what the client wants to be opened.
+func (s *Server) readStart(p *peer, hello *Hello) error {
+	if hello.StartSize < 0 || hello.StartSize > maxStart {
+		err := fmt.Errorf("what is to be opened has %d bytes: %w", hello.StartSize, env.ErrTooLarge)
+		return &refusal{told: err, err: err}
+	}
+	silent := time.AfterFunc(s.cfg.HandshakeTime, func() { _ = p.conn.Close() })
+	defer silent.Stop()
+	start, err := io.ReadAll(io.LimitReader(p.conn, int64(hello.StartSize)))
+	if err == nil && len(start) < hello.StartSize {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return fmt.Errorf("what is to be opened: %w", err)
+	}
+	hello.Start = start
+	return nil
 }
 
 // welcome sends the answer to a Hello.

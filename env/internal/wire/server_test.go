@@ -77,14 +77,14 @@ func (s *serving) greet(hello Hello) (*conn, *Welcome, <-chan error) {
 	s.t.Helper()
 	stream, result := s.stream()
 	c := newConn(stream)
-	line, err := json.Marshal(hello)
+	said, err := hello.encode()
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if _, err := c.Write(append(line, '\n')); err != nil {
+	if _, err := c.Write(said); err != nil {
 		s.t.Fatal(err)
 	}
-	line, err = c.readLine(maxWelcome)
+	line, err := c.readLine(maxWelcome)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -298,6 +298,9 @@ func TestHandshakeRefusals(t *testing.T) {
 		{name: "wrong token", say: hello(Hello{Version: Version, Token: "x", Client: "c"}), is: fs.ErrPermission, text: "permission denied"},
 		{name: "no token", say: hello(Hello{Version: Version, Client: "c"}), is: fs.ErrPermission, text: "permission denied"},
 		{name: "no client", say: hello(Hello{Version: Version, Token: "secret"}), is: fs.ErrInvalid, text: "id of the client"},
+		{name: "too much to open", say: `{"version":1,"token":"secret","client":"c","start_size":4194305}` + "\n", is: env.ErrTooLarge, text: "4194305 bytes"},
+		{name: "less than nothing to open", say: `{"version":1,"token":"secret","client":"c","start_size":-1}` + "\n", is: env.ErrTooLarge, text: "-1 bytes"},
+		{name: "nobody says what to open", say: `{"version":1,"token":"x","client":"c","start_size":1000}` + "\n", is: fs.ErrPermission, text: "permission denied"},
 		{name: "another session", say: hello(Hello{Version: Version, Token: "secret", Client: "c", Session: "old"}), is: env.ErrGone, text: "another session"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -357,6 +360,7 @@ func TestHandshakeSilence(t *testing.T) {
 	for _, c := range []struct{ name, say string }{
 		{"nothing", ""},
 		{"half a line", `{"version":1`},
+		{"half of what to open", `{"version":1,"client":"c","start_size":3}` + "\n{}"},
 		{"nothing after the hello", `{"version":1,"client":"c"}` + "\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -370,7 +374,7 @@ func TestHandshakeSilence(t *testing.T) {
 			go func() { _, _ = io.WriteString(stream, c.say) }()
 			within(t, "the server hangs up", func() {
 				_, _ = io.ReadAll(stream)
-				if err := <-result; (err == nil) != strings.HasSuffix(c.say, "\n") {
+				if err := <-result; (err == nil) != strings.HasSuffix(c.say, "}\n") {
 					t.Errorf("Serve: %v", err)
 				}
 			})
