@@ -289,7 +289,7 @@ func ttyOutput(c *caseT) {
 	for what, s := range map[string]string{"text": strings.Repeat("añ€😀 and more\n", size/20), "bytes": allBytes + randomText(size)} {
 		c.write(c.name(what), s)
 		c.equal(what+" through a terminal", c.exec(c.onTerminal(`cat "$1"`, c.abs(what))).stdout, shown(s))
-		c.equal(what+" through a terminal in raw mode", c.exec(c.onTerminal(`stty raw; cat "$1"`, c.abs(what))).stdout, s)
+		c.equal(what+" through a terminal in raw mode", c.exec(c.onTerminal(`stty raw -echo; cat "$1"`, c.abs(what))).stdout, s)
 	}
 }
 

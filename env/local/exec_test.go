@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -428,4 +429,59 @@ func TestExecJustWritten(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// TestExecEmptyReads gives input by a reader that may give nothing without an error.
+func TestExecEmptyReads(t *testing.T) {
+	needUnix(t)
+	e := newEnv(t, local.Config{})
+	var calls atomic.Int64
+	now, over := "x", false
+	run := func(cmd env.Command, read func(p []byte) (int, error)) (string, error) {
+		var out bytes.Buffer
+		cmd.Stdin, cmd.Stdout = readerFunc(func(p []byte) (int, error) {
+			calls.Add(1)
+			return read(p)
+		}), &out
+		_, err := e.Exec(t.Context(), cmd)
+		return out.String(), err
+	}
+	out, err := run(env.Command{Argv: []string{"cat"}}, func(p []byte) (int, error) {
+		switch {
+		case calls.Load()%3 != 0:
+			return 0, nil
+		case over:
+			return 0, io.EOF
+		}
+		over = true
+		return copy(p, now), nil
+	})
+	if out != now || err != nil {
+		t.Errorf("a reader that hesitates: %q, %v", out, err)
+	}
+	if _, err := run(env.Command{Argv: []string{"cat"}}, func([]byte) (int, error) { return 0, nil }); !errors.Is(err, io.ErrNoProgress) {
+		t.Errorf("a reader that gives nothing for ever: %v", err)
+	}
+	released, again := make(chan struct{}), make(chan struct{}, 1)
+	first := true
+	_, err = run(env.Command{Argv: []string{"true"}}, func([]byte) (int, error) {
+		if <-released; !first {
+			select {
+			case again <- struct{}{}:
+			default:
+			}
+		}
+		first = false
+		return 0, nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	close(released)
+	// Only time can show that nothing comes.
+	select {
+	case <-again:
+		t.Error("the reader was called again after Exec had returned")
+	case <-time.After(50 * time.Millisecond):
+	}
 }

@@ -11,6 +11,9 @@ import (
 	"time"
 )
 
+// maxEmpty is how often in a row a reader may give nothing without an error.
+const maxEmpty = 100
+
 // pump carries one output stream of a command from its pipe to the caller's writer. A goroutine of its own reads until
 // end of file, even after nobody wants the output any more, so that a process never dies of a closed pipe.
 type pump struct {
@@ -154,13 +157,16 @@ type feeder struct {
 
 // run copies until the reader ends or the command takes no more.
 func (f *feeder) run(r io.Reader, buf []byte) {
-	for {
+	for empty := 0; !f.stopped(); {
 		n, err := r.Read(buf)
 		if n > 0 {
+			empty = 0
 			if _, werr := f.w.Write(buf[:n]); werr != nil {
 				_ = f.w.Close()
 				return // not to read all of its input is a command's right
 			}
+		} else if empty++; empty == maxEmpty && err == nil {
+			err = io.ErrNoProgress
 		}
 		if err != nil {
 			f.mu.Lock()
@@ -175,6 +181,12 @@ func (f *feeder) run(r io.Reader, buf []byte) {
 		f.end()
 	}
 	_ = f.w.Close()
+}
+
+func (f *feeder) stopped() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.over
 }
 
 // stop ends the copying and returns the reader's error. It does not wait for a read in progress.

@@ -189,7 +189,11 @@ func (p *helperProcess) end(patience time.Duration) error {
 		if p.status == nil {
 			return nil
 		}
-		return fmt.Errorf("the helper has ended: %w%s", p.status, p.said)
+		orphans := ""
+		if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+			orphans = "; what it had started may still run"
+		}
+		return fmt.Errorf("the helper has ended: %w%s%s", p.status, orphans, p.said)
 	case <-timer.C:
 	}
 	_ = p.cmd.Process.Kill() // it may just have ended

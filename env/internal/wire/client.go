@@ -64,6 +64,7 @@ type Client struct {
 	ids      atomic.Uint64
 	broken   atomic.Int32 // answers in a row that ended early on a connection that was there
 	results  forgetter
+	orphans  orphans
 
 	closing sync.Once
 	stop    context.CancelFunc // ends the attempts to connect
@@ -228,6 +229,26 @@ func (c *Client) violate(err error) error {
 	return err
 }
 
+// told returns an error that the server tells. That its environment is closed means, unless this side has closed it, that
+// the place is gone: fs.ErrClosed is for those who have closed it themselves.
+func (c *Client) told(w *wireError) error {
+	err := w.err()
+	if !errors.Is(err, fs.ErrClosed) || c.isClosed() {
+		return err
+	}
+	gone := fmt.Errorf("%w: the other side has closed it", env.ErrGone)
+	var start *env.StartError
+	var path *fs.PathError
+	switch {
+	case errors.As(err, &start):
+		return &env.StartError{Argv: start.Argv, Err: gone}
+	case errors.As(err, &path):
+		return &fs.PathError{Op: path.Op, Path: path.Path, Err: gone}
+	default:
+		return gone
+	}
+}
+
 // Close implements env.Environment. It closes the environment of the server, too. If that cannot be reached, the error
 // wraps env.ErrGone, since nobody knows what is left there.
 func (c *Client) Close() error {
@@ -253,6 +274,7 @@ func (c *Client) close() error {
 	c.err = fs.ErrClosed // whatever it was before
 	c.mu.Unlock()
 	<-c.idle
+	c.orphans.stop()
 	if err != nil {
 		return fmt.Errorf("close: %w", err)
 	}

@@ -253,7 +253,7 @@ func (c *Client) single(ctx context.Context, l *link, r request, v any) error {
 // unwrap returns the error of a last frame, or decodes its value.
 func (c *Client) unwrap(end *endRecord, v any) error {
 	if end.Error != nil {
-		return end.Error.err()
+		return c.told(end.Error)
 	}
 	if v == nil {
 		return nil

@@ -2,9 +2,12 @@ package wire
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
 	"strconv"
 	"time"
@@ -30,6 +33,9 @@ func (c *Client) WriteFile(ctx context.Context, name string, r io.Reader, opts e
 		query.Set("new", "1")
 	}
 	if opts.IfSHA256 != "" {
+		if sum, err := hex.DecodeString(opts.IfSHA256); err != nil || len(sum) != sha256.Size {
+			return written, pathError("write", name, fmt.Errorf("condition %q: %w", opts.IfSHA256, fs.ErrInvalid))
+		}
 		query.Set("sha256", opts.IfSHA256)
 	}
 	err = c.change(ctx, request{method: "PUT", path: "/file", query: query}, r, &written)
@@ -87,7 +93,18 @@ func (c *Client) change(ctx context.Context, r request, content io.Reader, v any
 	if end.Error != nil && v != nil && len(end.Value) > 0 {
 		_ = decode(end.Value, v) // the error says enough
 	}
-	return c.unwrap(end, v)
+	if err = c.unwrap(end, v); errors.Is(err, env.ErrProtocol) {
+		err = unknownOutcome(err)
+	}
+	return err
+}
+
+// unknownOutcome returns the error of a change that may have happened, since it was sent.
+func unknownOutcome(err error) error {
+	if errors.Is(err, env.ErrUnknownOutcome) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", env.ErrUnknownOutcome, err)
 }
 
 // after calls f when a time has passed, unless ctx ends before.
@@ -111,40 +128,38 @@ type changing struct {
 
 // run returns how the change ended. Its error says why it did not happen, or that nobody knows.
 func (w *changing) run(ctx context.Context) (*endRecord, error) {
-	w.request.op = w.c.newID()
 	for range maxTries {
+		if w.source != nil {
+			var err error
+			if w.request.content, err = w.source.upload(); err != nil {
+				return nil, err
+			}
+		}
 		l, err := w.c.live(ctx)
 		if err != nil {
 			return nil, err // what was sent before did not happen
 		}
-		var body *upload
-		if w.source != nil {
-			body = &upload{s: w.source}
-			w.request.content = body
-		}
+		w.request.op = w.c.newID() // what has been asked about is not made any more under the same id
 		end, err := w.c.exchange(w.life, l, w.request, 0, nil)
-		if err == nil || errors.Is(err, env.ErrProtocol) {
-			return end, err
+		switch {
+		case err == nil:
+			return end, nil
+		case errors.Is(err, env.ErrProtocol):
+			return nil, unknownOutcome(err)
 		}
 		// The content failed, the context ended or the connection broke.
-		if body != nil {
-			_ = body.Close() // never fails
+		if w.source != nil {
+			_ = w.request.content.Close() // never fails
 		}
 		op, asked := w.ask(ctx)
 		switch {
 		case asked != nil:
-			return nil, fmt.Errorf("%w: %w", env.ErrUnknownOutcome, asked)
+			return nil, unknownOutcome(asked)
 		case op.Known && !op.CutOff && op.Outcome != nil:
 			return op.Outcome, nil
 		}
 		if failed := w.failure(ctx); failed != nil {
 			return nil, failed
-		}
-		if w.source != nil && !w.source.replayable() {
-			return nil, errIncomplete
-		}
-		if op.Known {
-			w.request.op = w.c.newID()
 		}
 	}
 	return nil, errBroken
@@ -158,7 +173,8 @@ func (w *changing) failure(ctx context.Context) error {
 	return contextError(ctx)
 }
 
-// ask asks what became of the change. The server answers when it has ended.
+// ask asks what became of the change. The server answers when it has ended, and does not make it any more if it has not
+// begun by then. If it does not know, that is an error that wraps env.ErrUnknownOutcome.
 func (w *changing) ask(ctx context.Context) (opAnswer, error) {
 	var op opAnswer
 	// Even if ctx has ended already this is worth waiting for, though not for ever.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"net/url"
 	"slices"
 	"strconv"
@@ -36,8 +37,9 @@ type execution struct {
 	id             string
 	cmd            env.Command
 	body           []byte
-	stdout, stderr *sink // nil where nobody wants the output
-	sent           bool  // the server may know of the command
+	stdout, stderr *sink       // nil where nobody wants the output
+	sent           bool        // the server may know of the command
+	deleted        atomic.Bool // the server knows that it is to be killed
 	steps          atomic.Int64
 	writing        atomic.Int32 // writers of the caller that are in a call
 	tasks          sync.WaitGroup
@@ -125,7 +127,11 @@ func (x *execution) run(ctx context.Context) (env.Result, error) {
 	if !spare() {
 		<-killed
 	}
-	return x.outcome(ctx, result, err, x.finish())
+	own := x.finish()
+	if (errors.Is(err, errSilent) || errors.Is(err, errBroken)) && !x.deleted.Load() {
+		x.c.orphans.add(x.c, x.id)
+	}
+	return x.outcome(ctx, result, err, own)
 }
 
 // serve starts what accompanies the command.
@@ -186,7 +192,7 @@ func (x *execution) follow(life context.Context, l *link) (*execResult, error) {
 		case frameEnd:
 			end, err := a.last(size)
 			if err == nil {
-				err = end.Error.err()
+				err = x.c.told(end.Error)
 			}
 			if err == nil {
 				err = a.malformed("a command without a result")
@@ -232,8 +238,16 @@ func (x *execution) result(a *answer, size int) (*execResult, error) {
 	stdout, stderr := x.stdout.count(), x.stderr.count()
 	// An environment that is being closed does not wait for somebody to take the output.
 	whole := r.Stdout == stdout && r.Stderr == stderr
-	if !whole && !x.c.isClosed() && !errors.Is(r.Error.err(), fs.ErrClosed) {
+	if !whole && !errors.Is(r.Error.err(), fs.ErrClosed) {
 		return nil, a.malformed("%d and %d bytes of output were to come, %d and %d came", r.Stdout, r.Stderr, stdout, stderr)
+	}
+	// Windows has codes of 32 bits, which are negative where that is what an int has.
+	least, most := int64(-1), int64(math.MaxUint8)
+	if x.c.info.OS == "windows" {
+		least, most = math.MinInt32, math.MaxUint32
+	}
+	if code := int64(r.ExitCode); code < least || code > most {
+		return nil, a.malformed("exit code %d", code)
 	}
 	return &r, a.finish()
 }
@@ -254,7 +268,7 @@ func (x *execution) outcome(ctx context.Context, r *execResult, err error, own [
 	} else if end == nil {
 		end = fmt.Errorf("%w: the server ended the command", env.ErrUnknownOutcome)
 	}
-	remote := r.Error.err()
+	remote := x.c.told(r.Error)
 	var start *env.StartError
 	if errors.As(remote, &start) {
 		cause := start.Err
@@ -262,6 +276,9 @@ func (x *execution) outcome(ctx context.Context, r *execResult, err error, own [
 			cause = end
 		}
 		return env.Result{}, &env.StartError{Argv: x.cmd.Argv, Err: cause}
+	}
+	if errors.Is(r.Error.err(), fs.ErrClosed) && !errors.Is(remote, fs.ErrClosed) {
+		return result, x.unknown(ctx, remote, own)
 	}
 	return result, errors.Join(remote, x.about(errors.Join(own...)), x.about(end))
 }
@@ -297,7 +314,7 @@ func (x *execution) unknown(ctx context.Context, err error, own []error) error {
 func (x *execution) kill(life context.Context, cancel context.CancelCauseFunc) {
 	x.tasks.Go(func() {
 		// Whatever comes of it, the answer to the command itself tells how it ended.
-		_ = x.c.command(life, request{method: "DELETE", path: "/exec/" + x.id})
+		x.deleted.Store(x.c.command(life, request{method: "DELETE", path: "/exec/" + x.id}) == nil)
 	})
 	ticker := time.NewTicker(x.c.limits.patience)
 	defer ticker.Stop()
@@ -313,5 +330,71 @@ func (x *execution) kill(life context.Context, cancel context.CancelCauseFunc) {
 			return
 		}
 		last = now
+	}
+}
+
+// maxOrphans is how many orphans are remembered.
+const maxOrphans = 4096
+
+// orphans are commands whose call has ended and which may still run, since the server could not be told to kill them. It is
+// told as soon as there is a connection.
+type orphans struct {
+	mu   sync.Mutex
+	ids  []string
+	busy bool // a goroutine tells
+	over bool
+	work sync.WaitGroup
+}
+
+// add has a command killed. If there are too many the oldest is given up.
+func (o *orphans) add(c *Client, id string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.over {
+		return
+	}
+	if len(o.ids) == maxOrphans {
+		o.ids = slices.Delete(o.ids, 0, 1)
+	}
+	o.ids = append(o.ids, id)
+	if !o.busy {
+		o.busy = true
+		o.work.Go(func() {
+			for id, ok := o.next(); ok; id, ok = o.next() {
+				c.bury(id)
+			}
+		})
+	}
+}
+
+// next returns the next orphan; false ends the telling.
+func (o *orphans) next() (string, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.busy = len(o.ids) > 0; !o.busy {
+		return "", false
+	}
+	id := o.ids[0]
+	o.ids = slices.Delete(o.ids, 0, 1)
+	return id, true
+}
+
+// stop waits for the end of the telling. The client has ended.
+func (o *orphans) stop() {
+	o.mu.Lock()
+	o.over = true
+	o.mu.Unlock()
+	o.work.Wait()
+}
+
+// bury has the server kill a command. It waits for a connection, until the client ends, but not long for an answer.
+func (c *Client) bury(id string) {
+	err := errBroken
+	for errors.Is(err, errBroken) {
+		err = c.retry(context.Background(), func(l *link) error {
+			ctx, cancel := context.WithTimeout(context.Background(), c.limits.patience)
+			defer cancel()
+			return c.single(ctx, l, request{method: "DELETE", path: "/exec/" + id}, nil)
+		})
 	}
 }

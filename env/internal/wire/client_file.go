@@ -68,7 +68,7 @@ func (c *Client) readDir(ctx context.Context, name string) ([]fs.DirEntry, error
 		}))
 		end, err := c.exchange(ctx, l, request{method: "GET", path: "/dir", query: query}, frameRecords, take)
 		if err == nil {
-			remote = end.Error.err()
+			remote = c.told(end.Error)
 		}
 		return err
 	})
@@ -135,7 +135,7 @@ func (s *content) begin() error {
 		case kind == frameEnd:
 			end, err := s.a.last(size)
 			if err == nil {
-				err = end.Error.err()
+				err = s.a.c.told(end.Error)
 			}
 			if err == nil {
 				err = io.EOF
@@ -228,7 +228,7 @@ func (f *file) describe(a *answer) (fileInfo, error) {
 	case kind == frameEnd:
 		end, err := a.last(size)
 		if err == nil {
-			err = end.Error.err()
+			err = a.c.told(end.Error)
 		}
 		if err == nil {
 			err = a.malformed("a file without a description")

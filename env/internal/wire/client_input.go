@@ -15,8 +15,12 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// inputBuffer is how much of a caller's reader is read at a time.
-const inputBuffer = 64 << 10
+const (
+	// inputBuffer is how much of a caller's reader is read at a time.
+	inputBuffer = 64 << 10
+	// maxEmpty is how often in a row a reader may give nothing without an error.
+	maxEmpty = 100
+)
 
 // input reads the caller's reader for a command. A goroutine of its own reads, since a Read may block for ever; it is
 // left alone in it when the command has ended.
@@ -36,10 +40,15 @@ func newInput(r io.Reader) *input {
 func (in *input) read(r io.Reader) {
 	defer in.queue.end()
 	buf := make([]byte, inputBuffer)
-	for {
+	for empty := 0; in.wanted(); {
 		n, err := r.Read(buf)
-		if n > 0 && !in.queue.put(buf[:n]) {
-			return
+		if n > 0 {
+			empty = 0
+			if !in.queue.put(buf[:n]) {
+				return
+			}
+		} else if empty++; empty == maxEmpty && err == nil {
+			err = io.ErrNoProgress
 		}
 		if err == nil {
 			continue
@@ -51,6 +60,13 @@ func (in *input) read(r io.Reader) {
 		in.mu.Unlock()
 		return
 	}
+}
+
+// wanted tells whether the command takes more.
+func (in *input) wanted() bool {
+	in.queue.mu.Lock()
+	defer in.queue.mu.Unlock()
+	return !in.queue.given
 }
 
 // stop ends the reading, without waiting for a Read in progress, and returns the reader's error.
@@ -115,6 +131,9 @@ func (p *piece) post(life context.Context, l *link, data []byte, end bool) error
 	path := "/exec/" + p.x.id + "/stdin"
 	var answer stdinAnswer
 	err := p.x.c.single(life, l, request{method: "POST", path: path, query: query, body: data}, &answer)
+	if err == nil && answer.Unknown {
+		return p.wait(life)
+	}
 	got := answer.Taken - p.offset
 	switch {
 	case errors.Is(err, errLost), err != nil && life.Err() != nil:
@@ -129,6 +148,18 @@ func (p *piece) post(life context.Context, l *link, data []byte, end bool) error
 		p.offset, p.data = answer.Taken, p.data[got:]
 	}
 	return nil
+}
+
+// wait has the piece sent again after a while: the server does not know the command yet.
+func (p *piece) wait(life context.Context) error {
+	timer := time.NewTimer(firstPause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return errLost
+	case <-life.Done():
+		return contextError(life)
+	}
 }
 
 // resize passes on the sizes of the terminal.
@@ -154,49 +185,80 @@ func (x *execution) resize(life context.Context, sizes <-chan env.TTYSize) {
 const (
 	// maxForget is how many results are forgotten with one request.
 	maxForget = 256
+	// maxKept is how many results the server is to be told of at most. It keeps fewer.
+	maxKept = 4096
 	// forgetTime bounds a request that does nothing else.
 	forgetTime = 10 * time.Second
 )
 
-// forgetter tells the server which results have arrived: with the next command, or after a while on its own.
+// forgetter tells the server which results have arrived: with the next command, or after a while on its own, or at once
+// when there are many.
 type forgetter struct {
-	mu    sync.Mutex
-	ids   []string
-	timer *time.Timer // runs while there are ids
-	over  bool
+	mu      sync.Mutex
+	ids     []string
+	timer   *time.Timer // runs while there are ids
+	sending bool
+	over    bool
 }
 
 // add notes that the result of a command has arrived.
 func (f *forgetter) add(c *Client, id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.over || len(f.ids) >= maxForget {
+	if f.over || len(f.ids) >= maxKept {
 		return // the server forgets by itself, the oldest first
 	}
 	f.ids = append(f.ids, id)
-	if f.timer == nil {
-		f.timer = time.AfterFunc(forgetDelay, func() { f.send(c) })
+	switch {
+	case f.sending:
+	case len(f.ids) >= maxForget:
+		f.sending = true
+		go f.send(c)
+	case f.timer == nil:
+		f.timer = time.AfterFunc(forgetDelay, func() {
+			f.mu.Lock()
+			start := !f.sending
+			f.timer, f.sending = nil, true
+			f.mu.Unlock()
+			if start {
+				f.send(c)
+			}
+		})
 	}
 }
 
-// take returns what is to be forgotten with the next command.
+// take returns what is to be forgotten next.
 func (f *forgetter) take() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	ids := slices.Clone(f.ids)
-	f.ids = f.ids[:0]
+	n := min(len(f.ids), maxForget)
+	ids := slices.Clone(f.ids[:n])
+	f.ids = slices.Delete(f.ids, 0, n)
 	return ids
 }
 
-// send tells the server.
+// send tells the server until there is nothing more to tell.
 func (f *forgetter) send(c *Client) {
+	for !f.sent() {
+		if ids := f.take(); len(ids) > 0 { // the next command may have taken them
+			f.tell(c, ids)
+		}
+	}
+}
+
+// sent notes that the telling has ended, unless there is more to tell.
+func (f *forgetter) sent() bool {
 	f.mu.Lock()
-	ids := slices.Clone(f.ids)
-	f.ids, f.timer = f.ids[:0], nil
-	f.mu.Unlock()
+	defer f.mu.Unlock()
+	f.sending = len(f.ids) > 0
+	return !f.sending
+}
+
+// tell sends one request.
+func (f *forgetter) tell(c *Client, ids []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), forgetTime)
 	defer cancel()
-	if len(ids) == 0 || c.begin(ctx) != nil {
+	if c.begin(ctx) != nil {
 		return
 	}
 	defer c.work.Done()

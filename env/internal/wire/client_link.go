@@ -10,7 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"sync"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -21,16 +21,15 @@ const (
 	// firstPause and longestPause are the pauses between attempts to connect.
 	firstPause   = 20 * time.Millisecond
 	longestPause = 2 * time.Second
-	// readTime is how long a Read in progress may take to notice that its stream is closed.
-	readTime = 250 * time.Millisecond
 	// host is the name that requests carry. Nobody looks it up.
 	host = "sandbox:80"
 )
 
 // link is one connection.
 type link struct {
-	conn   *http.ClientConn
+	conn   *linkConn
 	stream *linkStream
+	born   time.Time
 	// useful says that something was answered over it.
 	useful atomic.Bool
 }
@@ -51,16 +50,47 @@ func (l *link) isDead() bool {
 	}
 }
 
-// linkStream is the stream below a connection, once the handshake is over. It knows how the connection ended.
+// linkConn is HTTP/2 on a link.
+type linkConn struct{ *http.ClientConn }
+
+// RoundTrip sends a request. That the server broke the rules of HTTP/2 is env.ErrProtocol, also as the error of the body.
+func (c *linkConn) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := c.ClientConn.RoundTrip(r)
+	if err != nil {
+		return nil, verdict(err)
+	}
+	resp.Body = &linkBody{resp.Body}
+	return resp, nil
+}
+
+type linkBody struct{ io.ReadCloser }
+
+func (b *linkBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	return n, verdict(err)
+}
+
+// verdict wraps an error with which net/http ends a connection whose other side breaks the rules. Nothing but the name of
+// its type tells.
+func verdict(err error) error {
+	if err != nil && strings.HasSuffix(fmt.Sprintf("%T", err), "ConnectionError") {
+		return fmt.Errorf("%w: HTTP/2: %w", env.ErrProtocol, err)
+	}
+	return err
+}
+
+// linkStream is the stream below a connection, once the handshake is over.
 type linkStream struct {
 	*conn
-	guard  frameGuard    // of what is read
-	lie    atomic.Bool   // guard has seen what is no HTTP/2
-	failed atomic.Bool   // the stream ended by itself
-	ours   atomic.Bool   // this side has given it up
-	ending atomic.Bool   // Close has begun
-	read   chan struct{} // closed when a Read has failed since then
-	once   sync.Once
+	guard frameGuard
+	lie   atomic.Bool // guard has seen what is no HTTP/2
+	ours  atomic.Bool // this side has given the connection up
+}
+
+func newLinkStream(stream io.ReadWriteCloser) *linkStream {
+	s := &linkStream{conn: newConn(stream)}
+	s.guard.sent.left = preface
+	return s
 }
 
 func (s *linkStream) Read(p []byte) (int, error) {
@@ -69,46 +99,12 @@ func (s *linkStream) Read(p []byte) (int, error) {
 		s.lie.Store(true)
 		return 0, bad
 	}
-	switch {
-	case err == nil:
-	case s.ending.Load():
-		s.once.Do(func() { close(s.read) })
-	default:
-		s.failed.Store(true)
-	}
 	return n, err
 }
 
 func (s *linkStream) Write(p []byte) (int, error) {
-	n, err := s.conn.Write(p)
-	if err != nil && !s.ending.Load() {
-		s.failed.Store(true)
-	}
-	return n, err
-}
-
-func (s *linkStream) Close() error {
-	s.ending.Store(true)
-	return s.conn.Close()
-}
-
-// violated tells, once the stream is closed, whether HTTP/2 gave up because of what the other side sent. When it gave up
-// because that did not answer a ping, it still reads.
-func (s *linkStream) violated() bool {
-	switch {
-	case s.lie.Load():
-		return true
-	case s.failed.Load(), s.ours.Load():
-		return false
-	}
-	timer := time.NewTimer(readTime)
-	defer timer.Stop()
-	select {
-	case <-s.read:
-		return false
-	case <-timer.C:
-		return true
-	}
+	s.guard.note(p)
+	return s.conn.Write(p)
 }
 
 // keep keeps the client connected until it ends.
@@ -117,16 +113,14 @@ func (c *Client) keep(life context.Context, l *link) {
 	tries := tries{since: time.Now(), pause: firstPause}
 	for {
 		<-l.stream.ended
-		if l.stream.violated() {
+		if l.stream.lie.Load() {
 			c.fail(fmt.Errorf("%w: what the server sends is no HTTP/2", env.ErrProtocol))
 			return
 		}
 		if !c.set(nil) {
 			return
 		}
-		if l.useful.Load() {
-			tries.since, tries.pause, tries.wait = time.Now(), firstPause, false
-		}
+		tries.after(l)
 		next, err := c.redial(life, &tries)
 		if err != nil {
 			c.fail(err)
@@ -145,6 +139,17 @@ type tries struct {
 	since time.Time
 	pause time.Duration
 	wait  bool // the first attempt is made at once
+}
+
+// after notes that l has been lost. If it was of use, or the other side has answered a ping, the attempts begin anew. Over a
+// quiet connection nothing may have been asked: the time for which it was there does not count, but each loss does.
+func (t *tries) after(l *link) {
+	switch {
+	case l.useful.Load(), l.stream.guard.answered.Load():
+		*t = tries{since: time.Now(), pause: firstPause}
+	case l.stream.guard.acked.Load():
+		t.since = t.since.Add(time.Since(l.born))
+	}
 }
 
 // redial connects again. It gives up when the time for that has passed since a connection was last of use, so that a
@@ -209,7 +214,7 @@ func (c *Client) connect(ctx context.Context) (*link, *Welcome, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	s := &linkStream{conn: newConn(stream), read: make(chan struct{})}
+	s := newLinkStream(stream)
 	free := context.AfterFunc(ctx, func() { _ = s.Close() }) // ends a Read or Write that waits
 	welcome, err := c.greet(s)
 	var l *link
@@ -246,7 +251,7 @@ func (c *Client) greet(s *linkStream) (*Welcome, error) {
 	// A stream may take no more than the other side reads, and a server that says no may not read.
 	sent := make(chan error, 1)
 	go func() {
-		_, err := s.Write(hello)
+		_, err := s.conn.Write(hello) // HTTP/2 comes after it
 		sent <- err
 	}()
 	w, err := readWelcome(s.reader)
@@ -337,5 +342,5 @@ func (c *Client) newLink(ctx context.Context, s *linkStream) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &link{conn: conn, stream: s}, nil
+	return &link{conn: &linkConn{conn}, stream: s, born: time.Now()}, nil
 }

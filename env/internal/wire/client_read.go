@@ -66,7 +66,7 @@ func (r *fileList) contents(a *answer) ([]env.FileContent, error) {
 		case kind == frameEnd && r.rest == 0:
 			end, err := a.last(size)
 			if err == nil {
-				err = end.Error.err()
+				err = a.c.told(end.Error)
 			}
 			if err == nil && len(r.files) != len(r.names) {
 				err = a.malformed("%d of %d files", len(r.files), len(r.names))
@@ -97,7 +97,7 @@ func (r *fileList) header(a *answer, size int) error {
 		return a.malformed("the header of file %d of %d", next+1, len(r.names))
 	}
 	name := r.names[next]
-	file := env.FileContent{Name: name, Err: pathError("read", name, list[0].Error.err())}
+	file := env.FileContent{Name: name, Err: pathError("read", name, a.c.told(list[0].Error))}
 	if err := file.Err; errors.Is(err, fs.ErrClosed) || errors.Is(err, env.ErrGone) {
 		return err
 	}

@@ -108,7 +108,7 @@ func (c *Client) search(ctx context.Context, r request, take func([]byte) error)
 	if err != nil {
 		return nil, err
 	}
-	return end, end.Error.err()
+	return end, c.told(end.Error)
 }
 
 // Grep implements env.Searcher.
@@ -176,7 +176,7 @@ func (c *Client) Glob(ctx context.Context, opts env.GlobOptions) ([]env.Entry, e
 		}))
 		end, err := c.exchange(ctx, l, request{method: "POST", path: "/glob", body: body}, frameRecords, take)
 		if err == nil {
-			remote = end.Error.err()
+			remote = c.told(end.Error)
 		}
 		return err
 	})

@@ -32,8 +32,9 @@ type source struct {
 	buf     []byte
 	chunk   []byte // read last
 	total   int64  // how many bytes have been read
-	kept    []byte // all of them, while they are few
+	kept    []byte // all of them, while they are few; then none, unless the current request needs them
 	reading bool
+	current *upload
 	err     error // of the reader or the context, or io.EOF; sticky
 }
 
@@ -47,11 +48,31 @@ func newSource(ctx context.Context, r io.Reader) *source {
 	return s
 }
 
-// replayable tells whether a request can begin from the start again.
-func (s *source) replayable() bool {
+// upload returns the content for the next request, from the start, and ends that of the request before. The error is
+// errIncomplete if the start is not there any more. From then on a Read that is left over from the request before takes
+// nothing away from this one.
+func (s *source) upload() (*upload, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.total == int64(len(s.kept))
+	if s.current != nil {
+		s.current.end()
+	}
+	if s.total != int64(len(s.kept)) {
+		return nil, errIncomplete
+	}
+	s.current = &upload{s: s}
+	return s.current, nil
+}
+
+// rest returns bytes from pos on, which have been read; nil if they are not there any more.
+func (s *source) rest(pos int64) []byte {
+	if pos < int64(len(s.kept)) {
+		return s.kept[pos:]
+	}
+	if left := s.total - pos; left <= int64(len(s.chunk)) {
+		return s.chunk[int64(len(s.chunk))-left:]
+	}
+	return nil
 }
 
 // failure returns the error of the reader or of the context; nil if there is none, as at the end.
@@ -103,12 +124,12 @@ func (s *source) length() int {
 func (s *source) took(n int, err error) {
 	s.reading = false
 	s.chunk = s.buf[:n]
-	if s.total == int64(len(s.kept)) && n > 0 {
-		if len(s.kept)+n <= keepContent {
-			s.kept = append(s.kept, s.chunk...)
-		} else {
-			s.kept = nil
-		}
+	switch {
+	case n == 0:
+	case s.total == int64(len(s.kept)) && len(s.kept)+n <= keepContent:
+		s.kept = append(s.kept, s.chunk...)
+	case s.current.pos == s.total:
+		s.kept = nil
 	}
 	s.total += int64(n)
 	if err == nil && s.immediate && s.length() == 0 {
@@ -154,9 +175,10 @@ func (u *upload) Read(p []byte) (int, error) {
 		case s.err != nil && !errors.Is(s.err, io.EOF):
 			return 0, s.err
 		case u.pos < s.total:
-			from := s.chunk[len(s.chunk)-int(min(s.total-u.pos, int64(len(s.chunk)))):]
-			if u.pos < int64(len(s.kept)) {
-				from = s.kept[u.pos:]
+			from := s.rest(u.pos)
+			if from == nil {
+				s.err = errIncomplete
+				return 0, s.err
 			}
 			n := copy(p, from)
 			u.pos += int64(n)
@@ -178,7 +200,11 @@ func (u *upload) Read(p []byte) (int, error) {
 func (u *upload) Close() error {
 	u.s.mu.Lock()
 	defer u.s.mu.Unlock()
+	u.end()
+	return nil
+}
+
+func (u *upload) end() {
 	u.closed = true
 	u.s.change.Broadcast()
-	return nil
 }

@@ -55,15 +55,20 @@
 //
 // Standard input goes in pieces of at most one window, each answered when the command has taken it. A piece with an
 // offset that the server has passed is taken already, which makes pieces repeatable. A piece that overtakes the POST of
-// its command waits for it. Of two pieces at once the later takes over.
+// its command waits for it; if that takes long, it is answered that the command is unknown, and the client repeats it. Of
+// two pieces at once the later takes over.
 //
 // # Changes
 //
 // A request that changes files carries an id in the header [opHeader]. The server remembers what became of the last
 // such requests, so that a client whose connection broke can ask instead of guessing. A request with an id that it
-// remembers is answered from memory.
+// remembers is answered from memory. A change that a client asks about before it has begun does not begin any more. One
+// that the server has forgotten is env.ErrUnknownOutcome, as the error of a frameEnd, and is not made.
 //
 // # Trust
+//
+// A server bounds the number of commands, and each of them holds two rings at most, whose memory is taken as output comes.
+// What ended commands hold is bounded as a whole: beyond that the oldest become env.ErrUnknownOutcome.
 //
 // Neither side believes the other: every length and every count is bounded before memory is taken for it. A client that
 // meets a violation of this protocol drops the connection and gives env.ErrProtocol from then on.

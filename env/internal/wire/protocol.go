@@ -148,6 +148,8 @@ type stdinAnswer struct {
 	Taken int64 `json:"taken"`
 	// Closed says that it takes no more: it has ended, or closed its input, or the end was sent.
 	Closed bool `json:"closed,omitempty"`
+	// Unknown says that the server does not know the command. While the client waits for it to start, it repeats the piece.
+	Unknown bool `json:"unknown,omitempty"`
 }
 
 // endRecord ends an answer.
@@ -181,7 +183,7 @@ type walkEntry = fileInfo
 
 // opAnswer tells what became of a change.
 type opAnswer struct {
-	// Known says that the server has begun the change. It has ended by now.
+	// Known says that the server has begun the change. It has ended by now. One that has not begun will not.
 	Known bool `json:"known,omitempty"`
 	// CutOff says that the request did not arrive whole, which is why the change failed.
 	CutOff bool `json:"cut_off,omitempty"`

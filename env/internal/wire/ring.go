@@ -142,6 +142,13 @@ func (r *ring) total() int64 {
 	return r.end
 }
 
+// memory returns how many bytes of memory it takes.
+func (r *ring) memory() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.buf)
+}
+
 // abandon makes the ring discard what does not fit.
 func (r *ring) abandon() {
 	r.mu.Lock()

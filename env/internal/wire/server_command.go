@@ -31,6 +31,17 @@ type command struct {
 	woken   chan struct{}           // wakes the answer; replaced by each
 }
 
+// held returns how much memory the outputs of a command that has ended take.
+func (c *command) held() int {
+	n := 0
+	for _, r := range []*ring{c.stdout, c.stderr} {
+		if r != nil {
+			n += r.memory()
+		}
+	}
+	return n
+}
+
 func newCommand(id string, request *execRequest) *command {
 	c := &command{id: id, done: make(chan struct{}), woken: make(chan struct{}, 1)}
 	if request.Stdin {

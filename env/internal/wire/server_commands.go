@@ -5,15 +5,18 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
 const (
-	// maxRunning is how many commands may run at once.
-	maxRunning = 4096
-	// maxFinished is how many results are kept for a client that has not said that it has them.
+	// maxRunning is how many commands may run at once. Each takes memory as its output comes, up to two rings.
+	maxRunning = 1024
+	// maxFinished is how many results are kept for a client that has not said that it has them, and maxOutputs how many
+	// bytes of memory their outputs may take.
 	maxFinished = 1024
+	maxOutputs  = 64 << 20
 	// maxLost is how many commands beyond those are known by their ids, so that they do not run again.
 	maxLost = 64 << 10
 )
@@ -24,15 +27,18 @@ type commands struct {
 	byID     map[string]*command
 	running  int
 	finished list.List // of *command, the oldest first
+	outputs  int       // how many bytes those hold
 	lost     list.List // of *command: finished ones of which only the ids are left
 	arrival  chan struct{}
-	awaited  bool // somebody waits for arrival
-	closing  bool // the environment is being closed
+	awaited  bool          // somebody waits for arrival
+	closing  bool          // the environment is being closed
+	patience time.Duration // arrivalTime but for tests
 }
 
 func (t *commands) init() {
 	t.byID = make(map[string]*command)
 	t.arrival = make(chan struct{})
+	t.patience = arrivalTime
 }
 
 // begin returns the command with the given id. If it is not known, it is a new one, to be run by the caller. Resumed says
@@ -115,13 +121,14 @@ func (t *commands) end(c *command, result execResult) {
 // again.
 func (t *commands) keep(c *command) {
 	c.element = t.finished.PushBack(c)
-	if t.finished.Len() <= maxFinished {
-		return
+	t.outputs += c.held()
+	for t.finished.Len() > maxFinished || t.outputs > maxOutputs && t.finished.Len() > 1 {
+		oldest, _ := t.finished.Remove(t.finished.Front()).(*command)
+		t.outputs -= oldest.held()
+		stub := &command{id: oldest.id, done: oldest.done, lost: true}
+		stub.element = t.lost.PushBack(stub)
+		t.byID[stub.id] = stub
 	}
-	oldest, _ := t.finished.Remove(t.finished.Front()).(*command)
-	stub := &command{id: oldest.id, done: oldest.done, lost: true}
-	stub.element = t.lost.PushBack(stub)
-	t.byID[stub.id] = stub
 	if t.lost.Len() > maxLost {
 		oldest, _ := t.lost.Remove(t.lost.Front()).(*command)
 		delete(t.byID, oldest.id)
@@ -139,6 +146,7 @@ func (t *commands) forget(ids []string) {
 		}
 		t.finished.Remove(c.element) // of the two lists, the other one ignores it
 		t.lost.Remove(c.element)
+		t.outputs -= c.held()
 		delete(t.byID, id)
 	}
 }

@@ -87,7 +87,7 @@ func (p *peer) stdin(r *http.Request, a *reply) error {
 		return err
 	}
 	if c == nil || c.stdin == nil {
-		a.value = stdinAnswer{Closed: true}
+		a.value = stdinAnswer{Closed: c != nil, Unknown: c == nil}
 		return nil
 	}
 	if !p.current() {
@@ -138,7 +138,7 @@ func (p *peer) arrived(r *http.Request) (*command, error) {
 	if err != nil {
 		return nil, err
 	}
-	timer := time.NewTimer(arrivalTime)
+	timer := time.NewTimer(p.s.commands.patience)
 	defer timer.Stop()
 	for {
 		c, arrival := p.s.commands.get(id)

@@ -4,20 +4,39 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// maxOps is how many changes are remembered once they have ended.
-const maxOps = 1024
+const (
+	// maxOps is how many changes are remembered once they have ended.
+	maxOps = 8192
+	// maxOutcome bounds the error that is remembered of a change. A longer one is shortened.
+	maxOutcome = 2 << 10
+	// maxMarks is of how many clients it is known at least what has been forgotten.
+	maxMarks = 4096
+)
+
+var (
+	// errForgotten says that a change may have been made.
+	errForgotten = fmt.Errorf("%w: the server does not remember the change", env.ErrUnknownOutcome)
+	// errNever is the outcome of a change that somebody has asked about before it began.
+	errNever = errors.New("the change was given up before it began")
+)
 
 // op is a change. Its outcome is valid once done is closed.
 type op struct {
 	done   chan struct{}
 	record endRecord
 	cutOff bool // the request did not arrive whole
+	never  bool // it has not begun, and will not
 }
 
 // ops are the changes in progress and the last ones that have ended.
@@ -26,9 +45,46 @@ type ops struct {
 	byID  map[string]*op
 	ended []string // the oldest first, from next on and around
 	next  int
+	// marks are the highest numbers of changes that have been forgotten, by client. Nobody knows which changes up to
+	// there have been made. When there are too many marks they become the older ones, and those are dropped.
+	marks, older map[string]uint64
 }
 
-func (t *ops) init() { t.byID = make(map[string]*op) }
+func (t *ops) init() {
+	t.byID = make(map[string]*op)
+	t.marks = make(map[string]uint64)
+}
+
+// opNumber divides an id into the client's and the number that it ends with in base 36. An id of another form is that of
+// a client with one change.
+func opNumber(id string) (client string, number uint64) {
+	if i := strings.LastIndexByte(id, '-'); i >= 0 {
+		if n, err := strconv.ParseUint(id[i+1:], 36, 64); err == nil {
+			return id[:i], n
+		}
+	}
+	return id, 0
+}
+
+// forgotten tells whether a change that is not known may have been made. The lock is held.
+func (t *ops) forgotten(id string) bool {
+	client, number := opNumber(id)
+	mark, ok := t.marks[client]
+	if !ok {
+		mark, ok = t.older[client]
+	}
+	return ok && number <= mark
+}
+
+// forget forgets a change. The lock is held.
+func (t *ops) forget(id string) {
+	delete(t.byID, id)
+	if len(t.marks) == maxMarks {
+		t.marks, t.older = make(map[string]uint64), t.marks
+	}
+	client, number := opNumber(id)
+	t.marks[client] = max(number, t.marks[client], t.older[client])
+}
 
 // begin returns the change with the given id. If it is not known, it is a new one, to be made by the caller.
 func (t *ops) begin(p *peer, id string) (o *op, fresh bool, err error) {
@@ -37,31 +93,49 @@ func (t *ops) begin(p *peer, id string) (o *op, fresh bool, err error) {
 	if o := t.byID[id]; o != nil {
 		return o, false, nil
 	}
-	if !p.current() {
+	switch {
+	case !p.current():
 		return nil, false, errCut
+	case t.forgotten(id):
+		return nil, false, errForgotten
 	}
 	o = &op{done: make(chan struct{})}
 	t.byID[id] = o
 	return o, true, nil
 }
 
-// get returns the change with the given id; nil if it is not known.
-func (t *ops) get(id string) *op {
+// ask returns the change with the given id. One that is not known will not begin: its request may still be on its way
+// when whoever asks has told that it was not made, or made it under another id.
+func (t *ops) ask(id string) (*op, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.byID[id]
+	if o := t.byID[id]; o != nil {
+		return o, nil
+	}
+	if t.forgotten(id) {
+		return nil, errForgotten
+	}
+	o := &op{done: make(chan struct{}), record: endRecord{Error: toWireError(errNever)}, never: true}
+	t.byID[id] = o
+	t.keep(id, o)
+	return o, nil
 }
 
-// end notes that a change has ended. The oldest is forgotten.
+// end notes that a change has ended.
 func (t *ops) end(id string, o *op) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.keep(id, o)
+}
+
+// keep remembers a change that has ended, and forgets the oldest. The lock is held.
+func (t *ops) keep(id string, o *op) {
 	close(o.done)
 	if len(t.ended) < maxOps {
 		t.ended = append(t.ended, id)
 		return
 	}
-	delete(t.byID, t.ended[t.next])
+	t.forget(t.ended[t.next])
 	t.ended[t.next] = id
 	t.next = (t.next + 1) % maxOps
 }
@@ -82,28 +156,30 @@ func (p *peer) change(h changer) handler {
 			return err
 		}
 		o, fresh, err := p.s.ops.begin(p, id)
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
-		case fresh:
-			p.perform(h, r, q, o)
+		}
+		var record endRecord
+		if fresh {
+			record = p.perform(h, r, q, o)
+			o.record = remembered(record)
 			p.s.ops.end(id, o)
-		default:
+		} else {
 			if err := o.wait(r.Context()); err != nil {
 				return err
 			}
+			record = o.record
 		}
-		record := o.record
 		return a.last(frameEnd, &record, func() { record.Error = shorten(record.Error) })
 	}
 }
 
-// perform makes a change and notes what came of it.
-func (p *peer) perform(h changer, r *http.Request, q query, o *op) {
+// perform makes a change and returns what came of it.
+func (p *peer) perform(h changer, r *http.Request, q query, o *op) endRecord {
 	slot, err := p.s.gate.enter(r.Context())
 	if err != nil {
-		o.cutOff, o.record.Error = true, toWireError(err)
-		return
+		o.cutOff = true
+		return endRecord{Error: toWireError(err)}
 	}
 	defer slot.leave()
 	body := &wholeBody{ReadCloser: r.Body}
@@ -114,14 +190,25 @@ func (p *peer) perform(h changer, r *http.Request, q query, o *op) {
 		return err
 	})
 	o.cutOff = err != nil && body.cut.Load()
-	o.record.Error = toWireError(err)
+	record := endRecord{Error: toWireError(err)}
 	if value != nil {
 		encoded, err := json.Marshal(value)
-		o.record.Value = encoded
+		record.Value = encoded
 		if err != nil {
-			o.record.Error = toWireError(err)
+			record.Error = toWireError(err)
 		}
 	}
+	return record
+}
+
+// remembered returns an outcome as it is remembered.
+func remembered(r endRecord) endRecord {
+	if r.Error != nil {
+		if encoded, err := json.Marshal(r.Error); err != nil || len(encoded) > maxOutcome {
+			r.Error = shorten(r.Error)
+		}
+	}
+	return r
 }
 
 // wait waits for the end of a change.
@@ -140,13 +227,16 @@ func (p *peer) op(r *http.Request, a *reply) error {
 	if err != nil {
 		return err
 	}
-	o := p.s.ops.get(id)
-	if o == nil {
-		a.value = opAnswer{}
-		return nil
+	o, err := p.s.ops.ask(id)
+	if err != nil {
+		return err
 	}
 	if err := o.wait(r.Context()); err != nil {
 		return err
+	}
+	if o.never {
+		a.value = opAnswer{}
+		return nil
 	}
 	a.value = opAnswer{Known: true, CutOff: o.cutOff, Outcome: &o.record}
 	return nil
