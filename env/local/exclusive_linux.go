@@ -217,7 +217,11 @@ func (s *seat) arm(t *tree) {
 	}
 	t.carries = func(pid int) (marked, hidden bool) {
 		tag, ok := tagOf(pid)
-		return ok && wanted(tag), false
+		if !ok {
+			_, err := look(pid)
+			return false, err != nil
+		}
+		return wanted(tag), false
 	}
 	t.stop = func() { stopTagged(wanted) }
 }

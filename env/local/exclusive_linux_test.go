@@ -414,3 +414,26 @@ func TestSignal(t *testing.T) {
 		alone(t, func(t *testing.T) { test(t, newExclusive(t)) })
 	})
 }
+
+// TestSuccessorsDie stops commands that hand over to another process when they get SIGTERM: the last of several that
+// start one another in turn stays. Whoever looks at a list of processes one after the other may find each of them gone.
+func TestSuccessorsDie(t *testing.T) {
+	const hop = `trap 'setsid sh -c "setsid sh -c \"exec sh -c \\\"sleep 1000; :\\\" $M\" &" & exit' TERM; sleep 1000 & wait`
+	test := func(t *testing.T, e *local.Environment) {
+		for range 30 {
+			mark := newMark(t)
+			cmd := withMark(sh(hop), mark)
+			cmd.Timeout = 50 * time.Millisecond
+			if r, err := e.Exec(t.Context(), cmd); err != nil || !r.TimedOut {
+				t.Error(r, err)
+			}
+			if left := marked(t, mark); len(left) > 0 {
+				t.Errorf("processes %v live on", left)
+			}
+		}
+	}
+	t.Run("plain", func(t *testing.T) { test(t, newEnv(t, local.Config{})) })
+	t.Run("exclusive", func(t *testing.T) {
+		alone(t, func(t *testing.T) { test(t, newExclusive(t)) })
+	})
+}

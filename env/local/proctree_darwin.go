@@ -17,17 +17,30 @@ func trackable() error { return nil }
 
 // processes returns all processes that did not start before since.
 func processes(since uint64) ([]seen, error) {
+	list, _, err := newcomers(since, make(map[int]bool))
+	return list, err
+}
+
+// newcomers returns the processes that did not start before since and are not in looked, and adds them to it. It reports
+// whether some of them were dead.
+func newcomers(since uint64, looked map[int]bool) (list []seen, gone bool, err error) {
 	infos, err := unix.SysctlKinfoProcSlice("kern.proc.all")
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	var list []seen
 	for i := range infos {
-		if s := describeProcess(&infos[i]); s.start >= since {
+		pid := int(infos[i].Proc.P_pid)
+		if looked[pid] {
+			continue
+		}
+		looked[pid] = true
+		s := describeProcess(&infos[i])
+		gone = gone || s.dead
+		if s.start >= since {
 			list = append(list, s)
 		}
 	}
-	return list, nil
+	return list, gone, nil
 }
 
 // look returns one process.

@@ -3,12 +3,17 @@ package local
 import (
 	"bytes"
 	"errors"
+	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
+
+// flagKernel marks threads of the kernel, in the flags of a process.
+const flagKernel = 0x00200000
 
 // errStat means that a line about a process cannot be understood.
 var errStat = errors.New("malformed process status")
@@ -25,21 +30,45 @@ func trackable() error {
 
 // processes returns all processes that did not start before since.
 func processes(since uint64) ([]seen, error) {
+	list, _, err := newcomers(since, make(map[int]bool))
+	return list, err
+}
+
+// newcomers returns the processes that did not start before since and are not in looked, and adds to it whether there was
+// a process of that number. It reports whether some were dead or gone by the time they were looked at.
+func newcomers(since uint64, looked map[int]bool) (list []seen, gone bool, err error) {
 	numbers, err := processNumbers()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	var list []seen
 	for _, pid := range numbers {
+		if _, done := looked[pid]; done {
+			continue
+		}
 		s, err := look(pid)
+		looked[pid] = err == nil
 		switch {
-		case err == nil && s.start >= since:
-			list = append(list, s)
+		case err == nil:
+			gone = gone || s.dead
+			if s.start >= since {
+				list = append(list, s)
+			}
+		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ESRCH):
+			gone = true
 		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOMEM):
-			return nil, err // it may be there
+			return nil, false, err // it may be there
 		}
 	}
-	return list, nil
+	for i, s := range list {
+		if s.ppid == 0 || looked[s.ppid] {
+			continue
+		}
+		// Its parent has died since, and it has got another one, unless parents cannot be seen.
+		if now, err := look(s.pid); err == nil && now.start == s.start && now.ppid != s.ppid {
+			list[i], gone = now, true
+		}
+	}
+	return list, gone, nil
 }
 
 // processNumbers returns the numbers of all processes.
@@ -100,10 +129,11 @@ func parseStat(line string) (seen, error) {
 	sid, err3 := strconv.Atoi(fields[3])
 	threads, err4 := strconv.Atoi(fields[17])
 	start, err5 := strconv.ParseUint(fields[19], 10, 64)
-	if errors.Join(err0, err1, err2, err3, err4, err5) != nil {
+	flags, err6 := strconv.ParseUint(fields[6], 10, 64)
+	if errors.Join(err0, err1, err2, err3, err4, err5, err6) != nil {
 		return seen{}, errStat
 	}
-	s := seen{pid: pid, ppid: ppid, pgid: pgid, sid: sid, start: start}
+	s := seen{pid: pid, ppid: ppid, pgid: pgid, sid: sid, start: start, kernel: flags&flagKernel != 0}
 	switch fields[0] {
 	case "Z":
 		s.dead = threads <= 1 // the main thread may end before the others
@@ -115,30 +145,32 @@ func parseStat(line string) (seen, error) {
 	return s, nil
 }
 
-// carries reports whether a process has a variable that begins with one of markers. A process that is hidden is between
-// two programs: the new one has its memory already, but neither arguments nor variables.
+// carries reports whether a process has a variable that begins with one of markers. A process that is hidden has ended or
+// is between two programs: the new one has its memory already, but neither arguments nor variables.
 func carries(pid int, markers []string) (marked, hidden bool) {
 	dir := "/proc/" + strconv.Itoa(pid)
-	vars, err := os.ReadFile(dir + "/environ")
-	if err != nil {
-		return false, false // somebody else's, or gone
-	}
-	if len(vars) > 0 {
-		for _, m := range markers {
-			if bytes.HasPrefix(vars, []byte(m)) || bytes.Contains(vars, []byte("\x00"+m)) {
-				return true, false
-			}
+	// A process that executes a program between the opening and the reading of its variables shows none either. Who has
+	// really none shows none each time.
+	for range 3 {
+		vars, err := os.ReadFile(dir + "/environ")
+		if err != nil {
+			return false, !errors.Is(err, fs.ErrPermission) // which means that it is somebody else's
 		}
-		return false, false
+		if len(vars) > 0 {
+			return hasPrefix(vars, markers), false
+		}
+		if args, err := os.ReadFile(dir + "/cmdline"); err != nil || len(args) == 0 {
+			return false, true
+		}
 	}
-	args, err := os.ReadFile(dir + "/cmdline")
-	return false, err == nil && len(args) == 0 && !isKernel(pid)
+	return false, false
 }
 
-// isKernel reports whether a process is a thread of the kernel, which has no program.
-func isKernel(pid int) bool {
-	_, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe")
-	return errors.Is(err, os.ErrNotExist)
+// hasPrefix reports whether one of vars, which end with zeros, begins with one of markers.
+func hasPrefix(vars []byte, markers []string) bool {
+	return slices.ContainsFunc(markers, func(m string) bool {
+		return bytes.HasPrefix(vars, []byte(m)) || bytes.Contains(vars, []byte("\x00"+m))
+	})
 }
 
 // send sends a signal to a process, unless its number means another one by now. A process that is gone is no error.

@@ -1,9 +1,14 @@
 package local
 
 import (
+	"bufio"
+	"errors"
 	"os"
 	"os/exec"
+	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -21,6 +26,7 @@ func TestParseStat(t *testing.T) {
 		{"stopped", "7 (sh) T 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345", seen{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345, stopped: true}, false},
 		{"name with parentheses", "7 (a) Z (1 2) S 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345", seen{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345}, false},
 		{"name with line feed", "7 (a\n) S 1) S 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345\n", seen{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345}, false},
+		{"thread of the kernel", "7 (k) I 2 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 12345", seen{pid: 7, ppid: 2, start: 12345, kernel: true}, false},
 		{"empty", "", seen{}, true},
 		{"cut", "7 (sh) S 10 20", seen{}, true},
 		{"parentheses the wrong way", "7 )sh( S 10 20 30", seen{}, true},
@@ -109,4 +115,88 @@ func TestWithoutProc(t *testing.T) {
 			_, _, _ = p.reap()
 		})
 	}
+}
+
+// TestKnownMembersStayCandidates has a member whose parent was there when it was looked at, and gone when it was the
+// parent's turn.
+func TestKnownMembersStayCandidates(t *testing.T) {
+	child, other := seen{pid: 100, ppid: 200, start: 5}, seen{pid: 101, ppid: 200, start: 5}
+	tr := newTree(nil)
+	tr.below, tr.known[child.id()] = true, true
+	list := []seen{child, other}
+	if diff := cmp.Diff([]seen{child}, tr.candidates(list), cmp.AllowUnexported(seen{})); diff != "" {
+		t.Error(diff)
+	}
+	if list[1] != other {
+		t.Errorf("the list was changed: %+v", list)
+	}
+}
+
+// TestChildrenGoOnBeforeTheirParents stops all processes of a pid namespace and lets them go on. A parent that waits for
+// its children, as a shell with job control does, sees none of them stand still by then.
+func TestChildrenGoOnBeforeTheirParents(t *testing.T) {
+	const first = "LOCAL_TEST_FIRST"
+	if os.Getenv(first) == "" {
+		if os.Getuid() != 0 {
+			t.Skip("only root makes pid namespaces")
+		}
+		if _, err := exec.LookPath("perl"); err != nil {
+			t.Skip("there is no program called perl")
+		}
+		c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=1m")
+		c.Env = append(os.Environ(), first+"=1")
+		c.SysProcAttr = &unix.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS}
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("proc", "/proc", "proc", 0, "")); err != nil {
+		t.Fatal(err)
+	}
+	const script = `use POSIX ":sys_wait_h"; $| = 1; $SIG{USR1} = sub { print "end\n"; exit };
+for (1..50) { fork or do { sleep 1000; exit } } print "ready\n";
+while ((my $p = waitpid(-1, WUNTRACED)) > 0) { print "$p stands still\n" } # since none of them ends`
+	parent := exec.CommandContext(t.Context(), "perl", "-e", script)
+	out, err := parent.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	if !lines.Scan() || lines.Text() != "ready" {
+		t.Fatalf("%q", lines.Text())
+	}
+	await := func(state func(s seen) bool) {
+		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+			list, err := processes(0)
+			if err != nil || time.Now().After(deadline) {
+				t.Fatalf("%+v, %v", list, err)
+			}
+			if !slices.ContainsFunc(list, func(s seen) bool { return s.pid != 1 && !state(s) }) {
+				return
+			}
+		}
+	}
+	tr := newTree(nil)
+	tr.first, tr.halt = true, new(sync.Mutex)
+	// A parent that stops last could see it, too, but that is not what this is about.
+	if err := parent.Process.Signal(unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	await(func(s seen) bool { return s.stopped || s.pid != parent.Process.Pid })
+	tr.haltAfter(0)
+	await(func(s seen) bool { return s.stopped })
+	tr.goOn()
+	await(func(s seen) bool { return !s.stopped })
+	if err := parent.Process.Signal(unix.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	if !lines.Scan() || lines.Text() != "end" {
+		t.Errorf("the parent saw that %s", lines.Text())
+		_ = parent.Process.Kill()
+	}
+	_ = parent.Wait() // it may have been killed
 }

@@ -3,6 +3,7 @@
 package local
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -20,6 +21,7 @@ type seen struct {
 	start                uint64 // when it started, in a unit of the system
 	dead                 bool   // it is a zombie
 	stopped              bool
+	kernel               bool // it is a thread of the kernel
 }
 
 // identity names a process for good: numbers are used again.
@@ -35,8 +37,10 @@ const (
 	killTime = 5 * time.Second
 	// chaseTime bounds the attempts to get hold of processes that fork all the time.
 	chaseTime = 20 * time.Second
-	// unclearTime bounds the wait for processes that are just executing another program.
+	// unclearTime bounds the wait for a look that tells for sure that nobody is alive, and minLooks is how many there are
+	// however long they take.
 	unclearTime = 500 * time.Millisecond
+	minLooks    = 3
 	// pollMin and pollMax are the pauses between looks at dying processes.
 	pollMin = 500 * time.Microsecond
 	pollMax = 20 * time.Millisecond
@@ -156,14 +160,8 @@ func (t *tree) kill() error {
 func (t *tree) strike(immune map[identity]bool, deadline time.Time) (alive []seen, err error) {
 	t.haltAfter(freezeTime)
 	defer t.goOn()
-	if t.first && t.sole {
-		if alive, err = t.living(immune); err == nil && len(alive) > 0 {
-			_ = unix.Kill(-1, unix.SIGKILL)
-		}
-	} else {
-		t.signalGroups(unix.SIGSTOP)
-		alive, err = t.freeze(immune, deadline)
-	}
+	t.signalGroups(unix.SIGSTOP)
+	alive, err = t.freeze(immune, deadline)
 	for _, s := range alive {
 		if err := send(s, unix.SIGKILL); errors.Is(err, unix.EPERM) {
 			immune[s.id()] = true
@@ -252,6 +250,8 @@ func (t *tree) haltAfter(d time.Duration) {
 		if err != nil {
 			_ = unix.Kill(-1, unix.SIGCONT)
 		}
+		// A parent that goes on before its child could see that the child stands still.
+		slices.SortFunc(list, func(a, b seen) int { return cmp.Or(cmp.Compare(b.start, a.start), cmp.Compare(b.pid, a.pid)) })
 		for _, s := range list {
 			if s.pid != os.Getpid() && !s.dead && !t.known[s.id()] {
 				_ = send(s, unix.SIGCONT)
@@ -299,26 +299,37 @@ func (t *tree) bound() error {
 	return nil
 }
 
-// scan returns the members that are alive. A process that is just executing another program shows nothing of itself for
-// an instant, so that a look that finds nobody is repeated while there are such processes.
+// scan returns the members that are alive. A look at many processes takes a while: a member may start another one behind
+// its back and be gone when it is its turn. So nobody is alive only if looks at those that have come since find that none
+// of them is gone by its turn. Each process is looked at once, so that little can happen meanwhile even where others start
+// processes all the time. There is one such look more than that, for numbers that have begun again with small ones.
 func (t *tree) scan() ([]seen, error) {
-	pause := pollMin
-	for deadline := time.Now().Add(unclearTime); ; {
-		alive, unclear, err := t.look()
-		if err != nil || len(alive) > 0 || !unclear || time.Now().After(deadline) {
-			return alive, err
+	var list []seen
+	looked, asked := make(map[int]bool), make(map[identity]bool)
+	pause, deadline := pollMin, time.Now().Add(unclearTime)
+	for looks, quiet := 1, 0; ; looks++ {
+		fresh, gone, err := newcomers(t.since, looked)
+		if err != nil {
+			return nil, err
 		}
-		time.Sleep(pause)
-		pause = min(2*pause, pollMax)
+		list = append(list, fresh...)
+		alive, unclear := t.members(list, asked)
+		if quiet++; looks == 1 || gone || unclear {
+			quiet = 0
+		}
+		if len(alive) > 0 || quiet == 2 || looks >= minLooks && time.Now().After(deadline) {
+			return alive, nil
+		}
+		if unclear {
+			time.Sleep(pause)
+			pause = min(2*pause, pollMax)
+		}
 	}
 }
 
-// look looks once at all processes. It reports whether there were some of which nothing could be seen.
-func (t *tree) look() (alive []seen, unclear bool, err error) {
-	list, err := processes(t.since)
-	if err != nil {
-		return nil, false, err
-	}
+// members returns those of list that are members and alive. Who has been asked for marks is not asked again. It reports
+// whether there were some of which nothing could be seen: they are just executing another program, or have ended.
+func (t *tree) members(list []seen, asked map[identity]bool) (alive []seen, unclear bool) {
 	list = t.candidates(list)
 	members := make(map[int]bool)
 	for _, l := range t.leaders {
@@ -331,14 +342,15 @@ func (t *tree) look() (alive []seen, unclear bool, err error) {
 	}
 	spread(list, members)
 	for _, s := range list {
-		if members[s.pid] || s.dead || t.carries == nil {
+		if members[s.pid] || s.dead || s.kernel || t.carries == nil || asked[s.id()] {
 			continue
 		}
 		marked, hidden := t.carries(s.pid)
-		unclear = unclear || hidden
 		if marked {
 			members[s.pid] = true
 		}
+		unclear = unclear || hidden
+		asked[s.id()] = !hidden || isGone(s)
 	}
 	spread(list, members)
 	for _, s := range list {
@@ -349,12 +361,14 @@ func (t *tree) look() (alive []seen, unclear bool, err error) {
 			}
 		}
 	}
-	return alive, unclear, nil
+	return alive, unclear
 }
 
-// candidates returns those of list that can be members.
+// candidates returns those of list that can be members. Who was one stays one, even if its parent was seen to be the one
+// that has died since.
 func (t *tree) candidates(list []seen) []seen {
 	self := os.Getpid()
+	list = slices.Clone(list)
 	if !t.below {
 		return slices.DeleteFunc(list, func(s seen) bool { return s.pid == self })
 	}
@@ -362,7 +376,7 @@ func (t *tree) candidates(list []seen) []seen {
 	for changed := true; changed; {
 		changed = false
 		for _, s := range list {
-			if !below[s.pid] && (s.ppid == self || below[s.ppid]) {
+			if !below[s.pid] && (s.ppid == self || below[s.ppid] || t.known[s.id()]) {
 				below[s.pid], changed = true, true
 			}
 		}
@@ -405,7 +419,7 @@ func (t *tree) terminateGroups(grace time.Duration) error {
 	}
 	t.signalGroups(unix.SIGKILL)
 	if t.first && t.sole {
-		_ = unix.Kill(-1, unix.SIGKILL)
+		_ = unix.Kill(-1, unix.SIGKILL) // nobody can be told from those who are to be spared
 	}
 	timer := time.NewTimer(killTime)
 	defer timer.Stop()
@@ -419,12 +433,17 @@ func (t *tree) terminateGroups(grace time.Duration) error {
 	return nil
 }
 
+// isGone reports whether a process is dead.
+func isGone(s seen) bool {
+	now, err := look(s.pid)
+	return err != nil || now.start != s.start || now.dead
+}
+
 // awaitDeath waits until all of the processes are dead and reports whether that came before the deadline.
 func awaitDeath(list []seen, deadline time.Time) bool {
 	pause := pollMin
 	for i := 0; i < len(list); {
-		now, err := look(list[i].pid)
-		if err != nil || now.start != list[i].start || now.dead {
+		if isGone(list[i]) {
 			i++
 			continue
 		}

@@ -11,8 +11,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -41,6 +43,8 @@ func TestAttacker(t *testing.T) {
 		err = flood(flag.Arg(1))
 	case "socket":
 		err = useSocket(flag.Arg(1))
+	case "impostor":
+		err = impostor(flag.Arg(1))
 	default:
 		err = fmt.Errorf("there is no attack %q", name)
 		for _, a := range attacks() {
@@ -270,7 +274,7 @@ func own() error {
 	var old unix.Rlimit
 	return errors.Join(errnoOf(e),
 		unix.Prlimit(0, unix.RLIMIT_CORE, &unix.Rlimit{}, &old),
-		unix.Setpriority(unix.PRIO_PROCESS, 0, 7))
+		unix.Setpriority(unix.PRIO_PROCESS, 0, 19))
 }
 
 // useSocket prints what the helper answers to a wrong token.
@@ -284,6 +288,28 @@ func useSocket(socket string) error {
 	}
 	_, err = io.Copy(os.Stdout, c)
 	return err
+}
+
+// impostor takes the place of the helper at its socket, and prints what it is told there.
+func impostor(socket string) error {
+	if err := os.Rename(socket, socket+".old"); err != nil && !strings.HasPrefix(socket, "@") {
+		return err
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		return err
+	}
+	fmt.Println("listening")
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		_ = c.SetReadDeadline(time.Now().Add(time.Second))
+		told, _ := io.ReadAll(c)
+		fmt.Printf("told %q\n", told)
+		_ = c.Close()
+	}
 }
 
 // flood connects to a socket again and again. It holds what one process may have, and says something wrong or nothing.

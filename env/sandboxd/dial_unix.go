@@ -20,34 +20,62 @@ const (
 	maxFirstLine = 8 << 20
 	// crowdTime is how long to wait where too many others want in.
 	crowdTime = 20 * time.Second
+	// answerTime is how long to wait for the reason why somebody takes no more.
+	answerTime = 2 * time.Second
 )
 
 // dial connects stream to the socket until either of them ends. The client's first line is read before, so that the
-// server does not wait for it.
-func dial(socket string, stream io.ReadWriteCloser) (err error) {
+// server does not wait for it. If pid is not 0, only a process of that number gets anything.
+func dial(socket string, pid int, stream *duplex) error {
+	signals, stop := notify()
+	defer stop()
+	go exitOnSignal(signals, stream)
+	err := join(socket, pid, stream)
+	return errors.Join(err, stream.Close())
+}
+
+// exitOnSignal ends the process as a signal would, and leaves the standard streams as they were.
+func exitOnSignal(signals <-chan os.Signal, stream *duplex) {
+	code := exitError
+	if number, ok := (<-signals).(syscall.Signal); ok {
+		code = 128 + int(number)
+	}
+	stream.restore()
+	os.Exit(code)
+}
+
+func join(socket string, pid int, stream io.ReadWriter) error {
 	in := bufio.NewReader(stream)
 	line, err := readLine(in)
 	if err != nil {
 		return fmt.Errorf("the client's first line: %w", err)
 	}
-	c, err := connect(socket)
+	c, err := connect(socket, pid)
 	if err != nil {
 		return err
 	}
-	if _, err := c.Write(line); err != nil {
-		return errors.Join(fmt.Errorf("socket %s: %w", socket, err), c.Close())
-	}
-	ended := make(chan error, 2)
+	forth, back := make(chan error, 1), make(chan error, 1)
 	go func() {
-		_, err := io.Copy(c, in)
-		ended <- err
+		_, err := c.Write(line)
+		if err == nil {
+			_, err = io.Copy(c, in)
+		}
+		forth <- err
 	}()
 	go func() {
 		_, err := io.Copy(stream, c)
-		ended <- err
+		back <- err
 	}()
-	err = <-ended
-	return errors.Join(err, c.Close(), stream.Close())
+	select {
+	case err = <-back:
+	case err = <-forth:
+		if err != nil {
+			// Who takes no more may have said why.
+			_ = c.SetReadDeadline(time.Now().Add(answerTime))
+			err = errors.Join(fmt.Errorf("socket %s: %w", socket, err), <-back)
+		}
+	}
+	return errors.Join(err, c.Close())
 }
 
 // readLine reads a line with its end.
@@ -67,8 +95,9 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// connect connects to the socket. Where too many others want in, it waits, and is told by the kernel when there is room.
-func connect(socket string) (*os.File, error) {
+// connect connects to the socket and checks who listens there. Where too many others want in, it waits, and is told by
+// the kernel when there is room.
+func connect(socket string, pid int) (*os.File, error) {
 	fail := func(err error) (*os.File, error) { return nil, fmt.Errorf("socket %s: connect: %w", socket, err) }
 	syscall.ForkLock.RLock()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
@@ -88,6 +117,9 @@ func connect(socket string) (*os.File, error) {
 		if errors.Is(err, unix.EINTR) {
 			err = nil
 		}
+	}
+	if err == nil {
+		err = checkListener(fd, pid, isAbstract(socket))
 	}
 	if err == nil {
 		err = unix.SetNonblock(fd, true)

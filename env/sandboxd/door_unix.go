@@ -29,14 +29,15 @@ const (
 	maxPending = 256
 	// maxPendingPerPeer is how many of them one process may have.
 	maxPendingPerPeer = 8
-	// maxKnock is how much such a connection may send.
-	maxKnock = 64 << 10
 	// maxFailures is how many processes are remembered that came without being let in.
 	maxFailures = 4096
 	// maxSocketPath is the longest name that a socket can have on all systems.
 	maxSocketPath = 103
 	// acceptPause is the pause after an accept that failed, such as for want of descriptors.
 	acceptPause = 50 * time.Millisecond
+	// lockTime is how long to wait for others that make a socket in the same folder, and lockPause the pause between looks.
+	lockTime  = 5 * time.Second
+	lockPause = 10 * time.Millisecond
 )
 
 // door is the socket by which clients come back.
@@ -57,18 +58,6 @@ type visitor struct {
 	peer     int // the number of its process; 0 if that is outside of this pid namespace
 	leave    func(*visitor)
 	answered atomic.Bool
-	read     int // while it is pending
-}
-
-// Read bounds what may be sent before there is an answer.
-func (v *visitor) Read(p []byte) (int, error) {
-	n, err := v.UnixConn.Read(p)
-	if !v.answered.Load() {
-		if v.read += n; v.read > maxKnock {
-			return 0, fmt.Errorf("a hello of more than %d bytes: %w", maxKnock, fs.ErrInvalid)
-		}
-	}
-	return n, err
 }
 
 // Write notes the answer to the Hello, which is the first that is written.
@@ -91,10 +80,14 @@ func listen(path string, server *wire.Server) (*door, error) {
 	return d, nil
 }
 
-// bind makes the socket. Nobody but this user can reach it at any time, since the folder is closed to others.
+// bind makes the socket. Nobody but this user can reach it at any time, since the folder is closed to others. A socket
+// without a file is open to all of its network namespace; who they are is checked when they come.
 func bind(path string) (*net.UnixListener, error) {
 	if len(path) > maxSocketPath {
 		return nil, fmt.Errorf("the name is longer than %d bytes: %w", maxSocketPath, fs.ErrInvalid)
+	}
+	if isAbstract(path) {
+		return net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	}
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -145,10 +138,16 @@ func lock(dir string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(&fs.PathError{Op: "lock", Path: dir, Err: err}, f.Close())
+	for deadline := time.Now().Add(lockTime); ; time.Sleep(lockPause) {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case err == nil:
+			return func() { _ = f.Close() }, nil
+		case errors.Is(err, unix.EINTR):
+		case !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(deadline):
+			return nil, errors.Join(&fs.PathError{Op: "lock", Path: dir, Err: err}, f.Close())
+		}
 	}
-	return func() { _ = f.Close() }, nil
 }
 
 // removeStale removes a socket at which nobody answers any more.

@@ -63,6 +63,7 @@ func removeShared() {
 // namespaced is how a helper becomes process 1 of a pid namespace.
 type namespaced struct {
 	root  bool // it stays root, with all rights
+	bare  bool // it stays root, without any rights
 	grows bool // programs with special rights keep them: no_new_privs is not set
 }
 
@@ -79,7 +80,9 @@ func first(t *testing.T, n namespaced, args ...string) (*wire.Client, *process) 
 	}
 	program := sharedProgram(t)
 	argv := []string{"unshare", "--pid", "--fork", "--mount-proc"}
-	if !n.root {
+	if n.bare {
+		argv = append(argv, "setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
+	} else if !n.root {
 		argv = append(argv, "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 		if !n.grows {
 			argv = append(argv, "--no-new-privs")
@@ -92,7 +95,7 @@ func first(t *testing.T, n namespaced, args ...string) (*wire.Client, *process) 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chown(dir, nobody, nobody); err != nil {
+	if err := errors.Join(os.Chown(dir, nobody, nobody), os.Chmod(dir, 0o755)); err != nil { //nolint:gosec // root without rights looks into it
 		t.Fatal(err)
 	}
 	e, err := open(t, p, wire.ClientConfig{Start: start(t, dir), Token: token}, nil)
@@ -172,7 +175,9 @@ func TestCommandsMayStillCareForThemselves(t *testing.T) {
 
 // TestWithoutProtectionInfoSaysSo starts helpers whose commands could harm them.
 func TestWithoutProtectionInfoSaysSo(t *testing.T) {
-	for name, n := range map[string]namespaced{"rights can grow": {grows: true}, "root": {root: true}} {
+	for name, n := range map[string]namespaced{
+		"rights can grow": {grows: true}, "root": {root: true}, "root without rights": {bare: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			e, _ := first(t, n)
 			for _, g := range e.Info().Guarantees {

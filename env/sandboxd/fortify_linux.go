@@ -34,6 +34,9 @@ func fortify() error {
 	if err := installFilter(); err != nil {
 		return err
 	}
+	if os.Geteuid() == 0 {
+		return errors.New("commands are root, to whom the files of the helper in /proc belong")
+	}
 	held, err := capabilities()
 	if err != nil {
 		return err

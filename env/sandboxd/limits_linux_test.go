@@ -106,7 +106,8 @@ func TestFullPidsLimit(t *testing.T) {
 	const limit = 120
 	group := pidsGroup(t, limit)
 	argv := append([]string{"/bin/sh", "-c", `echo 0 >"$1/cgroup.procs" || exit; shift; exec "$@"`, "sh", group}, realHelper(t), "serve")
-	p := launch(t, argv, nil)
+	// As many threads would run at once on a machine with many processors.
+	p := launch(t, argv, func(cmd *exec.Cmd) { cmd.Env = []string{"GOMAXPROCS=128"} })
 	e, err := open(t, p, wire.ClientConfig{Start: start(t, t.TempDir())}, nil)
 	if err != nil {
 		t.Fatal(err)

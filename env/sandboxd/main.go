@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"runtime/debug"
+	"strings"
 	"time"
 )
 
@@ -25,6 +27,9 @@ const (
 	// memoryLimit is what the helper's memory should stay below; it counts against the limit of a container.
 	memoryLimit = 48 << 20
 	gcPercent   = 50
+	// maxParallel is how many threads run at once. Each needs a thread, and a thread that the system refuses would end the
+	// process; one that commands have to share a machine with needs no more.
+	maxParallel = 4
 )
 
 // Main is the whole of the program sandboxd: it runs with the arguments behind the program's name and returns the exit
@@ -34,6 +39,7 @@ func Main(args []string) int {
 	if err := protect(); err != nil {
 		return fail(err)
 	}
+	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), maxParallel))
 	debug.SetGCPercent(gcPercent)
 	debug.SetMemoryLimit(memoryLimit)
 	if len(args) > 0 {
@@ -44,7 +50,7 @@ func Main(args []string) int {
 			return mainDial(args[1:])
 		}
 	}
-	fmt.Fprintln(os.Stderr, "usage: sandboxd serve [--socket PATH [--ttl DURATION]] | sandboxd dial --socket PATH")
+	fmt.Fprintln(os.Stderr, "usage: sandboxd serve [--socket PATH|@NAME [--ttl DURATION]] | sandboxd dial --socket PATH|@NAME [--pid N]")
 	return exitUsage
 }
 
@@ -53,6 +59,9 @@ func mainServe(args []string) int {
 	socket := flags.String("socket", "", "serve later clients on this unix socket")
 	ttl := flags.Duration("ttl", defaultTTL, "how long to wait for a client to come back")
 	if err := parse(flags, args); err != nil {
+		return usage(err)
+	}
+	if err := checkSocket(*socket, runtime.GOOS); err != nil {
 		return usage(err)
 	}
 	if *ttl <= 0 {
@@ -68,17 +77,24 @@ func mainServe(args []string) int {
 func mainDial(args []string) int {
 	flags := newFlags("dial")
 	socket := flags.String("socket", "", "the unix socket to connect to")
+	pid := flags.Int("pid", 0, "the process that must be listening there")
 	if err := parse(flags, args); err != nil {
 		return usage(err)
 	}
 	if *socket == "" {
 		return usage(errors.New("--socket is missing"))
 	}
+	if err := checkSocket(*socket, runtime.GOOS); err != nil {
+		return usage(err)
+	}
+	if *pid < 0 {
+		return usage(fmt.Errorf("--pid %d: want the number of a process", *pid))
+	}
 	stream, err := takeStdio()
 	if err != nil {
 		return fail(err)
 	}
-	if err := dial(*socket, stream); err != nil {
+	if err := dial(*socket, *pid, stream); err != nil {
 		code := fail(err)
 		if isGone(err) {
 			code = exitGone
@@ -87,6 +103,22 @@ func mainDial(args []string) int {
 	}
 	return exitOK
 }
+
+// checkSocket refuses names that mean nothing on the system goos.
+func checkSocket(name, goos string) error {
+	switch {
+	case !isAbstract(name):
+		return nil
+	case goos != "linux":
+		return fmt.Errorf("--socket %s: sockets without a file on %s: %w", name, goos, errors.ErrUnsupported)
+	case name == "@":
+		return errors.New("--socket @: a name is missing")
+	}
+	return nil
+}
+
+// isAbstract reports whether a socket has a name, but no file.
+func isAbstract(socket string) bool { return strings.HasPrefix(socket, "@") }
 
 func newFlags(name string) *flag.FlagSet {
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)

@@ -4,6 +4,7 @@ package sandboxd_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -15,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -194,6 +196,86 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 	}
 }
 
+// TestHelpersStartSideBySide has several helpers make their sockets in one folder at once.
+func TestHelpersStartSideBySide(t *testing.T) {
+	dir := filepath.Dir(socketPath(t))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	held, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close() //nolint:errcheck // it is closed before
+	if err := unix.Flock(int(held.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	var starting sync.WaitGroup
+	for i := range 4 {
+		p := launch(t, helperArgv(t, "serve", "--socket", filepath.Join(dir, strconv.Itoa(i))), nil)
+		cfg := wire.ClientConfig{Token: token, Start: start(t, "/")}
+		starting.Go(func() {
+			e, err := open(t, p, cfg, nil)
+			if err != nil {
+				t.Errorf("helper %d: %v", i, err)
+				return
+			}
+			if err := e.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	time.Sleep(300 * time.Millisecond) // some have tried by then, and the rest does no harm
+	if err := held.Close(); err != nil {
+		t.Error(err)
+	}
+	starting.Wait()
+}
+
+// TestDialLeavesInputBlocking checks what remains of the standard input that a shell has lent.
+func TestDialLeavesInputBlocking(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		end  func(p *exec.Cmd, in *os.File) error
+		code int
+	}{
+		{"nobody listens", func(_ *exec.Cmd, in *os.File) error { _, err := in.WriteString("{}\n"); return err }, 3},
+		{"a signal", func(p *exec.Cmd, _ *os.File) error { return p.Process.Signal(unix.SIGTERM) }, 143},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var pipe [2]int
+			if err := unix.Pipe(pipe[:]); err != nil {
+				t.Fatal(err)
+			}
+			r, w := os.NewFile(uintptr(pipe[0]), "r"), os.NewFile(uintptr(pipe[1]), "w")
+			t.Cleanup(func() { _, _ = r.Close(), w.Close() })
+			blocking := func() bool {
+				flags, err := unix.FcntlInt(uintptr(pipe[0]), unix.F_GETFL, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return flags&unix.O_NONBLOCK == 0
+			}
+			argv := helperArgv(t, "dial", "--socket", socketPath(t))
+			p := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
+			p.Stdin = r
+			if err := p.Start(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the change", func() bool { return !blocking() })
+			if err := tt.end(p, w); err != nil {
+				t.Error(err)
+			}
+			if _ = p.Wait(); p.ProcessState.ExitCode() != tt.code {
+				t.Errorf("%v, want exit code %d", p.ProcessState, tt.code)
+			}
+			if !blocking() {
+				t.Error("the input is non-blocking")
+			}
+		})
+	}
+}
+
 func TestDialSaysThatNobodyListens(t *testing.T) {
 	stale := socketPath(t)
 	if err := os.Mkdir(filepath.Dir(stale), 0o700); err != nil {
@@ -328,6 +410,21 @@ func TestLongHelloIsCutOff(t *testing.T) {
 		t.Error(err)
 	}
 	output(t, e, sh("true"))
+}
+
+// TestLongLineIsRefused checks that a client whose first line is too long is told so.
+func TestLongLineIsRefused(t *testing.T) {
+	socket := socketPath(t)
+	serveSocket(t, socket, nil)
+	p := bridge(t, socket)
+	line := append(bytes.Repeat([]byte("x"), 1<<20), '\n')
+	if _, err := p.Write(line); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(p); err != nil || !strings.Contains(string(got), "too long") {
+		t.Errorf("the answer is %q, %v", got, err)
+	}
+	p.code(t)
 }
 
 // endless is a line without an end.

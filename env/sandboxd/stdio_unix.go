@@ -15,6 +15,7 @@ import (
 // duplex is a stream of two files, which may be the two halves of a pair of pipes or the same socket.
 type duplex struct {
 	in, out *os.File
+	undo    []int // copies of descriptors that have become non-blocking
 	once    sync.Once
 	ended   chan struct{} // closed by Close
 	err     error
@@ -23,22 +24,29 @@ type duplex struct {
 // takeStdio returns standard input and output as a stream, and leaves the null device in their places, so that nothing
 // else can get into it.
 func takeStdio() (*duplex, error) {
-	in, err := take(0, "stdin", unix.O_RDONLY)
-	if err != nil {
+	d := &duplex{ended: make(chan struct{})}
+	var err error
+	if d.in, err = d.take(0, "stdin", unix.O_RDONLY); err != nil {
 		return nil, err
 	}
-	out, err := take(1, "stdout", unix.O_WRONLY)
-	if err != nil {
-		return nil, errors.Join(err, in.Close())
+	if d.out, err = d.take(1, "stdout", unix.O_WRONLY); err != nil {
+		return nil, errors.Join(err, d.in.Close())
 	}
-	return &duplex{in: in, out: out, ended: make(chan struct{})}, nil
+	return d, nil
 }
 
-// take moves a descriptor out of the way. What can be waited for with others becomes non-blocking.
-func take(fd int, name string, mode int) (*os.File, error) {
+// take moves a descriptor out of the way. What can be waited for with others becomes non-blocking. So does every other
+// descriptor of the same open file, such as that of a shell, which is undone in the end.
+func (d *duplex) take(fd int, name string, mode int) (*os.File, error) {
 	moved, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	flags, err := unix.FcntlInt(uintptr(moved), unix.F_GETFL, 0)
+	if err == nil && flags&unix.O_NONBLOCK == 0 {
+		if kept, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3); err == nil {
+			d.undo = append(d.undo, kept)
+		}
 	}
 	_ = unix.SetNonblock(moved, true) // or reads of it hold a thread each
 	null, err := unix.Open(os.DevNull, mode|unix.O_CLOEXEC, 0)
@@ -61,9 +69,20 @@ func (d *duplex) Write(p []byte) (int, error) { return d.out.Write(p) }
 func (d *duplex) Close() error {
 	d.once.Do(func() {
 		d.err = errors.Join(d.in.Close(), d.out.Close())
+		d.restore()
+		for _, fd := range d.undo {
+			_ = unix.Close(fd)
+		}
 		close(d.ended)
 	})
 	return d.err
+}
+
+// restore makes blocking again what was it before.
+func (d *duplex) restore() {
+	for _, fd := range d.undo {
+		_ = unix.SetNonblock(fd, false)
+	}
 }
 
 func (d *duplex) SetDeadline(t time.Time) error {

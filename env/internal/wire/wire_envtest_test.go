@@ -124,7 +124,7 @@ func long(t *testing.T) {
 	}
 }
 
-// sliced delivers its first 200,000 bytes one by one, and then in pieces of odd sizes.
+// sliced delivers its first 200,000 bytes one by one, and then in pieces of odd sizes, which are larger from 20 MB on.
 type sliced struct {
 	net.Conn
 	read int
@@ -132,7 +132,10 @@ type sliced struct {
 
 func (s *sliced) Read(p []byte) (int, error) {
 	size := 1
-	if s.read > 200_000 {
+	switch {
+	case s.read > 20_000_000:
+		size = s.read%65_537 + 1
+	case s.read > 200_000:
 		size = s.read%4001 + 1
 	}
 	n, err := s.Conn.Read(p[:min(size, len(p))])

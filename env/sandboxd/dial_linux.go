@@ -1,0 +1,29 @@
+package sandboxd
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// checkListener refuses a connection if another process than pid listens, which may be 0 for any, or if another user has
+// taken a name that everybody may take.
+func checkListener(fd, pid int, abstract bool) error {
+	if pid == 0 && !abstract {
+		return nil
+	}
+	// The kernel keeps who called listen.
+	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return os.NewSyscallError("getsockopt", err)
+	}
+	if pid != 0 && int(cred.Pid) != pid {
+		return fmt.Errorf("process %d listens there, not %d: %w", cred.Pid, pid, fs.ErrPermission)
+	}
+	if self := os.Geteuid(); pid == 0 && self != 0 && cred.Uid != 0 && int(cred.Uid) != self {
+		return fmt.Errorf("user %d listens there, not %d: %w", cred.Uid, self, fs.ErrPermission)
+	}
+	return nil
+}

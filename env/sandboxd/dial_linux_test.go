@@ -1,0 +1,155 @@
+package sandboxd_test
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+)
+
+// abstractSocket returns a name for a socket without a file.
+func abstractSocket() string {
+	return fmt.Sprintf("@sandboxd-test-%d-%d", os.Getpid(), time.Now().UnixNano())
+}
+
+// TestAbstractSocket has a client come back by a socket without a file, whose name a command cannot take.
+func TestAbstractSocket(t *testing.T) {
+	socket := abstractSocket()
+	e, p := serveSocket(t, socket, nil)
+	var said strings.Builder
+	cmd := attack(t, "impostor", socket)
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if r, err := e.Exec(t.Context(), cmd); err != nil || r.ExitCode != 1 || !strings.Contains(said.String(), "address already in use") {
+		t.Errorf("%+v, %v, %s", r, err, said.String())
+	}
+	b := launch(t, helperArgv(t, "dial", "--socket", socket, "--pid", strconv.Itoa(p.Process.Pid)), nil)
+	again, err := open(t, b, wire.ClientConfig{Token: token}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	output(t, again, sh("true"))
+	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+	if code := p.code(t); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	gone := bridge(t, socket)
+	if _, err := gone.Write([]byte("{}\n")); err != nil {
+		t.Fatal(err)
+	}
+	if code := gone.code(t); code != 3 {
+		t.Errorf("exit code %d without a helper", code)
+	}
+}
+
+// TestImpostorGetsNoToken lets a command put a socket of its own in the place of the helper's.
+func TestImpostorGetsNoToken(t *testing.T) {
+	socket := socketPath(t)
+	e, p := serveSocket(t, socket, nil)
+	var running sync.WaitGroup
+	r, w := io.Pipe()
+	cmd := attack(t, "impostor", socket)
+	cmd.Stdout = w
+	running.Go(func() {
+		_, _ = e.Exec(t.Context(), cmd)
+		_ = w.Close()
+	})
+	told := make(chan string, 8)
+	running.Go(func() {
+		defer close(told)
+		buf := make([]byte, 64<<10)
+		for {
+			n, err := r.Read(buf)
+			if err != nil {
+				return
+			}
+			told <- string(buf[:n])
+		}
+	})
+	if got := <-told; got != "listening\n" {
+		t.Fatalf("the impostor said %q", got)
+	}
+	for _, tt := range []struct {
+		name string
+		args []string
+		told bool
+	}{
+		{"the helper is wanted", []string{"--pid", strconv.Itoa(p.Process.Pid)}, false},
+		{"anybody is wanted", nil, true},
+	} {
+		b := launch(t, helperArgv(t, append([]string{"dial", "--socket", socket}, tt.args...)...), nil)
+		if _, err := open(t, b, wire.ClientConfig{Token: token}, nil); err == nil {
+			t.Errorf("%s: the impostor is taken for the helper", tt.name)
+		}
+		_ = b.Close()
+		if got := <-told; strings.Contains(got, token) != tt.told {
+			t.Errorf("%s: the impostor was %s", tt.name, got)
+		}
+		if code := b.code(t); !tt.told && (code != 1 || !strings.Contains(b.said.String(), "listens there")) {
+			t.Errorf("%s: exit code %d, %q", tt.name, code, b.said)
+		}
+	}
+	if err := e.Kill(); err != nil {
+		t.Error(err)
+	}
+	running.Wait()
+}
+
+// inside returns the command line that runs another one in the namespaces of the helper that p has started, as the exec
+// command of a container's runtime does: as its user, and with a parent that is outside of them.
+func inside(t *testing.T, p *process, argv ...string) []string {
+	t.Helper()
+	if _, err := exec.LookPath("nsenter"); err != nil {
+		t.Skip("there is no program called nsenter")
+	}
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", p.Process.Pid, p.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append([]string{"nsenter", "--target=" + strings.TrimSpace(string(children)), "--pid", "--mount", "--setuid=65534", "--setgid=65534"}, argv...)
+}
+
+// TestWhoEntersIsSpared kills everything in a pid namespace while a client is connected by a process that has come from
+// outside, and closes the environment by it.
+func TestWhoEntersIsSpared(t *testing.T) {
+	socket := abstractSocket()
+	e, p := first(t, namespaced{}, "--socket", socket)
+	argv := append([]string{sharedProgram(t)}, helperArgv(t, "dial", "--socket", socket, "--pid", "1")[1:]...)
+	second, err := open(t, launch(t, inside(t, p, argv...), nil), wire.ClientConfig{Token: token}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = second.Close() })
+	neighbour, m := mark(t)+"-neighbour", mark(t)
+	launch(t, inside(t, p, "/bin/sh", "-c", `while read -r line; do echo "$line"; done`, neighbour), nil)
+	eventually(t, "the neighbour", func() bool { return len(marked(neighbour)) == 2 }) // nsenter has the argument, too
+	stay(t, e, m)
+	if err := second.Kill(); err != nil {
+		t.Errorf("kill: %v", err)
+	}
+	if left := marked(m); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	if n := len(marked(neighbour)); n != 2 {
+		t.Errorf("%d of 2 processes from outside are left", n)
+	}
+	output(t, second, sh("true"))
+	stay(t, e, m)
+	if err := second.Close(); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	if code := p.code(t); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if left := append(marked(m), marked(neighbour)...); len(left) > 0 {
+		t.Errorf("left of the namespace: %v", left)
+	}
+}
