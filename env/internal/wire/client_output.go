@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"reflect"
-	"sync"
 
 	"github.com/sandboxagent/sandboxagent/env"
 )
@@ -97,67 +96,4 @@ func sinks(cmd env.Command, busy func(int)) (stdout, stderr *sink, merged bool) 
 func sameWriter(a, b io.Writer) bool {
 	va, vb := reflect.ValueOf(a), reflect.ValueOf(b)
 	return va.Comparable() && vb.Comparable() && a == b
-}
-
-// queue hands bytes from one goroutine to another. It holds one window of them at most, with those that were taken last.
-type queue struct {
-	mu     sync.Mutex
-	change sync.Cond
-	data   []byte
-	spare  []byte // what was taken last
-	over   bool   // nothing more is put
-	given  bool   // nothing more is taken
-}
-
-func newQueue() *queue {
-	q := &queue{}
-	q.change.L = &q.mu
-	return q
-}
-
-// put adds a copy of p, once there is room for it. It reports false if nothing is taken any more.
-func (q *queue) put(p []byte) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for !q.given && len(q.data) > 0 && len(q.spare)+len(q.data)+len(p) > Window {
-		q.change.Wait()
-	}
-	if q.given {
-		return false
-	}
-	q.data = append(q.data, p...)
-	q.change.Signal()
-	return true
-}
-
-// end says that nothing more is put.
-func (q *queue) end() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.over = true
-	q.change.Signal()
-}
-
-// take waits for data and returns all there is, with whether it was the last. It is valid until the next call.
-func (q *queue) take() (data []byte, end bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.spare = q.spare[:0]
-	q.change.Signal()
-	for len(q.data) == 0 && !q.over && !q.given {
-		q.change.Wait()
-	}
-	if q.given {
-		return nil, true
-	}
-	data, q.data, q.spare = q.data, q.spare, q.data
-	return data, q.over
-}
-
-// leave says that nothing more is taken, also to a take that waits.
-func (q *queue) leave() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.given, q.data, q.spare = true, nil, nil
-	q.change.Broadcast()
 }
