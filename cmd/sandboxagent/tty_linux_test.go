@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -128,6 +129,11 @@ func TestExecTTYShell(t *testing.T) {
 
 // TestExecTTYRestores checks that the user's terminal is as before, whatever ends the program.
 func TestExecTTYRestores(t *testing.T) {
+	// Where tests run with hang-ups ignored, as nohup has it, a program that is started would ignore them too. Of a signal
+	// that is caught here, it gets the default.
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(caught) })
 	const wait = `echo ready; while :; do sleep 0.05; done; : MARKER`
 	const stubborn = `trap '' TERM HUP; ` + wait
 	for _, tt := range []struct {

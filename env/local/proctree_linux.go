@@ -148,22 +148,41 @@ func parseStat(line string) (seen, error) {
 // carries reports whether a process has a variable that begins with one of markers. A process that is hidden has ended or
 // is between two programs: the new one has its memory already, but neither arguments nor variables.
 func carries(pid int, markers []string) (marked, hidden bool) {
-	dir := "/proc/" + strconv.Itoa(pid)
 	// A process that executes a program between the opening and the reading of its variables shows none either. Who has
 	// really none shows none each time.
 	for range 3 {
-		vars, err := os.ReadFile(dir + "/environ")
+		vars, err := readLive(pid, "environ")
 		if err != nil {
 			return false, !errors.Is(err, fs.ErrPermission) // which means that it is somebody else's
 		}
 		if len(vars) > 0 {
 			return hasPrefix(vars, markers), false
 		}
-		if args, err := os.ReadFile(dir + "/cmdline"); err != nil || len(args) == 0 {
+		if args, err := readLive(pid, "cmdline"); err != nil || len(args) == 0 {
 			return false, true
 		}
 	}
 	return false, false
+}
+
+// readLive reads what /proc tells of a process under a name. It is the same for all threads, and nothing is told of a main
+// thread that has ended before the others.
+func readLive(pid int, name string) ([]byte, error) {
+	dir := "/proc/" + strconv.Itoa(pid)
+	data, err := os.ReadFile(dir + "/" + name)
+	if len(data) > 0 || err != nil && !errors.Is(err, unix.ESRCH) {
+		return data, err
+	}
+	threads, _ := os.ReadDir(dir + "/task") // without any, the main thread has told all there is
+	for _, t := range threads {
+		if t.Name() == strconv.Itoa(pid) {
+			continue
+		}
+		if data, err := os.ReadFile(dir + "/task/" + t.Name() + "/" + name); len(data) > 0 {
+			return data, err
+		}
+	}
+	return data, err
 }
 
 // hasPrefix reports whether one of vars, which end with zeros, begins with one of markers.

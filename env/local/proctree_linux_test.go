@@ -3,8 +3,10 @@ package local
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -199,4 +201,47 @@ while ((my $p = waitpid(-1, WUNTRACED)) > 0) { print "$p stands still\n" } # sin
 		_ = parent.Process.Kill()
 	}
 	_ = parent.Wait() // it may have been killed
+}
+
+// TestMainThreadHasEnded looks at a process whose main thread has ended before another one.
+func TestMainThreadHasEnded(t *testing.T) {
+	const other = "LOCAL_TEST_OTHER_THREAD"
+	if os.Getenv(other) != "" {
+		for { // until this runs on the main thread
+			go func() {
+				runtime.LockOSThread()
+				if unix.Gettid() == os.Getpid() {
+					_, _, _ = unix.Syscall(unix.SYS_EXIT, 0, 0, 0)
+				}
+				select {}
+			}()
+			time.Sleep(time.Millisecond)
+		}
+	}
+	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=1m")
+	c.Env = []string{other + "=1"}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	}()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		vars, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", c.Process.Pid))
+		if len(vars) == 0 && errors.Is(err, unix.ESRCH) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the main thread lives: %q, %v", vars, err)
+		}
+	}
+	if s, err := look(c.Process.Pid); err != nil || s.dead {
+		t.Errorf("it is taken for dead: %+v, %v", s, err)
+	}
+	for marker, want := range map[string]bool{other: true, "ANOTHER": false} {
+		if marked, hidden := carries(c.Process.Pid, []string{marker}); marked != want || hidden {
+			t.Errorf("marked by %s: %t, hidden: %t", marker, marked, hidden)
+		}
+	}
 }

@@ -22,7 +22,7 @@ func checkListener(fd, pid int, abstract bool) error {
 	if pid != 0 && int(cred.Pid) != pid {
 		return fmt.Errorf("process %d listens there, not %d: %w", cred.Pid, pid, fs.ErrPermission)
 	}
-	if self := os.Geteuid(); pid == 0 && self != 0 && cred.Uid != 0 && int(cred.Uid) != self {
+	if self := os.Geteuid(); pid == 0 && cred.Uid != 0 && int(cred.Uid) != self {
 		return fmt.Errorf("user %d listens there, not %d: %w", cred.Uid, self, fs.ErrPermission)
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -83,6 +84,11 @@ func TestSignalsEndHelper(t *testing.T) {
 	if os.Getpid() == 1 {
 		t.Skip("process 1 is another matter")
 	}
+	// Where tests run with hang-ups ignored, as nohup has it, a program that is started would ignore them too. Of a signal
+	// that is caught here, it gets the default.
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, unix.SIGHUP)
+	t.Cleanup(func() { signal.Stop(caught) })
 	for _, s := range []unix.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT} {
 		t.Run(unix.SignalName(s), func(t *testing.T) {
 			m := mark(t)

@@ -387,10 +387,11 @@ func (o *orphans) stop() {
 	o.work.Wait()
 }
 
-// bury has the server kill a command. It waits for a connection, until the client ends, but not long for an answer.
+// bury has the server kill a command. It waits for a connection, until the client ends, but not long for an answer: then it
+// asks again, since the connection may be about to be found dead.
 func (c *Client) bury(id string) {
 	err := errBroken
-	for errors.Is(err, errBroken) {
+	for errors.Is(err, errBroken) || errors.Is(err, context.DeadlineExceeded) {
 		err = c.retry(context.Background(), func(l *link) error {
 			ctx, cancel := context.WithTimeout(context.Background(), c.limits.patience)
 			defer cancel()

@@ -65,7 +65,8 @@ type frameGuard struct {
 	received frameScan
 	begun    bool // the settings have come
 	acked    atomic.Bool
-	answered atomic.Bool
+	asked    atomic.Bool // this side has sent a ping
+	answered atomic.Bool // and the other has answered one
 	entry    [settingSize]byte
 	have     int // of entry
 
@@ -76,8 +77,14 @@ type frameGuard struct {
 // note looks at what is sent next.
 func (g *frameGuard) note(p []byte) {
 	for head := false; len(p) > 0; {
-		if _, p, head = g.sent.next(p); head && g.sent.head[3] == typeHeaders {
+		if _, p, head = g.sent.next(p); !head {
+			continue
+		}
+		switch kind, ack := g.sent.head[3], g.sent.head[4]&flagAck != 0; {
+		case kind == typeHeaders:
 			g.opened.Store(max(g.opened.Load(), g.sent.id()))
+		case kind == typePing && !ack:
+			g.asked.Store(true)
 		}
 	}
 }
@@ -116,7 +123,9 @@ func (g *frameGuard) frame() error {
 		fine = fine && size == 4
 	case typePing:
 		fine = fine && id == 0 && size == 8
-		g.answered.Store(g.answered.Load() || fine && ack)
+		if fine && ack && g.asked.Load() {
+			g.answered.Store(true)
+		}
 	case typeGoAway:
 		fine = fine && id == 0 && size >= 8
 	case typeSettings:

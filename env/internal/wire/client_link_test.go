@@ -59,6 +59,7 @@ func TestQuietConnectionLost(t *testing.T) {
 // TestLetsInAndAnswersNothing has a server that lets in again and again and answers nothing. The client gives up.
 func TestLetsInAndAnswersNothing(t *testing.T) {
 	settings, ack := "\x00\x00\x00\x04\x00\x00\x00\x00\x00", "\x00\x00\x00\x04\x01\x00\x00\x00\x00"
+	pong := "\x00\x00\x08\x06\x01\x00\x00\x00\x00" + "unasked!"
 	for name, tc := range map[string]struct {
 		said  string
 		stays bool
@@ -67,6 +68,7 @@ func TestLetsInAndAnswersNothing(t *testing.T) {
 		"settings and silence":  {said: settings + ack, stays: true},
 		"the end":               {},
 		"settings, and the end": {said: settings + ack},
+		"an answer to no ping":  {said: settings + ack + pong},
 	} {
 		t.Run(name, func(t *testing.T) {
 			noLeaks(t)
@@ -248,7 +250,8 @@ func TestGuardSeesFramesInPieces(t *testing.T) {
 		"\x00\x00\x02\x01\x04\x00\x00\x00\x03xx" + // headers of stream 3
 		"\x00\x00\x03\x00\x01\x00\x00\x00\x03\x00\x00\x00" + // data
 		"\x00\x00\x08\x06\x01\x00\x00\x00\x0012345678" // an answered ping
-	opening := strings.Repeat("x", preface) + "\x00\x00\x00\x04\x00\x00\x00\x00\x00" + "\x00\x00\x01\x01\x05\x00\x00\x00\x03x"
+	opening := strings.Repeat("x", preface) + "\x00\x00\x00\x04\x00\x00\x00\x00\x00" + "\x00\x00\x01\x01\x05\x00\x00\x00\x03x" +
+		"\x00\x00\x08\x06\x00\x00\x00\x00\x0012345678"
 	g := frameGuard{sent: frameScan{left: preface}}
 	for i := range len(opening) {
 		g.note([]byte(opening[i : i+1]))

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -188,6 +189,19 @@ func TestFrames(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestFramesLost has the stream break behind the last frame, which is no violation.
+func TestFramesLost(t *testing.T) {
+	for _, lost := range []error{io.ErrUnexpectedEOF, io.ErrClosedPipe} {
+		frames := &frameReader{r: io.MultiReader(bytes.NewReader(appendFrame(nil, frameEnd, []byte("{}"))), iotest.ErrReader(lost))}
+		if kind, _, err := frames.next(); kind != frameEnd || err != nil {
+			t.Errorf("the last frame: kind %d, %v", kind, err)
+		}
+		if _, _, err := frames.next(); !errors.Is(err, lost) || errors.Is(err, env.ErrProtocol) {
+			t.Errorf("behind it: %v, want %v", err, lost)
+		}
 	}
 }
 

@@ -67,11 +67,11 @@ func (f *frameReader) next() (frameKind, []byte, error) {
 // head reads the start of the next frame. The caller reads its payload next, with payload or, if it can use a part of
 // one, from the stream itself.
 func (f *frameReader) head() (frameKind, int, error) {
-	_, err := io.ReadFull(f.r, f.header[:])
+	n, err := io.ReadFull(f.r, f.header[:])
 	switch {
 	case f.over && errors.Is(err, io.EOF):
 		return 0, 0, io.EOF
-	case f.over && (err == nil || errors.Is(err, io.ErrUnexpectedEOF)):
+	case f.over && n > 0:
 		return 0, 0, fmt.Errorf("%w: data behind the last frame", env.ErrProtocol)
 	case errors.Is(err, io.EOF):
 		return 0, 0, io.ErrUnexpectedEOF

@@ -1,0 +1,48 @@
+package wire
+
+import (
+	"errors"
+	"strconv"
+	"testing"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+// TestOutputsOfEndedCommandsAreBounded has commands end with much output that nobody forgets.
+func TestOutputsOfEndedCommandsAreBounded(t *testing.T) {
+	noLeaks(t)
+	const size = 1 << 20
+	e, started := writer(size)
+	s := startServer(t, e, nil)
+	c := s.connect("c")
+	count := 0
+	for ; s.commands.lost.Len() == 0 && count < maxFinished; count++ {
+		c.run(strconv.Itoa(count), execRequest{Stdout: true, Stderr: true}).fine(t)
+	}
+	s.commands.mu.Lock()
+	kept, held := s.commands.finished.Len(), 0
+	for i := s.commands.finished.Front(); i != nil; i = i.Next() {
+		if command, ok := i.Value.(*command); ok {
+			held += command.held()
+		}
+	}
+	outputs := s.commands.outputs
+	s.commands.mu.Unlock()
+	if held != outputs || held > maxOutputs || held < maxOutputs/2 || kept != count-1 {
+		t.Errorf("%d of %d results are kept, with %d bytes (%d noted)", kept, count, held, outputs)
+	}
+	if a := c.run("0", execRequest{Stdout: true, Stderr: true}); a.end == nil || !errors.Is(a.end.Error.err(), env.ErrUnknownOutcome) {
+		t.Errorf("the oldest: %+v", a.end)
+	}
+	if n := len(c.run(strconv.Itoa(count-1), execRequest{Stdout: true, Stderr: true}).fine(t).stdout); n != size {
+		t.Errorf("of the last one there are %d bytes", n)
+	}
+	ids := make([]string, count)
+	for i := range ids {
+		ids[i] = strconv.Itoa(i)
+	}
+	c.call("POST", "/forget", jsonOf(ids)).fine(t)
+	if s.commands.outputs != 0 || int(started.Load()) != count {
+		t.Errorf("%d bytes are noted when all is forgotten; %d of %d commands were started", s.commands.outputs, started.Load(), count)
+	}
+}
