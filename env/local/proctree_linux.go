@@ -136,7 +136,7 @@ func parseStat(line string) (seen, error) {
 	s := seen{pid: pid, ppid: ppid, pgid: pgid, sid: sid, start: start, kernel: flags&flagKernel != 0}
 	switch fields[0] {
 	case "Z":
-		s.dead = threads <= 1 // the main thread may end before the others
+		s.dead, s.headless = threads <= 1, threads > 1
 	case "X", "x":
 		s.dead = true
 	case "T", "t":
@@ -166,23 +166,24 @@ func carries(pid int, markers []string) (marked, hidden bool) {
 }
 
 // readLive reads what /proc tells of a process under a name. It is the same for all threads, and nothing is told of a main
-// thread that has ended before the others.
+// thread that has ended before the others, or nothing to an ordinary user.
 func readLive(pid int, name string) ([]byte, error) {
 	dir := "/proc/" + strconv.Itoa(pid)
 	data, err := os.ReadFile(dir + "/" + name)
-	if len(data) > 0 || err != nil && !errors.Is(err, unix.ESRCH) {
+	if err == nil && len(data) > 0 {
+		return data, nil
+	}
+	if s, _ := look(pid); !s.headless {
 		return data, err
 	}
-	threads, _ := os.ReadDir(dir + "/task") // without any, the main thread has told all there is
+	threads, terr := os.ReadDir(dir + "/task")
 	for _, t := range threads {
-		if t.Name() == strconv.Itoa(pid) {
-			continue
-		}
-		if data, err := os.ReadFile(dir + "/task/" + t.Name() + "/" + name); len(data) > 0 {
-			return data, err
+		data, err := os.ReadFile(dir + "/task/" + t.Name() + "/" + name)
+		if err == nil && t.Name() != strconv.Itoa(pid) {
+			return data, nil
 		}
 	}
-	return data, err
+	return nil, errors.Join(err, terr)
 }
 
 // hasPrefix reports whether one of vars, which end with zeros, begins with one of markers.

@@ -3,7 +3,6 @@ package local
 import (
 	"bufio"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
@@ -24,7 +23,7 @@ func TestParseStat(t *testing.T) {
 	}{
 		{"plain", "7 (sh) S 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345 6 7", seen{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345}, false},
 		{"zombie", "7 (sh) Z 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345", seen{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345, dead: true}, false},
-		{"main thread ended, others live", "7 (sh) Z 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 3 0 12345", seen{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345}, false},
+		{"main thread ended, others live", "7 (sh) Z 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 3 0 12345", seen{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345, headless: true}, false},
 		{"stopped", "7 (sh) T 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345", seen{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345, stopped: true}, false},
 		{"name with parentheses", "7 (a) Z (1 2) S 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345", seen{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345}, false},
 		{"name with line feed", "7 (a\n) S 1) S 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345\n", seen{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345}, false},
@@ -228,16 +227,16 @@ func TestMainThreadHasEnded(t *testing.T) {
 		_ = c.Wait()
 	}()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
-		vars, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", c.Process.Pid))
-		if len(vars) == 0 && errors.Is(err, unix.ESRCH) {
+		s, err := look(c.Process.Pid)
+		if err != nil || s.dead {
+			t.Fatalf("it is taken for dead: %+v, %v", s, err)
+		}
+		if s.headless {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the main thread lives: %q, %v", vars, err)
+			t.Fatalf("the main thread lives: %+v", s)
 		}
-	}
-	if s, err := look(c.Process.Pid); err != nil || s.dead {
-		t.Errorf("it is taken for dead: %+v, %v", s, err)
 	}
 	for marker, want := range map[string]bool{other: true, "ANOTHER": false} {
 		if marked, hidden := carries(c.Process.Pid, []string{marker}); marked != want || hidden {

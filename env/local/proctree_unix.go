@@ -20,6 +20,7 @@ type seen struct {
 	pid, ppid, pgid, sid int
 	start                uint64 // when it started, in a unit of the system
 	dead                 bool   // it is a zombie
+	headless             bool   // its main thread has ended before the others
 	stopped              bool
 	kernel               bool // it is a thread of the kernel
 }
