@@ -13,7 +13,7 @@ func protect() error { return errSystem }
 
 func takeStdio() (io.ReadWriteCloser, error) { return nil, errSystem }
 
-func dial(string, int, io.ReadWriteCloser) error { return errSystem }
+func dial(string, int) error { return errSystem }
 
 func isGone(error) bool { return false }
 

@@ -24,13 +24,17 @@ const (
 	answerTime = 2 * time.Second
 )
 
-// dial connects stream to the socket until either of them ends. The client's first line is read before, so that the
-// server does not wait for it. If pid is not 0, only a process of that number gets anything.
-func dial(socket string, pid int, stream *duplex) error {
-	signals, stop := notify()
+// dial connects the standard streams to the socket until either of them ends. The client's first line is read before, so
+// that the server does not wait for it. If pid is not 0, only a process of that number gets anything.
+func dial(socket string, pid int) error {
+	signals, stop := notify() // first: from then on there is something to undo
 	defer stop()
+	stream, err := takeStdio()
+	if err != nil {
+		return err
+	}
 	go exitOnSignal(signals, stream)
-	err := join(socket, pid, stream)
+	err = join(socket, pid, stream)
 	return errors.Join(err, stream.Close())
 }
 

@@ -90,11 +90,7 @@ func mainDial(args []string) int {
 	if *pid < 0 {
 		return usage(fmt.Errorf("--pid %d: want the number of a process", *pid))
 	}
-	stream, err := takeStdio()
-	if err != nil {
-		return fail(err)
-	}
-	if err := dial(*socket, *pid, stream); err != nil {
+	if err := dial(*socket, *pid); err != nil {
 		code := fail(err)
 		if isGone(err) {
 			code = exitGone
