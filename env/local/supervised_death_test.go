@@ -1,0 +1,89 @@
+//go:build unix
+
+package local_test
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/local"
+)
+
+func TestHelperDies(t *testing.T) {
+	needProc(t)
+	e, err := local.Supervised(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, mark := helperOf(t, e), newMark(t)
+	running := make(chan error, 1)
+	go func() {
+		_, err := e.Exec(t.Context(), withMark(sh(sleeper), mark))
+		running <- err
+	}()
+	eventually(t, "the command", func() bool { return len(marked(t, mark)) == 1 })
+	session, err := unix.Getsid(marked(t, mark)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Kill(-session, unix.SIGKILL) }) // nobody else ends what the helper started
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-running; !errors.Is(err, env.ErrUnknownOutcome) || !errors.Is(err, env.ErrGone) {
+		t.Errorf("a command that ran: %v", err)
+	}
+	var start *env.StartError
+	if _, err := e.Exec(t.Context(), sh("true")); !errors.As(err, &start) || !errors.Is(err, env.ErrGone) {
+		t.Errorf("a command afterwards: %v", err)
+	}
+	var path *fs.PathError
+	if _, err := e.Stat(t.Context(), "."); !errors.As(err, &path) || !errors.Is(err, env.ErrGone) {
+		t.Errorf("a file afterwards: %v", err)
+	}
+	if err := e.Close(); !errors.Is(err, env.ErrGone) || !strings.Contains(err.Error(), "killed; what it had started may still run") {
+		t.Errorf("close: %v", err)
+	}
+	if err := e.Close(); err != nil {
+		t.Errorf("a second close: %v", err)
+	}
+}
+
+// TestHelperIsAskedToEnd has somebody else end the helper in good order. That is not this side's closing.
+func TestHelperIsAskedToEnd(t *testing.T) {
+	needProc(t)
+	e, err := local.Supervised(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, mark := helperOf(t, e), newMark(t)
+	var result env.Result
+	running := make(chan error, 1)
+	go func() {
+		var err error
+		result, err = e.Exec(t.Context(), withMark(sh(sleeper), mark))
+		running <- err
+	}()
+	eventually(t, "the command", func() bool { return len(marked(t, mark)) == 1 })
+	if err := unix.Kill(pid, unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	// That it was killed may still be told.
+	err = <-running
+	told := err == nil && result.Signal == "SIGKILL"
+	unknown := errors.Is(err, env.ErrUnknownOutcome) && errors.Is(err, env.ErrGone) && !errors.Is(err, fs.ErrClosed)
+	if !told && !unknown {
+		t.Errorf("a command that ran: %+v, %v", result, err)
+	}
+	if err := e.Close(); !errors.Is(err, env.ErrGone) {
+		t.Errorf("close: %v", err)
+	}
+	if left := marked(t, mark); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
