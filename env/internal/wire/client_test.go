@@ -310,8 +310,8 @@ func TestSaysWhatToStartOnce(t *testing.T) {
 	if _, err := c.Stat(t.Context(), "f"); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
-	if h := <-hellos; h.Session != c.server.session || len(h.Start) != 0 {
-		t.Errorf("the second connection began with session %q and start %s", h.Session, h.Start)
+	if h := <-hellos; h.Session != c.server.session || h.StartSize != 0 {
+		t.Errorf("the second connection began with session %q and %d bytes to start", h.Session, h.StartSize)
 	}
 }
 
