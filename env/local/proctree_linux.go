@@ -3,6 +3,7 @@ package local
 import (
 	"bytes"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
@@ -169,7 +170,7 @@ func carries(pid int, markers []string) (marked, hidden bool) {
 // thread that has ended before the others, or nothing to an ordinary user.
 func readLive(pid int, name string) ([]byte, error) {
 	dir := "/proc/" + strconv.Itoa(pid)
-	data, err := os.ReadFile(dir + "/" + name)
+	data, err := readMemory(dir + "/" + name)
 	if err == nil && len(data) > 0 {
 		return data, nil
 	}
@@ -178,12 +179,38 @@ func readLive(pid int, name string) ([]byte, error) {
 	}
 	threads, terr := os.ReadDir(dir + "/task")
 	for _, t := range threads {
-		data, err := os.ReadFile(dir + "/task/" + t.Name() + "/" + name)
+		data, err := readMemory(dir + "/task/" + t.Name() + "/" + name)
 		if err == nil && t.Name() != strconv.Itoa(pid) {
 			return data, nil
 		}
 	}
 	return nil, errors.Join(err, terr)
+}
+
+// readMemory reads a file that shows memory of a process. The process may execute another program meanwhile, and then the
+// memory is gone and the file ends there, so that only what one read gives is whole.
+func readMemory(name string) ([]byte, error) {
+	for size := 16 << 10; ; size *= 4 {
+		data, err := readOnce(name, size)
+		if err != nil || len(data) < size {
+			return data, err
+		}
+	}
+}
+
+// readOnce returns what one read of up to size bytes gives.
+func readOnce(name string, size int) ([]byte, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	data := make([]byte, size)
+	n, err := file.Read(data)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return data[:n], err
 }
 
 // hasPrefix reports whether one of vars, which end with zeros, begins with one of markers.

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -241,6 +242,26 @@ func TestMainThreadHasEnded(t *testing.T) {
 	for marker, want := range map[string]bool{other: true, "ANOTHER": false} {
 		if marked, hidden := carries(c.Process.Pid, []string{marker}); marked != want || hidden {
 			t.Errorf("marked by %s: %t, hidden: %t", marker, marked, hidden)
+		}
+	}
+}
+
+// TestMarksAreSeenBetweenPrograms looks for the mark of a process that executes one program after another, behind
+// variables of some size.
+func TestMarksAreSeenBetweenPrograms(t *testing.T) {
+	const marker = "LOCAL_TEST_MARK"
+	c := exec.CommandContext(t.Context(), "/bin/sh", "-c", `exec /bin/sh -c "$SELF"`)
+	c.Env = []string{"SELF=" + `exec /bin/sh -c "$SELF"`, "FILL=" + strings.Repeat("x", 60<<10), marker + "=1"}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	}()
+	for range 20_000 {
+		if marked, hidden := carries(c.Process.Pid, []string{marker}); !marked && !hidden {
+			t.Fatal("a process with a mark was seen to have none")
 		}
 	}
 }
