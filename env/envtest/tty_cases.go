@@ -135,7 +135,7 @@ func ttyStartErrors(c *caseT) {
 func ttySize(c *caseT) {
 	c.tool("stty")
 	for size, want := range map[env.TTYSize]string{
-		{}: "24 80", {Columns: 132, Rows: 50}: "50 132", {Columns: 1, Rows: 1}: "1 1", {Columns: 1000, Rows: 500}: "500 1000",
+		{}: "24 80", {Columns: 132, Rows: 50}: "50 132", {Columns: 2, Rows: 2}: "2 2", {Columns: 1000, Rows: 500}: "500 1000",
 		{Columns: 132}: "24 132", {Rows: 50}: "50 80",
 	} {
 		cmd := c.onTerminal("stty size")

@@ -216,6 +216,17 @@ type served struct {
 	info env.Info
 }
 
+// Exec implements env.Environment.
+func (s *served) Exec(ctx context.Context, cmd env.Command) (env.Result, error) {
+	before, ok := memoryKills()
+	res, err := s.Environment.Exec(ctx, cmd)
+	if ok && err == nil && !res.TimedOut && res.ExitCode == 128+int(syscall.SIGKILL) {
+		after, _ := memoryKills()
+		res.OutOfMemory = after > before
+	}
+	return res, err
+}
+
 // Info implements env.Environment.
 func (s *served) Info() env.Info {
 	info := s.info
