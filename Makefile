@@ -1,6 +1,6 @@
 # build  builds the commands into ./bin, the helpers for Linux first, which the commands embed
 # test   installs what tests need (on Debian, as root), lints, builds for every system, and runs all tests with the race
-#        detector; on Linux a test that lacks a tool fails there instead of being skipped
+#        detector, beside a Docker daemon of their own; on Linux a test that lacks a tool fails instead of being skipped
 # lint   runs the linters, built from source at a pinned version
 # bench  prints the benchmarks that docs/benchmarks.md quotes
 # fuzz   runs each fuzz target for FUZZTIME
@@ -14,11 +14,11 @@ LINT          := $(CACHE)/golangci-lint-$(LINT_VERSION)
 VERSION       := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
 # Programs that tests run, and the Debian packages that have them.
-NEEDS         := git gcc bash setsid
-PACKAGES      := git gcc libc6-dev bash util-linux
+NEEDS         := git gcc bash setsid dockerd ip iptables busybox debootstrap nsenter tar
+PACKAGES      := git gcc libc6-dev bash util-linux docker.io iptables iproute2 busybox-static debootstrap debian-archive-keyring tar
 
 ifeq ($(shell uname -s),Linux)
-export SANDBOXAGENT_REQUIRE ?= envtest,local
+export SANDBOXAGENT_REQUIRE ?= envtest,local,docker
 endif
 
 .PHONY: build test deps unit cross lint bench fuzz
@@ -50,8 +50,10 @@ deps:
 		fi; \
 	fi
 
+# The program keeps the exit status of the command that it runs with a Docker daemon beside it, which "go run" would not.
 unit:
-	GORACE='atexit_sleep_ms=0' $(GO) test -race -timeout 20m ./...
+	$(GO) build -o $(CACHE)/withdaemons ./integration/withdaemons
+	GORACE='atexit_sleep_ms=0' $(CACHE)/withdaemons --images -- $(GO) test -race -timeout 30m ./...
 
 cross:
 	@for os in linux darwin windows; do \

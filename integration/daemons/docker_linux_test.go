@@ -1,0 +1,314 @@
+package daemons
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// request asks the daemon and decodes its answer into out, if that is not nil.
+func request(t *testing.T, d *Docker, method, path string, query url.Values, in, out any) {
+	t.Helper()
+	var body bytes.Buffer
+	if in != nil {
+		if err := json.NewEncoder(&body).Encode(in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://docker"+path+"?"+query.Encode(), &body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := d.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // nothing was written
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode >= 300 {
+		t.Fatalf("%s %s: %s: %s %v", method, path, resp.Status, text, err)
+	}
+	if out != nil {
+		if err := json.Unmarshal(text, out); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// container starts a container and returns its ID and its first process.
+func container(t *testing.T, d *Docker, config map[string]any) (string, int) {
+	t.Helper()
+	var made struct{ ID string }
+	request(t, d, http.MethodPost, "/containers/create", nil, config, &made)
+	request(t, d, http.MethodPost, "/containers/"+made.ID+"/start", nil, nil, nil)
+	return made.ID, firstProcess(t, d, made.ID)
+}
+
+func firstProcess(t *testing.T, d *Docker, id string) int {
+	t.Helper()
+	var is struct{ State struct{ Pid int } }
+	request(t, d, http.MethodGet, "/containers/"+id+"/json", nil, nil, &is)
+	return is.State.Pid
+}
+
+// left tells what of a daemon is still there.
+func left(d *Docker) []string {
+	var found []string
+	name := filepath.Base(d.dir)
+	if pids := members(name); len(pids) > 0 {
+		found = append(found, fmt.Sprint("processes ", pids))
+	}
+	if _, err := os.Lstat(d.dir); err == nil {
+		found = append(found, d.dir)
+	}
+	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || bytes.Contains(mounts, []byte(name)) {
+		found = append(found, "mounts")
+	}
+	if _, err := net.InterfaceByName(d.bridge); d.bridge != "" && err == nil {
+		found = append(found, d.bridge)
+	}
+	groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + name)
+	more, _ := filepath.Glob("/sys/fs/cgroup/" + name)
+	return append(found, append(groups, more...)...)
+}
+
+func TestDockerLeavesNothing(t *testing.T) {
+	d := NewDocker(t, DockerConfig{Bridge: true})
+	second := NewDocker(t, DockerConfig{Bridge: true})
+	if d.bridge == second.bridge {
+		t.Fatalf("two daemons have the bridge %s", d.bridge)
+	}
+	if err := d.Load(t.Context(), Empty); err != nil {
+		t.Fatal(err)
+	}
+	_, onBridge := container(t, d, map[string]any{"Image": Empty})
+	_, alone := container(t, d, map[string]any{"Image": Empty, "HostConfig": map[string]any{"NetworkMode": "none"}})
+	if !lives(onBridge) || !lives(alone) {
+		t.Fatal("the containers do not run")
+	}
+	if got := len(left(d)); got < 3 {
+		t.Fatalf("of a daemon that runs, only %v is seen", left(d))
+	}
+	if err := d.Stop(); err != nil {
+		t.Error(err)
+	}
+	if lives(onBridge) || lives(alone) {
+		t.Error("containers live on")
+	}
+	if got := left(d); len(got) > 0 {
+		t.Errorf("left: %v", got)
+	}
+	if err := ping(t.Context(), second.client); err != nil {
+		t.Errorf("the other daemon suffered: %v", err)
+	}
+}
+
+func TestDockerIsKilledAndStartsAgain(t *testing.T) {
+	d := NewDocker(t, DockerConfig{Args: []string{"--live-restore"}})
+	if err := d.Load(t.Context(), Empty); err != nil {
+		t.Fatal(err)
+	}
+	id, pid := container(t, d, map[string]any{"Image": Empty})
+	daemon := d.Pid()
+	if err := d.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if lives(daemon) || ping(t.Context(), d.client) == nil {
+		t.Error("the daemon lives on")
+	}
+	if !lives(pid) {
+		t.Error("the container ended with its daemon")
+	}
+	if err := d.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := firstProcess(t, d, id); got != pid || !lives(pid) {
+		t.Errorf("after the restart the container's process is %d, not %d", got, pid)
+	}
+	// What a test kills last is cleaned all the same.
+	if err := d.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Stop(); err != nil {
+		t.Error(err)
+	}
+	if got := left(d); len(got) > 0 || lives(pid) {
+		t.Errorf("left: %v", got)
+	}
+}
+
+func TestDockerTLS(t *testing.T) {
+	d := NewDocker(t, DockerConfig{TLS: true})
+	authority, err := os.ReadFile(filepath.Join(d.CertDir(), "ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.LoadX509KeyPair(filepath.Join(d.CertDir(), "cert.pem"), filepath.Join(d.CertDir(), "key.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(authority)
+	get := func(config *tls.Config) error {
+		transport := &http.Transport{TLSClientConfig: config}
+		defer transport.CloseIdleConnections()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https"+strings.TrimPrefix(d.TLSHost(), "tcp")+"/_ping", nil)
+		if err != nil {
+			return err
+		}
+		resp, err := transport.RoundTrip(req)
+		if err != nil {
+			return err
+		}
+		return resp.Body.Close()
+	}
+	with := &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}}
+	if err := get(with); err != nil {
+		t.Error(err)
+	}
+	if get(&tls.Config{RootCAs: roots}) == nil {
+		t.Error("a client without a certificate is served")
+	}
+	if get(&tls.Config{Certificates: []tls.Certificate{pair}}) == nil {
+		t.Error("the daemon's certificate is known to everybody")
+	}
+	host := d.TLSHost()
+	if err := d.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if d.TLSHost() != host || get(with) != nil {
+		t.Errorf("after the restart %s is %s, or does not answer", host, d.TLSHost())
+	}
+}
+
+// TestDockerOfKilledRun starts a daemon in a process that is killed, and then one that cleans up after that.
+func TestDockerOfKilledRun(t *testing.T) {
+	dir := os.Getenv("SERVICE_TEST_DIR")
+	if dir != "" {
+		d, err := StartDocker(t.Context(), DockerConfig{Dir: dir, Bridge: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Load(t.Context(), Empty); err != nil {
+			t.Fatal(err)
+		}
+		_, pid := container(t, d, map[string]any{"Image": Empty})
+		fmt.Printf("\n%s %s %d\n", d.dir, d.bridge, pid)
+		select {}
+	}
+	if err := Available(); err != nil {
+		Missing(t, err.Error())
+	}
+	dir, err := os.MkdirTemp("", "killed-") //nolint:usetesting // a socket's name must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestDockerOfKilledRun$")
+	child.Env = append(os.Environ(), "SERVICE_TEST_DIR="+dir)
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var old Docker
+	var number string
+	if _, err := fmt.Fscan(out, &old.dir, &old.bridge, &number); err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(number)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sweep(dir); err != nil || !lives(pid) {
+		t.Fatalf("the daemon of a run that lives was swept away: %v", err)
+	}
+	// It is not waited for yet: one that has ended does not count even then.
+	_ = child.Process.Kill()
+	t.Cleanup(func() { _ = child.Wait() })
+	if err := wait(t.Context(), stopTimeout, func() bool { return !lives(child.Process.Pid) }); err != nil {
+		t.Fatal(err)
+	}
+	if !lives(pid) || len(left(&old)) < 3 {
+		t.Fatal("nothing is left that could be cleaned")
+	}
+	NewDocker(t, DockerConfig{Dir: dir})
+	if got := left(&old); len(got) > 0 || lives(pid) {
+		t.Errorf("left: %v", got)
+	}
+}
+
+func TestStartFails(t *testing.T) {
+	if err := Available(); err != nil {
+		Missing(t, err.Error())
+	}
+	dir := t.TempDir()
+	_, err := StartDocker(t.Context(), DockerConfig{Dir: dir, Bridge: true, Args: []string{"--no-such-flag"}})
+	if err == nil || !strings.Contains(err.Error(), "no-such-flag") {
+		t.Errorf("the error does not have the daemon's words: %v", err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		t.Errorf("left: %v %v", entries, err)
+	}
+}
+
+func TestImages(t *testing.T) {
+	d := NewDocker(t, DockerConfig{})
+	if err := d.Load(t.Context(), Empty, Foreign, Busybox); err != nil {
+		t.Fatal(err)
+	}
+	var own, foreign struct{ Architecture, Os string }
+	request(t, d, http.MethodGet, "/images/"+Empty+"/json", nil, nil, &own)
+	request(t, d, http.MethodGet, "/images/"+Foreign+"/json", nil, nil, &foreign)
+	if own.Architecture == foreign.Architecture || own.Os != "linux" || foreign.Os != "linux" {
+		t.Errorf("the architectures are %v and %v", own, foreign)
+	}
+	if err := d.Load(t.Context(), "sandboxagent-test/unknown:latest"); err == nil {
+		t.Error("an unknown image is loaded")
+	}
+}
+
+func TestCacheIsFilledOnceAndWhole(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new")
+	fills := 0
+	get := func(text string, failure error) (string, error) {
+		var out bytes.Buffer
+		err := cached(dir, "key", &out, func(f *os.File) error {
+			fills++
+			_, err := f.WriteString(text)
+			return errors.Join(err, failure)
+		})
+		return out.String(), err
+	}
+	broken := errors.New("broken")
+	if _, err := get("half", broken); !errors.Is(err, broken) {
+		t.Errorf("a failure is %v", err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		t.Errorf("a failure leaves %v %v", entries, err)
+	}
+	for range 2 {
+		if got, err := get("whole", nil); got != "whole" || err != nil {
+			t.Errorf("got %q, %v", got, err)
+		}
+	}
+	if fills != 2 {
+		t.Errorf("filled %d times", fills)
+	}
+}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/integration/daemons"
+)
+
+// TestMain makes the test binary the program itself, so that a test can run it as a process.
+func TestMain(m *testing.M) {
+	if os.Getenv("SERVICES_TEST_RUN") == "1" {
+		if err := os.Unsetenv("SERVICES_TEST_RUN"); err != nil {
+			panic(err)
+		}
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// program is a run of the program with a folder of its own for temporary files.
+type program struct {
+	cmd    *exec.Cmd
+	temp   string
+	stdout lockedBuffer
+	stderr lockedBuffer
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func launch(t *testing.T, vars []string, args ...string) *program {
+	t.Helper()
+	temp, err := os.MkdirTemp("", "svc-") //nolint:usetesting // a socket's name must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &program{cmd: exec.CommandContext(t.Context(), os.Args[0], args...), temp: temp}
+	p.cmd.Env = append(append(os.Environ(), "SERVICES_TEST_RUN=1", "TMPDIR="+temp, daemons.HostVar+"="), vars...)
+	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
+	p.cmd.WaitDelay = 10 * time.Second
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		if err := os.RemoveAll(temp); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// end waits for the program and returns its exit code; nothing may be left.
+func (p *program) end(t *testing.T) int {
+	t.Helper()
+	var exit *exec.ExitError
+	if err := p.cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(p.temp); err != nil || len(left) > 0 {
+		t.Errorf("left: %v %v", left, err)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+func (p *program) await(t *testing.T, what string, seen func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); !seen(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s is not seen; the program says %s%s", what, p.stdout.String(), p.stderr.String())
+		}
+	}
+}
+
+func needsDocker(t *testing.T) {
+	t.Helper()
+	if err := daemons.Available(); err != nil {
+		daemons.Missing(t, err.Error())
+	}
+}
+
+func TestCommandHasDocker(t *testing.T) {
+	needsDocker(t)
+	p := launch(t, nil, "--", "sh", "-c", `test -S "${`+daemons.HostVar+`#unix://}" && cat && exit 7`)
+	if code := p.end(t); code != 7 {
+		t.Errorf("exit code %d, want the command's: %s", code, p.stderr.String())
+	}
+}
+
+func TestSignalGoesToCommand(t *testing.T) {
+	needsDocker(t)
+	// The shell's child gets the signal too, and only when it has ended does the shell go on.
+	p := launch(t, nil, "sh", "-c", `trap 'echo caught' TERM; sh -c 'trap "echo child; exit 3" TERM; echo ready; while :; do sleep 0.1; done'; exit 9`)
+	p.await(t, "ready", func() bool { return strings.Contains(p.stdout.String(), "ready") })
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.end(t); code != 9 {
+		t.Errorf("exit code %d, want 9: %s", code, p.stderr.String())
+	}
+	if out := p.stdout.String(); !strings.Contains(out, "caught") || !strings.Contains(out, "child") {
+		t.Errorf("the command printed %q", out)
+	}
+}
+
+func TestSignalEndsCommand(t *testing.T) {
+	needsDocker(t)
+	p := launch(t, nil, "--", "sh", "-c", "echo ready; exec sleep 1000")
+	p.await(t, "ready", func() bool { return strings.Contains(p.stdout.String(), "ready") })
+	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.end(t); code != 130 {
+		t.Errorf("exit code %d, want 130: %s", code, p.stderr.String())
+	}
+}
+
+func TestSignalWhileServicesStart(t *testing.T) {
+	needsDocker(t)
+	p := launch(t, nil, "--", "echo", "ran")
+	p.await(t, "the daemon's folder", func() bool {
+		found, _ := filepath.Glob(filepath.Join(p.temp, "*"))
+		return len(found) > 0
+	})
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.end(t); code != 143 || p.stdout.String() != "" {
+		t.Errorf("exit code %d, printed %q: %s", code, p.stdout.String(), p.stderr.String())
+	}
+}
+
+func TestCommandWithoutServices(t *testing.T) {
+	sh, err := exec.LookPath("sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
+	if err := os.Symlink(sh, filepath.Join(bin, "sh")); err != nil {
+		t.Fatal(err)
+	}
+	p := launch(t, []string{"PATH=" + bin}, "--", "sh", "-c", `echo "host=$`+daemons.HostVar+`"; exit 4`)
+	if code := p.end(t); code != 4 {
+		t.Errorf("exit code %d, want 4", code)
+	}
+	if p.stdout.String() != "host=\n" || !strings.Contains(p.stderr.String(), "docker is not started") {
+		t.Errorf("printed %q and %q", p.stdout.String(), p.stderr.String())
+	}
+}
+
+func TestUsage(t *testing.T) {
+	for _, args := range [][]string{nil, {"--"}, {"--unknown", "--", "true"}} {
+		var stderr bytes.Buffer
+		if code := run(args, &stderr); code != 2 || stderr.Len() == 0 {
+			t.Errorf("%q gives %d and says %q", args, code, stderr.String())
+		}
+	}
+	p := launch(t, []string{"PATH=/nowhere"}, "--", "/nowhere/program")
+	if code := p.end(t); code != 126 {
+		t.Errorf("a missing command gives %d", code)
+	}
+}
