@@ -1,0 +1,99 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/docker/docker/client"
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/sync/singleflight"
+)
+
+const (
+	// callTime bounds calls that the daemon answers at once.
+	callTime = 30 * time.Second
+	// maxCreates is how many containers are made at once. A daemon makes more of them at once no faster, and each of them
+	// takes longer.
+	maxCreates = 4
+)
+
+// Engine is a Docker daemon. Its methods may be called concurrently. It is made by Connect.
+type Engine struct {
+	api     *client.Client
+	address string
+	config  dockerConfig
+
+	creates *semaphore.Weighted
+	pulls   singleflight.Group
+	helpers singleflight.Group
+	watch   *watch
+
+	// life ends with the engine.
+	life context.Context //nolint:containedctx // what several callers wait for belongs to none of them
+	end  context.CancelFunc
+
+	mu      sync.Mutex
+	machine string          // the processor of the daemon's machine, once it is known
+	volumes map[string]bool // helper volumes that are known to be there
+	digests map[string]file // of programs that have been read
+}
+
+// Connect finds a daemon, without waiting for one that does not answer longer than ctx allows. The version of the
+// daemon's API is negotiated. The error is a *ConfigError for an address that means nothing, and a *DaemonError if nobody
+// answers there. The caller closes the engine.
+func Connect(ctx context.Context, a Address) (*Engine, error) {
+	opts, address, err := a.options()
+	if err != nil {
+		return nil, err
+	}
+	api, err := client.NewClientWithOpts(append(opts, client.WithAPIVersionNegotiation())...)
+	if err != nil {
+		return nil, &ConfigError{Field: "address", Reason: fmt.Sprintf("%s: %v", address, err)}
+	}
+	e := &Engine{
+		api: api, address: address, creates: semaphore.NewWeighted(maxCreates),
+		volumes: make(map[string]bool), digests: make(map[string]file),
+	}
+	if e.config, err = loadConfig(); err != nil {
+		return nil, errors.Join(err, api.Close())
+	}
+	pctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	ping, err := api.Ping(pctx)
+	if err != nil {
+		_ = api.Close() // the ping says why
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if explained := e.explain(err); explained != err { //nolint:errorlint // identity tells whether it was explained
+			return nil, explained
+		}
+		return nil, &DaemonError{Address: address, Err: err}
+	}
+	if ping.OSType != "" && ping.OSType != "linux" {
+		_ = api.Close()
+		return nil, &DaemonError{Address: address, Err: fmt.Errorf("it runs containers for %s, and Linux is needed", ping.OSType)}
+	}
+	e.life, e.end = context.WithCancel(context.WithoutCancel(ctx))
+	e.watch = newWatch(e.life, api)
+	return e, nil
+}
+
+// Address returns where the daemon is.
+func (e *Engine) Address() string { return e.address }
+
+// Close ends the connection to the daemon. Environments of it must have been closed before.
+func (e *Engine) Close() error {
+	e.end()
+	e.watch.wait()
+	return e.api.Close()
+}
+
+// detached returns a context for a call that is to be carried out although ctx may end: what the daemon has begun it does
+// not take back, and it must be known what has become of it.
+func detached(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), limit)
+}

@@ -1,0 +1,151 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"sync"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+// backend is what env.Info calls environments of this package.
+const backend = "docker"
+
+// remote is an environment in a container, however it is reached.
+type remote interface {
+	env.Environment
+	env.Walker
+	env.Searcher
+	env.MultiReader
+}
+
+// Environment is an environment in a container. It is made by Engine.Open.
+type Environment struct {
+	inner   remote
+	box     *box
+	info    env.Info
+	kill    func() error
+	closing sync.Once
+}
+
+var (
+	_ env.Environment = (*Environment)(nil)
+	_ env.Walker      = (*Environment)(nil)
+	_ env.Searcher    = (*Environment)(nil)
+	_ env.MultiReader = (*Environment)(nil)
+)
+
+func newEnvironment(b *box, inner remote, c Config, kill func() error) *Environment {
+	return &Environment{inner: inner, box: b, info: describe(inner.Info(), c), kill: kill}
+}
+
+// describe adds to what the inside knows what the container promises.
+func describe(info env.Info, c Config) env.Info {
+	info.Backend = backend
+	by := "the kernel's namespaces, no capabilities, no_new_privs and Docker's system call filter"
+	if c.Runtime != "" {
+		by = "the runtime " + c.Runtime + ", with " + by
+	}
+	if c.Network == NetworkFull {
+		by += "; what the network reaches is not kept from commands"
+	}
+	if len(c.Mounts) > 0 {
+		by += "; what was mounted by hand is the host's own"
+	}
+	info.Guarantees = slices.DeleteFunc(info.Guarantees, func(g env.Guarantee) bool { return g.Promise == env.Isolation })
+	info.Guarantees = append(info.Guarantees, env.Guarantee{Promise: env.Isolation, Strength: env.Enforced, By: by})
+	return info
+}
+
+// Container returns the name of the container.
+func (e *Environment) Container() string { return e.box.name }
+
+// Exec implements env.Environment.
+func (e *Environment) Exec(ctx context.Context, cmd env.Command) (env.Result, error) {
+	return e.inner.Exec(ctx, cmd)
+}
+
+// Open implements env.Environment.
+func (e *Environment) Open(ctx context.Context, name string) (fs.File, error) {
+	return e.inner.Open(ctx, name)
+}
+
+// Stat implements env.Environment.
+func (e *Environment) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
+	return e.inner.Stat(ctx, name)
+}
+
+// ReadDir implements env.Environment.
+func (e *Environment) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
+	return e.inner.ReadDir(ctx, name)
+}
+
+// WriteFile implements env.Environment.
+func (e *Environment) WriteFile(ctx context.Context, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+	return e.inner.WriteFile(ctx, name, r, opts)
+}
+
+// Remove implements env.Environment.
+func (e *Environment) Remove(ctx context.Context, name string, opts env.RemoveOptions) error {
+	return e.inner.Remove(ctx, name, opts)
+}
+
+// CopyIn implements env.Environment.
+func (e *Environment) CopyIn(ctx context.Context, dir string, archive io.Reader) error {
+	return e.inner.CopyIn(ctx, dir, archive)
+}
+
+// CopyOut implements env.Environment.
+func (e *Environment) CopyOut(ctx context.Context, dir string, names ...string) (io.ReadCloser, error) {
+	return e.inner.CopyOut(ctx, dir, names...)
+}
+
+// Walk implements env.Walker.
+func (e *Environment) Walk(ctx context.Context, root string, opts env.WalkOptions, fn func(env.Entry) error) error {
+	return e.inner.Walk(ctx, root, opts, fn)
+}
+
+// Glob implements env.Searcher.
+func (e *Environment) Glob(ctx context.Context, opts env.GlobOptions) ([]env.Entry, error) {
+	return e.inner.Glob(ctx, opts)
+}
+
+// Grep implements env.Searcher.
+func (e *Environment) Grep(ctx context.Context, opts env.GrepOptions, fn func(env.GrepMatch) error) (env.GrepStats, error) {
+	return e.inner.Grep(ctx, opts, fn)
+}
+
+// ReadFiles implements env.MultiReader.
+func (e *Environment) ReadFiles(ctx context.Context, names []string, limit int64) ([]env.FileContent, error) {
+	return e.inner.ReadFiles(ctx, names, limit)
+}
+
+// Info implements env.Environment.
+func (e *Environment) Info() env.Info {
+	info := e.info
+	info.Shell = append([]string(nil), info.Shell...)
+	info.Guarantees = append([]env.Guarantee(nil), info.Guarantees...)
+	return info
+}
+
+// Kill kills everything that the environment started, without any grace, and returns when it is dead. It is for a program
+// that has to end at once: commands in progress end with SIGKILL, and Close remains to be called.
+func (e *Environment) Kill() error { return e.kill() }
+
+// Close implements env.Environment. When it returns, there is no container any more. A container that was gone before is
+// no error.
+func (e *Environment) Close() error {
+	var err error
+	e.closing.Do(func() {
+		ctx := context.Background()
+		if cerr := e.inner.Close(); cerr != nil && !errors.Is(cerr, env.ErrGone) {
+			err = fmt.Errorf("docker: %w", cerr)
+		}
+		err = errors.Join(err, e.box.discard(ctx))
+	})
+	return err
+}

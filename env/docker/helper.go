@@ -1,0 +1,257 @@
+package docker
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"debug/elf"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/mount"
+	"github.com/docker/docker/api/types/volume"
+
+	"github.com/sandboxagent/sandboxagent/env/internal/helper"
+)
+
+const (
+	// programName is what the helper is called in its volume, and partName until it is there as a whole.
+	programName = "sandboxd"
+	partName    = programName + ".part"
+	// programMode lets everybody execute the helper and nobody read it: a program that may not be read is protected from
+	// its first moment on against others of the same user.
+	programMode = 0o111
+	// maxProgram bounds the size of a helper, in bytes.
+	maxProgram = 128 << 20
+)
+
+// program is a helper that can be put in a volume.
+type program struct {
+	digest string
+	args   []string
+	open   func() (io.ReadCloser, error)
+}
+
+// volume is the name of the volume that has the program. The processor is part of what the digest is of.
+func (p *program) volume() string { return namePrefix + "helper-" + p.digest[:32] }
+
+// file is what was found in a file at some time.
+type file struct {
+	digest  string
+	size    int64
+	changed time.Time
+}
+
+// program returns the helper for the processor arch. If none is built in, the error is a *helper.MissingError.
+func (e *Engine) program(c Config, arch string) (*program, error) {
+	path := c.HelperProgram.Path
+	if path == "" || c.HelperProgram.IfMissing {
+		h, err := helper.Find("linux", arch)
+		switch {
+		case err == nil:
+			return &program{digest: h.Digest(), open: h.Open}, nil
+		case path == "" || !isStatic(path, arch):
+			return nil, err
+		}
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("helper: %w", err)
+	}
+	e.mu.Lock()
+	known, ok := e.digests[path]
+	e.mu.Unlock()
+	if !ok || !known.changed.Equal(info.ModTime()) || known.size != info.Size() {
+		known = file{size: info.Size(), changed: info.ModTime()}
+		if known.digest, err = digestOf(path); err != nil {
+			return nil, fmt.Errorf("helper: %w", err)
+		}
+		e.mu.Lock()
+		e.digests[path] = known
+		e.mu.Unlock()
+	}
+	return &program{
+		digest: known.digest, args: c.HelperProgram.Args,
+		open: func() (io.ReadCloser, error) { return os.Open(path) },
+	}, nil
+}
+
+// HelperFor returns the helper that "make build" embeds for the processor of the daemon's machine.
+func (e *Engine) HelperFor(ctx context.Context) ([]byte, error) {
+	arch, err := e.arch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	h, err := helper.Find("linux", arch)
+	if err != nil {
+		return nil, err
+	}
+	r, err := h.Open()
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(r)
+	return data, errors.Join(err, r.Close())
+}
+
+// IsProgram reports whether a file is a program for Linux on the processor of the daemon's machine that needs nothing else.
+func (e *Engine) IsProgram(ctx context.Context, path string) (bool, error) {
+	arch, err := e.arch(ctx)
+	return err == nil && isStatic(path, arch), err
+}
+
+// machines are the processors that a program may be for, by their names in the Go toolchain.
+var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "386": elf.EM_386, "arm": elf.EM_ARM}
+
+// isStatic reports whether a program runs on Linux on a processor without anything else.
+func isStatic(path, arch string) bool {
+	f, err := elf.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	dynamic := slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
+	return !dynamic && f.Machine == machines[arch]
+}
+
+// digestOf returns the digest of a file.
+func digestOf(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// ensureProgram makes sure that there is a volume with the program, once for all who want it at the same time. Image is any
+// image that the daemon has. With anew it is filled even if it is there.
+func (e *Engine) ensureProgram(ctx context.Context, c Config, p *program, image string, anew bool) error {
+	name := p.volume()
+	e.mu.Lock()
+	known := e.volumes[name]
+	e.mu.Unlock()
+	if known && !anew {
+		return nil
+	}
+	done := e.helpers.DoChan(name, func() (any, error) {
+		ctx, cancel := context.WithTimeout(e.life, c.StartTimeout)
+		defer cancel()
+		_, err := e.api.VolumeInspect(ctx, name)
+		if errdefs.IsNotFound(err) || err == nil && anew {
+			err = e.load(ctx, c, p, image)
+		}
+		if err == nil {
+			e.mu.Lock()
+			e.volumes[name] = true
+			e.mu.Unlock()
+		}
+		return nil, err
+	})
+	select {
+	case r := <-done:
+		return e.explain(r.Err)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// load fills the volume of a program, by way of a container that is never started. The program gets its name when all of
+// it is there, so that nobody ever sees a part of it under that name.
+func (e *Engine) load(ctx context.Context, c Config, p *program, image string) (err error) {
+	archive, err := p.archive()
+	if err != nil {
+		return err
+	}
+	name := p.volume()
+	if _, err := e.api.VolumeCreate(ctx, volume.CreateOptions{Name: name, Labels: map[string]string{labelKind: kindHelper}}); err != nil {
+		return fmt.Errorf("volume %s: %w", name, err)
+	}
+	loader := namePrefix + c.Session + loaderSuffix
+	_, err = e.api.ContainerCreate(ctx, &container.Config{
+		Image: image, Entrypoint: []string{"/none"}, Labels: c.labels(kindLoader, time.Now()), NetworkDisabled: true,
+	}, &container.HostConfig{
+		NetworkMode: "none",
+		LogConfig:   container.LogConfig{Type: "none"},
+		Mounts:      []mount.Mount{{Type: mount.TypeVolume, Source: name, Target: programDir, VolumeOptions: &mount.VolumeOptions{NoCopy: true}}},
+	}, nil, nil, loader)
+	if errdefs.IsConflict(err) {
+		return fmt.Errorf("volume %s: %w", name, err)
+	}
+	defer func() {
+		err = errors.Join(err, e.remove(ctx, loader))
+	}()
+	if err != nil {
+		return fmt.Errorf("volume %s: %w", name, err)
+	}
+	if err := e.api.CopyToContainer(ctx, loader, programDir, bytes.NewReader(archive), container.CopyToContainerOptions{}); err != nil {
+		return fmt.Errorf("volume %s: %w", name, err)
+	}
+	return nil
+}
+
+// archive returns the program as a tar stream in which it gets its name last.
+func (p *program) archive() ([]byte, error) {
+	r, err := p.open()
+	if err != nil {
+		return nil, err
+	}
+	content, err := io.ReadAll(io.LimitReader(r, maxProgram+1))
+	if err := errors.Join(err, r.Close()); err != nil {
+		return nil, fmt.Errorf("helper: %w", err)
+	}
+	if len(content) > maxProgram {
+		return nil, fmt.Errorf("helper: more than %d bytes", maxProgram)
+	}
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	err = w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: partName, Mode: programMode, Size: int64(len(content))})
+	if err == nil {
+		_, err = w.Write(content)
+	}
+	if err == nil {
+		err = w.WriteHeader(&tar.Header{Typeflag: tar.TypeLink, Name: programName, Linkname: partName, Mode: programMode})
+	}
+	err = errors.Join(err, w.Close())
+	return b.Bytes(), err
+}
+
+// remove removes a container, by name or number, with its volumes. One that is not there is no error.
+func (e *Engine) remove(ctx context.Context, name string) error {
+	ctx, cancel := detached(ctx, callTime)
+	defer cancel()
+	err := e.api.ContainerRemove(ctx, name, container.RemoveOptions{Force: true, RemoveVolumes: true})
+	switch {
+	case err == nil, errdefs.IsNotFound(err):
+		return nil
+	case errdefs.IsConflict(err): // somebody else is removing it
+		return e.awaitRemoval(ctx, name)
+	}
+	return fmt.Errorf("remove the container %s: %w", name, e.explain(err))
+}
+
+// awaitRemoval waits until a container is gone.
+func (e *Engine) awaitRemoval(ctx context.Context, name string) error {
+	removed, failed := e.api.ContainerWait(ctx, name, container.WaitConditionRemoved)
+	select {
+	case <-removed:
+		return nil
+	case err := <-failed:
+		if errdefs.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("wait for the removal of the container %s: %w", name, e.explain(err))
+	}
+}

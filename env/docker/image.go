@@ -1,0 +1,283 @@
+package docker
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/containerd/errdefs"
+	"github.com/distribution/reference"
+	"github.com/docker/cli/cli/config/configfile"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/registry"
+
+	"github.com/sandboxagent/sandboxagent/images"
+)
+
+const (
+	// pullTries is how often a registry is asked that cannot be reached, or has a fault.
+	pullTries = 4
+	// dockerHub is what the default registry is called in the names of images, and hubLogin in the docker command's
+	// configuration.
+	dockerHub = "docker.io"
+	hubLogin  = "https://index.docker.io/v1/"
+)
+
+// architectures are names that systems give processors, by those of the Go toolchain.
+var architectures = map[string]string{"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
+
+// image returns the image that a container is to be made of, and the reference by which the daemon knows it. It is fetched
+// as far as c.Pull allows.
+func (e *Engine) image(ctx context.Context, c Config) (image.InspectResponse, string, error) {
+	ref := c.Image
+	if ref == "" {
+		found, err := e.api.ImageInspect(ctx, images.DefaultReference)
+		if err == nil && c.Pull != PullAlways {
+			return found, images.DefaultReference, e.checkPlatform(ctx, c, images.DefaultReference, found)
+		}
+		ref = images.PublicReference
+		c.note(fmt.Sprintf("the image is %s, since %s has not been built; it may lack git and other tools (\"sandboxagent image build base\" builds one that has them)",
+			ref, images.DefaultReference))
+	}
+	if c.Pull != PullAlways {
+		found, err := e.api.ImageInspect(ctx, ref)
+		switch {
+		case err == nil && e.checkPlatform(ctx, c, ref, found) == nil:
+			return found, ref, nil
+		case err == nil && (c.Pull == PullNever || c.Platform == ""):
+			return found, ref, e.checkPlatform(ctx, c, ref, found)
+		case err != nil && !errdefs.IsNotFound(err):
+			return found, ref, e.explain(err)
+		case err != nil && c.Pull == PullNever:
+			return found, ref, &ImageError{Reference: ref, Problem: ImageMissing, Hint: "the daemon does not have it, and --pull never forbids to fetch it"}
+		}
+	}
+	if err := e.pull(ctx, c, ref); err != nil {
+		return image.InspectResponse{}, ref, err
+	}
+	found, err := e.api.ImageInspect(ctx, ref)
+	if err != nil {
+		return found, ref, e.explain(err)
+	}
+	return found, ref, e.checkPlatform(ctx, c, ref, found)
+}
+
+// note tells the caller of something that is no error.
+func (c Config) note(line string) {
+	if c.Note != nil {
+		c.Note(line)
+	}
+}
+
+// checkPlatform reports an image that cannot run here.
+func (e *Engine) checkPlatform(ctx context.Context, c Config, ref string, found image.InspectResponse) error {
+	bad := func(hint string) error {
+		return &ImageError{Reference: ref, Problem: ImagePlatform, Hint: hint, Err: fmt.Errorf("it is for %s/%s", found.Os, found.Architecture)}
+	}
+	if found.Os != "" && found.Os != "linux" {
+		return bad("the environment is Linux")
+	}
+	want, err := c.platform()
+	if err != nil {
+		return err
+	}
+	if want != nil {
+		if want.Architecture != found.Architecture {
+			return bad("--platform asks for " + c.Platform)
+		}
+		return nil
+	}
+	arch, err := e.arch(ctx)
+	if err != nil {
+		return err
+	}
+	if arch != found.Architecture && found.Architecture != "" {
+		return bad("the daemon's machine is " + arch + "; --platform linux/" + found.Architecture + " runs it where emulation is set up")
+	}
+	return nil
+}
+
+// arch returns the processor of the daemon's machine, as the Go toolchain names it.
+func (e *Engine) arch(ctx context.Context) (string, error) {
+	e.mu.Lock()
+	known := e.machine
+	e.mu.Unlock()
+	if known != "" {
+		return known, nil
+	}
+	version, err := e.api.ServerVersion(ctx)
+	if err != nil {
+		return "", e.explain(err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.machine = cmp.Or(architectures[version.Arch], version.Arch)
+	return e.machine, nil
+}
+
+// pull fetches an image, once for all who want it at the same time.
+func (e *Engine) pull(ctx context.Context, c Config, ref string) error {
+	done := e.pulls.DoChan(ref+" "+c.Platform, func() (any, error) {
+		return nil, e.pullRetrying(e.life, c, ref)
+	})
+	select {
+	case r := <-done:
+		return r.Err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// pullRetrying fetches an image and tries again where that may help: not where the registry says no.
+func (e *Engine) pullRetrying(ctx context.Context, c Config, ref string) error {
+	named, err := reference.ParseDockerRef(ref)
+	if err != nil {
+		return &ImageError{Reference: ref, Problem: ImageBadReference, Err: err}
+	}
+	domain := reference.Domain(named)
+	key := domain
+	if domain == dockerHub {
+		key = hubLogin
+	}
+	auth, err := e.config.login(key)
+	if err != nil {
+		return &ImageError{Reference: ref, Problem: ImageDenied, Err: fmt.Errorf("the credentials for %s: %w", domain, err), Hint: "docker login stores them"}
+	}
+	wait := backoff.NewExponentialBackOff()
+	wait.InitialInterval, wait.MaxInterval = time.Second, 10*time.Second
+	_, err = backoff.Retry(ctx, func() (struct{}, error) {
+		err := e.pullOnce(ctx, c, named.String(), auth)
+		var known *ImageError
+		if errors.As(err, &known) {
+			known.Reference = ref
+			if known.Problem != ImageUnreachable && known.Problem != ImageRateLimit {
+				err = backoff.Permanent(err)
+			}
+		} else if err != nil && (ctx.Err() != nil || isUnreachable(err)) {
+			err = backoff.Permanent(err)
+		}
+		return struct{}{}, err
+	}, backoff.WithBackOff(wait), backoff.WithMaxTries(pullTries), backoff.WithNotify(func(err error, d time.Duration) {
+		if c.Progress != nil {
+			c.Progress(fmt.Sprintf("%v; again in %s", err, d.Round(time.Second)))
+		}
+	}))
+	return err
+}
+
+// pullOnce asks the daemon to fetch an image and follows it until it is there.
+func (e *Engine) pullOnce(ctx context.Context, c Config, ref, auth string) error {
+	if c.Progress != nil {
+		c.Progress("pulling " + ref)
+	}
+	said, err := e.api.ImagePull(ctx, ref, image.PullOptions{RegistryAuth: auth, Platform: c.Platform})
+	if err != nil {
+		return e.imageError(ref, err)
+	}
+	defer said.Close() //nolint:errcheck // it was only read
+	err = followStream(said, c.Progress)
+	if err != nil {
+		return e.imageError(ref, err)
+	}
+	return nil
+}
+
+// streamLine is one line of what the daemon says while it fetches or builds an image.
+type streamLine struct {
+	Status string `json:"status"`
+	ID     string `json:"id"`
+	Stream string `json:"stream"`
+	Error  string `json:"error"`
+	Aux    struct {
+		ID string `json:"ID"`
+	} `json:"aux"`
+}
+
+// followStream reads what the daemon says, to its end, and hands on what is new in it. The error is the daemon's, if it
+// tells of one.
+func followStream(r io.Reader, progress func(string)) error {
+	if progress == nil {
+		progress = func(string) {}
+	}
+	last := make(map[string]string)
+	dec := json.NewDecoder(r)
+	for {
+		var line streamLine
+		switch err := dec.Decode(&line); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("what the daemon says: %w", err)
+		}
+		switch {
+		case line.Error != "":
+			return errors.New(line.Error)
+		case line.Stream != "":
+			if text := strings.TrimRight(line.Stream, "\n"); text != "" {
+				progress(text)
+			}
+		case line.ID == "":
+			progress(line.Status)
+		case last[line.ID] != line.Status: // the rest is how far it has got
+			last[line.ID] = line.Status
+			progress(line.ID + ": " + line.Status)
+		}
+	}
+}
+
+// imageError finds out what is wrong with an image. What registries say reaches this side as text only.
+func (e *Engine) imageError(ref string, err error) error {
+	if isUnreachable(err) || errors.Is(err, context.Canceled) {
+		return e.explain(err)
+	}
+	text := strings.ToLower(err.Error())
+	has := func(parts ...string) bool {
+		for _, p := range parts {
+			if strings.Contains(text, p) {
+				return true
+			}
+		}
+		return false
+	}
+	problem, hint := ImageUnreachable, ""
+	switch {
+	case has("no space left on device"):
+		return e.explain(err)
+	case has("no matching manifest", "does not match the specified platform"):
+		problem, hint = ImagePlatform, "the registry has it for other platforms only; --platform chooses one"
+	case has("toomanyrequests", "rate limit"):
+		problem, hint = ImageRateLimit, "log in with docker login, or use a mirror"
+	case has("pull access denied", "repository does not exist"):
+		problem, hint = ImageDenied, "there is none of this name, or it takes docker login"
+	case has("unauthorized", "authentication required", "denied", "no basic auth credentials", "forbidden"):
+		problem, hint = ImageDenied, "docker login stores credentials"
+	case has("manifest unknown", "not found", "name unknown"):
+		problem, hint = ImageMissing, "check the name and the tag"
+	case has("invalid reference format", "repository name must be"):
+		problem = ImageBadReference
+	case errdefs.IsInvalidArgument(err):
+		problem = ImageBadReference
+	}
+	return &ImageError{Reference: ref, Problem: problem, Hint: hint, Err: err}
+}
+
+// login returns the credentials of the docker command for a registry, encoded for the daemon.
+func login(file *configfile.ConfigFile, registryName string) (string, error) {
+	found, err := file.GetAuthConfig(registryName)
+	if err != nil {
+		return "", err
+	}
+	if found.Username == "" && found.IdentityToken == "" && found.RegistryToken == "" {
+		return "", nil
+	}
+	return registry.EncodeAuthConfig(registry.AuthConfig{
+		Username: found.Username, Password: found.Password, Auth: found.Auth,
+		ServerAddress: found.ServerAddress, IdentityToken: found.IdentityToken, RegistryToken: found.RegistryToken,
+	})
+}

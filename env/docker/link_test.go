@@ -1,0 +1,213 @@
+package docker_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	toxiproxy "github.com/Shopify/toxiproxy/v2"
+	"github.com/rs/zerolog"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/docker"
+	"github.com/sandboxagent/sandboxagent/integration/daemons"
+)
+
+// remoteDaemon starts a daemon that is reached by TLS.
+func remoteDaemon(t *testing.T) *daemons.Docker {
+	t.Helper()
+	d := own(t, daemons.DockerConfig{TLS: true})
+	t.Setenv("DOCKER_TLS_VERIFY", "1")
+	t.Setenv("DOCKER_CERT_PATH", d.CertDir())
+	return d
+}
+
+// farAway returns an engine that reaches a daemon by way of a proxy.
+func farAway(t *testing.T, d *daemons.Docker) (*docker.Engine, *toxiproxy.Proxy) {
+	t.Helper()
+	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.New(io.Discard))
+	proxy := toxiproxy.NewProxy(server, "daemon", "127.0.0.1:0", strings.TrimPrefix(d.TLSHost(), "tcp://"))
+	if err := proxy.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(proxy.Stop)
+	e, err := docker.Connect(t.Context(), docker.Address{Host: "tcp://" + proxy.Listen})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close() })
+	return e, proxy
+}
+
+// spoil puts a toxic on a proxy, in both directions.
+func spoil(t *testing.T, p *toxiproxy.Proxy, kind, attributes string) (mend func()) {
+	t.Helper()
+	for _, stream := range []string{"upstream", "downstream"} {
+		text := fmt.Sprintf(`{"name":"%s-%s","type":"%s","stream":"%s","toxicity":1,"attributes":%s}`, kind, stream, kind, stream, attributes)
+		if _, err := p.Toxics.AddToxicJson(strings.NewReader(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return func() {
+		for _, stream := range []string{"upstream", "downstream"} {
+			if err := p.Toxics.RemoveToxic(context.Background(), kind+"-"+stream); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// partitionTime is how long nothing gets through.
+const partitionTime = 30 * time.Second
+
+// TestPartition cuts the way to the daemon for a time, in each phase of a command. What was begun goes on and is made once.
+func TestPartition(t *testing.T) {
+	d := remoteDaemon(t)
+	t.Run("phases", func(t *testing.T) {
+		for _, phase := range []string{"hello", "request", "stream", "exit"} {
+			t.Run(phase, func(t *testing.T) {
+				t.Parallel()
+				partition(t, d, phase)
+			})
+		}
+	})
+	nothingLeft(t, d.Host())
+}
+
+func partition(t *testing.T, d *daemons.Docker, phase string) {
+	e, proxy := farAway(t, d)
+	cut := func() {
+		mend := spoil(t, proxy, "timeout", `{"timeout":0}`)
+		timer := time.AfterFunc(partitionTime, mend)
+		t.Cleanup(func() { timer.Stop() })
+	}
+	if phase == "hello" {
+		cut()
+	}
+	box := open(t, e, docker.Config{Image: "busybox:latest"})
+	if phase == "request" {
+		cut()
+	}
+	const script = `echo once >> count; i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done; echo now; read x; echo $x; exit 7`
+	seen := make(chan struct{}, 1)
+	var out bytes.Buffer
+	in, typed := io.Pipe()
+	go func() {
+		<-seen
+		switch phase {
+		case "stream":
+			cut()
+			time.Sleep(time.Second) // a part of the partition
+		case "exit":
+			defer cut()
+		}
+		_, _ = io.WriteString(typed, "typed\n")
+	}()
+	res, err := box.Exec(t.Context(), env.Command{
+		Argv: []string{"/bin/sh", "-c", script}, Stdin: in, Stdout: io.MultiWriter(&out, &waitFor{text: "now\n", found: seen}),
+	})
+	if err != nil || res.ExitCode != 7 {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 3002 || lines[2999] != "line 2999" || lines[3001] != "typed" {
+		t.Errorf("%d lines arrived, the last ones are %q", len(lines), lines[max(0, len(lines)-3):])
+	}
+	if data, err := env.ReadFile(t.Context(), box, "count", 100); err != nil || string(data) != "once\n" {
+		t.Errorf("it ran %q, %v", data, err)
+	}
+}
+
+// waitFor signals when a text has been written.
+type waitFor struct {
+	text  string
+	found chan<- struct{}
+	seen  []byte
+}
+
+func (w *waitFor) Write(p []byte) (int, error) {
+	if w.seen = append(w.seen, p...); bytes.Contains(w.seen, []byte(w.text)) {
+		w.seen = nil
+		select {
+		case w.found <- struct{}{}:
+		default:
+		}
+	}
+	return len(p), nil
+}
+
+// TestSlowLinks works over links that are slow in every way.
+func TestSlowLinks(t *testing.T) {
+	d := remoteDaemon(t)
+	t.Run("links", func(t *testing.T) {
+		for _, tt := range []struct {
+			kind, attributes string
+			size             int
+		}{
+			{"slicer", `{"average_size":1,"size_variation":0,"delay":3000}`, 100},
+			{"latency", `{"latency":500,"jitter":0}`, 100_000},
+			{"bandwidth", `{"rate":10}`, 50_000},
+		} {
+			t.Run(tt.kind, func(t *testing.T) {
+				t.Parallel()
+				e, proxy := farAway(t, d)
+				box := open(t, e, docker.Config{Image: "busybox:latest"})
+				defer spoil(t, proxy, tt.kind, tt.attributes)()
+				content := bytes.Repeat([]byte("0123456789"), tt.size/10)
+				if _, err := box.WriteFile(t.Context(), "f", bytes.NewReader(content), env.WriteOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				var out bytes.Buffer
+				res, err := box.Exec(t.Context(), env.Command{Argv: []string{"/bin/sh", "-c", "cat f; exit 3"}, Stdout: &out})
+				if err != nil || res.ExitCode != 3 || !bytes.Equal(out.Bytes(), content) {
+					t.Errorf("%+v, %v, %d of %d bytes", res, err, out.Len(), len(content))
+				}
+			})
+		}
+	})
+	nothingLeft(t, d.Host())
+}
+
+// TestCutInTheMiddle breaks the connection again and again while output flows.
+func TestCutInTheMiddle(t *testing.T) {
+	d := remoteDaemon(t)
+	e, proxy := farAway(t, d)
+	box := open(t, e, docker.Config{Image: "busybox:latest"})
+	stop := make(chan struct{})
+	go func() {
+		for range 10 {
+			select {
+			case <-stop:
+				return
+			case <-time.After(200 * time.Millisecond):
+			}
+			proxy.Stop()
+			if err := proxy.Start(); err != nil && !errors.Is(err, toxiproxy.ErrProxyAlreadyStarted) {
+				t.Error(err)
+			}
+		}
+	}()
+	var out bytes.Buffer
+	res, err := box.Exec(t.Context(), env.Command{
+		Argv: []string{"/bin/sh", "-c", "echo once >> count; i=0; while [ $i -lt 200000 ]; do echo $i; i=$((i+1)); done; exit 7"}, Stdout: &out,
+	})
+	close(stop)
+	if err != nil || res.ExitCode != 7 {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	var want bytes.Buffer
+	for i := range 200_000 {
+		fmt.Fprintln(&want, i)
+	}
+	if !bytes.Equal(want.Bytes(), out.Bytes()) {
+		t.Errorf("%d bytes arrived, want %d", out.Len(), want.Len())
+	}
+	if data, err := env.ReadFile(t.Context(), box, "count", 100); err != nil || string(data) != "once\n" {
+		t.Errorf("it ran %q, %v", data, err)
+	}
+}

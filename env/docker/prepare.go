@@ -1,0 +1,105 @@
+package docker
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/image"
+
+	"github.com/sandboxagent/sandboxagent/images"
+)
+
+const (
+	// preparedName is the name of images that were prepared; the tag says of what and for whom.
+	preparedName = namePrefix + "prepared"
+	kindPrepared = "prepared"
+)
+
+// isPrepared reports whether volumes will belong to the user of the container: a new one takes over the owner of the
+// folder that it hides.
+func (c Config) isPrepared(found image.InspectResponse) bool {
+	uid, _ := c.ids()
+	return uid == 0 || c.WorkDir == DefaultWorkDir && found.Config != nil && found.Config.Labels[images.PreparedLabel] == c.User
+}
+
+// prepare returns an image with a home folder and a working folder that belong to the user: the given one, or a layer on
+// top of it with these two folders, which is made once and kept.
+func (e *Engine) prepare(ctx context.Context, c Config, found image.InspectResponse) (id string, err error) {
+	if c.isPrepared(found) {
+		return found.ID, nil
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q", []string{found.ID, c.WorkDir, c.home(), c.User}))
+	ref := preparedName + ":" + hex.EncodeToString(sum[:16])
+	known, err := e.api.ImageInspect(ctx, ref)
+	if err == nil {
+		return known.ID, nil
+	}
+	if !errdefs.IsNotFound(err) {
+		return "", e.explain(err)
+	}
+	done := e.helpers.DoChan(ref, func() (any, error) {
+		ctx, cancel := context.WithTimeout(e.life, c.StartTimeout)
+		defer cancel()
+		return e.makePrepared(ctx, c, found.ID, ref)
+	})
+	select {
+	case r := <-done:
+		if r.Err != nil {
+			return "", fmt.Errorf("a layer with the folders %s and %s: %w", c.WorkDir, c.home(), e.explain(r.Err))
+		}
+		id, _ = r.Val.(string)
+		return id, nil
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+}
+
+// makePrepared makes the layer, by way of a container that is never started.
+func (e *Engine) makePrepared(ctx context.Context, c Config, imageID, ref string) (id string, err error) {
+	folders, err := c.folders()
+	if err != nil {
+		return "", err
+	}
+	name := namePrefix + c.Session + loaderSuffix
+	_, err = e.api.ContainerCreate(ctx, &container.Config{
+		Image: imageID, Labels: c.labels(kindLoader, time.Now()), NetworkDisabled: true, Entrypoint: []string{"/none"},
+	}, &container.HostConfig{NetworkMode: "none", LogConfig: container.LogConfig{Type: "none"}}, nil, nil, name)
+	if errdefs.IsConflict(err) {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, e.remove(ctx, name)) }()
+	if err == nil {
+		err = e.api.CopyToContainer(ctx, name, "/", bytes.NewReader(folders), container.CopyToContainerOptions{})
+	}
+	if err != nil {
+		return "", err
+	}
+	made, err := e.api.ContainerCommit(ctx, name, container.CommitOptions{
+		Reference: ref, Comment: "folders for a sandbox", Changes: []string{"LABEL " + labelKind + "=" + kindPrepared},
+	})
+	return made.ID, err
+}
+
+// folders returns the folders of the user as a tar stream.
+func (c Config) folders() ([]byte, error) {
+	uid, gid := c.ids()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, dir := range []*tar.Header{{Name: c.WorkDir, Mode: 0o755}, {Name: c.home(), Mode: 0o700}} {
+		dir.Name, dir.Typeflag, dir.Uid, dir.Gid, dir.ModTime = strings.Trim(dir.Name, "/")+"/", tar.TypeDir, uid, gid, time.Now()
+		if err := w.WriteHeader(dir); err != nil {
+			return nil, err
+		}
+	}
+	err := w.Close()
+	return b.Bytes(), err
+}

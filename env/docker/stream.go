@@ -1,0 +1,95 @@
+package docker
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+
+	"github.com/docker/docker/api/types"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+// The daemon sends what a process writes in frames: the number of the stream, three zeros, and the length in four bytes.
+const (
+	frameHeader = 8
+	frameOut    = 1
+	frameErr    = 2
+	frameSystem = 3
+	// tailSize is how much is kept of what a process writes to its standard error.
+	tailSize = 2 << 10
+)
+
+// stream is the standard input and output of a process in a container.
+type stream struct {
+	hijacked types.HijackedResponse
+	said     *tail
+	left     uint32 // of a frame of the standard output that has begun
+	close    sync.Once
+}
+
+func newStream(hijacked types.HijackedResponse) *stream {
+	return &stream{hijacked: hijacked, said: &tail{}}
+}
+
+// Read reads from the standard output. Calls do not overlap.
+func (s *stream) Read(p []byte) (int, error) {
+	for s.left == 0 {
+		var header [frameHeader]byte
+		if _, err := io.ReadFull(s.hijacked.Reader, header[:]); err != nil {
+			if errors.Is(err, io.ErrUnexpectedEOF) {
+				err = io.EOF // cut within a header, which is as good as before it
+			}
+			return 0, err
+		}
+		size := binary.BigEndian.Uint32(header[4:])
+		switch header[0] {
+		case frameOut:
+			s.left = size
+		case frameErr, frameSystem:
+			if _, err := io.CopyN(s.said, s.hijacked.Reader, int64(size)); err != nil {
+				return 0, err
+			}
+		default:
+			return 0, fmt.Errorf("%w: the daemon sent a frame of kind %d", env.ErrProtocol, header[0])
+		}
+	}
+	n, err := s.hijacked.Reader.Read(p[:min(len(p), int(s.left))])
+	s.left -= uint32(n) //nolint:gosec // n is no more than left
+	return n, err
+}
+
+// Write writes to the standard input.
+func (s *stream) Write(p []byte) (int, error) { return s.hijacked.Conn.Write(p) }
+
+// Close ends the connection; the process sees the end of its standard input.
+func (s *stream) Close() error {
+	s.close.Do(s.hijacked.Close)
+	return nil
+}
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, p...)
+	if over := len(t.text) - tailSize; over > 0 {
+		t.text = append(t.text[:0], t.text[over:]...)
+	}
+	return len(p), nil
+}
+
+// String returns what was written, for people.
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.ToValidUTF8(strings.TrimSpace(string(t.text)), "\uFFFD")
+}
