@@ -120,7 +120,7 @@ func (p *patchWriter) changes(ctx context.Context) ([]change, error) {
 		switch {
 		case !ok:
 			deleted = append(deleted, name)
-		case now.mode != old.mode || now.size != old.size || now.sha256 != old.sha256:
+		case !now.same(old):
 			changed = append(changed, change{from: name, to: name})
 		}
 	}

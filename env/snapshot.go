@@ -13,14 +13,17 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Snapshot holds the state of a tree: of each file its content, whether it is executable, and of each link where it
-// points. Names, sizes and hashes are in memory, about 200 bytes a file; contents are in a file of the host without a
-// name, until Close. A Snapshot does not change; its methods and WritePatch may be called concurrently.
+// points; and the names of the folders. Names, sizes and hashes are in memory, about 200 bytes a file; contents are in a
+// file of the host without a name, until Close. A Snapshot does not change; its methods and WritePatch may be called concurrently.
 type Snapshot struct {
 	// files by their names relative to the folder.
 	files map[string]fileState
+	// folders are the names of those that git does not ignore.
+	folders map[string]bool
 	// prefix is the name of the folder in its git repository, with a slash at its end; empty at the root of one, and
 	// outside.
 	prefix string
@@ -30,6 +33,7 @@ type Snapshot struct {
 	base  *Snapshot
 	spool *os.File
 	size  int64
+	taken time.Time
 }
 
 // A gitMode is the type of a file as git writes it.
@@ -48,6 +52,8 @@ type fileState struct {
 	size   int64
 	// offset of the content in the spool file; -1 if it is the content that base has under this name.
 	offset int64
+	// modTime is when the file was modified, in nanoseconds since 1970. It is no part of what is compared.
+	modTime int64
 }
 
 // SnapshotOptions are options of TakeSnapshot.
@@ -59,19 +65,23 @@ type SnapshotOptions struct {
 	// Include are names, relative to the folder, of files that belong to the snapshot though git ignores them. Those
 	// that do not exist are left out.
 	Include []string
+	// Exclude, if set, leaves out what it returns true for, and what is below such a folder, as if git ignored it. Names
+	// are relative to the folder. It is called from one goroutine at a time.
+	Exclude func(name string, isDir bool) bool
 	// SpoolDir is the folder of the host where contents are stored; empty means os.TempDir.
 	SpoolDir string
 	// MaxBytes bounds the sum of the sizes of all files. Zero means DefaultMaxBytes, a negative number no limit.
 	MaxBytes int64
-	// MaxEntries bounds the number of files. Zero means DefaultMaxEntries, a negative number no limit.
+	// MaxEntries bounds the number of files, links and folders. Zero means DefaultMaxEntries, a negative number no limit.
 	MaxEntries int
 }
 
 // TakeSnapshot records the state of the tree below dir, which may be empty for the working directory: all files and
 // links but those that git ignores, as Walk defines it. Git's index is read where there is one: what it tracks belongs
 // to the snapshot, ignored or not. What else was ignored at first and is not any more when a second snapshot is taken,
-// looks like a new file. Folders as such, special files, owners, times, and permissions other than the owner's right to
-// execute are not part of a snapshot, because git does not know them.
+// looks like a new file. Special files, owners, and permissions other than the owner's right to execute are not part of a
+// snapshot, because git does not know them. For the same reason folders and times do not make a difference, though Pack
+// keeps them.
 //
 // Files that may not be read do not fail the snapshot; Unreadable lists them. A tree that changes meanwhile gives each
 // file in a state that it had at some time. More than opts allows is ErrTreeTooLarge.
@@ -89,7 +99,10 @@ func TakeSnapshot(ctx context.Context, e interface {
 			err = fmt.Errorf("snapshot of %s: %w", dir, err)
 		}
 	}()
-	s := &Snapshot{files: make(map[string]fileState), unreadable: make(map[string]error), base: opts.Base}
+	s := &Snapshot{
+		files: make(map[string]fileState), folders: make(map[string]bool), unreadable: make(map[string]error),
+		base: opts.Base, taken: time.Now(),
+	}
 	t := &snapshotTaker{
 		e: e, dir: dir, s: s,
 		maxBytes:   limit(opts.MaxBytes, DefaultMaxBytes),

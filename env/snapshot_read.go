@@ -48,9 +48,20 @@ func (t *snapshotTaker) list(ctx context.Context, opts SnapshotOptions) error {
 	err := Walk(ctx, t.e, t.dir, WalkOptions{}, func(entry Entry) error {
 		if entry.Err != nil && validTreeName(entry.Name) && entry.Mode.IsDir() {
 			t.s.unreadable[entry.Name] = entry.Err
+		} else if opts.Exclude != nil && opts.Exclude(entry.Name, entry.Mode.IsDir()) {
+			if entry.Mode.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
 		}
-		if kind := entry.Mode.Type(); kind == 0 || kind == fs.ModeSymlink {
+		switch entry.Mode.Type() {
+		case 0, fs.ModeSymlink:
 			return t.want(entry.Name)
+		case fs.ModeDir:
+			if validTreeName(entry.Name) {
+				t.s.folders[entry.Name] = true
+			}
+			return t.checkEntries()
 		}
 		return nil
 	})
@@ -75,10 +86,14 @@ func (t *snapshotTaker) want(name string) error {
 	if !validTreeName(name) || t.wanted[name] {
 		return nil
 	}
-	if t.maxEntries > 0 && len(t.wanted) >= t.maxEntries {
-		return fmt.Errorf("%w: more than %d files", ErrTreeTooLarge, t.maxEntries)
-	}
 	t.wanted[name] = true
+	return t.checkEntries()
+}
+
+func (t *snapshotTaker) checkEntries() error {
+	if t.maxEntries > 0 && len(t.wanted)+len(t.s.folders) > t.maxEntries {
+		return fmt.Errorf("%w: more than %d files and folders", ErrTreeTooLarge, t.maxEntries)
+	}
 	return nil
 }
 
@@ -221,9 +236,10 @@ func (t *snapshotTaker) stream(ctx context.Context, names []string) (err error) 
 			if h.Mode&0o100 != 0 {
 				mode = modeExecutable
 			}
-			err = t.store(name, mode, h.Size, r)
+			err = t.store(name, fileState{mode: mode, size: h.Size, modTime: h.ModTime.UnixNano()}, r)
 		case tar.TypeSymlink:
-			err = t.store(name, modeLink, int64(len(h.Linkname)), strings.NewReader(h.Linkname))
+			link := fileState{mode: modeLink, size: int64(len(h.Linkname)), modTime: h.ModTime.UnixNano()}
+			err = t.store(name, link, strings.NewReader(h.Linkname))
 		case tar.TypeDir:
 		default:
 			err = fmt.Errorf("%q: unexpected type %q in the stream of the environment", name, h.Typeflag)
@@ -234,15 +250,16 @@ func (t *snapshotTaker) stream(ctx context.Context, names []string) (err error) 
 	}
 }
 
-// store records one file with size bytes of r.
-func (t *snapshotTaker) store(name string, mode gitMode, size int64, r io.Reader) error {
+// store records one file with as many bytes of r as state says, and fills in the rest of state.
+func (t *snapshotTaker) store(name string, state fileState, r io.Reader) error {
+	size := state.size
 	if t.maxBytes > 0 && size > t.maxBytes-t.bytes {
 		return fmt.Errorf("%w: more than %d bytes", ErrTreeTooLarge, t.maxBytes)
 	}
 	t.bytes += size
 	s := t.s
 	hash := sha256.New()
-	state := fileState{mode: mode, size: size, offset: s.size}
+	state.offset = s.size
 	small := size <= contentBuffer
 	if small {
 		if _, err := io.ReadFull(r, t.buf[:size]); err != nil {
