@@ -1,0 +1,232 @@
+package workspace
+
+import (
+	"bytes"
+	"errors"
+	"strconv"
+	"strings"
+)
+
+// setting is one line of a git configuration. The section and the key are in lower case, the subsection is as it was
+// written.
+type setting struct {
+	section, subsection, key string
+	value                    string
+	// bare says that the key stands alone, without a value, which means true.
+	bare bool
+}
+
+// errConfig means that git would not accept a configuration.
+var errConfig = errors.New("the git configuration is malformed")
+
+// parseConfig reads a git configuration. Files that it includes are not read.
+func parseConfig(content []byte) ([]setting, error) {
+	p := &configParser{rest: bytes.TrimPrefix(content, []byte("\xef\xbb\xbf"))}
+	for p.blank(); len(p.rest) > 0; p.blank() {
+		switch c := p.rest[0]; {
+		case c == '[':
+			if !p.header() {
+				return nil, errConfig
+			}
+		case isLetter(c) && p.section != "":
+			if !p.setting() {
+				return nil, errConfig
+			}
+		default:
+			return nil, errConfig
+		}
+	}
+	return p.settings, nil
+}
+
+type configParser struct {
+	rest                []byte
+	section, subsection string
+	settings            []setting
+}
+
+// next takes one byte; at the end and at the end of a line, which may be two bytes, it is a line feed.
+func (p *configParser) next() byte {
+	if len(p.rest) == 0 {
+		return '\n'
+	}
+	if bytes.HasPrefix(p.rest, []byte("\r\n")) {
+		p.rest = p.rest[1:]
+	}
+	c := p.rest[0]
+	p.rest = p.rest[1:]
+	return c
+}
+
+// blank skips white space and comments.
+func (p *configParser) blank() {
+	for len(p.rest) > 0 {
+		switch p.rest[0] {
+		case ' ', '\t', '\r', '\n':
+			p.rest = p.rest[1:]
+		case '#', ';':
+			p.comment()
+		default:
+			return
+		}
+	}
+}
+
+func (p *configParser) comment() {
+	if i := bytes.IndexByte(p.rest, '\n'); i >= 0 {
+		p.rest = p.rest[i:]
+	} else {
+		p.rest = nil
+	}
+}
+
+// header reads [section], [section "subsection"] or, as git once wrote it, [section.subsection].
+func (p *configParser) header() bool {
+	p.next()
+	n := 0
+	for n < len(p.rest) && (isLetter(p.rest[n]) || isDigit(p.rest[n]) || p.rest[n] == '-' || p.rest[n] == '.') {
+		n++
+	}
+	name := strings.ToLower(string(p.rest[:n]))
+	p.rest = p.rest[n:]
+	p.section, p.subsection, _ = strings.Cut(name, ".")
+	if p.section == "" {
+		return false
+	}
+	c := p.next()
+	if c != ' ' && c != '\t' {
+		return c == ']'
+	}
+	for c == ' ' || c == '\t' {
+		c = p.next()
+	}
+	if c != '"' {
+		return false
+	}
+	var sub []byte
+	for c = p.next(); c != '"'; c = p.next() {
+		if c == '\\' {
+			c = p.next()
+		}
+		if c == '\n' || c == 0 {
+			return false
+		}
+		sub = append(sub, c)
+	}
+	p.subsection = string(sub)
+	return p.next() == ']'
+}
+
+// setting reads a key and its value.
+func (p *configParser) setting() bool {
+	n := 0
+	for n < len(p.rest) && (isLetter(p.rest[n]) || isDigit(p.rest[n]) || p.rest[n] == '-') {
+		n++
+	}
+	s := setting{section: p.section, subsection: p.subsection, key: strings.ToLower(string(p.rest[:n]))}
+	p.rest = p.rest[n:]
+	c := p.next()
+	for c == ' ' || c == '\t' {
+		c = p.next()
+	}
+	ok := true
+	switch c {
+	case '\n':
+		s.bare = true
+	case '#', ';':
+		p.comment()
+		s.bare = true
+	case '=':
+		s.value, ok = p.value()
+	default:
+		ok = false
+	}
+	p.settings = append(p.settings, s)
+	return ok
+}
+
+// value reads what stands behind the equals sign: white space around it goes, but not in quotes; a backslash at the end
+// of a line continues it.
+func (p *configParser) value() (string, bool) {
+	var out []byte
+	keep := 0 // how much of out is more than white space at its end
+	quoted := false
+	for {
+		c := p.next()
+		switch {
+		case c == 0:
+			return "", false
+		case c == '\n':
+			return string(out[:keep]), !quoted
+		case !quoted && (c == '#' || c == ';'):
+			p.comment()
+			return string(out[:keep]), true
+		case c == '"':
+			quoted = !quoted
+			keep = len(out)
+			continue
+		case !quoted && (c == ' ' || c == '\t' || c == '\r'):
+			if len(out) > 0 {
+				out = append(out, c)
+			}
+			continue
+		case c == '\\':
+			switch c = p.next(); c {
+			case '\n':
+				if len(p.rest) == 0 {
+					return string(out[:keep]), !quoted
+				}
+				continue
+			case '"', '\\':
+			case 'n':
+				c = '\n'
+			case 't':
+				c = '\t'
+			case 'b':
+				c = '\b'
+			default:
+				return "", false
+			}
+		}
+		out = append(out, c)
+		keep = len(out)
+	}
+}
+
+func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
+func isDigit(c byte) bool  { return '0' <= c && c <= '9' }
+
+// isTrue tells whether a setting means yes, as git understands it.
+func (s setting) isTrue() bool {
+	if s.bare {
+		return true
+	}
+	switch strings.ToLower(s.value) {
+	case "true", "yes", "on":
+		return true
+	}
+	n, err := strconv.Atoi(s.value)
+	return err == nil && n != 0
+}
+
+// formatConfig writes a configuration that git reads as the settings.
+func formatConfig(settings []setting) []byte {
+	var b strings.Builder
+	var last setting
+	for i, s := range settings {
+		if i == 0 || s.section != last.section || s.subsection != last.subsection {
+			b.WriteString("[" + s.section)
+			if s.subsection != "" {
+				b.WriteString(` "` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s.subsection) + `"`)
+			}
+			b.WriteString("]\n")
+		}
+		last = s
+		b.WriteString("\t" + s.key)
+		if !s.bare {
+			b.WriteString(` = "` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`, "\b", `\b`).Replace(s.value) + `"`)
+		}
+		b.WriteByte('\n')
+	}
+	return []byte(b.String())
+}

@@ -1,0 +1,188 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandboxagent/sandboxagent/env/local"
+)
+
+// stepContext calls a function at each look at it, with the number of the look.
+type stepContext struct {
+	context.Context
+	looks  int
+	onLook func(n int) error
+}
+
+func (c *stepContext) Err() error {
+	c.looks++
+	return c.onLook(c.looks)
+}
+
+// listing describes everything below a folder, with modes.
+func listing(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	got := map[string]string{}
+	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || p == dir {
+			return err
+		}
+		fi, err := d.Info()
+		if err != nil {
+			return err
+		}
+		content := ""
+		switch {
+		case fi.Mode().IsRegular():
+			b, err := os.ReadFile(p)
+			if err != nil {
+				return err
+			}
+			content = string(b)
+		case fi.Mode()&fs.ModeSymlink != 0:
+			if content, err = os.Readlink(p); err != nil {
+				return err
+			}
+		}
+		got[strings.TrimPrefix(p, dir)] = fmt.Sprint(fi.Mode(), content)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// prepare makes a folder, and changes of it of all kinds.
+func prepare(t *testing.T) (*Changes, string) {
+	t.Helper()
+	if runtime.GOOS == "windows" {
+		t.Skip("links need a privilege on windows")
+	}
+	host, there := t.TempDir(), t.TempDir()
+	write := func(dir, name, content string) {
+		t.Helper()
+		p := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(p), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(p, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"edit", "gone/deep/x", "becomes/file", "folder", "z"} {
+		write(host, name, name)
+	}
+	if err := os.Symlink("edit", filepath.Join(host, "link")); err != nil {
+		t.Fatal(err)
+	}
+	w, err := Open(t.Context(), host, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{"edit": "EDIT", "becomes": "b", "folder/x": "x", "new/deep/y": "y", "z": "Z"} {
+		write(there, name, content)
+	}
+	if err := os.Symlink("z", filepath.Join(there, "link")); err != nil {
+		t.Fatal(err)
+	}
+	e, err := local.New(local.Config{Dir: there})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := w.Changes(t.Context(), e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(c.Close(), w.Close(), e.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return c, host
+}
+
+// Wherever it ends, Apply leaves everything or nothing.
+func TestApplyIsAllOrNothing(t *testing.T) {
+	t.Parallel()
+	for n := 1; ; n++ {
+		c, host := prepare(t)
+		was := listing(t, host)
+		ctx := &stepContext{Context: t.Context(), onLook: func(look int) error {
+			if look >= n {
+				return context.Canceled
+			}
+			return nil
+		}}
+		_, err := c.Apply(ctx)
+		if err == nil {
+			if n < 20 {
+				t.Errorf("Apply looked at its context only %d times", n-1)
+			}
+			return
+		}
+		if diff := cmp.Diff(was, listing(t, host)); diff != "" {
+			t.Fatalf("ended at look %d, the host is not as before (-want +got):\n%s", n, diff)
+		}
+	}
+}
+
+// Whatever the host does and whenever, nothing of it is lost: either Apply fails and the host's file is there, or Apply had
+// come past it.
+func TestApplyWhileTheHostChanges(t *testing.T) {
+	for _, name := range []string{"edit", "new/deep/y", "becomes/more", "folder", "gone/deep/x", "gone/deep/more", "link"} {
+		allowed := name == "gone/deep/more" // It only keeps a folder from being removed.
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			failed := false
+			for n := 1; ; n++ {
+				c, host := prepare(t)
+				reached, wrote := false, false
+				ctx := &stepContext{Context: t.Context(), onLook: func(look int) error {
+					if look == n {
+						reached = true
+						p := filepath.Join(host, name)
+						_ = os.MkdirAll(filepath.Dir(p), 0o750)
+						// As editors do, and it takes no place of a folder.
+						temp := filepath.Join(t.TempDir(), "x")
+						wrote = os.WriteFile(temp, []byte("of the host"), 0o600) == nil && os.Rename(temp, p) == nil
+					}
+					return nil
+				}}
+				_, err := c.Apply(ctx)
+				if !reached {
+					if !failed && !allowed {
+						t.Error("no change of the host was noticed")
+					}
+					return
+				}
+				failed = failed || err != nil
+				content, rerr := os.ReadFile(filepath.Join(host, name))
+				if wrote && string(content) != "of the host" {
+					t.Fatalf("changed at look %d, the host has %q (%v); Apply: %v", n, content, rerr, err)
+				}
+			}
+		})
+	}
+}
+
+func TestSafeName(t *testing.T) {
+	for name, want := range map[string]bool{
+		"a": true, "a/b": true, ".gitignore": true, "x.git": true, ".github/x": true, "inv\xff": true, "git~2": true,
+		"": false, ".": false, "..": false, "a/../b": false, "/a": false, "a//b": false, "a/": false,
+		".git": false, "a/.GIT/hooks": false, ".git./x": false, ".git /x": false, "git~1": false, ".g\u200cit/x": false, ".git::$INDEX_ALLOCATION/x": false,
+	} {
+		if got := safeName(name); got != want {
+			t.Errorf("%q: %v, want %v", name, got, want)
+		}
+	}
+}
