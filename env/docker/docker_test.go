@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/docker"
@@ -76,17 +75,16 @@ func open(tb testing.TB, e *docker.Engine, c docker.Config) *docker.Environment 
 	return box
 }
 
-// TestContract runs the conformance suite in images that have everything and nothing, as root and as an ordinary user.
+// known are the differences of images.
+var known = map[string]map[string]string{
+	"busybox:latest": {"tty/no_input": "the shell of busybox, which edits lines itself, loses an end of file that comes before it does so"},
+}
+
+// TestContract runs the conformance suite in images that have much and little, as root and as an ordinary user.
 func TestContract(t *testing.T) {
-	for _, image := range []string{"debian:bookworm-slim", "busybox:latest"} {
-		for _, user := range []string{"", "root"} {
-			name := strings.NewReplacer(":", "_", "/", "_").Replace(image)
-			if user == "" {
-				name += "_10001"
-			} else {
-				name += "_" + user
-			}
-			t.Run(name, func(t *testing.T) {
+	for _, image := range []string{daemons.Debian, daemons.Busybox} {
+		for _, user := range []string{docker.DefaultUser, "root"} {
+			t.Run(strings.ReplaceAll(image, ":", "_")+"_"+strings.ReplaceAll(user, ":", "_"), func(t *testing.T) {
 				e := connect(t)
 				envtest.Run(t, envtest.Options{
 					New: func(t *testing.T) env.Environment {
@@ -96,24 +94,26 @@ func TestContract(t *testing.T) {
 						}
 						return box
 					},
-					Alive: func(*testing.T, ...string) bool { return false },
+					Alive: func(t *testing.T, argv ...string) bool { return aliveOnHost(t, argv) },
+					Known: known[image],
 				})
 			})
 		}
 	}
 }
 
-func TestOpen(t *testing.T) {
-	e := connect(t)
-	for range 3 {
-		began := time.Now()
-		box := open(t, e, docker.Config{})
-		ready := time.Since(began)
-		out, _, err := env.Output(t.Context(), box, env.Command{Argv: []string{"/bin/sh", "-c", "id; pwd; ls -ld . $HOME /tmp; echo $HOME; touch x ~/y /tmp/z; cat /proc/self/status | grep -E 'Cap|NoNew|Seccomp'; cat /proc/1/cmdline"}}, env.OutputOptions{})
-		t.Logf("%s %s %s %v", ready, out.Stdout.Bytes(), out.Stderr.Bytes(), err)
-		t.Log(box.Info())
-		began = time.Now()
-		_ = box.Close()
-		t.Log("close", time.Since(began))
+// aliveOnHost reports whether a process with exactly these words runs anywhere on this machine, which the daemon shares.
+func aliveOnHost(t *testing.T, argv []string) bool {
+	t.Helper()
+	want := strings.Join(argv, "\x00") + "\x00"
+	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
 	}
+	for _, name := range names {
+		if got, err := os.ReadFile(name); err == nil && string(got) == want {
+			return true
+		}
+	}
+	return false
 }

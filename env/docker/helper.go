@@ -64,7 +64,10 @@ func (e *Engine) program(c Config, arch string) (*program, error) {
 	}
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, fmt.Errorf("helper: %w", err)
+		return nil, err
+	}
+	if !isStatic(path, arch) {
+		return nil, fmt.Errorf("%s is no static program for linux/%s", path, arch)
 	}
 	e.mu.Lock()
 	known, ok := e.digests[path]
@@ -72,7 +75,7 @@ func (e *Engine) program(c Config, arch string) (*program, error) {
 	if !ok || !known.changed.Equal(info.ModTime()) || known.size != info.Size() {
 		known = file{size: info.Size(), changed: info.ModTime()}
 		if known.digest, err = digestOf(path); err != nil {
-			return nil, fmt.Errorf("helper: %w", err)
+			return nil, err
 		}
 		e.mu.Lock()
 		e.digests[path] = known

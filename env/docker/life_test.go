@@ -1,10 +1,18 @@
 package docker_test
 
 import (
+	"context"
+	"errors"
+	"io/fs"
+	"math/rand/v2"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/docker"
+	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
 // TestOutOfMemory lets a command use more memory than there is. The next one runs.
@@ -23,5 +31,260 @@ func TestOutOfMemory(t *testing.T) {
 	res, err := box.Exec(t.Context(), env.Command{Argv: []string{"/bin/sh", "-c", `kill -9 $$`}})
 	if err != nil || res.OutOfMemory || res.Signal != "SIGKILL" {
 		t.Errorf("killed by somebody else: %+v, %v", res, err)
+	}
+}
+
+// TestEmptyImage works in an image with one program and no folder.
+func TestEmptyImage(t *testing.T) {
+	for _, user := range []string{docker.DefaultUser, "root"} {
+		t.Run(user, func(t *testing.T) {
+			box := open(t, connect(t), docker.Config{Image: daemons.Empty, User: user})
+			if info := box.Info(); len(info.Shell) > 0 || info.NoShell == "" || info.WorkDir != docker.DefaultWorkDir {
+				t.Errorf("%+v", info)
+			}
+			out, res, err := env.Output(t.Context(), box, env.Command{Argv: []string{"/bin/probe", "args", "a", "b c"}}, env.OutputOptions{})
+			if err != nil || res.ExitCode != 0 || len(out.Stdout.Bytes()) == 0 {
+				t.Errorf("%q, %+v, %v", out.Stdout.Bytes(), res, err)
+			}
+			if res, err := box.Exec(t.Context(), env.Command{Argv: []string{"/bin/probe", "exit", "7"}}); err != nil || res.ExitCode != 7 {
+				t.Errorf("%+v, %v", res, err)
+			}
+			if _, err := box.Exec(t.Context(), env.Command{Argv: []string{"sh", "-c", "true"}}); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("without a shell: %v", err)
+			}
+			fileTrip(t, box, "a/b/c")
+			fileTrip(t, box, "/tmp/d")
+			if entries, err := env.Glob(t.Context(), box, env.GlobOptions{Pattern: "**/c"}); err != nil || len(entries) != 1 {
+				t.Errorf("%v, %v", entries, err)
+			}
+			res, err = box.Exec(t.Context(), env.Command{Argv: []string{"/bin/probe", "sleep", "1000s"}, Timeout: 50 * time.Millisecond})
+			if err != nil || !res.TimedOut {
+				t.Errorf("%+v, %v", res, err)
+			}
+		})
+	}
+}
+
+// fileTrip writes a file and reads it.
+func fileTrip(t *testing.T, e env.Environment, name string) {
+	t.Helper()
+	if _, err := e.WriteFile(t.Context(), name, strings.NewReader("content"), env.WriteOptions{}); err != nil {
+		t.Error(err)
+	}
+	if data, err := env.ReadFile(t.Context(), e, name, 100); err != nil || string(data) != "content" {
+		t.Errorf("%q, %v", data, err)
+	}
+}
+
+func TestWrongArchitecture(t *testing.T) {
+	e := connect(t)
+	_, err := e.Open(t.Context(), config(t, docker.Config{Image: daemons.Foreign}))
+	var image *docker.ImageError
+	if !errors.As(err, &image) || image.Problem != docker.ImagePlatform {
+		t.Error(err)
+	}
+	var config *docker.ConfigError
+	if box, err := e.Open(t.Context(), helped(docker.Config{Image: daemons.Foreign, Platform: "linux/arm64", Pull: docker.PullNever})); err == nil {
+		t.Error("a helper for another processor is used", box.Close())
+	} else if !errors.As(err, &config) {
+		t.Error(err)
+	}
+}
+
+// helped gives a configuration the helper of the tests.
+func helped(c docker.Config) docker.Config {
+	c.HelperProgram.Path = helperProgram
+	return c
+}
+
+// TestCancelledOpen ends the context at random moments while a container is made.
+func TestCancelledOpen(t *testing.T) {
+	d := own(t, daemons.DockerConfig{})
+	e, err := docker.Connect(t.Context(), docker.Address{Host: d.Host()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close() //nolint:errcheck // the connection has served
+	began := time.Now()
+	if err := open(t, e, docker.Config{Image: daemons.Busybox}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	whole := time.Since(began)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 6 {
+				ctx, cancel := context.WithTimeout(t.Context(), rand.N(whole))
+				box, err := e.Open(ctx, config(t, docker.Config{Image: daemons.Busybox}))
+				if err == nil {
+					err = box.Close()
+				} else if errors.Is(err, context.DeadlineExceeded) {
+					err = nil
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	nothingLeft(t, d.Host())
+}
+
+// TestCloseAndExec closes an environment while commands start in it.
+func TestCloseAndExec(t *testing.T) {
+	e := connect(t)
+	box := open(t, e, docker.Config{Image: daemons.Busybox})
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for {
+				if _, err := box.Exec(t.Context(), env.Command{Argv: []string{"/bin/sleep", "0.01"}}); err != nil {
+					if !errors.Is(err, fs.ErrClosed) {
+						t.Error(err)
+					}
+					return
+				}
+			}
+		})
+	}
+	time.Sleep(20 * time.Millisecond) // some are under way
+	for range 3 {
+		wg.Go(func() {
+			if err := box.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestManyAtOnce opens environments on a daemon that has never seen one: they share the making of what they have in common.
+func TestManyAtOnce(t *testing.T) {
+	d := own(t, daemons.DockerConfig{})
+	var wg sync.WaitGroup
+	for range 2 { // two programs
+		e, err := docker.Connect(t.Context(), docker.Address{Host: d.Host()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close() //nolint:errcheck // the connection has served
+		for range 3 {
+			wg.Go(func() {
+				box, err := e.Open(t.Context(), config(t, docker.Config{Image: daemons.Busybox}))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				fileTrip(t, box, "f")
+				if err := box.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	nothingLeft(t, d.Host())
+}
+
+// TestEmptyVolume starts a container whose helper's volume was made by somebody who got no further.
+func TestEmptyVolume(t *testing.T) {
+	d := own(t, daemons.DockerConfig{})
+	connected := func() *docker.Engine {
+		e, err := docker.Connect(t.Context(), docker.Address{Host: d.Host()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = e.Close() })
+		return e
+	}
+	if err := open(t, connected(), docker.Config{Image: daemons.Busybox}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	volume := daemon(t, d.Host(), "volume", "ls", "-q", "--filter", "label=sandboxagent.kind=helper")
+	daemon(t, d.Host(), "volume", "rm", volume)
+	daemon(t, d.Host(), "volume", "create", volume)
+	fileTrip(t, open(t, connected(), docker.Config{Image: daemons.Busybox}), "f")
+}
+
+// TestPool claims more environments than a pool holds.
+func TestPool(t *testing.T) {
+	e := connect(t)
+	p, err := e.NewPool(config(t, docker.Config{Image: daemons.Busybox}), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := make(map[string]bool)
+	for range 4 {
+		box, err := p.Claim(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen[box.Container()] {
+			t.Error("an environment was handed out twice")
+		}
+		seen[box.Container()] = true
+		if _, err := box.Stat(t.Context(), "used"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("somebody was there before: %v", err)
+		}
+		fileTrip(t, box, "used")
+		if err := box.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for p.Ready() < 1 {
+		time.Sleep(time.Millisecond)
+	}
+	if err := errors.Join(p.Close(), p.Close()); err != nil {
+		t.Error(err)
+	}
+	if _, err := p.Claim(t.Context()); !errors.Is(err, fs.ErrClosed) {
+		t.Error(err)
+	}
+}
+
+// TestPoolPassesOverTheDead takes the container of a ready environment away.
+func TestPoolPassesOverTheDead(t *testing.T) {
+	host := daemons.DockerHost(t)
+	e := connect(t)
+	p, err := e.NewPool(config(t, docker.Config{Image: daemons.Busybox, Labels: map[string]string{"pool-test": "dead"}}), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close() //nolint:errcheck // what is left is of no interest
+	for p.Ready() < 1 {
+		time.Sleep(time.Millisecond)
+	}
+	daemon(t, host, "rm", "-f", daemon(t, host, "ps", "-q", "--filter", "label=pool-test=dead"))
+	box, err := p.Claim(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fileTrip(t, box, "f")
+	if err := box.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPoolTellsOfFailures has a pool make what cannot be made.
+func TestPoolTellsOfFailures(t *testing.T) {
+	e := connect(t)
+	p, err := e.NewPool(config(t, docker.Config{Image: "no-such-image-here:1"}), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var image *docker.ImageError
+	for range 2 {
+		if _, err := p.Claim(t.Context()); !errors.As(err, &image) {
+			t.Error(err)
+		}
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	var config *docker.ConfigError
+	if _, err := e.NewPool(docker.Config{Session: "one"}, 2); !errors.As(err, &config) {
+		t.Error(err)
 	}
 }

@@ -240,7 +240,7 @@ func probeFor(arch string) func(context.Context, string, io.Writer) error {
 		defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder
 		name := filepath.Join(dir, "probe")
 		build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", name,
-			"github.com/sandboxagent/sandboxagent/integration/service/testdata/empty")
+			"github.com/sandboxagent/sandboxagent/integration/daemons/testdata/empty")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
 		if err := run(build); err != nil {
 			return err
