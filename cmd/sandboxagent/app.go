@@ -99,7 +99,8 @@ func (p *program) app() *cli.App {
 		ExitErrHandler:            func(*cli.Context, error) {},
 		OnUsageError:              onUsageError,
 		Commands: []*cli.Command{
-			p.runCommand(), p.execCommand(), p.toolCommand(), p.demoCommand(), p.versionCommand(),
+			p.runCommand(), p.execCommand(), p.toolCommand(), p.listCommand(), p.collectCommand(),
+			p.imagesCommand(), p.buildCommand(), p.demoCommand(), p.versionCommand(),
 		},
 	}
 	for _, c := range app.Commands {

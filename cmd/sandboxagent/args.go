@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -12,12 +13,13 @@ import (
 // what is left. Flags may stand anywhere before "--", also before the command. If there is no command, its name is empty
 // and the second result holds the flags. Where help is asked for, "--help" takes the place of all flags.
 func arrange(app *cli.App, args []string) (command string, arranged []string, err error) {
-	name := commandName(app, args)
+	words := commandWords(app, args)
+	name := strings.Join(words, " ")
 	flags := app.Flags
 	if name != "" {
 		c := app.Command(name)
 		if c == nil {
-			return name, nil, unknownCommand(app, name)
+			return name, nil, unknownCommand(app, words)
 		}
 		flags = c.Flags
 	}
@@ -25,10 +27,7 @@ func arrange(app *cli.App, args []string) (command string, arranged []string, er
 	if err != nil {
 		return name, nil, err
 	}
-	if name != "" {
-		rest = rest[1:]
-	}
-	return name, slices.Concat(found, []string{"--"}, rest), nil
+	return name, slices.Concat(found, []string{"--"}, rest[len(words):]), nil
 }
 
 // asksHelp reports whether arguments that arrange made ask for help, and returns what stands beside it.
@@ -41,25 +40,40 @@ func asksHelp(arranged []string) (rest []string, ok bool) {
 
 const helpFlag = "--help"
 
-// commandName returns the first argument that is neither a flag nor the value of one; flags of all commands count.
-func commandName(app *cli.App, args []string) string {
+// commandWords returns the name of the command: the first argument that is neither a flag nor the value of one, with the
+// second one if commands begin with the first. Flags of all commands count.
+func commandWords(app *cli.App, args []string) []string {
 	all := app.Flags
 	for _, c := range app.Commands {
 		all = append(all[:len(all):len(all)], c.Flags...)
 	}
+	var words []string
 	for i := 0; i < len(args); i++ {
 		name, hasValue := cutFlag(args[i])
 		switch {
+		case args[i] == "--":
+			return words
 		case name == "":
-			if args[i] == "--" {
-				return ""
+			words = append(words, args[i])
+			if len(words) == 2 || len(group(app, args[i])) == 0 {
+				return words
 			}
-			return args[i]
 		case !hasValue && takesValue(findFlag(all, name)):
 			i++
 		}
 	}
-	return ""
+	return words
+}
+
+// group returns the second words of the commands of two words that begin with word.
+func group(app *cli.App, word string) []string {
+	var second []string
+	for _, c := range app.Commands {
+		if rest, ok := strings.CutPrefix(c.Name, word+" "); ok {
+			second = append(second, rest)
+		}
+	}
+	return second
 }
 
 // splitFlags parts flags, with their values, from the other arguments. Where help is asked for, no other flag is found.
@@ -144,12 +158,19 @@ func takesValue(f cli.Flag) bool {
 
 func isHelp(name string) bool { return name == "help" || name == "h" }
 
-func unknownCommand(app *cli.App, name string) error {
+func unknownCommand(app *cli.App, words []string) error {
+	if second := group(app, words[0]); len(second) > 0 {
+		what := "something is missing behind " + strconv.Quote(words[0])
+		if len(words) > 1 {
+			what = fmt.Sprintf("there is no command %q", strings.Join(words, " "))
+		}
+		return usagef("%s; there is %s %s", what, words[0], strings.Join(second, ", "+words[0]+" "))
+	}
 	var names []string
 	for _, c := range app.Commands {
 		names = append(names, c.Name)
 	}
-	return usagef("there is no command %q; the commands are %s", name, strings.Join(names, ", "))
+	return usagef("there is no command %q; the commands are %s", words[0], strings.Join(names, ", "))
 }
 
 // unknownFlag names the flag that was probably meant, if one is near.

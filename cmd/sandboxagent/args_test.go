@@ -11,6 +11,10 @@ import (
 
 func TestArrange(t *testing.T) {
 	app := (&program{}).app()
+	var commands []string
+	for _, c := range app.Commands {
+		commands = append(commands, c.Name)
+	}
 	tests := []struct {
 		args    string
 		command string
@@ -42,7 +46,16 @@ func TestArrange(t *testing.T) {
 		{"run --patch", "run", "", "the flag --patch needs a value"},
 		{"exec --patch -- ls", "exec", "", "the flag --patch needs a value"},
 		{"version --yes", "version", "", `there is no flag --yes here; arguments that begin with a dash stand after "--"`},
-		{"list", "list", "", `there is no command "list"; the commands are run, exec, tool, demo, version`},
+		{"list", "list", "", `there is no command "list"; the commands are ` + strings.Join(commands, ", ")},
+		{"env list", "env list", "--", ""},
+		{"env gc --all --dry-run", "env gc", "--all --dry-run --", ""},
+		{"--all env gc", "env gc", "--all --", ""},
+		{"env --all gc", "env gc", "--all --", ""},
+		{"image build --base x go node", "image build", "--base x -- go node", ""},
+		{"image --help build", "image build", "--help --", ""},
+		{"image", "image", "", `something is missing behind "image"; there is image list, image build`},
+		{"image -- build", "image", "", `something is missing behind "image"; there is image list, image build`},
+		{"image burn", "image burn", "", `there is no command "image burn"; there is image list, image build`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.args, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,26 +15,38 @@ import (
 	"sync"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/docker"
+	"github.com/sandboxagent/sandboxagent/env/workspace"
 )
 
 // backendOptions are what a backend is told.
 type backendOptions struct {
-	dir     string
-	vars    []string
-	inherit env.VarFilter
+	dir       string
+	vars      []string
+	inherit   env.VarFilter
+	container docker.Config
+	// note tells the user of something that is no error.
+	note func(string)
 }
 
 // opened is an environment with what only its backend can do.
 type opened struct {
 	env.Environment
-	// kill kills everything that the environment started, without any grace.
+	// kill kills everything that the environment started, without any grace. The environment stays usable.
 	kill func()
+	// abandon gives the environment up, within a second or so. Nil means that kill is all there is to do.
+	abandon func()
+	// uploads says that the working folder of the host has to be copied into it.
+	uploads bool
+	// isolated says that what runs in it cannot touch the host.
+	isolated bool
 }
 
 // backends are the environments that there are, by their names.
 func backends() map[string]func(context.Context, backendOptions) (opened, error) {
 	return map[string]func(context.Context, backendOptions) (opened, error){
-		"local": openLocal,
+		"local":  openLocal,
+		"docker": openDocker,
 	}
 }
 
@@ -57,6 +70,11 @@ type workplace struct {
 	env env.Environment
 	// plain is the environment without its decorations, for what the program does on its own account.
 	plain env.Environment
+	// tree is the folder of the host that was copied into the environment; nil where the environment works in place, or
+	// nothing was to be copied.
+	tree *workspace.Workspace
+	// isolated says that what runs in it cannot touch the host.
+	isolated bool
 	// log takes what is of no concern to the user.
 	log     *slog.Logger
 	logFile *logFile
@@ -66,8 +84,8 @@ type workplace struct {
 // stop kills what still runs in the environment, so that nothing changes files any more. The environment stays usable.
 func (w *workplace) stop() { w.kill() }
 
-// open opens the environment that s describes. The caller closes it.
-func (p *program) open(ctx context.Context, s environmentSettings) (*workplace, error) {
+// open opens the environment that s describes, with everything in it that is to be there. The caller closes it.
+func (p *program) open(ctx context.Context, s environmentSettings) (_ *workplace, err error) {
 	openBackend, ok := backends()[s.backend]
 	if !ok {
 		return nil, usagef("--env: there is no environment %q; there is %s", s.backend, knownBackends())
@@ -83,13 +101,36 @@ func (p *program) open(ctx context.Context, s environmentSettings) (*workplace, 
 		logger = slog.New(slog.NewJSONHandler(w.logFile, nil))
 		w.log = logger
 	}
+	defer func() {
+		if err != nil {
+			w.closeLog()
+		}
+	}()
+	tree := recordTree(ctx, s)
+	s.options.note = func(line string) { p.note(line) }
 	o, err := openBackend(ctx, s.options)
+	if err == nil {
+		w.tree, err = tree.sendTo(ctx, o, p.note)
+	} else {
+		err = errors.Join(err, tree.discard())
+	}
+	for _, u := range s.uploads {
+		if err == nil {
+			err = env.Upload(ctx, o.Environment, u.source, u.target, env.UploadOptions{})
+		}
+	}
 	if err != nil {
-		w.closeLog()
+		if o.Environment != nil {
+			err = errors.Join(err, o.Close())
+		}
 		return nil, err
 	}
-	p.kill.Store(&o.kill)
-	w.kill = o.kill
+	abandon := o.abandon
+	if abandon == nil {
+		abandon = o.kill
+	}
+	p.kill.Store(&abandon)
+	w.kill, w.isolated = o.kill, o.isolated
 	filter := s.options.inherit
 	filter.Pass = s.given
 	w.plain = o.Environment
@@ -97,9 +138,65 @@ func (p *program) open(ctx context.Context, s environmentSettings) (*workplace, 
 	return w, nil
 }
 
+// recording is a folder of the host that is being read, while the environment for it is made.
+type recording struct {
+	done chan struct{}
+	tree *workspace.Workspace
+	err  error
+}
+
+// recordTree begins to read the folder that will be copied into the environment; nil if none will be.
+func recordTree(ctx context.Context, s environmentSettings) *recording {
+	if !s.copyTree || s.backend == "local" {
+		return nil
+	}
+	r := &recording{done: make(chan struct{})}
+	go func() {
+		defer close(r.done)
+		r.tree, r.err = workspace.Open(ctx, cmp.Or(s.options.dir, "."), workspace.Options{UploadIgnored: s.uploadIgnored})
+	}()
+	return r
+}
+
+// sendTo copies the folder into an environment.
+func (r *recording) sendTo(ctx context.Context, o opened, note func(string)) (*workspace.Workspace, error) {
+	if r == nil {
+		return nil, nil
+	}
+	<-r.done
+	if r.err != nil {
+		return nil, workdirError(r.err)
+	}
+	for _, line := range r.tree.Notes() {
+		note(line)
+	}
+	if err := r.tree.Upload(ctx, o.Environment); err != nil {
+		return nil, errors.Join(err, r.tree.Close())
+	}
+	return r.tree, nil
+}
+
+// discard ends the reading. A mistake in the name of the folder counts more than what else went wrong.
+func (r *recording) discard() error {
+	if r == nil {
+		return nil
+	}
+	<-r.done
+	if r.err != nil {
+		return workdirError(r.err)
+	}
+	return r.tree.Close()
+}
+
+// note tells the user, on standard error, of something that is no error.
+func (p *program) note(line string) { p.say("note: " + line) }
+
 // close ends everything that runs in the environment.
 func (w *workplace) close() error {
 	err := w.env.Close()
+	if w.tree != nil {
+		err = errors.Join(err, w.tree.Close())
+	}
 	w.closeLog()
 	return err
 }

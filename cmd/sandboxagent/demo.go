@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed" // for the repository and the script
 	"errors"
@@ -10,11 +11,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/rogpeppe/go-internal/txtar"
 	"github.com/urfave/cli/v2"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/docker"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
@@ -31,6 +34,8 @@ var demoScript []byte
 const (
 	demoTask  = "Make the tests of this module pass. Do not change the tests."
 	demoCheck = "go test ./..."
+	// demoImage is the image of a container that has Go.
+	demoImage = "sandboxagent-go:latest"
 )
 
 // demoVars keep the settings of the user's Go from mattering: the repository needs the standard library only.
@@ -45,9 +50,15 @@ func (p *program) demoCommand() *cli.Command {
 		ArgsUsage: "[flags]",
 		Description: `A broken repository is copied to a temporary folder, which is removed in the end. The agent is the real one;
 the model is a script behind a local HTTP server. The change goes to standard output as a diff.`,
-		Flags:  environmentFlags("")[:1],
+		Flags:  demoFlags(),
 		Action: p.action(p.demo),
 	}
+}
+
+// demoFlags are the flags of an environment that matter for a folder of the program's own.
+func demoFlags() []cli.Flag {
+	wanted := []string{"env", "image", "pull", "platform", "user", "runtime", "helper"}
+	return slices.DeleteFunc(environmentFlags(""), func(f cli.Flag) bool { return !slices.Contains(wanted, f.Names()[0]) })
 }
 
 // demo is the command demo.
@@ -64,12 +75,19 @@ func (p *program) demo(ctx context.Context, c *cli.Context) (code int, err error
 			err = rerr
 		}
 	}()
-	place, err := p.openDemo(ctx, c.String("env"), dir)
+	container, given, err := readContainerFlags(c)
+	if err == nil {
+		err = onlyContainer(c.String("env"), given)
+	}
+	if err != nil {
+		return 0, err
+	}
+	place, err := p.openDemo(ctx, c.String("env"), container, dir)
 	if err != nil {
 		return 0, err
 	}
 	j := &job{
-		task: demoTask, place: place, sessions: filepath.Join(dir, "sessions"), patchFile: filepath.Join(dir, "patch"), outputs: true,
+		task: demoTask, place: place, sessions: filepath.Join(dir, "sessions"), patch: patchSettings{file: filepath.Join(dir, "patch")}, outputs: true,
 	}
 	server, err := j.serveScript(demoScript)
 	if err != nil {
@@ -94,7 +112,7 @@ func (p *program) demo(ctx context.Context, c *cli.Context) (code int, err error
 }
 
 // openDemo unpacks the repository into dir and opens an environment in it that has Go.
-func (p *program) openDemo(ctx context.Context, backend, dir string) (*workplace, error) {
+func (p *program) openDemo(ctx context.Context, backend string, container docker.Config, dir string) (*workplace, error) {
 	work := filepath.Join(dir, "roman")
 	for _, f := range txtar.Parse(demoRepository).Files {
 		name := filepath.Join(work, filepath.FromSlash(f.Name))
@@ -105,32 +123,51 @@ func (p *program) openDemo(ctx context.Context, backend, dir string) (*workplace
 			return nil, err
 		}
 	}
-	// What go leaves behind when it is killed goes with the folder.
-	scratch := filepath.Join(dir, "tmp")
-	if err := os.Mkdir(scratch, 0o700); err != nil {
-		return nil, err
+	options := backendOptions{dir: work, vars: demoVars[:], container: container}
+	if backend == "local" {
+		vars, err := demoFolders(dir)
+		if err != nil {
+			return nil, err
+		}
+		options.vars = slices.Concat(options.vars, vars)
+	} else {
+		options.container.Image = cmp.Or(container.Image, demoImage)
 	}
-	vars := append(demoVars[:len(demoVars):len(demoVars)], "GOTMPDIR="+scratch)
-	if !hasGoCache() {
-		vars = append(vars[:len(vars):len(vars)], "GOCACHE="+filepath.Join(dir, "cache"))
-	}
-	if home, err := os.UserHomeDir(); err != nil || home == "" {
-		vars = append(vars[:len(vars):len(vars)], "GOPATH="+filepath.Join(dir, "gopath"))
-	}
-	place, err := p.open(ctx, environmentSettings{backend: backend, options: backendOptions{dir: work, vars: vars}})
+	place, err := p.open(ctx, environmentSettings{backend: backend, options: options, copyTree: true})
 	if err != nil {
 		return nil, err
 	}
 	_, res, err := env.Output(ctx, place.plain, env.Command{Argv: []string{"go", "version"}}, env.OutputOptions{})
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, joinClose(errors.New("the demonstration needs the go command, which is not in PATH; install Go from https://go.dev/dl"), place)
+		hint := "which is not in PATH; install Go from https://go.dev/dl"
+		if backend != "local" {
+			hint = "which the image does not have; \"sandboxagent image build go\" builds one that has it"
+		}
+		return nil, joinClose(errors.New("the demonstration needs the go command, "+hint), place)
 	case err != nil:
 		return nil, joinClose(err, place)
 	case res.ExitCode != 0:
 		return nil, joinClose(fmt.Errorf("the demonstration needs a working go command, and go version ends with status %d", res.ExitCode), place)
 	}
 	return place, nil
+}
+
+// demoFolders returns the variables that keep what go writes on this machine in dir.
+func demoFolders(dir string) ([]string, error) {
+	// What go leaves behind when it is killed goes with the folder.
+	scratch := filepath.Join(dir, "tmp")
+	if err := os.Mkdir(scratch, 0o700); err != nil {
+		return nil, err
+	}
+	vars := []string{"GOTMPDIR=" + scratch}
+	if !hasGoCache() {
+		vars = append(vars, "GOCACHE="+filepath.Join(dir, "cache"))
+	}
+	if home, err := os.UserHomeDir(); err != nil || home == "" {
+		vars = append(vars, "GOPATH="+filepath.Join(dir, "gopath"))
+	}
+	return vars, nil
 }
 
 // hasGoCache reports whether Go has a place of its own for what it builds.

@@ -24,7 +24,7 @@ that shows goes to standard output as it is, control sequences too. The exit sta
 128+n if signal n ended it, 124 after --timeout, 125 if the environment failed or the usage is wrong, 126 if
 the command cannot be executed, 127 if it was not found, 130 or 143 if sandboxagent itself was interrupted or
 terminated.`,
-		Flags:  append([]cli.Flag{ttyFlag(), patchFlag()}, environmentFlags("stop the command after this `DURATION`")...),
+		Flags:  slices.Concat([]cli.Flag{ttyFlag()}, patchFlags(), environmentFlags("stop the command after this `DURATION`")),
 		Action: p.action(p.exec),
 	}
 }
@@ -45,9 +45,11 @@ func (p *program) exec(ctx context.Context, c *cli.Context) (code int, err error
 	if err != nil {
 		return 0, err
 	}
-	if err := checkPatchFlag(c.String("patch")); err != nil {
+	wanted, err := readPatchFlags(c, s.backend)
+	if err != nil {
 		return 0, err
 	}
+	s.copyTree = c.IsSet("workdir") || wanted != patchSettings{}
 	place, err := p.open(ctx, s)
 	if err != nil {
 		return 0, err
@@ -63,9 +65,9 @@ func (p *program) exec(ctx context.Context, c *cli.Context) (code int, err error
 			}
 		}
 	}()
-	change, err := startPatch(ctx, c.String("patch"), place.plain)
+	change, err := startPatch(ctx, wanted, place)
 	if err != nil {
-		_, err = unstarted(ctx, c.String("patch"), err)
+		_, err = unstarted(ctx, wanted.file, err)
 		return 0, err
 	}
 	cmd := env.Command{Argv: slices.Clone(argv), Stdin: p.std.in, Timeout: s.timeout}
@@ -78,7 +80,10 @@ func (p *program) exec(ctx context.Context, c *cli.Context) (code int, err error
 	if change != nil {
 		place.stop()
 	}
-	if _, err := change.finish(ctx, place.plain); err != nil {
+	_, err = change.finish(ctx, place.plain, code == codeDone)
+	fctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patchTime)
+	defer cancel()
+	if err := errors.Join(err, s.fetch(fctx, place.plain)); err != nil {
 		p.fail(err)
 		if code == codeDone {
 			code = codeExecFailed

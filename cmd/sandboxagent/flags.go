@@ -1,9 +1,13 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,7 +29,7 @@ func variable(flag string) []string {
 
 // environmentFlags are the flags of all commands that act on an environment.
 func environmentFlags(timeout string) []cli.Flag {
-	return []cli.Flag{
+	return slices.Concat([]cli.Flag{
 		&cli.StringFlag{Name: "env", Value: "local", Usage: "the `ENVIRONMENT` to act in: " + knownBackends(), EnvVars: variable("env")},
 		&cli.StringFlag{Name: "workdir", Usage: "the `FOLDER` to work in (default: the current one)", EnvVars: variable("workdir")},
 		&cli.StringSliceFlag{Name: "var", Usage: "set a variable for commands, `NAME=VALUE`; may be repeated", EnvVars: variable("var")},
@@ -37,13 +41,28 @@ func environmentFlags(timeout string) []cli.Flag {
 		&cli.BoolFlag{Name: "read-only", DisableDefaultText: true, Usage: "refuse writes and commands", EnvVars: variable("read-only")},
 		&cli.DurationFlag{Name: "timeout", Usage: timeout, EnvVars: variable("timeout"), DefaultText: "none"},
 		&cli.StringFlag{Name: "log", Usage: "append a record of each operation to `FILE`, as lines of JSON", EnvVars: variable("log")},
+	}, uploadFlags(), containerFlags())
+}
+
+func patchFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{
+			Name: "patch", Usage: "write what changed in the working folder to `FILE`, for git apply; also after a failure", EnvVars: variable("patch"),
+		},
+		&cli.BoolFlag{
+			Name: "apply", DisableDefaultText: true, EnvVars: variable("apply"),
+			Usage: "make the changes in the working folder of the host too, unless something failed or the folder has changed meanwhile",
+		},
 	}
 }
 
-func patchFlag() cli.Flag {
-	return &cli.StringFlag{
-		Name: "patch", Usage: "write what changed in the working folder to `FILE`, for git apply; also after a failure", EnvVars: variable("patch"),
+// readPatchFlags reads the patchFlags, for an environment.
+func readPatchFlags(c *cli.Context, backend string) (patchSettings, error) {
+	s := patchSettings{file: c.String("patch"), apply: c.Bool("apply")}
+	if s.apply && backend == "local" {
+		return s, usagef("--apply: the environment local works in the folder itself")
 	}
+	return s, checkPatchFlag(s.file)
 }
 
 // checkPatchFlag reports as a usageError why a patch cannot be written to file, which may be empty.
@@ -64,7 +83,16 @@ type environmentSettings struct {
 	readOnly bool
 	timeout  time.Duration
 	log      string
+	// copyTree says that the working folder goes into an environment that is elsewhere, with those of its ignored files that
+	// uploadIgnored names.
+	copyTree      bool
+	uploadIgnored []string
+	uploads       []transfer
+	downloads     []transfer
 }
+
+// transfer is a file or folder that is copied into the environment or out of it.
+type transfer struct{ source, target string }
 
 func readEnvironmentFlags(c *cli.Context) (environmentSettings, error) {
 	s := environmentSettings{
@@ -73,6 +101,18 @@ func readEnvironmentFlags(c *cli.Context) (environmentSettings, error) {
 		readOnly: c.Bool("read-only"),
 		timeout:  c.Duration("timeout"),
 		log:      c.String("log"),
+		copyTree: true, uploadIgnored: c.StringSlice("upload-ignored"),
+	}
+	container, only, err := readContainerFlags(c)
+	if err != nil {
+		return s, err
+	}
+	if err := onlyContainer(s.backend, only); err != nil {
+		return s, err
+	}
+	s.options.container = container
+	if err := s.readTransfers(c); err != nil {
+		return s, err
 	}
 	if s.timeout < 0 {
 		return s, usagef("--timeout %s is negative", s.timeout)
@@ -102,4 +142,52 @@ func readEnvironmentFlags(c *cli.Context) (environmentSettings, error) {
 	}
 	s.given = slices.Concat(s.given, s.options.inherit.Pass)
 	return s, nil
+}
+
+// readTransfers reads --upload and --download.
+func (s *environmentSettings) readTransfers(c *cli.Context) error {
+	for _, text := range c.StringSlice("upload") {
+		t, err := readTransfer("upload", text)
+		if err != nil {
+			return err
+		}
+		if _, err := os.Stat(t.source); err != nil {
+			return usagef("--upload: %s", err)
+		}
+		s.uploads = append(s.uploads, t)
+	}
+	for _, text := range c.StringSlice("download") {
+		t, err := readTransfer("download", text)
+		if err != nil {
+			return err
+		}
+		s.downloads = append(s.downloads, transfer{source: t.source, target: cmp.Or(t.target, ".")})
+	}
+	return nil
+}
+
+// readTransfer reads SOURCE[:TARGET].
+func readTransfer(flag, text string) (transfer, error) {
+	source, target, _ := strings.Cut(text, ":")
+	if flag == "upload" { // a name of Windows may have a colon
+		if i := strings.LastIndexByte(text, ':'); i > 1 {
+			source, target = text[:i], text[i+1:]
+		}
+	}
+	if source == "" {
+		return transfer{}, usagef("--%s %q is not of the form SOURCE or SOURCE:TARGET", flag, text)
+	}
+	return transfer{source, target}, nil
+}
+
+// fetch copies out of an environment what the user wants of it.
+func (s environmentSettings) fetch(ctx context.Context, e env.Environment) error {
+	var errs []error
+	for _, t := range s.downloads {
+		dir, name := path.Split(path.Clean(t.source))
+		if err := env.Download(ctx, e, cmp.Or(dir, "."), []string{name}, t.target, env.DownloadOptions{}); err != nil {
+			errs = append(errs, fmt.Errorf("--download %s: %w", t.source, err))
+		}
+	}
+	return errors.Join(errs...)
 }

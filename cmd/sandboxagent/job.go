@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
@@ -24,8 +25,10 @@ type job struct {
 	place  *workplace
 	config agent.Config
 	// sessions is the folder of the sessions; the session's own is in the record.
-	sessions  string
-	patchFile string
+	sessions string
+	patch    patchSettings
+	// fetch copies out of the environment what the user wants of it; nil means nothing.
+	fetch func(context.Context, env.Environment) error
 	// sink receives all events; the job waits for it. Nil means none.
 	sink func(event.Event) error
 	// interactive lets the model ask the user.
@@ -92,23 +95,28 @@ func (p *program) work(ctx context.Context, j *job) event.Result {
 // attempt runs the agent, with a snapshot of the working folder before and after. Whatever happens, the result has a status,
 // and the patch is written if there is one to write; file is its name.
 func attempt(ctx context.Context, j *job) (res agent.Result, file string, err error) {
-	p, err := startPatch(ctx, j.patchFile, j.place.plain)
+	p, err := startPatch(ctx, j.patch, j.place)
 	if err != nil {
-		file, err = unstarted(ctx, j.patchFile, err)
+		file, err = unstarted(ctx, j.patch.file, err)
 		return agent.Result{Status: statusOf(ctx, err, agent.StatusEnvironmentError)}, file, err
 	}
 	res, err = runAgent(ctx, j)
 	if p != nil {
 		j.place.stop()
 	}
-	file, patchErr := p.finish(ctx, j.place.plain)
+	file, patchErr := p.finish(ctx, j.place.plain, err == nil && res.Status == agent.StatusCompleted)
+	if j.fetch != nil {
+		fctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patchTime)
+		defer cancel()
+		patchErr = errors.Join(patchErr, j.fetch(fctx, j.place.plain))
+	}
 	return res, file, errors.Join(err, patchErr)
 }
 
 // unstarted writes an empty patch where ctx ended before the first snapshot was taken, since nothing was changed. It
 // returns the name of the file, and err with what else failed.
 func unstarted(ctx context.Context, patchFile string, err error) (string, error) {
-	if ctx.Err() == nil {
+	if ctx.Err() == nil || patchFile == "" {
 		return "", err
 	}
 	file, werr := writableFile(patchFile)

@@ -5,8 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
-	"runtime"
 
 	"github.com/sandboxagent/sandboxagent/env/local"
 )
@@ -29,14 +27,4 @@ func openLocal(ctx context.Context, o backendOptions) (opened, error) {
 		return opened{}, workdirError(err)
 	}
 	return opened{Environment: e, kill: func() { _ = e.Kill() }}, nil
-}
-
-// executable returns a name of this program by which it can be started, also if its file has been replaced meanwhile.
-func executable() (string, error) {
-	if runtime.GOOS == "linux" {
-		if _, err := os.Stat("/proc/self/exe"); err == nil {
-			return "/proc/self/exe", nil
-		}
-	}
-	return os.Executable()
 }

@@ -14,6 +14,9 @@ func main() {
 	if isHelper(os.Args) {
 		os.Exit(sandboxd.Main(os.Args[2:]))
 	}
+	if isJanitor(os.Args) {
+		os.Exit(janitor(os.Stdin, os.Args[2]))
+	}
 	p := program{std: streams{in: os.Stdin, out: os.Stdout, err: os.Stderr}}
 	os.Exit(p.run(context.Background(), os.Args))
 }

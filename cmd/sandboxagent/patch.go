@@ -12,15 +12,32 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/workspace"
 )
 
 // patchTime bounds taking the last snapshot and writing the patch, which also happens after a time-out or a signal.
 const patchTime = 2 * time.Minute
 
-// patch is the --patch of a command: the difference that the command makes to the working folder. A nil patch does
-// nothing.
+// patchSettings say what becomes of the changes.
+type patchSettings struct {
+	// file is where the patch is written; empty means nowhere.
+	file string
+	// apply makes the changes in the working folder of the host.
+	apply bool
+}
+
+// changes are what a command has changed.
+type changes interface {
+	WritePatch(ctx context.Context, w io.Writer) (env.PatchStats, error)
+	Close() error
+}
+
+// patch is what becomes of the difference that a command makes to the working folder. A nil patch does nothing.
 type patch struct {
-	to     destination
+	settings patchSettings
+	to       destination // if a file is wanted
+	// tree is what was copied into the environment; nil where that works in place, and before is how it was.
+	tree   *workspace.Workspace
 	before *env.Snapshot
 }
 
@@ -35,54 +52,136 @@ func checkPatch(file string) error {
 	return nil
 }
 
-// startPatch takes the first snapshot, for a file that checkPatch has found good. An empty file gives a nil patch.
-func startPatch(ctx context.Context, file string, e env.Environment) (*patch, error) {
-	if file == "" {
+// startPatch records how the working folder is, with settings that readPatchFlags has found good. If nothing is to become
+// of the changes, it gives a nil patch.
+func startPatch(ctx context.Context, settings patchSettings, w *workplace) (*patch, error) {
+	if settings == (patchSettings{}) {
 		return nil, nil
 	}
-	file, err := writableFile(file)
-	if err != nil {
-		return nil, usagef("--patch: %s", err)
+	p := &patch{settings: settings, tree: w.tree}
+	if settings.file != "" {
+		file, err := writableFile(settings.file)
+		if err != nil {
+			return nil, usagef("--patch: %s", err)
+		}
+		if p.to, err = findDestination(file); err != nil {
+			return nil, usagef("--patch: %s", err)
+		}
 	}
-	to, err := findDestination(file)
-	if err != nil {
-		return nil, usagef("--patch: %s", err)
+	if p.tree != nil {
+		return p, nil
 	}
-	before, err := env.TakeSnapshot(ctx, e, "", env.SnapshotOptions{})
+	before, err := env.TakeSnapshot(ctx, w.plain, "", env.SnapshotOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("--patch: %w", err)
 	}
-	return &patch{to: to, before: before}, nil
+	p.before = before
+	return p, nil
 }
 
-// finish takes the last snapshot and writes the patch. It has a time of its own, since the context of the command may be
-// over. It returns the name of the file.
-func (p *patch) finish(ctx context.Context, e env.Environment) (string, error) {
+// finish finds out what has changed, writes the patch, and makes the changes on the host if they are to be made and the
+// command was done. It has a time of its own, since the context of the command may be over. It returns the name of the
+// patch's file.
+func (p *patch) finish(ctx context.Context, e env.Environment, done bool) (file string, err error) {
 	if p == nil {
 		return "", nil
 	}
 	defer p.close()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patchTime)
 	defer cancel()
-	after, err := env.TakeSnapshot(ctx, e, "", env.SnapshotOptions{Base: p.before})
+	found, err := p.changes(ctx, e)
 	if err != nil {
-		return "", fmt.Errorf("--patch: %w", err)
+		return "", fmt.Errorf("%s: %w", p.flag(), err)
 	}
-	defer after.Close() //nolint:errcheck // it was only read
-	err = p.to.replace(0o666, func(w io.Writer) error {
-		_, err := env.WritePatch(ctx, w, p.before, after)
+	defer found.Close() //nolint:errcheck // it was only read
+	write := func(w io.Writer) error {
+		_, err := found.WritePatch(ctx, w)
 		return err
-	})
-	if err != nil {
-		return "", fmt.Errorf("--patch: %w", err)
 	}
-	return p.to.name, nil
+	if p.settings.file != "" {
+		if err := p.to.replace(0o666, write); err != nil {
+			return "", fmt.Errorf("--patch: %w", err)
+		}
+		file = p.to.name
+	}
+	if !p.settings.apply {
+		return file, nil
+	}
+	if done {
+		tree, ok := found.(*workspace.Changes)
+		if !ok {
+			return file, errors.New("--apply: there is nothing to apply to")
+		}
+		if _, err = tree.Apply(ctx); err == nil {
+			return file, nil
+		}
+		err = fmt.Errorf("--apply: %w", err)
+	}
+	if file == "" { // what was done is not to be lost
+		var kerr error
+		if file, kerr = keepPatch(write); kerr != nil {
+			return "", errors.Join(err, kerr)
+		}
+	}
+	if err != nil {
+		return file, fmt.Errorf("%w; the patch is in %s", err, file)
+	}
+	return file, nil
 }
 
+// changes compares the working folder with how it was.
+func (p *patch) changes(ctx context.Context, e env.Environment) (changes, error) {
+	if p.tree != nil {
+		return p.tree.Changes(ctx, e)
+	}
+	after, err := env.TakeSnapshot(ctx, e, "", env.SnapshotOptions{Base: p.before})
+	if err != nil {
+		return nil, err
+	}
+	return &difference{before: p.before, after: after}, nil
+}
+
+// flag is the flag that a failure is about.
+func (p *patch) flag() string {
+	if p.settings.file == "" {
+		return "--apply"
+	}
+	return "--patch"
+}
+
+// difference is the changes between two snapshots.
+type difference struct{ before, after *env.Snapshot }
+
+func (d *difference) WritePatch(ctx context.Context, w io.Writer) (env.PatchStats, error) {
+	return env.WritePatch(ctx, w, d.before, d.after)
+}
+
+func (d *difference) Close() error { return d.after.Close() }
+
 func (p *patch) close() {
-	if p != nil {
+	if p != nil && p.before != nil {
 		_ = p.before.Close() // it was only read
 	}
+}
+
+// keepPatch writes a patch for which no file was named to the state folder, or else to the one for temporary files.
+func keepPatch(write func(io.Writer) error) (string, error) {
+	dir, err := stateDir()
+	if err == nil && dir != "" {
+		dir = filepath.Join(dir, "patches")
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err != nil {
+		dir = ""
+	}
+	f, err := os.CreateTemp(dir, time.Now().Format("20060102-150405-*.patch"))
+	if err != nil {
+		return "", fmt.Errorf("the patch cannot be kept: %w", err)
+	}
+	if err := errors.Join(write(f), f.Close()); err != nil {
+		return "", fmt.Errorf("the patch cannot be kept: %w", err)
+	}
+	return f.Name(), nil
 }
 
 // writableFile returns the absolute name of a file that replaceFile will be able to write, with links resolved.

@@ -37,8 +37,7 @@ needed, 5 model error, 6 environment error, 124 timeout, 130 interrupted, 143 te
 			&cli.IntFlag{Name: "max-tool-rounds", Usage: "end after `N` rounds of tool calls", DefaultText: fmt.Sprint(agent.DefaultMaxToolRounds), EnvVars: variable("max-tool-rounds")},
 			&cli.Int64Flag{Name: "max-tokens", Usage: "end after `N` tokens", DefaultText: "no limit", EnvVars: variable("max-tokens")},
 			&cli.DurationFlag{Name: "max-retry-wait", Usage: "the longest `DURATION` that the model's server may ask to wait", Value: llm.DefaultMaxWait, EnvVars: variable("max-retry-wait")},
-			patchFlag(),
-		}, environmentFlags("end the run after this `DURATION`, wall clock")),
+		}, patchFlags(), environmentFlags("end the run after this `DURATION`, wall clock")),
 		Action: p.action(p.runTask),
 	}
 }
@@ -49,7 +48,7 @@ type runSettings struct {
 	task      string
 	effort    string
 	verify    string
-	patch     string
+	patch     patchSettings
 	yes       bool
 	limits    agent.Limits
 	retryWait time.Duration
@@ -67,7 +66,6 @@ func (p *program) readRunFlags(ctx context.Context, c *cli.Context) (runSettings
 		environmentSettings: place,
 		effort:              c.String("reasoning-effort"),
 		verify:              c.String("verify"),
-		patch:               c.String("patch"),
 		yes:                 c.Bool("yes"),
 		retryWait:           c.Duration("max-retry-wait"),
 		limits: agent.Limits{
@@ -90,6 +88,9 @@ func (p *program) readRunFlags(ctx context.Context, c *cli.Context) (runSettings
 	}
 	if !effortValue.MatchString(s.effort) {
 		return s, usagef("--reasoning-effort: %q is no value such as low, medium or high", s.effort)
+	}
+	if s.patch, err = readPatchFlags(c, s.backend); err != nil {
+		return s, err
 	}
 	s.task, err = p.readTask(ctx, c.Args().Slice())
 	return s, err
@@ -183,7 +184,7 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, _ runSet
 		return nil, s, err
 	}
 	hideKeys(s.options.inherit.Pass)
-	j := &job{task: s.task, patchFile: s.patch, interactive: p.interactive()}
+	j := &job{task: s.task, patch: s.patch, fetch: s.fetch, interactive: p.interactive()}
 	defer func() {
 		if err != nil {
 			j.close()
@@ -196,11 +197,10 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, _ runSet
 	if err != nil {
 		return nil, s, err
 	}
-	if err = checkPatchFlag(s.patch); err != nil {
-		return nil, s, err
-	}
-	if err = p.consent(ctx, s.yes, state, j.place.plain.Info().WorkDir); err != nil {
-		return nil, s, err
+	if !j.place.isolated {
+		if err = p.consent(ctx, s.yes, state, j.place.plain.Info().WorkDir); err != nil {
+			return nil, s, err
+		}
 	}
 	if state, err = p.openState(state); err != nil {
 		return nil, s, err

@@ -16,8 +16,6 @@ const (
 	// socketName is where the helper is found by clients that come back. Only processes of the container's own network
 	// can knock there.
 	socketName = "@sandboxagent"
-	// labelPrepared is set by images that have a home and a working folder which belong to the user it names.
-	labelPrepared = labelPrefix + "prepared"
 )
 
 // command is what runs as the first process of the container.

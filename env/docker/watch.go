@@ -96,7 +96,8 @@ func (w *watch) run() {
 			case m := <-messages:
 				since = strconv.FormatInt(m.Time, 10)
 				w.note(m)
-			case <-errs:
+			case err := <-errs:
+				_ = err // the connection has ended; it is made again
 				break reading
 			}
 		}

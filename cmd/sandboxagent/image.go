@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/docker/go-units"
+	"github.com/urfave/cli/v2"
+
+	"github.com/sandboxagent/sandboxagent/env/docker"
+	"github.com/sandboxagent/sandboxagent/images"
+)
+
+func (p *program) imagesCommand() *cli.Command {
+	return &cli.Command{
+		Name:        "image list",
+		Usage:       "list the images that can be built, and whether the daemon has them",
+		ArgsUsage:   "[flags]",
+		Description: "Each line has the name, the reference, the size or a dash, and what is in the image.",
+		Action:      p.action(p.listImages),
+	}
+}
+
+func (p *program) buildCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "image build",
+		Usage:     "build images for sandboxes: " + strings.Join(imageNames(), ", "),
+		ArgsUsage: "[flags] NAME...",
+		Description: `What the build says goes to standard error, the references of the images that were built to standard output. An image
+that another one is built on is built first if the daemon does not have it.`,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "base", Usage: "build on the image `REF` instead of the one that is meant for it"},
+			&cli.StringFlag{Name: "build-network", Usage: "the `NETWORK` that the build's commands reach, such as host (default: the daemon's)"},
+		},
+		Action: p.action(p.buildImages),
+	}
+}
+
+func imageNames() []string {
+	var names []string
+	for _, i := range images.List() {
+		names = append(names, i.Name)
+	}
+	return names
+}
+
+// listImages is the command image list.
+func (p *program) listImages(ctx context.Context, c *cli.Context) (int, error) {
+	if err := noArguments(c); err != nil {
+		return 0, err
+	}
+	return codeDone, withDocker(ctx, func(e *docker.Engine) error {
+		table := tabwriter.NewWriter(p.std.out, 0, 8, 2, ' ', 0)
+		_, _ = fmt.Fprintln(table, "NAME\tREFERENCE\tSIZE\tDESCRIPTION") // Flush tells of errors
+		for _, i := range images.List() {
+			size := "-"
+			found, err := e.FindImage(ctx, i.Reference)
+			var missing *docker.ImageError
+			switch {
+			case err == nil:
+				size = units.HumanSize(float64(found.Size))
+			case !errors.As(err, &missing):
+				return err
+			}
+			_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", i.Name, i.Reference, size, i.Description)
+		}
+		return table.Flush()
+	})
+}
+
+// buildImages is the command image build.
+func (p *program) buildImages(ctx context.Context, c *cli.Context) (int, error) {
+	if c.NArg() == 0 {
+		return 0, usagef("which image? There are %s", strings.Join(imageNames(), ", "))
+	}
+	var wanted []images.Image
+	for _, name := range c.Args().Slice() {
+		i, ok := images.Find(name)
+		if !ok {
+			return 0, usagef("there is no image %q to build; there are %s", name, strings.Join(imageNames(), ", "))
+		}
+		if i.Base == "" && c.IsSet("base") {
+			return 0, usagef("--base: the image %s is built on none", name)
+		}
+		wanted = append(wanted, i)
+	}
+	b := &builder{program: p, base: c.String("base"), network: c.String("build-network")}
+	return codeDone, withDocker(ctx, func(e *docker.Engine) error {
+		b.engine = e
+		for _, i := range wanted {
+			if err := b.build(ctx, i); err != nil {
+				return err
+			}
+			if _, err := fmt.Fprintln(p.std.out, i.Reference); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// builder builds images.
+type builder struct {
+	program       *program
+	engine        *docker.Engine
+	base, network string
+}
+
+// build builds an image, and before it the one of ours that it is built on, if that is not there.
+func (b *builder) build(ctx context.Context, i images.Image) error {
+	for _, other := range images.List() {
+		if other.Reference != i.Base || b.base != "" {
+			continue
+		}
+		_, err := b.engine.FindImage(ctx, other.Reference)
+		var missing *docker.ImageError
+		if errors.As(err, &missing) {
+			err = b.build(ctx, other)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	programs := make(map[string][]byte)
+	for _, name := range i.Programs {
+		data, err := b.imageProgram(ctx, name)
+		if err != nil {
+			return err
+		}
+		programs[name] = data
+	}
+	args := make(map[string]string)
+	if b.base != "" && i.Base != "" {
+		args[images.BaseArg] = b.base
+	}
+	pr, pw := io.Pipe()
+	go func() { pw.CloseWithError(images.WriteContext(pw, i.Name, programs)) }()
+	defer pr.Close() //nolint:errcheck // it ends the writer
+	out, end := printable(b.program.std.err)
+	err := b.engine.Build(ctx, pr, docker.BuildOptions{
+		Reference: i.Reference, Args: args, Network: b.network,
+		Progress: func(line string) { _, _ = fmt.Fprintln(out, line) }, // who cannot see it misses nothing else
+	})
+	return errors.Join(err, end())
+}
+
+// imageProgram returns a program that goes into an image.
+func (b *builder) imageProgram(ctx context.Context, name string) ([]byte, error) {
+	if name == "sandboxd" {
+		return b.engine.HelperFor(ctx)
+	}
+	self, err := executable()
+	if err != nil {
+		return nil, err
+	}
+	fits, err := b.engine.IsProgram(ctx, self)
+	if err != nil {
+		return nil, err
+	}
+	if !fits {
+		return nil, errors.New("this program is not static, or not for the daemon's machine; \"make build\" on Linux builds one that goes into an image")
+	}
+	return os.ReadFile(self)
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/env/docker"
+)
+
+const (
+	// janitorArgument makes this program the one that cleans up after another one of its kind. Users have no use for it.
+	janitorArgument = "__discard"
+	// dismissal is what the janitor is told when there is nothing to clean up.
+	dismissal = "done\n"
+	// lateTime is how long a daemon may take to finish what it was asked for by a client that is gone.
+	lateTime = 20 * time.Second
+)
+
+// isJanitor reports whether the program was started to clean up.
+func isJanitor(args []string) bool { return len(args) == 3 && args[1] == janitorArgument }
+
+// janitor waits until the program that started it is done with the start of a container, and removes what there is of it
+// if that program ended before.
+func janitor(in io.Reader, session string) int {
+	said, _ := io.ReadAll(io.LimitReader(in, int64(len(dismissal))))
+	if string(said) == dismissal {
+		return codeDone
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*lateTime)
+	defer cancel()
+	engine, err := docker.Connect(ctx, docker.Address{})
+	if err != nil {
+		return codeEnvironment // there is nobody left to tell
+	}
+	defer engine.Close() //nolint:errcheck // the connection has served
+	code := codeDone
+	for end := time.Now().Add(lateTime); time.Now().Before(end); time.Sleep(time.Second) {
+		code = codeDone
+		if engine.Discard(ctx, session) != nil {
+			code = codeEnvironment
+		}
+	}
+	return code
+}
+
+// guard is a janitor that has been started. A nil one is none.
+type guard struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+}
+
+// startJanitor starts a janitor for a session, in a session of its own, so that what kills this program does not kill it.
+// Where that is not possible there is none, and "env gc" does its work.
+func startJanitor(session string) *guard {
+	self, err := os.Executable()
+	if err != nil {
+		return nil
+	}
+	cmd := exec.Command(self, janitorArgument, session)
+	cmd.Dir = string(os.PathSeparator)
+	for _, v := range os.Environ() { // what leads to the daemon, and nothing secret
+		name, _, _ := strings.Cut(v, "=")
+		if strings.HasPrefix(name, "DOCKER_") || name == "HOME" || name == "PATH" || name == "SSH_AUTH_SOCK" || name == "USERPROFILE" || name == "SystemRoot" {
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	detach(cmd)
+	in, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return nil
+	}
+	return &guard{cmd: cmd, in: in}
+}
+
+// dismiss ends the janitor, for which there is nothing to do.
+func (g *guard) dismiss() {
+	if g == nil {
+		return
+	}
+	_, _ = io.WriteString(g.in, dismissal) // one that has ended does nothing either
+	_ = g.in.Close()
+	_ = g.cmd.Wait()
+}
