@@ -128,6 +128,9 @@ func (e *Engine) launch(ctx context.Context, c Config, box *box, s spec) (_ *str
 	}
 	box.id = created.ID
 	for _, w := range created.Warnings {
+		if strings.Contains(w, "discarded") { // a limit that nothing keeps
+			return nil, &StartError{Image: box.image, Err: fmt.Errorf("the daemon cannot keep a limit: %s", strings.TrimSpace(w))}
+		}
 		c.note("docker: " + w)
 	}
 	e.watch.follow(box.id)

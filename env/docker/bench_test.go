@@ -1,0 +1,354 @@
+package docker_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/client"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/docker"
+	"github.com/sandboxagent/sandboxagent/images"
+	"github.com/sandboxagent/sandboxagent/integration/daemons"
+)
+
+// samples are times of one thing.
+type samples []time.Duration
+
+func (s samples) p(percent int) float64 {
+	sorted := slices.Sorted(slices.Values(s))
+	return float64(sorted[min(len(sorted)*percent/100, len(sorted)-1)]) / float64(time.Millisecond)
+}
+
+func (s *samples) time(b *testing.B, fn func() error) {
+	b.Helper()
+	began := time.Now()
+	if err := fn(); err != nil {
+		b.Fatal(err)
+	}
+	*s = append(*s, time.Since(began))
+}
+
+// compare prints our median and 95th percentile, and others' medians with how many times ours they are.
+func compare(b *testing.B, ours samples, others map[string]samples) {
+	b.Helper()
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(ours.p(50), "ours-p50-ms")
+	b.ReportMetric(ours.p(95), "ours-p95-ms")
+	for name, s := range others {
+		b.ReportMetric(s.p(50), name+"-p50-ms")
+		b.ReportMetric(s.p(50)/ours.p(50), name+"-x")
+	}
+}
+
+// native is the Engine API as others use it.
+type native struct {
+	api *client.Client
+	id  string // of a plain container
+}
+
+// newNative starts a container that others would work in: it sleeps, and what runs in it is started by the exec call.
+func newNative(b *testing.B, image string) *native {
+	b.Helper()
+	api, err := client.NewClientWithOpts(client.WithHost(daemons.DockerHost(b)), client.WithAPIVersionNegotiation())
+	if err != nil {
+		b.Fatal(err)
+	}
+	n := &native{api: api}
+	n.id = n.create(b, image)
+	if err := api.ContainerStart(b.Context(), n.id, container.StartOptions{}); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		n.remove(b, n.id)
+		_ = api.Close()
+	})
+	return n
+}
+
+func (n *native) create(b *testing.B, image string) string {
+	b.Helper()
+	made, err := n.api.ContainerCreate(b.Context(), &container.Config{Image: image, Cmd: []string{"sleep", "100000"}}, &container.HostConfig{NetworkMode: "none"}, nil, nil, "")
+	if err != nil {
+		b.Fatal(err)
+	}
+	return made.ID
+}
+
+func (n *native) remove(b *testing.B, id string) {
+	b.Helper()
+	if err := n.api.ContainerRemove(context.Background(), id, container.RemoveOptions{Force: true, RemoveVolumes: true}); err != nil {
+		b.Error(err)
+	}
+}
+
+// run runs a command through the exec call.
+func (n *native) run(ctx context.Context, argv ...string) error {
+	made, err := n.api.ContainerExecCreate(ctx, n.id, container.ExecOptions{AttachStdout: true, AttachStderr: true, Cmd: argv})
+	if err != nil {
+		return err
+	}
+	attached, err := n.api.ContainerExecAttach(ctx, made.ID, container.ExecAttachOptions{})
+	if err != nil {
+		return err
+	}
+	defer attached.Close()
+	if _, err := io.Copy(io.Discard, attached.Reader); err != nil {
+		return err
+	}
+	got, err := n.api.ContainerExecInspect(ctx, made.ID)
+	if err == nil && got.ExitCode != 0 {
+		err = fmt.Errorf("exit code %d", got.ExitCode)
+	}
+	return err
+}
+
+// write writes a file through the archive call.
+func (n *native) write(ctx context.Context, dir, name string, content []byte) error {
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content))}); err != nil {
+		return err
+	}
+	if _, err := w.Write(content); err != nil {
+		return err
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	return n.api.CopyToContainer(ctx, n.id, dir, &archive, container.CopyToContainerOptions{})
+}
+
+// read reads a file through the archive call.
+func (n *native) read(ctx context.Context, name string) error {
+	r, _, err := n.api.CopyFromContainer(ctx, n.id, name)
+	if err != nil {
+		return err
+	}
+	defer r.Close() //nolint:errcheck // it was only read
+	t := tar.NewReader(r)
+	if _, err := t.Next(); err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, t)
+	return err
+}
+
+func run(ctx context.Context, e env.Runner, argv ...string) error {
+	res, err := e.Exec(ctx, env.Command{Argv: argv})
+	if err == nil && res.ExitCode != 0 {
+		err = fmt.Errorf("exit code %d", res.ExitCode)
+	}
+	return err
+}
+
+// benchConfig is the default container, of the image that there is.
+func benchConfig(b *testing.B, e *docker.Engine) docker.Config {
+	b.Helper()
+	c := config(b, docker.Config{Image: images.DefaultReference})
+	if _, err := e.FindImage(b.Context(), c.Image); err != nil {
+		b.Skip(err)
+	}
+	c.Note = nil
+	return c
+}
+
+// BenchmarkExec is a command in a sandbox, against the Engine API's exec call and the docker command.
+func BenchmarkExec(b *testing.B) {
+	e := connect(b)
+	c := benchConfig(b, e)
+	box, n := open(b, e, c), newNative(b, c.Image)
+	var ours, api, command samples
+	for b.Loop() {
+		ours.time(b, func() error { return run(b.Context(), box, "/bin/true") })
+		api.time(b, func() error { return n.run(b.Context(), "/bin/true") })
+		command.time(b, func() error {
+			return exec.Command("docker", "-H", daemons.DockerHost(b), "exec", n.id, "/bin/true").Run()
+		})
+	}
+	compare(b, ours, map[string]samples{"api": api, "docker": command})
+}
+
+// BenchmarkFiles is what is done to files, against the Engine API's archive calls.
+func BenchmarkFiles(b *testing.B) {
+	e := connect(b)
+	c := benchConfig(b, e)
+	box, n := open(b, e, c), newNative(b, c.Image)
+	for _, size := range []int{1 << 10, 1 << 20, 100 << 20} {
+		content := bytes.Repeat([]byte("x"), size)
+		write := func() error {
+			_, err := box.WriteFile(b.Context(), "/workspace/f", bytes.NewReader(content), env.WriteOptions{})
+			return err
+		}
+		read := func() error {
+			f, err := box.Open(b.Context(), "/workspace/f")
+			if err != nil {
+				return err
+			}
+			defer f.Close() //nolint:errcheck // it was only read
+			_, err = io.Copy(io.Discard, f)
+			return err
+		}
+		b.Run(fmt.Sprintf("write-%dKiB", size>>10), func(b *testing.B) {
+			var ours, api samples
+			for b.Loop() {
+				ours.time(b, write)
+				api.time(b, func() error { return n.write(b.Context(), "/workspace", "f", content) })
+			}
+			compare(b, ours, map[string]samples{"api": api})
+		})
+		b.Run(fmt.Sprintf("read-%dKiB", size>>10), func(b *testing.B) {
+			var ours, api samples
+			for b.Loop() {
+				ours.time(b, read)
+				api.time(b, func() error { return n.read(b.Context(), "/workspace/f") })
+			}
+			compare(b, ours, map[string]samples{"api": api})
+		})
+	}
+	b.Run("read-100-files", func(b *testing.B) {
+		var names []string
+		for i := range 100 {
+			names = append(names, fmt.Sprintf("/workspace/f%d", i))
+			if _, err := box.WriteFile(b.Context(), names[i], strings.NewReader("content"), env.WriteOptions{}); err != nil {
+				b.Fatal(err)
+			}
+			if err := n.write(b.Context(), "/workspace", fmt.Sprintf("f%d", i), []byte("content")); err != nil {
+				b.Fatal(err)
+			}
+		}
+		var ours, api samples
+		for b.Loop() {
+			ours.time(b, func() error {
+				_, err := env.ReadFiles(b.Context(), box, names, 1<<20)
+				return err
+			})
+			api.time(b, func() error {
+				for _, name := range names[:10] { // ten times as many take ten times as long
+					if err := n.read(b.Context(), name); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			api[len(api)-1] *= 10
+		}
+		compare(b, ours, map[string]samples{"api": api})
+	})
+}
+
+// BenchmarkGrep looks for a text in the image's own files, against ripgrep through the exec call.
+func BenchmarkGrep(b *testing.B) {
+	e := connect(b)
+	c := benchConfig(b, e)
+	box, n := open(b, e, c), newNative(b, c.Image)
+	const pattern, where = "General Public License", "/usr/share"
+	var ours, api samples
+	for b.Loop() {
+		ours.time(b, func() error {
+			_, err := env.Grep(b.Context(), box, env.GrepOptions{Path: where, Pattern: pattern, NoIgnore: true, MaxMatches: -1}, func(env.GrepMatch) error { return nil })
+			return err
+		})
+		api.time(b, func() error { return n.run(b.Context(), "rg", "-uu", "-n", pattern, where) })
+	}
+	compare(b, ours, map[string]samples{"exec-rg": api})
+}
+
+// BenchmarkReady is the time until a new sandbox has answered, against the creation and the start of a plain container, and
+// against the claim of one that a pool has ready.
+func BenchmarkReady(b *testing.B) {
+	e := connect(b)
+	c := benchConfig(b, e)
+	n := newNative(b, c.Image)
+	if err := open(b, e, c).Close(); err != nil { // what is made once
+		b.Fatal(err)
+	}
+	pool, err := e.NewPool(c, 1)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer pool.Close() //nolint:errcheck // what is left is of no interest
+	var ours, plain, claim samples
+	for b.Loop() {
+		for pool.Ready() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		var box *docker.Environment
+		ours.time(b, func() (err error) {
+			if box, err = e.Open(b.Context(), c); err == nil {
+				_, err = box.Stat(b.Context(), ".")
+			}
+			return err
+		})
+		if err := box.Close(); err != nil {
+			b.Fatal(err)
+		}
+		var id string
+		plain.time(b, func() error {
+			id = n.create(b, c.Image)
+			return n.api.ContainerStart(b.Context(), id, container.StartOptions{})
+		})
+		n.remove(b, id)
+		claim.time(b, func() (err error) {
+			box, err = pool.Claim(b.Context())
+			return err
+		})
+		if err := box.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(ours.p(50)/plain.p(50), "x-of-plain")
+	b.ReportMetric(claim.p(50), "claim-p50-ms")
+	b.ReportMetric(claim.p(95), "claim-p95-ms")
+	compare(b, ours, map[string]samples{"plain": plain})
+}
+
+// BenchmarkManySandboxes runs commands in 64 sandboxes at once, against the exec call from as many callers.
+func BenchmarkManySandboxes(b *testing.B) {
+	const sandboxes, each = 64, 20
+	e := connect(b)
+	c := benchConfig(b, e)
+	n := newNative(b, c.Image)
+	boxes := make([]*docker.Environment, sandboxes)
+	var opening sync.WaitGroup
+	for i := range boxes {
+		opening.Go(func() { boxes[i] = open(b, e, c) })
+	}
+	opening.Wait()
+	all := func(count int, one func(i int) error) float64 {
+		began := time.Now()
+		var wg sync.WaitGroup
+		for i := range sandboxes {
+			wg.Go(func() {
+				for range count {
+					if err := one(i); err != nil {
+						b.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		return float64(sandboxes*count) / time.Since(began).Seconds()
+	}
+	var ours, api float64
+	rounds := 0.0
+	for b.Loop() {
+		ours += all(each, func(i int) error { return run(b.Context(), boxes[i], "/bin/true") })
+		api += all(1, func(int) error { return n.run(b.Context(), "/bin/true") })
+		rounds++
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(ours/rounds, "ours-exec/s")
+	b.ReportMetric(api/rounds, "api-exec/s")
+	b.ReportMetric(ours/api, "x")
+}
