@@ -1,0 +1,217 @@
+package portable
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+// library is what every shell learns when it starts.
+//
+//go:embed portable.sh
+var library string
+
+// maxText bounds what is kept of the messages of an operation.
+const maxText = 4 << 10
+
+// A Shell is one running /bin/sh in the place, without a terminal, that reads commands from its standard input.
+type Shell struct {
+	// Stdin is the shell's standard input. Its Close ends it and nothing else.
+	Stdin io.WriteCloser
+	// Stdout and Stderr are its outputs, which are separate. They are read from one goroutine each, and both are read
+	// while anything is expected, so that one connection may carry them.
+	Stdout, Stderr io.Reader
+	// Close ends the contact with the shell: calls of the others that block return, and so do later ones. It should
+	// kill the shell where that is possible. It is called once.
+	Close func() error
+}
+
+// shell is a Shell that has learnt the library.
+type shell struct {
+	raw            Shell
+	pid            int
+	dir            string // the folder of its pipes
+	stdout, stderr *scanner
+	abandon        func() // ends the contact
+	// once says that the shell ends after its next operation.
+	once bool
+}
+
+// newShell teaches a Shell the library. It ends the contact if that fails.
+func newShell(ctx context.Context, raw Shell, dir, prologue string) (*shell, error) {
+	s := &shell{
+		raw: raw, dir: dir, stdout: newScanner(raw.Stdout), stderr: newScanner(raw.Stderr),
+		abandon: sync.OnceFunc(func() { _ = raw.Close() }), // the contact is over whatever it says
+	}
+	var b strings.Builder
+	for line := range strings.Lines(library) {
+		if line = strings.TrimLeft(line, " "); !strings.HasPrefix(line, "#") {
+			b.WriteString(line)
+		}
+	}
+	b.WriteString("cd /\nsa_d=" + quote(dir) + "\n" + prologue)
+	// Nothing may stand before the first record, so that what a shell of another kind says is not taken for an answer.
+	var out limited
+	code, text, err := s.run(ctx, operation{before: b.String(), body: "echo $$", out: out.add})
+	if err == nil && code != 0 {
+		err = fmt.Errorf("%w: a shell ends its start with %d: %s", env.ErrProtocol, code, text)
+	}
+	if err == nil {
+		pid, perr := strconv.Atoi(strings.TrimSpace(out.String()))
+		if s.pid = pid; perr != nil || pid < 2 {
+			err = fmt.Errorf("%w: the process number of a shell is %.40q", env.ErrProtocol, out.String())
+		}
+	}
+	if err != nil {
+		s.abandon()
+		return nil, err
+	}
+	return s, nil
+}
+
+// An operation is something that a shell does.
+type operation struct {
+	// before stands in front, for the shell to read command by command.
+	before string
+	// body is a list of commands, the last of which answers with a code.
+	body string
+	// input is standard input of exactly the number of bytes that body takes; nil is none. If body fails, the shell ends,
+	// so that it does not take for commands what is left.
+	input io.Reader
+	// last says that input is of any length. The shell ends with it.
+	last bool
+	// out gets what body prints; nil discards it. Its error ends the operation.
+	out func([]byte) error
+	// mark is the mark of the operation; empty means a new one.
+	mark string
+}
+
+// script returns what the shell is told.
+func (o operation) script() string {
+	begin, input, end := "", " </dev/null", ""
+	if o.input != nil {
+		begin, input, end = "sa_go\n", "", "[ $sa_r -eq 0 ] || exit 0\n"
+	}
+	if o.last {
+		end = "exit 0\n"
+	}
+	return o.before + "{ sa_m=" + o.mark + "\n" + begin + "{ " + o.body + "\n}" + input + "\nsa_r=$?\nsa_done $sa_r\n" + end + "}\n"
+}
+
+// run runs an operation and returns its code and its messages. After an error the shell is of no use any more. The end
+// of ctx ends the contact.
+func (s *shell) run(ctx context.Context, o operation) (code int, text string, err error) {
+	if o.mark == "" {
+		o.mark = newMark()
+	}
+	stop := context.AfterFunc(ctx, s.abandon)
+	defer stop()
+	begun, over := make(chan struct{}), make(chan struct{})
+	sent := make(chan error, 1)
+	go func() { sent <- s.send(o, begun, over) }()
+	var messages limited
+	failed := make(chan error, 1)
+	go func() {
+		_, err := s.stderr.until(o.mark, messages.add, nil)
+		if err != nil {
+			s.abandon()
+		}
+		failed <- err
+	}()
+	code, err = s.stdout.until(o.mark, o.out, sync.OnceFunc(func() { close(begun) }))
+	close(over)
+	if err != nil {
+		s.abandon()
+	}
+	err = errors.Join(err, <-failed)
+	if o.last {
+		s.abandon() // nobody reads what may still be sent
+	}
+	if werr := <-sent; err == nil && !o.last {
+		err = werr
+	}
+	if err != nil && ctx.Err() != nil {
+		err = ended(ctx)
+	}
+	return code, messages.String(), err
+}
+
+// send sends the script and, when the shell has read all of it and says so, what follows: a shell reads ahead.
+func (s *shell) send(o operation, begun, over <-chan struct{}) error {
+	if _, err := io.WriteString(s.raw.Stdin, o.script()); err != nil || o.input == nil {
+		return err
+	}
+	select {
+	case <-begun:
+	case <-over:
+		return nil
+	}
+	_, err := io.Copy(s.raw.Stdin, o.input)
+	if o.last {
+		return errors.Join(err, s.raw.Stdin.Close())
+	}
+	return err
+}
+
+// until gives what comes before the end of an operation to out, and returns the operation's code. When the
+// shell is ready for input, it calls begun.
+func (s *scanner) until(mark string, out func([]byte) error, begun func()) (int, error) {
+	for {
+		data, rec, err := s.next(mark)
+		switch {
+		case err != nil:
+			return 0, err
+		case rec.kind == 'e':
+			return rec.a, nil
+		case rec.kind == 'g' && begun != nil:
+			begun()
+			continue
+		case rec.kind != 0:
+			return 0, fmt.Errorf("%w: unexpected record %q", env.ErrProtocol, rec.kind)
+		}
+		if out != nil {
+			if err := out(data); err != nil {
+				return 0, err
+			}
+		}
+	}
+}
+
+// limited keeps the first maxText bytes of what it gets.
+type limited struct{ bytes.Buffer }
+
+func (l *limited) add(data []byte) error {
+	l.Write(data[:min(len(data), maxText-l.Len())])
+	return nil
+}
+
+// collect keeps what it gets, up to max bytes.
+type collect struct {
+	data []byte
+	max  int
+}
+
+func (c *collect) add(data []byte) error {
+	if len(c.data)+len(data) > c.max {
+		return fmt.Errorf("%w: more than %d bytes", env.ErrTooLarge, c.max)
+	}
+	c.data = append(c.data, data...)
+	return nil
+}
+
+// ended is the error for a call that ended because ctx did. It wraps both ctx.Err and the cause.
+func ended(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
