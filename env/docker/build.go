@@ -52,7 +52,7 @@ type ImageInfo struct {
 
 // FindImage returns what the daemon knows of an image. If it does not have it, the error is an *ImageError.
 func (e *Engine) FindImage(ctx context.Context, ref string) (ImageInfo, error) {
-	found, err := e.api.ImageInspect(ctx, ref)
+	found, err := e.findImage(ctx, ref)
 	switch {
 	case errdefs.IsNotFound(err):
 		return ImageInfo{}, &ImageError{Reference: ref, Problem: ImageMissing, Hint: "the daemon does not have it"}

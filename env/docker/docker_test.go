@@ -1,6 +1,8 @@
 package docker_test
 
 import (
+	"flag"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +12,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/docker"
 	"github.com/sandboxagent/sandboxagent/env/envtest"
+	"github.com/sandboxagent/sandboxagent/env/internal/portable"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
@@ -17,6 +20,8 @@ import (
 var helperProgram string
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	_ = flag.Set("test.parallel", "8") // tests wait for containers most of the time
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "docker-test-")
 		if err != nil {
@@ -77,33 +82,48 @@ func open(tb testing.TB, e *docker.Engine, c docker.Config) *docker.Environment 
 
 // known are the differences of images.
 var known = map[string]map[string]string{
-	"busybox:latest": {"tty/no_input": "the shell of busybox, which edits lines itself, loses an end of file that comes before it does so"},
+	daemons.Busybox: {"tty/no_input": "the shell of busybox, which edits lines itself, loses an end of file that comes before it does so"},
 }
 
-// TestContract runs the conformance suite in images that have much and little, as root and as an ordinary user.
+// TestContract runs the conformance suite in images that have much, little and nothing, as root and as an ordinary user,
+// with the helper and without.
 func TestContract(t *testing.T) {
-	for _, image := range []string{daemons.Debian, daemons.Busybox} {
+	for _, image := range []string{daemons.Debian, daemons.Busybox, daemons.Empty} {
 		for _, user := range []string{docker.DefaultUser, "root"} {
-			t.Run(strings.ReplaceAll(image, ":", "_")+"_"+strings.ReplaceAll(user, ":", "_"), func(t *testing.T) {
-				e := connect(t)
-				envtest.Run(t, envtest.Options{
-					New: func(t *testing.T) env.Environment {
-						box, err := e.Open(t.Context(), config(t, docker.Config{Image: image, User: user}))
-						if err != nil {
-							t.Fatal(err)
-						}
-						return box
-					},
-					Alive: func(t *testing.T, argv ...string) bool { return aliveOnHost(t, argv) },
-					Known: known[image],
-				})
-			})
+			for _, mode := range []docker.HelperMode{docker.HelperRequire, docker.HelperOff} {
+				if image == daemons.Empty && mode == docker.HelperOff {
+					continue // it takes a shell
+				}
+				name := strings.NewReplacer(":", "_", "/", "_").Replace(image + "_" + user + "_" + string(mode))
+				t.Run(name, func(t *testing.T) { contract(t, docker.Config{Image: image, User: user, Helper: mode}) })
+			}
 		}
 	}
 }
 
+func contract(t *testing.T, c docker.Config) {
+	e := connect(t)
+	differ := maps.Clone(known[c.Image])
+	if c.Helper == docker.HelperOff {
+		differ = portable.Known()
+	}
+	envtest.Run(t, envtest.Options{
+		New: func(t *testing.T) env.Environment {
+			box, err := e.Open(t.Context(), config(t, c))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return box
+		},
+		Alive: aliveOnHost,
+		Known: differ,
+		Bare:  c.Image == daemons.Empty, NoTerminals: c.Helper == docker.HelperOff,
+		Small: c.Image != daemons.Debian || c.User != docker.DefaultUser,
+	})
+}
+
 // aliveOnHost reports whether a process with exactly these words runs anywhere on this machine, which the daemon shares.
-func aliveOnHost(t *testing.T, argv []string) bool {
+func aliveOnHost(t *testing.T, argv ...string) bool {
 	t.Helper()
 	want := strings.Join(argv, "\x00") + "\x00"
 	names, err := filepath.Glob("/proc/[0-9]*/cmdline")

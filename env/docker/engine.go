@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/client"
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/sync/singleflight"
@@ -90,6 +91,26 @@ func (e *Engine) Close() error {
 	e.end()
 	e.watch.wait()
 	return e.api.Close()
+}
+
+// call makes a call that the daemon answers at once, and does not wait longer for it than callTime.
+func (e *Engine) call(ctx context.Context, do func(context.Context) error) error {
+	limited, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	err := do(limited)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		return &DaemonError{Address: e.address, Err: fmt.Errorf("nothing came within %s", callTime)}
+	}
+	return err
+}
+
+// findImage is what the daemon knows of an image.
+func (e *Engine) findImage(ctx context.Context, ref string) (found image.InspectResponse, err error) {
+	err = e.call(ctx, func(ctx context.Context) (err error) {
+		found, err = e.api.ImageInspect(ctx, ref)
+		return err
+	})
+	return found, err
 }
 
 // detached returns a context for a call that is to be carried out although ctx may end: what the daemon has begun it does

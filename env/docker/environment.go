@@ -18,17 +18,15 @@ const backend = "docker"
 // remote is an environment in a container, however it is reached.
 type remote interface {
 	env.Environment
-	env.Walker
-	env.Searcher
-	env.MultiReader
+	Kill() error
 }
 
 // Environment is an environment in a container. It is made by Engine.Open.
 type Environment struct {
 	inner   remote
 	box     *box
+	config  Config // with its defaults
 	info    env.Info
-	kill    func() error
 	closing sync.Once
 }
 
@@ -39,8 +37,8 @@ var (
 	_ env.MultiReader = (*Environment)(nil)
 )
 
-func newEnvironment(b *box, inner remote, c Config, kill func() error) *Environment {
-	return &Environment{inner: inner, box: b, info: describe(inner.Info(), c), kill: kill}
+func newEnvironment(b *box, inner remote, c Config) *Environment {
+	return &Environment{inner: inner, box: b, config: c, info: describe(inner.Info(), c)}
 }
 
 // describe adds to what the inside knows what the container promises.
@@ -106,22 +104,22 @@ func (e *Environment) CopyOut(ctx context.Context, dir string, names ...string) 
 
 // Walk implements env.Walker.
 func (e *Environment) Walk(ctx context.Context, root string, opts env.WalkOptions, fn func(env.Entry) error) error {
-	return e.inner.Walk(ctx, root, opts, fn)
+	return env.Walk(ctx, e.inner, root, opts, fn)
 }
 
 // Glob implements env.Searcher.
 func (e *Environment) Glob(ctx context.Context, opts env.GlobOptions) ([]env.Entry, error) {
-	return e.inner.Glob(ctx, opts)
+	return env.Glob(ctx, e.inner, opts)
 }
 
 // Grep implements env.Searcher.
 func (e *Environment) Grep(ctx context.Context, opts env.GrepOptions, fn func(env.GrepMatch) error) (env.GrepStats, error) {
-	return e.inner.Grep(ctx, opts, fn)
+	return env.Grep(ctx, e.inner, opts, fn)
 }
 
 // ReadFiles implements env.MultiReader.
 func (e *Environment) ReadFiles(ctx context.Context, names []string, limit int64) ([]env.FileContent, error) {
-	return e.inner.ReadFiles(ctx, names, limit)
+	return env.ReadFiles(ctx, e.inner, names, limit)
 }
 
 // Info implements env.Environment.
@@ -134,7 +132,7 @@ func (e *Environment) Info() env.Info {
 
 // Kill kills everything that the environment started, without any grace, and returns when it is dead. It is for a program
 // that has to end at once: commands in progress end with SIGKILL, and Close remains to be called.
-func (e *Environment) Kill() error { return e.kill() }
+func (e *Environment) Kill() error { return e.inner.Kill() }
 
 // Close implements env.Environment. When it returns, there is no container any more. A container that was gone before is
 // no error.
@@ -146,6 +144,9 @@ func (e *Environment) Close() error {
 			err = fmt.Errorf("docker: %w", cerr)
 		}
 		err = errors.Join(err, e.box.discard(ctx))
+		if e.box.first != nil {
+			err = errors.Join(err, e.box.first.Close())
+		}
 	})
 	return err
 }

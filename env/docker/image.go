@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 	"github.com/docker/cli/cli/config/configfile"
+	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/registry"
 
@@ -23,6 +24,8 @@ import (
 const (
 	// pullTries is how often a registry is asked that cannot be reached, or has a fault.
 	pullTries = 4
+	// silence is how long a daemon that fetches an image may say nothing.
+	silence = 5 * time.Minute
 	// dockerHub is what the default registry is called in the names of images, and hubLogin in the docker command's
 	// configuration.
 	dockerHub = "docker.io"
@@ -37,7 +40,7 @@ var architectures = map[string]string{"x86_64": "amd64", "aarch64": "arm64", "ar
 func (e *Engine) image(ctx context.Context, c Config) (image.InspectResponse, string, error) {
 	ref := c.Image
 	if ref == "" {
-		found, err := e.api.ImageInspect(ctx, images.DefaultReference)
+		found, err := e.findImage(ctx, images.DefaultReference)
 		if err == nil && c.Pull != PullAlways {
 			return found, images.DefaultReference, e.checkPlatform(ctx, c, images.DefaultReference, found)
 		}
@@ -46,7 +49,7 @@ func (e *Engine) image(ctx context.Context, c Config) (image.InspectResponse, st
 			ref, images.DefaultReference))
 	}
 	if c.Pull != PullAlways {
-		found, err := e.api.ImageInspect(ctx, ref)
+		found, err := e.findImage(ctx, ref)
 		switch {
 		case err == nil && e.checkPlatform(ctx, c, ref, found) == nil:
 			return found, ref, nil
@@ -61,7 +64,7 @@ func (e *Engine) image(ctx context.Context, c Config) (image.InspectResponse, st
 	if err := e.pull(ctx, c, ref); err != nil {
 		return image.InspectResponse{}, ref, err
 	}
-	found, err := e.api.ImageInspect(ctx, ref)
+	found, err := e.findImage(ctx, ref)
 	if err != nil {
 		return found, ref, e.explain(err)
 	}
@@ -111,7 +114,11 @@ func (e *Engine) arch(ctx context.Context) (string, error) {
 	if known != "" {
 		return known, nil
 	}
-	version, err := e.api.ServerVersion(ctx)
+	var version types.Version
+	err := e.call(ctx, func(ctx context.Context) (err error) {
+		version, err = e.api.ServerVersion(ctx)
+		return err
+	})
 	if err != nil {
 		return "", e.explain(err)
 	}
@@ -173,6 +180,10 @@ func (e *Engine) pullRetrying(ctx context.Context, c Config, ref string) error {
 
 // pullOnce asks the daemon to fetch an image and follows it until it is there.
 func (e *Engine) pullOnce(ctx context.Context, c Config, ref, auth string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watchdog := time.AfterFunc(silence, func() { cancel(fmt.Errorf("the daemon has said nothing for %s", silence)) })
+	defer watchdog.Stop()
 	if c.Progress != nil {
 		c.Progress("pulling " + ref)
 	}
@@ -181,11 +192,26 @@ func (e *Engine) pullOnce(ctx context.Context, c Config, ref, auth string) error
 		return e.imageError(ref, err)
 	}
 	defer said.Close() //nolint:errcheck // it was only read
-	err = followStream(said, c.Progress)
+	err = followStream(&watched{said, watchdog}, c.Progress)
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
 	if err != nil {
 		return e.imageError(ref, err)
 	}
 	return nil
+}
+
+// watched is a reader that keeps a watchdog from barking.
+type watched struct {
+	io.Reader
+	watchdog *time.Timer
+}
+
+func (w *watched) Read(p []byte) (int, error) {
+	n, err := w.Reader.Read(p)
+	w.watchdog.Reset(silence)
+	return n, err
 }
 
 // streamLine is one line of what the daemon says while it fetches or builds an image.

@@ -38,7 +38,11 @@ type Sandbox struct {
 
 // List returns the containers that were made with this package on the daemon, by whomever, the oldest first.
 func (e *Engine) List(ctx context.Context) ([]Sandbox, error) {
-	found, err := e.api.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", labelSession))})
+	var found []container.Summary
+	err := e.call(ctx, func(ctx context.Context) (err error) {
+		found, err = e.api.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", labelSession))})
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("docker: list containers: %w", e.explain(err))
 	}
@@ -189,7 +193,11 @@ func (e *Engine) volumesOf(ctx context.Context, session string) ([]*volume.Volum
 	if session != "" {
 		wanted.Add("label", labelSession+"="+session)
 	}
-	found, err := e.api.VolumeList(ctx, volume.ListOptions{Filters: wanted})
+	var found volume.ListResponse
+	err := e.call(ctx, func(ctx context.Context) (err error) {
+		found, err = e.api.VolumeList(ctx, volume.ListOptions{Filters: wanted})
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("docker: list volumes: %w", e.explain(err))
 	}

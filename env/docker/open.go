@@ -42,7 +42,7 @@ func (e *Engine) Open(ctx context.Context, c Config) (*Environment, error) {
 	var missing *helper.MissingError
 	switch {
 	case c.Helper == HelperOff, c.Helper == HelperAuto && errors.As(err, &missing):
-		if err != nil {
+		if c.Helper == HelperAuto {
 			c.note(missing.Error() + "; the sandbox uses its shell instead, which is slower and promises less")
 		}
 		return e.openPortable(ctx, c, ref, found)
@@ -87,7 +87,7 @@ func (e *Engine) openWith(ctx context.Context, c Config, ref string, found image
 	if err != nil {
 		return nil, errors.Join(box.unready(ctx, attached, err), box.discard(ctx))
 	}
-	return newEnvironment(box, client, c, client.Kill), nil
+	return newEnvironment(box, client, c), nil
 }
 
 // newToken returns a secret for the helper's socket.

@@ -27,8 +27,7 @@ const (
 // isPrepared reports whether volumes will belong to the user of the container: a new one takes over the owner of the
 // folder that it hides.
 func (c Config) isPrepared(found image.InspectResponse) bool {
-	uid, _ := c.ids()
-	return uid == 0 || c.WorkDir == DefaultWorkDir && found.Config != nil && found.Config.Labels[images.PreparedLabel] == c.User
+	return c.WorkDir == DefaultWorkDir && found.Config != nil && found.Config.Labels[images.PreparedLabel] == c.User
 }
 
 // prepare returns an image with a home folder and a working folder that belong to the user: the given one, or a layer on
@@ -39,7 +38,7 @@ func (e *Engine) prepare(ctx context.Context, c Config, found image.InspectRespo
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q", []string{found.ID, c.WorkDir, c.home(), c.User}))
 	ref := preparedName + ":" + hex.EncodeToString(sum[:16])
-	known, err := e.api.ImageInspect(ctx, ref)
+	known, err := e.findImage(ctx, ref)
 	if err == nil {
 		return known.ID, nil
 	}

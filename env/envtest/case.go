@@ -170,7 +170,7 @@ func (c *caseT) fatalf(format string, args ...any) {
 
 // missing ends the case because a tool is missing.
 func (c *caseT) missing(format string, args ...any) {
-	c.end(skipped{reason: fmt.Sprintf(format, args...), missing: true})
+	c.end(skipped{reason: fmt.Sprintf(format, args...), missing: !c.opts.Bare})
 }
 
 // pointless ends the case because it makes no sense here.
@@ -206,7 +206,7 @@ func (c *caseT) abs(elem ...string) string {
 
 // size returns long, or short under -short.
 func (c *caseT) size(long, short int) int {
-	if testing.Short() || c.opts.patience > 0 {
+	if testing.Short() || c.opts.Small || c.opts.patience > 0 {
 		return short
 	}
 	return long

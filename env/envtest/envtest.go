@@ -21,6 +21,13 @@ type Options struct {
 	// Known maps the name of a case, such as "kill/double_fork_dies", to the reason why this environment differs
 	// there. A known difference that passes, or that names no case, fails the run.
 	Known map[string]string
+	// Bare says that the environment has no shell and no tools, and is not to have any: a case that needs one is skipped
+	// also where tools are required.
+	Bare bool
+	// NoTerminals says that the environment has no terminals, and is not to have any.
+	NoTerminals bool
+	// Small makes do with the amounts of data that go test -short means.
+	Small bool
 	// Alive, if set, says whether a process whose whole command line is the given words runs in an environment that
 	// has been closed. It looks from outside and is needed where another environment from New cannot see the
 	// processes of the first.

@@ -41,6 +41,9 @@ func (c *caseT) onTerminal(text string, args ...string) env.Command {
 	probe := c.script("exit 0")
 	probe.TTY = new(env.TTY)
 	if r := c.exec(probe); errors.Is(r.err, errors.ErrUnsupported) {
+		if c.opts.NoTerminals {
+			c.pointless("the environment has no terminals: %v", r.err)
+		}
 		c.missing("the environment has no terminals: %v", r.err)
 	}
 	cmd := c.script(text, args...)

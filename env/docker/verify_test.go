@@ -1,0 +1,79 @@
+package docker_test
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/sandboxagent/sandboxagent/env/docker"
+	"github.com/sandboxagent/sandboxagent/env/verify"
+)
+
+// host returns what the tests prepare to be looked for.
+func host(t *testing.T) verify.Host {
+	t.Helper()
+	canary := filepath.Join(t.TempDir(), "canary")
+	if err := os.WriteFile(canary, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return verify.Host{Files: []string{canary}, Listening: []string{l.Addr().String()}}
+}
+
+// broken verifies box and returns the names of the findings that are not good.
+func broken(t *testing.T, box *docker.Environment, h verify.Host) []string {
+	t.Helper()
+	r, err := box.Verify(t.Context(), h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Findings) < 30 {
+		t.Errorf("only %d findings", len(r.Findings))
+	}
+	names := []string{}
+	for _, f := range r.Broken() {
+		names = append(names, f.Name)
+		t.Logf("%s: %s; wanted: %s", f.Name, f.Found, f.Wanted)
+	}
+	return names
+}
+
+// TestVerify verifies containers that are what they promise.
+func TestVerify(t *testing.T) {
+	e := connect(t)
+	for name, c := range map[string]docker.Config{
+		"default": {},
+		"busybox": {Image: "busybox:latest"},
+		"root":    {User: "root"},
+		"asked": {
+			CPUs: 0.5, Memory: 256 << 20, PIDs: 128, User: "4711:815", WorkDir: "/somewhere/else", Vars: []string{"WORD=x"},
+			Tmpfs: []docker.Tmpfs{{Target: "/scratch"}}, Mounts: []docker.Mount{{Source: "/tmp/nobody-has-this", Target: "/data", ReadOnly: true}},
+		},
+		"without helper":            {Helper: docker.HelperOff},
+		"busybox, without a helper": {Helper: docker.HelperOff, Image: "busybox:latest"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for i := range c.Mounts {
+				c.Mounts[i].Source = daemonFolder(t)
+			}
+			if bad := broken(t, open(t, e, c), host(t)); len(bad) > 0 {
+				t.Error(bad)
+			}
+		})
+	}
+}
+
+// daemonFolder is a folder that the daemon's machine has, which for the daemon of the tests is this one.
+func daemonFolder(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}

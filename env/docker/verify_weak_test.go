@@ -1,0 +1,236 @@
+package docker_test
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/mount"
+	"github.com/docker/go-units"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandboxagent/sandboxagent/env/docker"
+	"github.com/sandboxagent/sandboxagent/env/verify"
+)
+
+// weakening is a container that is weaker in one respect, and what of it is found to be broken. Some of it may be,
+// depending on the kernel and its settings.
+type weakening struct {
+	name      string
+	weaken    func(*container.Config, *container.HostConfig)
+	vars      []string
+	want, may []string
+}
+
+type (
+	containerConfig = container.Config
+	hostConfig      = container.HostConfig
+)
+
+// onHost makes a weakening of one that only concerns the host's part of a container.
+func onHost(change func(*hostConfig)) func(*containerConfig, *hostConfig) {
+	return func(_ *containerConfig, h *hostConfig) { change(h) }
+}
+
+// asRoot lets commands run as root, with more capabilities than none.
+func asRoot(capabilities ...string) func(*containerConfig, *hostConfig) {
+	return func(c *containerConfig, h *hostConfig) { c.User, h.CapAdd = "0:0", capabilities }
+}
+
+// bound shows a folder or file of the daemon's machine.
+func bound(source, target string) func(*containerConfig, *hostConfig) {
+	return onHost(func(h *hostConfig) {
+		h.Mounts = append(h.Mounts, mount.Mount{Type: mount.TypeBind, Source: source, Target: target, ReadOnly: true})
+	})
+}
+
+// isInitial says whether a namespace of this machine is the kernel's first, which can be told from others.
+func isInitial(t *testing.T, kind string) bool {
+	t.Helper()
+	link, err := os.Readlink("/proc/self/ns/" + kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	number, err := strconv.ParseUint(strings.Trim(strings.TrimPrefix(link, kind+":"), "[]"), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return number < 0xF0000000
+}
+
+// rights are the weakenings of what a command may do.
+func rights() []weakening {
+	// The folders belong to the user that was asked for, and root without capabilities is like anybody else.
+	root := []string{"user", "writable-folders"}
+	capable := append([]string{"capabilities"}, root...)
+	return []weakening{
+		{name: "a capability", weaken: onHost(func(h *hostConfig) { h.CapAdd = []string{"NET_RAW"} }), want: []string{"capabilities"}},
+		{
+			name: "new privileges", weaken: onHost(func(h *hostConfig) { h.SecurityOpt = nil }), // the helper has no filter then
+			want: []string{"no-new-privileges", "setuid-programs", "system-call-filter"},
+		},
+		{
+			name: "no filter", weaken: onHost(func(h *hostConfig) { h.SecurityOpt = append(h.SecurityOpt, "seccomp=unconfined") }),
+			want: []string{"system-call-filter", "kernel-keyrings"}, may: []string{"user-namespaces", "perf-events", "bpf", "kernel-log"},
+		},
+		{
+			name: "privileged", weaken: onHost(func(h *hostConfig) { h.Privileged = true }),
+			want: []string{"capabilities", "system-call-filter", "kernel-keyrings", "devices"},
+			may:  []string{"user-namespaces", "perf-events", "bpf", "kernel-log", "kernel-memory"},
+		},
+		{name: "root", weaken: asRoot(), want: root},
+		{
+			name: "root who administers", weaken: asRoot("SYS_ADMIN"),
+			want: append([]string{"mount", "user-namespaces"}, capable...), may: []string{"perf-events", "bpf", "kernel-log", "helper-memory"},
+		},
+		{name: "root who makes devices", weaken: asRoot("MKNOD"), want: append([]string{"device-files"}, capable...)},
+		{
+			name: "root who traces", weaken: asRoot("SYS_PTRACE"),
+			want: append([]string{"helper-trace", "helper-memory"}, capable...), may: []string{"kernel-keyrings"},
+		},
+		{name: "root who reads the log", weaken: asRoot("SYSLOG"), want: append([]string{"kernel-log"}, capable...), may: []string{"kernel-memory"}},
+		{
+			name: "root who reads files", weaken: asRoot("DAC_OVERRIDE"),
+			want: []string{"user", "capabilities", "helper-file"}, may: []string{"kernel-settings"},
+		},
+		{
+			name: "settings writable", weaken: func(c *containerConfig, h *hostConfig) { h.ReadonlyPaths, c.User = []string{}, "0:0" },
+			want: append([]string{"kernel-settings"}, root...),
+		},
+		{name: "covered files shown", weaken: onHost(func(h *hostConfig) { h.MaskedPaths = []string{} }), want: []string{"kernel-memory"}},
+		{name: "a device", weaken: onHost(func(h *hostConfig) {
+			h.Devices = []container.DeviceMapping{{PathOnHost: "/dev/zero", PathInContainer: "/dev/other", CgroupPermissions: "r"}}
+		}), want: []string{"devices"}},
+		{name: "a group", weaken: onHost(func(h *hostConfig) { h.GroupAdd = []string{"0"} }), want: []string{"user"}},
+		{name: "a variable", weaken: onHost(func(*hostConfig) {}), vars: []string{"AWS_PROFILE=x"}, want: []string{"variables"}},
+	}
+}
+
+// folders are the weakenings of what a command sees and writes.
+func folders(t *testing.T, canary verify.Host) []weakening {
+	t.Helper()
+	socket, secrets := filepath.Join(daemonFolder(t), "docker.sock"), daemonFolder(t)
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	if err := os.WriteFile(filepath.Join(secrets, "token"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(secrets, 0o755); err != nil { //nolint:gosec // to be looked into by another user
+		t.Fatal(err)
+	}
+	return []weakening{
+		{name: "writable root", weaken: onHost(func(h *hostConfig) { h.ReadonlyRootfs = false }), want: []string{"root-file-system"}},
+		{name: "a writable helper", weaken: onHost(func(h *hostConfig) { h.Mounts[len(h.Mounts)-1].ReadOnly = false }), want: []string{"helper-volume"}},
+		{name: "no programs in /tmp", weaken: onHost(func(h *hostConfig) { h.Tmpfs = map[string]string{"/tmp": "noexec"} }), want: []string{"executable-folders"}},
+		{name: "read-only /tmp", weaken: onHost(func(h *hostConfig) { h.Tmpfs = nil }), want: []string{"writable-folders", "executable-folders"}},
+		{name: "a socket", weaken: bound(socket, "/run/docker.sock"), want: []string{"mounts", "sockets"}},
+		{name: "a token", weaken: bound(secrets, "/run/secrets/kubernetes.io/serviceaccount"), want: []string{"mounts", "credentials"}},
+		{name: "a folder of the host", weaken: bound("/etc", "/mnt"), want: []string{"mounts"}},
+		{name: "a file of the host", weaken: bound(canary.Files[0], canary.Files[0]), want: []string{"mounts", "host-files"}},
+	}
+}
+
+// namespaces are the weakenings of what is an environment's own.
+func namespaces(t *testing.T) []weakening {
+	t.Helper()
+	all := []weakening{
+		{
+			name: "pid", weaken: onHost(func(h *hostConfig) { h.PidMode = "host" }), // the helper has no filter then
+			want: []string{"processes", "system-call-filter"},
+		},
+		{name: "ipc", weaken: onHost(func(h *hostConfig) { h.IpcMode = "host" })},
+		{name: "uts", weaken: func(c *containerConfig, h *hostConfig) { h.UTSMode, c.Hostname = "host", "" }},
+		{name: "cgroup", weaken: onHost(func(h *hostConfig) { h.CgroupnsMode = "host" })},
+		{
+			name: "net", weaken: onHost(func(h *hostConfig) { h.NetworkMode = "host" }),
+			want: []string{"network-interfaces", "network-routes", "connections", "metadata-service", "name-service", "host-loopback"},
+		},
+	}
+	for i, w := range all {
+		if isInitial(t, w.name) {
+			all[i].want = append(w.want, "namespaces")
+		}
+		all[i].name = "the machine's namespace " + w.name
+	}
+	return all
+}
+
+// bounds are the weakenings of what a command can use up.
+func bounds() []weakening {
+	pids := int64(4096)
+	return []weakening{
+		{name: "more processes", weaken: onHost(func(h *hostConfig) { h.PidsLimit = &pids }), want: []string{"processes-limit"}},
+		{name: "any number of processes", weaken: onHost(func(h *hostConfig) { h.PidsLimit = nil }), want: []string{"processes-limit"}},
+		{
+			name: "any memory", weaken: onHost(func(h *hostConfig) { h.Memory, h.MemorySwap = 0, 0 }),
+			want: []string{"memory-limit"}, may: []string{"swap-limit"},
+		},
+		{name: "swap", weaken: onHost(func(h *hostConfig) { h.MemorySwap = 2 * h.Memory }), want: []string{"swap-limit"}},
+		{name: "any processors", weaken: onHost(func(h *hostConfig) { h.NanoCPUs = 0 }), want: []string{"processors-limit"}},
+		{name: "core files", weaken: onHost(func(h *hostConfig) {
+			h.Ulimits = []*units.Ulimit{{Name: "core", Soft: 1 << 20, Hard: 1 << 20}}
+		}), want: []string{"core-files"}},
+	}
+}
+
+// TestVerifyWeaker verifies containers that are weaker than they promise, each in one respect, and sees which findings
+// are broken.
+func TestVerifyWeaker(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the daemon's machine has to be this one")
+	}
+	e := connect(t)
+	h := host(t)
+	seen := make(map[string]bool)
+	for _, w := range slices.Concat(rights(), folders(t, h), namespaces(t), bounds()) {
+		t.Run(w.name, func(t *testing.T) {
+			box, err := e.OpenWeaker(t.Context(), config(t, docker.Config{}), w.weaken, w.vars...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := box.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			got := broken(t, box, h)
+			for _, name := range got {
+				seen[name] = true
+			}
+			got = slices.DeleteFunc(got, func(name string) bool { return slices.Contains(w.may, name) && !slices.Contains(w.want, name) })
+			slices.Sort(got)
+			slices.Sort(w.want)
+			if diff := cmp.Diff(w.want, got); diff != "" {
+				t.Errorf("broken (-want +got):\n%s", diff)
+			}
+		})
+	}
+	t.Run("each finding", func(t *testing.T) { everyFindingBreaks(t, e, seen) })
+}
+
+// everyFindingBreaks sees that each finding is broken in some container.
+func everyFindingBreaks(t *testing.T, e *docker.Engine, seen map[string]bool) {
+	t.Helper()
+	r, err := open(t, e, docker.Config{}).Verify(t.Context(), verify.Host{Files: []string{"/none"}, Listening: []string{"127.0.0.1:1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	unbroken := map[string]string{
+		"io-uring": "it is only told of",
+		"bpf":      "the kernel may refuse it to everybody without capabilities, and to those with some",
+	}
+	for _, f := range r.Findings {
+		if !seen[f.Name] && unbroken[f.Name] == "" {
+			t.Errorf("no container here breaks %s", f.Name)
+		}
+	}
+}
