@@ -23,6 +23,8 @@ const (
 	labelProcess = labelPrefix + "process"
 	// labelLease is how long a container outlives a client that is gone.
 	labelLease = labelPrefix + "lease"
+	// labelImage is the reference of the image.
+	labelImage = labelPrefix + "image"
 	// labelReady is the time by which a container has started, or never will.
 	labelReady = labelPrefix + "start-by"
 
@@ -77,11 +79,12 @@ func processEnded(label string) bool {
 
 // labels are those of a container of this configuration.
 func (c Config) labels(kind string, now time.Time) map[string]string {
-	all := make(map[string]string, len(c.Labels)+6)
+	all := make(map[string]string, len(c.Labels)+7)
 	for name, value := range c.Labels {
 		all[name] = value
 	}
 	all[labelSession] = c.Session
+	all[labelImage] = c.Image
 	all[labelKind] = kind
 	all[labelOwner] = owner()
 	all[labelProcess] = thisProcess()

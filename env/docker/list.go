@@ -50,7 +50,7 @@ func (e *Engine) List(ctx context.Context) ([]Sandbox, error) {
 	me, now := owner(), time.Now()
 	for _, c := range found {
 		s := Sandbox{
-			ID: c.ID, Session: c.Labels[labelSession], Image: c.Image, State: c.State,
+			ID: c.ID, Session: c.Labels[labelSession], Image: cmp.Or(c.Labels[labelImage], c.Image), State: c.State,
 			Created: time.Unix(c.Created, 0), Owner: c.Labels[labelOwner],
 		}
 		if len(c.Names) > 0 {

@@ -35,6 +35,7 @@ func (e *Engine) Open(ctx context.Context, c Config) (*Environment, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.Image = ref
 	timeout := fmt.Errorf("the container was not ready within %s", c.StartTimeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, c.StartTimeout, timeout)
 	defer cancel()

@@ -1,9 +1,12 @@
 package docker_test
 
 import (
+	"errors"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/sandboxagent/sandboxagent/env/docker"
@@ -34,6 +37,17 @@ func broken(t *testing.T, box *docker.Environment, h verify.Host) []string {
 	}
 	if len(r.Findings) < 30 {
 		t.Errorf("only %d findings", len(r.Findings))
+	}
+	for _, dir := range []string{"/tmp", "/workspace", "/home/sandbox"} {
+		entries, err := box.ReadDir(t.Context(), dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+			t.Error(err)
+		}
+		for _, e := range entries {
+			if strings.HasPrefix(e.Name(), ".probe-") {
+				t.Errorf("%s is left in %s", e.Name(), dir)
+			}
+		}
 	}
 	names := []string{}
 	for _, f := range r.Broken() {
