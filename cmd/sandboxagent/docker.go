@@ -40,7 +40,7 @@ func containerFlags() []cli.Flag {
 // uploadFlags are the flags of what goes into an environment, and out of it, besides the working folder.
 func uploadFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringSliceFlag{Name: "upload", Usage: "copy a file or folder into the environment first, `SOURCE[:TARGET]`; may be repeated", EnvVars: variable("upload")},
+		&cli.StringSliceFlag{Name: "upload", Usage: "copy a file, or what is in a folder, into the environment first, `SOURCE[:TARGET]`, into the folder TARGET; may be repeated", EnvVars: variable("upload")},
 		&cli.StringSliceFlag{Name: "download", Usage: "copy a file or folder out of the environment in the end, `SOURCE[:TARGET]`, into the folder TARGET; may be repeated", EnvVars: variable("download")},
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env/docker"
 	"github.com/sandboxagent/sandboxagent/env/verify"
+	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
 // host returns what the tests prepare to be looked for.
@@ -61,9 +62,11 @@ func broken(t *testing.T, box *docker.Environment, h verify.Host) []string {
 func TestVerify(t *testing.T) {
 	e := connect(t)
 	for name, c := range map[string]docker.Config{
-		"default": {},
-		"busybox": {Image: "busybox:latest"},
-		"root":    {User: "root"},
+		"default":       {},
+		"busybox":       {Image: "busybox:latest"},
+		"root":          {User: "root"},
+		"base":          {Image: "sandboxagent-base:latest"},
+		"busybox, root": {Image: "busybox:latest", User: "root"},
 		"asked": {
 			CPUs: 0.5, Memory: 256 << 20, PIDs: 128, User: "4711:815", WorkDir: "/somewhere/else", Vars: []string{"WORD=x"},
 			Tmpfs: []docker.Tmpfs{{Target: "/scratch"}}, Mounts: []docker.Mount{{Source: "/tmp/nobody-has-this", Target: "/data", ReadOnly: true}},
@@ -72,6 +75,11 @@ func TestVerify(t *testing.T) {
 		"busybox, without a helper": {Helper: docker.HelperOff, Image: "busybox:latest"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if c.Image != "" {
+				if _, err := e.FindImage(t.Context(), c.Image); err != nil {
+					daemons.Missing(t, err.Error())
+				}
+			}
 			for i := range c.Mounts {
 				c.Mounts[i].Source = daemonFolder(t)
 			}

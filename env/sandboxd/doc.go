@@ -4,6 +4,7 @@
 //	sandboxd serve                                     serves its standard input and output
 //	sandboxd serve --socket PATH|@NAME [--ttl 60s]     the same, and later clients on a unix socket
 //	sandboxd dial --socket PATH|@NAME [--pid N]        connects its standard input and output to that socket
+//	sandboxd probe                                     tells what a command sees of the place; see package verify
 //
 // Where a stream is all there is, its end is the end: everything that was started is killed at once. With a socket, a
 // client may come back; the helper ends when it has had none for the time to live. A client that closes the environment

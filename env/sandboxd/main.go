@@ -48,9 +48,11 @@ func Main(args []string) int {
 			return mainServe(args[1:])
 		case "dial":
 			return mainDial(args[1:])
+		case "probe":
+			return mainProbe(args[1:])
 		}
 	}
-	fmt.Fprintln(os.Stderr, "usage: sandboxd serve [--socket PATH|@NAME [--ttl DURATION]] | sandboxd dial --socket PATH|@NAME [--pid N]")
+	fmt.Fprintln(os.Stderr, "usage: sandboxd serve [--socket PATH|@NAME [--ttl DURATION]] | sandboxd dial --socket PATH|@NAME [--pid N] | sandboxd probe")
 	return exitUsage
 }
 

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/verify"
+)
+
+// canaryVar is a variable of this process while it verifies, which no environment may show.
+const canaryVar = "SANDBOXAGENT_CANARY"
+
+// verifier is an environment that proves what it promises.
+type verifier interface {
+	Verify(ctx context.Context, host verify.Host) (verify.Report, error)
+}
+
+func (p *program) verifyCommand() *cli.Command {
+	unused := []string{"read-only", "upload", "download", "upload-ignored"}
+	flags := slices.DeleteFunc(environmentFlags("give up after this `DURATION`"), func(f cli.Flag) bool {
+		return slices.Contains(unused, f.Names()[0])
+	})
+	return &cli.Command{
+		Name:      "env verify",
+		Usage:     "make an environment and prove from the inside that it keeps what it promises",
+		ArgsUsage: "[flags]",
+		Description: `Each line has ok or BROKEN, what was looked at, what was found, what was wanted, and who keeps the promise. Exit
+status: 0 all promises are kept, 1 at least one is not, or there is no sandbox, 2 wrong usage, 6 the environment failed.`,
+		Flags: append([]cli.Flag{
+			&cli.StringFlag{Name: "output", Value: formatText, Usage: "the `FORMAT` of standard output: text or json", EnvVars: variable("output")},
+		}, flags...),
+		Action: p.action(p.verify),
+	}
+}
+
+// verify is the command env verify.
+func (p *program) verify(ctx context.Context, c *cli.Context) (code int, err error) {
+	if err := noArguments(c); err != nil {
+		return 0, err
+	}
+	format := c.String("output")
+	if format != formatText && format != formatJSON {
+		return 0, usagef("--output: %q is none of text, json", format)
+	}
+	s, err := readEnvironmentFlags(c)
+	if err != nil {
+		return 0, err
+	}
+	s.copyTree = c.IsSet("workdir")
+	if s.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("not done after %s (--timeout)", s.timeout))
+		defer cancel()
+	}
+	host, remove, err := prepareHost(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	place, err := p.open(ctx, s)
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		cerr := place.close()
+		err = errors.Join(err, cerr, place.logError())
+	}()
+	r := verification{Environment: s.backend, Findings: []verify.Finding{}}
+	if v, ok := place.plain.(verifier); ok {
+		report, err := v.Verify(ctx, host)
+		if err != nil {
+			return 0, err
+		}
+		r.Sandbox, r.OK, r.Findings = true, report.OK(), report.Findings
+	} else {
+		r.Promises = place.plain.Info().Guarantees
+	}
+	if err := p.showVerification(r, format); err != nil {
+		return 0, err
+	}
+	if !r.OK {
+		return codeFailed, nil
+	}
+	return codeDone, nil
+}
+
+// verification is what the command prints.
+type verification struct {
+	Environment string `json:"environment"`
+	// Sandbox says that there is one that can be verified.
+	Sandbox  bool             `json:"sandbox"`
+	OK       bool             `json:"ok"`
+	Findings []verify.Finding `json:"findings"`
+	// Promises are what an environment says of itself where nothing is verified.
+	Promises []env.Guarantee `json:"promises,omitempty"`
+}
+
+// prepareHost prepares what must not be found from the inside: a file, somebody who listens, and a variable of this process.
+// The caller calls remove in the end.
+func prepareHost(ctx context.Context) (host verify.Host, remove func() error, err error) {
+	dir, err := os.MkdirTemp("", "sandboxagent-verify-")
+	if err != nil {
+		return host, nil, err
+	}
+	name := filepath.Join(dir, "canary")
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", "127.0.0.1:0")
+	if err != nil {
+		return host, nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	remove = func() error { return errors.Join(l.Close(), os.RemoveAll(dir), os.Unsetenv(canaryVar)) }
+	if err := errors.Join(os.WriteFile(name, []byte("canary\n"), 0o600), os.Setenv(canaryVar, "canary")); err != nil {
+		return host, nil, errors.Join(err, remove())
+	}
+	return verify.Host{Files: []string{filepath.ToSlash(name)}, Listening: []string{l.Addr().String()}}, remove, nil
+}
+
+// showVerification prints what was found.
+func (p *program) showVerification(r verification, format string) error {
+	if format == formatJSON {
+		e := json.NewEncoder(p.std.out)
+		e.SetIndent("", "  ")
+		return e.Encode(r)
+	}
+	out, end := printable(p.std.out)
+	table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	if !r.Sandbox {
+		showPromises(table, r)
+		return errors.Join(table.Flush(), end())
+	}
+	_, _ = fmt.Fprintln(table, "RESULT\tNAME\tFOUND\tWANTED\tBY") // Flush tells of errors
+	broken := 0
+	for _, f := range r.Findings {
+		word := "ok"
+		if !f.OK {
+			word = "BROKEN"
+			broken++
+		}
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", word, f.Name, f.Found, f.Wanted, f.By)
+	}
+	err := table.Flush()
+	if err == nil {
+		_, err = fmt.Fprintf(out, "%d of %d promises are broken\n", broken, len(r.Findings))
+	}
+	return errors.Join(err, end())
+}
+
+// showPromises prints what an environment without a sandbox says of itself.
+func showPromises(w io.Writer, r verification) {
+	_, _ = fmt.Fprintf(w, "the environment %s has no sandbox: commands have your rights, and nothing was verified; it says of itself:\n", r.Environment)
+	_, _ = fmt.Fprintln(w, "PROMISE\tSTRENGTH\tBY")
+	for _, g := range r.Promises {
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", g.Promise, g.Strength, cmp.Or(g.By, "-"))
+	}
+}

@@ -1,0 +1,15 @@
+//go:build !linux
+
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+)
+
+// Take does what q asks for.
+func Take(context.Context, Request) (Document, error) {
+	return Document{}, fmt.Errorf("probe on %s: %w", runtime.GOOS, errors.ErrUnsupported)
+}

@@ -1,0 +1,250 @@
+package verify
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sandboxagent/sandboxagent/env/internal/probe"
+)
+
+// commandVars are the variables that come with each command: with the marker the helper finds what belongs to it.
+func commandVars() []string { return []string{"SANDBOXAGENT_EXEC_*", "PWD"} }
+
+// initialNamespaces is the number below which the kernel numbers its own first namespaces.
+const initialNamespaces = 0xF0000000
+
+var zeros = regexp.MustCompile(`^0+$`)
+
+// rights judges what the kernel says of the rights of a process.
+func (j *judgement) rights() {
+	status := j.document.Status
+	var caps []string
+	none := true
+	for _, set := range []string{"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"} {
+		value, ok := status[set]
+		if !ok {
+			value = untold
+		}
+		if !zeros.MatchString(value) {
+			none = false
+			caps = append(caps, set+" "+value)
+		}
+	}
+	j.add("capabilities", "the kernel", "none in any set", list(caps), none)
+	j.add("no-new-privileges", "the kernel: no_new_privs", "1", status["NoNewPrivs"], status["NoNewPrivs"] == "1")
+
+	filters := status["Seccomp_filters"]
+	found := status["Seccomp"]
+	enough := true
+	if filters != "" && found != "" { // kernels before 5.9 do not count
+		n, err := strconv.Atoi(filters)
+		enough = err == nil && n >= j.expect.Filters
+		found += ", filters " + filters
+	}
+	wanted := "2"
+	if j.expect.Filters > 1 {
+		wanted = fmt.Sprintf("2, filters %d", j.expect.Filters)
+	}
+	j.add("system-call-filter", "the kernel: seccomp", wanted, found, status["Seccomp"] == "2" && enough)
+
+	setuid := j.try(probe.TrySetuid)
+	found = map[string]string{
+		probe.OK: j.document.Setuid + " ran as root", "EPERM": j.document.Setuid + " did not raise its user",
+		probe.None: "no such program was found, or the user is root",
+	}[setuid]
+	j.add("setuid-programs", "the kernel: no_new_privs", "do not raise the user", found, setuid == "EPERM" || setuid == probe.None && status["NoNewPrivs"] == "1")
+}
+
+// calls judges what system calls do.
+func (j *judgement) calls() {
+	const by = "the kernel: capabilities and the system call filter"
+	call := func(name string, keys ...string) {
+		j.tries(name, by, "refused", keys, refused)
+	}
+	call("mount", probe.TryMount)
+	call("device-files", probe.TryMknod)
+	j.tries("user-namespaces", by, "refused", []string{probe.TryUnshare, probe.TryClone}, func(outcome string) bool {
+		return refused(outcome) || outcome == "ENOSPC" || outcome == "EUSERS" // the machine allows none
+	})
+	call("kernel-keyrings", probe.TryKeyctl)
+	call("bpf", probe.TryBPF)
+	call("perf-events", probe.TryPerf)
+	call("kernel-log", probe.TrySyslog)
+	j.tries("io-uring", "the system call filter, depending on its version", "only told", []string{probe.TryIOUring}, func(string) bool { return true })
+}
+
+// plainDevices are device files that everybody may have.
+var plainDevices = []string{
+	"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/console", "/dev/ptmx",
+}
+
+// kernel judges what the kernel shows of the machine.
+func (j *judgement) kernel() {
+	var others []string
+	for _, d := range j.document.Devices {
+		if !slices.Contains(plainDevices, d) {
+			others = append(others, d)
+		}
+	}
+	found := list(others)
+	if len(j.document.Devices) == 0 { // no program does without /dev/null
+		found = ""
+	}
+	j.add("devices", "the container runtime", "none but /dev/null and the like", found, len(others) == 0)
+	keys := func(names []string, key func(string) string) (all []string) {
+		for _, n := range names {
+			all = append(all, key(n))
+		}
+		return all
+	}
+	j.tries("kernel-settings", "the kernel: read-only mounts", "cannot be written", keys(probe.Kernel(), probe.TryAccess), refusedOrMissing)
+	j.tries("kernel-memory", "the container runtime: covered files", "cannot be read", keys(probe.Secret(), probe.TryRead), refusedOrMissing)
+}
+
+// user judges who a process is.
+func (j *judgement) user(want User) {
+	status := j.document.Status
+	four := func(n int) string { return strings.TrimSuffix(strings.Repeat(strconv.Itoa(n)+" ", 4), " ") }
+	found := ""
+	if status["Uid"] != "" && status["Gid"] != "" {
+		found = fmt.Sprintf("user %s, group %s, groups %s", status["Uid"], status["Gid"], list(strings.Fields(status["Groups"])))
+		if status["Uid"] == four(want.UID) && status["Gid"] == four(want.GID) {
+			found = fmt.Sprintf("user %d, group %d, groups %s", want.UID, want.GID, list(strings.Fields(status["Groups"])))
+		}
+	}
+	ok := status["Uid"] == four(want.UID) && status["Gid"] == four(want.GID)
+	for _, g := range strings.Fields(status["Groups"]) {
+		ok = ok && g == strconv.Itoa(want.GID)
+	}
+	j.add("user", "the kernel", fmt.Sprintf("user %d, group %d, no others", want.UID, want.GID), found, ok)
+}
+
+// places judges whether the environment is a place of its own.
+func (j *judgement) places() {
+	d := j.document
+	if j.expect.OwnNamespaces {
+		var shared []string
+		told := true
+		for _, kind := range []string{"pid", "ipc", "uts", "cgroup", "mnt", "net"} {
+			number, ok := d.Namespaces[kind]
+			switch {
+			case !ok:
+				told = false
+			case number < initialNamespaces:
+				shared = append(shared, kind)
+			}
+		}
+		found := "its own"
+		if len(shared) > 0 {
+			found = "the machine's: " + list(shared)
+		} else if !told {
+			found = ""
+		}
+		j.add("namespaces", "the kernel", "its own", found, len(shared) == 0)
+	}
+	if j.expect.Init != "" {
+		found := d.Processes["1"]
+		if found != "" {
+			found = fmt.Sprintf("process 1 is %s, %d seen", found, len(d.Processes))
+		}
+		j.add("processes", "the kernel: a pid namespace", "process 1 is "+j.expect.Init+", no kernel threads", found,
+			d.Processes["1"] == j.expect.Init && d.Processes["2"] != "kthreadd")
+	}
+}
+
+// unreached reports whether a connection failed at once, for want of a way.
+func unreached(outcome string) bool {
+	return refused(outcome) || slices.Contains([]string{"ENETUNREACH", "EHOSTUNREACH", "EADDRNOTAVAIL", "EAFNOSUPPORT", "ENETDOWN"}, outcome)
+}
+
+// network judges what can be reached.
+func (j *judgement) network() {
+	const by = "the kernel: a network namespace"
+	d, closed := j.document, j.expect.NoNetwork
+	found := list(d.Interfaces)
+	if d.Interfaces == nil {
+		found = ""
+	}
+	routes := list(d.Routes)
+	if d.Routes == nil {
+		routes = ""
+	}
+	if !closed {
+		if j.expect.Host.Listening != nil || j.expect.Unprivileged {
+			j.add("network-interfaces", "nobody", "only told", found, true)
+			j.add("network-routes", "nobody", "only told", routes, true)
+		}
+	} else {
+		only := !slices.ContainsFunc(d.Interfaces, func(name string) bool { return name != "lo" })
+		j.add("network-interfaces", by, "only lo", found, only)
+		j.add("network-routes", by, "none", routes, len(d.Routes) == 0)
+		var outside, metadata []string
+		for _, t := range probe.Outside() {
+			key := probe.TryConnect(t.Network, t.Address)
+			if slices.Contains(probe.Metadata(), t) {
+				metadata = append(metadata, key)
+			} else {
+				outside = append(outside, key)
+			}
+		}
+		j.tries("connections", by, "fail at once", outside, unreached)
+		j.tries("metadata-service", by, "fails at once", metadata, unreached)
+		j.tries("name-service", by, "fails at once", []string{probe.TryResolve}, func(outcome string) bool { return outcome == "no answer" })
+	}
+	if j.expect.Host.Listening != nil {
+		var keys []string
+		for _, a := range j.expect.Host.Listening {
+			keys = append(keys, probe.TryConnect("tcp", a))
+		}
+		j.tries("host-loopback", by, "nobody listens", keys, func(outcome string) bool { return outcome == "ECONNREFUSED" || unreached(outcome) })
+	}
+}
+
+// limits judges the bounds of what a command uses up.
+func (j *judgement) limits() {
+	x := j.expect
+	const by = "the kernel: a control group"
+	limit := func(name, key string, want int64) {
+		found := j.document.Limits[key]
+		n, err := strconv.ParseInt(found, 10, 64)
+		j.add(name, by, strconv.FormatInt(want, 10), found, err == nil && n >= 0 && n <= want)
+	}
+	if x.PIDs > 0 {
+		limit("processes-limit", "pids", x.PIDs)
+	}
+	if x.Memory > 0 {
+		limit("memory-limit", "memory", x.Memory)
+		limit("swap-limit", "swap", 0)
+	}
+	if x.CPUs > 0 {
+		found := j.document.Limits["cpus"]
+		n, err := strconv.ParseFloat(found, 64)
+		j.add("processors-limit", by, strconv.FormatFloat(x.CPUs, 'g', 6, 64), found, err == nil && n > 0 && n <= x.CPUs*1.001)
+	}
+	if x.NoCoreFiles {
+		j.add("core-files", "the kernel: a resource limit", "0", j.document.Limits["core"], j.document.Limits["core"] == "0")
+	}
+}
+
+// vars judges the variables, by their names.
+func (j *judgement) vars() {
+	var others []string
+	for _, name := range j.document.Vars {
+		if !slices.ContainsFunc(slices.Concat(j.expect.Vars, commandVars()), func(pattern string) bool {
+			prefix, star := strings.CutSuffix(pattern, "*")
+			return pattern == name || star && strings.HasPrefix(name, prefix)
+		}) {
+			others = append(others, name)
+		}
+	}
+	found := fmt.Sprintf("%d, all known", len(j.document.Vars))
+	if len(others) > 0 {
+		found = "unknown: " + list(others)
+	} else if j.document.Vars == nil {
+		found = ""
+	}
+	j.add("variables", "the helper", "only those of the image and those that were asked for", found, len(others) == 0)
+}

@@ -1,0 +1,285 @@
+package verify
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/probe"
+)
+
+// expected promises everything.
+func expected() Expect {
+	return Expect{
+		Unprivileged: true, Filters: 2, User: &User{UID: 10001, GID: 10001}, ReadOnly: []string{"/", "/usr"}, Writable: []string{"/work"},
+		Executable: []string{"/work"}, Mounts: []string{"/", "/work", "/helper"}, OwnNamespaces: true, Init: "sandboxd", NoNetwork: true,
+		Host: Host{Files: []string{"/canary"}, Listening: []string{"127.0.0.1:9"}}, PIDs: 512, Memory: 1 << 30, CPUs: 2, NoCoreFiles: true,
+		Vars: []string{"PATH", "LC_*"}, NoCredentials: true, Helper: "/helper/sandboxd",
+	}
+}
+
+// document is what a probe says where all of it is kept.
+func document() probe.Document {
+	zero := "0000000000000000"
+	d := probe.Document{
+		Version: probe.Version,
+		Status: map[string]string{
+			"CapInh": zero, "CapPrm": zero, "CapEff": zero, "CapBnd": zero, "CapAmb": zero, "NoNewPrivs": "1", "Seccomp": "2", "Seccomp_filters": "2",
+			"Uid": "10001 10001 10001 10001", "Gid": "10001 10001 10001 10001", "Groups": "10001",
+		},
+		Tries:      map[string]string{probe.TrySetuid: "EPERM", probe.TryResolve: "no answer", probe.TryHelperFile: "EACCES", probe.TryIOUring: "ok"},
+		Limits:     map[string]string{"pids": "512", "memory": "1073741824", "swap": "0", "cpus": "2", "core": "0"},
+		Namespaces: map[string]uint64{},
+		Mounts: []probe.Mount{
+			{Point: "/", Type: "overlay", ReadOnly: true}, {Point: "/proc", Type: "proc"}, {Point: "/work", Type: "ext4"}, {Point: "/helper", Type: "ext4", ReadOnly: true},
+		},
+		Interfaces: []string{"lo"}, Routes: []string{}, Vars: []string{"PATH", "LC_ALL", "PWD", "SANDBOXAGENT_EXEC_1"},
+		Processes: map[string]string{"1": "sandboxd", "7": "sh"}, Devices: []string{"/dev/null"}, Setuid: "/bin/su",
+	}
+	for i, kind := range []string{"pid", "ipc", "uts", "cgroup", "mnt", "net"} {
+		d.Namespaces[kind] = initialNamespaces + uint64(i) //nolint:gosec // an index
+	}
+	for _, call := range []string{
+		probe.TryMount, probe.TryMknod, probe.TryUnshare, probe.TryClone, probe.TryPtrace, probe.TryKeyctl, probe.TryBPF, probe.TryPerf, probe.TrySyslog,
+		probe.TryWrite("/"), probe.TryWrite("/usr"),
+	} {
+		d.Tries[call] = "EPERM"
+	}
+	for _, name := range append(append([]string{"/canary"}, sockets()...), tokens()...) {
+		d.Tries[probe.TryFind(name)] = "ENOENT"
+	}
+	for _, name := range probe.Kernel() {
+		d.Tries[probe.TryAccess(name)] = "EROFS"
+	}
+	for _, name := range probe.Secret() {
+		d.Tries[probe.TryRead(name)] = probe.None
+	}
+	for _, name := range probe.Helpers() {
+		d.Tries[probe.TryHelper(name)] = "EACCES"
+	}
+	for _, t := range probe.Outside() {
+		d.Tries[probe.TryConnect(t.Network, t.Address)] = "ENETUNREACH"
+	}
+	d.Tries[probe.TryConnect("tcp", "127.0.0.1:9")] = "ECONNREFUSED"
+	d.Tries[probe.TryWrite("/work")], d.Tries[probe.TryExecute("/work")] = probe.OK, probe.OK
+	return d
+}
+
+func names(findings []Finding) []string {
+	all := []string{}
+	for _, f := range findings {
+		all = append(all, f.Name)
+	}
+	return all
+}
+
+func TestAllKept(t *testing.T) {
+	r := expected().judge(document())
+	if !r.OK() {
+		t.Errorf("%+v", r.Broken())
+	}
+	if len(r.Findings) != 41 {
+		t.Errorf("%d findings", len(r.Findings))
+	}
+}
+
+// TestSilence takes each thing that the probe says away, and sees that a promise is broken by that.
+func TestSilence(t *testing.T) {
+	optional := map[string]bool{ // their absence proves nothing bad
+		"Seccomp_filters": true, // of old kernels
+		"Groups":          true, // of somebody who is in none
+		"user":            true,
+	}
+	good := document()
+	for field := range reflect.TypeFor[probe.Document]().Fields() {
+		value := reflect.ValueOf(good).FieldByIndex(field.Index)
+		if value.Kind() != reflect.Map {
+			continue
+		}
+		for _, key := range value.MapKeys() {
+			if optional[key.String()] || field.Name == "Processes" && key.String() != "1" {
+				continue
+			}
+			d := document()
+			reflect.ValueOf(d).FieldByIndex(field.Index).SetMapIndex(key, reflect.Value{})
+			if r := expected().judge(d); r.OK() {
+				t.Errorf("without %s %q all is well", field.Name, key)
+			}
+		}
+	}
+	for name, take := range map[string]func(*probe.Document){
+		"mounts":     func(d *probe.Document) { d.Mounts = nil },
+		"interfaces": func(d *probe.Document) { d.Interfaces = nil },
+		"routes":     func(d *probe.Document) { d.Routes = nil },
+		"vars":       func(d *probe.Document) { d.Vars = nil },
+		"devices":    func(d *probe.Document) { d.Devices = nil },
+	} {
+		d := document()
+		take(&d)
+		if r := expected().judge(d); r.OK() {
+			t.Errorf("without %s all is well", name)
+		}
+	}
+	silent := expected().judge(probe.Document{Version: probe.Version})
+	if len(silent.Broken()) != len(silent.Findings) {
+		t.Errorf("a probe that says nothing keeps %v", names(silent.Findings))
+	}
+}
+
+func TestBroken(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*probe.Document)
+		want   []string
+	}{
+		"a higher limit":      {func(d *probe.Document) { d.Limits["pids"] = "513" }, []string{"processes-limit"}},
+		"a negative limit":    {func(d *probe.Document) { d.Limits["pids"] = "-1" }, []string{"processes-limit"}},
+		"a lower limit":       {func(d *probe.Document) { d.Limits["pids"] = "100" }, []string{}},
+		"no limit":            {func(d *probe.Document) { d.Limits["cpus"] = "max" }, []string{"processors-limit"}},
+		"a fraction more":     {func(d *probe.Document) { d.Limits["cpus"] = "2.5" }, []string{"processors-limit"}},
+		"an infinite number":  {func(d *probe.Document) { d.Limits["cpus"] = "NaN" }, []string{"processors-limit"}},
+		"an effective user":   {func(d *probe.Document) { d.Status["Uid"] = "10001 0 10001 10001" }, []string{"user"}},
+		"a covering mount":    {func(d *probe.Document) { d.Mounts = append(d.Mounts, probe.Mount{Point: "/", Type: "ext4"}) }, []string{"root-file-system"}},
+		"an unknown mount":    {func(d *probe.Document) { d.Mounts = append(d.Mounts, probe.Mount{Point: "/host", Type: "ext4"}) }, []string{"mounts"}},
+		"a disk below /proc":  {func(d *probe.Document) { d.Mounts = append(d.Mounts, probe.Mount{Point: "/proc/x", Type: "ext4"}) }, []string{"mounts"}},
+		"a folder below /dev": {func(d *probe.Document) { d.Mounts = append(d.Mounts, probe.Mount{Point: "/dev/x", Type: "tmpfs"}) }, []string{"mounts"}},
+		"a device of rootless": {func(d *probe.Document) {
+			d.Mounts = append(d.Mounts, probe.Mount{Point: "/dev/null", Type: "devtmpfs"})
+		}, []string{}},
+		"no mount of a helper":  {func(d *probe.Document) { d.Mounts = d.Mounts[:3] }, []string{"helper-volume"}},
+		"a slow refusal":        {func(d *probe.Document) { d.Tries[probe.TryConnect("tcp", "1.1.1.1:443")] = "timeout" }, []string{"connections"}},
+		"an answer":             {func(d *probe.Document) { d.Tries[probe.TryResolve] = probe.OK }, []string{"name-service"}},
+		"another error":         {func(d *probe.Document) { d.Tries[probe.TryMount] = "EINVAL" }, []string{"mount"}},
+		"io_uring refused":      {func(d *probe.Document) { d.Tries[probe.TryIOUring] = "EPERM" }, []string{}},
+		"no setuid program":     {func(d *probe.Document) { d.Tries[probe.TrySetuid] = probe.None }, []string{}},
+		"no program, no nnp":    {func(d *probe.Document) { d.Tries[probe.TrySetuid], d.Status["NoNewPrivs"] = probe.None, "0" }, []string{"no-new-privileges", "setuid-programs"}},
+		"an old kernel":         {func(d *probe.Document) { delete(d.Status, "Seccomp_filters") }, []string{}},
+		"a strange filter":      {func(d *probe.Document) { d.Status["Seccomp_filters"] = "many" }, []string{"system-call-filter"}},
+		"the machine's pids":    {func(d *probe.Document) { d.Namespaces["pid"] = initialNamespaces - 4 }, []string{"namespaces"}},
+		"a kernel thread":       {func(d *probe.Document) { d.Processes["2"] = "kthreadd" }, []string{"processes"}},
+		"a file that is there":  {func(d *probe.Document) { d.Tries[probe.TryFind("/canary")] = probe.OK }, []string{"host-files"}},
+		"a variable":            {func(d *probe.Document) { d.Vars = append(d.Vars, "LD_PRELOAD") }, []string{"variables"}},
+		"a longer variable":     {func(d *probe.Document) { d.Vars = append(d.Vars, "PATHS") }, []string{"variables"}},
+		"an interface":          {func(d *probe.Document) { d.Interfaces = []string{"lo", "eth0"} }, []string{"network-interfaces"}},
+		"a number that is none": {func(d *probe.Document) { d.Status["CapEff"] = "" }, []string{"capabilities"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := document()
+			test.change(&d)
+			if diff := cmp.Diff(test.want, names(expected().judge(d).Broken())); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestNothingPromised judges nothing where nothing is promised, and that is not good.
+func TestNothingPromised(t *testing.T) {
+	r := Expect{}.judge(document())
+	if len(r.Findings) != 0 || r.OK() {
+		t.Errorf("%v, %v", names(r.Findings), r.OK())
+	}
+}
+
+// TestPlain sees that nothing of what a sandbox says acts on a terminal or fills it.
+func TestPlain(t *testing.T) {
+	d := document()
+	d.Processes["1"] = "\x1b[2Jevil\n" + strings.Repeat("x", 10_000)
+	d.Vars = append(d.Vars, "\x1b]0;title\a\u202e")
+	for _, f := range expected().judge(d).Broken() {
+		if strings.ContainsFunc(f.Found, func(r rune) bool { return r < ' ' || r == 0x7f || r == 0x202e }) || len(f.Found) > 4*maxText {
+			t.Errorf("%s: %q", f.Name, f.Found)
+		}
+	}
+}
+
+// runner answers with a text.
+type runner struct {
+	say    string
+	result env.Result
+	err    error
+	asked  string
+	argv   []string
+}
+
+// Exec implements env.Runner.
+func (r *runner) Exec(_ context.Context, cmd env.Command) (env.Result, error) {
+	r.argv = cmd.Argv
+	asked, err := io.ReadAll(cmd.Stdin)
+	if err != nil {
+		return env.Result{}, err
+	}
+	r.asked = string(asked)
+	out := cmd.Stdout
+	if r.result.ExitCode != 0 {
+		out = cmd.Stderr
+	}
+	if _, err := io.WriteString(out, r.say); err != nil {
+		return r.result, err
+	}
+	return r.result, r.err
+}
+
+func TestRun(t *testing.T) {
+	good, err := json.Marshal(document())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		runner runner
+		want   string
+		is     error
+	}{
+		"good":       {runner: runner{say: string(good)}},
+		"no answer":  {runner: runner{}, want: "EOF", is: env.ErrProtocol},
+		"no JSON":    {runner: runner{say: "hello"}, want: "invalid character", is: env.ErrProtocol},
+		"too much":   {runner: runner{say: strings.Repeat(" ", probe.MaxDocument+1)}, want: "too much", is: env.ErrProtocol},
+		"exit code":  {runner: runner{say: "no\x1b[m such thing\n", result: env.Result{ExitCode: 2}}, want: "exit code 2: no\uFFFD[m such thing"},
+		"timed out":  {runner: runner{say: string(good), result: env.Result{TimedOut: true}}, want: "no answer within"},
+		"gone":       {runner: runner{err: env.ErrGone}, want: "gone", is: env.ErrGone},
+		"cut by end": {runner: runner{say: string(good[:len(good)/2])}, want: "EOF", is: env.ErrProtocol},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := Run(t.Context(), &test.runner, []string{"/helper/sandboxd", "x"}, expected())
+			if test.want == "" {
+				if err != nil || !r.OK() {
+					t.Errorf("%v, %v", r.Broken(), err)
+				}
+			} else if err == nil || !strings.Contains(err.Error(), test.want) || test.is != nil && !errors.Is(err, test.is) {
+				t.Errorf("%v, want %q", err, test.want)
+			}
+			if diff := cmp.Diff([]string{"/helper/sandboxd", "x", "probe"}, test.runner.argv); diff != "" {
+				t.Error(diff)
+			}
+			if _, err := probe.DecodeRequest(strings.NewReader(test.runner.asked)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// FuzzJudge sees that what a sandbox says never comes out as more than text of a bounded length.
+func FuzzJudge(f *testing.F) {
+	good, err := json.Marshal(document())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		d, err := probe.Decode(data)
+		if err != nil {
+			return
+		}
+		for _, finding := range expected().judge(d).Findings {
+			if finding.Name == "" || finding.Found == "" || finding.By == "" || finding.Wanted == "" || len(finding.Found) > 4*maxText+4 {
+				t.Errorf("%+v", finding)
+			}
+		}
+	})
+}
