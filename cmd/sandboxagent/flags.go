@@ -185,6 +185,14 @@ func (s environmentSettings) fetch(ctx context.Context, e env.Environment) error
 	var errs []error
 	for _, t := range s.downloads {
 		dir, name := path.Split(path.Clean(t.source))
+		info, err := e.Stat(ctx, t.source)
+		if err == nil && !info.IsDir() && !info.Mode().IsRegular() {
+			err = &fs.PathError{Op: "read", Path: t.source, Err: env.ErrNotRegular}
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--download: %w", err))
+			continue
+		}
 		if err := env.Download(ctx, e, cmp.Or(dir, "."), []string{name}, t.target, env.DownloadOptions{}); err != nil {
 			errs = append(errs, fmt.Errorf("--download %s: %w", t.source, err))
 		}

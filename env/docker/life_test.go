@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io/fs"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -285,6 +287,20 @@ func TestPoolTellsOfFailures(t *testing.T) {
 	}
 	var config *docker.ConfigError
 	if _, err := e.NewPool(docker.Config{Session: "one"}, 2); !errors.As(err, &config) {
+		t.Error(err)
+	}
+}
+
+// TestMountsThroughLinks mounts a link to what must not be mounted.
+func TestMountsThroughLinks(t *testing.T) {
+	e := connect(t)
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink("/", link); err != nil {
+		t.Fatal(err)
+	}
+	_, err := e.Open(t.Context(), config(t, docker.Config{Mounts: []docker.Mount{{Source: link, Target: "/host", ReadOnly: true}}}))
+	var bad *docker.ConfigError
+	if !errors.As(err, &bad) || bad.Field != "mount" {
 		t.Error(err)
 	}
 }

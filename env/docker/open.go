@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,6 +33,9 @@ func (e *Engine) Open(ctx context.Context, c Config) (*Environment, error) {
 		return nil, err
 	}
 	c.Session = cmp.Or(c.Session, newSession())
+	if c.Mounts, err = e.resolve(c.Mounts); err != nil {
+		return nil, err
+	}
 	found, ref, err := e.image(ctx, c)
 	if err != nil {
 		return nil, err
@@ -59,6 +64,26 @@ func (e *Engine) Open(ctx context.Context, c Config) (*Environment, error) {
 			return opened, err
 		}
 	}
+}
+
+// resolve follows links in the sources of mounts, where they are on this machine: what they lead to counts.
+func (e *Engine) resolve(mounts []Mount) ([]Mount, error) {
+	mounts = slices.Clone(mounts)
+	if !strings.HasPrefix(e.address, "unix://") {
+		return mounts, nil
+	}
+	for i, m := range mounts {
+		resolved, err := filepath.EvalSymlinks(filepath.FromSlash(m.Source))
+		if err != nil {
+			continue // the daemon says what is wrong with it, or has another file system
+		}
+		if mounts[i].Source = filepath.ToSlash(resolved); mounts[i].Source != m.Source {
+			if err := checkSource(mounts[i].Source); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return mounts, nil
 }
 
 // lacksProgram reports whether a container could not start because its volume does not have the helper: it was made by
