@@ -52,11 +52,15 @@ func (p *program) exec(ctx context.Context, c *cli.Context) (code int, err error
 	s.copyTree = c.IsSet("workdir") || wanted != patchSettings{}
 	place, err := p.open(ctx, s)
 	if err != nil {
+		_, err = unstarted(ctx, wanted.file, err)
 		return 0, err
 	}
 	defer func() {
 		if cerr := place.close(); err == nil && cerr != nil {
 			p.fail(cerr)
+			if code == codeDone {
+				code = codeExecFailed
+			}
 		}
 		if lerr := place.logError(); err == nil && lerr != nil {
 			p.fail(lerr)

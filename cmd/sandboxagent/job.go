@@ -37,11 +37,11 @@ type job struct {
 	outputs bool
 }
 
-func (j *job) close() {
-	if j.place != nil {
-		// What could not be killed is in the log, and the outcome of the run stands.
-		_ = j.place.close()
+func (j *job) close() error {
+	if j.place == nil {
+		return nil
 	}
+	return j.place.close()
 }
 
 // work works on a job until it is done, shows progress meanwhile, and returns the record of it. When it returns, nothing
@@ -60,8 +60,7 @@ func (p *program) work(ctx context.Context, j *job) event.Result {
 	}
 	began := time.Now()
 	res, file, err := attempt(ctx, j)
-	j.close()
-	if lerr := j.place.logError(); lerr != nil {
+	if lerr := errors.Join(j.close(), j.place.logError()); lerr != nil {
 		if res.Status == agent.StatusCompleted {
 			err = errors.Join(err, lerr)
 		} else {
@@ -69,7 +68,7 @@ func (p *program) work(ctx context.Context, j *job) event.Result {
 		}
 	}
 	if res.Status == agent.StatusCompleted && err != nil {
-		res.Status = agent.StatusEnvironmentError // all that can fail after a completed run is the patch and the log
+		res.Status = agent.StatusEnvironmentError // all that can fail after a completed run is the patch, the log and the end of the environment
 	}
 	record := event.Result{
 		Status:     string(res.Status),

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -187,10 +188,11 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, _ runSet
 	j := &job{task: s.task, patch: s.patch, fetch: s.fetch, interactive: p.interactive()}
 	defer func() {
 		if err != nil {
-			j.close()
+			err = errors.Join(err, j.close())
 		}
 	}()
 	if j.place, err = p.open(ctx, s.environmentSettings); err != nil {
+		_, err = unstarted(ctx, s.patch.file, err)
 		return nil, s, err
 	}
 	state, err := stateDir()

@@ -256,7 +256,10 @@ func (c Config) checkFolders() error {
 var forbidden = []string{"/", "/proc", "/sys", "/dev", "/etc", "/root", "/boot", "/run", "/var", "/var/run", "/var/lib", "/home", "/usr", "/bin", "/sbin", "/lib", "/lib64"}
 
 // forbiddenBelow are folders of which nothing at all is to be seen.
-var forbiddenBelow = []string{"/proc", "/sys", "/dev", "/var/lib/docker", "/var/lib/containerd", "/run/containerd", "/var/run/containerd"}
+var forbiddenBelow = []string{
+	"/proc", "/sys", "/dev", "/boot", "/etc/ssh", "/root/.ssh", "/var/lib/docker", "/var/lib/containerd", "/var/lib/kubelet",
+	"/run/containerd", "/var/run/containerd", "/run/docker", "/var/run/docker",
+}
 
 // checkSource refuses mounts that would undo the protection.
 func checkSource(source string) error {
@@ -266,7 +269,7 @@ func checkSource(source string) error {
 	if !path.IsAbs(source) || path.Clean(source) != source {
 		return bad("is no absolute, clean name on the daemon's machine")
 	}
-	if slices.Contains(forbidden, source) || slices.ContainsFunc(forbiddenBelow, func(dir string) bool { return strings.HasPrefix(source, dir+"/") }) {
+	if slices.Contains(forbidden, source) || slices.ContainsFunc(forbiddenBelow, func(dir string) bool { return within(source, dir) }) {
 		return bad("would show the sandbox the system of the daemon's machine; name a folder of your own")
 	}
 	if base := path.Base(source); strings.HasSuffix(base, ".sock") || base == "docker" && strings.HasPrefix(source, "/run") {

@@ -31,6 +31,7 @@ type Engine struct {
 	pulls   singleflight.Group
 	helpers singleflight.Group
 	watch   *watch
+	work    sync.WaitGroup // what is made for several callers, and tidies up after itself
 
 	// life ends with the engine.
 	life context.Context //nolint:containedctx // what several callers wait for belongs to none of them
@@ -89,8 +90,25 @@ func (e *Engine) Address() string { return e.address }
 // Close ends the connection to the daemon. Environments of it must have been closed before.
 func (e *Engine) Close() error {
 	e.end()
+	e.work.Wait()
 	e.watch.wait()
 	return e.api.Close()
+}
+
+// once does work for all who want it at the same time. It goes on when ctx of one of them ends, and Close waits for it.
+func (e *Engine) once(ctx context.Context, group *singleflight.Group, key string, work func() (any, error)) (any, error) {
+	e.work.Add(1)
+	done := make(chan singleflight.Result, 1)
+	go func() {
+		defer e.work.Done()
+		done <- <-group.DoChan(key, work)
+	}()
+	select {
+	case r := <-done:
+		return r.Val, r.Err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 // call makes a call that the daemon answers at once, and does not wait longer for it than callTime.

@@ -38,10 +38,10 @@ func (b *box) gone(ctx context.Context, state container.InspectResponse, err err
 	f := b.engine.watch.fate(ctx, b.id, fateTime)
 	gone := &GoneError{Container: b.name, Reason: ReasonEnded}
 	switch {
-	case f.outOfMemory && f.exitCode == "137", err == nil && state.State.OOMKilled && state.State.ExitCode == 137:
-		gone.Reason, gone.Detail = ReasonOutOfMemory, "the container's limit is too low, or its commands use too much"
 	case f.killed != "" || f.stopped:
 		gone.Reason, gone.Detail = ReasonStopped, "by docker stop or docker kill, or by its removal"
+	case f.outOfMemory && f.exitCode == "137", err == nil && state.State.OOMKilled && state.State.ExitCode == 137:
+		gone.Reason, gone.Detail = ReasonOutOfMemory, "the container's limit is too low, or its commands use too much"
 	case restarted:
 		gone.Reason = ReasonDaemon
 	case f.removed, err != nil && !f.died:

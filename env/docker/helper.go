@@ -149,7 +149,7 @@ func (e *Engine) ensureProgram(ctx context.Context, c Config, p *program, image 
 	if known && !anew {
 		return nil
 	}
-	done := e.helpers.DoChan(name, func() (any, error) {
+	_, err := e.once(ctx, &e.helpers, name, func() (any, error) {
 		ctx, cancel := context.WithTimeout(e.life, c.StartTimeout)
 		defer cancel()
 		_, err := e.api.VolumeInspect(ctx, name)
@@ -163,12 +163,7 @@ func (e *Engine) ensureProgram(ctx context.Context, c Config, p *program, image 
 		}
 		return nil, err
 	})
-	select {
-	case r := <-done:
-		return e.explain(r.Err)
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return e.explain(err)
 }
 
 // load fills the volume of a program, by way of a container that is never started. The program gets its name when all of
@@ -184,7 +179,7 @@ func (e *Engine) load(ctx context.Context, c Config, p *program, image string) (
 	}
 	loader := namePrefix + c.Session + loaderSuffix
 	_, err = e.api.ContainerCreate(ctx, &container.Config{
-		Image: image, Entrypoint: []string{"/none"}, Labels: c.labels(kindLoader, time.Now()), NetworkDisabled: true,
+		Image: image, Entrypoint: []string{"/none"}, Labels: loaderLabels(), NetworkDisabled: true,
 	}, &container.HostConfig{
 		NetworkMode: "none",
 		LogConfig:   container.LogConfig{Type: "none"},
@@ -242,7 +237,7 @@ func (e *Engine) remove(ctx context.Context, name string) error {
 	case errdefs.IsConflict(err): // somebody else is removing it
 		return e.awaitRemoval(ctx, name)
 	}
-	return fmt.Errorf("remove the container %s: %w", name, e.explain(err))
+	return fmt.Errorf("remove the container %s: %w (\"sandboxagent env gc\" tries again)", name, e.explain(err))
 }
 
 // awaitRemoval waits until a container is gone.

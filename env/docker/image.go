@@ -41,7 +41,7 @@ func (e *Engine) image(ctx context.Context, c Config) (image.InspectResponse, st
 	ref := c.Image
 	if ref == "" {
 		found, err := e.findImage(ctx, images.DefaultReference)
-		if err == nil && c.Pull != PullAlways {
+		if err == nil { // it was built, so that there is no registry to fetch it from
 			return found, images.DefaultReference, e.checkPlatform(ctx, c, images.DefaultReference, found)
 		}
 		ref = images.PublicReference
@@ -130,15 +130,10 @@ func (e *Engine) arch(ctx context.Context) (string, error) {
 
 // pull fetches an image, once for all who want it at the same time.
 func (e *Engine) pull(ctx context.Context, c Config, ref string) error {
-	done := e.pulls.DoChan(ref+" "+c.Platform, func() (any, error) {
+	_, err := e.once(ctx, &e.pulls, ref+" "+c.Platform, func() (any, error) {
 		return nil, e.pullRetrying(e.life, c, ref)
 	})
-	select {
-	case r := <-done:
-		return r.Err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return err
 }
 
 // pullRetrying fetches an image and tries again where that may help: not where the registry says no.

@@ -64,17 +64,18 @@ func machine() string {
 
 // thisProcess names this process for as long as the machine runs.
 func thisProcess() string {
-	return fmt.Sprintf("%d:%s", os.Getpid(), startOf(os.Getpid()))
+	return fmt.Sprintf("%d:%s:%s", os.Getpid(), startOf(os.Getpid()), namespace())
 }
 
-// processEnded reports whether the process of a label is known not to run on this machine any more.
+// processEnded reports whether the process of a label is known not to run on this machine any more. Numbers mean something
+// in the namespace only that they are of.
 func processEnded(label string) bool {
-	number, start, _ := strings.Cut(label, ":")
-	pid, err := strconv.Atoi(number)
-	if err != nil || pid <= 0 || start == "" || startOf(os.Getpid()) == "" {
-		return false // processes cannot be told apart here
+	parts := strings.Split(label, ":")
+	if len(parts) < 3 || parts[1] == "" || namespace() == "" || strings.Join(parts[2:], ":") != namespace() {
+		return false
 	}
-	return startOf(pid) != start
+	pid, err := strconv.Atoi(parts[0])
+	return err == nil && pid > 0 && startOf(pid) != parts[1]
 }
 
 // labels are those of a container of this configuration.

@@ -19,6 +19,9 @@ import (
 // makingTime is how long a volume may be there before the container that it is made for.
 const makingTime = 10 * time.Second
 
+// loaderTime is how long a container may be there that is never started.
+const loaderTime = 10 * time.Minute
+
 // Sandbox is a container that somebody made with this package, as the daemon knows it.
 type Sandbox struct {
 	// ID is the daemon's, Name the container's, and Session what the name was made of.
@@ -40,7 +43,7 @@ type Sandbox struct {
 func (e *Engine) List(ctx context.Context) ([]Sandbox, error) {
 	var found []container.Summary
 	err := e.call(ctx, func(ctx context.Context) (err error) {
-		found, err = e.api.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", labelSession))})
+		found, err = e.api.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", labelKind))})
 		return err
 	})
 	if err != nil {
@@ -49,12 +52,17 @@ func (e *Engine) List(ctx context.Context) ([]Sandbox, error) {
 	list := make([]Sandbox, 0, len(found))
 	me, now := owner(), time.Now()
 	for _, c := range found {
-		s := Sandbox{
-			ID: c.ID, Session: c.Labels[labelSession], Image: cmp.Or(c.Labels[labelImage], c.Image), State: c.State,
-			Created: time.Unix(c.Created, 0), Owner: c.Labels[labelOwner],
-		}
+		name := ""
 		if len(c.Names) > 0 {
-			s.Name = strings.TrimPrefix(c.Names[0], "/")
+			name = strings.TrimPrefix(c.Names[0], "/")
+		}
+		session, ok := sessionOf(name, c.Labels)
+		if !ok { // an image can hand on labels like ours
+			continue
+		}
+		s := Sandbox{
+			ID: c.ID, Name: name, Session: session, Image: cmp.Or(c.Labels[labelImage], c.Image), State: c.State,
+			Created: time.Unix(c.Created, 0), Owner: c.Labels[labelOwner],
 		}
 		s.Mine = s.Owner == me
 		s.Garbage, s.Why = judge(s, c.Labels, now)
@@ -62,6 +70,21 @@ func (e *Engine) List(ctx context.Context) ([]Sandbox, error) {
 	}
 	slices.SortFunc(list, func(a, b Sandbox) int { return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Name, b.Name)) })
 	return list, nil
+}
+
+// sessionOf returns the session of a container of ours, whose name and labels go together.
+func sessionOf(name string, labels map[string]string) (session string, ours bool) {
+	rest, ok := strings.CutPrefix(name, namePrefix)
+	if !ok {
+		return "", false
+	}
+	switch labels[labelKind] {
+	case kindSandbox:
+		return rest, rest == labels[labelSession]
+	case kindLoader:
+		return strings.CutSuffix(rest, loaderSuffix)
+	}
+	return "", false
 }
 
 // judge decides whether a container is of no use to anybody any more.
@@ -77,6 +100,12 @@ func judge(s Sandbox, labels map[string]string, now time.Time) (garbage bool, wh
 		return false, "it is being removed"
 	case s.State != container.StateCreated:
 		return true, "it has ended"
+	case labels[labelKind] == kindLoader:
+		// It has no other labels, since they would become those of the image that is made of it.
+		if now.Sub(s.Created) > loaderTime {
+			return true, "it was there to fill something, and should be gone"
+		}
+		return false, "it is being filled"
 	}
 	if s.Mine && processEnded(labels[labelProcess]) {
 		return true, "its client ended before it started"
@@ -155,8 +184,12 @@ func (e *Engine) Collect(ctx context.Context, opts CollectOptions) ([]Collected,
 	if err != nil {
 		return done, errors.Join(append(errs, fmt.Errorf("docker: list images: %w", e.explain(err)))...)
 	}
+	used, err := e.usedImages(ctx)
+	if err != nil {
+		return done, errors.Join(append(errs, err)...)
+	}
 	for _, l := range layers {
-		if l.Containers > 0 {
+		if used[l.ID] {
 			continue
 		}
 		add(Collected{Kind: "layer", Name: strings.Join(l.RepoTags, " "), Why: "two folders on top of an image; the next container of it makes them again"}, func() error {
@@ -166,10 +199,27 @@ func (e *Engine) Collect(ctx context.Context, opts CollectOptions) ([]Collected,
 	return done, errors.Join(errs...)
 }
 
-// removeLayer removes a prepared image. One that a container uses stays.
+// usedImages returns the images that containers use.
+func (e *Engine) usedImages(ctx context.Context) (map[string]bool, error) {
+	var all []container.Summary
+	err := e.call(ctx, func(ctx context.Context) (err error) {
+		all, err = e.api.ContainerList(ctx, container.ListOptions{All: true})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("docker: list containers: %w", e.explain(err))
+	}
+	used := make(map[string]bool)
+	for _, c := range all {
+		used[c.ImageID] = true
+	}
+	return used, nil
+}
+
+// removeLayer removes a prepared image.
 func (e *Engine) removeLayer(ctx context.Context, id string) error {
 	_, err := e.api.ImageRemove(ctx, id, image.RemoveOptions{})
-	if err == nil || errdefs.IsNotFound(err) || errdefs.IsConflict(err) {
+	if err == nil || errdefs.IsNotFound(err) {
 		return nil
 	}
 	return fmt.Errorf("docker: remove the layer %s: %w", id, e.explain(err))

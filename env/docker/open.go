@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -81,6 +83,9 @@ func (e *Engine) resolve(mounts []Mount) ([]Mount, error) {
 			if err := checkSource(mounts[i].Source); err != nil {
 				return nil, err
 			}
+		}
+		if info, err := os.Stat(resolved); err == nil && info.Mode().Type() == fs.ModeSocket {
+			return nil, &ConfigError{Field: "mount", Reason: fmt.Sprintf("%q is a socket: whoever can talk to a daemon can leave the sandbox", m.Source)}
 		}
 	}
 	return mounts, nil
@@ -248,5 +253,5 @@ func (b *box) unready(ctx context.Context, s *stream, err error) error {
 // discard removes the container.
 func (b *box) discard(ctx context.Context) error {
 	b.engine.watch.forget(b.id)
-	return errors.Join(b.engine.remove(ctx, cmp.Or(b.id, b.name)), b.engine.removeVolumes(ctx, strings.TrimPrefix(b.name, namePrefix)))
+	return errors.Join(b.engine.remove(ctx, b.name), b.engine.removeVolumes(ctx, strings.TrimPrefix(b.name, namePrefix)))
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"path"
 	"strings"
 	"time"
 
@@ -36,6 +37,13 @@ func (e *Engine) prepare(ctx context.Context, c Config, found image.InspectRespo
 	if c.isPrepared(found) {
 		return found.ID, nil
 	}
+	if found.Config != nil {
+		for dir := range found.Config.Volumes {
+			if within(c.WorkDir, dir) || within(c.home(), dir) {
+				return "", fmt.Errorf("the image declares %s a volume, so that it cannot be made to belong to the user; use an image without that VOLUME", dir)
+			}
+		}
+	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q", []string{found.ID, c.WorkDir, c.home(), c.User}))
 	ref := preparedName + ":" + hex.EncodeToString(sum[:16])
 	known, err := e.findImage(ctx, ref)
@@ -45,22 +53,26 @@ func (e *Engine) prepare(ctx context.Context, c Config, found image.InspectRespo
 	if !errdefs.IsNotFound(err) {
 		return "", e.explain(err)
 	}
-	done := e.helpers.DoChan(ref, func() (any, error) {
+	made, err := e.once(ctx, &e.helpers, ref, func() (any, error) {
 		ctx, cancel := context.WithTimeout(e.life, c.StartTimeout)
 		defer cancel()
 		return e.makePrepared(ctx, c, found.ID, ref)
 	})
-	select {
-	case r := <-done:
-		if r.Err != nil {
-			return "", fmt.Errorf("a layer with the folders %s and %s: %w", c.WorkDir, c.home(), e.explain(r.Err))
-		}
-		id, _ = r.Val.(string)
-		return id, nil
-	case <-ctx.Done():
-		return "", context.Cause(ctx)
+	if err != nil {
+		return "", fmt.Errorf("a layer with the folders %s and %s: %w", c.WorkDir, c.home(), e.explain(err))
 	}
+	id, _ = made.(string)
+	return id, nil
 }
+
+// within reports whether a folder is dir or below it.
+func within(folder, dir string) bool {
+	dir = path.Clean(dir)
+	return folder == dir || dir == "/" || strings.HasPrefix(folder, dir+"/")
+}
+
+// loaderLabels are those of a container that is never started.
+func loaderLabels() map[string]string { return map[string]string{labelKind: kindLoader} }
 
 // makePrepared makes the layer, by way of a container that is never started.
 func (e *Engine) makePrepared(ctx context.Context, c Config, imageID, ref string) (id string, err error) {
@@ -70,7 +82,7 @@ func (e *Engine) makePrepared(ctx context.Context, c Config, imageID, ref string
 	}
 	name := namePrefix + c.Session + loaderSuffix
 	_, err = e.api.ContainerCreate(ctx, &container.Config{
-		Image: imageID, Labels: c.labels(kindLoader, time.Now()), NetworkDisabled: true, Entrypoint: []string{"/none"},
+		Image: imageID, Labels: loaderLabels(), NetworkDisabled: true, Entrypoint: []string{"/none"},
 	}, &container.HostConfig{NetworkMode: "none", LogConfig: container.LogConfig{Type: "none"}}, nil, nil, name)
 	if errdefs.IsConflict(err) {
 		return "", err

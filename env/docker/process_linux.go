@@ -24,3 +24,12 @@ func startOf(pid int) string {
 	}
 	return fields[19] + "@" + strings.TrimSpace(string(boot))
 }
+
+// namespace names the process namespace that this process is in.
+func namespace() string {
+	name, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return ""
+	}
+	return name
+}
