@@ -75,6 +75,8 @@ bench:
 	$(GO) test -run '^$$' -bench '^Benchmark(GiB|IdleSessions)$$' -benchtime 5x ./integration
 	$(GO) test -run '^$$' -bench '^BenchmarkRoundTrips$$' -benchtime 200x ./env/internal/wire
 	$(GO) test -run '^$$' -bench '^BenchmarkBulk$$' -benchtime 5x ./env/internal/wire
+	$(GO) build -o $(CACHE)/withdaemons ./integration/withdaemons
+	$(CACHE)/withdaemons --images -- $(GO) test -run '^$$' -bench . -benchtime 20x ./env/docker
 
 fuzz:
 	@$(GO) list ./... | while read -r pkg; do \
