@@ -62,6 +62,9 @@ func readContainerFlags(c *cli.Context) (cfg docker.Config, given []string, err 
 			return cfg, nil, usagef("--%s is 0; leave it out for the default", name)
 		}
 	}
+	if c.IsSet("ttl") && cfg.Helper == docker.HelperOff {
+		return cfg, nil, usagef("--ttl: without the helper the container ends with the connection to it")
+	}
 	if cfg.Memory, err = readSize("memory", c.String("memory")); err != nil {
 		return cfg, nil, err
 	}

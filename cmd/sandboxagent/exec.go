@@ -84,7 +84,10 @@ func (p *program) exec(ctx context.Context, c *cli.Context) (code int, err error
 	if change != nil {
 		place.stop()
 	}
-	_, err = change.finish(ctx, place.plain, code == codeDone)
+	file, err := change.finish(ctx, place.plain, code == codeDone)
+	if wanted.apply && code != codeDone && file != "" {
+		p.note("the changes are not applied, since the command failed; the patch is in " + file)
+	}
 	fctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patchTime)
 	defer cancel()
 	if err := errors.Join(err, s.fetch(fctx, place.plain)); err != nil {

@@ -107,11 +107,14 @@ func (p *patch) finish(ctx context.Context, e env.Environment, done bool) (file 
 	if !p.settings.apply {
 		return file, nil
 	}
+	tree, ok := found.(*workspace.Changes)
+	if !ok {
+		return file, errors.New("--apply: there is nothing to apply to")
+	}
+	if tree.Empty() {
+		return file, nil
+	}
 	if done {
-		tree, ok := found.(*workspace.Changes)
-		if !ok {
-			return file, errors.New("--apply: there is nothing to apply to")
-		}
 		if _, err = tree.Apply(ctx); err == nil {
 			return file, nil
 		}

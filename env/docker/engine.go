@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/system"
+	"github.com/docker/docker/api/types/versions"
 	"github.com/docker/docker/client"
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/sync/singleflight"
@@ -16,6 +19,8 @@ import (
 const (
 	// callTime bounds calls that the daemon answers at once.
 	callTime = 30 * time.Second
+	// minVersion is the first version of the API that knows all that keeps a container in.
+	minVersion = "1.41"
 	// maxCreates is how many containers are made at once. A daemon makes more of them at once no faster, and each of them
 	// takes longer.
 	maxCreates = 4
@@ -38,6 +43,7 @@ type Engine struct {
 	end  context.CancelFunc
 
 	mu      sync.Mutex
+	options []string        // the daemon's security options, once they are known
 	machine string          // the processor of the daemon's machine, once it is known
 	volumes map[string]bool // helper volumes that are known to be there
 	digests map[string]file // of programs that have been read
@@ -78,6 +84,11 @@ func Connect(ctx context.Context, a Address) (*Engine, error) {
 	if ping.OSType != "" && ping.OSType != "linux" {
 		_ = api.Close()
 		return nil, &DaemonError{Address: address, Err: fmt.Errorf("it runs containers for %s, and Linux is needed", ping.OSType)}
+	}
+	api.NegotiateAPIVersionPing(ping)
+	if versions.LessThan(api.ClientVersion(), minVersion) {
+		_ = api.Close()
+		return nil, &DaemonError{Address: address, Err: fmt.Errorf("it speaks version %s of the API, and %s is needed (Docker 20.10)", api.ClientVersion(), minVersion)}
 	}
 	e.life, e.end = context.WithCancel(context.WithoutCancel(ctx))
 	e.watch = newWatch(e.life, api)
@@ -120,6 +131,49 @@ func (e *Engine) call(ctx context.Context, do func(context.Context) error) error
 		return &DaemonError{Address: e.address, Err: fmt.Errorf("nothing came within %s", callTime)}
 	}
 	return err
+}
+
+// security returns the daemon's security options.
+func (e *Engine) security(ctx context.Context) ([]string, error) {
+	known, err := e.once(ctx, &e.helpers, "security", func() (any, error) {
+		e.mu.Lock()
+		known := e.options
+		e.mu.Unlock()
+		if known != nil {
+			return known, nil
+		}
+		var info system.Info
+		err := e.call(e.life, func(ctx context.Context) (err error) {
+			info, err = e.api.Info(ctx)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		e.mu.Lock()
+		e.options = append(info.SecurityOptions, "")
+		e.mu.Unlock()
+		return info.SecurityOptions, nil
+	})
+	options, _ := known.([]string)
+	return options, e.explain(err)
+}
+
+// checkSecurity reports a daemon that runs containers without a system call filter. Other runtimes have means of their own.
+func (e *Engine) checkSecurity(ctx context.Context, c Config) error {
+	if c.Runtime != "" {
+		return nil
+	}
+	options, err := e.security(ctx)
+	if err != nil {
+		return err
+	}
+	for _, o := range options {
+		if strings.HasPrefix(o, "name=seccomp") && !strings.Contains(o, "profile=unconfined") {
+			return nil
+		}
+	}
+	return &DaemonError{Address: e.address, Err: errors.New("it runs containers without a system call filter (seccomp), so that they would be no sandbox")}
 }
 
 // findImage is what the daemon knows of an image.

@@ -18,9 +18,12 @@ const (
 
 // gone returns why the container will not answer any more, or nil if it may. State and err are what the daemon says of it.
 func (b *box) gone(ctx context.Context, state container.InspectResponse, err error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	running := err == nil && state.ContainerJSONBase != nil && state.State != nil && state.State.Running
 	switch {
 	case running:
+		b.lost = time.Time{}
 		return nil
 	case err != nil && !errdefs.IsNotFound(err):
 		if !isUnreachable(err) || !strings.HasPrefix(b.engine.address, "unix://") {

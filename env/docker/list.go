@@ -180,7 +180,7 @@ func (e *Engine) Collect(ctx context.Context, opts CollectOptions) ([]Collected,
 			return e.removeVolume(ctx, v.Name)
 		})
 	}
-	layers, err := e.api.ImageList(ctx, image.ListOptions{Filters: filters.NewArgs(filters.Arg("label", labelKind+"="+kindPrepared), filters.Arg("reference", preparedName))})
+	layers, err := e.api.ImageList(ctx, image.ListOptions{Filters: filters.NewArgs(filters.Arg("label", labelKind+"="+kindPrepared))})
 	if err != nil {
 		return done, errors.Join(append(errs, fmt.Errorf("docker: list images: %w", e.explain(err)))...)
 	}
@@ -192,7 +192,10 @@ func (e *Engine) Collect(ctx context.Context, opts CollectOptions) ([]Collected,
 		if used[l.ID] {
 			continue
 		}
-		add(Collected{Kind: "layer", Name: strings.Join(l.RepoTags, " "), Why: "two folders on top of an image; the next container of it makes them again"}, func() error {
+		if !slices.ContainsFunc(l.RepoTags, func(tag string) bool { return strings.HasPrefix(tag, preparedName+":") }) && !isNameless(l.RepoTags) {
+			continue // an image that somebody built on a layer has its label
+		}
+		add(Collected{Kind: "layer", Name: cmp.Or(strings.Join(l.RepoTags, " "), l.ID), Why: "two folders on top of an image; the next container of it makes them again"}, func() error {
 			return e.removeLayer(ctx, l.ID)
 		})
 	}
@@ -214,6 +217,11 @@ func (e *Engine) usedImages(ctx context.Context) (map[string]bool, error) {
 		used[c.ImageID] = true
 	}
 	return used, nil
+}
+
+// isNameless reports whether an image has lost its name, or never had one.
+func isNameless(tags []string) bool {
+	return !slices.ContainsFunc(tags, func(tag string) bool { return tag != "<none>:<none>" })
 }
 
 // removeLayer removes a prepared image.

@@ -14,9 +14,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/system"
@@ -38,11 +40,15 @@ func (e *Engine) Open(ctx context.Context, c Config) (*Environment, error) {
 	if c.Mounts, err = e.resolve(c.Mounts); err != nil {
 		return nil, err
 	}
+	go e.security(ctx) //nolint:errcheck // it is asked again when it is needed, and known then
 	found, ref, err := e.image(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	c.Image = ref
+	if err := e.checkSecurity(ctx, c); err != nil {
+		return nil, err
+	}
 	timeout := fmt.Errorf("the container was not ready within %s", c.StartTimeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, c.StartTimeout, timeout)
 	defer cancel()
@@ -159,7 +165,7 @@ func (e *Engine) launch(ctx context.Context, c Config, box *box, s spec) (_ *str
 	}
 	box.id = created.ID
 	for _, w := range created.Warnings {
-		if strings.Contains(w, "discarded") { // a limit that nothing keeps
+		if strings.Contains(w, "discarded") || strings.Contains(w, "without swap") { // a limit that nothing keeps
 			return nil, &StartError{Image: box.image, Err: fmt.Errorf("the daemon cannot keep a limit: %s", strings.TrimSpace(w))}
 		}
 		c.note("docker: " + w)
@@ -200,8 +206,10 @@ type box struct {
 	image    string
 	program  *program
 	ttl      time.Duration
-	first    *stream   // until it is used
-	lost     time.Time // since when the daemon has not answered
+	first    *stream // until it is used
+
+	mu   sync.Mutex
+	lost time.Time // since when the daemon has not answered
 }
 
 // dial returns a stream to the helper: first the one to the container's first process, then one to a process of its own.
@@ -211,26 +219,41 @@ func (b *box) dial(ctx context.Context) (io.ReadWriteCloser, error) {
 		b.first = nil
 		return s, nil
 	}
-	api := b.engine.api
-	state, err := api.ContainerInspect(ctx, b.id)
+	state, err := b.inspect(ctx)
 	if gone := b.gone(ctx, state, err); gone != nil {
 		return nil, gone
 	}
 	if err != nil {
 		return nil, b.engine.explain(err)
 	}
-	b.lost = time.Time{}
-	created, err := api.ContainerExecCreate(ctx, b.id, container.ExecOptions{
-		AttachStdin: true, AttachStdout: true, AttachStderr: true, Cmd: dialCommand(b.program),
-	})
+	hijacked, err := b.exec(ctx, dialCommand(b.program))
 	if err != nil {
-		return nil, b.engine.explain(err)
-	}
-	hijacked, err := api.ContainerExecAttach(ctx, created.ID, container.ExecAttachOptions{})
-	if err != nil {
-		return nil, b.engine.explain(err)
+		return nil, err
 	}
 	return newStream(hijacked), nil
+}
+
+// inspect asks the daemon for the container.
+func (b *box) inspect(ctx context.Context) (state container.InspectResponse, err error) {
+	err = b.engine.call(ctx, func(ctx context.Context) (err error) {
+		state, err = b.engine.api.ContainerInspect(ctx, b.id)
+		return err
+	})
+	return state, err
+}
+
+// exec starts a process in the container and returns the connection to it.
+func (b *box) exec(ctx context.Context, argv []string) (attached types.HijackedResponse, err error) {
+	err = b.engine.call(ctx, func(ctx context.Context) error {
+		made, err := b.engine.api.ContainerExecCreate(ctx, b.id, container.ExecOptions{
+			AttachStdin: true, AttachStdout: true, AttachStderr: true, Cmd: argv,
+		})
+		if err == nil {
+			attached, err = b.engine.api.ContainerExecAttach(ctx, made.ID, container.ExecAttachOptions{})
+		}
+		return err
+	})
+	return attached, b.engine.explain(err)
 }
 
 // unready says why the helper in a container that has started does not answer.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/pkg/stdcopy"
 
@@ -46,23 +45,16 @@ func (e *Engine) openPortable(ctx context.Context, c Config, ref string, found i
 		Gone: box.lostShell,
 	})
 	if err != nil {
-		return nil, errors.Join(box.unready(ctx, attached, err), box.discard(ctx))
+		return nil, errors.Join(box.unready(ctx, attached, err), attached.Close(), box.discard(ctx))
 	}
 	return newEnvironment(box, inner, c), nil
 }
 
 // shell starts a shell in the container.
 func (b *box) shell(ctx context.Context) (portable.Shell, error) {
-	api := b.engine.api
-	created, err := api.ContainerExecCreate(ctx, b.id, container.ExecOptions{
-		AttachStdin: true, AttachStdout: true, AttachStderr: true, Cmd: []string{shellPath},
-	})
+	hijacked, err := b.exec(ctx, []string{shellPath})
 	if err != nil {
-		return portable.Shell{}, b.engine.explain(err)
-	}
-	hijacked, err := api.ContainerExecAttach(ctx, created.ID, container.ExecAttachOptions{})
-	if err != nil {
-		return portable.Shell{}, b.engine.explain(err)
+		return portable.Shell{}, err
 	}
 	out, toOut := io.Pipe()
 	errs, toErr := io.Pipe()
@@ -90,7 +82,7 @@ func (s *shellInput) Close() error { return s.close() }
 
 // lostShell says why contact with a shell was lost.
 func (b *box) lostShell(ctx context.Context, err error) error {
-	state, ierr := b.engine.api.ContainerInspect(ctx, b.id)
+	state, ierr := b.inspect(ctx)
 	if gone := b.gone(ctx, state, ierr); gone != nil {
 		return gone
 	}
