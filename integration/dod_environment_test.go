@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
-	"github.com/sandboxagent/sandboxagent/env/local"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
@@ -67,18 +66,14 @@ var environmentProofs = map[string]func(*testing.T){
 
 func proveOperations(t *testing.T) {
 	ctx := t.Context()
-	e, err := local.New(local.Config{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close() //nolint:errcheck // other tests look at it
+	e := openPlace(t, t.TempDir())
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, err = e.WriteFile(ctx, "a/b/c.txt", strings.NewReader("hello world\n"), env.WriteOptions{})
+	_, err := e.WriteFile(ctx, "a/b/c.txt", strings.NewReader("hello world\n"), env.WriteOptions{})
 	must(err)
 	b, err := env.ReadFile(ctx, e, "a/b/c.txt", 0)
 	must(err)

@@ -3,6 +3,8 @@ package integration_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -99,8 +101,8 @@ var profileProofs = map[string]func(*testing.T){
 			if res.ToolCalls[0].Success || res.Failures[0].Kind != string(tool.KindValidation) {
 				t.Errorf("%s: %+v", name, res.ToolCalls)
 			}
-			if m, _ := filepath.Glob(filepath.Join(s.dir, "ran")); len(m) > 0 {
-				t.Errorf("%s: the command ran", name)
+			if _, err := s.env.Stat(t.Context(), "ran"); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%s: the command ran (%v)", name, err)
 			}
 		}
 	},

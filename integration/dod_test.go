@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,6 +20,20 @@ const mostOpen = 24
 
 // requirement is a line of testdata/requirements.txt or testdata/open.txt: an ID and a sentence.
 type requirement struct{ id, text string }
+
+// name is that of the requirement's sub-test.
+func (r requirement) name() string {
+	return r.id + "_" + strings.ReplaceAll(strings.TrimSuffix(r.text, "."), " ", "_")
+}
+
+// allProofs are the proofs of all parts, by the ID of what they prove.
+func allProofs() map[string]func(*testing.T) {
+	proofs := map[string]func(*testing.T){}
+	for _, part := range []map[string]func(*testing.T){loopProofs, profileProofs, environmentProofs, truncationProofs, eventProofs} {
+		maps.Copy(proofs, part)
+	}
+	return proofs
+}
 
 func readRequirements(t *testing.T, name string) []requirement {
 	t.Helper()
@@ -48,12 +63,7 @@ func TestDoD(t *testing.T) {
 	if len(open) > mostOpen {
 		t.Errorf("%d requirements are open; there were %d, and the list only shrinks", len(open), mostOpen)
 	}
-	proofs := map[string]func(*testing.T){}
-	for _, part := range []map[string]func(*testing.T){loopProofs, profileProofs, environmentProofs, truncationProofs, eventProofs} {
-		for id, proof := range part {
-			proofs[id] = proof
-		}
-	}
+	proofs := allProofs()
 	known := map[string]bool{}
 	for _, r := range readRequirements(t, "requirements.txt") {
 		known[r.id] = true
@@ -64,7 +74,7 @@ func TestDoD(t *testing.T) {
 		case proof != nil && open[r.id] != "":
 			t.Errorf("%s has a proof and is listed as open; remove it from the list", r.id)
 		case proof != nil:
-			t.Run(r.id+"_"+strings.ReplaceAll(strings.TrimSuffix(r.text, "."), " ", "_"), func(t *testing.T) {
+			t.Run(r.name(), func(t *testing.T) {
 				t.Parallel()
 				proof(t)
 			})

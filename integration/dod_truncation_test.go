@@ -33,11 +33,9 @@ var truncationProofs = map[string]func(*testing.T){
 			llmtest.Say("long"),
 		))
 		s.write("lines.txt", strings.Repeat("a line\n", 1000))
-		files := map[string]string{}
 		for i := range 700 {
-			files[fmt.Sprintf("many/f%d", i)] = ""
+			s.write(fmt.Sprintf("many/f%d", i), "")
 		}
-		writeTree(t, s.dir, files)
 		s.submit("go")
 		for i, want := range []int{256, 200, 500} {
 			text := s.shown(i + 1)[0]

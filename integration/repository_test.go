@@ -31,7 +31,9 @@ var binary = sync.OnceValues(func() (string, error) {
 	if runtime.GOOS == "windows" {
 		name += ".exe"
 	}
-	out, err := exec.Command("go", "build", "-o", name, module+"/cmd/sandboxagent").CombinedOutput()
+	build := exec.Command("go", "build", "-o", name, module+"/cmd/sandboxagent")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // a static program is its own helper in a container
+	out, err := build.CombinedOutput()
 	if err != nil {
 		os.Stderr.Write(out) //nolint:errcheck // the error says enough
 	}

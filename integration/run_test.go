@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// session is a session on this machine with the OpenAI profile, against a strict model server over real HTTP.
+// session is a session in the place of its test with the OpenAI profile, against a strict model server over real HTTP.
 type session struct {
 	*agent.Session
 	t      *testing.T
@@ -64,15 +64,7 @@ func newSession(t *testing.T, brain llmtest.Brain, change ...func(*agent.Config)
 func newSessionIn(t *testing.T, dir string, brain llmtest.Brain, change ...func(*agent.Config)) *session {
 	t.Helper()
 	s := &session{t: t, dir: dir, server: llmtest.NewServer(t, brain)}
-	e, err := local.New(local.Config{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	e := openPlace(t, dir)
 	s.env = e
 	client, err := openai.New(openai.Config{BaseURL: s.server.URL(), APIKey: s.server.Key(), HTTPClient: s.server.Client()})
 	if err != nil {
@@ -163,18 +155,14 @@ func data[T event.Data](s *session) []T {
 
 func (s *session) write(name, content string) {
 	s.t.Helper()
-	path := filepath.Join(s.dir, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		s.t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+	if _, err := s.env.WriteFile(s.t.Context(), name, strings.NewReader(content), env.WriteOptions{}); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
 func (s *session) read(name string) string {
 	s.t.Helper()
-	b, err := os.ReadFile(filepath.Join(s.dir, name))
+	b, err := env.ReadFile(s.t.Context(), s.env, name, 0)
 	if err != nil {
 		s.t.Fatal(err)
 	}

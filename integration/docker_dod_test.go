@@ -1,0 +1,93 @@
+package integration_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/docker"
+	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/workspace"
+	"github.com/sandboxagent/sandboxagent/images"
+)
+
+// differences are requirements whose proofs do not hold in a container, each with the reason.
+var differences = map[string]string{
+	"9.8.4": "a folder inside a repository goes into the container alone, without the folders above it",
+}
+
+// TestDoDOnDocker proves the definition of done once more, with all sessions in containers.
+func TestDoDOnDocker(t *testing.T) {
+	t.Parallel()
+	sharedDocker(t).need(t, images.DefaultReference) // for git and rg
+	proofs := allProofs()
+	for _, r := range readRequirements(t, "requirements.txt") {
+		if proofs[r.id] == nil {
+			continue
+		}
+		t.Run(r.name(), func(t *testing.T) {
+			if why := differences[r.id]; why != "" {
+				t.Skip(why)
+			}
+			proofs[r.id](t)
+		})
+	}
+}
+
+// place is the backend of the sessions of a test, which follows from the test's name: the proofs are the same everywhere.
+func place(t testing.TB) string {
+	if strings.HasPrefix(t.Name(), "TestDoDOnDocker/") {
+		return "docker"
+	}
+	return "local"
+}
+
+// openPlace opens the environment of a session in dir, or with what is in dir, for as long as the test runs.
+func openPlace(t testing.TB, dir string) env.Environment {
+	t.Helper()
+	if place(t) == "docker" {
+		return openContainer(t, dir)
+	}
+	e, err := local.New(local.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeAfter(t, e)
+	return e
+}
+
+// openContainer opens a container and uploads dir.
+func openContainer(t testing.TB, dir string) env.Environment {
+	t.Helper()
+	engine, err := docker.Connect(t.Context(), docker.Address{Host: sharedDocker(t).host})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeAfter(t, engine)
+	e, err := engine.Open(t.Context(), docker.Config{
+		Image: images.DefaultReference, HelperProgram: docker.HelperProgram{Path: command(t), Args: []string{"__sandboxd"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeAfter(t, e)
+	tree, err := workspace.Open(t.Context(), dir, workspace.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeAfter(t, tree)
+	if err := tree.Upload(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// closeAfter closes c after the test, without an error.
+func closeAfter(t testing.TB, c interface{ Close() error }) {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,225 @@
+package integration_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/docker/docker/api/types/build"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/image"
+
+	"github.com/sandboxagent/sandboxagent/images"
+	"github.com/sandboxagent/sandboxagent/integration/daemons"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
+)
+
+// TestDockerWithGo works on Go modules in containers without a network.
+func TestDockerWithGo(t *testing.T) {
+	t.Parallel()
+	d := sharedDocker(t)
+	ref := d.goImage(t)
+	t.Run("module without dependencies", func(t *testing.T) { proveModule(t, d, ref) })
+	t.Run("repository", func(t *testing.T) { proveRepository(t, d, ref) })
+	t.Run("demo", func(t *testing.T) { proveDemo(t, d, ref) })
+}
+
+// goImage returns the product's image of Go, or else one that has no C compiler, for which a network would be needed.
+func (d *dockerHost) goImage(t *testing.T) string {
+	t.Helper()
+	if is, ok := images.Find("go"); ok {
+		if _, err := d.api.ImageInspect(t.Context(), is.Reference); err == nil {
+			return is.Reference
+		}
+	}
+	d.need(t, images.DefaultReference)
+	d.need(t, daemons.Golang)
+	// What all modules here need of the standard library is compiled once.
+	return d.build(t, "go", fmt.Sprintf(`FROM %s AS go
+FROM %s
+COPY --from=go /usr/local/go /usr/local/go
+ENV GOTOOLCHAIN=local CGO_ENABLED=0 PATH=/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+COPY go.mod main.go main_test.go /tmp/warm/
+RUN cd /tmp/warm && HOME=/home/sandbox && export HOME && go test . && go build -o /dev/null .
+`, daemons.Golang, images.DefaultReference), smallModule())
+}
+
+// smallModule is a module without dependencies.
+func smallModule() map[string]string {
+	return map[string]string{
+		"go.mod": "module example.com/m\n\ngo 1.24\n",
+		"main.go": `package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sort"
+	"strings"
+	"text/tabwriter"
+)
+
+func main() {
+	w := tabwriter.NewWriter(os.Stdout, 0, 8, 0, ' ', 0)
+	if _, err := fmt.Fprintln(w, strings.TrimSpace(" sum"), sum(1, 2)); errors.Join(err, w.Flush()) != nil {
+		os.Exit(1)
+	}
+}
+
+func sum(all ...int) (n int) {
+	sort.Ints(all)
+	for _, one := range all {
+		n += one
+	}
+	return n
+}
+`,
+		"main_test.go": `package main
+
+import (
+	"net"
+	"testing"
+)
+
+func TestSum(t *testing.T) {
+	if sum(1, 2) != 3 {
+		t.Fatal("wrong")
+	}
+	if all, err := net.Interfaces(); err != nil || len(all) != 1 {
+		t.Log("there is a network:", all, err)
+	}
+}
+`,
+	}
+}
+
+// build builds an image from a Dockerfile, with files beside it, and removes it after the test.
+func (d *dockerHost) build(t *testing.T, name, dockerfile string, files map[string]string) string {
+	t.Helper()
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	add := func(name, content string) {
+		err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(content))})
+		if err == nil {
+			_, err = io.WriteString(w, content)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("Dockerfile", dockerfile)
+	for name, content := range files {
+		add(name, content)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	tag := fmt.Sprintf("sandboxagent-test/%s:%s", name, newMark())
+	answer, err := d.api.ImageBuild(t.Context(), &archive, build.ImageBuildOptions{
+		Version: build.BuilderV1, Tags: []string{tag}, NetworkMode: "none", Remove: true, ForceRemove: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close() //nolint:errcheck // it was only read
+	t.Cleanup(func() { d.removeImage(t, tag) })
+	for dec := json.NewDecoder(answer.Body); ; {
+		var message struct{ Error string }
+		if err := dec.Decode(&message); errors.Is(err, io.EOF) {
+			return tag
+		} else if err != nil || message.Error != "" {
+			t.Fatalf("build %s: %v %s", name, err, message.Error)
+		}
+	}
+}
+
+// removeImage removes an image, and first the layers that the program has made on top of it.
+func (d *dockerHost) removeImage(t *testing.T, tag string) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	is, err := d.api.ImageInspect(ctx, tag)
+	if err != nil {
+		return // it was not built
+	}
+	layers, err := d.api.ImageList(ctx, image.ListOptions{Filters: filters.NewArgs(filters.Arg("label", kindLabel+"=prepared"))})
+	if err != nil {
+		t.Error(err)
+	}
+	ids := []string{tag}
+	for _, layer := range layers {
+		if layer.ParentID == is.ID {
+			ids = append([]string{layer.ID}, ids...)
+		}
+	}
+	for _, id := range ids {
+		if _, err := d.api.ImageRemove(ctx, id, image.RemoveOptions{Force: true, PruneChildren: true}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func proveModule(t *testing.T, d *dockerHost, ref string) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeTree(t, dir, smallModule())
+	out := t.TempDir()
+	got := d.run(t, dir, nil, "exec", "--image="+ref, "--workdir="+dir, "--download=bin/m:"+out, "--", "sh", "-euc", "go build -o bin/m . && ./bin/m && go vet . && go test -count=1 -v .")
+	if got.code != 0 || !strings.HasPrefix(got.stdout, "sum 3\n=== RUN") || strings.Contains(got.stdout, "there is a network") {
+		t.Errorf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
+	}
+	if info, err := os.Stat(filepath.Join(out, "m")); err != nil || info.Size() == 0 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if left := readTree(t, dir); len(left) != 3 {
+		t.Errorf("the folder of the host has changed: %d files", len(left))
+	}
+}
+
+// proveRepository lets the model of TestRealRepository work in a container; what it has changed is then on the host.
+func proveRepository(t *testing.T, d *dockerHost, ref string) {
+	t.Parallel()
+	dir := shop(t)
+	clean, patch := filepath.Join(t.TempDir(), "clean"), filepath.Join(t.TempDir(), "out.patch")
+	git(t, dir, "clone", "-q", dir, clean)
+	srv := llmtest.NewServer(t, shopBrain(t))
+	got := d.run(t, dir, []string{"OPENAI_API_KEY=" + srv.Key()}, "run", "--image="+ref, "--model=openai/gpt-5.2", "--base-url="+srv.URL(),
+		"--verify=GOTOOLCHAIN=local go vet ./... && GOTOOLCHAIN=local go test ./...", "--patch="+patch, "--apply", "--output=stream-json", "Make the failing test pass.")
+	if got.code != 0 {
+		t.Fatalf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
+	}
+	if _, res := records(t, got.stdout); res.Status != "completed" || len(res.Changes) != 3 || !strings.Contains(res.Text, "tenth piece") {
+		t.Errorf("the result is %+v", res)
+	}
+	git(t, clean, "apply", "--index", patch)
+	for _, c := range []string{clean, dir} {
+		if status := git(t, c, "status", "--porcelain"); strings.Count(status, "\n") != 3 {
+			t.Errorf("in %s has changed\n%s", c, status)
+		}
+		cmd := exec.CommandContext(t.Context(), "go", "test", "./...")
+		cmd.Dir, cmd.Env = c, append(os.Environ(), "GOTOOLCHAIN=local")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("the tests fail in %s: %v\n%s", c, err, out)
+		}
+	}
+	tree := readTree(t, dir)
+	if tree["debug.log"] != "ignored\n" || tree["bin/old"] != "ignored\n" || tree["run.log"] != "" || tree["bin/shop"] != "" {
+		t.Errorf("files that git ignores have changed: %q, %q", tree["debug.log"], tree["bin/old"])
+	}
+}
+
+func proveDemo(t *testing.T, d *dockerHost, ref string) {
+	t.Parallel()
+	got := finish(t, d.command(t, t.TempDir(), "", "demo", "--image="+ref))
+	if got.code != 0 || !strings.Contains(got.stdout, "\n+++ b/") {
+		t.Errorf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
+	}
+}
