@@ -115,13 +115,16 @@ func (e *Environment) send(ctx context.Context, s *shell, full string, f *filter
 		err  error
 	}
 	answers := make(chan answer, 1)
+	reading, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	go func() {
 		var a answer
 		a.code, a.text, a.err = s.run(ctx, operation{body: "sa_tar -xpof - -C " + quote(full), input: input, last: true})
 		_ = input.CloseWithError(errStopped) // never fails
+		stop(errStopped)
 		answers <- a
 	}()
-	partial, err = f.copy(ctx, output, archive)
+	partial, err = f.copy(reading, output, interruptible(reading, archive))
 	_ = output.Close() // never fails
 	a := <-answers
 	switch {

@@ -50,6 +50,7 @@ type execution struct {
 	marker  string // the variable by which its processes are found
 	sinks   [2]*sink
 	records chan said
+	unread  chan error // why not all of standard input could be read; it holds one
 
 	// What the shell has said.
 	carriers [2]int // the processes that carry the streams; zero before the command begins
@@ -90,7 +91,10 @@ func (e *Environment) start(ctx context.Context, cmd env.Command) (*execution, e
 	if err := e.begin(ctx); err != nil {
 		return nil, err
 	}
-	x := &execution{e: e, cmd: cmd, dir: dir, mark: newMark(), marker: e.nextMarker(), records: make(chan said, 2*maxRecords), open: 2}
+	x := &execution{
+		e: e, cmd: cmd, dir: dir, mark: newMark(), marker: e.nextMarker(), records: make(chan said, 2*maxRecords),
+		unread: make(chan error, 1), open: 2,
+	}
 	script, later, err := x.script()
 	if err == nil {
 		x.shell, err = e.pool.take(ctx, e.done, true)
@@ -165,7 +169,7 @@ func (x *execution) script() (text string, later bool, err error) {
 	x.program(&b, last)
 	fmt.Fprintf(&b, ")\nsa_r=$?; } 4>&2 2>\"$sa_d/m\"\nsa_end %d %d", out, errs)
 	if later {
-		b.WriteString("\nexit 0")
+		b.WriteString("\nsa_leave")
 	}
 	b.WriteString("\n}\n")
 	return b.String(), later, nil
@@ -264,6 +268,11 @@ func (x *execution) listen(stream int, s *scanner) {
 
 // feed copies standard input to the shell, which passes it on.
 func (x *execution) feed() {
-	_, _ = io.Copy(x.shell.raw.Stdin, x.cmd.Stdin) // the command may not want it
-	_ = x.shell.raw.Stdin.Close()
+	// The command may not want it.
+	_ = sendParts(x.shell.raw.Stdin, x.cmd.Stdin, func(err error) {
+		select {
+		case x.unread <- fmt.Errorf("stdin: %w", err):
+		default: // never: it is called once
+		}
+	})
 }

@@ -170,14 +170,15 @@ func TestDescriptors(t *testing.T) {
 	})
 }
 
-// TestFullDisk writes more than there is room for: what does not fit must not be taken for commands.
+// TestFullDisk writes more than there is room for: what does not fit must not be taken for commands. The disk is full in
+// the middle of a part.
 func TestFullDisk(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can mount a small file system")
 	}
 	each(t, func(t *testing.T, k kind) {
 		dir, canary := t.TempDir(), filepath.Join(t.TempDir(), "canary")
-		if out, err := exec.CommandContext(t.Context(), "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", dir).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(t.Context(), "mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", dir).CombinedOutput(); err != nil {
 			t.Skipf("no small file system: %v %s", err, out)
 		}
 		t.Cleanup(func() { _ = exec.Command("umount", "-l", dir).Run() }) //nolint:noctx // The test is over.
@@ -261,6 +262,29 @@ func TestKill(t *testing.T) {
 type writer func(p []byte) (int, error)
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
+
+// TestRecordInterrupted has what carries stdout end while the shell cannot get rid of the record that the command has
+// ended, because nobody takes what came before on stderr: the record must not be lost with the write that this interrupts.
+func TestRecordInterrupted(t *testing.T) {
+	each(t, func(t *testing.T, k kind) {
+		var once sync.Once
+		got := 0
+		cmd := env.Command{
+			Argv:   []string{"sh", "-c", "sleep 0.3 2>/dev/null & exec head -c 134000 /dev/zero >&2"},
+			Stdout: io.Discard,
+			Stderr: writer(func(p []byte) (int, error) {
+				once.Do(func() { time.Sleep(time.Second) }) // for longer than stdout is held
+				got += len(p)
+				return len(p), nil
+			}),
+			Timeout: 20 * time.Second,
+		}
+		res, err := k.open(t, nil).Exec(t.Context(), cmd)
+		if err != nil || res.ExitCode != 0 || res.TimedOut || got != 134000 {
+			t.Errorf("%+v, error %v, %d bytes", res, err, got)
+		}
+	})
+}
 
 // TestNames uses names that are easily damaged on the way.
 func TestNames(t *testing.T) {

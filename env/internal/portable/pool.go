@@ -136,6 +136,17 @@ func (p *pool) atWork() map[int]*shell {
 	return maps.Clone(p.busy)
 }
 
+// dismiss tells all shells but the warden to end, which kills what they have started for themselves.
+func (p *pool) dismiss(warden int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for s := range p.all {
+		if s.pid != warden {
+			_ = s.raw.Stdin.Close() // it is abandoned soon
+		}
+	}
+}
+
 // close ends the contact with all shells.
 func (p *pool) close() {
 	p.mu.Lock()

@@ -9,6 +9,10 @@
 // the shell's output. That the cat ends shows that nobody holds the pipe any more. The pipes and their readers are made
 // before a command comes, which is why it costs little more than its start.
 //
+// Standard input of unknown length comes in parts, each behind its length, which the shell copies to a third named pipe.
+// Its end is a word and not the end of the shell's own input: a connection that is closed may lose what is on its way, and
+// a part of the input must not look like all of it.
+//
 // # Testing
 //
 // The suite of package envtest runs with dash, bash and the shell of busybox. [Known] are the cases that differ.
@@ -36,7 +40,7 @@ const (
 	defaultShells, minShells = 8, 3
 	// markerPrefix begins the names of the variables by which processes are found.
 	markerPrefix = "SANDBOXAGENT_SH_"
-	// closeTime bounds how long Close waits for calls to notice it. One that waits for its caller's reader does not.
+	// closeTime bounds how long Close waits for calls to notice it. One that waits for its caller's writer does not.
 	closeTime = 5 * time.Second
 	// watchTime is how often shells that have something to do are looked after.
 	watchTime = time.Second
@@ -83,8 +87,8 @@ func (c Config) validate() error {
 //
 // It differs from others in what a shell can do. A command that dies of SIGPIPE or SIGINT looks like one that exits with
 // 141 or 130. A text without interpreter line is run by sh. Terminals are errors.ErrUnsupported. Commands see what shells
-// change in their variables, such as OLDPWD. A command with a Stdin of unknown length, and a CopyIn, take a shell of their
-// own that is started for them.
+// change in their variables, such as OLDPWD. A command with a Stdin of unknown length, and a CopyIn, take a shell that ends
+// with them. CopyIn and CopyOut refuse names that pass through a link below their folder, also one that stays inside.
 type Environment struct {
 	cfg    Config
 	info   env.Info
@@ -239,11 +243,12 @@ func (e *Environment) bury(s *shell, marker string) {
 	}
 	go func() {
 		defer e.work.Done()
-		// All of this is as far as it is possible.
-		_ = e.kill(&target{root: s.pid, word: e.shellMarker() + "=" + path.Base(s.dir) + "."})
+		// All of this is as far as it is possible. The command goes first: it would take the death of what carries its
+		// standard input for the end of that.
 		if marker != "" {
 			_ = e.kill(&target{word: marker + "="})
 		}
+		_ = e.kill(&target{root: s.pid, word: e.shellMarker() + "=" + path.Base(s.dir) + "."})
 	}()
 }
 
@@ -310,6 +315,7 @@ func (e *Environment) Close() error {
 
 // sweep kills all that the environment has started and removes the folder of its pipes.
 func (e *Environment) sweep() error {
+	e.pool.dismiss(e.warden.pid())
 	if err := e.kill(&target{word: e.id}); err != nil {
 		return fmt.Errorf("portable: close: %w", err)
 	}

@@ -14,13 +14,13 @@ command -v shopt >/dev/null 2>&1 && shopt -s execfail # else bash leaves without
 trap '' HUP INT QUIT TERM USR1 USR2 ALRM
 trap 'kill -9 $sa_a $sa_b $sa_f 2>/dev/null' EXIT
 
-# sa_go says that the shell has read what it was told, and that input may follow.
-sa_go() { printf '%s g 0 0\n' "$sa_m"; }
+# sa_say KIND A B prints a record. A signal may interrupt the printf of busybox, which then has printed nothing.
+sa_say() { for sa_j in 1 2 3 4 5 6 7 8; do printf '%s %s %s %s\n' "$sa_m" "$@" && return; done; }
 
 # sa_done CODE ends an operation.
 sa_done() {
-  printf '%s e %s 0\n' "$sa_m" "$1"
-  printf '%s e %s 0\n' "$sa_m" "$1" >&2
+  sa_say e "$1" 0
+  sa_say e "$1" 0 >&2
 }
 
 # sa_chase NAME follows links at the end of NAME and leaves where they lead in sa_t.
@@ -159,6 +159,7 @@ sa_aim() {
     return $sa_z
   else
     sa_in=1
+    mkdir -p -m 700 "$sa_d" || return 9 # which a shell that has run no command has not made
     sa_w=$sa_d/$2
   fi
 }
@@ -223,8 +224,10 @@ sa_stage() {
 # sa_part FILE BYTES appends standard input to a file.
 sa_part() { head -c "$2" >>"$1" || return 9; }
 
-# sa_finish FILE NAME TEMP MODE EXCLUSIVE SHA256 UMASKED ends a write in parts.
+# sa_finish FILE NAME TEMP MODE EXCLUSIVE SHA256 UMASKED SIZE ends a write in parts, all of which have to be there.
 sa_finish() {
+  sa_k=$(stat -c %s -- "$1") || return 9
+  [ "$sa_k" = "$8" ] || { rm -f -- "$1"; echo "the file has $sa_k bytes, want $8" >&2; return 9; }
   sa_aim "$2" "$3" "$5" "${6:+1}"
   sa_z=$?
   [ $sa_z -eq 0 ] || { rm -f -- "$1"; return $sa_z; }
@@ -276,7 +279,7 @@ sa_arm() {
 
 sa_begin() {
   sa_arm
-  printf '%s a %s %s\n' "$sa_m" "$sa_a" "$sa_b" >&2
+  sa_say a "$sa_a" "$sa_b" >&2
 }
 
 # sa_feed carries what comes on standard input to the next command, the last one of this shell.
@@ -285,9 +288,29 @@ sa_feed() {
   rm -f "$sa_d/i"
   mkfifo -m 600 "$sa_d/i"
   exec 3<&0
-  cat <&3 >"$sa_d/i" 3<&- 2>/dev/null &
+  sa_parts <&3 3<&- 4>&2 5>"$sa_d/i" >/dev/null 2>&1 &
   sa_f=$!
   exec 3<&-
+}
+
+# sa_parts copies parts, each behind its length, until a length of zero. That a command wants no more is no failure. Any
+# other end is said, and the pipe is kept open, so that nobody takes a part of the input for all of it.
+sa_parts() {
+  while read -r sa_k; do
+    case $sa_k in
+    0) exit 0 ;;
+    '' | *[!0-9]*) break ;;
+    esac
+    sa_y=$(dd bs="$sa_k" count=1 iflag=fullblock 2>&1 >&5 4>&- 5>&-)
+    sa_z=$?
+    case $sa_z,$sa_y in
+    0,*1+0\ records\ in*1+0\ records\ out*) ;;
+    141,* | *'roken pipe'*) exit 0 ;;
+    *) break ;;
+    esac
+  done
+  sa_say i 0 0 >&4
+  exec sleep 99999 4>&-
 }
 
 # sa_sub begins the process that becomes a command, and says its number: sa_c says how far it has come.
@@ -296,7 +319,7 @@ sa_sub() {
   trap sa_fail EXIT
   trap - HUP INT QUIT TERM USR1 USR2 ALRM
   for sa_y in /proc/self/task/*; do :; done # which is the quickest way to one's number
-  printf '%s c %s 0\n' "$sa_m" "${sa_y##*/}" >&4
+  sa_say c "${sa_y##*/}" 0 >&4
 }
 
 # sa_fail notes why a command did not start.
@@ -366,9 +389,9 @@ sa_end() {
   if [ -s "$sa_d/s" ]; then
     read -r sa_y sa_z <"$sa_d/s"
     true >"$sa_d/s"
-    printf '%s s %s %s\n' "$sa_m" "$sa_y" "$sa_z" >&2
+    sa_say s "$sa_y" "$sa_z" >&2
   else
-    printf '%s x %s %s\n' "$sa_m" "$sa_r" $sa_k >&2
+    sa_say x "$sa_r" $sa_k >&2
   fi
   [ -z "$sa_f" ] || { kill -9 $sa_f; wait $sa_f; } 2>/dev/null
   # If the command did not come as far as to open its pipes, this is what their readers wait for. A colon would end a shell
@@ -378,15 +401,22 @@ sa_end() {
     wait $sa_a 2>/dev/null
     sa_a=
   fi
-  printf '%s e 0 0\n' "$sa_m"
+  sa_say e 0 0
   if [ $2 = 1 ]; then
     true 1<>"$sa_d/e"
     wait $sa_b 2>/dev/null
     sa_b=
   fi
-  printf '%s e 0 0\n' "$sa_m" >&2
+  sa_say e 0 0 >&2
   [ -n "$sa_f" ] || sa_arm
 }
+
+# sa_leave ends a shell that has had input. Its folder stays if a write in parts has begun there.
+sa_leave() {
+  rm -f "$sa_d/i" "$sa_d/o" "$sa_d/e" "$sa_d/m" "$sa_d/s"
+  rmdir "$sa_d"
+  exit 0
+} 2>/dev/null
 
 # sa_cut FOLDER PID PID has what still comes through the pipes of a command discarded, and ends what carried it.
 sa_cut() {
@@ -427,7 +457,7 @@ sa_dead() {
 
 # sa_probe prints facts about the place, one a line, each behind its name.
 sa_probe() {
-  for sa_k in cat chmod find head ln mkdir mkfifo mv readlink rm rmdir stat uname; do
+  for sa_k in cat chmod dd find head ln mkdir mkfifo mv readlink rm rmdir sleep stat uname; do
     command -v $sa_k >/dev/null 2>&1 || echo "missing $sa_k"
   done
   for sa_k in grep sha256sum tar env; do
@@ -438,6 +468,7 @@ sa_probe() {
   done
   [ -r /proc/self/stat ] || echo 'missing /proc'
   stat -L -c '%f %s %Y %y' / >/dev/null 2>&1 || echo 'missing stat -c'
+  [ "$(printf abc | dd bs=2 count=1 iflag=fullblock 2>/dev/null)" = ab ] || echo 'missing dd iflag=fullblock'
   echo "system $(uname -s)"
   echo "machine $(uname -m)"
   printf 'a\000mark\n' | grep -F -q mark 2>/dev/null && echo 'has grep of bytes'

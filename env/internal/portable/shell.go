@@ -24,7 +24,7 @@ const maxText = 4 << 10
 
 // A Shell is one running /bin/sh in the place, without a terminal, that reads commands from its standard input.
 type Shell struct {
-	// Stdin is the shell's standard input. Its Close ends it and nothing else.
+	// Stdin is the shell's standard input. Its Close ends it and nothing else. What is on its way then may be lost.
 	Stdin io.WriteCloser
 	// Stdout and Stderr are its outputs, which are separate. They are read from one goroutine each, and both are read
 	// while anything is expected, so that one connection may carry them.
@@ -86,7 +86,8 @@ type operation struct {
 	// input is standard input of exactly the number of bytes that body takes; nil is none. If body fails, the shell ends,
 	// so that it does not take for commands what is left.
 	input io.Reader
-	// last says that input is of any length. The shell ends with it.
+	// last says that input is of any length, for body to read from "$sa_d/i". The shell ends with it, and run does not
+	// wait for a Read of input.
 	last bool
 	// out gets what body prints; nil discards it. Its error ends the operation.
 	out func([]byte) error
@@ -98,10 +99,10 @@ type operation struct {
 func (o operation) script() string {
 	begin, input, end := "", " </dev/null", ""
 	if o.input != nil {
-		begin, input, end = "sa_go\n", "", "[ $sa_r -eq 0 ] || exit 0\n"
+		begin, input, end = "sa_say g 0 0\n", "", "[ $sa_r -eq 0 ] || exit 0\n"
 	}
 	if o.last {
-		end = "exit 0\n"
+		begin, input, end = "sa_feed\nsa_say g 0 0\n", ` <"$sa_d/i"`, "sa_leave\n"
 	}
 	return o.before + "{ sa_m=" + o.mark + "\n" + begin + "{ " + o.body + "\n}" + input + "\nsa_r=$?\nsa_done $sa_r\n" + end + "}\n"
 }
@@ -132,10 +133,9 @@ func (s *shell) run(ctx context.Context, o operation) (code int, text string, er
 		s.abandon()
 	}
 	err = errors.Join(err, <-failed)
-	if o.last {
+	if o.last || o.input != nil && code != codeOK {
 		s.abandon() // nobody reads what may still be sent
-	}
-	if werr := <-sent; err == nil && !o.last {
+	} else if werr := <-sent; err == nil {
 		err = werr
 	}
 	if err != nil && ctx.Err() != nil {
@@ -154,12 +154,15 @@ func (s *shell) send(o operation, begun, over <-chan struct{}) error {
 	case <-over:
 		return nil
 	}
-	_, err := io.Copy(s.raw.Stdin, o.input)
 	if o.last {
-		return errors.Join(err, s.raw.Stdin.Close())
+		return sendParts(s.raw.Stdin, o.input, func(error) {}) // whoever gives the input knows
 	}
+	_, err := io.Copy(s.raw.Stdin, o.input)
 	return err
 }
+
+// errInput means that standard input did not come as it was sent.
+var errInput = fmt.Errorf("standard input was lost: %w", io.ErrUnexpectedEOF)
 
 // until gives what comes before the end of an operation to out, and returns the operation's code. When the
 // shell is ready for input, it calls begun.
@@ -174,6 +177,8 @@ func (s *scanner) until(mark string, out func([]byte) error, begun func()) (int,
 		case rec.kind == 'g' && begun != nil:
 			begun()
 			continue
+		case rec.kind == 'i':
+			return 0, errInput
 		case rec.kind != 0:
 			return 0, fmt.Errorf("%w: unexpected record %q", env.ErrProtocol, rec.kind)
 		}

@@ -46,6 +46,11 @@ func (x *execution) wait(ctx context.Context) (env.Result, error) {
 		}
 		errs = append(errs, serr)
 	}
+	select {
+	case err := <-x.unread:
+		errs = append(errs, err)
+	default: // a Read that blocks is not waited for
+	}
 	x.release(detached)
 	if x.failed != nil && why == over {
 		return env.Result{}, x.failed
@@ -108,8 +113,15 @@ func (x *execution) note(s said) {
 	case s.rec.kind == 'e':
 		x.sinks[s.stream].end()
 		x.open--
+		if x.open == 0 && !x.exited {
+			x.lost = fmt.Errorf("%w: no record of the end of a command", env.ErrProtocol)
+		}
 	case s.stream != 1:
 		bad()
+	case s.rec.kind == 'i':
+		if !x.exited {
+			x.lost = errInput
+		}
 	case s.rec.kind == 'a':
 		x.carriers = [2]int{s.rec.a, s.rec.b}
 		if x.shell.once {

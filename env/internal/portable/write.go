@@ -53,6 +53,9 @@ type writing struct {
 }
 
 func (w *writing) run(ctx context.Context, r io.Reader) (env.Written, error) {
+	inner, cancel := w.e.while(ctx)
+	defer cancel()
+	r = interruptible(inner, r)
 	end, err := w.fill(ctx, r, inlineData)
 	if err != nil {
 		return env.Written{}, err
@@ -96,7 +99,7 @@ func (w *writing) parts(ctx context.Context, r io.Reader, staged string) (env.Wr
 		w.buffer.Reset()
 	}
 	mode := strconv.FormatUint(uint64(0o666&^w.e.facts.umask), 8)
-	return w.commit(ctx, "sa_finish "+w.words(staged, w.full, w.temp, w.mode(), w.exclusive(), w.sum(), mode))
+	return w.commit(ctx, "sa_finish "+w.words(staged, w.full, w.temp, w.mode(), w.exclusive(), w.sum(), mode, strconv.FormatInt(w.size, 10)))
 }
 
 // fill reads until the buffer holds size bytes or r ends.
