@@ -117,7 +117,7 @@ func contract(t *testing.T, c docker.Config) {
 		},
 		Alive: aliveOnHost,
 		Known: differ,
-		Bare:  c.Image == daemons.Empty, NoTerminals: c.Helper == docker.HelperOff,
+		Bare:  c.Image != daemons.Debian, NoTerminals: c.Helper == docker.HelperOff,
 		Small: c.Image != daemons.Debian || c.User != docker.DefaultUser,
 	})
 }

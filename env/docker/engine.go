@@ -18,7 +18,7 @@ import (
 
 const (
 	// callTime bounds calls that the daemon answers at once.
-	callTime = 30 * time.Second
+	callTime = 45 * time.Second
 	// minVersion is the first version of the API that knows all that keeps a container in.
 	minVersion = "1.41"
 	// maxCreates is how many containers are made at once. A daemon makes more of them at once no faster, and each of them

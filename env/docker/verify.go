@@ -98,7 +98,7 @@ func (c Config) promises(found image.InspectResponse, helper bool) verify.Expect
 	} else {
 		// Docker's own first process, and the variables of the daemon and the shell.
 		x.Init = "docker-init"
-		x.Mounts = append(x.Mounts, "/sbin/docker-init", "/usr/sbin/docker-init")
+		x.Mounts = append(x.Mounts, "/sbin/docker-init", "/usr/sbin/docker-init", "/bin/docker-init", "/usr/bin/docker-init")
 		x.Vars = append(x.Vars, "HOSTNAME", "OLDPWD", "SHLVL", "_", "SANDBOXAGENT_SH_*")
 	}
 	return x

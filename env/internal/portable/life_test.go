@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -148,8 +149,11 @@ func TestInterruptDefault(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, ignored, ok := strings.Cut(out.String(), "\nSigIgn:\t")
-		if ignored, _, _ = strings.Cut(ignored, "\n"); !ok || strings.Trim(ignored, "0") != "" {
-			t.Errorf("a command ignores the signals %q", ignored)
+		ignored, _, _ = strings.Cut(ignored, "\n")
+		mask, err := strconv.ParseUint(ignored, 16, 64)
+		// What started this test may ignore signals above 31, of which C libraries make use.
+		if !ok || err != nil || mask&(1<<31-1) != 0 {
+			t.Errorf("a command ignores the signals %q: %v", ignored, err)
 		}
 	})
 }
