@@ -252,8 +252,8 @@ func (e *Environment) bury(s *shell, marker string) {
 	}()
 }
 
-// watch ends the contact with shells that are dead. Their streams do not show it, because what they have started holds
-// these open.
+// watch ends the contact with shells that are dead and from which nothing comes any more. Their streams do not show it,
+// because what they have started holds these open.
 func (e *Environment) watch() {
 	ticker := time.NewTicker(watchTime)
 	defer ticker.Stop()
@@ -276,7 +276,7 @@ func (e *Environment) watch() {
 			continue // which calls will notice themselves
 		}
 		for word := range strings.FieldsSeq(string(out.data)) {
-			if pid, err := strconv.Atoi(word); err == nil && busy[pid] != nil {
+			if pid, err := strconv.Atoi(word); err == nil && busy[pid] != nil && busy[pid].quiet() {
 				busy[pid].abandon()
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
 )
@@ -41,6 +42,8 @@ type shell struct {
 	dir            string // the folder of its pipes
 	stdout, stderr *scanner
 	abandon        func() // ends the contact
+	// outPulse and errPulse tell whether anything still comes.
+	outPulse, errPulse *pulse
 	// once says that the shell ends after its next operation.
 	once bool
 }
@@ -48,9 +51,10 @@ type shell struct {
 // newShell teaches a Shell the library. It ends the contact if that fails.
 func newShell(ctx context.Context, raw Shell, dir, prologue string) (*shell, error) {
 	s := &shell{
-		raw: raw, dir: dir, stdout: newScanner(raw.Stdout), stderr: newScanner(raw.Stderr),
+		raw: raw, dir: dir, outPulse: &pulse{r: raw.Stdout}, errPulse: &pulse{r: raw.Stderr},
 		abandon: sync.OnceFunc(func() { _ = raw.Close() }), // the contact is over whatever it says
 	}
+	s.stdout, s.stderr = newScanner(s.outPulse), newScanner(s.errPulse)
 	var b strings.Builder
 	for line := range strings.Lines(library) {
 		if line = strings.TrimLeft(line, " "); !strings.HasPrefix(line, "#") {
@@ -75,6 +79,54 @@ func newShell(ctx context.Context, raw Shell, dir, prologue string) (*shell, err
 		return nil, err
 	}
 	return s, nil
+}
+
+const (
+	// quietTime is how long nothing may come from a dead shell of which something is expected: what it said before its
+	// death may still be on its way.
+	quietTime = 3 * time.Second
+	// takenTime is how long whoever gets its messages may take for one of them.
+	takenTime = 30 * time.Second
+)
+
+// quiet reports whether nothing comes any more, although it is waited for.
+func (s *shell) quiet() bool {
+	waits, since := s.outPulse.state()
+	if !waits || since < quietTime {
+		return false
+	}
+	waits, since = s.errPulse.state()
+	return since >= takenTime || waits && since >= quietTime
+}
+
+// pulse is a reader that knows how long it has been waiting.
+type pulse struct {
+	r io.Reader
+
+	mu    sync.Mutex
+	waits bool
+	since time.Time
+}
+
+// Read implements io.Reader.
+func (p *pulse) Read(b []byte) (int, error) {
+	p.set(true)
+	n, err := p.r.Read(b)
+	p.set(false)
+	return n, err
+}
+
+func (p *pulse) set(waits bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waits, p.since = waits, time.Now()
+}
+
+// state reports whether a Read waits, and for how long that has been so.
+func (p *pulse) state() (waits bool, since time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.waits, time.Since(p.since)
 }
 
 // An operation is something that a shell does.
