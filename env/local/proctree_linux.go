@@ -16,6 +16,9 @@ import (
 // flagKernel marks threads of the kernel, in the flags of a process.
 const flagKernel = 0x00200000
 
+// maxStat is more than the length of the line that the kernel writes about a process. It gives it all at once.
+const maxStat = 2048
+
 // errStat means that a line about a process cannot be understood.
 var errStat = errors.New("malformed process status")
 
@@ -102,7 +105,7 @@ func look(pid int) (seen, error) {
 		return seen{}, err
 	}
 	defer func() { _ = unix.Close(fd) }()
-	var line [2048]byte // the kernel gives it all at once, and it is shorter
+	var line [maxStat]byte
 	n, err := unix.Read(fd, line[:])
 	for errors.Is(err, unix.EINTR) {
 		n, err = unix.Read(fd, line[:])
@@ -149,8 +152,8 @@ func parseStat(line string) (seen, error) {
 // carries reports whether a process has a variable that begins with one of markers. A process that is hidden has ended or
 // is between two programs: the new one has its memory already, but neither arguments nor variables.
 func carries(pid int, markers []string) (marked, hidden bool) {
-	// A process that executes a program between the opening and the reading of its variables shows none either. Who has
-	// really none shows none each time.
+	// A process that executes a program between the opening and the reading of its variables shows none either, and has
+	// some when it is looked at again.
 	for range 3 {
 		vars, err := readLive(pid, "environ")
 		if err != nil {
@@ -159,11 +162,52 @@ func carries(pid int, markers []string) (marked, hidden bool) {
 		if len(vars) > 0 {
 			return hasPrefix(vars, markers), false
 		}
-		if args, err := readLive(pid, "cmdline"); err != nil || len(args) == 0 {
-			return false, true
+		if bare, hidden := hasNoVars(pid); bare || hidden {
+			return false, hidden
 		}
 	}
-	return false, false
+	return false, true
+}
+
+// hasNoVars reports whether the program that a process executes has no variables, or is hidden. The kernel sets the end
+// of a program's code after it has put the variables in place, and tells both in one line.
+func hasNoVars(pid int) (bare, hidden bool) {
+	if args, err := readLive(pid, "cmdline"); err != nil || len(args) == 0 {
+		return false, true
+	}
+	dir := "/proc/" + strconv.Itoa(pid) + "/task/"
+	threads, err := os.ReadDir(dir)
+	if err != nil {
+		return false, true
+	}
+	for _, t := range threads { // one that has ended before the others has no memory
+		if code, vars := memoryOf(dir + t.Name()); code != 0 {
+			return vars == 0, false
+		}
+	}
+	// There are systems with this interface that tell these places of nobody.
+	code, _ := memoryOf("/proc/self")
+	return code == 0, code != 0
+}
+
+// memoryOf returns where the code of the thread or process ends whose folder is dir, and how many bytes of variables it was
+// given. Both are 0 if it is not known.
+func memoryOf(dir string) (code, vars uint64) {
+	line, err := readOnce(dir+"/stat", maxStat)
+	if err != nil {
+		return 0, 0
+	}
+	fields := strings.Fields(string(line[bytes.LastIndexByte(line, ')')+1:]))
+	if len(fields) < 49 {
+		return 0, 0
+	}
+	code, err0 := strconv.ParseUint(fields[24], 10, 64)
+	begin, err1 := strconv.ParseUint(fields[47], 10, 64)
+	end, err2 := strconv.ParseUint(fields[48], 10, 64)
+	if err0 != nil || err1 != nil || err2 != nil || end < begin {
+		return 0, 0
+	}
+	return code, end - begin
 }
 
 // readLive reads what /proc tells of a process under a name. It is the same for all threads, and nothing is told of a main

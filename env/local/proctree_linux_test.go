@@ -265,3 +265,28 @@ func TestMarksAreSeenBetweenPrograms(t *testing.T) {
 		}
 	}
 }
+
+// TestProcessesWithoutVariables looks for marks of processes that have no variables at all.
+func TestProcessesWithoutVariables(t *testing.T) {
+	c := exec.CommandContext(t.Context(), "/bin/sleep", "600")
+	c.Env = []string{}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	}()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		marked, hidden := carries(c.Process.Pid, []string{"LOCAL_TEST_MARK"})
+		if marked {
+			t.Fatal("a process without variables was seen to have a mark")
+		}
+		if !hidden { // it executes its program now
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("a process without variables is taken for one that can not be seen")
+		}
+	}
+}
