@@ -23,9 +23,8 @@ import (
 )
 
 const (
-	// programName is what the helper is called in its volume, and partName until it is there as a whole.
+	// programName is what the helper is called in its volume.
 	programName = "sandboxd"
-	partName    = programName + ".part"
 	// programMode lets everybody execute the helper and nobody read it: a program that may not be read is protected from
 	// its first moment on against others of the same user.
 	programMode = 0o111
@@ -167,9 +166,9 @@ func (e *Engine) ensureProgram(ctx context.Context, c Config, p *program, image 
 }
 
 // load fills the volume of a program, by way of a container that is never started. The program gets its name when all of
-// it is there, so that nobody ever sees a part of it under that name.
+// it is there, so that nobody ever sees a part of it under that name, also while others do the same.
 func (e *Engine) load(ctx context.Context, c Config, p *program, image string) (err error) {
-	archive, err := p.archive()
+	archive, size, err := p.archive(c.Session)
 	if err != nil {
 		return err
 	}
@@ -194,36 +193,45 @@ func (e *Engine) load(ctx context.Context, c Config, p *program, image string) (
 	if err != nil {
 		return fmt.Errorf("volume %s: %w", name, err)
 	}
-	if err := e.api.CopyToContainer(ctx, loader, programDir, bytes.NewReader(archive), container.CopyToContainerOptions{}); err != nil {
+	there := func() bool {
+		found, err := e.api.ContainerStatPath(ctx, loader, programDir+"/"+programName)
+		return err == nil && found.Size == size && found.Mode.Perm() == programMode
+	}
+	if there() {
+		return nil // somebody else was faster
+	}
+	err = e.api.CopyToContainer(ctx, loader, programDir, bytes.NewReader(archive), container.CopyToContainerOptions{})
+	if err != nil && !there() { // giving the name fails when somebody else has just given it
 		return fmt.Errorf("volume %s: %w", name, err)
 	}
 	return nil
 }
 
-// archive returns the program as a tar stream in which it gets its name last.
-func (p *program) archive() ([]byte, error) {
+// archive returns the program as a tar stream in which it gets its name last, and its size. The session tells the files of
+// those apart who load at the same time.
+func (p *program) archive(session string) (archive []byte, size int64, err error) {
 	r, err := p.open()
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	content, err := io.ReadAll(io.LimitReader(r, maxProgram+1))
 	if err := errors.Join(err, r.Close()); err != nil {
-		return nil, fmt.Errorf("helper: %w", err)
+		return nil, 0, fmt.Errorf("helper: %w", err)
 	}
 	if len(content) > maxProgram {
-		return nil, fmt.Errorf("helper: more than %d bytes", maxProgram)
+		return nil, 0, fmt.Errorf("helper: more than %d bytes", maxProgram)
 	}
 	var b bytes.Buffer
-	w := tar.NewWriter(&b)
-	err = w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: partName, Mode: programMode, Size: int64(len(content))})
+	w, part := tar.NewWriter(&b), programName+"."+session
+	err = w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: part, Mode: programMode, Size: int64(len(content))})
 	if err == nil {
 		_, err = w.Write(content)
 	}
 	if err == nil {
-		err = w.WriteHeader(&tar.Header{Typeflag: tar.TypeLink, Name: programName, Linkname: partName, Mode: programMode})
+		err = w.WriteHeader(&tar.Header{Typeflag: tar.TypeLink, Name: programName, Linkname: part, Mode: programMode})
 	}
 	err = errors.Join(err, w.Close())
-	return b.Bytes(), err
+	return b.Bytes(), int64(len(content)), err
 }
 
 // remove removes a container, by name or number, with its volumes. One that is not there is no error.

@@ -165,14 +165,26 @@ func TestCloseAndExec(t *testing.T) {
 // TestManyAtOnce opens environments on a daemon that has never seen one: they share the making of what they have in common.
 func TestManyAtOnce(t *testing.T) {
 	d := own(t, daemons.DockerConfig{})
+	for round := range 4 {
+		if round > 0 {
+			daemon(t, d.Host(), "volume", "rm", daemon(t, d.Host(), "volume", "ls", "-q", "--filter", "label=sandboxagent.kind=helper"))
+		}
+		manyAtOnce(t, d.Host(), 1+round, 6/(1+round))
+	}
+	nothingLeft(t, d.Host())
+}
+
+// manyAtOnce opens some environments in each of several programs.
+func manyAtOnce(t *testing.T, host string, programs, each int) {
+	t.Helper()
 	var wg sync.WaitGroup
-	for range 2 { // two programs
-		e, err := docker.Connect(t.Context(), docker.Address{Host: d.Host()})
+	for range programs {
+		e, err := docker.Connect(t.Context(), docker.Address{Host: host})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer e.Close() //nolint:errcheck // the connection has served
-		for range 3 {
+		for range each {
 			wg.Go(func() {
 				box, err := e.Open(t.Context(), config(t, docker.Config{Image: daemons.Busybox}))
 				if err != nil {
@@ -187,7 +199,6 @@ func TestManyAtOnce(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	nothingLeft(t, d.Host())
 }
 
 // TestEmptyVolume starts a container whose helper's volume was made by somebody who got no further.
