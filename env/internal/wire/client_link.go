@@ -250,10 +250,7 @@ func (c *Client) greet(s *linkStream) (*Welcome, error) {
 	}
 	// A stream may take no more than the other side reads, and a server that says no may not read.
 	sent := make(chan error, 1)
-	go func() {
-		_, err := s.conn.Write(hello) // HTTP/2 comes after it
-		sent <- err
-	}()
+	go func() { sent <- s.writeLine(hello) }() // HTTP/2 comes after it
 	w, err := readWelcome(s.reader)
 	if err != nil {
 		_ = s.Close() // ends the Write

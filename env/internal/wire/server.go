@@ -366,8 +366,7 @@ func (s *Server) welcome(p *peer, w *Welcome) error {
 	}
 	slow := time.AfterFunc(s.cfg.HandshakeTime, func() { _ = p.conn.Close() })
 	defer slow.Stop()
-	_, err = p.conn.Write(append(line, '\n'))
-	return err
+	return p.conn.writeLine(append(line, '\n'))
 }
 
 // open returns the environment, and opens it if it is not open yet.

@@ -19,21 +19,31 @@ type conn struct {
 	stream io.ReadWriteCloser
 	// reader buffers, since HTTP/2 reads the headers of frames one by one, and since a read of a line may get more.
 	reader *bufio.Reader
+	writer *gatherer
 	once   sync.Once
 	ended  chan struct{} // closed when the stream is
 	err    error         // of the closing
 }
 
 func newConn(stream io.ReadWriteCloser) *conn {
-	return &conn{stream: stream, reader: bufio.NewReader(stream), ended: make(chan struct{})}
+	return &conn{stream: stream, reader: bufio.NewReader(stream), writer: &gatherer{w: stream}, ended: make(chan struct{})}
 }
 
-func (c *conn) Read(p []byte) (int, error)  { return c.reader.Read(p) }
-func (c *conn) Write(p []byte) (int, error) { return c.stream.Write(p) }
+func (c *conn) Read(p []byte) (int, error) { return c.reader.Read(p) }
+
+// Write may return before p is written, which needs no further call. The error is then that of the next one.
+func (c *conn) Write(p []byte) (int, error) { return c.writer.Write(p) }
+
+// writeLine writes a line of the handshake. It returns when the stream has taken it.
+func (c *conn) writeLine(line []byte) error {
+	_, err := c.stream.Write(line)
+	return err
+}
 
 // Close closes the stream. Later calls return what the first did.
 func (c *conn) Close() error {
 	c.once.Do(func() {
+		c.writer.linger()
 		c.err = c.stream.Close()
 		close(c.ended)
 	})
