@@ -173,7 +173,7 @@ func (d *daemon) open(_ context.Context, raw json.RawMessage) (env.Environment, 
 	d.mu.Lock()
 	d.place, d.door = place, entry
 	d.mu.Unlock()
-	return &served{Environment: place, info: describe(place.Info(), d.unprotected)}, nil
+	return &served{Environment: place, info: describe(place.Info(), d.unprotected), memory: openMemoryCount()}, nil
 }
 
 func (d *daemon) opened() *local.Environment {
@@ -213,15 +213,16 @@ func (d *daemon) authorize(h wire.Hello) error {
 // served is the environment with what this process adds to its description. Whatever else it can do, it can.
 type served struct {
 	*local.Environment
-	info env.Info
+	info   env.Info
+	memory *memoryCount
 }
 
 // Exec implements env.Environment.
 func (s *served) Exec(ctx context.Context, cmd env.Command) (env.Result, error) {
-	before, ok := memoryKills()
+	before, ok := s.memory.kills()
 	res, err := s.Environment.Exec(ctx, cmd)
 	if ok && err == nil && !res.TimedOut && res.ExitCode == 128+int(syscall.SIGKILL) {
-		after, _ := memoryKills()
+		after, _ := s.memory.kills()
 		res.OutOfMemory = after > before
 	}
 	return res, err

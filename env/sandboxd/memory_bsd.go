@@ -2,5 +2,9 @@
 
 package sandboxd
 
-// memoryKills is known on Linux only.
-func memoryKills() (uint64, bool) { return 0, false }
+// memoryCount is known on Linux only.
+type memoryCount struct{}
+
+func openMemoryCount() *memoryCount { return nil }
+
+func (*memoryCount) kills() (uint64, bool) { return 0, false }

@@ -4,26 +4,42 @@ import (
 	"bytes"
 	"os"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 )
 
 // memoryFiles are where control groups count the processes that the kernel killed for a limit on memory, in their second
 // and first version. In a container they are those of the container.
 var memoryFiles = []string{"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"}
 
-// memoryKills returns how many processes the kernel has killed for the container's limit on memory. It reports false where
-// that is not counted, or counted for more than this process answers for.
-func memoryKills() (uint64, bool) {
+// memoryCount is the count of processes that the kernel has killed for the container's limit on memory. That of nil is not
+// known.
+type memoryCount struct{ file *os.File }
+
+// openMemoryCount returns the count, or nil where there is none, or one of more than this process answers for.
+func openMemoryCount() *memoryCount {
 	if os.Getpid() != 1 {
-		return 0, false
+		return nil
 	}
 	for _, name := range memoryFiles {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			continue
+		if f, err := os.Open(name); err == nil {
+			return &memoryCount{f}
 		}
-		return parseMemoryKills(data)
 	}
-	return 0, false
+	return nil
+}
+
+// kills returns the count. Commands wait for it, so that it takes one system call. Calls may overlap.
+func (m *memoryCount) kills() (uint64, bool) {
+	if m == nil {
+		return 0, false
+	}
+	var text [1024]byte
+	n, err := unix.Pread(int(m.file.Fd()), text[:], 0)
+	if err != nil {
+		return 0, false
+	}
+	return parseMemoryKills(text[:n])
 }
 
 // parseMemoryKills finds the number in what the kernel writes.
