@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"sync"
 
 	"github.com/docker/docker/api/types"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/helper"
 )
 
 // The daemon sends what a process writes in frames: the number of the stream, three zeros, and the length in four bytes.
@@ -19,20 +19,18 @@ const (
 	frameOut    = 1
 	frameErr    = 2
 	frameSystem = 3
-	// tailSize is how much is kept of what a process writes to its standard error.
-	tailSize = 2 << 10
 )
 
 // stream is the standard input and output of a process in a container.
 type stream struct {
 	hijacked types.HijackedResponse
-	said     *tail
+	said     *helper.Said
 	left     uint32 // of a frame of the standard output that has begun
 	close    sync.Once
 }
 
 func newStream(hijacked types.HijackedResponse) *stream {
-	return &stream{hijacked: hijacked, said: &tail{}}
+	return &stream{hijacked: hijacked, said: &helper.Said{}}
 }
 
 // Read reads from the standard output. Calls do not overlap.
@@ -69,27 +67,4 @@ func (s *stream) Write(p []byte) (int, error) { return s.hijacked.Conn.Write(p) 
 func (s *stream) Close() error {
 	s.close.Do(s.hijacked.Close)
 	return nil
-}
-
-// tail keeps the end of what is written to it.
-type tail struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = append(t.text, p...)
-	if over := len(t.text) - tailSize; over > 0 {
-		t.text = append(t.text[:0], t.text[over:]...)
-	}
-	return len(p), nil
-}
-
-// String returns what was written, for people.
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.ToValidUTF8(strings.TrimSpace(string(t.text)), "\uFFFD")
 }

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -29,8 +28,6 @@ const (
 	helperEndTime = 20 * time.Second
 	// deathTime bounds the wait for a helper that has been killed, or that has closed its stream.
 	deathTime = 2 * time.Second
-	// tailSize is how much is kept of what the helper says on its standard error.
-	tailSize = 2 << 10
 )
 
 // Supervised starts a helper and returns the environment that it serves: the same as New(cfg) would return, but for the
@@ -80,7 +77,7 @@ func (e *SupervisedEnvironment) Close() error {
 // helperProcess is a helper that was started.
 type helperProcess struct {
 	cmd    *exec.Cmd
-	said   *tail
+	said   *helper.Said
 	exited chan struct{} // closed when the process has ended
 	status error         // how; valid then
 }
@@ -116,7 +113,7 @@ func launch(path, name string, args []string) (*helperProcess, io.ReadWriteClose
 		return nil, nil, err
 	}
 	defer func() { _ = theirs.Close() }()
-	p := &helperProcess{said: &tail{}, exited: make(chan struct{})}
+	p := &helperProcess{said: &helper.Said{}, exited: make(chan struct{})}
 	for pause := time.Millisecond; ; pause *= 2 {
 		p.cmd = exec.Command(path, append(args[:len(args):len(args)], "serve")...)
 		p.cmd.Args[0] = "sandboxd"
@@ -193,37 +190,18 @@ func (p *helperProcess) end(patience time.Duration) error {
 		if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 			orphans = "; what it had started may still run"
 		}
-		return fmt.Errorf("the helper has ended: %w%s%s", p.status, orphans, p.said)
+		return fmt.Errorf("the helper has ended: %w%s%s", p.status, orphans, tells(p.said))
 	case <-timer.C:
 	}
 	_ = p.cmd.Process.Kill() // it may just have ended
 	<-p.exited
-	return fmt.Errorf("the helper was killed since it did not end%s", p.said)
+	return fmt.Errorf("the helper was killed since it did not end%s", tells(p.said))
 }
 
-// tail keeps the end of what is written to it.
-type tail struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = append(t.text, p...)
-	if over := len(t.text) - tailSize; over > 0 {
-		t.text = append(t.text[:0], t.text[over:]...)
+// tells returns what a helper said, as the rest of a sentence.
+func tells(said *helper.Said) string {
+	if text := said.String(); text != "" {
+		return ": " + text
 	}
-	return len(p), nil
-}
-
-// String returns what was said, as the rest of a sentence.
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	said := strings.ToValidUTF8(strings.TrimSpace(string(t.text)), "\uFFFD")
-	if said == "" {
-		return ""
-	}
-	return ": " + said
+	return ""
 }
