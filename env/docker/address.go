@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"strings"
 
 	"github.com/docker/cli/cli/config"
+	"github.com/docker/cli/cli/connhelper"
 	dockercontext "github.com/docker/cli/cli/context/docker"
 	"github.com/docker/cli/cli/context/store"
 	"github.com/docker/docker/client"
@@ -23,7 +25,7 @@ const defaultContext = "default"
 // else the socket of this machine.
 type Address struct {
 	// Host is unix:///path, tcp://host:port, with TLS as the variables say, or ssh://[user@]host[:port], which needs the
-	// programs ssh here and docker there.
+	// programs ssh here, which has to know the host's key and to get in without a question, and docker there.
 	Host string
 	// Context is the name of one of the docker command's contexts.
 	Context string
@@ -44,25 +46,39 @@ func (a Address) options() (opts []client.Opt, name string, err error) {
 	}
 	wanted := cmp.Or(a.Context, os.Getenv("DOCKER_CONTEXT"), files.CurrentContext)
 	if wanted == "" || wanted == defaultContext {
-		return hostOptions(client.DefaultDockerHost)
+		return hostOptions(cmp.Or(host, client.DefaultDockerHost))
 	}
 	return contextOptions(wanted)
 }
 
 // hostOptions are the options of a daemon at an address.
 func hostOptions(host string) ([]client.Opt, string, error) {
-	endpoint := dockercontext.Endpoint{EndpointMeta: dockercontext.EndpointMeta{Host: host}}
-	if !strings.HasPrefix(host, "ssh://") {
+	if !isSSH(host) {
 		if _, err := client.ParseHostURL(host); err != nil {
 			return nil, "", &ConfigError{Field: "address", Reason: fmt.Sprintf("%q is none such as unix:///var/run/docker.sock, tcp://host:2376 or ssh://host: %v", host, err)}
 		}
 		return []client.Opt{client.WithTLSClientConfigFromEnv(), client.WithHost(host)}, host, nil
 	}
-	opts, err := endpoint.ClientOpts()
+	opts, err := sshOptions(host)
 	if err != nil {
 		return nil, "", &ConfigError{Field: "address", Reason: fmt.Sprintf("%q: %v", host, err)}
 	}
 	return opts, host, nil
+}
+
+func isSSH(host string) bool { return strings.HasPrefix(host, "ssh://") }
+
+// sshOptions are the options of a daemon that is reached by the program ssh. It asks nobody for a password or about a key:
+// there may be nobody, and a question on a screen would hold everything up.
+func sshOptions(host string) ([]client.Opt, error) {
+	ssh, err := connhelper.GetConnectionHelperWithSSHOpts(host, []string{"-o", "BatchMode=yes"})
+	if err != nil {
+		return nil, err
+	}
+	return []client.Opt{
+		client.WithHTTPClient(&http.Client{Transport: &http.Transport{DialContext: ssh.Dialer}}), // by no proxy
+		client.WithHost(ssh.Host), client.WithDialContext(ssh.Dialer),
+	}, nil
 }
 
 // contextOptions are the options of a context of the docker command.
@@ -87,6 +103,9 @@ func contextOptions(name string) ([]client.Opt, string, error) {
 		return fail(err)
 	}
 	opts, err := endpoint.ClientOpts()
+	if isSSH(endpoint.Host) {
+		opts, err = sshOptions(endpoint.Host)
+	}
 	if err != nil {
 		return fail(err)
 	}

@@ -19,6 +19,8 @@ import (
 const (
 	// callTime bounds calls that the daemon answers at once.
 	callTime = 45 * time.Second
+	// cleanTime bounds the removal of what was made, which takes several calls.
+	cleanTime = callTime + 10*time.Second
 	// minVersion is the first version of the API that knows all that keeps a container in.
 	minVersion = "1.41"
 	// maxCreates is how many containers are made at once. A daemon makes more of them at once no faster, and each of them
@@ -33,7 +35,6 @@ type Engine struct {
 	config  dockerConfig
 
 	creates *semaphore.Weighted
-	pulls   singleflight.Group
 	helpers singleflight.Group
 	watch   *watch
 	work    sync.WaitGroup // what is made for several callers, and tidies up after itself
@@ -47,6 +48,7 @@ type Engine struct {
 	machine string          // the processor of the daemon's machine, once it is known
 	volumes map[string]bool // helper volumes that are known to be there
 	digests map[string]file // of programs that have been read
+	fetches map[string]*fetch
 }
 
 // Connect finds a daemon, without waiting for one that does not answer longer than ctx allows. The version of the
@@ -63,7 +65,7 @@ func Connect(ctx context.Context, a Address) (*Engine, error) {
 	}
 	e := &Engine{
 		api: api, address: address, creates: semaphore.NewWeighted(maxCreates),
-		volumes: make(map[string]bool), digests: make(map[string]file),
+		volumes: make(map[string]bool), digests: make(map[string]file), fetches: make(map[string]*fetch),
 	}
 	if e.config, err = loadConfig(); err != nil {
 		return nil, errors.Join(err, api.Close())

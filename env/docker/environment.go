@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
 )
@@ -134,16 +135,30 @@ func (e *Environment) Info() env.Info {
 // that has to end at once: commands in progress end with SIGKILL, and Close remains to be called.
 func (e *Environment) Kill() error { return e.inner.Kill() }
 
-// Close implements env.Environment. When it returns, there is no container any more. A container that was gone before is
-// no error.
+// farewellTime bounds how long the inside may take to end its commands before its container is removed.
+const farewellTime = 10 * time.Second
+
+// Close implements env.Environment. When it returns without an error, there is no container any more. A container that was
+// gone before is no error. A daemon that does not answer is one, after a minute; the container then ends by itself when
+// Config.TTL has passed.
 func (e *Environment) Close() error {
 	var err error
 	e.closing.Do(func() {
-		ctx := context.Background()
-		if cerr := e.inner.Close(); cerr != nil && !errors.Is(cerr, env.ErrGone) {
-			err = fmt.Errorf("docker: %w", cerr)
+		inside := make(chan error, 1)
+		go func() { inside <- e.inner.Close() }()
+		var said error
+		select {
+		case said = <-inside:
+			inside = nil
+		case <-time.After(farewellTime):
 		}
-		err = errors.Join(err, e.box.discard(ctx))
+		err = e.box.discard(context.Background())
+		if inside != nil {
+			said = <-inside // there is nobody any more whom it could wait for
+		}
+		if said != nil && !errors.Is(said, env.ErrGone) {
+			err = errors.Join(fmt.Errorf("docker: %w", said), err)
+		}
 		if e.box.first != nil {
 			err = errors.Join(err, e.box.first.Close())
 		}

@@ -39,10 +39,29 @@ func (e *DaemonError) Error() string {
 		hint = "this user may not use it; that takes membership in the group docker, or a rootless daemon"
 	case errors.Is(e.Err, os.ErrNotExist):
 		hint = "no daemon listens there; start one, or let DOCKER_HOST name another"
+	case isSSH(e.Address):
+		hint = e.sshHint()
 	}
-	// What the program ssh says has line ends as a terminal wants them.
-	cause := strings.TrimSpace(strings.ReplaceAll(fmt.Sprint(e.Err), "\r", ""))
+	// What the program ssh says has several lines, with ends as a terminal wants them.
+	lines := strings.FieldsFunc(fmt.Sprint(e.Err), func(r rune) bool { return r == '\n' || r == '\r' })
+	cause := strings.TrimSpace(strings.Join(lines, "; "))
 	return fmt.Sprintf("docker: no answer from the daemon at %s: %s (%s)", e.Address, cause, hint)
+}
+
+// sshHint says what to do where the way to the daemon is ssh.
+func (e *DaemonError) sshHint() string {
+	said := fmt.Sprint(e.Err)
+	switch {
+	case strings.Contains(said, "Host key verification failed"):
+		return "ssh does not know the host's key: connect by hand once, and compare it, so that it gets into known_hosts"
+	case strings.Contains(said, "Permission denied"):
+		return "the host takes none of ssh's keys: ssh-add or IdentityFile gives it one; nobody is asked for a password"
+	case strings.Contains(said, `"ssh": executable file not found`):
+		return "the program ssh is needed here"
+	case strings.Contains(said, "exit status 127"):
+		return "the program docker is needed on that host, where ssh finds it"
+	}
+	return "does \"ssh HOST docker version\" work without a question, and is DOCKER_HOST right?"
 }
 
 // Unwrap returns the cause.

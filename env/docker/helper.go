@@ -188,7 +188,12 @@ func (e *Engine) load(ctx context.Context, c Config, p *program, image string) (
 		return fmt.Errorf("volume %s: %w", name, err)
 	}
 	defer func() {
-		err = errors.Join(err, e.remove(ctx, loader))
+		ctx, cancel := detached(ctx, cleanTime)
+		defer cancel()
+		failed := err != nil
+		if err = errors.Join(err, e.remove(ctx, loader)); failed {
+			_ = e.api.VolumeRemove(ctx, name, false) // a part of the program takes room; others may use the volume
+		}
 	}()
 	if err != nil {
 		return fmt.Errorf("volume %s: %w", name, err)
@@ -236,9 +241,9 @@ func (p *program) archive(session string) (archive []byte, size int64, err error
 
 // remove removes a container, by name or number, with its volumes. One that is not there is no error.
 func (e *Engine) remove(ctx context.Context, name string) error {
-	ctx, cancel := detached(ctx, callTime)
-	defer cancel()
-	err := e.api.ContainerRemove(ctx, name, container.RemoveOptions{Force: true, RemoveVolumes: true})
+	err := e.call(ctx, func(ctx context.Context) error {
+		return e.api.ContainerRemove(ctx, name, container.RemoveOptions{Force: true, RemoveVolumes: true})
+	})
 	switch {
 	case err == nil, errdefs.IsNotFound(err):
 		return nil
@@ -250,6 +255,8 @@ func (e *Engine) remove(ctx context.Context, name string) error {
 
 // awaitRemoval waits until a container is gone.
 func (e *Engine) awaitRemoval(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, cleanTime)
+	defer cancel()
 	removed, failed := e.api.ContainerWait(ctx, name, container.WaitConditionRemoved)
 	select {
 	case <-removed:

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -128,16 +129,83 @@ func (e *Engine) arch(ctx context.Context) (string, error) {
 	return e.machine, nil
 }
 
-// pull fetches an image, once for all who want it at the same time.
+// fetch is an image that is being fetched, for all who want it at the same time.
+type fetch struct {
+	stop   context.CancelFunc
+	wanted int           // by how many; guarded by the engine
+	done   chan struct{} // closed when err is there
+	err    error
+
+	mu    sync.Mutex // held while they are told
+	heard map[*Config]func(line string)
+}
+
+// tell hands a line to all who wait.
+func (f *fetch) tell(line string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, progress := range f.heard {
+		progress(line)
+	}
+}
+
+// pull fetches an image, once for all who want it at the same time. It goes on when one of them gives up, who is told no
+// more, and ends when the last one does.
 func (e *Engine) pull(ctx context.Context, c Config, ref string) error {
-	_, err := e.once(ctx, &e.pulls, ref+" "+c.Platform, func() (any, error) {
-		return nil, e.pullRetrying(e.life, c, ref)
-	})
-	return err
+	key := ref + " " + c.Platform
+	if c.Progress == nil {
+		c.Progress = func(string) {}
+	}
+	e.mu.Lock()
+	f, joined := e.fetches[key]
+	if !joined {
+		life, stop := context.WithCancel(e.life)
+		f = &fetch{stop: stop, done: make(chan struct{}), heard: map[*Config]func(string){&c: c.Progress}}
+		e.fetches[key] = f
+		e.work.Go(func() {
+			defer close(f.done)
+			f.err = e.pullRetrying(life, c.Platform, ref, f.tell)
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.forget(key, f)
+		})
+	}
+	f.wanted++
+	e.mu.Unlock()
+	if joined {
+		f.mu.Lock()
+		c.Progress("pulling " + ref)
+		f.heard[&c] = c.Progress
+		f.mu.Unlock()
+	}
+	defer func() {
+		f.mu.Lock()
+		delete(f.heard, &c)
+		f.mu.Unlock()
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if f.wanted--; f.wanted == 0 {
+			e.forget(key, f)
+		}
+	}()
+	select {
+	case <-f.done:
+		return f.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// forget ends the fetching of an image, under the engine's lock. Who wants it from now on has it fetched anew.
+func (e *Engine) forget(key string, f *fetch) {
+	f.stop()
+	if e.fetches[key] == f {
+		delete(e.fetches, key)
+	}
 }
 
 // pullRetrying fetches an image and tries again where that may help: not where the registry says no.
-func (e *Engine) pullRetrying(ctx context.Context, c Config, ref string) error {
+func (e *Engine) pullRetrying(ctx context.Context, platform, ref string, progress func(string)) error {
 	named, err := reference.ParseDockerRef(ref)
 	if err != nil {
 		return &ImageError{Reference: ref, Problem: ImageBadReference, Err: err}
@@ -154,40 +222,37 @@ func (e *Engine) pullRetrying(ctx context.Context, c Config, ref string) error {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = time.Second, 10*time.Second
 	_, err = backoff.Retry(ctx, func() (struct{}, error) {
-		err := e.pullOnce(ctx, c, named.String(), auth)
+		err := e.pullOnce(ctx, platform, named.String(), auth, progress)
 		var known *ImageError
 		if errors.As(err, &known) {
 			known.Reference = ref
-			if known.Problem != ImageUnreachable && known.Problem != ImageRateLimit {
-				err = backoff.Permanent(err)
+			if known.Problem == ImageUnreachable || known.Problem == ImageRateLimit {
+				return struct{}{}, err
 			}
-		} else if err != nil && (ctx.Err() != nil || isUnreachable(err)) {
+		}
+		if err != nil {
 			err = backoff.Permanent(err)
 		}
 		return struct{}{}, err
 	}, backoff.WithBackOff(wait), backoff.WithMaxTries(pullTries), backoff.WithNotify(func(err error, d time.Duration) {
-		if c.Progress != nil {
-			c.Progress(fmt.Sprintf("%v; again in %s", err, d.Round(time.Second)))
-		}
+		progress(fmt.Sprintf("%v; again in %s", err, d.Round(time.Second)))
 	}))
 	return err
 }
 
 // pullOnce asks the daemon to fetch an image and follows it until it is there.
-func (e *Engine) pullOnce(ctx context.Context, c Config, ref, auth string) error {
+func (e *Engine) pullOnce(ctx context.Context, platform, ref, auth string, progress func(string)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watchdog := time.AfterFunc(silence, func() { cancel(fmt.Errorf("the daemon has said nothing for %s", silence)) })
 	defer watchdog.Stop()
-	if c.Progress != nil {
-		c.Progress("pulling " + ref)
-	}
-	said, err := e.api.ImagePull(ctx, ref, image.PullOptions{RegistryAuth: auth, Platform: c.Platform})
+	progress("pulling " + ref)
+	said, err := e.api.ImagePull(ctx, ref, image.PullOptions{RegistryAuth: auth, Platform: platform})
 	if err != nil {
 		return e.imageError(ref, err)
 	}
 	defer said.Close() //nolint:errcheck // it was only read
-	err = followStream(&watched{said, watchdog}, c.Progress)
+	err = followStream(&watched{said, watchdog}, progress)
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
@@ -257,7 +322,7 @@ func (e *Engine) imageError(ref string, err error) error {
 	if isUnreachable(err) || errors.Is(err, context.Canceled) {
 		return e.explain(err)
 	}
-	text := strings.ToLower(err.Error())
+	text := withoutName(strings.ToLower(err.Error()), ref)
 	has := func(parts ...string) bool {
 		for _, p := range parts {
 			if strings.Contains(text, p) {
@@ -269,7 +334,7 @@ func (e *Engine) imageError(ref string, err error) error {
 	problem, hint := ImageUnreachable, ""
 	switch {
 	case has("no space left on device"):
-		return e.explain(err)
+		return fmt.Errorf("docker: image %s: %w", ref, e.explain(err))
 	case has("no matching manifest", "does not match the specified platform"):
 		problem, hint = ImagePlatform, "the registry has it for other platforms only; --platform chooses one"
 	case has("toomanyrequests", "rate limit"):
@@ -286,6 +351,21 @@ func (e *Engine) imageError(ref string, err error) error {
 		problem = ImageBadReference
 	}
 	return &ImageError{Reference: ref, Problem: problem, Hint: hint, Err: err}
+}
+
+// withoutName takes the name of an image out of a text: words in it say nothing of what is wrong.
+func withoutName(text, ref string) string {
+	named, err := reference.ParseNormalizedNamed(ref)
+	if err != nil {
+		return text
+	}
+	for _, part := range []string{ref, named.String(), named.Name(), reference.Path(named), reference.Domain(named)} {
+		text = strings.ReplaceAll(text, strings.ToLower(part), "")
+	}
+	if tagged, ok := named.(reference.Tagged); ok {
+		text = strings.ReplaceAll(text, "/manifests/"+strings.ToLower(tagged.Tag()), "")
+	}
+	return text
 }
 
 // login returns the credentials of the docker command for a registry, encoded for the daemon.

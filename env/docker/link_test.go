@@ -75,8 +75,27 @@ func TestPartition(t *testing.T) {
 				partition(t, d, phase)
 			})
 		}
+		t.Run("close", func(t *testing.T) {
+			t.Parallel()
+			closeCutOff(t, d)
+		})
 	})
 	nothingLeft(t, d.Host())
+}
+
+// closeCutOff closes an environment to which there is no way any more: the error is about the daemon, and the container
+// ends by itself.
+func closeCutOff(t *testing.T, d *daemons.Docker) {
+	e, proxy := farAway(t, d)
+	box, err := e.Open(t.Context(), config(t, docker.Config{Image: "busybox:latest", TTL: 5 * time.Second}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer spoil(t, proxy, "timeout", `{"timeout":0}`)()
+	err = box.Close()
+	if unreachable := (*docker.DaemonError)(nil); !errors.As(err, &unreachable) {
+		t.Errorf("close gives %v", err)
+	}
 }
 
 func partition(t *testing.T, d *daemons.Docker, phase string) {

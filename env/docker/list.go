@@ -264,7 +264,7 @@ func (e *Engine) volumesOf(ctx context.Context, session string) ([]*volume.Volum
 
 // removeVolumes removes the volumes of a session whose container went without them.
 func (e *Engine) removeVolumes(ctx context.Context, session string) error {
-	ctx, cancel := detached(ctx, callTime)
+	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	left, err := e.volumesOf(ctx, session)
 	for _, v := range left {

@@ -273,8 +273,13 @@ func (b *box) unready(ctx context.Context, s *stream, err error) error {
 	return &StartError{Image: b.image, Err: err}
 }
 
-// discard removes the container.
+// discard removes the container, whether ctx has ended or not, and waits no longer than cleanTime.
 func (b *box) discard(ctx context.Context) error {
+	ctx, cancel := detached(ctx, cleanTime)
+	defer cancel()
 	b.engine.watch.forget(b.id)
-	return errors.Join(b.engine.remove(ctx, b.name), b.engine.removeVolumes(ctx, strings.TrimPrefix(b.name, namePrefix)))
+	if err := b.engine.remove(ctx, b.name); err != nil {
+		return err // its volumes cannot be removed before it
+	}
+	return b.engine.removeVolumes(ctx, strings.TrimPrefix(b.name, namePrefix))
 }

@@ -87,7 +87,11 @@ func (e *Engine) makePrepared(ctx context.Context, c Config, imageID, ref string
 	if errdefs.IsConflict(err) {
 		return "", err
 	}
-	defer func() { err = errors.Join(err, e.remove(ctx, name)) }()
+	defer func() {
+		ctx, cancel := detached(ctx, cleanTime)
+		defer cancel()
+		err = errors.Join(err, e.remove(ctx, name))
+	}()
 	if err == nil {
 		err = e.api.CopyToContainer(ctx, name, "/", bytes.NewReader(folders), container.CopyToContainerOptions{})
 	}

@@ -9,4 +9,7 @@
 // Most tests share one daemon: the program in integration/withdaemons starts it, runs a command such as go test, and
 // passes its address in SANDBOXAGENT_TEST_DOCKER, where DockerHost finds it. Tests that break their daemon start
 // one with NewDocker.
+//
+// NewRegistry starts a registry of images that can be told to refuse and to fail, and NewSSHD an sshd through which a daemon
+// is reached.
 package daemons

@@ -1,0 +1,319 @@
+//go:build linux
+
+package docker_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/docker"
+	"github.com/sandboxagent/sandboxagent/integration/daemons"
+)
+
+// overSSH starts a server that leads to the daemon of the tests. More are lines of the client's configuration.
+func overSSH(t *testing.T, more ...string) *daemons.SSHD {
+	t.Helper()
+	s := daemons.NewSSHD(t, "DOCKER_HOST="+daemons.DockerHost(t), "PATH="+os.Getenv("PATH"))
+	useClient(t, s, more...)
+	return s
+}
+
+// useClient makes a configured client the program ssh.
+func useClient(t *testing.T, s *daemons.SSHD, more ...string) {
+	t.Helper()
+	t.Setenv("PATH", s.Client(t, more...)+string(os.PathListSeparator)+os.Getenv("PATH"))
+}
+
+// noSessions checks that all connections end.
+func noSessions(t *testing.T, s *daemons.SSHD) {
+	t.Helper()
+	var left []int
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if left = s.Sessions(); len(left) == 0 {
+			return
+		}
+	}
+	t.Errorf("connections are left: %v", left)
+}
+
+func TestSSH(t *testing.T) {
+	s := overSSH(t)
+	for _, mode := range []docker.HelperMode{docker.HelperRequire, docker.HelperOff} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Setenv("DOCKER_HOST", s.Host())
+			e, err := docker.Connect(t.Context(), docker.Address{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Address() != s.Host() {
+				t.Errorf("the address is %s", e.Address())
+			}
+			box, err := e.Open(t.Context(), config(t, docker.Config{Helper: mode}))
+			if err != nil {
+				t.Fatal(errors.Join(err, e.Close()))
+			}
+			name := box.Container()
+			if len(s.Sessions()) == 0 {
+				t.Error("it is not reached by ssh")
+			}
+			work(t, box)
+			if err := errors.Join(box.Close(), e.Close()); err != nil {
+				t.Error(err)
+			}
+			if left := daemon(t, daemons.DockerHost(t), "ps", "-aq", "--filter", "name="+name); left != "" {
+				t.Errorf("left behind: %s", left)
+			}
+			noSessions(t, s)
+		})
+	}
+}
+
+// work does a bit of everything in an environment.
+func work(t *testing.T, box env.Environment) {
+	t.Helper()
+	content := bytes.Repeat([]byte("0123456789abcde\n"), 40_000)
+	if _, err := box.WriteFile(t.Context(), "dir/f", bytes.NewReader(content), env.WriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := env.ReadFile(t.Context(), box, "dir/f", 1<<20); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("%d of %d bytes came back, %v", len(got), len(content), err)
+	}
+	// Each line is answered before the next one is sent.
+	in, typed := io.Pipe()
+	out, heard := io.Pipe()
+	go func() {
+		defer typed.Close() //nolint:errcheck // never fails
+		answer := make([]byte, 100)
+		for _, line := range []string{"one", "two"} {
+			_, _ = io.WriteString(typed, line+"\n")
+			n, err := io.ReadAtLeast(out, answer, len("<one>\n"))
+			if err != nil || string(answer[:n]) != "<"+line+">\n" {
+				t.Errorf("the answer to %q is %q, %v", line, answer[:n], err)
+			}
+		}
+	}()
+	var last bytes.Buffer
+	res, err := box.Exec(t.Context(), env.Command{
+		Argv:  []string{"sh", "-c", `while read -r x; do echo "<$x>"; done; echo end >&2; exit 3`},
+		Stdin: in, Stdout: heard, Stderr: &last,
+	})
+	if err != nil || res.ExitCode != 3 || last.String() != "end\n" {
+		t.Errorf("%+v, %v, %q", res, err, last.String())
+	}
+}
+
+// TestSSHCut ends all connections while a command runs: it goes on, once, and nothing that it says is lost.
+func TestSSHCut(t *testing.T) {
+	s := overSSH(t)
+	e, err := docker.Connect(t.Context(), docker.Address{Host: s.Host()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close() //nolint:errcheck // the connection has served
+	box := open(t, e, docker.Config{})
+	started, written := make(chan struct{}, 1), new(bytes.Buffer)
+	done := make(chan error, 1)
+	in, typed := io.Pipe()
+	go func() {
+		res, err := box.Exec(t.Context(), env.Command{
+			Argv:  []string{"sh", "-c", "echo once >> count; echo now; read x; i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done; echo $x; exit 7"},
+			Stdin: in, Stdout: io.MultiWriter(written, &waitFor{text: "now\n", found: started}),
+		})
+		if err == nil && res.ExitCode != 7 {
+			err = errors.New("another exit code")
+		}
+		done <- err
+	}()
+	await(t, started, "the command does not start")
+	s.Cut()
+	if _, err := io.WriteString(typed, "typed\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Split(written.String(), "\n"); len(lines) != 20_003 || lines[20_001] != "typed" {
+		t.Errorf("%d lines arrived", len(lines))
+	}
+	if data, err := env.ReadFile(t.Context(), box, "count", 100); err != nil || string(data) != "once\n" {
+		t.Errorf("it ran %q, %v", data, err)
+	}
+}
+
+// TestSSHGone ends the server while a command runs. The error says that it may have run, and comes when the container is
+// certainly gone.
+func TestSSHGone(t *testing.T) {
+	s := overSSH(t)
+	e, err := docker.Connect(t.Context(), docker.Address{Host: s.Host()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	box, err := e.Open(t.Context(), config(t, docker.Config{TTL: 3 * time.Second}))
+	if err != nil {
+		t.Fatal(errors.Join(err, e.Close()))
+	}
+	started, done := make(chan struct{}, 1), make(chan error, 1)
+	go func() {
+		_, err := box.Exec(t.Context(), env.Command{Argv: []string{"sh", "-c", "echo; sleep 1000"}, Stdout: signalWriter(started)})
+		done <- err
+	}()
+	await(t, started, "the command does not start")
+	s.Stop()
+	select {
+	case err := <-done:
+		if !errors.Is(err, env.ErrUnknownOutcome) && !errors.Is(err, env.ErrGone) {
+			t.Errorf("the command ended with %v", err)
+		}
+		t.Log(err)
+	case <-time.After(30 * time.Second):
+		t.Fatal("the command hangs")
+	}
+	if _, err := box.Stat(t.Context(), "/"); !errors.Is(err, env.ErrGone) {
+		t.Errorf("afterwards: %v", err)
+	}
+	if err := box.Close(); err == nil || !strings.Contains(err.Error(), box.Container()) {
+		t.Errorf("close could not see to the container and says %v", err)
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+	host := daemons.DockerHost(t)
+	for end := time.Now().Add(20 * time.Second); daemon(t, host, "ps", "-aq", "--filter", "name="+box.Container()) != ""; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the container is left")
+		}
+	}
+}
+
+// TestSSHRefuses fails in the ways of ssh: at once, with the reason and what to do, and without asking anybody.
+func TestSSHRefuses(t *testing.T) {
+	s := overSSH(t)
+	asked := t.TempDir() + "/asked"
+	askpass := t.TempDir() + "/askpass"
+	if err := os.WriteFile(askpass, []byte("#!/bin/sh\necho \"$@\" >> "+asked+"\nsleep 60\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SSH_ASKPASS", askpass)
+	t.Setenv("SSH_ASKPASS_REQUIRE", "force")
+	t.Setenv("DISPLAY", ":99")
+	stranger := overSSH(t)
+	if err := stranger.Revoke(); err != nil {
+		t.Fatal(err)
+	}
+	bare := daemons.NewSSHD(t, "PATH=/none")
+	for _, tt := range []struct {
+		name   string
+		server *daemons.SSHD
+		host   string // if it is not the server
+		byName bool   // by a context
+		more   []string
+		path   string // if it is not the client
+		says   []string
+	}{
+		{name: "wrong key", server: stranger, says: []string{"Permission denied", "ssh-add"}},
+		{name: "unknown host key", server: s, more: []string{"UserKnownHostsFile /dev/null"}, says: []string{"Host key verification failed", "known_hosts"}},
+		{name: "unknown host key, by a context", server: s, byName: true, more: []string{"UserKnownHostsFile /dev/null"}, says: []string{"Host key verification failed", "known_hosts"}},
+		{name: "nobody listens", server: s, host: "ssh://127.0.0.1:1", says: []string{"Connection refused", "ssh HOST docker version"}},
+		{name: "no such host", server: s, host: "ssh://nowhere.invalid", says: []string{"nowhere.invalid", "ssh HOST docker version"}},
+		{name: "no docker there", server: bare, says: []string{"not found", "the program docker is needed"}},
+		{name: "no ssh here", server: s, path: t.TempDir(), says: []string{"the program ssh is needed here"}},
+		{name: "no daemon there", server: s, host: s.Host() + "/no/such.sock", says: []string{"no/such.sock"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			useClient(t, tt.server, tt.more...)
+			if tt.path != "" {
+				t.Setenv("PATH", tt.path)
+			}
+			tt.host = cmp.Or(tt.host, tt.server.Host())
+			address := docker.Address{Host: tt.host}
+			if tt.byName {
+				dir, restore := configured(t, "{}")
+				defer restore()
+				makeContext(t, dir, "far", "host="+tt.host)
+				address = docker.Address{Context: "far"}
+			}
+			start := time.Now()
+			e, err := docker.Connect(t.Context(), address)
+			if err == nil {
+				t.Fatal("it connects", e.Close())
+			}
+			t.Log(time.Since(start).Round(time.Millisecond), err)
+			var down *docker.DaemonError
+			if !errors.As(err, &down) || down.Address != tt.host {
+				t.Errorf("got %v, want a *DaemonError", err)
+			}
+			for _, text := range tt.says {
+				if !strings.Contains(err.Error(), text) {
+					t.Errorf("%v does not say %q", err, text)
+				}
+			}
+			if strings.ContainsAny(err.Error(), "\r\n") {
+				t.Errorf("%q has more than one line", err.Error())
+			}
+			if question, err := os.ReadFile(asked); err == nil {
+				t.Errorf("somebody was asked %q", question)
+				_ = os.Remove(asked)
+			}
+			noSessions(t, tt.server)
+		})
+	}
+}
+
+// TestSSHSilent gives up on a host that takes connections and says nothing.
+func TestSSHSilent(t *testing.T) {
+	useClient(t, daemons.NewSSHD(t))
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close() //nolint:errcheck // nothing was said
+	ctx, cancel := context.WithCancelCause(t.Context())
+	hungUp, ended, why := make(chan error, 1), make(chan error, 1), errors.New("given up")
+	go func() {
+		conn, err := silent.Accept()
+		if err == nil {
+			cancel(why)
+			_, err = io.Copy(io.Discard, conn)
+			err = errors.Join(err, conn.Close())
+		}
+		hungUp <- err
+	}()
+	go func() {
+		_, err := docker.Connect(ctx, docker.Address{Host: "ssh://" + silent.Addr().String()})
+		ended <- err
+	}()
+	if err := await(t, ended, "it hangs"); !errors.Is(err, why) {
+		t.Errorf("it ended with %v", err)
+	}
+	if err := await(t, hungUp, "ssh goes on"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSSHContext has the address in a context of the docker command.
+func TestSSHContext(t *testing.T) {
+	s := overSSH(t)
+	dir, restore := configured(t, "{}")
+	defer restore()
+	makeContext(t, dir, "far", "host="+s.Host())
+	e, err := docker.Connect(t.Context(), docker.Address{Context: "far"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.Address() != s.Host() || len(s.Sessions()) == 0 {
+		t.Errorf("it is at %s, by %d connections", e.Address(), len(s.Sessions()))
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+	noSessions(t, s)
+}
