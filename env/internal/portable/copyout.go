@@ -183,7 +183,7 @@ func (p *packing) pack(ctx context.Context, out *tar.Writer, entries []item) err
 	var command strings.Builder
 	command.WriteString("sa_tar -cf - -C " + quote(p.dir) + " --no-recursion")
 	if p.e.facts.has[gnuTar] {
-		command.WriteString(" --format=posix --hard-dereference")
+		command.WriteString(" --format=posix --hard-dereference --no-unquote")
 	}
 	for _, entry := range entries {
 		command.WriteString(" " + quote("./"+entry.name))

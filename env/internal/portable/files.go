@@ -304,6 +304,7 @@ type stream struct {
 	code    chan error // the operation's messages have ended
 	text    *limited
 	ended   bool // with success
+	sound   bool // and the contact with the shell has not been ended
 	err     error
 	release func()
 }
@@ -346,8 +347,7 @@ func (s *stream) read(buffer *[]byte) error {
 		err = fmt.Errorf("%w: unexpected record %q", env.ErrProtocol, rec.kind)
 	case err == nil:
 		if err = <-s.code; err == nil {
-			s.ended = true
-			s.stop()
+			s.ended, s.sound = true, s.stop()
 			if rec.a != codeOK {
 				s.err = errCode(rec.a, s.text.String())
 			}
@@ -371,14 +371,13 @@ func (s *stream) close() { s.release() }
 
 func (s *stream) finish() {
 	s.stop()
-	sound := s.ended
-	if !sound {
+	if !s.ended {
 		s.e.bury(s.shell, "")
 		if s.err == nil {
 			s.err = errors.New("the stream was closed")
 		}
 	}
 	s.cancel()
-	s.e.pool.give(s.shell, true, sound)
+	s.e.pool.give(s.shell, true, s.sound)
 	s.e.work.Done()
 }

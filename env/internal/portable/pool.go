@@ -179,16 +179,17 @@ func (w *warden) run(ctx context.Context, o operation) (int, error) {
 				return 0, err
 			}
 		}
-		if code, _, err = w.s.run(ctx, o); err == nil {
+		code, _, err = w.s.run(ctx, o)
+		if err == nil && !w.s.once {
 			return code, nil
 		}
 		w.s.abandon()
 		w.s = nil
-		if o.out != nil {
+		if err == nil || o.out != nil {
 			break
 		}
 	}
-	return 0, err
+	return code, err
 }
 
 // inTime is run for callers whose context is over. A code is an error.

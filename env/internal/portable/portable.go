@@ -11,7 +11,8 @@
 //
 // Standard input of unknown length comes in parts, each behind its length, which the shell copies to a third named pipe.
 // Its end is a word and not the end of the shell's own input: a connection that is closed may lose what is on its way, and
-// a part of the input must not look like all of it.
+// a part of the input must not look like all of it. For the same reason, a shell that has done its work does not end
+// before the contact does.
 //
 // # Testing
 //
@@ -83,7 +84,8 @@ func (c Config) validate() error {
 	return checkVars(c.Vars)
 }
 
-// Environment implements env.Environment. It has none of the optional interfaces: what env does instead is the same.
+// Environment implements env.Environment and env.MultiReader. It has none of the other optional interfaces: what env does
+// instead is the same.
 //
 // It differs from others in what a shell can do. A command that dies of SIGPIPE or SIGINT looks like one that exits with
 // 141 or 130. A text without interpreter line is run by sh. Terminals are errors.ErrUnsupported. Commands see what shells
@@ -107,7 +109,10 @@ type Environment struct {
 	gone   chan struct{}  // closed when Close has ended
 }
 
-var _ env.Environment = (*Environment)(nil)
+var (
+	_ env.Environment = (*Environment)(nil)
+	_ env.MultiReader = (*Environment)(nil)
+)
 
 // New starts the first shell and learns from it what the place is. It fails with an error that wraps errors.ErrUnsupported
 // if the place lacks what this package needs. ctx is for New alone.
@@ -252,8 +257,8 @@ func (e *Environment) bury(s *shell, marker string) {
 	}()
 }
 
-// watch ends the contact with shells that are dead and from which nothing comes any more. Their streams do not show it,
-// because what they have started holds these open.
+// watch ends the contact with shells that are dead, which they never are before their last words have arrived unless
+// somebody has killed them. Their streams do not show it, because what they have started holds these open.
 func (e *Environment) watch() {
 	ticker := time.NewTicker(watchTime)
 	defer ticker.Stop()
@@ -276,7 +281,7 @@ func (e *Environment) watch() {
 			continue // which calls will notice themselves
 		}
 		for word := range strings.FieldsSeq(string(out.data)) {
-			if pid, err := strconv.Atoi(word); err == nil && busy[pid] != nil && busy[pid].quiet() {
+			if pid, err := strconv.Atoi(word); err == nil && busy[pid] != nil {
 				busy[pid].abandon()
 			}
 		}

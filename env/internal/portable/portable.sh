@@ -7,8 +7,7 @@ sa_l=${LC_ALL+x$LC_ALL} # for commands; messages are wanted in English
 LC_ALL=C
 export LC_ALL
 sa_um=$(umask)
-sa_wd=$PWD
-sa_a= sa_b= sa_f=
+sa_wd=$PWD sa_a= sa_b= sa_f=
 command -v shopt >/dev/null 2>&1 && shopt -s execfail # else bash leaves without running the trap for EXIT
 # A command that sends signals to its process group must not end what watches it.
 trap '' HUP INT QUIT TERM USR1 USR2 ALRM
@@ -414,9 +413,11 @@ sa_end() {
 # sa_leave ends a shell that has had input. Its folder stays if a write in parts has begun there.
 sa_leave() {
   rm -f "$sa_d/i" "$sa_d/o" "$sa_d/e" "$sa_d/m" "$sa_d/s"
-  rmdir "$sa_d"
-  exit 0
+  rmdir "$sa_d"; sa_stay
 } 2>/dev/null
+
+# sa_stay ends a shell when its input ends: until then, what it has said last may be on its way, and is lost with it.
+sa_stay() { cat >/dev/null 2>&1; exit 0; }
 
 # sa_cut FOLDER PID PID has what still comes through the pipes of a command discarded, and ends what carried it.
 sa_cut() {

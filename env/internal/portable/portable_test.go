@@ -54,6 +54,13 @@ func applets(t testing.TB) string {
 // starter returns a function that starts shells of this kind on this machine.
 func (k kind) starter(t testing.TB) func(context.Context) (portable.Shell, error) {
 	t.Helper()
+	command := k.command(t)
+	return func(context.Context) (portable.Shell, error) { return startProcess(command()) }
+}
+
+// command returns a function that returns a shell of this kind on this machine.
+func (k kind) command(t testing.TB) func() *exec.Cmd {
+	t.Helper()
 	if runtime.GOOS != "linux" {
 		t.Skip("the place has to be a Linux system")
 	}
@@ -70,10 +77,10 @@ func (k kind) starter(t testing.TB) func(context.Context) (portable.Shell, error
 	if k.only != nil {
 		vars[0] = "PATH=" + k.only(t)
 	}
-	return func(context.Context) (portable.Shell, error) {
+	return func() *exec.Cmd {
 		c := exec.Command(setsid, append([]string{program}, k.argv[1:]...)...) //nolint:noctx // It outlives the call.
 		c.Env = vars
-		return startProcess(c)
+		return c
 	}
 }
 

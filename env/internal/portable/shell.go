@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
 )
@@ -30,8 +29,8 @@ type Shell struct {
 	// Stdout and Stderr are its outputs, which are separate. They are read from one goroutine each, and both are read
 	// while anything is expected, so that one connection may carry them.
 	Stdout, Stderr io.Reader
-	// Close ends the contact with the shell: calls of the others that block return, and so do later ones. It should
-	// kill the shell where that is possible. It is called once.
+	// Close ends the contact with the shell: calls of the others that block return, and so do later ones. It ends the
+	// shell's standard input as well, and should kill the shell where that is possible. It is called once.
 	Close func() error
 }
 
@@ -42,19 +41,16 @@ type shell struct {
 	dir            string // the folder of its pipes
 	stdout, stderr *scanner
 	abandon        func() // ends the contact
-	// outPulse and errPulse tell whether anything still comes.
-	outPulse, errPulse *pulse
-	// once says that the shell ends after its next operation.
+	// once says that the shell takes no operation after the one it has.
 	once bool
 }
 
 // newShell teaches a Shell the library. It ends the contact if that fails.
 func newShell(ctx context.Context, raw Shell, dir, prologue string) (*shell, error) {
 	s := &shell{
-		raw: raw, dir: dir, outPulse: &pulse{r: raw.Stdout}, errPulse: &pulse{r: raw.Stderr},
+		raw: raw, dir: dir, stdout: newScanner(raw.Stdout), stderr: newScanner(raw.Stderr),
 		abandon: sync.OnceFunc(func() { _ = raw.Close() }), // the contact is over whatever it says
 	}
-	s.stdout, s.stderr = newScanner(s.outPulse), newScanner(s.errPulse)
 	var b strings.Builder
 	for line := range strings.Lines(library) {
 		if line = strings.TrimLeft(line, " "); !strings.HasPrefix(line, "#") {
@@ -81,54 +77,6 @@ func newShell(ctx context.Context, raw Shell, dir, prologue string) (*shell, err
 	return s, nil
 }
 
-const (
-	// quietTime is how long nothing may come from a dead shell of which something is expected: what it said before its
-	// death may still be on its way.
-	quietTime = 3 * time.Second
-	// takenTime is how long whoever gets its messages may take for one of them.
-	takenTime = 30 * time.Second
-)
-
-// quiet reports whether nothing comes any more, although it is waited for.
-func (s *shell) quiet() bool {
-	waits, since := s.outPulse.state()
-	if !waits || since < quietTime {
-		return false
-	}
-	waits, since = s.errPulse.state()
-	return since >= takenTime || waits && since >= quietTime
-}
-
-// pulse is a reader that knows how long it has been waiting.
-type pulse struct {
-	r io.Reader
-
-	mu    sync.Mutex
-	waits bool
-	since time.Time
-}
-
-// Read implements io.Reader.
-func (p *pulse) Read(b []byte) (int, error) {
-	p.set(true)
-	n, err := p.r.Read(b)
-	p.set(false)
-	return n, err
-}
-
-func (p *pulse) set(waits bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.waits, p.since = waits, time.Now()
-}
-
-// state reports whether a Read waits, and for how long that has been so.
-func (p *pulse) state() (waits bool, since time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.waits, time.Since(p.since)
-}
-
 // An operation is something that a shell does.
 type operation struct {
 	// before stands in front, for the shell to read command by command.
@@ -151,7 +99,7 @@ type operation struct {
 func (o operation) script() string {
 	begin, input, end := "", " </dev/null", ""
 	if o.input != nil {
-		begin, input, end = "sa_say g 0 0\n", "", "[ $sa_r -eq 0 ] || exit 0\n"
+		begin, input, end = "sa_say g 0 0\n", "", "[ $sa_r -eq 0 ] || sa_stay\n"
 	}
 	if o.last {
 		begin, input, end = "sa_feed\nsa_say g 0 0\n", ` <"$sa_d/i"`, "sa_leave\n"
@@ -166,7 +114,11 @@ func (s *shell) run(ctx context.Context, o operation) (code int, text string, er
 		o.mark = newMark()
 	}
 	stop := context.AfterFunc(ctx, s.abandon)
-	defer stop()
+	defer func() {
+		if !stop() {
+			s.once = true // ctx ended when all had been said
+		}
+	}()
 	begun, over := make(chan struct{}), make(chan struct{})
 	sent := make(chan error, 1)
 	go func() { sent <- s.send(o, begun, over) }()

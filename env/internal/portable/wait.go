@@ -37,6 +37,7 @@ func (x *execution) wait(ctx context.Context) (env.Result, error) {
 	if x.lost == nil {
 		detached, why, err = x.drain(ctx, why, err)
 	}
+	whole := x.lost == nil // what is lost from here on is nobody's output
 	var errs []error
 	var result env.Result
 	for i, s := range x.sinks {
@@ -57,7 +58,7 @@ func (x *execution) wait(ctx context.Context) (env.Result, error) {
 	}
 	result.Detached = detached
 	result.TimedOut = why == timedOut
-	errs = append(errs, x.fill(ctx, &result), err)
+	errs = append(errs, x.fill(ctx, &result, whole), err)
 	switch why {
 	case cancelled:
 		errs = append(errs, ended(ctx))
@@ -244,9 +245,9 @@ func (x *execution) release(detached bool) {
 	x.e.pool.give(x.shell, true, sound)
 }
 
-// fill says how the command ended, as far as that is known.
-func (x *execution) fill(ctx context.Context, r *env.Result) error {
-	if !x.exited || x.failed != nil {
+// fill says how the command ended, as far as that is known. An exit code counts only with all of the output.
+func (x *execution) fill(ctx context.Context, r *env.Result, whole bool) error {
+	if !x.exited || x.failed != nil || !whole {
 		r.ExitCode, r.Elapsed = -1, time.Since(x.began)
 		if x.lost != nil {
 			return fmt.Errorf("%w: %w", env.ErrUnknownOutcome, x.e.lost(ctx, x.lost))
