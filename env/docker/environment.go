@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"slices"
 	"sync"
 	"time"
@@ -19,12 +17,17 @@ const backend = "docker"
 // remote is an environment in a container, however it is reached.
 type remote interface {
 	env.Environment
+	env.MultiReader
 	Kill() error
 }
 
 // Environment is an environment in a container. It is made by Engine.Open.
+//
+// It implements env.Environment, env.Walker, env.Searcher and env.MultiReader. Its Kill kills everything that it started,
+// without any grace, and returns when that is dead. It is for a program that has to end at once: commands in progress end
+// with SIGKILL, and Close remains to be called.
 type Environment struct {
-	inner   remote
+	remote
 	box     *box
 	config  Config // with its defaults
 	info    env.Info
@@ -39,7 +42,7 @@ var (
 )
 
 func newEnvironment(b *box, inner remote, c Config) *Environment {
-	return &Environment{inner: inner, box: b, config: c, info: describe(inner.Info(), c)}
+	return &Environment{remote: inner, box: b, config: c, info: describe(inner.Info(), c)}
 }
 
 // describe adds to what the inside knows what the container promises.
@@ -63,64 +66,19 @@ func describe(info env.Info, c Config) env.Info {
 // Container returns the name of the container.
 func (e *Environment) Container() string { return e.box.name }
 
-// Exec implements env.Environment.
-func (e *Environment) Exec(ctx context.Context, cmd env.Command) (env.Result, error) {
-	return e.inner.Exec(ctx, cmd)
-}
-
-// Open implements env.Environment.
-func (e *Environment) Open(ctx context.Context, name string) (fs.File, error) {
-	return e.inner.Open(ctx, name)
-}
-
-// Stat implements env.Environment.
-func (e *Environment) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
-	return e.inner.Stat(ctx, name)
-}
-
-// ReadDir implements env.Environment.
-func (e *Environment) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
-	return e.inner.ReadDir(ctx, name)
-}
-
-// WriteFile implements env.Environment.
-func (e *Environment) WriteFile(ctx context.Context, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
-	return e.inner.WriteFile(ctx, name, r, opts)
-}
-
-// Remove implements env.Environment.
-func (e *Environment) Remove(ctx context.Context, name string, opts env.RemoveOptions) error {
-	return e.inner.Remove(ctx, name, opts)
-}
-
-// CopyIn implements env.Environment.
-func (e *Environment) CopyIn(ctx context.Context, dir string, archive io.Reader) error {
-	return e.inner.CopyIn(ctx, dir, archive)
-}
-
-// CopyOut implements env.Environment.
-func (e *Environment) CopyOut(ctx context.Context, dir string, names ...string) (io.ReadCloser, error) {
-	return e.inner.CopyOut(ctx, dir, names...)
-}
-
 // Walk implements env.Walker.
 func (e *Environment) Walk(ctx context.Context, root string, opts env.WalkOptions, fn func(env.Entry) error) error {
-	return env.Walk(ctx, e.inner, root, opts, fn)
+	return env.Walk(ctx, e.remote, root, opts, fn)
 }
 
 // Glob implements env.Searcher.
 func (e *Environment) Glob(ctx context.Context, opts env.GlobOptions) ([]env.Entry, error) {
-	return env.Glob(ctx, e.inner, opts)
+	return env.Glob(ctx, e.remote, opts)
 }
 
 // Grep implements env.Searcher.
 func (e *Environment) Grep(ctx context.Context, opts env.GrepOptions, fn func(env.GrepMatch) error) (env.GrepStats, error) {
-	return env.Grep(ctx, e.inner, opts, fn)
-}
-
-// ReadFiles implements env.MultiReader.
-func (e *Environment) ReadFiles(ctx context.Context, names []string, limit int64) ([]env.FileContent, error) {
-	return env.ReadFiles(ctx, e.inner, names, limit)
+	return env.Grep(ctx, e.remote, opts, fn)
 }
 
 // Info implements env.Environment.
@@ -130,10 +88,6 @@ func (e *Environment) Info() env.Info {
 	info.Guarantees = append([]env.Guarantee(nil), info.Guarantees...)
 	return info
 }
-
-// Kill kills everything that the environment started, without any grace, and returns when it is dead. It is for a program
-// that has to end at once: commands in progress end with SIGKILL, and Close remains to be called.
-func (e *Environment) Kill() error { return e.inner.Kill() }
 
 // farewellTime bounds how long the inside may take to end its commands before its container is removed.
 const farewellTime = 10 * time.Second
@@ -145,7 +99,7 @@ func (e *Environment) Close() error {
 	var err error
 	e.closing.Do(func() {
 		inside := make(chan error, 1)
-		go func() { inside <- e.inner.Close() }()
+		go func() { inside <- e.remote.Close() }()
 		var said error
 		select {
 		case said = <-inside:

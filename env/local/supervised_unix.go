@@ -64,13 +64,13 @@ func Supervised(ctx context.Context, cfg Config, h Helper) (*SupervisedEnvironme
 	if err != nil {
 		return nil, p.refused(err)
 	}
-	return &SupervisedEnvironment{client: client, helper: p}, nil
+	return &SupervisedEnvironment{remote: client, helper: p}, nil
 }
 
 // Close implements env.Environment. When it returns, the helper has ended.
 func (e *SupervisedEnvironment) Close() error {
 	var err error
-	e.closing.Do(func() { err = errors.Join(e.client.Close(), e.helper.end(helperEndTime)) })
+	e.closing.Do(func() { err = errors.Join(e.remote.Close(), e.helper.end(helperEndTime)) })
 	return err
 }
 

@@ -13,7 +13,7 @@ func Supervised(context.Context, Config, Helper) (*SupervisedEnvironment, error)
 }
 
 // Close implements env.Environment.
-func (e *SupervisedEnvironment) Close() error { return e.client.Close() }
+func (e *SupervisedEnvironment) Close() error { return e.remote.Close() }
 
 // helperProcess is not needed on this system.
 type helperProcess struct{}
