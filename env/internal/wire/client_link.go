@@ -148,7 +148,11 @@ func (t *tries) after(l *link) {
 	case l.useful.Load(), l.stream.guard.answered.Load():
 		*t = tries{since: time.Now(), pause: firstPause}
 	case l.stream.guard.acked.Load():
-		t.since = t.since.Add(time.Since(l.born))
+		from := l.born
+		if t.since.After(from) {
+			from = t.since
+		}
+		t.since = t.since.Add(time.Since(from))
 	}
 }
 
