@@ -115,6 +115,7 @@ func inImage(t *testing.T, c *client.Client, ref, script string) string {
 }
 
 func TestImagesAreBuiltByTheClassicBuilder(t *testing.T) {
+	t.Parallel()
 	c := engine(t)
 	base := buildImage(t, c, "base", nil)
 	is, err := c.ImageInspect(t.Context(), base)

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/docker/cli/cli/config"
@@ -29,6 +30,8 @@ type Address struct {
 	Host string
 	// Context is the name of one of the docker command's contexts.
 	Context string
+	// Certificates is a folder with ca.pem, cert.pem and key.pem, for TLS with Host. Empty means what the variables say.
+	Certificates string
 }
 
 // options returns how to make a client, and the address for people.
@@ -38,7 +41,7 @@ func (a Address) options() (opts []client.Opt, name string, err error) {
 	}
 	host := cmp.Or(a.Host, os.Getenv(client.EnvOverrideHost))
 	if a.Context == "" && host != "" {
-		return hostOptions(host)
+		return a.hostOptions(host)
 	}
 	files, err := loadConfig()
 	if err != nil {
@@ -46,18 +49,22 @@ func (a Address) options() (opts []client.Opt, name string, err error) {
 	}
 	wanted := cmp.Or(a.Context, os.Getenv("DOCKER_CONTEXT"), files.CurrentContext)
 	if wanted == "" || wanted == defaultContext {
-		return hostOptions(cmp.Or(host, client.DefaultDockerHost))
+		return a.hostOptions(cmp.Or(host, client.DefaultDockerHost))
 	}
 	return contextOptions(wanted)
 }
 
 // hostOptions are the options of a daemon at an address.
-func hostOptions(host string) ([]client.Opt, string, error) {
+func (a Address) hostOptions(host string) ([]client.Opt, string, error) {
 	if !isSSH(host) {
 		if _, err := client.ParseHostURL(host); err != nil {
 			return nil, "", &ConfigError{Field: "address", Reason: fmt.Sprintf("%q is none such as unix:///var/run/docker.sock, tcp://host:2376 or ssh://host: %v", host, err)}
 		}
-		return []client.Opt{client.WithTLSClientConfigFromEnv(), client.WithHost(host)}, host, nil
+		secure := client.WithTLSClientConfigFromEnv()
+		if dir := a.Certificates; dir != "" {
+			secure = client.WithTLSClientConfig(filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"))
+		}
+		return []client.Opt{secure, client.WithHost(host)}, host, nil
 	}
 	opts, err := sshOptions(host)
 	if err != nil {

@@ -104,6 +104,10 @@ func TestContexts(t *testing.T) {
 			name: "variables of TLS are not for contexts", address: docker.Address{Context: "tls"},
 			vars: map[string]string{"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": t.TempDir()}, want: tls,
 		},
+		{
+			name: "certificates as argument beat the variables", address: docker.Address{Host: tls, Certificates: d.CertDir()},
+			vars: map[string]string{"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": t.TempDir()}, want: tls,
+		},
 		{name: "none of this name", address: docker.Address{Context: "none"}, misused: `the docker context "none"`, say: `"docker context ls"`},
 		{name: "none of this name in the variable", vars: map[string]string{"DOCKER_CONTEXT": "none"}, misused: `the docker context "none"`, say: `"docker context ls"`},
 		{name: "no name at all", address: docker.Address{Context: "../socket"}, misused: `the docker context "../socket"`, say: `"docker context ls"`},

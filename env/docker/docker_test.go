@@ -95,7 +95,10 @@ func TestContract(t *testing.T) {
 					continue // it takes a shell
 				}
 				name := strings.NewReplacer(":", "_", "/", "_").Replace(image + "_" + user + "_" + string(mode))
-				t.Run(name, func(t *testing.T) { contract(t, docker.Config{Image: image, User: user, Helper: mode}) })
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					contract(t, docker.Config{Image: image, User: user, Helper: mode})
+				})
 			}
 		}
 	}

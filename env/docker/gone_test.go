@@ -53,6 +53,7 @@ func own(t *testing.T, c daemons.DockerConfig) *daemons.Docker {
 
 // TestGone takes the container away while a command runs in it, in every way that there is.
 func TestGone(t *testing.T) {
+	t.Parallel()
 	d := own(t, daemons.DockerConfig{})
 	for _, tt := range []struct {
 		name   string

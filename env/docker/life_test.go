@@ -164,6 +164,7 @@ func TestCloseAndExec(t *testing.T) {
 
 // TestManyAtOnce opens environments on a daemon that has never seen one: they share the making of what they have in common.
 func TestManyAtOnce(t *testing.T) {
+	t.Parallel()
 	d := own(t, daemons.DockerConfig{})
 	for round := range 4 {
 		if round > 0 {
@@ -203,6 +204,7 @@ func manyAtOnce(t *testing.T, host string, programs, each int) {
 
 // TestEmptyVolume starts a container whose helper's volume was made by somebody who got no further.
 func TestEmptyVolume(t *testing.T) {
+	t.Parallel()
 	d := own(t, daemons.DockerConfig{})
 	connected := func() *docker.Engine {
 		e, err := docker.Connect(t.Context(), docker.Address{Host: d.Host()})

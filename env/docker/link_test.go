@@ -21,10 +21,7 @@ import (
 // remoteDaemon starts a daemon that is reached by TLS.
 func remoteDaemon(t *testing.T) *daemons.Docker {
 	t.Helper()
-	d := own(t, daemons.DockerConfig{TLS: true})
-	t.Setenv("DOCKER_TLS_VERIFY", "1")
-	t.Setenv("DOCKER_CERT_PATH", d.CertDir())
-	return d
+	return own(t, daemons.DockerConfig{TLS: true})
 }
 
 // farAway returns an engine that reaches a daemon by way of a proxy.
@@ -36,7 +33,7 @@ func farAway(t *testing.T, d *daemons.Docker) (*docker.Engine, *toxiproxy.Proxy)
 		t.Fatal(err)
 	}
 	t.Cleanup(proxy.Stop)
-	e, err := docker.Connect(t.Context(), docker.Address{Host: "tcp://" + proxy.Listen})
+	e, err := docker.Connect(t.Context(), docker.Address{Host: "tcp://" + proxy.Listen, Certificates: d.CertDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,6 +64,7 @@ const partitionTime = 30 * time.Second
 
 // TestPartition cuts the way to the daemon for a time, in each phase of a command. What was begun goes on and is made once.
 func TestPartition(t *testing.T) {
+	t.Parallel()
 	d := remoteDaemon(t)
 	t.Run("phases", func(t *testing.T) {
 		for _, phase := range []string{"hello", "request", "stream", "exit"} {
@@ -162,6 +160,7 @@ func (w *waitFor) Write(p []byte) (int, error) {
 
 // TestSlowLinks works over links that are slow in every way.
 func TestSlowLinks(t *testing.T) {
+	t.Parallel()
 	d := remoteDaemon(t)
 	t.Run("links", func(t *testing.T) {
 		for _, tt := range []struct {
@@ -194,6 +193,7 @@ func TestSlowLinks(t *testing.T) {
 
 // TestCutInTheMiddle breaks the connection again and again while output flows.
 func TestCutInTheMiddle(t *testing.T) {
+	t.Parallel()
 	d := remoteDaemon(t)
 	e, proxy := farAway(t, d)
 	box := open(t, e, docker.Config{Image: "busybox:latest"})
