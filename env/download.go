@@ -31,6 +31,11 @@ type DownloadOptions struct {
 	MaxBytes int64
 	// MaxEntries bounds the number of files, links and folders. Zero means DefaultMaxEntries, a negative number no limit.
 	MaxEntries int
+	// SkipRepositories, if set, leaves out the folders and files in which version control programs keep their data (.git,
+	// .hg, .svn, .jj, .bzr, however a file system lets them be written), and folders that the host has laid out like a git
+	// repository: what stands in them can make these programs run commands. It is called with the name of each, relative
+	// to dst.
+	SkipRepositories func(name string)
 }
 
 // Download copies names, which are slash-separated and relative to the folder dir of an environment, or all of dir if
@@ -57,11 +62,16 @@ func Download(ctx context.Context, e Copier, dir string, names []string, dst str
 	if err != nil {
 		return fmt.Errorf("download %s: %w", dir, err)
 	}
-	err = tartree.Unpack(ctx, root, archive, tartree.UnpackOptions{
+	unpack := tartree.UnpackOptions{
 		MaxEntries:         int(limit(int64(opts.MaxEntries), DefaultMaxEntries)),
 		MaxBytes:           limit(opts.MaxBytes, DefaultMaxBytes),
 		RefuseOutsideLinks: true,
-	})
+	}
+	if opts.SkipRepositories != nil {
+		found := findRepositories(root, opts.SkipRepositories)
+		unpack.Skip = func(name string) bool { return found.isTop() || found.holds(name) }
+	}
+	err = tartree.Unpack(ctx, root, archive, unpack)
 	if cerr := archive.Close(); err == nil {
 		err = cerr
 	}

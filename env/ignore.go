@@ -13,9 +13,8 @@ import (
 const (
 	gitDir     = ".git"
 	ignoreFile = ".gitignore"
-	// excludeFile is where git keeps the rules of one repository that are not part of its content. In an additional work
-	// tree and in a submodule .git is a file, and the exclude file, which is elsewhere, is not read.
-	excludeFile = ".git/info/exclude"
+	// excludeFile is where git keeps, in its own folder, the rules of one repository that are not part of its content.
+	excludeFile = "info/exclude"
 	// maxIgnoreFile is the size of the largest ignore file that is read, in bytes.
 	maxIgnoreFile = 1 << 20
 )
@@ -23,8 +22,14 @@ const (
 // outerRules finds the rules that stand above root, which lists entries.
 func (w *walker) outerRules(ctx context.Context, entries []fs.DirEntry) (*gitignore.Stack, error) {
 	root := w.absolute()
-	if root == "" || has(entries, gitDir) != nil {
+	if root == "" {
 		return nil, nil
+	}
+	if has(entries, gitDir) != nil {
+		var err error
+		if w.git, err = findGit(ctx, w.e, w.root); err != nil || w.git != nil {
+			return nil, err
+		}
 	}
 	dir, git, err := w.repository(ctx, root)
 	if err != nil || git == nil {
@@ -35,11 +40,9 @@ func (w *walker) outerRules(ctx context.Context, entries []fs.DirEntry) (*gitign
 
 	// Go down from the top of the repository to the folder that root is in. Seen from root, up leads to dir.
 	up := strings.Repeat("../", strings.Count(w.prefix, "/"))
-	var rules *gitignore.Stack
-	if git.IsDir() {
-		if rules, err = w.push(ctx, nil, "", join(dir, excludeFile), up+excludeFile); err != nil {
-			return nil, err
-		}
+	rules, err := w.pushExclude(ctx, "", git, up+gitDir)
+	if err != nil {
+		return nil, err
 	}
 	at := ""
 	for element := range strings.SplitSeq(below, "/") {
@@ -61,11 +64,11 @@ func (w *walker) outerRules(ctx context.Context, entries []fs.DirEntry) (*gitign
 	return rules, nil
 }
 
-// repository finds the nearest folder above dir that holds a .git, which it describes; nil if there is none.
-func (w *walker) repository(ctx context.Context, dir string) (top string, git fs.FileInfo, err error) {
+// repository finds the nearest folder above dir that is the top of a repository, and what git has there; nil if there is
+// none.
+func (w *walker) repository(ctx context.Context, dir string) (top string, git *gitFolders, err error) {
 	for top = parentOf(dir); top != ""; top = parentOf(top) {
-		git, err = w.e.Stat(ctx, join(top, gitDir))
-		if err == nil || endsSearch(ctx, err) {
+		if git, err = findGit(ctx, w.e, top); err != nil || git != nil {
 			return top, git, err
 		}
 	}
@@ -75,14 +78,19 @@ func (w *walker) repository(ctx context.Context, dir string) (top string, git fs
 // innerRules adds the rules of the folder name, which lists entries.
 func (w *walker) innerRules(ctx context.Context, name string, entries []fs.DirEntry, rules *gitignore.Stack) (*gitignore.Stack, error) {
 	at := strings.TrimSuffix(w.prefix+name, "/")
-	if d := has(entries, gitDir); d != nil {
-		rules = nil
-		if !d.Type().IsRegular() {
-			var err error
-			exclude := join(name, excludeFile)
-			if rules, err = w.push(ctx, nil, at, join(w.root, exclude), exclude); err != nil {
-				return nil, err
-			}
+	if has(entries, gitDir) != nil {
+		git, err := w.git, error(nil)
+		switch {
+		case name != "":
+			git, err = findGit(ctx, w.e, join(w.root, name))
+		case git == nil:
+			git, err = findGit(ctx, w.e, w.root)
+		}
+		if git != nil {
+			rules, err = w.pushExclude(ctx, at, git, join(name, gitDir))
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
 	// Like git, do not follow a link: it could lead anywhere.
@@ -91,6 +99,15 @@ func (w *walker) innerRules(ctx context.Context, name string, entries []fs.DirEn
 		return w.push(ctx, rules, at, join(w.root, name), name)
 	}
 	return rules, nil
+}
+
+// pushExclude returns the rules that git keeps for a repository whose topmost folder is at. Seen from root, its folder of
+// git is called shown.
+func (w *walker) pushExclude(ctx context.Context, at string, git *gitFolders, shown string) (*gitignore.Stack, error) {
+	if git.own != git.common || git.linked {
+		shown = git.common
+	}
+	return w.push(ctx, nil, at, join(git.common, excludeFile), join(shown, excludeFile))
 }
 
 // push adds the rules of the ignore file name, which hold in the folder at. If it cannot be read, shown is the name to

@@ -20,8 +20,10 @@ const (
 
 // renames turns deleted and added files into changes, pairs of which are renamed files. Both are sorted.
 func (p *patchWriter) renames(ctx context.Context, deleted, added []string) ([]change, error) {
-	var changes []change
-	deleted, added, changes = p.exactRenames(deleted, added)
+	deleted, added, changes, err := p.exactRenames(ctx, deleted, added)
+	if err != nil {
+		return nil, err
+	}
 	similar, err := p.similarRenames(ctx, deleted, added)
 	if err != nil {
 		return nil, err
@@ -47,29 +49,43 @@ func (p *patchWriter) renames(ctx context.Context, deleted, added []string) ([]c
 // exactRenames pairs files with the same content, if possible with the same base name, and returns what is left. Empty
 // files are never paired: that they are equal says nothing. Nor are links, because of a rename git apply does not see that
 // a link goes away, and then refuses to make files in a folder that takes its place.
-func (p *patchWriter) exactRenames(deleted, added []string) (goneLeft, newLeft []string, renamed []change) {
-	sources := make(map[[sha256.Size]byte][]string)
+func (p *patchWriter) exactRenames(ctx context.Context, deleted, added []string) (goneLeft, newLeft []string, renamed []change, err error) {
+	type content struct {
+		sha256 [sha256.Size]byte
+		base   string // empty means any
+	}
+	sources := make(map[content][]string)
 	for _, name := range deleted {
 		if s := p.before.files[name]; s.size > 0 && s.mode != modeLink {
-			sources[s.sha256] = append(sources[s.sha256], name)
+			for _, key := range []content{{s.sha256, path.Base(name)}, {s.sha256, ""}} {
+				sources[key] = append(sources[key], name)
+			}
 		}
 	}
 	from := make(map[string]string) // by new name
 	used := make(map[string]bool)
 	for _, sameBase := range []bool{true, false} {
 		for _, name := range added {
+			if ctx.Err() != nil {
+				return nil, nil, nil, ended(ctx)
+			}
 			s := p.after.files[name]
 			if s.mode == modeLink || from[name] != "" {
 				continue
 			}
-			i := slices.IndexFunc(sources[s.sha256], func(old string) bool {
-				return !sameBase || path.Base(old) == path.Base(name)
-			})
-			if i >= 0 {
-				old := sources[s.sha256][i]
-				sources[s.sha256] = slices.Delete(sources[s.sha256], i, i+1)
-				from[name], used[old] = old, true
+			key := content{sha256: s.sha256}
+			if sameBase {
+				key.base = path.Base(name)
 			}
+			left := sources[key]
+			for len(left) > 0 && used[left[0]] {
+				left = left[1:]
+			}
+			if len(left) > 0 {
+				from[name], used[left[0]] = left[0], true
+				left = left[1:]
+			}
+			sources[key] = left
 		}
 	}
 	for _, name := range deleted {
@@ -84,7 +100,7 @@ func (p *patchWriter) exactRenames(deleted, added []string) (goneLeft, newLeft [
 			newLeft = append(newLeft, name)
 		}
 	}
-	return goneLeft, newLeft, renamed
+	return goneLeft, newLeft, renamed, nil
 }
 
 // similarRenames pairs text files that share at least half of their lines, the most similar first.

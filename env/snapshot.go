@@ -68,13 +68,24 @@ type SnapshotOptions struct {
 	// Exclude, if set, leaves out what it returns true for, and what is below such a folder, as if git ignored it. Names
 	// are relative to the folder. It is called from one goroutine at a time.
 	Exclude func(name string, isDir bool) bool
+	// Omit, if set, leaves out the names that it returns true for, and what is below them, even if git tracks them,
+	// Include names them, or Base has them. Names are relative to the folder. It is called from one goroutine at a time.
+	Omit func(name string) bool
 	// SpoolDir is the folder of the host where contents are stored; empty means os.TempDir.
 	SpoolDir string
 	// MaxBytes bounds the sum of the sizes of all files. Zero means DefaultMaxBytes, a negative number no limit.
 	MaxBytes int64
+	// MaxFileBytes bounds the size of a file that has come, or has grown, since Base. One that is larger, or does not fit
+	// into MaxBytes any more, is left out; Unreadable lists it. Zero means DefaultMaxFileBytes, a negative number no
+	// limit. Without Base it means nothing.
+	MaxFileBytes int64
 	// MaxEntries bounds the number of files, links and folders. Zero means DefaultMaxEntries, a negative number no limit.
 	MaxEntries int
 }
+
+// DefaultMaxFileBytes is the size of the largest file that a snapshot with a base takes up anew, where options do not say
+// otherwise.
+const DefaultMaxFileBytes = 1 << 30
 
 // TakeSnapshot records the state of the tree below dir, which may be empty for the working directory: all files and
 // links but those that git ignores, as Walk defines it. Git's index is read where there is one: what it tracks belongs
@@ -83,8 +94,9 @@ type SnapshotOptions struct {
 // snapshot, because git does not know them. For the same reason folders and times do not make a difference, though Pack
 // keeps them.
 //
-// Files that may not be read do not fail the snapshot; Unreadable lists them. A tree that changes meanwhile gives each
-// file in a state that it had at some time. More than opts allows is ErrTreeTooLarge.
+// Files that may not be read do not fail the snapshot, nor does one that has become too large since opts.Base; Unreadable
+// lists them. A tree that changes meanwhile gives each file in a state that it had at some time. More than opts allows is
+// ErrTreeTooLarge.
 //
 // Contents come in one stream, or, of trees with thousands of files, a few; not in a round trip per file. The caller
 // closes the snapshot.
@@ -106,6 +118,7 @@ func TakeSnapshot(ctx context.Context, e interface {
 	t := &snapshotTaker{
 		e: e, dir: dir, s: s,
 		maxBytes:   limit(opts.MaxBytes, DefaultMaxBytes),
+		maxFile:    limit(opts.MaxFileBytes, DefaultMaxFileBytes),
 		maxEntries: int(limit(int64(opts.MaxEntries), DefaultMaxEntries)),
 		wanted:     make(map[string]bool),
 	}
@@ -136,8 +149,8 @@ func (s *Snapshot) Close() error {
 	return err
 }
 
-// Unreadable returns the names of the files and folders that could not be read, sorted, relative to the folder. A
-// patch says nothing about them.
+// Unreadable returns the names of the files and folders that could not be read, or were too large, sorted, relative to the
+// folder. A patch says nothing about them.
 func (s *Snapshot) Unreadable() []string { return slices.Sorted(maps.Keys(s.unreadable)) }
 
 // hides reports whether name, or a folder that it is in, could not be read.

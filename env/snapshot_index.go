@@ -2,7 +2,6 @@ package env
 
 import (
 	"context"
-	"errors"
 	"path"
 	"strings"
 
@@ -16,15 +15,16 @@ func trackedFiles(ctx context.Context, e FileReader, dir string) (names []string
 	top := (&walker{e: e, root: dir}).absolute()
 	below := ""
 	for strings.Contains(top, "/") {
-		index, err := readIndex(ctx, e, top)
-		if endsSearch(ctx, err) {
+		git, err := findGit(ctx, e, top)
+		if err != nil {
 			return nil, "", err
 		}
-		if err == nil {
+		if git != nil {
+			index, err := ReadFile(ctx, e, join(git.own, "index"), gitindex.MaxSize)
+			if endsSearch(ctx, err) {
+				return nil, "", err
+			}
 			return indexNames(index, below), below, nil
-		}
-		if _, err := e.Stat(ctx, join(top, gitDir)); err == nil || endsSearch(ctx, err) {
-			return nil, below, err
 		}
 		if top == "/" {
 			break
@@ -32,27 +32,6 @@ func trackedFiles(ctx context.Context, e FileReader, dir string) (names []string
 		top, below = path.Dir(top), path.Base(top)+"/"+below
 	}
 	return nil, "", nil
-}
-
-// readIndex reads the index of the repository whose topmost folder is top. In a linked worktree .git is a file that
-// tells where the rest is.
-func readIndex(ctx context.Context, e FileReader, top string) ([]byte, error) {
-	git := join(top, gitDir)
-	pointer, err := ReadFile(ctx, e, git, maxIgnoreFile)
-	switch {
-	case err == nil:
-		to, ok := strings.CutPrefix(strings.TrimRight(string(pointer), "\r\n"), "gitdir: ")
-		if !ok {
-			return nil, errors.New("not a git file")
-		}
-		git = to
-		if !strings.HasPrefix(to, "/") && !hasDrive(to) {
-			git = path.Join(top, to)
-		}
-	case !errors.Is(err, ErrIsDir):
-		return nil, err
-	}
-	return ReadFile(ctx, e, join(git, "index"), gitindex.MaxSize)
 }
 
 // indexNames returns the names of the files and links in an index that are below a folder, relative to it.

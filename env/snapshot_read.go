@@ -2,7 +2,6 @@ package env
 
 import (
 	"archive/tar"
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -10,7 +9,8 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"path"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -25,6 +25,8 @@ const (
 	contentBuffer = 256 << 10
 	// maxTries is how often a file is read again that changed while it was read.
 	maxTries = 3
+	// maxLarge is how many files are left out for their size before the snapshot is given up.
+	maxLarge = 1000
 )
 
 // snapshotTaker fills one snapshot.
@@ -36,112 +38,14 @@ type snapshotTaker struct {
 	dir        string
 	s          *Snapshot
 	maxBytes   int64
+	maxFile    int64
 	maxEntries int
 	// wanted are the names of the files to read.
 	wanted map[string]bool
 	bytes  int64
-	buf    []byte
-}
-
-// list finds out which files belong to the snapshot.
-func (t *snapshotTaker) list(ctx context.Context, opts SnapshotOptions) error {
-	err := Walk(ctx, t.e, t.dir, WalkOptions{}, func(entry Entry) error {
-		if entry.Err != nil && validTreeName(entry.Name) && entry.Mode.IsDir() {
-			t.s.unreadable[entry.Name] = entry.Err
-		} else if opts.Exclude != nil && opts.Exclude(entry.Name, entry.Mode.IsDir()) {
-			if entry.Mode.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		switch entry.Mode.Type() {
-		case 0, fs.ModeSymlink:
-			return t.want(entry.Name)
-		case fs.ModeDir:
-			if validTreeName(entry.Name) {
-				t.s.folders[entry.Name] = true
-			}
-			return t.checkEntries()
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	more := slices.Clone(opts.Include)
-	if opts.Base != nil {
-		more = slices.AppendSeq(more, maps.Keys(opts.Base.files))
-	}
-	tracked, prefix, err := trackedFiles(ctx, t.e, t.dir)
-	t.s.prefix = prefix
-	if err != nil {
-		return err
-	}
-	more = append(more, tracked...)
-	more = slices.DeleteFunc(more, func(name string) bool { return t.wanted[name] || !validTreeName(name) })
-	return t.wantExisting(ctx, more)
-}
-
-func (t *snapshotTaker) want(name string) error {
-	if !validTreeName(name) || t.wanted[name] {
-		return nil
-	}
-	t.wanted[name] = true
-	return t.checkEntries()
-}
-
-func (t *snapshotTaker) checkEntries() error {
-	if t.maxEntries > 0 && len(t.wanted)+len(t.s.folders) > t.maxEntries {
-		return fmt.Errorf("%w: more than %d files and folders", ErrTreeTooLarge, t.maxEntries)
-	}
-	return nil
-}
-
-// wantExisting wants those of names that are files or links, reached without going through a link, which would make
-// one file appear twice. It lists each folder once.
-func (t *snapshotTaker) wantExisting(ctx context.Context, names []string) error {
-	folders := make(map[string]map[string]fs.FileMode)
-	kindOf := func(name string) (fs.FileMode, error) {
-		dir := path.Dir(name)
-		kinds, ok := folders[dir]
-		if !ok {
-			entries, err := t.e.ReadDir(ctx, join(t.dir, dir))
-			if endsSearch(ctx, err) {
-				return 0, err
-			}
-			if errors.Is(err, fs.ErrPermission) {
-				t.s.unreadable[dir] = err
-			}
-			kinds = make(map[string]fs.FileMode, len(entries))
-			for _, d := range entries {
-				kinds[d.Name()] = d.Type()
-			}
-			folders[dir] = kinds
-		}
-		kind, ok := kinds[path.Base(name)]
-		if !ok {
-			kind = fs.ModeIrregular
-		}
-		return kind, nil
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		kind, err := fs.ModeDir, error(nil)
-		for i, c := range name + "/" {
-			if c == '/' && kind.IsDir() && err == nil {
-				kind, err = kindOf(name[:i])
-			} else if c == '/' {
-				kind = fs.ModeIrregular
-			}
-		}
-		if err == nil && (kind == 0 || kind == fs.ModeSymlink) {
-			err = t.want(name)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	// large counts the files that were left out for their size.
+	large int
+	buf   []byte
 }
 
 // readAll reads all wanted files, in batches that any transport can bear.
@@ -171,13 +75,13 @@ func (t *snapshotTaker) read(ctx context.Context, names []string) error {
 			return nil
 		}
 		changed := errors.Is(err, tartree.ErrReplaced) || errors.Is(err, tartree.ErrShrunk)
-		unread := changed || errors.Is(err, fs.ErrPermission)
+		unread := changed || errors.Is(err, fs.ErrPermission) || errors.Is(err, errLeftOut)
 		if ctx.Err() != nil || !unread && !vanished(err) {
 			return err
 		}
 		missing := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 			_, ok := t.s.files[name]
-			return ok
+			return ok || t.s.unreadable[name] != nil
 		})
 		switch {
 		case len(missing) < len(names):
@@ -253,8 +157,8 @@ func (t *snapshotTaker) stream(ctx context.Context, names []string) (err error) 
 // store records one file with as many bytes of r as state says, and fills in the rest of state.
 func (t *snapshotTaker) store(name string, state fileState, r io.Reader) error {
 	size := state.size
-	if t.maxBytes > 0 && size > t.maxBytes-t.bytes {
-		return fmt.Errorf("%w: more than %d bytes", ErrTreeTooLarge, t.maxBytes)
+	if err := t.checkSize(name, size); err != nil {
+		return err
 	}
 	t.bytes += size
 	s := t.s
@@ -267,7 +171,7 @@ func (t *snapshotTaker) store(name string, state fileState, r io.Reader) error {
 		}
 		hash.Write(t.buf[:size])
 	} else {
-		spooled := io.MultiWriter(hash, io.NewOffsetWriter(s.spool, s.size))
+		spooled := io.MultiWriter(hash, spoolWriter{s.spool, io.NewOffsetWriter(s.spool, s.size)})
 		n, err := io.CopyBuffer(struct{ io.Writer }{spooled}, io.LimitReader(r, size), t.buf)
 		if err == nil && n != size {
 			err = io.ErrUnexpectedEOF
@@ -284,7 +188,7 @@ func (t *snapshotTaker) store(name string, state fileState, r io.Reader) error {
 	}
 	if state.offset >= 0 {
 		if small {
-			if _, err := io.Copy(io.NewOffsetWriter(s.spool, s.size), bytes.NewReader(t.buf[:size])); err != nil {
+			if _, err := (spoolWriter{s.spool, io.NewOffsetWriter(s.spool, s.size)}).Write(t.buf[:size]); err != nil {
 				return err
 			}
 		}
@@ -292,6 +196,42 @@ func (t *snapshotTaker) store(name string, state fileState, r io.Reader) error {
 	}
 	s.files[name] = state
 	return nil
+}
+
+// errLeftOut means that a file is left out for its size. What follows it in the stream is asked for anew.
+var errLeftOut = errors.New("the file is left out")
+
+// checkSize tells whether a file of size bytes can be stored.
+func (t *snapshotTaker) checkSize(name string, size int64) error {
+	tooMuch := t.maxBytes > 0 && size > t.maxBytes-t.bytes
+	if t.s.base == nil {
+		if tooMuch {
+			return fmt.Errorf("%w: more than %d bytes, with %q", ErrTreeTooLarge, t.maxBytes, name)
+		}
+		return nil
+	}
+	if !tooMuch && (t.maxFile == 0 || size <= max(t.maxFile, t.s.base.files[name].size)) {
+		return nil
+	}
+	if t.large++; t.large > maxLarge {
+		return fmt.Errorf("%w: more than %d large files, with %q", ErrTreeTooLarge, maxLarge, name)
+	}
+	t.s.unreadable[name] = fmt.Errorf("%w: %q has %d bytes", ErrTreeTooLarge, name, size)
+	return errLeftOut
+}
+
+// spoolWriter writes to the spool file and says where that is if there is no room for it.
+type spoolWriter struct {
+	spool *os.File
+	w     io.Writer
+}
+
+func (w spoolWriter) Write(b []byte) (int, error) {
+	n, err := w.w.Write(b)
+	if err != nil {
+		err = fmt.Errorf("store contents in %s, for which another folder may be set as TMPDIR: %w", filepath.Dir(w.spool.Name()), err)
+	}
+	return n, err
 }
 
 // noEOF turns the end of a stream into an error where more was promised.

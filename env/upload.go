@@ -18,6 +18,10 @@ type UploadOptions struct {
 	// None means everything. A name that leaves the folder is ErrEscapes, a missing one fs.ErrNotExist. With a source
 	// that is a file they are not allowed.
 	Names []string
+	// SkipRepositories, if set, leaves out what is below the source folder and belongs to version control, as that of
+	// DownloadOptions does: credentials stand in it. It is called with the name of each, relative to the source. The
+	// source itself may be such a folder, and is uploaded.
+	SkipRepositories func(name string)
 }
 
 // Upload copies src, a file or folder of the host, into the folder dir of an environment, which is made if missing; an
@@ -70,8 +74,12 @@ func openSource(src string, opts UploadOptions) (pack func(context.Context, io.W
 		if err != nil {
 			return nil, nil, err
 		}
+		packing := tartree.PackOptions{Names: opts.Names}
+		if opts.SkipRepositories != nil {
+			packing.Skip = findRepositories(root, opts.SkipRepositories).holds
+		}
 		return func(ctx context.Context, w io.Writer) error {
-			return tartree.Pack(ctx, w, root, tartree.PackOptions{Names: opts.Names})
+			return tartree.Pack(ctx, w, root, packing)
 		}, func() { _ = root.Close() }, nil
 	case len(opts.Names) > 0:
 		return nil, nil, &os.PathError{Op: "open", Path: src, Err: ErrNotDir}

@@ -66,10 +66,11 @@ func (e *UnreadableError) Unwrap() error { return e.First }
 // before what is in it. Root itself, which may be empty for the working directory, is not reported. Links are reported
 // but not followed, except for root. Hidden files are walked like others.
 //
-// Unless opts.NoIgnore is set, what git ignores is left out: the entries named .git, and what .gitignore files and
-// .git/info/exclude say, those in root and below and those of the folders above root up to the one that holds .git. A
-// folder with a .git of its own starts afresh. If root is itself ignored, only ignore files in it and below count. The
-// folders above root are found by name, without resolving links; for a relative root that takes an e with a method Info.
+// Unless opts.NoIgnore is set, what git ignores is left out: the entries named .git, and what .gitignore files and git's
+// info/exclude say, those in root and below and those of the folders above root up to the top of a repository. That is a
+// folder with a .git that has a HEAD, or is a file that points elsewhere; it starts afresh. If root is itself ignored, only
+// ignore files in it and below count. The folders above root are found by name, without resolving links; for a relative
+// root that takes an e with a method Info.
 //
 // If fn returns fs.SkipDir for a folder, the folder is skipped, for something else the rest of its folder; fs.SkipAll
 // ends the walk without an error, any other error ends it with that error.
@@ -115,6 +116,8 @@ type walker struct {
 	// prefix is root by its name below the top of the repository, with a slash at its end, or empty. Names in the rules
 	// are relative to that top.
 	prefix string
+	// git are the folders of git of a repository that root is the top of.
+	git *gitFolders
 }
 
 // folder reports what is in the folder name.

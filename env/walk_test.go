@@ -61,12 +61,12 @@ func TestWalk(t *testing.T) {
 		},
 		{
 			name:  "the exclude file is weaker than ignore files",
-			files: map[string]string{".git/info/exclude": "a\nb\nd/c", ".gitignore": "!b", "a": "", "b": "", "d/a": "", "d/c": ""},
+			files: map[string]string{".git/HEAD": "", ".git/info/exclude": "a\nb\nd/c", ".gitignore": "!b", "a": "", "b": "", "d/a": "", "d/c": ""},
 			want:  []string{".gitignore", "b", "d/"},
 		},
 		{
 			name:  "parents up to the repository",
-			files: map[string]string{".gitignore": "top", "r/.git/info/exclude": "ex", "r/.gitignore": "*.log\n/s/one", "r/s/.gitignore": "!b.log\n/t/two", "r/s/t/top": "", "r/s/t/ex": "", "r/s/t/a.log": "", "r/s/t/b.log": "", "r/s/t/one": "", "r/s/t/two": "", "r/s/t/u/two": ""},
+			files: map[string]string{".gitignore": "top", "r/.git/HEAD": "", "r/.git/info/exclude": "ex", "r/.gitignore": "*.log\n/s/one", "r/s/.gitignore": "!b.log\n/t/two", "r/s/t/top": "", "r/s/t/ex": "", "r/s/t/a.log": "", "r/s/t/b.log": "", "r/s/t/one": "", "r/s/t/two": "", "r/s/t/u/two": ""},
 			root:  "r/s/t",
 			want:  []string{"b.log", "one", "top", "u/", "u/two"},
 		},
@@ -77,17 +77,17 @@ func TestWalk(t *testing.T) {
 		},
 		{
 			name:  "an ignored root",
-			files: map[string]string{".git/": "", ".gitignore": "/vendor/\n*.log", "vendor/m/a.log": "", "vendor/m/.gitignore": "b", "vendor/m/b": ""}, root: "vendor/m",
+			files: map[string]string{".git/HEAD": "", ".gitignore": "/vendor/\n*.log", "vendor/m/a.log": "", "vendor/m/.gitignore": "b", "vendor/m/b": ""}, root: "vendor/m",
 			want: []string{".gitignore", "a.log"},
 		},
 		{
 			name:  "a root ignored by a pattern for its content",
-			files: map[string]string{".git/": "", "venv/.gitignore": "*", "venv/lib/a": ""}, root: "venv/lib",
+			files: map[string]string{".git/HEAD": "", "venv/.gitignore": "*", "venv/lib/a": ""}, root: "venv/lib",
 			want: []string{"a"},
 		},
 		{
 			name:  "a repository inside starts afresh",
-			files: map[string]string{".git/": "", ".gitignore": "a", "sub/.git/info/exclude": "/b", "sub/a": "", "sub/b": "", "sub/c/b": "", "tree/.git": "gitdir: ../x", "tree/a": "", "x/a": ""},
+			files: map[string]string{".git/HEAD": "", ".gitignore": "a", "sub/.git/HEAD": "", "sub/.git/info/exclude": "/b", "sub/a": "", "sub/b": "", "sub/c/b": "", "tree/.git": "gitdir: ../x", "tree/a": "", "x/a": ""},
 			want:  []string{".gitignore", "sub/", "sub/a", "sub/c/", "sub/c/b", "tree/", "tree/a", "x/"},
 		},
 		{
@@ -148,7 +148,7 @@ func TestWalkStrangeNames(t *testing.T) {
 			t.Error(diff)
 		}
 	}
-	repository := newSearchDisk(t, map[string]string{".git/": "", ".gitignore": "c", "a:/b/c": "", "a:/b/d": ""})
+	repository := newSearchDisk(t, map[string]string{".git/HEAD": "", ".gitignore": "c", "a:/b/c": "", "a:/b/d": ""})
 	if diff := cmp.Diff([]string{"d"}, walkNames(t, searchPlace{repository}, "a:/b", env.WalkOptions{})); diff != "" {
 		t.Error(diff)
 	}
@@ -210,7 +210,7 @@ func TestWalkErrors(t *testing.T) {
 }
 
 func TestWalkUnreadable(t *testing.T) {
-	files := map[string]string{".git/info/exclude": "x", ".gitignore": "x", "a/b": "", "c/.gitignore": "d", "c/d": "", "e": "", "gone/x": ""}
+	files := map[string]string{".git/HEAD": "", ".git/info/exclude": "x", ".gitignore": "x", "a/b": "", "c/.gitignore": "d", "c/d": "", "e": "", "gone/x": ""}
 	t.Run("by the environment", func(t *testing.T) {
 		d := newSearchDisk(t, files)
 		d.deny["a"], d.deny["c/.gitignore"], d.deny["gone"] = fs.ErrPermission, fs.ErrPermission, fs.ErrNotExist
@@ -236,7 +236,7 @@ func TestWalkUnreadable(t *testing.T) {
 		}
 	})
 	t.Run("a parent that cannot be listed", func(t *testing.T) {
-		d := newSearchDisk(t, map[string]string{".git/": "", ".gitignore": "x", "c/x": "", "c/y": ""})
+		d := newSearchDisk(t, map[string]string{".git/HEAD": "", ".gitignore": "x", "c/x": "", "c/y": ""})
 		d.deny[filepath.ToSlash(d.root)] = fs.ErrPermission
 		if diff := cmp.Diff([]string{"y"}, walkNames(t, searchPlace{d}, "c", env.WalkOptions{})); diff != "" {
 			t.Error(diff)
@@ -323,9 +323,9 @@ func TestWalkDetails(t *testing.T) {
 
 // TestWalkCost: a walk lists each folder once and looks at nothing else but ignore files.
 func TestWalkCost(t *testing.T) {
-	d := newSearchDisk(t, map[string]string{".git/info/exclude": "", ".gitignore": "", "a/b/c": "", "d": "", "x/.gitignore": ""})
+	d := newSearchDisk(t, map[string]string{".git/HEAD": "", ".git/info/exclude": "", ".gitignore": "", "a/b/c": "", "d": "", "x/.gitignore": ""})
 	walkNames(t, searchPlace{d}, "", env.WalkOptions{})
-	want := []string{"readdir .", "open .git/info/exclude", "open .gitignore", "readdir a", "readdir a/b", "readdir x", "open x/.gitignore"}
+	want := []string{"readdir .", "stat .git/HEAD", "open .git/info/exclude", "open .gitignore", "readdir a", "readdir a/b", "readdir x", "open x/.gitignore"}
 	if diff := cmp.Diff(want, d.calls); diff != "" {
 		t.Error(diff)
 	}

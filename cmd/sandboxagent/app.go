@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/urfave/cli/v2"
@@ -34,6 +35,8 @@ type program struct {
 	restore atomic.Pointer[func()]
 	// display is the progress of the run that goes on.
 	display atomic.Pointer[progress]
+	// applying is held while changes are made on the host. The program is not to end then.
+	applying sync.Mutex
 	// lines reads answers of the user.
 	lines lineReader
 

@@ -79,6 +79,10 @@ type workplace struct {
 	log     *slog.Logger
 	logFile *logFile
 	kill    func()
+	// note tells the user of something that is no error.
+	note func(string)
+	// applying is held while changes are made on the host.
+	applying sync.Locker
 }
 
 // stop kills what still runs in the environment, so that nothing changes files any more. The environment stays usable.
@@ -90,7 +94,7 @@ func (p *program) open(ctx context.Context, s environmentSettings) (_ *workplace
 	if !ok {
 		return nil, usagef("--env: there is no environment %q; there is %s", s.backend, knownBackends())
 	}
-	w := &workplace{log: slog.New(slog.DiscardHandler)}
+	w := &workplace{log: slog.New(slog.DiscardHandler), note: p.note, applying: &p.applying}
 	var logger *slog.Logger
 	if s.log != "" {
 		f, err := os.OpenFile(s.log, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
@@ -107,7 +111,7 @@ func (p *program) open(ctx context.Context, s environmentSettings) (_ *workplace
 		}
 	}()
 	tree := recordTree(ctx, s)
-	s.options.note = func(line string) { p.note(line) }
+	s.options.note = p.note
 	o, err := openBackend(ctx, s.options)
 	if err == nil {
 		w.tree, err = tree.sendTo(ctx, o, p.note)
@@ -116,7 +120,7 @@ func (p *program) open(ctx context.Context, s environmentSettings) (_ *workplace
 	}
 	for _, u := range s.uploads {
 		if err == nil {
-			err = env.Upload(ctx, o.Environment, u.source, u.target, env.UploadOptions{})
+			err = u.upload(ctx, o.Environment, p.note)
 		}
 	}
 	if err != nil {
@@ -189,7 +193,13 @@ func (r *recording) discard() error {
 }
 
 // note tells the user, on standard error, of something that is no error.
-func (p *program) note(line string) { p.say("note: " + line) }
+func (p *program) note(line string) {
+	if show := p.display.Load(); show != nil {
+		show.note(line)
+		return
+	}
+	p.say("note: " + line)
+}
 
 // close ends everything that runs in the environment.
 func (w *workplace) close() error {

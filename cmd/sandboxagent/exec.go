@@ -88,9 +88,7 @@ func (p *program) exec(ctx context.Context, c *cli.Context) (code int, err error
 	if wanted.apply && code != codeDone && file != "" {
 		p.note("the changes are not applied, since the command failed; the patch is in " + file)
 	}
-	fctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patchTime)
-	defer cancel()
-	if err := errors.Join(err, s.fetch(fctx, place.plain)); err != nil {
+	if err := errors.Join(err, s.fetch(ctx, place)); err != nil {
 		p.fail(err)
 		if code == codeDone {
 			code = codeExecFailed

@@ -1,13 +1,9 @@
 package main
 
 import (
-	"cmp"
-	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -91,9 +87,6 @@ type environmentSettings struct {
 	downloads     []transfer
 }
 
-// transfer is a file or folder that is copied into the environment or out of it.
-type transfer struct{ source, target string }
-
 func readEnvironmentFlags(c *cli.Context) (environmentSettings, error) {
 	s := environmentSettings{
 		backend:  c.String("env"),
@@ -142,60 +135,4 @@ func readEnvironmentFlags(c *cli.Context) (environmentSettings, error) {
 	}
 	s.given = slices.Concat(s.given, s.options.inherit.Pass)
 	return s, nil
-}
-
-// readTransfers reads --upload and --download.
-func (s *environmentSettings) readTransfers(c *cli.Context) error {
-	for _, text := range c.StringSlice("upload") {
-		t, err := readTransfer("upload", text)
-		if err != nil {
-			return err
-		}
-		if _, err := os.Stat(t.source); err != nil {
-			return usagef("--upload: %s", err)
-		}
-		s.uploads = append(s.uploads, t)
-	}
-	for _, text := range c.StringSlice("download") {
-		t, err := readTransfer("download", text)
-		if err != nil {
-			return err
-		}
-		s.downloads = append(s.downloads, transfer{source: t.source, target: cmp.Or(t.target, ".")})
-	}
-	return nil
-}
-
-// readTransfer reads SOURCE[:TARGET].
-func readTransfer(flag, text string) (transfer, error) {
-	source, target, _ := strings.Cut(text, ":")
-	if flag == "upload" { // a name of Windows may have a colon
-		if i := strings.LastIndexByte(text, ':'); i > 1 {
-			source, target = text[:i], text[i+1:]
-		}
-	}
-	if source == "" {
-		return transfer{}, usagef("--%s %q is not of the form SOURCE or SOURCE:TARGET", flag, text)
-	}
-	return transfer{source, target}, nil
-}
-
-// fetch copies out of an environment what the user wants of it.
-func (s environmentSettings) fetch(ctx context.Context, e env.Environment) error {
-	var errs []error
-	for _, t := range s.downloads {
-		dir, name := path.Split(path.Clean(t.source))
-		info, err := e.Stat(ctx, t.source)
-		if err == nil && !info.IsDir() && !info.Mode().IsRegular() {
-			err = &fs.PathError{Op: "read", Path: t.source, Err: env.ErrNotRegular}
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("--download: %w", err))
-			continue
-		}
-		if err := env.Download(ctx, e, cmp.Or(dir, "."), []string{name}, t.target, env.DownloadOptions{}); err != nil {
-			errs = append(errs, fmt.Errorf("--download %s: %w", t.source, err))
-		}
-	}
-	return errors.Join(errs...)
 }

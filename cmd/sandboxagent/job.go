@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
@@ -28,7 +27,7 @@ type job struct {
 	sessions string
 	patch    patchSettings
 	// fetch copies out of the environment what the user wants of it; nil means nothing.
-	fetch func(context.Context, env.Environment) error
+	fetch func(context.Context, *workplace) error
 	// sink receives all events; the job waits for it. Nil means none.
 	sink func(event.Event) error
 	// interactive lets the model ask the user.
@@ -105,9 +104,7 @@ func attempt(ctx context.Context, j *job) (res agent.Result, file string, err er
 	}
 	file, patchErr := p.finish(ctx, j.place.plain, err == nil && res.Status == agent.StatusCompleted)
 	if j.fetch != nil {
-		fctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patchTime)
-		defer cancel()
-		patchErr = errors.Join(patchErr, j.fetch(fctx, j.place.plain))
+		patchErr = errors.Join(patchErr, j.fetch(ctx, j.place))
 	}
 	return res, file, errors.Join(err, patchErr)
 }

@@ -5,18 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"math/rand/v2"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/workspace"
 )
-
-// patchTime bounds taking the last snapshot and writing the patch, which also happens after a time-out or a signal.
-const patchTime = 2 * time.Minute
 
 // patchSettings say what becomes of the changes.
 type patchSettings struct {
@@ -29,6 +29,8 @@ type patchSettings struct {
 // changes are what a command has changed.
 type changes interface {
 	WritePatch(ctx context.Context, w io.Writer) (env.PatchStats, error)
+	// Unreadable are the names of what may have changed but cannot be read.
+	Unreadable() []string
 	Close() error
 }
 
@@ -39,6 +41,15 @@ type patch struct {
 	// tree is what was copied into the environment; nil where that works in place, and before is how it was.
 	tree   *workspace.Workspace
 	before *env.Snapshot
+	// dir is the working folder of an environment that works in place, with links resolved: the repository that it is in
+	// is found by its name.
+	dir string
+	// ignored tells what the host's own rules for git ignore there; nil if there are none.
+	ignored func(name string, isDir bool) bool
+	// applying is held while changes are made on the host.
+	applying sync.Locker
+	// note tells the user of something that is no error.
+	note func(string)
 }
 
 // checkPatch reports as a usageError why a patch cannot be written to file, which may be empty.
@@ -58,7 +69,7 @@ func startPatch(ctx context.Context, settings patchSettings, w *workplace) (*pat
 	if settings == (patchSettings{}) {
 		return nil, nil
 	}
-	p := &patch{settings: settings, tree: w.tree}
+	p := &patch{settings: settings, tree: w.tree, applying: w.applying, note: w.note}
 	if settings.file != "" {
 		file, err := writableFile(settings.file)
 		if err != nil {
@@ -71,11 +82,15 @@ func startPatch(ctx context.Context, settings patchSettings, w *workplace) (*pat
 	if p.tree != nil {
 		return p, nil
 	}
-	before, err := env.TakeSnapshot(ctx, w.plain, "", env.SnapshotOptions{})
+	var err error
+	if p.dir, err = filepath.EvalSymlinks(w.plain.Info().WorkDir); err == nil {
+		// A repository that cannot be understood has no rules but those that the environment sees.
+		p.ignored, _ = workspace.HostRules(ctx, p.dir)
+		p.before, err = env.TakeSnapshot(ctx, w.plain, filepath.ToSlash(p.dir), env.SnapshotOptions{Exclude: p.ignored})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("--patch: %w", err)
 	}
-	p.before = before
 	return p, nil
 }
 
@@ -87,8 +102,7 @@ func (p *patch) finish(ctx context.Context, e env.Environment, done bool) (file 
 		return "", nil
 	}
 	defer p.close()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patchTime)
-	defer cancel()
+	ctx = context.WithoutCancel(ctx)
 	found, err := p.changes(ctx, e)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", p.flag(), err)
@@ -104,27 +118,46 @@ func (p *patch) finish(ctx context.Context, e env.Environment, done bool) (file 
 		}
 		file = p.to.name
 	}
-	if !p.settings.apply {
-		return file, nil
+	missing := found.Unreadable()
+	switch {
+	case p.settings.apply:
+		return p.apply(ctx, found, file, write, done && len(missing) == 0, missing)
+	case len(missing) > 0:
+		return file, fmt.Errorf("--patch: %s says nothing about what cannot be read: %s", file, someNames(missing))
+	}
+	return file, nil
+}
+
+// apply makes the changes on the host, if that may be done. Before that the patch is kept, unless file is the name of it
+// already: what was done is not to be lost, whatever happens. It returns the name of the patch that is left.
+func (p *patch) apply(
+	ctx context.Context, found changes, file string, write func(io.Writer) error, may bool, missing []string,
+) (string, error) {
+	var unread error
+	if len(missing) > 0 {
+		unread = fmt.Errorf("--apply: nothing is applied, since these cannot be read: %s", someNames(missing))
 	}
 	tree, ok := found.(*workspace.Changes)
 	if !ok {
 		return file, errors.New("--apply: there is nothing to apply to")
 	}
 	if tree.Empty() {
-		return file, nil
+		return file, unread
 	}
-	if done {
-		if _, err = tree.Apply(ctx); err == nil {
-			return file, nil
+	kept := ""
+	if file == "" {
+		var err error
+		if kept, err = keepPatch(write); err != nil {
+			return "", errors.Join(unread, err)
+		}
+		file = kept
+	}
+	err := unread
+	if may {
+		if err = p.applyKept(ctx, tree, kept); err == nil {
+			return p.to.name, nil
 		}
 		err = fmt.Errorf("--apply: %w", err)
-	}
-	if file == "" { // what was done is not to be lost
-		var kerr error
-		if file, kerr = keepPatch(write); kerr != nil {
-			return "", errors.Join(err, kerr)
-		}
 	}
 	if err != nil {
 		return file, fmt.Errorf("%w; the patch is in %s", err, file)
@@ -132,12 +165,45 @@ func (p *patch) finish(ctx context.Context, e env.Environment, done bool) (file 
 	return file, nil
 }
 
+// applyKept makes the changes on the host and then removes the patch that was kept meanwhile, if its name is not empty.
+func (p *patch) applyKept(ctx context.Context, tree *workspace.Changes, kept string) error {
+	p.applying.Lock()
+	defer p.applying.Unlock()
+	_, err := tree.Apply(ctx)
+	if err == nil && kept != "" {
+		_ = os.Remove(kept) // one patch too many does no harm
+	}
+	return err
+}
+
+// someNames lists names, but not too many.
+func someNames(names []string) string {
+	const most = 10
+	var list []string
+	for _, name := range names[:min(len(names), most)] {
+		list = append(list, strconv.Quote(name))
+	}
+	if more := len(names) - most; more > 0 {
+		list = append(list, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(list, ", ")
+}
+
 // changes compares the working folder with how it was.
 func (p *patch) changes(ctx context.Context, e env.Environment) (changes, error) {
+	ctx, e, stop := watch(ctx, e, idleTime)
+	defer stop()
 	if p.tree != nil {
-		return p.tree.Changes(ctx, e)
+		found, err := p.tree.Changes(ctx, e)
+		if err != nil {
+			return nil, err
+		}
+		for _, line := range found.Notes() {
+			p.note(line)
+		}
+		return found, nil
 	}
-	after, err := env.TakeSnapshot(ctx, e, "", env.SnapshotOptions{Base: p.before})
+	after, err := env.TakeSnapshot(ctx, e, filepath.ToSlash(p.dir), env.SnapshotOptions{Base: p.before, Exclude: p.ignored})
 	if err != nil {
 		return nil, err
 	}
@@ -157,6 +223,21 @@ type difference struct{ before, after *env.Snapshot }
 
 func (d *difference) WritePatch(ctx context.Context, w io.Writer) (env.PatchStats, error) {
 	return env.WritePatch(ctx, w, d.before, d.after)
+}
+
+func (d *difference) Unreadable() []string {
+	before := make(map[string]bool)
+	for _, name := range d.before.Unreadable() {
+		before[name] = true
+	}
+	return slices.DeleteFunc(d.after.Unreadable(), func(name string) bool {
+		for ; name != "."; name = path.Dir(name) {
+			if before[name] {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 func (d *difference) Close() error { return d.after.Close() }
@@ -182,160 +263,8 @@ func keepPatch(write func(io.Writer) error) (string, error) {
 		return "", fmt.Errorf("the patch cannot be kept: %w", err)
 	}
 	if err := errors.Join(write(f), f.Close()); err != nil {
+		_ = os.Remove(f.Name()) // the first error counts
 		return "", fmt.Errorf("the patch cannot be kept: %w", err)
 	}
 	return f.Name(), nil
-}
-
-// writableFile returns the absolute name of a file that replaceFile will be able to write, with links resolved.
-func writableFile(name string) (string, error) {
-	if name == "-" {
-		return "", errors.New("standard output is taken; name a file")
-	}
-	name, err := filepath.Abs(name)
-	if err != nil {
-		return "", err
-	}
-	if resolved, err := filepath.EvalSymlinks(name); err == nil {
-		name = resolved
-	}
-	info, err := os.Stat(name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return "", err
-	case info.IsDir():
-		return "", &fs.PathError{Op: "write", Path: name, Err: env.ErrIsDir}
-	case !info.Mode().IsRegular():
-		return name, nil
-	default:
-		f, err := os.OpenFile(name, os.O_WRONLY, 0)
-		if err != nil {
-			return "", err
-		}
-		if err := f.Close(); err != nil {
-			return "", err
-		}
-	}
-	f, err := os.OpenFile(filepath.Join(filepath.Dir(name), nameBeside(name)), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return "", fmt.Errorf("write %s: %w", name, err)
-	}
-	return name, errors.Join(f.Close(), os.Remove(f.Name()))
-}
-
-// nameBeside is a name of its own for a file in the folder of name.
-func nameBeside(name string) string {
-	return fmt.Sprintf(".%s.%016x", filepath.Base(name), rand.Uint64())
-}
-
-// replaceFile makes the file name hold what write gives, in one step: nobody sees half of it. A new file gets mode, less the
-// umask. A device or a pipe is written to as it is.
-func replaceFile(name string, mode fs.FileMode, write func(io.Writer) error) error {
-	d, err := findDestination(name)
-	if err != nil {
-		return err
-	}
-	return d.replace(mode, write)
-}
-
-// destination is where a file will be written, as it was found before a command ran: what the command makes of the name
-// leads nowhere else.
-type destination struct {
-	// name is absolute.
-	name string
-	// folder is the folder of name with links resolved.
-	folder string
-	// special is what name is, if that is a device or a pipe.
-	special fs.FileInfo
-}
-
-// findDestination looks at name, which is absolute and no folder.
-func findDestination(name string) (destination, error) {
-	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
-		return destination{name: name, special: info}, nil
-	}
-	folder, err := filepath.EvalSymlinks(filepath.Dir(name))
-	return destination{name: name, folder: folder}, err
-}
-
-// replace is replaceFile.
-func (d destination) replace(mode fs.FileMode, write func(io.Writer) error) (err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("write %s: %w", d.name, err)
-		}
-	}()
-	if d.special != nil {
-		return d.writeThrough(write)
-	}
-	folder, err := d.open()
-	if err != nil {
-		return err
-	}
-	defer folder.Close() //nolint:errcheck // nothing is written through it
-	base, own := filepath.Base(d.name), nameBeside(d.name)
-	f, err := folder.OpenFile(own, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = folder.Remove(own) // the first error counts
-		}
-	}()
-	err = write(f)
-	if info, lerr := folder.Lstat(base); err == nil && lerr == nil && info.Mode().IsRegular() {
-		err = f.Chmod(info.Mode().Perm())
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return err
-	}
-	return folder.Rename(own, base)
-}
-
-// errMoved means that a name does not lead any more to where it led when the command began.
-var errMoved = errors.New("its name leads somewhere else than before the command ran")
-
-// open opens the folder, unless its name now leads through a link.
-func (d destination) open() (*os.Root, error) {
-	root, err := os.OpenRoot(d.folder)
-	if err != nil {
-		return nil, err
-	}
-	opened, err := root.Stat(".")
-	var now fs.FileInfo
-	var resolved string
-	if err == nil {
-		resolved, err = filepath.EvalSymlinks(d.folder)
-	}
-	if err == nil {
-		now, err = os.Lstat(resolved)
-	}
-	if err == nil && (resolved != d.folder || !os.SameFile(opened, now)) {
-		err = errMoved
-	}
-	if err != nil {
-		return nil, errors.Join(err, root.Close())
-	}
-	return root, nil
-}
-
-// writeThrough writes to a device or a pipe, unless another one has taken its place: to open that might wait for ever.
-func (d destination) writeThrough(write func(io.Writer) error) error {
-	now, err := os.Stat(d.name)
-	if err != nil {
-		return err
-	}
-	if !os.SameFile(d.special, now) {
-		return errMoved
-	}
-	f, err := os.OpenFile(d.name, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	return errors.Join(write(f), f.Close())
 }

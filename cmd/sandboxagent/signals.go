@@ -8,8 +8,12 @@ import (
 	"time"
 )
 
-// killTime bounds how long a second signal waits for what the environment started to be killed.
-const killTime = time.Second
+const (
+	// killTime bounds how long a second signal waits for what the environment started to be killed.
+	killTime = time.Second
+	// applyTime bounds how long it waits for changes that are being made on the host.
+	applyTime = 30 * time.Second
+)
 
 // signalError is the cause with which a signal ends the context of a command.
 type signalError struct{ signal os.Signal }
@@ -30,7 +34,8 @@ func (e *signalError) code() int {
 }
 
 // interruptible runs work and returns its exit code. The first SIGINT, SIGTERM or SIGHUP ends the context of work, which then
-// cleans up in its own time; the second kills what runs in the environment and returns at once. While work runs, a closed
+// cleans up in its own time; the second kills what runs in the environment and returns as soon as no changes are being made
+// on the host. While work runs, a closed
 // pipe is an error of Write and not the end of the program.
 func (p *program) interruptible(ctx context.Context, work func(context.Context) int) int {
 	signals := make(chan os.Signal, 2)
@@ -59,6 +64,7 @@ func (p *program) interruptible(ctx context.Context, work func(context.Context) 
 			show := p.display.Load()
 			if !first {
 				p.killAll(show)
+				p.awaitApply(applyTime)
 				return err.code()
 			}
 			if show != nil && s == os.Interrupt {
@@ -84,6 +90,22 @@ func (p *program) killAll(show *progress) {
 		}
 	}()
 	timer := time.NewTimer(killTime)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
+}
+
+// awaitApply waits until no changes are being made on the host, as far as that takes no longer than limit. From then on
+// none are begun.
+func (p *program) awaitApply(limit time.Duration) {
+	done := make(chan struct{})
+	go func() {
+		p.applying.Lock() // for good
+		close(done)
+	}()
+	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
 	case <-done:

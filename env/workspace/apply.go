@@ -36,7 +36,12 @@ var (
 	ErrThroughLink = errors.New("is behind a link")
 	// ErrNotFolder means that what should be a folder on the way to the file is none.
 	ErrNotFolder = errors.New("is behind something that is not a folder")
-	// ErrName means that a name may not be used on a host: it could be taken for a folder of git, or mean another place.
+	// ErrUnreadable means that what the environment holds could not be read, or was too large.
+	ErrUnreadable = errors.New("cannot be read in the environment, or is too large")
+	// ErrGit means that a file is in a folder of git, or would make a folder one.
+	ErrGit = errors.New("is part of a folder of git")
+	// ErrName means that a name may not be used on a host: it could be taken for a folder of version control, or mean
+	// another place.
 	ErrName = errors.New("is not a name for a file of the host")
 )
 
@@ -70,12 +75,16 @@ func (e *ConflictError) Unwrap() []error {
 }
 
 // Apply makes the changes in the folder of the host. Each file that a change concerns must be what was uploaded, and
-// where a file is new there must be none; links must not lead out of the folder. All of that is checked before anything
-// is changed; where it does not hold, the error is a *ConflictError with all such names.
+// where a file is new there must be none; links must not lead out of the folder, and nothing may be Unreadable. All of that
+// is checked before anything is changed; where it does not hold, the error is a *ConflictError with all such names.
 //
-// New contents are written to a folder beside first and moved into place, so that a reader never sees half a file;
-// for a moment a changed file may be missing. A file that is changed on the host meanwhile is kept: whatever goes wrong,
-// what was done is taken back. What cannot be taken back stays in the folder beside, which the error then names.
+// New contents are written first, to a folder .sandboxagent-apply-… in the folder, and moved into place, so that a reader
+// never sees half a file; for a moment one changed file may be missing. A file that is changed on the host meanwhile is
+// kept: whatever goes wrong, and when ctx ends, what was done is taken back before Apply returns. What cannot be taken
+// back stays in the folder beside, which the error then names.
+//
+// If the program is killed, that folder stays, with all that was taken away and all that is new, by name, and a README
+// that says how to take back what was done. A workspace leaves it out, and its Notes tell of it.
 //
 // A file keeps its permissions but for the right to execute, and, where the system allows it, its owner. Folders that
 // become empty are removed. A second Apply finds conflicts, unless there is nothing to change.
@@ -93,8 +102,15 @@ func (c *Changes) apply(ctx context.Context) (_ Applied, err error) {
 		return Applied{}, err
 	}
 	defer func() { _ = root.Close() }()
-	t := &transaction{root: root, before: c.w.before, after: c.after, buf: make([]byte, 256<<10)}
-	if err := t.check(ctx, c.names); err != nil {
+	t := &transaction{root: root, before: c.w.before, after: c.after, hidden: c.w.hidden, modes: c.w.modes, buf: make([]byte, 256<<10)}
+	var conflicts []Conflict
+	for _, name := range c.Unreadable() {
+		conflicts = append(conflicts, Conflict{name, ErrUnreadable})
+	}
+	for _, dir := range c.newRepositories(c.names) {
+		conflicts = append(conflicts, Conflict{dir, ErrGit})
+	}
+	if err := t.check(ctx, c.names, conflicts); err != nil {
 		return Applied{}, err
 	}
 	if len(t.edits) == 0 {
@@ -119,6 +135,8 @@ type transaction struct {
 	root          *os.Root
 	before, after *env.Snapshot
 	edits         []*edit
+	hidden        hidden
+	modes         map[string]bool
 	buf           []byte
 
 	// stage is the folder beside; empty before there is one.
@@ -133,6 +151,7 @@ type edit struct {
 	was, now *env.SnapshotFile
 	// host is the file of the host that goes away.
 	host fs.FileInfo
-	// staged is the name of the new file in the stage.
-	staged string
+	// staged is the name of the new file in the stage, kept that of the one that was taken away.
+	staged, kept string
+	placed       bool
 }

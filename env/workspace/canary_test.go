@@ -234,8 +234,10 @@ func TestLimits(t *testing.T) {
 	w := open(t, dir, workspace.Options{MaxBytes: 1500, MaxEntries: 4})
 	e, there := upload(t, w)
 	put(t, there, tree{"c": text(strings.Repeat("c", 1000))})
-	if _, err := w.Changes(t.Context(), e); !isTooLarge(err) {
-		t.Errorf("%v, want ErrTreeTooLarge", err)
+	c := changes(t, w, e)
+	same(t, "too large", []string{"c"}, c.Unreadable())
+	if _, err := c.Apply(t.Context()); !errors.Is(err, workspace.ErrUnreadable) {
+		t.Errorf("%v, want ErrUnreadable", err)
 	}
 	put(t, there, tree{"c": text("c"), "e": text("e")})
 	if _, err := w.Changes(t.Context(), e); !isTooLarge(err) {

@@ -11,14 +11,15 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/vcs"
 )
 
-// check turns names into edits and makes sure that the folder allows them all.
-func (t *transaction) check(ctx context.Context, names []string) error {
+// check turns names into edits and makes sure that the folder allows them all, beside conflicts that are known.
+func (t *transaction) check(ctx context.Context, names []string, conflicts []Conflict) error {
 	goes := make(map[string]bool)
 	for _, name := range names {
 		e := &edit{name: name}
@@ -31,7 +32,6 @@ func (t *transaction) check(ctx context.Context, names []string) error {
 		goes[name] = e.now == nil
 		t.edits = append(t.edits, e)
 	}
-	var conflicts []Conflict
 	for _, e := range t.edits {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -41,6 +41,7 @@ func (t *transaction) check(ctx context.Context, names []string) error {
 		}
 	}
 	if len(conflicts) > 0 {
+		slices.SortStableFunc(conflicts, func(a, b Conflict) int { return strings.Compare(a.Name, b.Name) })
 		return &ConflictError{conflicts}
 	}
 	return nil
@@ -72,6 +73,8 @@ func (t *transaction) allows(e *edit, goes map[string]bool) error {
 			return err
 		case fi.IsDir() && t.empties(e.name, goes):
 			return nil
+		case t.goesAway(fi, e.name, goes):
+			return nil
 		}
 		return ErrAppeared
 	}
@@ -82,7 +85,7 @@ func (t *transaction) allows(e *edit, goes map[string]bool) error {
 		return err
 	}
 	e.host = fi
-	return t.matches(e.name, fi, *e.was)
+	return t.matches(e.name, filepath.FromSlash(e.name), fi, *e.was)
 }
 
 // parents makes sure that the folders on the way to a name are folders, or are not there, or are files that go away.
@@ -102,8 +105,25 @@ func (t *transaction) parents(name string, goes map[string]bool) error {
 		case !fi.IsDir():
 			return fmt.Errorf("%w, %q", ErrNotFolder, name[:i])
 		}
+		for _, git := range t.hidden {
+			if os.SameFile(fi, git) {
+				return ErrGit
+			}
+		}
 	}
 	return nil
+}
+
+// goesAway tells whether what has a name on the host is a file that goes away under another one, which differs in the case
+// of letters.
+func (t *transaction) goesAway(fi fs.FileInfo, name string, goes map[string]bool) bool {
+	for other := range goes {
+		if goes[other] && other != name && strings.EqualFold(other, name) {
+			old, err := t.root.Lstat(filepath.FromSlash(other))
+			return err == nil && os.SameFile(fi, old)
+		}
+	}
+	return false
 }
 
 // behindFile tells whether what stands where a folder of name should be goes away.
@@ -133,13 +153,13 @@ func (t *transaction) empties(dir string, goes map[string]bool) bool {
 	return true
 }
 
-// matches tells whether a file of the host is what was recorded.
-func (t *transaction) matches(name string, fi fs.FileInfo, want env.SnapshotFile) error {
+// matches tells whether a file of the host, which may be elsewhere by now, is what was recorded under a name.
+func (t *transaction) matches(name, at string, fi fs.FileInfo, want env.SnapshotFile) error {
 	if fi.Mode().Type() != want.Mode.Type() {
 		return ErrChanged
 	}
 	if want.Mode.Type() == fs.ModeSymlink {
-		target, err := t.root.Readlink(filepath.FromSlash(name))
+		target, err := t.root.Readlink(at)
 		if err != nil {
 			return err
 		}
@@ -148,14 +168,17 @@ func (t *transaction) matches(name string, fi fs.FileInfo, want env.SnapshotFile
 		}
 		return nil
 	}
-	if fi.Size() != want.Size || fi.Mode()&0o100 != want.Mode&0o100 {
+	if fi.Size() != want.Size {
 		return ErrChanged
 	}
-	return t.sameContent(name, want)
+	if _, ok := t.modes[name]; !ok && fi.Mode()&0o100 != want.Mode&0o100 {
+		return ErrChanged
+	}
+	return t.sameContent(at, want)
 }
 
-func (t *transaction) sameContent(name string, want env.SnapshotFile) error {
-	f, _, err := openFile(t.root, filepath.FromSlash(name))
+func (t *transaction) sameContent(at string, want env.SnapshotFile) error {
+	f, _, err := openFile(t.root, at)
 	if err != nil {
 		return err
 	}
@@ -183,7 +206,7 @@ func (t *transaction) target(s *env.Snapshot, name string) (string, error) {
 	return string(target), err
 }
 
-// safeName tells whether a name means the same on every host, and no part of it may be taken for a .git.
+// safeName tells whether a name means the same on every host, and no part of it may be taken for a folder of version control.
 func safeName(name string) bool {
 	if name == "." || path.Clean(name) != name || !filepath.IsLocal(filepath.FromSlash(name)) {
 		return false
@@ -192,29 +215,15 @@ func safeName(name string) bool {
 		return false
 	}
 	for part := range strings.SplitSeq(name, "/") {
-		if isGit(part) {
+		if vcs.MayBeFolder(part) {
 			return false
 		}
 	}
 	return true
 }
 
-// isGit tells whether some file system takes a name for .git. There are those that ignore case, dots and blanks at the
-// end, what follows a colon, and characters that cannot be seen, and those that have short names besides.
-func isGit(part string) bool {
-	part = strings.Map(func(r rune) rune {
-		if unicode.Is(unicode.Cf, r) {
-			return -1
-		}
-		return unicode.ToLower(r)
-	}, part)
-	part, _, _ = strings.Cut(part, ":")
-	part = strings.TrimRight(part, ". ")
-	return part == gitName || part == "git~1"
-}
-
-// staysInside tells whether a link, reached through no other link, leads to a name in the folder, and to no .git. After a name, a ".." may
-// be anywhere, because the name may be a link; so only leading ones are allowed.
+// staysInside tells whether a link, reached through no other link, leads to a name in the folder, and to no
+// folder of version control. After a name, a ".." may be anywhere, because the name may be a link; so only leading ones are allowed.
 func staysInside(name, target string) bool {
 	if target == "" || strings.ContainsRune(target, 0) || path.IsAbs(target) || filepath.IsAbs(target) || filepath.VolumeName(target) != "" {
 		return false
@@ -230,7 +239,7 @@ func staysInside(name, target string) bool {
 			if depth--; named || depth < 0 {
 				return false
 			}
-		case isGit(part):
+		case vcs.MayBeFolder(part):
 			return false
 		default:
 			named = true

@@ -11,10 +11,8 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"syscall"
 )
-
-// stagePrefix begins the name of the folder that new contents are written to.
-const stagePrefix = ".sandboxagent-apply-"
 
 // run makes the edits. If one fails, those before are taken back.
 func (t *transaction) run(ctx context.Context) (err error) {
@@ -23,9 +21,10 @@ func (t *transaction) run(ctx context.Context) (err error) {
 		return err
 	}
 	t.stage = stage
-	for _, step := range []func(context.Context) error{t.writeNew, t.takeAway, t.removeEmpty, t.place} {
-		if err = step(ctx); err != nil {
-			break
+	err = t.explain()
+	for _, step := range []func(context.Context) error{t.writeNew, t.replace, t.takeAway, t.removeEmpty, t.place} {
+		if err == nil {
+			err = step(ctx)
 		}
 	}
 	if err != nil {
@@ -53,19 +52,36 @@ func (t *transaction) onFailure(undo func() error) { t.undo = append(t.undo, und
 
 // writeNew writes the contents of new files to the stage.
 func (t *transaction) writeNew(ctx context.Context) error {
-	for i, e := range t.edits {
+	for _, e := range t.edits {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if e.now == nil || e.now.Mode.Type() == fs.ModeSymlink {
+		if e.now == nil {
 			continue
 		}
-		e.staged = filepath.Join(t.stage, fmt.Sprintf("new-%d", i))
-		if err := t.writeFile(e); err != nil {
+		if err := t.writeOne(e); err != nil {
 			return fmt.Errorf("%q: %w", e.name, err)
 		}
 	}
 	return nil
+}
+
+func (t *transaction) writeOne(e *edit) (err error) {
+	folder := changedName
+	if e.was == nil {
+		folder = addedName
+	}
+	if e.staged, err = t.inStage(folder, e.name); err != nil {
+		return err
+	}
+	if e.now.Mode.Type() != fs.ModeSymlink {
+		return t.writeFile(e)
+	}
+	target, err := t.target(t.after, e.name)
+	if err != nil {
+		return err
+	}
+	return t.root.Symlink(filepath.FromSlash(target), e.staged)
 }
 
 func (t *transaction) writeFile(e *edit) (err error) {
@@ -101,30 +117,71 @@ func (t *transaction) writeFile(e *edit) (err error) {
 	return f.Chmod(mode)
 }
 
-// takeAway moves the files that go away or change to the stage, and makes sure that they are what was uploaded.
-func (t *transaction) takeAway(ctx context.Context) error {
-	for i, e := range t.edits {
+// replace makes the edits that others do not stand in the way of: of files that change, one after the other, so that no
+// more than one of them is missing at any time, and of new files where there is nothing.
+func (t *transaction) replace(ctx context.Context) error {
+	goes := make(map[string]bool)
+	for _, e := range t.edits {
+		goes[e.name] = e.now == nil
+	}
+	for _, e := range t.edits {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if e.was == nil {
+		if e.now == nil {
 			continue
 		}
-		name := filepath.FromSlash(e.name)
-		kept := filepath.Join(t.stage, fmt.Sprintf("old-%d", i))
-		if err := t.root.Rename(name, kept); err != nil {
+		if e.was == nil {
+			_, err := t.root.Lstat(filepath.FromSlash(e.name))
+			if !errors.Is(err, fs.ErrNotExist) || behindFile(e.name, goes) {
+				continue
+			}
+		} else if err := t.takeOne(e); err != nil {
+			return fmt.Errorf("%q: %w", e.name, err)
+		}
+		if err := t.placeOne(e); err != nil {
 			return err
 		}
-		t.onFailure(func() error { return t.putBack(kept, name) })
-		fi, err := t.root.Lstat(kept)
-		if err == nil {
-			err = t.matches(kept, fi, *e.was)
+	}
+	return nil
+}
+
+// takeAway moves the files that go away to the stage.
+func (t *transaction) takeAway(ctx context.Context) error {
+	for _, e := range t.edits {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
-		if err != nil {
+		if e.now != nil {
+			continue
+		}
+		if err := t.takeOne(e); err != nil {
 			return fmt.Errorf("%q: %w", e.name, err)
 		}
 	}
 	return nil
+}
+
+// errOtherDevice means that a file cannot be moved to the stage.
+var errOtherDevice = errors.New("it is on another file system than the folder; write a patch and use git apply")
+
+// takeOne moves a file to the stage, and makes sure that it is what was uploaded.
+func (t *transaction) takeOne(e *edit) (err error) {
+	if e.kept, err = t.inStage(keptName, e.name); err != nil {
+		return err
+	}
+	name := filepath.FromSlash(e.name)
+	if err := t.root.Rename(name, e.kept); errors.Is(err, syscall.EXDEV) {
+		return errOtherDevice
+	} else if err != nil {
+		return err
+	}
+	t.onFailure(func() error { return t.putBack(e.kept, name) })
+	fi, err := t.root.Lstat(e.kept)
+	if err == nil {
+		err = t.matches(e.name, e.kept, fi, *e.was)
+	}
+	return err
 }
 
 // putBack moves a file from the stage to where it was, unless there is something by now.
@@ -182,27 +239,20 @@ func (t *transaction) removeFolder(dir string) error {
 	return nil
 }
 
-// place moves what is new to where it belongs, and nothing over something else.
+// place moves what is new, and is not there yet, to where it belongs.
 func (t *transaction) place(ctx context.Context) error {
 	for _, e := range t.edits {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if e.now == nil {
+		if e.now == nil || e.placed {
 			continue
 		}
-		err := t.makeParents(e.name)
-		if err == nil {
-			err = t.clear(e.name)
-		}
-		if err == nil {
-			err = t.placeOne(e)
-		}
-		if errors.Is(err, fs.ErrExist) {
-			err = ErrAppeared
-		}
-		if err != nil {
+		if err := t.clear(e.name); err != nil {
 			return fmt.Errorf("%q: %w", e.name, err)
+		}
+		if err := t.placeOne(e); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -255,48 +305,94 @@ func (t *transaction) clear(name string) error {
 	return t.removeFolder(name)
 }
 
-// placeOne makes one file or link where there is nothing.
+// placeOne makes one file or link, with the folders on the way to it, and nothing over something else.
 func (t *transaction) placeOne(e *edit) error {
-	name := filepath.FromSlash(e.name)
-	if e.staged == "" {
-		target, err := t.target(t.after, e.name)
-		if err == nil {
-			err = t.root.Symlink(filepath.FromSlash(target), name)
-		}
-		if err == nil {
-			t.onFailure(func() error { return t.root.Remove(name) })
-		}
-		return err
+	err := t.makeParents(e.name)
+	if err == nil && e.now.Mode.Type() == fs.ModeSymlink {
+		err = t.placeLink(e)
+	} else if err == nil {
+		err = t.placeFile(e)
 	}
+	if errors.Is(err, fs.ErrExist) {
+		err = ErrAppeared
+	}
+	if err != nil {
+		return fmt.Errorf("%q: %w", e.name, err)
+	}
+	e.placed = true
+	return nil
+}
+
+func (t *transaction) placeLink(e *edit) error {
+	name := filepath.FromSlash(e.name)
+	target, err := t.root.Readlink(e.staged)
+	if err == nil {
+		err = t.root.Symlink(target, name)
+	}
+	if err == nil {
+		t.onFailure(func() error { return t.root.Remove(name) })
+	}
+	return err
+}
+
+// placeFile gives the file in the stage its place. A second name does not replace anything, which moving would. Where the
+// file system has no second names, an empty file takes the place first; where it is another one, what is new is copied.
+func (t *transaction) placeFile(e *edit) error {
+	name := filepath.FromSlash(e.name)
 	fi, err := t.root.Lstat(e.staged)
 	if err != nil {
 		return err
 	}
-	// A second name does not replace anything, which moving would. Where the file system has no second names, an empty
-	// file takes the place first.
-	if err := t.root.Link(e.staged, name); errors.Is(err, fs.ErrExist) {
+	if err := t.root.Link(e.staged, name); err == nil {
+		t.onFailure(func() error { return t.removePlaced(name, fi) })
+		return nil
+	} else if errors.Is(err, fs.ErrExist) {
 		return err
-	} else if err != nil {
-		f, err := t.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		if err == nil {
-			err = f.Close()
-		}
-		if err == nil {
-			err = t.root.Rename(e.staged, name)
-		}
-		if err != nil {
-			return err
-		}
 	}
-	t.onFailure(func() error {
-		now, err := t.root.Lstat(name)
-		if err != nil {
-			return err
-		}
-		if !os.SameFile(fi, now) {
-			return fmt.Errorf("%q: %w", e.name, ErrAppeared)
-		}
-		return t.root.Remove(name)
-	})
-	return nil
+	f, err := t.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // what counts is said when it is closed below
+	empty, err := f.Stat()
+	if err != nil {
+		return errors.Join(err, t.root.Remove(name))
+	}
+	t.onFailure(func() error { return t.removePlaced(name, fi, empty) })
+	if err := t.root.Rename(e.staged, name); !errors.Is(err, syscall.EXDEV) {
+		return err
+	}
+	if err := t.copyTo(f, e.staged); err != nil {
+		return err
+	}
+	if e.host != nil {
+		keepOwner(f, e.host)
+	}
+	if err := f.Chmod(fi.Mode().Perm()); err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// copyTo copies a file of the stage.
+func (t *transaction) copyTo(to io.Writer, staged string) error {
+	from, err := t.root.Open(staged)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = from.Close() }()
+	_, err = io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, t.buf)
+	return err
+}
+
+// removePlaced removes a file that was placed, unless it is another one by now.
+func (t *transaction) removePlaced(name string, placed ...fs.FileInfo) error {
+	now, err := t.root.Lstat(name)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(placed, func(fi fs.FileInfo) bool { return os.SameFile(fi, now) }) {
+		return fmt.Errorf("%q: %w", name, ErrAppeared)
+	}
+	return t.root.Remove(name)
 }

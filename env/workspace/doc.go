@@ -13,6 +13,10 @@
 // hooks, programs of any kind, and logs stay on the host. Commits in it are the environment's own; nothing of a .git
 // ever comes back.
 //
+// Other folders in which version control keeps what belongs to it stay on the host: bare and separate folders of git, which
+// are known by what is in them, and those of other systems, by their names. Nothing of them comes back either, nor anything
+// that would make a folder of the host one of git.
+//
 // It is always a folder with everything in it, whatever it is on the host: a linked working tree, a submodule, or a
 // repository that borrows objects from another. Where git in the environment can do less than on the host,
 // [Workspace.Notes] says so; a repository that cannot be carried at all is an error that says what to do.
@@ -25,5 +29,5 @@
 // from, goes along. Repositories inside it are not: they lead to places of their own and to where git keeps submodules.
 //
 // The environment is not trusted. What comes back is bounded in size, and Apply touches nothing outside the folder, nor
-// any .git in it, nor a file that is not what was uploaded. The kernel keeps names inside the folder, by os.Root.
+// a folder of version control in it, nor a file that is not what was uploaded. The kernel keeps names inside the folder, by os.Root.
 package workspace

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env"
@@ -20,20 +22,29 @@ func (w *Workspace) findRepositories(ctx context.Context, host env.FileReader) e
 	if err := f.top(); err != nil {
 		return err
 	}
+	var attributed []string // folders with attributes
 	err := env.Walk(ctx, host, "", env.WalkOptions{}, func(e env.Entry) error {
 		switch {
 		case e.Err != nil:
+		case w.isOmitted(e):
+			w.noteOmitted(e.Name)
+			if e.Mode.IsDir() {
+				return fs.SkipDir
+			}
 		case e.Mode.IsDir():
 			f.folders[e.Name] = true
 			f.inner(e.Name)
 		case path.Base(e.Name) == ignoreFile && e.Mode.IsRegular():
 			f.ruled = append(f.ruled, path.Dir(e.Name))
+		case path.Base(e.Name) == attributesFile && e.Mode.IsRegular():
+			attributed = append(attributed, path.Dir(e.Name))
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
+	w.converted(attributed)
 	if w.rules, err = w.makeRules(f.outer, f.prefix, f.ruled); err != nil {
 		return err
 	}
@@ -61,19 +72,26 @@ type finder struct {
 
 // top reads the repository that the workspace is the top of.
 func (f *finder) top() error {
-	git, err := findGit(f.w.dir)
-	if errors.Is(err, fs.ErrNotExist) {
+	fi, err := os.Stat(filepath.Join(f.w.dir, gitName))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && fi.IsDir() && !isTop(f.w.dir) {
 		return f.inside()
 	}
 	if err != nil {
 		return err
 	}
-	f.home = git.common
-	fi, err := os.Stat(filepath.Join(f.w.dir, gitName))
+	git, err := findGit(f.w.dir)
 	if err != nil {
 		return err
 	}
+	f.home = git.common
+	f.w.hide(git.common)
+	f.w.hide(git.own)
 	r, err := openRepository(".", git, !fi.IsDir(), true)
+	if errors.Is(err, errBare) {
+		f.w.note("the git repository in %s does not go along: %v", f.w.dir, err)
+		f.outer = pushRules(nil, "", f.w.globalRules(nil))
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("the git repository: %w", err)
 	}
@@ -85,15 +103,17 @@ func (f *finder) top() error {
 func (f *finder) inside() error {
 	up := enclosing(f.w.dir)
 	if up == "" {
+		f.outer = pushRules(nil, "", f.w.globalRules(nil))
 		return nil
 	}
 	git, err := findGit(up)
 	if err != nil {
+		f.outer = pushRules(nil, "", f.w.globalRules(nil))
 		return nil //nolint:nilerror // What is above is of no matter if it is no repository.
 	}
 	f.home = git.common
 	f.w.note("the folder is inside the git repository %s and goes along without its history", up)
-	f.outer, f.prefix, err = outerRules(up, git, f.w.dir)
+	f.outer, f.prefix, err = f.w.outerRules(up, git)
 	return err
 }
 
@@ -103,9 +123,74 @@ func (f *finder) add(r *repository) {
 	if r.format.promisor {
 		f.w.note("the git repository in %s is a partial clone: what it has not fetched cannot be had in the environment", in)
 	}
-	attributes, _ := readHostFile(filepath.Join(f.w.dir, filepath.FromSlash(r.name), ".gitattributes"))
-	if r.format.filters || strings.Contains(attributes, "filter=") {
-		f.w.note("the git repository in %s has filters, which do not go along: files that pass through them look modified to git", in)
+	if r.rebasing {
+		f.w.note("a rebase is in progress in the git repository in %s; in the environment git knows nothing of it and sees a detached HEAD", in)
+	}
+}
+
+// converted notes which repositories have files that are not in the working tree as they are in the index, by settings and
+// by the attributes that stand in the folders with the given names.
+func (w *Workspace) converted(folders []string) {
+	kinds := make(map[*repository]map[string]bool)
+	for _, r := range w.repos {
+		kinds[r] = make(map[string]bool)
+		readAttributes(kinds[r], string(r.file("info/attributes")))
+		if r.format.filters {
+			kinds[r]["filter"] = true
+		}
+		if r.format.converts {
+			kinds[r]["autocrlf"] = true
+		}
+	}
+	for _, folder := range folders {
+		content, err := readHostFile(filepath.Join(w.dir, filepath.FromSlash(folder), attributesFile))
+		if r := w.repositoryOf(folder); err == nil && r != nil {
+			readAttributes(kinds[r], content)
+		}
+	}
+	for _, r := range w.repos {
+		in := path.Join(w.dir, r.name)
+		switch {
+		case kinds[r]["filter"]:
+			w.note("the git repository in %s has filters, which do not go along: files that pass through them look modified to git, "+
+				"and on the host git apply may refuse a patch for them, unlike --apply", in)
+		case len(kinds[r]) > 0:
+			w.note("the git repository in %s converts files (%s): on the host git apply may refuse a patch for them, unlike --apply",
+				in, strings.Join(slices.Sorted(maps.Keys(kinds[r])), ", "))
+		}
+	}
+}
+
+// repositoryOf returns the repository that a folder belongs to; nil if there is none.
+func (w *Workspace) repositoryOf(folder string) *repository {
+	for {
+		for _, r := range w.repos {
+			if r.name == folder {
+				return r
+			}
+		}
+		if folder == "." {
+			return nil
+		}
+		folder = path.Dir(folder)
+	}
+}
+
+const attributesFile = ".gitattributes"
+
+// readAttributes adds the kinds of conversion that attributes name.
+func readAttributes(kinds map[string]bool, attributes string) {
+	for line := range strings.Lines(attributes) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 || strings.HasPrefix(line, "#") {
+			continue
+		}
+		for _, field := range fields[1:] {
+			name, value, _ := strings.Cut(field, "=")
+			if name == "ident" || value != "" && (name == "filter" || name == "working-tree-encoding") || field == "eol=crlf" {
+				kinds[name] = true
+			}
+		}
 	}
 }
 
@@ -114,7 +199,10 @@ func (f *finder) add(r *repository) {
 func (f *finder) inner(name string) {
 	dir := filepath.Join(f.w.dir, filepath.FromSlash(name))
 	fi, err := os.Lstat(filepath.Join(dir, gitName))
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return // A folder that cannot be read is named with all that do not go along.
+	}
+	if err == nil && fi.IsDir() && !isTop(dir) {
 		return
 	}
 	var r *repository
@@ -136,6 +224,8 @@ func (f *finder) openInner(name, dir string, fi fs.FileInfo) (*repository, error
 	if err != nil {
 		return nil, err
 	}
+	f.w.hide(git.common)
+	f.w.hide(git.own)
 	if git.own != git.common {
 		return nil, errors.New("it is a linked working tree")
 	}

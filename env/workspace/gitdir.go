@@ -12,6 +12,9 @@ import (
 
 const gitName = ".git"
 
+// gitFilePrefix begins a .git that is a file.
+const gitFilePrefix = "gitdir: "
+
 // maxSmall is the size of the largest of git's short files that is read, in bytes.
 const maxSmall = 1 << 20
 
@@ -34,7 +37,7 @@ func findGit(dir string) (gitFolders, error) {
 		if err != nil {
 			return gitFolders{}, err
 		}
-		to, ok := strings.CutPrefix(content, "gitdir: ")
+		to, ok := strings.CutPrefix(content, gitFilePrefix)
 		if !ok {
 			return gitFolders{}, fmt.Errorf("%s is no folder and does not say where one is; remove or repair it", name)
 		}
@@ -121,11 +124,24 @@ func openFile(root *os.Root, name string) (*os.File, int64, error) {
 // enclosing finds the nearest folder above dir that is the top of a repository; empty if there is none.
 func enclosing(dir string) string {
 	for up := filepath.Dir(dir); up != dir; dir, up = up, filepath.Dir(up) {
-		if _, err := os.Stat(filepath.Join(up, gitName)); err == nil {
+		if isTop(up) {
 			return up
 		}
 	}
 	return ""
+}
+
+// isTop tells whether git takes a folder for the top of a working tree: its .git is a folder with a HEAD, or a file that
+// tells where that folder is.
+func isTop(dir string) bool {
+	name := filepath.Join(dir, gitName)
+	fi, err := os.Stat(name)
+	if err == nil && fi.IsDir() {
+		_, err = os.Lstat(filepath.Join(name, partHead))
+		return err == nil
+	}
+	content, err := readHostFile(name)
+	return err == nil && strings.HasPrefix(content, gitFilePrefix)
 }
 
 // belowModules tells whether name is in a folder for the repositories of submodules, of the repository in home.

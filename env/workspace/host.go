@@ -1,12 +1,14 @@
 package workspace
 
 import (
+	"archive/tar"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"runtime"
 	"syscall"
@@ -16,7 +18,11 @@ import (
 )
 
 // hostFolder is as much of an environment as it takes to record a folder of the host.
-type hostFolder struct{ dir string }
+type hostFolder struct {
+	dir string
+	// modes tells of the files that have no executable bit of their own whether they are executable.
+	modes map[string]bool
+}
 
 var _ interface {
 	env.FileReader
@@ -72,14 +78,52 @@ func (h hostFolder) CopyOut(ctx context.Context, dir string, names ...string) (i
 	if err != nil {
 		return nil, err
 	}
-	r, w := io.Pipe()
-	go func() {
+	packed := pipe(func(w io.Writer) error {
+		defer func() { _ = root.Close() }()
 		err := tartree.Pack(ctx, w, root, tartree.PackOptions{Names: names})
 		if errors.Is(err, syscall.ENOTDIR) {
 			err = fmt.Errorf("%w: %w", env.ErrNotDir, err)
 		}
-		_ = root.Close()
-		_ = w.CloseWithError(err) // io.EOF if nil
-	}()
-	return r, nil
+		return err
+	})
+	if len(h.modes) == 0 {
+		return packed, nil
+	}
+	return pipe(func(w io.Writer) error {
+		defer func() { _ = packed.Close() }()
+		return setModes(w, packed, h.modes)
+	}), nil
+}
+
+// pipe returns what a function writes, and then its error.
+func pipe(write func(io.Writer) error) *io.PipeReader {
+	r, w := io.Pipe()
+	go func() { _ = w.CloseWithError(write(w)) }() // io.EOF if nil
+	return r
+}
+
+// setModes copies a tar stream and makes files executable, or not.
+func setModes(to io.Writer, from io.Reader, modes map[string]bool) error {
+	r, w := tar.NewReader(from), tar.NewWriter(to)
+	for {
+		h, err := r.Next()
+		if err == io.EOF {
+			return w.Close()
+		}
+		if err != nil {
+			return err
+		}
+		if executable, ok := modes[path.Clean(h.Name)]; ok && h.Typeflag == tar.TypeReg {
+			h.Mode &^= 0o111
+			if executable {
+				h.Mode |= 0o111
+			}
+		}
+		if err := w.WriteHeader(h); err != nil {
+			return err
+		}
+		if _, err := io.Copy(w, r); err != nil {
+			return err
+		}
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"path/filepath"
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -15,7 +16,13 @@ import (
 // checkPatterns refuses patterns that could never match.
 func checkPatterns(patterns []string) error {
 	for _, p := range patterns {
-		if !doublestar.ValidatePattern(p) || p == "" || strings.HasPrefix(p, "/") {
+		clean := strings.TrimSuffix(p, "/")
+		switch {
+		case strings.HasPrefix(p, "/") || filepath.IsAbs(filepath.FromSlash(p)):
+			return fmt.Errorf("pattern %q: it must be relative to the folder", p)
+		case p == "" || path.Clean(clean) != clean || clean == "." || clean == ".." || strings.HasPrefix(clean, "../"):
+			return fmt.Errorf("pattern %q: it must be a name in the folder, without empty parts, \".\" and \"..\"", p)
+		case !doublestar.ValidatePattern(p):
 			return fmt.Errorf("pattern %q: %w", p, doublestar.ErrBadPattern)
 		}
 	}
@@ -24,23 +31,25 @@ func checkPatterns(patterns []string) error {
 
 // findIgnored returns the names of the files and links that the patterns match, or a folder that they are in. Only those
 // that git ignores matter; others belong to the workspace anyway.
-func findIgnored(ctx context.Context, host env.FileReader, patterns []string) ([]string, error) {
+func (w *Workspace) findIgnored(ctx context.Context, host env.FileReader) ([]string, error) {
+	patterns := w.opts.UploadIgnored
 	if len(patterns) == 0 {
 		return nil, nil
 	}
 	var names []string
 	folders := make(map[string]bool) // that match
+	used := make([]bool, len(patterns))
 	err := env.Walk(ctx, host, "", env.WalkOptions{NoIgnore: true}, func(e env.Entry) error {
-		if strings.EqualFold(path.Base(e.Name), gitName) {
+		if w.isOmitted(e) {
 			if e.Mode.IsDir() {
 				return fs.SkipDir
 			}
 			return nil
 		}
 		in := folders[path.Dir(e.Name)]
-		for _, p := range patterns {
-			if !in {
-				in = doublestar.MatchUnvalidated(strings.TrimSuffix(p, "/"), e.Name)
+		for i, p := range patterns {
+			if (!in || !used[i]) && doublestar.MatchUnvalidated(strings.TrimSuffix(p, "/"), e.Name) {
+				in, used[i] = true, true
 			}
 		}
 		switch {
@@ -52,5 +61,10 @@ func findIgnored(ctx context.Context, host env.FileReader, patterns []string) ([
 		}
 		return nil
 	})
+	for i, p := range patterns {
+		if !used[i] && err == nil {
+			w.note("nothing matches the pattern %q of ignored files", p)
+		}
+	}
 	return names, err
 }

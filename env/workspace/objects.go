@@ -87,6 +87,8 @@ type objectSender struct {
 	to     string
 	sent   map[string]bool
 	stores map[string]bool
+	// missed says that something vanished that was listed.
+	missed bool
 }
 
 // store writes the objects in one store, which has an absolute name.
@@ -156,8 +158,35 @@ func parseAlternates(content []byte) ([]string, error) {
 	return names, nil
 }
 
-// objects writes the loose objects and the packs of a store.
+// maxPasses is how often the objects of a store are listed when git moves them meanwhile.
+const maxPasses = 10
+
+// objects writes the loose objects and the packs of a store. Git may move objects into a pack, or from pack to pack; it
+// removes nothing before it is elsewhere. So where something has vanished, another look finds it.
 func (s *objectSender) objects(ctx context.Context, store *os.Root) error {
+	for range maxPasses {
+		s.missed = false
+		if err := s.loose(ctx, store); err != nil {
+			return err
+		}
+		if err := s.packs(ctx, store); err != nil {
+			return err
+		}
+		if !s.missed {
+			return nil
+		}
+	}
+	return errors.New("git changed it meanwhile; try again")
+}
+
+// vanished tells whether something is gone, and takes note of that.
+func (s *objectSender) vanished(err error) bool {
+	gone := errors.Is(err, fs.ErrNotExist)
+	s.missed = s.missed || gone
+	return gone
+}
+
+func (s *objectSender) loose(ctx context.Context, store *os.Root) error {
 	folders, err := readDir(store, ".")
 	if err != nil {
 		return err
@@ -167,59 +196,91 @@ func (s *objectSender) objects(ctx context.Context, store *os.Root) error {
 			continue
 		}
 		names, err := readDir(store, folder)
+		if s.vanished(err) {
+			continue
+		}
 		if err != nil {
-			return err
+			return unreadable(err)
 		}
 		for _, name := range names {
 			if objectPattern().MatchString(folder + name) {
-				if err := s.file(ctx, store, folder+"/"+name); err != nil {
+				if err := s.send(ctx, store, folder+"/"+name); err != nil {
 					return err
 				}
 			}
 		}
 	}
+	return nil
+}
+
+func (s *objectSender) packs(ctx context.Context, store *os.Root) error {
 	names, err := readDir(store, "pack")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+		return unreadable(err)
 	}
 	for _, name := range names {
-		number, ok := strings.CutPrefix(name, "pack-")
-		number, ext, _ := strings.Cut(number, ".")
-		if !ok || !isHex(number) || !slices.Contains(names, "pack-"+number+".idx") {
+		base, ok := strings.CutSuffix(name, ".idx")
+		number, ok2 := strings.CutPrefix(base, "pack-")
+		if !ok || !ok2 || !isHex(number) {
 			continue // Git does not see a pack without its index.
 		}
-		switch ext {
-		case "idx", "pack":
-			err = s.file(ctx, store, "pack/"+name)
-		case "promisor":
+		base = "pack/" + base
+		if promisor := base + ".promisor"; slices.Contains(names, path.Base(promisor)) && !s.sent[promisor] {
 			// That it is there says that what lacks is no damage; what it holds is for people.
-			if !s.sent["pack/"+name] {
-				s.sent["pack/"+name] = true
-				err = s.p.content(path.Join(s.to, "pack", name), 0o444, 0, strings.NewReader(""))
+			s.sent[promisor] = true
+			if err := s.p.content(path.Join(s.to, promisor), 0o444, 0, strings.NewReader("")); err != nil {
+				return err
 			}
 		}
-		if err != nil {
+		if err := s.send(ctx, store, base+".pack", base+".idx"); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// file writes one file of a store, unless one of that name came from another: it has the same content.
-func (s *objectSender) file(ctx context.Context, store *os.Root, name string) error {
-	if s.sent[name] {
-		return nil
-	}
+// send writes files of a store that belong together, all or, where one has vanished, none. What came from another store has
+// the same content.
+func (s *objectSender) send(ctx context.Context, store *os.Root, names ...string) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	f, size, err := openFile(store, name)
-	if err != nil {
-		return err
+	type opened struct {
+		name string
+		file *os.File
+		size int64
 	}
-	defer func() { _ = f.Close() }()
-	s.sent[name] = true
-	return s.p.content(path.Join(s.to, name), 0o444, size, f)
+	var files []opened
+	defer func() {
+		for _, f := range files {
+			_ = f.file.Close()
+		}
+	}()
+	for _, name := range names {
+		if s.sent[name] {
+			continue
+		}
+		f, size, err := openFile(store, name)
+		if s.vanished(err) {
+			return nil
+		}
+		if err != nil {
+			return unreadable(err)
+		}
+		files = append(files, opened{name, f, size})
+	}
+	for _, f := range files {
+		s.sent[f.name] = true
+		if err := s.p.content(path.Join(s.to, f.name), 0o444, f.size, f.file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unreadable is the error for an object that cannot be read.
+func unreadable(err error) error {
+	return fmt.Errorf("its objects cannot be read: %w; make them readable, or repair it as git fsck tells", err)
 }
 
 // readDir returns the names in a folder, sorted. Something in the folder is named, since opening a pipe would wait.

@@ -31,8 +31,11 @@ type repository struct {
 	// elsewhere says that .git is a file that tells where the rest is.
 	elsewhere bool
 	format    repositoryFormat
-	files     []gitFile
-	index     *gitindex.Index
+	settings  []setting
+	// rebasing says that a rebase, or git am, has not ended.
+	rebasing bool
+	files    []gitFile
+	index    *gitindex.Index
 	// shared is the index that index is the difference to, if any.
 	shared *gitindex.Index
 }
@@ -56,6 +59,9 @@ func openRepository(name string, git gitFolders, elsewhere, borrows bool) (_ *re
 	}
 	defer func() { _ = common.Close() }()
 
+	if err := errors.Join(checkLinks(own), checkLinks(common)); err != nil {
+		return nil, err
+	}
 	r := &repository{name: name, git: git, borrows: borrows, elsewhere: elsewhere}
 	for _, step := range []func(own, common *os.Root) error{r.readConfig, r.readHead, r.readRefs, r.readIndex, r.readInfo, r.checkObjects} {
 		if err := step(own, common); err != nil {
@@ -63,6 +69,20 @@ func openRepository(name string, git gitFolders, elsewhere, borrows bool) (_ *re
 		}
 	}
 	return r, nil
+}
+
+// checkLinks refuses a folder of git that has links to other places in it.
+func checkLinks(root *os.Root) error {
+	for _, name := range []string{partHead, "config", "index", "info", partObjects, "packed-refs", partRefs, "shallow"} {
+		fi, err := root.Lstat(name)
+		if err != nil || fi.Mode()&fs.ModeSymlink == 0 {
+			continue
+		}
+		if _, err := root.Stat(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("its %s is a link that leads elsewhere: %w; use git worktree add to have a second working tree", name, err)
+		}
+	}
+	return nil
 }
 
 // file returns the content of a file that goes along; nil if there is none.
@@ -78,6 +98,9 @@ func (r *repository) file(name string) []byte {
 func (r *repository) add(name string, content []byte) {
 	r.files = append(r.files, gitFile{name, content})
 }
+
+// errBare means that a repository has no working tree where one is looked for.
+var errBare = errors.New("it is a bare repository, without a working tree here (core.bare)")
 
 // readConfig makes the configuration.
 func (r *repository) readConfig(own, common *os.Root) error {
@@ -102,14 +125,21 @@ func (r *repository) readConfig(own, common *os.Root) error {
 			return err
 		}
 		settings = append(settings, more...)
+		if r.format, err = readFormat(settings); err != nil {
+			return err
+		}
 	}
+	if r.format.bare && r.git.own == r.git.common {
+		return errBare
+	}
+	r.settings = settings
 	r.add("config", formatConfig(sanitise(settings)))
 	return nil
 }
 
 // readHead takes HEAD and, where they hold nothing but names of objects, the heads of operations in progress.
 func (r *repository) readHead(own, _ *os.Root) error {
-	head, err := readFile(own, "HEAD", maxSmall)
+	head, err := readFile(own, partHead, maxSmall)
 	if err != nil {
 		return err
 	}
@@ -117,7 +147,12 @@ func (r *repository) readHead(own, _ *os.Root) error {
 	if !ok {
 		return errors.New("its HEAD cannot be understood")
 	}
-	r.add("HEAD", head)
+	r.add(partHead, head)
+	for _, name := range []string{"rebase-merge", "rebase-apply"} {
+		if _, err := own.Lstat(name); err == nil {
+			r.rebasing = true
+		}
+	}
 	for _, name := range []string{"ORIG_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD"} {
 		if content, err := readFile(own, name, maxSmall); err == nil {
 			if names, ok := cleanObjects(content); ok {
@@ -288,6 +323,24 @@ func (r *repository) tracked() []string {
 		}
 	}
 	return r.placed(names)
+}
+
+// executables adds to modes whether the files that git tracks are executable, if only the index says that.
+func (r *repository) executables(modes map[string]bool) {
+	if !r.format.noFileMode {
+		return
+	}
+	for _, index := range []*gitindex.Index{r.shared, r.index} {
+		if index == nil {
+			continue
+		}
+		for _, name := range r.placed(index.Files) {
+			modes[name] = false
+		}
+		for _, name := range r.placed(index.Executables) {
+			modes[name] = true
+		}
+	}
 }
 
 // submodules returns the names of the folders of submodules, relative to the workspace.

@@ -1,6 +1,8 @@
 package workspace
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"path"
 	"path/filepath"
@@ -13,8 +15,8 @@ import (
 const ignoreFile = ".gitignore"
 
 // ignoreRules are what git on the host ignores, as far as looking at the environment, or at the host through the eyes of an
-// environment, does not tell: rules that stand in folders above the workspace, and those that git keeps for linked working
-// trees and submodules. They give way to the rules that stand in the workspace, as these were when it was recorded.
+// environment, does not tell: rules of the user, rules that stand in folders above the workspace, and those that git keeps
+// for linked working trees and submodules. They give way to the rules that stand in the workspace, as these were when it was recorded.
 type ignoreRules struct {
 	// prefix is the name of the workspace in its repository, with a slash at its end; empty at the top.
 	prefix string
@@ -22,6 +24,23 @@ type ignoreRules struct {
 	stacks map[string]*gitignore.Stack
 	// needed says that there are rules that would be missed.
 	needed bool
+}
+
+// HostRules returns a function that tells what git on the host ignores in the folder dir because of rules that looking at
+// its files does not tell: those of the user, and those that git keeps for linked working trees and submodules. It is meant
+// for env.SnapshotOptions.Exclude, where an environment works in dir itself, and gives nil if there are no such rules.
+func HostRules(ctx context.Context, dir string) (excluded func(name string, isDir bool) bool, err error) {
+	w, host, err := find(dir, Options{})
+	if err == nil {
+		err = w.findRepositories(ctx, host)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ignore rules of %s: %w", dir, err)
+	}
+	if !w.rules.needed {
+		return nil, nil
+	}
+	return w.rules.excluded, nil
 }
 
 // excluded tells whether something is ignored whose folder is not.
@@ -63,35 +82,45 @@ func (w *Workspace) makeRules(outer *gitignore.Stack, prefix string, folders []s
 		}
 		stack := r.in(dir)
 		if repo := tops[dir]; repo != nil {
-			stack = (*gitignore.Stack)(nil).Push(at, gitignore.Parse(repo.file("info/exclude")))
-			r.needed = r.needed || stack != nil && repo.elsewhere
+			global := pushRules(nil, at, w.globalRules(repo.settings))
+			stack = pushRules(global, at, repo.file("info/exclude"))
+			r.needed = r.needed || global != nil || stack != nil && repo.elsewhere
 		}
 		content, err := readFile(root, filepath.FromSlash(path.Join(dir, ignoreFile)), maxSmall)
 		if err == nil {
-			stack = stack.Push(at, gitignore.Parse(content))
+			stack = pushRules(stack, at, content)
 		}
 		r.stacks[dir] = stack
 	}
 	return r, nil
 }
 
+// pushRules adds the rules of a folder to those above it.
+func pushRules(rules *gitignore.Stack, at string, content []byte) *gitignore.Stack {
+	return rules.Push(at, gitignore.Parse(content))
+}
+
 // outerRules reads the rules above a folder that is inside the repository whose top is given. If the folder is ignored
 // itself, they do not count.
-func outerRules(top string, git gitFolders, dir string) (rules *gitignore.Stack, prefix string, err error) {
+func (w *Workspace) outerRules(top string, git gitFolders) (rules *gitignore.Stack, prefix string, err error) {
+	dir := w.dir
 	rel, err := filepath.Rel(top, dir)
 	if err != nil {
 		return nil, "", err
 	}
 	below := filepath.ToSlash(rel)
 	// As for Walk, a file that cannot be read has no rules.
+	config, _ := readHostFile(filepath.Join(git.common, "config"))
+	settings, _ := parseConfig([]byte(config))
+	rules = pushRules(rules, "", w.globalRules(settings))
 	if exclude, err := readHostFile(filepath.Join(git.common, "info", "exclude")); err == nil {
-		rules = rules.Push("", gitignore.Parse([]byte(exclude)))
+		rules = pushRules(rules, "", []byte(exclude))
 	}
 	at := ""
 	for part := range strings.SplitSeq(below, "/") {
 		content, err := readHostFile(filepath.Join(top, filepath.FromSlash(at), ignoreFile))
 		if err == nil {
-			rules = rules.Push(at, gitignore.Parse([]byte(content)))
+			rules = pushRules(rules, at, []byte(content))
 		}
 		at = path.Join(at, part)
 		if rules.Ignored(at, true) {

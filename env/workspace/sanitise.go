@@ -99,6 +99,12 @@ type repositoryFormat struct {
 	promisor bool
 	// filters says that contents pass through programs on their way into and out of the working tree.
 	filters bool
+	// bare says that there is no working tree, unless it is a linked one.
+	bare bool
+	// noFileMode says that files of the host do not tell whether they are executable, only the index does.
+	noFileMode bool
+	// converts says that the ends of lines differ between the index and the working tree.
+	converts bool
 	// worktreeConfig says that each working tree has settings of its own.
 	worktreeConfig bool
 }
@@ -125,7 +131,11 @@ func readFormat(settings []setting) (repositoryFormat, error) {
 		case "remote.promisor":
 			f.promisor = f.promisor || s.isTrue()
 		case "core.bare":
-			// A bare repository may have working trees, but only with settings of their own.
+			f.bare = s.isTrue()
+		case "core.filemode":
+			f.noFileMode = !s.isTrue()
+		case "core.autocrlf":
+			f.converts = s.isTrue() || value == "input"
 		default:
 			if s.section == "extensions" {
 				return f, fmt.Errorf("it uses the git extension %q, which is not supported", s.key)

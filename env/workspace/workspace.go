@@ -21,6 +21,9 @@ import (
 // could not be told from what was there.
 var ErrNotEmpty = errors.New("the working directory of the environment is not empty")
 
+// ErrGitFolder means that a folder cannot be a workspace because git keeps a repository in it.
+var ErrGitFolder = errors.New("the folder is in a folder of git")
+
 // Options are options of Open. The zero value takes what git tracks and does not ignore.
 type Options struct {
 	// UploadIgnored are patterns of files and folders that belong to the workspace though git ignores them. They are
@@ -45,12 +48,16 @@ type Workspace struct {
 	repos  []*repository
 	// hollow are folders of submodules that go along empty.
 	hollow []string
-	notes  []string
-	rules  *ignoreRules
+	// hidden are folders that are no part of the workspace.
+	hidden hidden
+	// modes tells of files whether they are executable where the host does not.
+	modes map[string]bool
+	notes []string
+	rules *ignoreRules
 }
 
 // Open records the folder dir of the host. A missing folder is fs.ErrNotExist, something else
-// env.ErrNotDir, more than o allows env.ErrTreeTooLarge.
+// env.ErrNotDir, more than o allows env.ErrTreeTooLarge, a folder of git ErrGitFolder. Links in dir are resolved now.
 // The caller closes the workspace.
 func Open(ctx context.Context, dir string, o Options) (_ *Workspace, err error) {
 	defer func() {
@@ -61,26 +68,20 @@ func Open(ctx context.Context, dir string, o Options) (_ *Workspace, err error) 
 	if err := checkPatterns(o.UploadIgnored); err != nil {
 		return nil, err
 	}
-	abs, err := filepath.Abs(dir)
+	w, host, err := find(dir, o)
 	if err != nil {
 		return nil, err
 	}
-	if fi, err := os.Stat(abs); err != nil {
-		return nil, err
-	} else if !fi.IsDir() {
-		return nil, env.ErrNotDir
-	}
-	host := hostFolder{abs}
-	w := &Workspace{dir: abs, opts: o}
 	if err := w.findRepositories(ctx, host); err != nil {
 		return nil, err
 	}
-	include, err := findIgnored(ctx, host, o.UploadIgnored)
+	include, err := w.findIgnored(ctx, host)
 	if err != nil {
 		return nil, err
 	}
 	for _, r := range w.repos {
 		include = append(include, r.tracked()...)
+		r.executables(w.modes)
 	}
 	w.before, err = env.TakeSnapshot(ctx, host, "", w.snapshotOptions(nil, include))
 	if err != nil {
@@ -92,9 +93,31 @@ func Open(ctx context.Context, dir string, o Options) (_ *Workspace, err error) 
 	return w, nil
 }
 
+// find finds the folder of a workspace.
+func find(dir string, o Options) (*Workspace, hostFolder, error) {
+	abs, err := filepath.Abs(dir)
+	if err == nil {
+		// Rules and repositories above are those of the folder itself, not of a link to it.
+		abs, err = filepath.EvalSymlinks(abs)
+	}
+	if err != nil {
+		return nil, hostFolder{}, err
+	}
+	if fi, err := os.Stat(abs); err != nil {
+		return nil, hostFolder{}, err
+	} else if !fi.IsDir() {
+		return nil, hostFolder{}, env.ErrNotDir
+	}
+	if git := insideGitFolder(abs); git != "" {
+		return nil, hostFolder{}, fmt.Errorf("%w, %s; name a working tree", ErrGitFolder, git)
+	}
+	host := hostFolder{dir: abs, modes: make(map[string]bool)}
+	return &Workspace{dir: abs, opts: o, hidden: make(hidden), modes: host.modes}, host, nil
+}
+
 func (w *Workspace) snapshotOptions(base *env.Snapshot, include []string) env.SnapshotOptions {
 	o := env.SnapshotOptions{
-		Base: base, Include: include, SpoolDir: w.opts.SpoolDir, MaxBytes: w.opts.MaxBytes, MaxEntries: w.opts.MaxEntries,
+		Base: base, Include: include, Omit: w.omits, SpoolDir: w.opts.SpoolDir, MaxBytes: w.opts.MaxBytes, MaxEntries: w.opts.MaxEntries,
 	}
 	if w.rules.needed {
 		o.Exclude = w.rules.excluded
@@ -102,8 +125,11 @@ func (w *Workspace) snapshotOptions(base *env.Snapshot, include []string) env.Sn
 	return o
 }
 
+// note adds a line to the notes, once.
 func (w *Workspace) note(format string, args ...any) {
-	w.notes = append(w.notes, fmt.Sprintf(format, args...))
+	if line := fmt.Sprintf(format, args...); !slices.Contains(w.notes, line) {
+		w.notes = append(w.notes, line)
+	}
 }
 
 // Notes says, a line each, what does not go along or works with limits in the environment.

@@ -22,6 +22,8 @@ var ErrFormat = errors.New("not a git index")
 type Index struct {
 	// Files are the names of files and links, Submodules those of other repositories.
 	Files, Submodules []string
+	// Executables are those of Files that are executable.
+	Executables []string
 	// Shared is the hexadecimal number of the index that this one is the difference to; empty if it stands alone. The
 	// file that holds it is called sharedindex and, after a dot, this number.
 	Shared string
@@ -101,6 +103,9 @@ func parse(index []byte, hashSize int) (x *Index, ok bool) {
 		switch mode {
 		case modeFile, modeExecutable, modeLink:
 			x.Files = append(x.Files, name)
+			if mode == modeExecutable {
+				x.Executables = append(x.Executables, name)
+			}
 		case modeSubmodule:
 			x.Submodules = append(x.Submodules, name)
 		case modeFolder:

@@ -48,8 +48,10 @@ func TestParseIndex(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
+				executables := slices.Sorted(slices.Values(want[10:13]))
 				run("init", "-q", "--object-format="+format)
 				run("add", "-A")
+				run(append([]string{"update-index", "--chmod=+x"}, executables...)...)
 				if version == 3 {
 					// An intent to add needs the extended flags of version 3.
 					p := filepath.Join(dir, "later")
@@ -72,6 +74,9 @@ func TestParseIndex(t *testing.T) {
 				x, err := Parse(index)
 				if err != nil {
 					t.Fatal(err)
+				}
+				if diff := cmp.Diff(executables, x.Executables); diff != "" {
+					t.Errorf("executables (-want +got):\n%s", diff)
 				}
 				if diff := cmp.Diff(want, x.Files); diff != "" {
 					t.Errorf("names (-want +got):\n%s", diff)

@@ -24,6 +24,8 @@ type PackOptions struct {
 	// Names are slash-separated names relative to the root, files or whole folders. None means everything in the
 	// root. A name that leaves the root is ErrEscapes, a missing one fs.ErrNotExist.
 	Names []string
+	// Skip, if set, leaves out what it returns true for, with what is below it. It is not asked about Names themselves.
+	Skip func(name string) bool
 }
 
 // Pack writes the tree below root to w as a tar stream. Each folder comes before what is in it, and names within a
@@ -33,6 +35,7 @@ type PackOptions struct {
 // nobody can take it for whole. Pack returns after ctx ended at the latest when a call of w returns.
 func Pack(ctx context.Context, w io.Writer, root *os.Root, opts PackOptions) error {
 	p := newPacker(ctx, w)
+	p.skip = opts.Skip
 	if len(opts.Names) == 0 {
 		opts.Names = []string{"."}
 	}
@@ -94,6 +97,7 @@ func compareNames(a, b string) int {
 
 type packer struct {
 	check func() error
+	skip  func(name string) bool // nil skips nothing
 	tw    *tar.Writer
 	buf   []byte
 }
@@ -137,6 +141,9 @@ func (p *packer) folder(root *os.Root, prefix string) error {
 			return err
 		}
 		full := path.Join(prefix, name)
+		if p.skip != nil && p.skip(full) {
+			continue
+		}
 		fi, err := root.Lstat(name)
 		if err == nil {
 			err = p.entry(root, name, fi, full)

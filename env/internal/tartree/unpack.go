@@ -27,6 +27,9 @@ type UnpackOptions struct {
 	// link. Then no link that the archive brought leads its reader out of the root. Without it links are made as they
 	// are, though nothing is ever written through one that leaves the root.
 	RefuseOutsideLinks bool
+	// Skip, if set, leaves out the entries whose clean name it returns true for, though they count for the limits. It is
+	// asked before anything is made of an entry.
+	Skip func(name string) bool
 }
 
 // Unpack writes the tree in the tar stream r below root and reads r to its end.
@@ -101,6 +104,9 @@ func (u *unpacker) entry(h *tar.Header) error {
 			return ErrInvalidName
 		}
 		return nil
+	}
+	if u.opts.Skip != nil && u.opts.Skip(name) {
+		return u.countBytes(h.Size)
 	}
 	in, err := u.openParent(path.Dir(name))
 	if err != nil {
@@ -196,6 +202,18 @@ func (u *unpacker) countEntry() error {
 	return nil
 }
 
+// countBytes counts the content of one more file.
+func (u *unpacker) countBytes(size int64) error {
+	if size < 0 {
+		return tar.ErrHeader
+	}
+	if u.opts.MaxBytes > 0 && size > u.opts.MaxBytes-u.bytes {
+		return fmt.Errorf("%w: more than %d bytes", ErrTooLarge, u.opts.MaxBytes)
+	}
+	u.bytes += size
+	return nil
+}
+
 // folder makes a folder that can be filled and remembers what it shall look like in the end.
 func (u *unpacker) folder(in *os.Root, name string, h *tar.Header) error {
 	base := path.Base(name)
@@ -247,13 +265,9 @@ func setTime(in *os.Root, name string, t time.Time) {
 
 // file makes a regular file with size bytes of r.
 func (u *unpacker) file(in *os.Root, name string, r io.Reader, size int64, h *tar.Header) error {
-	if size < 0 {
-		return tar.ErrHeader
+	if err := u.countBytes(size); err != nil {
+		return err
 	}
-	if u.opts.MaxBytes > 0 && size > u.opts.MaxBytes-u.bytes {
-		return fmt.Errorf("%w: more than %d bytes", ErrTooLarge, u.opts.MaxBytes)
-	}
-	u.bytes += size
 	base := path.Base(name)
 	var f *os.File
 	err := replace(in, base, func() (err error) {

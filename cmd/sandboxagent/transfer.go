@@ -1,0 +1,106 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+// transfer is a file or folder that is copied into the environment or out of it.
+type transfer struct{ source, target string }
+
+// readTransfers reads --upload and --download.
+func (s *environmentSettings) readTransfers(c *cli.Context) error {
+	for _, text := range c.StringSlice("upload") {
+		t, err := readTransfer("upload", text)
+		if err != nil {
+			return err
+		}
+		if _, err := os.Stat(t.source); err != nil {
+			return usagef("--upload: %s", err)
+		}
+		s.uploads = append(s.uploads, t)
+	}
+	for _, text := range c.StringSlice("download") {
+		t, err := readTransfer("download", text)
+		if err != nil {
+			return err
+		}
+		if path.Clean(t.source) == "/" {
+			return usagef("--download %s: not all that is in the environment can be copied; name a file or folder in it", text)
+		}
+		s.downloads = append(s.downloads, transfer{source: t.source, target: cmp.Or(t.target, ".")})
+	}
+	return nil
+}
+
+// readTransfer reads SOURCE[:TARGET].
+func readTransfer(flag, text string) (transfer, error) {
+	source, target, _ := strings.Cut(text, ":")
+	if flag == "upload" { // a name of Windows may have a colon
+		if i := strings.LastIndexByte(text, ':'); i > 1 {
+			source, target = text[:i], text[i+1:]
+		}
+	}
+	if source == "" {
+		return transfer{}, usagef("--%s %q is not of the form SOURCE or SOURCE:TARGET", flag, text)
+	}
+	return transfer{source, target}, nil
+}
+
+// upload copies into an environment what the user wants to be there.
+func (t transfer) upload(ctx context.Context, e env.Environment, note func(string)) error {
+	err := env.Upload(ctx, e, t.source, t.target, env.UploadOptions{SkipRepositories: func(name string) {
+		note(fmt.Sprintf("--upload: %q is left out: credentials may stand in the folders of git and its like; name it by itself to upload it",
+			filepath.Join(t.source, filepath.FromSlash(name))))
+	}})
+	if err != nil {
+		return fmt.Errorf("--upload: %w", err)
+	}
+	return nil
+}
+
+// fetch copies out of an environment what the user wants of it, in a time of its own.
+func (s environmentSettings) fetch(ctx context.Context, w *workplace) error {
+	if len(s.downloads) == 0 {
+		return nil
+	}
+	ctx, e, stop := watch(context.WithoutCancel(ctx), w.plain, idleTime)
+	defer stop()
+	var errs []error
+	for _, t := range s.downloads {
+		if err := t.download(ctx, e, w.note); err != nil {
+			errs = append(errs, fmt.Errorf("--download %s: %w", t.source, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (t transfer) download(ctx context.Context, e env.Environment, note func(string)) error {
+	info, err := e.Stat(ctx, t.source)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() && !info.Mode().IsRegular() {
+		return &fs.PathError{Op: "read", Path: t.source, Err: env.ErrNotRegular}
+	}
+	dir, name := path.Split(path.Clean(t.source))
+	names := []string{name}
+	if name == ".." {
+		dir, names = t.source, nil
+	}
+	return env.Download(ctx, e, cmp.Or(dir, "."), names, t.target, env.DownloadOptions{SkipRepositories: func(name string) {
+		note(fmt.Sprintf("--download: %q is left out: what stands in the folders of git and its like can make them run commands",
+			filepath.Join(t.target, filepath.FromSlash(name))))
+	}})
+}

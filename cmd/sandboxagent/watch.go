@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+const (
+	// idleTime is how long an environment may be silent while it is read in the end, after a time-out or a signal too.
+	idleTime = 2 * time.Minute
+	// readTime bounds that reading where an environment is never silent.
+	readTime = 2 * time.Hour
+)
+
+// watch returns e with a context that ends when e gives nothing for as long as idle while it is read. The caller calls stop.
+func watch(ctx context.Context, e env.Environment, idle time.Duration) (_ context.Context, _ env.Environment, stop func()) {
+	ctx, cancelTime := context.WithTimeoutCause(ctx, readTime, fmt.Errorf("the environment was not read within %v", readTime))
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(idle, func() { cancel(fmt.Errorf("the environment was silent for %v", idle)) })
+	return ctx, &watched{Environment: e, alive: func() { timer.Reset(idle) }}, func() {
+		timer.Stop()
+		cancel(nil)
+		cancelTime()
+	}
+}
+
+// watched tells of each sign of life of an environment that is read.
+type watched struct {
+	env.Environment
+	alive func()
+}
+
+func (w *watched) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
+	defer w.alive()
+	return w.Environment.Stat(ctx, name)
+}
+
+func (w *watched) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
+	defer w.alive()
+	return w.Environment.ReadDir(ctx, name)
+}
+
+func (w *watched) Open(ctx context.Context, name string) (fs.File, error) {
+	defer w.alive()
+	f, err := w.Environment.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return &watchedFile{f, w.alive}, nil
+}
+
+// Walk implements env.Walker.
+func (w *watched) Walk(ctx context.Context, root string, opts env.WalkOptions, fn func(env.Entry) error) error {
+	return env.Walk(ctx, w.Environment, root, opts, func(entry env.Entry) error {
+		w.alive()
+		return fn(entry)
+	})
+}
+
+func (w *watched) CopyOut(ctx context.Context, dir string, names ...string) (io.ReadCloser, error) {
+	defer w.alive()
+	archive, err := w.Environment.CopyOut(ctx, dir, names...)
+	if err != nil {
+		return nil, err
+	}
+	return &watchedStream{archive, w.alive}, nil
+}
+
+type watchedFile struct {
+	fs.File
+	alive func()
+}
+
+func (f *watchedFile) Read(b []byte) (int, error) {
+	defer f.alive()
+	return f.File.Read(b)
+}
+
+type watchedStream struct {
+	io.ReadCloser
+	alive func()
+}
+
+func (s *watchedStream) Read(b []byte) (int, error) {
+	defer s.alive()
+	return s.ReadCloser.Read(b)
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+// slowPlace gives a byte now and then.
+type slowPlace struct {
+	env.Environment
+	every time.Duration
+	bytes int
+}
+
+func (s *slowPlace) CopyOut(ctx context.Context, _ string, _ ...string) (io.ReadCloser, error) {
+	return io.NopCloser(&slowReader{ctx, s}), nil
+}
+
+type slowReader struct {
+	ctx   context.Context
+	place *slowPlace
+}
+
+func (r *slowReader) Read(b []byte) (int, error) {
+	if r.place.bytes == 0 {
+		return 0, io.EOF
+	}
+	select {
+	case <-r.ctx.Done():
+		return 0, context.Cause(r.ctx)
+	case <-time.After(r.place.every):
+	}
+	r.place.bytes--
+	return copy(b, "x"), nil
+}
+
+// An environment may take as long as it likes while something comes of it.
+func TestWatch(t *testing.T) {
+	tests := []struct {
+		name  string
+		every time.Duration
+		bytes int
+		says  string
+	}{
+		{"slow", time.Minute, 60, ""},
+		{"silent", 3 * time.Minute, 1, "silent for 2m0s"},
+		{"endless", time.Minute, 1000, "not read within 2h0m0s"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, e, stop := watch(t.Context(), &slowPlace{every: tt.every, bytes: tt.bytes}, idleTime)
+				defer stop()
+				archive, err := e.CopyOut(ctx, ".")
+				if err != nil {
+					t.Fatal(err)
+				}
+				n, err := io.Copy(io.Discard, archive)
+				switch {
+				case tt.says == "" && (err != nil || n != int64(tt.bytes)):
+					t.Errorf("%d bytes, %v", n, err)
+				case tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)):
+					t.Errorf("%v, want %q", err, tt.says)
+				}
+			})
+		})
+	}
+}
