@@ -22,6 +22,9 @@ import (
 // canaryVar is a variable of this process while it verifies, which no environment may show.
 const canaryVar = "SANDBOXAGENT_CANARY"
 
+// canaryFolder is how the folder of the file begins that no environment may show.
+const canaryFolder = "sandboxagent-verify-"
+
 // verifier is an environment that proves what it promises.
 type verifier interface {
 	Verify(ctx context.Context, host verify.Host) (verify.Report, error)
@@ -110,7 +113,11 @@ type verification struct {
 // prepareHost prepares what must not be found from the inside: a file, somebody who listens, and a variable of this process.
 // The caller calls remove in the end.
 func prepareHost(ctx context.Context) (host verify.Host, remove func() error, err error) {
-	dir, err := os.MkdirTemp("", "sandboxagent-verify-")
+	// Who would be refused the folder could not tell whether it is there, and the private one of a user may be within one.
+	dir, err := os.MkdirTemp("/tmp", canaryFolder)
+	if err != nil {
+		dir, err = os.MkdirTemp("", canaryFolder)
+	}
 	if err != nil {
 		return host, nil, err
 	}
@@ -120,7 +127,7 @@ func prepareHost(ctx context.Context) (host verify.Host, remove func() error, er
 		return host, nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	remove = func() error { return errors.Join(l.Close(), os.RemoveAll(dir), os.Unsetenv(canaryVar)) }
-	if err := errors.Join(os.WriteFile(name, []byte("canary\n"), 0o600), os.Setenv(canaryVar, "canary")); err != nil {
+	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(name, []byte("canary\n"), 0o600), os.Chmod(name, 0o644), os.Setenv(canaryVar, "canary")); err != nil {
 		return host, nil, errors.Join(err, remove())
 	}
 	return verify.Host{Files: []string{filepath.ToSlash(name)}, Listening: []string{l.Addr().String()}}, remove, nil

@@ -17,9 +17,15 @@ import (
 // host returns what the tests prepare to be looked for.
 func host(t *testing.T) verify.Host {
 	t.Helper()
-	canary := filepath.Join(t.TempDir(), "canary")
+	dir := t.TempDir()
+	canary := filepath.Join(dir, "canary")
 	if err := os.WriteFile(canary, nil, 0o600); err != nil {
 		t.Fatal(err)
+	}
+	for _, name := range []string{filepath.Dir(dir), dir, canary} { // to be seen by another user
+		if err := os.Chmod(name, 0o755); err != nil { //nolint:gosec // that is what it is for
+			t.Fatal(err)
+		}
 	}
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -71,6 +77,9 @@ func TestVerify(t *testing.T) {
 			CPUs: 0.5, Memory: 256 << 20, PIDs: 128, User: "4711:815", WorkDir: "/somewhere/else", Vars: []string{"WORD=x"},
 			Tmpfs: []docker.Tmpfs{{Target: "/scratch"}}, Mounts: []docker.Mount{{Source: "/tmp/nobody-has-this", Target: "/data", ReadOnly: true}},
 		},
+		"over a link":               {Tmpfs: []docker.Tmpfs{{Target: "/var/run/x"}}},
+		"the system writable":       {WorkDir: "/usr/work", Tmpfs: []docker.Tmpfs{{Target: "/etc"}}},
+		"all programs writable":     {WorkDir: "/usr"},
 		"without helper":            {Helper: docker.HelperOff},
 		"busybox, without a helper": {Helper: docker.HelperOff, Image: "busybox:latest"},
 	} {

@@ -50,6 +50,14 @@ func bound(source, target string) func(*containerConfig, *hostConfig) {
 	})
 }
 
+// instead shows a folder of the daemon's machine where a volume would be.
+func instead(target, source string) func(*containerConfig, *hostConfig) {
+	return onHost(func(h *hostConfig) {
+		i := slices.IndexFunc(h.Mounts, func(m mount.Mount) bool { return m.Target == target })
+		h.Mounts[i] = mount.Mount{Type: mount.TypeBind, Source: source, Target: target}
+	})
+}
+
 // isInitial says whether a namespace of this machine is the kernel's first, which can be told from others.
 func isInitial(t *testing.T, kind string) bool {
 	t.Helper()
@@ -67,7 +75,7 @@ func isInitial(t *testing.T, kind string) bool {
 // rights are the weakenings of what a command may do.
 func rights() []weakening {
 	// The folders belong to the user that was asked for, and root without capabilities is like anybody else.
-	root := []string{"user", "writable-folders"}
+	root := []string{"user", "writable-folders", "executable-folders"}
 	capable := append([]string{"capabilities"}, root...)
 	return []weakening{
 		{name: "a capability", weaken: onHost(func(h *hostConfig) { h.CapAdd = []string{"NET_RAW"} }), want: []string{"capabilities"}},
@@ -81,13 +89,13 @@ func rights() []weakening {
 		},
 		{
 			name: "privileged", weaken: onHost(func(h *hostConfig) { h.Privileged = true }),
-			want: []string{"capabilities", "system-call-filter", "kernel-keyrings", "devices"},
+			want: []string{"capabilities", "system-call-filter", "kernel-keyrings", "kernel-settings", "devices"},
 			may:  []string{"user-namespaces", "perf-events", "bpf", "kernel-log", "kernel-memory"},
 		},
 		{name: "root", weaken: asRoot(), want: root},
 		{
 			name: "root who administers", weaken: asRoot("SYS_ADMIN"),
-			want: append([]string{"mount", "user-namespaces"}, capable...), may: []string{"perf-events", "bpf", "kernel-log", "helper-memory"},
+			want: append([]string{"mount", "user-namespaces", "system-call-filter"}, capable...), may: []string{"perf-events", "bpf", "kernel-log", "helper-memory"},
 		},
 		{name: "root who makes devices", weaken: asRoot("MKNOD"), want: append([]string{"device-files"}, capable...)},
 		{
@@ -100,9 +108,18 @@ func rights() []weakening {
 			want: []string{"user", "capabilities", "helper-file"}, may: []string{"kernel-settings"},
 		},
 		{
-			name: "settings writable", weaken: func(c *containerConfig, h *hostConfig) { h.ReadonlyPaths, c.User = []string{}, "0:0" },
+			name: "settings writable for root", weaken: func(c *containerConfig, h *hostConfig) { h.ReadonlyPaths, c.User = []string{}, "0:0" },
 			want: append([]string{"kernel-settings"}, root...),
 		},
+		{name: "settings writable", weaken: onHost(func(h *hostConfig) { h.ReadonlyPaths = []string{} }), want: []string{"kernel-settings"}},
+		{
+			name: "a filter of little", weaken: onHost(func(h *hostConfig) { h.SecurityOpt = append(h.SecurityOpt, "seccomp="+littleFilter) }),
+			want: []string{"system-call-filter"}, may: []string{"user-namespaces"},
+		},
+		{name: "a device by another's name", weaken: onHost(func(h *hostConfig) {
+			h.Devices = []container.DeviceMapping{{PathOnHost: "/dev/zero", PathInContainer: "/dev/full", CgroupPermissions: "r"}}
+		}), want: []string{"devices"}},
+		{name: "all devices", weaken: onHost(func(h *hostConfig) { h.DeviceCgroupRules = []string{"a *:* rwm"} }), want: ofDeviceRules()},
 		{name: "covered files shown", weaken: onHost(func(h *hostConfig) { h.MaskedPaths = []string{} }), want: []string{"kernel-memory"}},
 		{name: "a device", weaken: onHost(func(h *hostConfig) {
 			h.Devices = []container.DeviceMapping{{PathOnHost: "/dev/zero", PathInContainer: "/dev/other", CgroupPermissions: "r"}}
@@ -110,6 +127,19 @@ func rights() []weakening {
 		{name: "a group", weaken: onHost(func(h *hostConfig) { h.GroupAdd = []string{"0"} }), want: []string{"user"}},
 		{name: "a variable", weaken: onHost(func(*hostConfig) {}), vars: []string{"AWS_PROFILE=x"}, want: []string{"variables"}},
 	}
+}
+
+// littleFilter refuses no more calls than are tried by name.
+const littleFilter = `{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[
+	{"names":["keyctl","bpf","perf_event_open","syslog","unshare","mount"],"action":"SCMP_ACT_ERRNO"},
+	{"names":["clone"],"action":"SCMP_ACT_ERRNO","args":[{"index":0,"value":268435456,"valueTwo":268435456,"op":"SCMP_CMP_MASKED_EQ"}]}]}`
+
+// ofDeviceRules is what is broken by a control group that allows all devices: only version 1 tells.
+func ofDeviceRules() []string {
+	if _, err := os.Stat("/sys/fs/cgroup/devices"); err != nil {
+		return []string{}
+	}
+	return []string{"devices"}
 }
 
 // folders are the weakenings of what a command sees and writes.
@@ -124,6 +154,10 @@ func folders(t *testing.T, canary verify.Host) []weakening {
 	if err := os.WriteFile(filepath.Join(secrets, "token"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	open := daemonFolder(t)
+	if err := os.Chmod(open, 0o777); err != nil { //nolint:gosec // to be written by another user
+		t.Fatal(err)
+	}
 	if err := os.Chmod(secrets, 0o755); err != nil { //nolint:gosec // to be looked into by another user
 		t.Fatal(err)
 	}
@@ -135,6 +169,21 @@ func folders(t *testing.T, canary verify.Host) []weakening {
 		{name: "a socket", weaken: bound(socket, "/run/docker.sock"), want: []string{"mounts", "sockets"}},
 		{name: "a token", weaken: bound(secrets, "/run/secrets/kubernetes.io/serviceaccount"), want: []string{"mounts", "credentials"}},
 		{name: "a folder of the host", weaken: bound("/etc", "/mnt"), want: []string{"mounts"}},
+		{name: "a folder with a file of the host", weaken: bound(filepath.Dir(canary.Files[0]), filepath.Dir(canary.Files[0])), want: []string{"mounts", "host-files"}},
+		{name: "the working folder of the host", weaken: instead("/workspace", open), want: []string{"mounts"}},
+		{name: "the home folder of the host", weaken: instead("/home/sandbox", open), want: []string{"mounts"}},
+		{name: "/tmp of the host", weaken: onHost(func(h *hostConfig) {
+			h.Tmpfs = nil
+			h.Mounts = append(h.Mounts, mount.Mount{Type: mount.TypeBind, Source: open, Target: "/tmp"})
+		}), want: []string{"mounts"}},
+		{name: "memory of the host", weaken: onHost(func(h *hostConfig) {
+			h.Tmpfs = nil
+			h.Mounts = append(h.Mounts, mount.Mount{Type: mount.TypeBind, Source: "/dev/shm", Target: "/tmp"})
+		}), want: []string{"mounts"}, may: []string{"executable-folders"}},
+		{
+			name:   "devices and rights in /tmp",
+			weaken: onHost(func(h *hostConfig) { h.Tmpfs = map[string]string{"/tmp": "rw,exec,suid,dev"} }), want: []string{"mounts"},
+		},
 		{name: "a file of the host", weaken: bound(canary.Files[0], canary.Files[0]), want: []string{"mounts", "host-files"}},
 	}
 }

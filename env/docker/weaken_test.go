@@ -6,11 +6,34 @@ import (
 	"errors"
 
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/image"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/verify"
 )
+
+// ByDaemon has the daemon start processes in the container of e.
+func ByDaemon(e *Environment) env.Runner { return byDaemon{e.box} }
+
+// Promises is what a container promises with an image for the processor arch that declares volumes.
+func Promises(c Config, arch string, helper bool, mounted []container.MountPoint, volumes ...string) (verify.Expect, error) {
+	declared := make(map[string]struct{})
+	for _, name := range volumes {
+		declared[name] = struct{}{}
+	}
+	said, err := json.Marshal(map[string]any{"Architecture": arch, "Config": map[string]any{"Volumes": declared}})
+	var found image.InspectResponse
+	err = errors.Join(err, json.Unmarshal(said, &found))
+	c, cerr := c.check()
+	return c.promises(found, mounted, helper), errors.Join(err, cerr)
+}
+
+// CheckSecurity checks the security options of a daemon.
+func CheckSecurity(ctx context.Context, c Config, options ...string) error {
+	return (&Engine{options: options}).checkSecurity(ctx, c)
+}
 
 // OpenWeaker opens an environment whose container differs from what its configuration promises.
 func (e *Engine) OpenWeaker(ctx context.Context, c Config, weaken func(*container.Config, *container.HostConfig), vars ...string) (*Environment, error) {

@@ -16,12 +16,14 @@ const untold = "not told"
 type judgement struct {
 	expect   Expect
 	document probe.Document
-	findings []Finding
+	// elsewhere says that the environment is on another machine.
+	elsewhere bool
+	findings  []Finding
 }
 
-// judge compares what was found with what was promised.
-func (x Expect) judge(d probe.Document) Report {
-	j := &judgement{expect: x, document: d}
+// judge compares what was found with what was promised. Boot is what the kernel of this machine calls itself.
+func (x Expect) judge(d probe.Document, boot string) Report {
+	j := &judgement{expect: x, document: d, elsewhere: d.Boot != "" && d.Boot != boot}
 	if x.Unprivileged {
 		j.rights()
 		j.calls()
@@ -32,11 +34,13 @@ func (x Expect) judge(d probe.Document) Report {
 	}
 	j.folders()
 	if x.NoCredentials {
-		j.absent("sockets", "none of a daemon that commands the machine", "the configuration: nothing of the host is mounted", sockets())
-		j.absent("credentials", "no token of a service", "the configuration: nothing of the host is mounted", tokens())
+		const by = "the configuration: nothing of the host is mounted"
+		hidden := func(outcome string) bool { return missing(outcome) || outcome == "EACCES" }
+		j.tries("sockets", by, "none of a daemon that commands the machine", each(sockets(), probe.TrySocket), hidden)
+		j.tries("credentials", by, "no token of a service", each(tokens(), probe.TryFind), hidden)
 	}
 	if x.Host.Files != nil {
-		j.absent("host-files", "none", "the kernel: a mount namespace", x.Host.Files)
+		j.ofHost("host-files", "the kernel: a mount namespace", "none", each(x.Host.Files, probe.TryFind), missing)
 	}
 	j.places()
 	j.network()
@@ -83,6 +87,24 @@ func (j *judgement) tries(name, by, wanted string, keys []string, good func(outc
 	j.add(name, by, wanted, list(slices.Compact(all)), true)
 }
 
+// ofHost adds a finding about what was looked for of this machine. On another machine it would not be found anyway.
+func (j *judgement) ofHost(name, by, wanted string, keys []string, good func(outcome string) bool) {
+	told := func(key string) bool { return j.try(key) != "" && good(j.try(key)) }
+	if j.elsewhere && !slices.ContainsFunc(keys, func(key string) bool { return !told(key) }) {
+		j.add(name, by, "only told", "not known: the environment is on another machine", true)
+		return
+	}
+	j.tries(name, by, wanted, keys, good)
+}
+
+// each returns the keys of tries.
+func each(names []string, key func(string) string) (keys []string) {
+	for _, n := range names {
+		keys = append(keys, key(n))
+	}
+	return keys
+}
+
 // list joins texts; an empty list is "none".
 func list(texts []string) string {
 	if len(texts) == 0 {
@@ -123,14 +145,6 @@ func tokens() []string {
 	}
 }
 
-func (j *judgement) absent(name, wanted, by string, names []string) {
-	var keys []string
-	for _, n := range names {
-		keys = append(keys, probe.TryFind(n))
-	}
-	j.tries(name, by, wanted, keys, func(outcome string) bool { return missing(outcome) || outcome == "EACCES" })
-}
-
 // folders judges where can be written, and what is mounted.
 func (j *judgement) folders() {
 	x := j.expect
@@ -149,12 +163,6 @@ func (j *judgement) folders() {
 			j.tries(name, by, wanted, keys, refusedOrMissing)
 		}
 	}
-	each := func(dirs []string, key func(string) string) (keys []string) {
-		for _, dir := range dirs {
-			keys = append(keys, key(dir))
-		}
-		return keys
-	}
 	if x.Writable != nil {
 		j.tries("writable-folders", "the configuration", "files can be made in "+list(x.Writable), each(x.Writable, probe.TryWrite), succeeded)
 	}
@@ -162,20 +170,48 @@ func (j *judgement) folders() {
 		j.tries("executable-folders", "the configuration", "programs can be started in "+list(x.Executable), each(x.Executable, probe.TryExecute), succeeded)
 	}
 	if x.Mounts != nil {
-		var others []string
-		for _, m := range j.document.Mounts {
-			if !slices.Contains(x.Mounts, m.Point) && !ofRuntime(m) {
-				others = append(others, m.Point)
-			}
-		}
-		found := fmt.Sprintf("%d, all known", len(j.document.Mounts))
-		if len(others) > 0 {
-			found = "unknown: " + list(others)
-		} else if len(j.document.Mounts) == 0 {
-			found = ""
-		}
-		j.add("mounts", "the configuration", "only those that were asked for", found, len(others) == 0)
+		j.mounts()
 	}
+}
+
+// mounts judges what is mounted.
+func (j *judgement) mounts() {
+	var others []string
+	for _, m := range j.document.Mounts {
+		known := slices.ContainsFunc(j.expect.Mounts, func(want Mount) bool { return j.pointOf(want) == m.Point })
+		switch {
+		case slices.ContainsFunc(j.expect.Mounts, func(want Mount) bool { return j.pointOf(want) == m.Point && want.is(m) }), !known && ofRuntime(m):
+		case known:
+			others = append(others, fmt.Sprintf("%s is another: %s, %s, of %s", m.Point, m.Type, m.Options, m.Root))
+		default:
+			others = append(others, m.Point+" is unknown")
+		}
+	}
+	found := fmt.Sprintf("%d, all known", len(j.document.Mounts))
+	if len(others) > 0 {
+		found = list(others)
+	} else if len(j.document.Mounts) == 0 {
+		found = ""
+	}
+	j.add("mounts", "the configuration", "only those that were asked for", found, len(others) == 0)
+}
+
+// pointOf is where a mount is in the end.
+func (j *judgement) pointOf(m Mount) string {
+	point := path.Clean(m.Point)
+	if to, ok := j.document.Links[point]; ok {
+		return to
+	}
+	return point
+}
+
+// is reports whether a mount that was found is the one that is wanted, but for its name.
+func (m Mount) is(found probe.Mount) bool {
+	options := strings.Split(found.Options, ",")
+	if m.Memory && (found.Type != "tmpfs" || !slices.Contains(options, "nosuid") || !slices.Contains(options, "nodev")) {
+		return false
+	}
+	return m.Root == nil || m.Root.MatchString(found.Root)
 }
 
 // ofRuntime reports whether a mount is one that the runtime of a container makes: of what the kernel shows, and what
@@ -185,8 +221,8 @@ func ofRuntime(m probe.Mount) bool {
 		"/dev": {"tmpfs"}, "/dev/shm": {"tmpfs"}, "/dev/pts": {"devpts"}, "/dev/mqueue": {"mqueue"}, "/dev/console": {"devpts"},
 	}[m.Point]
 	switch {
-	case slices.Contains(plainDevices, m.Point):
-		kinds = append(kinds, "devtmpfs")
+	case plainDevices[m.Point] != nil:
+		kinds = append(kinds, "devtmpfs", "tmpfs")
 	case m.Point == "/proc" || strings.HasPrefix(m.Point, "/proc/"):
 		kinds = []string{"proc", "tmpfs", "devtmpfs"}
 	case m.Point == "/sys" || strings.HasPrefix(m.Point, "/sys/"):

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -48,14 +49,25 @@ func (j *judgement) rights() {
 	if j.expect.Filters > 1 {
 		wanted = fmt.Sprintf("2, filters %d", j.expect.Filters)
 	}
-	j.add("system-call-filter", "the kernel: seccomp", wanted, found, status["Seccomp"] == "2" && enough)
+	enough = enough && status["Seccomp"] == "2"
+	var let []string
+	for _, call := range probe.Filtered() {
+		if outcome := cmp.Or(j.try(probe.TryFiltered(call)), untold); !refused(outcome) {
+			let = append(let, call+": "+outcome)
+		}
+	}
+	if len(let) > 0 && found != "" {
+		found += ", not refused: " + list(let)
+	}
+	j.add("system-call-filter", "the kernel: seccomp", wanted+", and calls refused that only a filter refuses", found, enough && len(let) == 0)
 
 	setuid := j.try(probe.TrySetuid)
 	found = map[string]string{
 		probe.OK: j.document.Setuid + " ran as root", "EPERM": j.document.Setuid + " did not raise its user",
 		probe.None: "no such program was found, or the user is root",
 	}[setuid]
-	j.add("setuid-programs", "the kernel: no_new_privs", "do not raise the user", found, setuid == "EPERM" || setuid == probe.None && status["NoNewPrivs"] == "1")
+	// A program that gives its rights up by itself looks as if it had none.
+	j.add("setuid-programs", "the kernel: no_new_privs", "do not raise the user", found, setuid != probe.OK && status["NoNewPrivs"] == "1")
 }
 
 // calls judges what system calls do.
@@ -66,7 +78,7 @@ func (j *judgement) calls() {
 	}
 	call("mount", probe.TryMount)
 	call("device-files", probe.TryMknod)
-	j.tries("user-namespaces", by, "refused", []string{probe.TryUnshare, probe.TryClone}, func(outcome string) bool {
+	j.tries("user-namespaces", by, "refused", []string{probe.TryUnshare, probe.TryClone, probe.TryClone3}, func(outcome string) bool {
 		return refused(outcome) || outcome == "ENOSPC" || outcome == "EUSERS" // the machine allows none
 	})
 	call("kernel-keyrings", probe.TryKeyctl)
@@ -76,17 +88,29 @@ func (j *judgement) calls() {
 	j.tries("io-uring", "the system call filter, depending on its version", "only told", []string{probe.TryIOUring}, func(string) bool { return true })
 }
 
-// plainDevices are device files that everybody may have.
-var plainDevices = []string{
-	"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/console", "/dev/ptmx",
+// plainDevices are device files that everybody may have, and what they are: a console may be a terminal.
+var plainDevices = map[string]*regexp.Regexp{
+	"/dev/null": regexp.MustCompile(`^c 1:3$`), "/dev/zero": regexp.MustCompile(`^c 1:5$`), "/dev/full": regexp.MustCompile(`^c 1:7$`),
+	"/dev/random": regexp.MustCompile(`^c 1:8$`), "/dev/urandom": regexp.MustCompile(`^c 1:9$`), "/dev/tty": regexp.MustCompile(`^c 5:0$`),
+	"/dev/console": regexp.MustCompile(`^c (5:1|136:[0-9]+)$`), "/dev/ptmx": regexp.MustCompile(`^c 5:2$`),
 }
+
+// plainRule matches what a control group may allow: to make any device file, which takes a capability, and to use those of
+// plainDevices, terminals, and the device of tunnels, of which no file is there.
+var plainRule = regexp.MustCompile(`^([abc] [0-9*]+:[0-9*]+ m|c (1:[35789]|5:[012]|10:200|136:(\*|[0-9]+)) [rwm]+)$`)
 
 // kernel judges what the kernel shows of the machine.
 func (j *judgement) kernel() {
 	var others []string
-	for _, d := range j.document.Devices {
-		if !slices.Contains(plainDevices, d) {
-			others = append(others, d)
+	for name, numbers := range j.document.Devices {
+		if plain := plainDevices[name]; plain == nil || !plain.MatchString(numbers) {
+			others = append(others, name+" ("+numbers+")")
+		}
+	}
+	slices.Sort(others)
+	for _, rule := range j.document.DeviceRules {
+		if !plainRule.MatchString(rule) {
+			others = append(others, "allowed: "+rule)
 		}
 	}
 	found := list(others)
@@ -94,14 +118,32 @@ func (j *judgement) kernel() {
 		found = ""
 	}
 	j.add("devices", "the container runtime", "none but /dev/null and the like", found, len(others) == 0)
-	keys := func(names []string, key func(string) string) (all []string) {
-		for _, n := range names {
-			all = append(all, key(n))
+	j.settings()
+	j.tries("kernel-memory", "the container runtime: covered files", "cannot be read", each(probe.Secret(), probe.TryRead), refusedOrMissing)
+}
+
+// settings judges whether somebody could change the machine's. For an ordinary user that they are mounted read-only makes no
+// difference yet; it does for the next defect by which somebody becomes root.
+func (j *judgement) settings() {
+	const name, by, wanted = "kernel-settings", "the kernel: read-only mounts", "mounted read-only, cannot be written"
+	var writable []string
+	for _, file := range probe.Kernel() {
+		m, ok := j.mountOf(file)
+		covered := m.Type == "tmpfs" // it is not the kernel's
+		if !missing(j.try(probe.TryAccess(file))) && (!ok || !m.ReadOnly) && !covered {
+			writable = append(writable, file)
 		}
-		return all
 	}
-	j.tries("kernel-settings", "the kernel: read-only mounts", "cannot be written", keys(probe.Kernel(), probe.TryAccess), refusedOrMissing)
-	j.tries("kernel-memory", "the container runtime: covered files", "cannot be read", keys(probe.Secret(), probe.TryRead), refusedOrMissing)
+	for _, m := range j.document.Mounts {
+		if (m.Type == "cgroup" || m.Type == "cgroup2") && !m.ReadOnly {
+			writable = append(writable, m.Point)
+		}
+	}
+	if len(writable) > 0 {
+		j.add(name, by, wanted, "mounted for writing: "+list(writable), false)
+		return
+	}
+	j.tries(name, by, wanted, each(probe.Kernel(), probe.TryAccess), refusedOrMissing)
 }
 
 // user judges who a process is.
@@ -192,14 +234,11 @@ func (j *judgement) network() {
 		}
 		j.tries("connections", by, "fail at once", outside, unreached)
 		j.tries("metadata-service", by, "fails at once", metadata, unreached)
-		j.tries("name-service", by, "fails at once", []string{probe.TryResolve}, func(outcome string) bool { return outcome == "no answer" })
+		j.tries("name-service", by, "fails at once", []string{probe.TryResolve}, func(outcome string) bool { return outcome == probe.NoAnswer })
 	}
 	if j.expect.Host.Listening != nil {
-		var keys []string
-		for _, a := range j.expect.Host.Listening {
-			keys = append(keys, probe.TryConnect("tcp", a))
-		}
-		j.tries("host-loopback", by, "nobody listens", keys, func(outcome string) bool { return outcome == "ECONNREFUSED" || unreached(outcome) })
+		keys := each(j.expect.Host.Listening, func(a string) string { return probe.TryConnect("tcp", a) })
+		j.ofHost("host-loopback", by, "nobody listens", keys, func(outcome string) bool { return outcome == "ECONNREFUSED" || unreached(outcome) })
 	}
 }
 

@@ -18,6 +18,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -45,9 +47,9 @@ type Expect struct {
 	ReadOnly []string
 	// Writable are folders in which commands write, and Executable those from which they can start programs.
 	Writable, Executable []string
-	// Mounts, if not nil, are the names of all mounts, but for those that the runtime of a container makes in /dev, /proc
-	// and /sys.
-	Mounts []string
+	// Mounts, if not nil, are all mounts, but for those that the runtime of a container makes in /dev, /proc and /sys. Of
+	// several with the same name one is enough.
+	Mounts []Mount
 	// OwnNamespaces: processes, users of shared memory, names of the machine and control groups are the environment's own.
 	OwnNamespaces bool
 	// Init, if set, is the name of process 1.
@@ -70,9 +72,20 @@ type Expect struct {
 	Helper string
 }
 
-// Host is what the host has prepared to be looked for from the inside, in vain.
+// Mount is a mount that may be there.
+type Mount struct {
+	// Point is the absolute name of a folder or file. Links in it are followed in the environment.
+	Point string
+	// Root, if set, matches the name, in its file system, of what is mounted.
+	Root *regexp.Regexp
+	// Memory: it is a file system in memory, in which neither devices nor the rights of programs count.
+	Memory bool
+}
+
+// Host is what the host has prepared to be looked for from the inside, in vain. An environment whose kernel is not this
+// machine's proves nothing by that it does not find them, and only tells.
 type Host struct {
-	// Files are absolute names of files.
+	// Files are absolute names of files that anybody can see who has the file system.
 	Files []string
 	// Listening are TCP addresses on 127.0.0.1.
 	Listening []string
@@ -136,15 +149,19 @@ func Run(ctx context.Context, r env.Runner, argv []string, x Expect) (Report, er
 	if err != nil {
 		return Report{}, fmt.Errorf("probe: %w: %s", env.ErrProtocol, plain(err.Error()))
 	}
-	return x.judge(d), nil
+	return x.judge(d, probe.Boot()), nil
 }
 
 // request is what the probe has to try.
 func (x Expect) request() probe.Request {
-	return probe.Request{
-		Write: slices.Concat(x.Writable, x.ReadOnly), Execute: x.Executable, Find: slices.Concat(sockets(), tokens(), x.Host.Files),
+	q := probe.Request{
+		Write: slices.Concat(x.Writable, x.ReadOnly), Execute: x.Executable, Find: slices.Concat(tokens(), x.Host.Files), Sockets: sockets(),
 		Connect: x.Host.Listening, Helper: x.Helper,
 	}
+	for _, m := range x.Mounts {
+		q.Resolve = append(q.Resolve, path.Clean(m.Point))
+	}
+	return q
 }
 
 var errTooMuch = errors.New("too much output")

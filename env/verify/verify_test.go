@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,13 +17,25 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/probe"
 )
 
+// boot is what the kernel of these tests calls itself.
+const boot = "kernel"
+
 // expected promises everything.
 func expected() Expect {
 	return Expect{
 		Unprivileged: true, Filters: 2, User: &User{UID: 10001, GID: 10001}, ReadOnly: []string{"/", "/usr"}, Writable: []string{"/work"},
-		Executable: []string{"/work"}, Mounts: []string{"/", "/work", "/helper"}, OwnNamespaces: true, Init: "sandboxd", NoNetwork: true,
+		Executable: []string{"/work"}, OwnNamespaces: true, Init: "sandboxd", NoNetwork: true,
 		Host: Host{Files: []string{"/canary"}, Listening: []string{"127.0.0.1:9"}}, PIDs: 512, Memory: 1 << 30, CPUs: 2, NoCoreFiles: true,
 		Vars: []string{"PATH", "LC_*"}, NoCredentials: true, Helper: "/helper/sandboxd",
+		Mounts: []Mount{
+			{Point: "/"},
+			{Point: "/work/", Root: regexp.MustCompile(`/volumes/x$`)},
+			{Point: "/helper"},
+			{Point: "/memory", Memory: true},
+			{Point: "/link/x"},
+			{Point: "/either", Memory: true},
+			{Point: "/either", Root: regexp.MustCompile(`^/asked$`)},
+		},
 	}
 }
 
@@ -37,26 +51,48 @@ func document() probe.Document {
 		Tries:      map[string]string{probe.TrySetuid: "EPERM", probe.TryResolve: "no answer", probe.TryHelperFile: "EACCES", probe.TryIOUring: "ok"},
 		Limits:     map[string]string{"pids": "512", "memory": "1073741824", "swap": "0", "cpus": "2", "core": "0"},
 		Namespaces: map[string]uint64{},
+		Links:      map[string]string{"/link/x": "/target/x"},
+		Boot:       boot,
 		Mounts: []probe.Mount{
-			{Point: "/", Type: "overlay", ReadOnly: true}, {Point: "/proc", Type: "proc"}, {Point: "/work", Type: "ext4"}, {Point: "/helper", Type: "ext4", ReadOnly: true},
+			{Point: "/", Type: "overlay", Root: "/", ReadOnly: true},
+			{Point: "/proc", Type: "proc", Root: "/"},
+			{Point: "/helper", Type: "ext4", Root: "/helper", ReadOnly: true},
+			{Point: "/target/x", Type: "ext4", Root: "/x"},
+			{Point: "/work", Type: "ext4", Root: "/volumes/x"},
+			{Point: "/memory", Type: "tmpfs", Root: "/", Options: "rw,nosuid,nodev,relatime"},
+			{Point: "/either", Type: "ext4", Root: "/asked"},
+			{Point: "/proc/sys", Type: "proc", Root: "/sys", ReadOnly: true},
+			{Point: "/sys", Type: "sysfs", Root: "/", ReadOnly: true},
+			{Point: "/sys/fs/cgroup", Type: "tmpfs", Root: "/", Options: "rw"},
+			{Point: "/sys/fs/cgroup/pids", Type: "cgroup", Root: "/", ReadOnly: true},
 		},
 		Interfaces: []string{"lo"}, Routes: []string{}, Vars: []string{"PATH", "LC_ALL", "PWD", "SANDBOXAGENT_EXEC_1"},
-		Processes: map[string]string{"1": "sandboxd", "7": "sh"}, Devices: []string{"/dev/null"}, Setuid: "/bin/su",
+		Processes: map[string]string{"1": "sandboxd", "7": "sh"}, Devices: map[string]string{"/dev/null": "c 1:3"},
+		DeviceRules: []string{"c *:* m", "b *:* m", "c 1:3 rwm", "c 136:* rwm"}, Setuid: "/bin/su",
 	}
 	for i, kind := range []string{"pid", "ipc", "uts", "cgroup", "mnt", "net"} {
 		d.Namespaces[kind] = initialNamespaces + uint64(i) //nolint:gosec // an index
 	}
 	for _, call := range []string{
-		probe.TryMount, probe.TryMknod, probe.TryUnshare, probe.TryClone, probe.TryPtrace, probe.TryKeyctl, probe.TryBPF, probe.TryPerf, probe.TrySyslog,
+		probe.TryMount, probe.TryMknod, probe.TryUnshare, probe.TryClone, probe.TryClone3, probe.TryPtrace, probe.TryKeyctl, probe.TryBPF, probe.TryPerf, probe.TrySyslog,
 		probe.TryWrite("/"), probe.TryWrite("/usr"),
 	} {
 		d.Tries[call] = "EPERM"
 	}
-	for _, name := range append(append([]string{"/canary"}, sockets()...), tokens()...) {
+	for _, name := range append([]string{"/canary"}, tokens()...) {
 		d.Tries[probe.TryFind(name)] = "ENOENT"
 	}
+	for _, name := range sockets() {
+		d.Tries[probe.TrySocket(name)] = "ENOENT"
+	}
+	for _, call := range probe.Filtered() {
+		d.Tries[probe.TryFiltered(call)] = "EPERM"
+	}
 	for _, name := range probe.Kernel() {
-		d.Tries[probe.TryAccess(name)] = "EROFS"
+		d.Tries[probe.TryAccess(name)] = "ENOENT"
+		if strings.HasPrefix(name, "/sys") || strings.HasPrefix(name, "/proc/sys/") {
+			d.Tries[probe.TryAccess(name)] = "EROFS"
+		}
 	}
 	for _, name := range probe.Secret() {
 		d.Tries[probe.TryRead(name)] = probe.None
@@ -81,7 +117,7 @@ func names(findings []Finding) []string {
 }
 
 func TestAllKept(t *testing.T) {
-	r := expected().judge(document())
+	r := expected().judge(document(), boot)
 	if !r.OK() {
 		t.Errorf("%+v", r.Broken())
 	}
@@ -109,7 +145,7 @@ func TestSilence(t *testing.T) {
 			}
 			d := document()
 			reflect.ValueOf(d).FieldByIndex(field.Index).SetMapIndex(key, reflect.Value{})
-			if r := expected().judge(d); r.OK() {
+			if r := expected().judge(d, boot); r.OK() {
 				t.Errorf("without %s %q all is well", field.Name, key)
 			}
 		}
@@ -123,11 +159,11 @@ func TestSilence(t *testing.T) {
 	} {
 		d := document()
 		take(&d)
-		if r := expected().judge(d); r.OK() {
+		if r := expected().judge(d, boot); r.OK() {
 			t.Errorf("without %s all is well", name)
 		}
 	}
-	silent := expected().judge(probe.Document{Version: probe.Version})
+	silent := expected().judge(probe.Document{Version: probe.Version}, boot)
 	if len(silent.Broken()) != len(silent.Findings) {
 		t.Errorf("a probe that says nothing keeps %v", names(silent.Findings))
 	}
@@ -152,7 +188,36 @@ func TestBroken(t *testing.T) {
 		"a device of rootless": {func(d *probe.Document) {
 			d.Mounts = append(d.Mounts, probe.Mount{Point: "/dev/null", Type: "devtmpfs"})
 		}, []string{}},
-		"no mount of a helper":  {func(d *probe.Document) { d.Mounts = d.Mounts[:3] }, []string{"helper-volume"}},
+		"a device in memory": {func(d *probe.Document) {
+			d.Mounts = append(d.Mounts, probe.Mount{Point: "/dev/null", Type: "tmpfs"})
+		}, []string{}},
+		"a folder of the host":   {func(d *probe.Document) { mountAt(d, "/work").Root = "/home/somebody" }, []string{"mounts"}},
+		"a disk in its place":    {func(d *probe.Document) { mountAt(d, "/memory").Type = "ext4" }, []string{"mounts"}},
+		"devices in memory":      {func(d *probe.Document) { mountAt(d, "/memory").Options = "rw,nosuid" }, []string{"mounts"}},
+		"rights in memory":       {func(d *probe.Document) { mountAt(d, "/memory").Options = "rw,nodev" }, []string{"mounts"}},
+		"neither of two":         {func(d *probe.Document) { mountAt(d, "/either").Root = "/other" }, []string{"mounts"}},
+		"a link elsewhere":       {func(d *probe.Document) { d.Links["/link/x"] = "/elsewhere" }, []string{"mounts"}},
+		"settings for writing":   {func(d *probe.Document) { mountAt(d, "/proc/sys").ReadOnly = false }, []string{"kernel-settings"}},
+		"/sys for writing":       {func(d *probe.Document) { mountAt(d, "/sys").ReadOnly = false }, []string{"kernel-settings"}},
+		"groups for writing":     {func(d *probe.Document) { mountAt(d, "/sys/fs/cgroup/pids").ReadOnly = false }, []string{"kernel-settings"}},
+		"a setting, not mounted": {func(d *probe.Document) { d.Tries[probe.TryAccess("/proc/irq")] = "EACCES" }, []string{"kernel-settings"}},
+		"a call not refused":     {func(d *probe.Document) { d.Tries[probe.TryFiltered("setns")] = "EBADF" }, []string{"system-call-filter"}},
+		"clone3":                 {func(d *probe.Document) { d.Tries[probe.TryClone3] = probe.OK }, []string{"user-namespaces"}},
+		"a setuid program stays": {func(d *probe.Document) { d.Status["NoNewPrivs"] = "0" }, []string{"no-new-privileges", "setuid-programs"}},
+		"a device by its name":   {func(d *probe.Document) { d.Devices["/dev/full"] = "c 1:5" }, []string{"devices"}},
+		"a console":              {func(d *probe.Document) { d.Devices["/dev/console"] = "c 136:7" }, []string{}},
+		"all devices allowed":    {func(d *probe.Document) { d.DeviceRules = []string{"a *:* rwm"} }, []string{"devices"}},
+		"a disk allowed":         {func(d *probe.Document) { d.DeviceRules = append(d.DeviceRules, "b 8:0 r") }, []string{"devices"}},
+		"no rules told":          {func(d *probe.Document) { d.DeviceRules = nil }, []string{}},
+		"a hidden file":          {func(d *probe.Document) { d.Tries[probe.TryFind("/canary")] = "EACCES" }, []string{"host-files"}},
+		"a hidden socket":        {func(d *probe.Document) { d.Tries[probe.TrySocket(sockets()[0])] = "EACCES" }, []string{}},
+		"a socket":               {func(d *probe.Document) { d.Tries[probe.TrySocket(sockets()[0])] = probe.OK }, []string{"sockets"}},
+		"a file, no socket":      {func(d *probe.Document) { d.Tries[probe.TrySocket(sockets()[0])] = probe.None }, []string{}},
+		"another machine":        {func(d *probe.Document) { d.Boot = "other" }, []string{}},
+		"a file from elsewhere": {func(d *probe.Document) {
+			d.Boot, d.Tries[probe.TryFind("/canary")] = "other", probe.OK
+		}, []string{"host-files"}},
+		"no mount of a helper":  {func(d *probe.Document) { d.Mounts = slices.Delete(d.Mounts, 2, 3) }, []string{"helper-volume"}},
 		"a slow refusal":        {func(d *probe.Document) { d.Tries[probe.TryConnect("tcp", "1.1.1.1:443")] = "timeout" }, []string{"connections"}},
 		"an answer":             {func(d *probe.Document) { d.Tries[probe.TryResolve] = probe.OK }, []string{"name-service"}},
 		"another error":         {func(d *probe.Document) { d.Tries[probe.TryMount] = "EINVAL" }, []string{"mount"}},
@@ -172,16 +237,30 @@ func TestBroken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := document()
 			test.change(&d)
-			if diff := cmp.Diff(test.want, names(expected().judge(d).Broken())); diff != "" {
+			if diff := cmp.Diff(test.want, names(expected().judge(d, boot).Broken())); diff != "" {
 				t.Error(diff)
 			}
 		})
 	}
 }
 
+// mountAt is a mount of d.
+func mountAt(d *probe.Document, point string) *probe.Mount {
+	return &d.Mounts[slices.IndexFunc(d.Mounts, func(m probe.Mount) bool { return m.Point == point })]
+}
+
+// TestElsewhere only tells what an environment on another machine does not find of this one.
+func TestElsewhere(t *testing.T) {
+	for _, f := range expected().judge(document(), "").Findings {
+		if told := strings.Contains(f.Found, "not known"); told != (f.Name == "host-files" || f.Name == "host-loopback") || told && f.Wanted != "only told" {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
 // TestNothingPromised judges nothing where nothing is promised, and that is not good.
 func TestNothingPromised(t *testing.T) {
-	r := Expect{}.judge(document())
+	r := Expect{}.judge(document(), boot)
 	if len(r.Findings) != 0 || r.OK() {
 		t.Errorf("%v, %v", names(r.Findings), r.OK())
 	}
@@ -192,7 +271,7 @@ func TestPlain(t *testing.T) {
 	d := document()
 	d.Processes["1"] = "\x1b[2Jevil\n" + strings.Repeat("x", 10_000)
 	d.Vars = append(d.Vars, "\x1b]0;title\a\u202e")
-	for _, f := range expected().judge(d).Broken() {
+	for _, f := range expected().judge(d, boot).Broken() {
 		if strings.ContainsFunc(f.Found, func(r rune) bool { return r < ' ' || r == 0x7f || r == 0x202e }) || len(f.Found) > 4*maxText {
 			t.Errorf("%s: %q", f.Name, f.Found)
 		}
@@ -227,7 +306,9 @@ func (r *runner) Exec(_ context.Context, cmd env.Command) (env.Result, error) {
 }
 
 func TestRun(t *testing.T) {
-	good, err := json.Marshal(document())
+	here := document()
+	here.Boot = probe.Boot()
+	good, err := json.Marshal(here)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +357,7 @@ func FuzzJudge(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, finding := range expected().judge(d).Findings {
+		for _, finding := range expected().judge(d, boot).Findings {
 			if finding.Name == "" || finding.Found == "" || finding.By == "" || finding.Wanted == "" || len(finding.Found) > 4*maxText+4 {
 				t.Errorf("%+v", finding)
 			}

@@ -19,6 +19,9 @@ import (
 // settleTime is how long a program may take until it waits.
 const settleTime = time.Second
 
+// reapTime is how long a program may take to be gone that was killed.
+const reapTime = time.Second
+
 // tryCalls tries system calls that only somebody with rights over the machine has a use for, or that have a record of
 // defects in the kernel.
 func (d *Document) tryCalls(scratch string) {
@@ -34,6 +37,10 @@ func (d *Document) tryCalls(scratch string) {
 		}
 		d.Tries[key] = outcome(err)
 	}
+	d.Tries[TryClone3] = tryClone3(scratch)
+	for call, try := range filtered() {
+		d.Tries[TryFiltered(call)] = try()
+	}
 	d.Tries[TryPtrace] = tryPtrace()
 	_, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_USER_KEYRING, false)
 	d.Tries[TryKeyctl] = outcome(err)
@@ -42,6 +49,61 @@ func (d *Document) tryCalls(scratch string) {
 	d.Tries[TryIOUring] = tryIOUring()
 	_, err = unix.Klogctl(unix.SYSLOG_ACTION_READ_ALL, make([]byte, 16))
 	d.Tries[TrySyslog] = outcome(err)
+}
+
+// tryClone3 makes a user namespace with the newer call. It also names a control group that is none, which the kernel finds
+// out when it has the namespace, so that no process comes of it.
+func tryClone3(scratch string) string {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return outcome(err)
+	}
+	defer null.Close() //nolint:errcheck // nothing was read
+	err = start(filepath.Join(scratch, ".probe-none"), &os.ProcAttr{
+		Sys: &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, UseCgroupFD: true, CgroupFD: int(null.Fd())},
+	})
+	if errors.Is(err, unix.EBADF) || errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return outcome(err)
+}
+
+// filtered tries the calls of Filtered, with arguments that have no effect where nothing refuses them, or one that ends with
+// the thread.
+func filtered() map[string]func() string {
+	const oddPersonality, allThatIs, userModeOnly = 0x0040000, 0xffffffff, 1
+	none := ^uintptr(0) // no descriptor
+	call := func(number uintptr, args ...uintptr) func() string {
+		a := append(args, 0, 0, 0, 0, 0, 0)
+		return func() string {
+			_, _, errno := unix.Syscall6(number, a[0], a[1], a[2], a[3], a[4], a[5])
+			if errno != 0 {
+				return outcome(errno)
+			}
+			return OK
+		}
+	}
+	return map[string]func() string{
+		"add_key":           call(unix.SYS_ADD_KEY),
+		"open_by_handle_at": call(unix.SYS_OPEN_BY_HANDLE_AT, none),
+		"open_tree":         call(unix.SYS_OPEN_TREE, none),
+		"setns":             call(unix.SYS_SETNS, none),
+		"personality": func() string {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			before, _, _ := unix.Syscall(unix.SYS_PERSONALITY, allThatIs, 0, 0)
+			_, _, errno := unix.Syscall(unix.SYS_PERSONALITY, oddPersonality, 0, 0)
+			if errno != 0 {
+				return outcome(errno)
+			}
+			_, _, _ = unix.Syscall(unix.SYS_PERSONALITY, before, 0, 0) // the thread is this process's own
+			return OK
+		},
+		"userfaultfd": func() string {
+			fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|userModeOnly, 0, 0)
+			return closing(fd, errno)
+		},
+	}
 }
 
 func tryMount(scratch string) string {
@@ -146,6 +208,20 @@ func trySetuid(ctx context.Context) (program, result string) {
 	return "", None
 }
 
+// reap waits for a child, but not longer than limit: one that cannot be killed is left, to end with the sandbox. It reports
+// whether the child is gone.
+func reap(pid int, limit time.Duration) bool {
+	for end := time.Now().Add(limit); ; time.Sleep(5 * time.Millisecond) {
+		got, err := unix.Wait4(pid, nil, unix.WNOHANG, nil)
+		switch {
+		case got == pid, err != nil && !errors.Is(err, unix.EINTR):
+			return true
+		case time.Now().After(end):
+			return false
+		}
+	}
+}
+
 // userOf starts a program and returns its effective user while it waits to print its help; empty if it does not wait.
 func userOf(ctx context.Context, name string) string {
 	r, w, err := os.Pipe()
@@ -180,9 +256,10 @@ func userOf(ctx context.Context, name string) string {
 		return ""
 	}
 	defer func() {
-		_ = p.Kill()
-		_ = r.Close() // or one that could not be killed would wait for ever
-		_, _ = p.Wait()
+		_ = p.Kill()  // one that is root now cannot be
+		_ = r.Close() // which ends those that write
+		reap(p.Pid, reapTime)
+		_ = p.Release()
 	}()
 	for end := time.Now().Add(settleTime); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
 		text, err := os.ReadFile("/proc/" + strconv.Itoa(p.Pid) + "/status")

@@ -48,7 +48,9 @@ func mounts() ([]Mount, error) {
 	lines, err := ownMounts()
 	all := []Mount{}
 	for _, l := range lines {
-		all = append(all, Mount{Point: l.point, Type: l.kind, ReadOnly: hasOption(l.options, "ro") || hasOption(l.super, "ro")})
+		all = append(all, Mount{
+			Point: l.point, Type: l.kind, Root: l.root, Options: l.options, ReadOnly: hasOption(l.options, "ro") || hasOption(l.super, "ro"),
+		})
 	}
 	if len(all) > maxEntries {
 		return nil, fmt.Errorf("%d mounts, more than %d", len(all), maxEntries)
@@ -63,9 +65,7 @@ func limits() map[string]string {
 	if unix.Getrlimit(unix.RLIMIT_CORE, &core) == nil {
 		all["core"] = number(strconv.FormatUint(core.Max, 10))
 	}
-	lines, _ := ownMounts() // without, nothing can be told
-	groups, _ := os.ReadFile("/proc/self/cgroup")
-	c := controlGroups{lines: lines, paths: string(groups)}
+	c := ownGroups()
 	set := func(key, value string) {
 		if value != "" {
 			all[key] = number(value)
@@ -122,6 +122,21 @@ func cpus(both, quota, period string) string {
 type controlGroups struct {
 	lines []mountLine
 	paths string // the text of /proc/self/cgroup
+}
+
+// ownGroups are those of this process.
+func ownGroups() controlGroups {
+	lines, _ := ownMounts() // without, nothing can be told
+	groups, _ := os.ReadFile("/proc/self/cgroup")
+	return controlGroups{lines: lines, paths: string(groups)}
+}
+
+// deviceRules are what version 1 of control groups says of devices.
+func deviceRules() (rules []string) {
+	for line := range strings.Lines(ownGroups().read("devices", "devices.list")) {
+		rules = append(rules, strings.TrimSpace(line))
+	}
+	return rules
 }
 
 // read reads a file of the group for a controller of version 1, or else of the one group of version 2.

@@ -34,6 +34,8 @@ const (
 	OK      = "ok"
 	Skipped = "skipped: there is a route"
 	None    = "none"
+	// NoAnswer is that of name servers that cannot be reached.
+	NoAnswer = "no answer"
 )
 
 // Request says what to try.
@@ -42,8 +44,11 @@ type Request struct {
 	Write []string `json:"write,omitempty"`
 	// Execute are folders from which a program is started.
 	Execute []string `json:"execute,omitempty"`
-	// Find are names that are looked for, links not followed.
-	Find []string `json:"find,omitempty"`
+	// Find are names that are looked for, links not followed, and Sockets those of sockets.
+	Find    []string `json:"find,omitempty"`
+	Sockets []string `json:"sockets,omitempty"`
+	// Resolve are names of folders that may lead over links.
+	Resolve []string `json:"resolve,omitempty"`
 	// Connect are TCP addresses on the loopback interface that are connected to, besides those that every probe tries.
 	Connect []string `json:"connect,omitempty"`
 	// Helper is the file of the helper, which is read; empty if there is none.
@@ -63,6 +68,10 @@ type Document struct {
 	// Namespaces are the numbers of the kernel's namespaces by kind, such as "pid".
 	Namespaces map[string]uint64 `json:"namespaces"`
 	Mounts     []Mount           `json:"mounts"`
+	// Links are the names of Request.Resolve that lead elsewhere, and where.
+	Links map[string]string `json:"links,omitempty"`
+	// Boot is a number that a kernel gives itself each time it starts.
+	Boot string `json:"boot,omitempty"`
 	// Interfaces are the names of network interfaces that are up, and Routes those of interfaces but lo that have one.
 	Interfaces []string `json:"interfaces"`
 	Routes     []string `json:"routes"`
@@ -70,8 +79,11 @@ type Document struct {
 	Vars []string `json:"vars"`
 	// Processes are the names of processes by number, without the probe's own.
 	Processes map[string]string `json:"processes"`
-	// Devices are the device files in /dev, without terminals.
-	Devices []string `json:"devices"`
+	// Devices are the device files in /dev, without terminals, each with its kind and numbers, such as "c 1:3".
+	Devices map[string]string `json:"devices"`
+	// DeviceRules are the devices that the control group allows, in the kernel's words, such as "c 1:3 rwm". Only version 1 of
+	// control groups tells them.
+	DeviceRules []string `json:"device_rules,omitempty"`
 	// Setuid is the program with which it was tried whether such a program raises its user; empty if none was found.
 	Setuid string `json:"setuid,omitempty"`
 }
@@ -80,6 +92,10 @@ type Document struct {
 type Mount struct {
 	Point string `json:"point"`
 	Type  string `json:"type"`
+	// Root is the name, in its file system, of what is mounted; "/" is all of it.
+	Root string `json:"root"`
+	// Options of the mount, such as "rw,nosuid".
+	Options string `json:"options"`
 	// ReadOnly says that nobody can write by way of this mount.
 	ReadOnly bool `json:"read_only,omitempty"`
 }
@@ -89,6 +105,7 @@ const (
 	TryMount      = "mount"
 	TryUnshare    = "unshare"
 	TryClone      = "clone"
+	TryClone3     = "clone3"
 	TryPtrace     = "ptrace"
 	TryKeyctl     = "keyctl"
 	TryBPF        = "bpf"
@@ -109,6 +126,18 @@ func TryExecute(dir string) string { return "execute " + dir }
 
 // TryFind is the key of the search for a name.
 func TryFind(name string) string { return "find " + name }
+
+// TrySocket is the key of the search for a socket, links followed; what is no socket is None.
+func TrySocket(name string) string { return "socket " + name }
+
+// TryFiltered is the key of one of Filtered.
+func TryFiltered(call string) string { return "filtered " + call }
+
+// Filtered are system calls that the kernel would carry out for anybody, or refuse for another reason, and only a filter
+// refuses them for want of rights. Some kernels do not have some of them.
+func Filtered() []string {
+	return []string{"add_key", "open_by_handle_at", "open_tree", "personality", "setns", "userfaultfd"}
+}
 
 // TryConnect is the key of a connection.
 func TryConnect(network, address string) string { return network + " " + address }
@@ -135,7 +164,10 @@ func Metadata() []Target {
 
 // Kernel are files and folders by which the whole machine is changed.
 func Kernel() []string {
-	return []string{"/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern", "/proc/sys/vm/drop_caches", "/sys", "/sys/kernel", "/sys/fs/cgroup"}
+	return []string{
+		"/proc/sysrq-trigger", "/proc/sys", "/proc/sys/kernel/core_pattern", "/proc/sys/vm/drop_caches", "/proc/irq", "/proc/bus", "/proc/fs",
+		"/sys", "/sys/kernel", "/sys/fs/cgroup",
+	}
 }
 
 // Secret are files by which the memory of the machine is read.
@@ -158,7 +190,8 @@ func Decode(data []byte) (Document, error) {
 	}
 	for what, n := range map[string]int{
 		"status": len(d.Status), "tries": len(d.Tries), "limits": len(d.Limits), "namespaces": len(d.Namespaces), "mounts": len(d.Mounts),
-		"interfaces": len(d.Interfaces), "routes": len(d.Routes), "vars": len(d.Vars), "processes": len(d.Processes), "devices": len(d.Devices),
+		"interfaces": len(d.Interfaces), "routes": len(d.Routes), "vars": len(d.Vars), "processes": len(d.Processes), "devices": len(d.Devices), "links": len(d.Links),
+		"device rules": len(d.DeviceRules),
 	} {
 		if n > maxEntries {
 			return Document{}, fmt.Errorf("%d %s, more than %d", n, what, maxEntries)
@@ -177,7 +210,7 @@ func DecodeRequest(r io.Reader) (Request, error) {
 	if err := decode(data, MaxRequest, &q); err != nil {
 		return Request{}, err
 	}
-	for _, names := range [][]string{q.Write, q.Execute, q.Find, q.Connect} {
+	for _, names := range [][]string{q.Write, q.Execute, q.Find, q.Sockets, q.Resolve, q.Connect} {
 		if len(names) > maxNames {
 			return Request{}, fmt.Errorf("%d names, more than %d", len(names), maxNames)
 		}

@@ -60,7 +60,7 @@ func TestDecodeRequest(t *testing.T) {
 
 // FuzzDecode sees that what is decoded comes out the same a second time.
 func FuzzDecode(f *testing.F) {
-	f.Add([]byte(`{"version":1,"status":{"Uid":"1"},"namespaces":{"pid":1},"mounts":[{"point":"/","type":"overlay","read_only":true}]}`))
+	f.Add([]byte(`{"version":1,"status":{"Uid":"1"},"namespaces":{"pid":1},"mounts":[{"point":"/","type":"overlay","read_only":true}],"devices":{"/dev/null":"c 1:3"}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		d, err := Decode(data)
 		if err != nil {

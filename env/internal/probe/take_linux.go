@@ -3,6 +3,7 @@ package probe
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -22,6 +23,7 @@ func Take(ctx context.Context, q Request) (Document, error) {
 	d := Document{
 		Version: Version, Status: make(map[string]string), Tries: make(map[string]string), Limits: limits(),
 		Namespaces: namespaces(), Processes: processes(), Vars: varNames(os.Environ()), Devices: devices(),
+		DeviceRules: deviceRules(), Links: links(q.Resolve), Boot: Boot(),
 	}
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -83,12 +85,41 @@ func (d *Document) tryFiles(q Request) {
 		_, err := os.Lstat(name)
 		d.Tries[TryFind(name)] = outcome(err)
 	}
+	for _, name := range q.Sockets {
+		d.Tries[TrySocket(name)] = trySocket(name)
+	}
 	for _, name := range Kernel() {
 		d.Tries[TryAccess(name)] = outcome(unix.Faccessat(unix.AT_FDCWD, name, unix.W_OK, 0))
 	}
 	for _, name := range Secret() {
 		d.Tries[TryRead(name)] = tryRead(name)
 	}
+}
+
+// trySocket looks for a socket.
+func trySocket(name string) string {
+	info, err := os.Stat(name)
+	if err == nil && info.Mode().Type() != fs.ModeSocket {
+		return None
+	}
+	return outcome(err)
+}
+
+// links are the names that lead elsewhere. One that cannot be followed leads nowhere else.
+func links(names []string) map[string]string {
+	all := make(map[string]string)
+	for _, name := range names {
+		if to, err := filepath.EvalSymlinks(name); err == nil && to != name {
+			all[name] = to
+		}
+	}
+	return all
+}
+
+// Boot returns the number that the kernel of this machine has given itself when it started; empty if it does not say.
+func Boot() string {
+	text, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // some kernels have none
+	return strings.TrimSpace(string(text))
 }
 
 // scratch is a folder in which files can be made.
@@ -222,8 +253,8 @@ func processes() map[string]string {
 }
 
 // devices are the device files in /dev. Those of terminals, /dev/pts, are another file system.
-func devices() []string {
-	all := []string{}
+func devices() map[string]string {
+	all := make(map[string]string)
 	_ = filepath.WalkDir("/dev", func(name string, e fs.DirEntry, err error) error {
 		switch {
 		case err != nil || len(all) >= maxEntries/2:
@@ -231,9 +262,23 @@ func devices() []string {
 		case e.IsDir() && name == "/dev/pts":
 			return fs.SkipDir
 		case e.Type()&fs.ModeDevice != 0:
-			all = append(all, name)
+			all[name] = numbers(name)
 		}
 		return nil
 	})
 	return all
+}
+
+// numbers are the kind and the numbers of a device.
+func numbers(name string) string {
+	var st unix.Stat_t
+	if err := unix.Lstat(name, &st); err != nil {
+		return outcome(err)
+	}
+	kind := "c"
+	if st.Mode&unix.S_IFMT == unix.S_IFBLK {
+		kind = "b"
+	}
+	device := uint64(st.Rdev) //nolint:unconvert // it has another size on some processors
+	return fmt.Sprintf("%s %d:%d", kind, unix.Major(device), unix.Minor(device))
 }

@@ -13,3 +13,6 @@ import (
 func Take(context.Context, Request) (Document, error) {
 	return Document{}, fmt.Errorf("probe on %s: %w", runtime.GOOS, errors.ErrUnsupported)
 }
+
+// Boot returns nothing: a sandbox for Linux is on another machine.
+func Boot() string { return "" }
