@@ -23,12 +23,28 @@ func daemon(tb testing.TB, host string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
+// exists reports whether a daemon knows a container. One that was killed while it removed a container may list that for ever,
+// and know nothing else of it.
+func exists(tb testing.TB, host, id string) bool {
+	tb.Helper()
+	out, err := exec.Command("docker", "-H", host, "inspect", "--type=container", id).CombinedOutput()
+	if err != nil && !strings.Contains(string(out), "No such container") {
+		tb.Fatalf("docker inspect %s: %v\n%s", id, err, out)
+	}
+	return err == nil
+}
+
 // nothingLeft checks that a daemon has no container of ours, and no volume but helpers'.
 func nothingLeft(tb testing.TB, host string) {
 	tb.Helper()
 	var left string
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		left = daemon(tb, host, "ps", "-aq", "--filter", "label=sandboxagent.session")
+		left = ""
+		for _, id := range strings.Fields(daemon(tb, host, "ps", "-aq", "--filter", "label=sandboxagent.session")) {
+			if exists(tb, host, id) {
+				left += " container " + id
+			}
+		}
 		for _, v := range strings.Fields(daemon(tb, host, "volume", "ls", "-q")) {
 			if !strings.HasPrefix(v, "sandboxagent-helper-") {
 				left += " volume " + v

@@ -70,7 +70,14 @@ func Supervised(ctx context.Context, cfg Config, h Helper) (*SupervisedEnvironme
 // Close implements env.Environment. When it returns, the helper has ended.
 func (e *SupervisedEnvironment) Close() error {
 	var err error
-	e.closing.Do(func() { err = errors.Join(e.remote.Close(), e.helper.end(helperEndTime)) })
+	e.closing.Do(func() {
+		err = e.remote.Close()
+		end := e.helper.end(helperEndTime)
+		if err == nil && end != nil { // it had time for an answer
+			end = fmt.Errorf("%w: %w", env.ErrGone, end)
+		}
+		err = errors.Join(err, end)
+	})
 	return err
 }
 
