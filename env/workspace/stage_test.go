@@ -12,8 +12,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/sandboxagent/sandboxagent/env/local"
 )
 
 // cutShort runs Apply until it looks at its context for the n-th time and then ends it as a kill does: nothing is taken back.
@@ -168,19 +166,7 @@ func TestRenameOfLetterCase(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(there, "README"), []byte("r"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	e, err := local.New(local.Config{Dir: there})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := w.Changes(t.Context(), e)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := errors.Join(c.Close(), w.Close(), e.Close()); err != nil {
-			t.Error(err)
-		}
-	})
+	c := changesFrom(t, w, there)
 	// A second name stands in for a file system that does not tell them apart.
 	if err := os.Link(filepath.Join(host, "readme"), filepath.Join(host, "README")); err != nil && !errors.Is(err, fs.ErrExist) {
 		t.Skip("there are no second names")

@@ -95,6 +95,13 @@ func prepare(t *testing.T) (*Changes, string) {
 	if err := os.Symlink("z", filepath.Join(there, "link")); err != nil {
 		t.Fatal(err)
 	}
+	return changesFrom(t, w, there), host
+}
+
+// changesFrom returns what differs between a workspace and a folder that stands for an environment. All is closed at the
+// end of the test.
+func changesFrom(t *testing.T, w *Workspace, there string) *Changes {
+	t.Helper()
 	e, err := local.New(local.Config{Dir: there})
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +115,7 @@ func prepare(t *testing.T) (*Changes, string) {
 			t.Error(err)
 		}
 	})
-	return c, host
+	return c
 }
 
 // Wherever it ends, Apply leaves everything or nothing.
