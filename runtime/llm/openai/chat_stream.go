@@ -7,6 +7,7 @@ import (
 	goopenai "github.com/sashabaranov/go-openai"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
 )
 
 // chatChunk has the fields of a chunk that are used. The library's type refuses a chunk for any field of an unexpected
@@ -75,13 +76,13 @@ func (d *chatDecoder) end() (llm.Delta, bool) {
 func (d *chatDecoder) event(data []byte) ([]llm.Delta, error) {
 	var chunk chatChunk
 	if err := json.Unmarshal(data, &chunk); err != nil {
-		if info := errorObject(data); info.found {
+		if info := exchange.RefusalOf(data); info.Found {
 			return nil, &info
 		}
 		return nil, fmt.Errorf("a chunk is not understood: %w", err)
 	}
 	if len(chunk.Error) > 0 && string(chunk.Error) != "null" {
-		info := errorObject(data)
+		info := exchange.RefusalOf(data)
 		return nil, &info
 	}
 	if chunk.ID != "" {
@@ -104,7 +105,7 @@ func (d *chatDecoder) event(data []byte) ([]llm.Delta, error) {
 		delta := choice.Delta
 		thought := delta.ReasoningContent
 		if thought == "" {
-			thought = plain(delta.Reasoning)
+			thought = exchange.Plain(delta.Reasoning)
 		}
 		if thought != "" {
 			deltas = append(deltas, llm.Delta{Kind: llm.DeltaReasoning, Text: thought})
@@ -116,7 +117,7 @@ func (d *chatDecoder) event(data []byte) ([]llm.Delta, error) {
 			deltas = append(deltas, d.toolCall(call)...)
 		}
 		if choice.FinishReason == "error" {
-			return deltas, &errorInfo{message: "the server gave up the answer without a text"}
+			return deltas, &exchange.Refusal{Message: "the server gave up the answer without a text"}
 		}
 		d.finished(choice.FinishReason)
 	}

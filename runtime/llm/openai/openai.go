@@ -14,19 +14,18 @@
 package openai
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
-	"net"
 	"net/http"
-	"net/url"
-	"strings"
 	"time"
 
 	goopenai "github.com/sashabaranov/go-openai"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
 )
 
 // API is one of the two interfaces.
@@ -78,95 +77,29 @@ func New(cfg Config) (llm.Client, error) {
 	if cfg.API == "" {
 		cfg.API = Responses
 	}
-	if cfg.IdleTimeout == 0 {
-		cfg.IdleTimeout = DefaultIdleTimeout
-	}
 	if cfg.Provider == "" {
 		cfg.Provider = DefaultProvider
 	}
-	if err := cfg.validate(); err != nil {
-		return nil, err
+	if cfg.API != Responses && cfg.API != Chat {
+		return nil, fmt.Errorf("openai: the interface %q is neither %q nor %q", cfg.API, Responses, Chat)
 	}
-	if cfg.HTTPClient == nil {
-		cfg.HTTPClient = &http.Client{Transport: newTransport()}
+	endpoint, err := exchange.New(exchange.Config{
+		Provider: cfg.Provider, APIKey: cfg.APIKey, BaseURL: cfg.BaseURL, HTTPClient: cfg.HTTPClient, Headers: cfg.Headers,
+		IdleTimeout: cmp.Or(cfg.IdleTimeout, DefaultIdleTimeout),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("openai: %w", err)
 	}
 	sdk := goopenai.DefaultConfig(cfg.APIKey)
 	sdk.BaseURL = cfg.BaseURL
-	headers := make(http.Header)
-	secrets := []string{cfg.APIKey}
-	for name, value := range cfg.Headers {
-		headers.Set(name, value)
-		secrets = append(secrets, value)
-	}
-	return &client{
-		api: cfg.API, sdk: sdk, http: cfg.HTTPClient, headers: headers, idle: cfg.IdleTimeout, provider: cfg.Provider,
-		redact: redactor(secrets),
-	}, nil
-}
-
-func (cfg Config) validate() error {
-	if cfg.API != Responses && cfg.API != Chat {
-		return fmt.Errorf("openai: the interface %q is neither %q nor %q", cfg.API, Responses, Chat)
-	}
-	if cfg.IdleTimeout < 0 {
-		return fmt.Errorf("openai: the idle timeout %s is negative", cfg.IdleTimeout)
-	}
-	u, err := url.Parse(cfg.BaseURL)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		// The address is not repeated, for it may hold a password.
-		return errors.New("openai: the base URL is not of the form http(s)://host[:port][/path]")
-	}
-	if u.RawQuery != "" || u.Fragment != "" {
-		return errors.New("openai: the base URL has a query or a fragment")
-	}
-	if !isHeaderValue(cfg.APIKey) {
-		return errors.New("openai: the API key has a line break or another control character")
-	}
-	for name, value := range cfg.Headers {
-		if !isHeaderName(name) {
-			return fmt.Errorf("openai: %q is no name of a header", name)
-		}
-		if !isHeaderValue(value) {
-			return fmt.Errorf("openai: the header %s has a line break or another control character", name)
-		}
-	}
-	return nil
-}
-
-func isHeaderValue(s string) bool {
-	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
-}
-
-func isHeaderName(s string) bool {
-	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
-		return r <= ' ' || r >= 0x7f || strings.ContainsRune(`()<>@,;:\"/[]?={}`, r)
-	})
-}
-
-// newTransport is like http.DefaultTransport, but not shared, and with room for many sessions at once. It sets no limit on
-// the wait for headers, for the idle timeout covers it.
-func newTransport() *http.Transport {
-	dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
-	return &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           dialer.DialContext,
-		ForceAttemptHTTP2:     true,
-		MaxIdleConns:          100,
-		MaxIdleConnsPerHost:   64,
-		IdleConnTimeout:       90 * time.Second,
-		TLSHandshakeTimeout:   15 * time.Second,
-		ExpectContinueTimeout: time.Second,
-	}
+	return &client{api: cfg.API, sdk: sdk, endpoint: endpoint, provider: cfg.Provider}, nil
 }
 
 type client struct {
 	api      API
 	sdk      goopenai.ClientConfig
-	http     *http.Client
-	headers  http.Header
-	idle     time.Duration
+	endpoint *exchange.Endpoint
 	provider string
-	redact   func(string) string
 }
 
 var _ llm.Client = (*client)(nil)
@@ -203,22 +136,22 @@ func (c *client) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Delt
 
 // ask sends req and emits the answer until it is complete, fails, or emit returns false.
 func (c *client) ask(ctx context.Context, req llm.Request, emit func(llm.Delta) bool) error {
-	x, ctx := c.newExchange(ctx)
-	defer x.close()
+	x, ctx := c.endpoint.Begin(ctx)
+	defer x.Close()
 	stream, dec, err := c.open(ctx, x, req)
 	if err != nil {
-		return x.sendError(err)
+		return x.SendError(err)
 	}
 	defer func() { _ = stream.Close() }()
 	for {
 		data, err := stream.RecvRaw()
 		if err != nil {
 			d, complete := dec.end()
-			if !complete || x.interrupted() {
-				return x.readError(err)
+			if !complete || x.Interrupted() {
+				return x.ReadError(err)
 			}
 			emit(d)
-			x.drain()
+			x.Drain()
 			return nil
 		}
 		deltas, err := dec.event(data)
@@ -227,19 +160,19 @@ func (c *client) ask(ctx context.Context, req llm.Request, emit func(llm.Delta) 
 				return nil
 			}
 			if d.Kind == llm.DeltaDone {
-				x.drain()
+				x.Drain()
 				return nil
 			}
 		}
 		if err != nil {
-			return x.eventError(err)
+			return x.EventError(err)
 		}
 	}
 }
 
 // open sends req and returns the stream of its answer.
-func (c *client) open(ctx context.Context, x *exchange, req llm.Request) (rawStream, decoder, error) {
-	patch, err := optionsPatch(req.Options)
+func (c *client) open(ctx context.Context, x *exchange.Exchange, req llm.Request) (rawStream, decoder, error) {
+	patch, err := exchange.OptionsPatch(req.Options)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -252,10 +185,10 @@ func (c *client) open(ctx context.Context, x *exchange, req llm.Request) (rawStr
 			return nil, nil, err
 		}
 		// The model goes in beside the library, which refuses parameters by the names of models.
-		if x.patches, err = modelPatch(req.Model); err != nil {
+		if x.Patches, err = exchange.ModelPatch(req.Model); err != nil {
 			return nil, nil, err
 		}
-		x.patches = append(x.patches, patch...)
+		x.Patches = append(x.Patches, patch...)
 		stream, err := sdk.CreateChatCompletionStream(ctx, body)
 		return stream, &chatDecoder{}, err
 	}
@@ -263,7 +196,7 @@ func (c *client) open(ctx context.Context, x *exchange, req llm.Request) (rawStr
 	if err != nil {
 		return nil, nil, err
 	}
-	x.patches = patch
+	x.Patches = patch
 	stream, err := sdk.CreateResponseStream(ctx, body)
 	return stream, &responsesDecoder{provider: c.provider}, err
 }

@@ -10,6 +10,7 @@ import (
 	goopenai "github.com/sashabaranov/go-openai"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
 )
 
 // responsesEvent has the fields of a stream event that are used. The library's type refuses an event for any field of an
@@ -96,7 +97,7 @@ func (d *responsesDecoder) event(data []byte) ([]llm.Delta, error) {
 	case goopenai.ResponseStreamEventError:
 		return nil, errorEvent(data)
 	case "":
-		if info := errorObject(data); info.found {
+		if info := exchange.RefusalOf(data); info.Found {
 			return nil, &info
 		}
 		return nil, errors.New("an event has no type")
@@ -118,12 +119,12 @@ func (d *responsesDecoder) event(data []byte) ([]llm.Delta, error) {
 
 // errorEvent returns the error of an event of type error, which has its fields at the top or under "error".
 func errorEvent(data []byte) error {
-	info := errorObject(data)
-	if info.kind == string(goopenai.ResponseStreamEventError) {
-		info.kind = ""
+	info := exchange.RefusalOf(data)
+	if info.Kind == string(goopenai.ResponseStreamEventError) {
+		info.Kind = ""
 	}
-	if info.message == "" {
-		info.message = "the server reports an error without a text"
+	if info.Message == "" {
+		info.Message = "the server reports an error without a text"
 	}
 	return &info
 }
@@ -276,9 +277,9 @@ func joined(parts []contentPart, separator string) string {
 func (d *responsesDecoder) finish(typ goopenai.ResponseStreamEventType, e responsesEvent) ([]llm.Delta, error) {
 	r := e.Response
 	if typ == goopenai.ResponseStreamEventFailed || r.Status == "failed" || r.Status == "cancelled" {
-		info := errorObject(r.Error)
-		if info.message == "" {
-			info.message = "the server gave up the answer without a text"
+		info := exchange.RefusalOf(r.Error)
+		if info.Message == "" {
+			info.Message = "the server gave up the answer without a text"
 		}
 		return nil, &info
 	}

@@ -1,4 +1,4 @@
-package openai
+package exchange
 
 import (
 	"bytes"
@@ -16,21 +16,21 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-// errorInfo is what a server says of an error.
-type errorInfo struct {
-	message string
-	code    string
-	kind    string
-	// found means that it was said in JSON, in one of the forms that servers use.
-	found bool
+// Refusal is what a server says of an error. It is the error of an event that reports one.
+type Refusal struct {
+	Message string
+	Code    string
+	Kind    string
+	// Found means that it was said in JSON, in one of the forms that servers use.
+	Found bool
 }
 
-func (e *errorInfo) Error() string { return e.message }
+func (e *Refusal) Error() string { return e.Message }
 
-// parseErrorInfo reads the body of an error. Of a web page it takes the title, of another text the beginning.
-func parseErrorInfo(body []byte, contentType string) errorInfo {
+// parseRefusal reads the body of an error. Of a web page it takes the title, of another text the beginning.
+func parseRefusal(body []byte, contentType string) Refusal {
 	body = bytes.TrimSpace(body)
-	if info := errorObject(body); info.found {
+	if info := RefusalOf(body); info.Found {
 		return info
 	}
 	text := strings.ToValidUTF8(string(body), "")
@@ -42,48 +42,48 @@ func parseErrorInfo(body []byte, contentType string) errorInfo {
 			end, _, _ := strings.Cut(rest, "<")
 			title = "a web page: " + html.UnescapeString(strings.TrimSpace(end))
 		}
-		return errorInfo{message: title}
+		return Refusal{Message: title}
 	}
-	return errorInfo{message: text}
+	return Refusal{Message: text}
 }
 
-// errorObject reads {"error": {"message": …}} and the variations of it: the object alone, a string in its place, a list
+// RefusalOf reads {"error": {"message": …}} and the variations of it: the object alone, a string in its place, a list
 // around it, "detail" for "message", a number for a code.
-func errorObject(data json.RawMessage) errorInfo {
+func RefusalOf(data json.RawMessage) Refusal {
 	data = bytes.TrimSpace(data)
 	if len(data) > 0 && data[0] == '[' {
 		var items []json.RawMessage
 		if json.Unmarshal(data, &items) != nil || len(items) == 0 {
-			return errorInfo{}
+			return Refusal{}
 		}
 		data = items[0]
 	}
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(data, &fields) != nil {
-		return errorInfo{}
+		return Refusal{}
 	}
 	if inner := fields["error"]; len(inner) > 0 && string(inner) != "null" {
-		if text := plain(inner); text != "" {
-			return errorInfo{message: text, code: plain(fields["code"]), found: true}
+		if text := Plain(inner); text != "" {
+			return Refusal{Message: text, Code: Plain(fields["code"]), Found: true}
 		}
-		if info := errorObject(inner); info.found {
+		if info := RefusalOf(inner); info.Found {
 			return info
 		}
-		return errorInfo{message: string(inner), found: true}
+		return Refusal{Message: string(inner), Found: true}
 	}
-	info := errorInfo{message: plain(fields["message"]), code: plain(fields["code"]), kind: plain(fields["type"])}
-	if info.message == "" && len(fields["detail"]) > 0 {
-		if info.message = plain(fields["detail"]); info.message == "" {
-			info.message = string(fields["detail"])
+	info := Refusal{Message: Plain(fields["message"]), Code: Plain(fields["code"]), Kind: Plain(fields["type"])}
+	if info.Message == "" && len(fields["detail"]) > 0 {
+		if info.Message = Plain(fields["detail"]); info.Message == "" {
+			info.Message = string(fields["detail"])
 		}
 	}
 	_, said := fields["message"]
-	info.found = said || info.message != "" || info.code != ""
+	info.Found = said || info.Message != "" || info.Code != ""
 	return info
 }
 
-// plain returns the text of a JSON string or number, "" of anything else.
-func plain(data json.RawMessage) string {
+// Plain returns the text of a JSON string or number, "" of anything else.
+func Plain(data json.RawMessage) string {
 	var s string
 	if json.Unmarshal(data, &s) == nil {
 		return s
@@ -112,14 +112,14 @@ var (
 )
 
 // kindOf classifies an error that came with an HTTP status; below 300 the error is one inside a stream.
-func kindOf(status int, info errorInfo) llm.ErrorKind {
-	if n, err := strconv.Atoi(info.code); err == nil && status < 300 && n >= 400 && n <= 599 {
+func kindOf(status int, info Refusal) llm.ErrorKind {
+	if n, err := strconv.Atoi(info.Code); err == nil && status < 300 && n >= 400 && n <= 599 {
 		// Gateways pass on the status of the server behind them as the code.
 		status = n
 	}
-	text := strings.ToLower(info.message)
+	text := strings.ToLower(info.Message)
 	is := func(codes []string) bool {
-		return slices.Contains(codes, info.code) || slices.Contains(codes, info.kind)
+		return slices.Contains(codes, info.Code) || slices.Contains(codes, info.Kind)
 	}
 	says := func(texts []string) bool {
 		return slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(text, t) })
@@ -134,7 +134,7 @@ func kindOf(status int, info errorInfo) llm.ErrorKind {
 		return llm.KindQuota
 	case is([]string{"invalid_api_key"}) || strings.Contains(text, "api key not valid"):
 		return llm.KindAuth
-	case is(filterCodes) || info.code == "invalid_prompt" && strings.Contains(text, "policy"):
+	case is(filterCodes) || info.Code == "invalid_prompt" && strings.Contains(text, "policy"):
 		return llm.KindContentFilter
 	case is([]string{"model_not_found"}):
 		return llm.KindNotFound
@@ -218,7 +218,7 @@ func redactor(secrets []string) func(string) string {
 	return strings.NewReplacer(pairs...).Replace
 }
 
-// clean makes a server's text fit for a message: one line, without control characters, not too long.
+// clean makes a server's text fit for a Message: one line, without control characters, not too long.
 func clean(text string) string {
 	const limit = 2000
 	text = strings.Map(func(r rune) rune {

@@ -1,4 +1,4 @@
-package openai
+package exchange
 
 import (
 	"bytes"
@@ -24,12 +24,13 @@ const (
 // errIdle is why an exchange is given up that has been silent for too long.
 var errIdle = errors.New("no data came for too long")
 
-// exchange is one request and its answer. It is the HTTP client of the library for that one request, so that it sees
-// status, headers and body, which the library's errors do not carry.
-type exchange struct {
-	client *client
-	// patches are merged into the request body, in order.
-	patches []json.RawMessage
+// Exchange is one request and its answer. It is the HTTP client of a provider's library for that one request, so that it
+// sees status, headers and body, which the library's errors do not carry. It is not safe for concurrent use.
+type Exchange struct {
+	// Patches are merged into the request body, in order, as RFC 7396 says.
+	Patches []json.RawMessage
+
+	endpoint *Endpoint
 	// cause tells why the context of the exchange has ended, and whether it was the caller who ended it.
 	cause  func() (err error, byCaller bool)
 	cancel context.CancelCauseFunc
@@ -39,39 +40,43 @@ type exchange struct {
 	read   int64
 }
 
-// newExchange returns an exchange and the context to use for it.
-func (c *client) newExchange(parent context.Context) (*exchange, context.Context) {
+// Begin returns an exchange, which the caller closes, and the context to use for it.
+func (e *Endpoint) Begin(parent context.Context) (*Exchange, context.Context) {
 	ctx, cancel := context.WithCancelCause(parent)
-	x := &exchange{client: c, cancel: cancel}
+	x := &Exchange{endpoint: e, cancel: cancel}
 	x.cause = func() (error, bool) {
 		if parent.Err() != nil {
 			return context.Cause(parent), true
 		}
 		return context.Cause(ctx), false
 	}
-	x.idle = time.AfterFunc(c.idle, func() { cancel(errIdle) })
+	x.idle = time.AfterFunc(e.idle, func() { cancel(errIdle) })
 	x.idle.Stop()
 	return x, ctx
 }
 
-func (x *exchange) close() {
+// Close ends the exchange.
+func (x *Exchange) Close() {
 	x.idle.Stop()
 	x.cancel(nil)
 }
 
-// interrupted reports whether the caller's context has ended.
-func (x *exchange) interrupted() bool {
+// Interrupted reports whether the caller's context has ended.
+func (x *Exchange) Interrupted() bool {
 	_, byCaller := x.cause()
 	return byCaller
 }
 
-// Do implements the library's HTTPDoer. An answer that is not a stream of events is an *llm.Error.
-func (x *exchange) Do(req *http.Request) (*http.Response, error) {
+// RoundTrip implements http.RoundTripper by Do, for libraries that want an *http.Client.
+func (x *Exchange) RoundTrip(req *http.Request) (*http.Response, error) { return x.Do(req) }
+
+// Do sends a library's request, with the headers and patches that belong to it. An answer that is not a stream of events is an *llm.Error.
+func (x *Exchange) Do(req *http.Request) (*http.Response, error) {
 	if err := x.prepare(req); err != nil {
-		return nil, x.client.newError(llm.KindInvalid, "", err)
+		return nil, x.endpoint.newError(llm.KindInvalid, "", err)
 	}
-	x.idle.Reset(x.client.idle)
-	resp, err := x.client.http.Do(req)
+	x.idle.Reset(x.endpoint.idle)
+	resp, err := x.endpoint.http.Do(req)
 	x.idle.Stop()
 	if err != nil {
 		return nil, err
@@ -90,18 +95,18 @@ func (x *exchange) Do(req *http.Request) (*http.Response, error) {
 }
 
 // prepare adds to the library's request what the library cannot express.
-func (x *exchange) prepare(req *http.Request) error {
-	for name, values := range x.client.headers {
+func (x *Exchange) prepare(req *http.Request) error {
+	for name, values := range x.endpoint.headers {
 		req.Header[name] = values
 	}
-	if len(x.patches) == 0 || req.Body == nil {
+	if len(x.Patches) == 0 || req.Body == nil {
 		return nil
 	}
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
 		return err
 	}
-	for _, patch := range x.patches {
+	for _, patch := range x.Patches {
 		if body, err = mergePatch(body, patch); err != nil {
 			return err
 		}
@@ -113,7 +118,7 @@ func (x *exchange) prepare(req *http.Request) error {
 }
 
 // refusal returns the error that resp is, or nil if it is a stream of events.
-func (x *exchange) refusal(resp *http.Response) error {
+func (x *Exchange) refusal(resp *http.Response) error {
 	contentType := resp.Header.Get("Content-Type")
 	stream := !strings.Contains(contentType, "json") && !strings.Contains(contentType, "html")
 	ok := resp.StatusCode >= 200 && resp.StatusCode <= 299
@@ -122,25 +127,25 @@ func (x *exchange) refusal(resp *http.Response) error {
 	}
 	// An error while reading leaves part of the text, which is enough; only the caller's wish to stop matters more.
 	body, _ := io.ReadAll(io.LimitReader(x, maxErrorBody))
-	if x.interrupted() {
+	if x.Interrupted() {
 		return x.canceled()
 	}
-	info := parseErrorInfo(body, contentType)
+	info := parseRefusal(body, contentType)
 	var e *llm.Error
 	switch {
 	case !ok:
-		e = x.client.newError(kindOf(resp.StatusCode, info), info.message, nil)
+		e = x.endpoint.newError(kindOf(resp.StatusCode, info), info.Message, nil)
 		if e.Message == "" {
 			e.Message = strings.ToLower(http.StatusText(resp.StatusCode))
 		}
 	case strings.Contains(contentType, "html"):
-		e = x.client.newError(llm.KindNotFound, "the address answers with a web page, not as a model; is the base URL right?", nil)
-	case info.found:
-		e = x.client.newError(kindOf(resp.StatusCode, info), info.message, nil)
+		e = x.endpoint.newError(llm.KindNotFound, "the address answers with a web page, not as a model; is the base URL right?", nil)
+	case info.Found:
+		e = x.endpoint.newError(kindOf(resp.StatusCode, info), info.Message, nil)
 	default:
-		e = x.client.newError(llm.KindStream, "the answer is no stream of events", nil)
+		e = x.endpoint.newError(llm.KindStream, "the answer is no stream of events", nil)
 	}
-	e.Status, e.Code = resp.StatusCode, x.client.redact(info.code)
+	e.Status, e.Code = resp.StatusCode, x.endpoint.redact(info.Code)
 	if !ok {
 		e.RetryAfter, e.HasRetryAfter = retryAfter(resp.Header)
 	}
@@ -148,8 +153,8 @@ func (x *exchange) refusal(resp *http.Response) error {
 }
 
 // Read reads from the body of the answer, within the limits of size and silence. Its errors are io.EOF and *llm.Error.
-func (x *exchange) Read(p []byte) (int, error) {
-	x.idle.Reset(x.client.idle)
+func (x *Exchange) Read(p []byte) (int, error) {
+	x.idle.Reset(x.endpoint.idle)
 	n, err := x.body.Read(p)
 	x.idle.Stop()
 	x.read += int64(n)
@@ -159,12 +164,12 @@ func (x *exchange) Read(p []byte) (int, error) {
 	case err == nil || errors.Is(err, io.EOF):
 		return n, err
 	}
-	return n, x.readError(err)
+	return n, x.ReadError(err)
 }
 
-// drain reads the little that may follow a complete answer, so that the connection can be used again. It does not wait
+// Drain reads the little that may follow a complete answer, so that the connection can be used again. It does not wait
 // for a server that has not ended the answer in a moment.
-func (x *exchange) drain() {
+func (x *Exchange) Drain() {
 	if x.body == nil {
 		return
 	}
@@ -173,29 +178,29 @@ func (x *exchange) drain() {
 	x.idle.Stop()
 }
 
-func (x *exchange) canceled() *llm.Error {
+func (x *Exchange) canceled() *llm.Error {
 	cause, _ := x.cause()
-	e := x.client.newError(llm.KindCanceled, "", cause)
+	e := x.endpoint.newError(llm.KindCanceled, "", cause)
 	e.Status = x.status
 	return e
 }
 
 // interruption returns the error of an exchange that was given up, or nil if it was not.
-func (x *exchange) interruption() *llm.Error {
+func (x *Exchange) interruption() *llm.Error {
 	cause, byCaller := x.cause()
 	switch {
 	case byCaller:
 		return x.canceled()
 	case errors.Is(cause, errIdle):
-		e := x.client.newError(llm.KindTimeout, fmt.Sprintf("no data came for %s", x.client.idle), cause)
+		e := x.endpoint.newError(llm.KindTimeout, fmt.Sprintf("no data came for %s", x.endpoint.idle), cause)
 		e.Status = x.status
 		return e
 	}
 	return nil
 }
 
-// sendError returns the error of a request that brought no stream.
-func (x *exchange) sendError(err error) error {
+// SendError returns the error of a request that brought no stream.
+func (x *Exchange) SendError(err error) error {
 	if e := x.interruption(); e != nil {
 		return e
 	}
@@ -206,16 +211,16 @@ func (x *exchange) sendError(err error) error {
 	var timeout net.Error
 	if errors.As(err, &timeout) {
 		if timeout.Timeout() {
-			return x.client.newError(llm.KindTimeout, "", err)
+			return x.endpoint.newError(llm.KindTimeout, "", err)
 		}
-		return x.client.newError(llm.KindNetwork, "", err)
+		return x.endpoint.newError(llm.KindNetwork, "", err)
 	}
 	// What is left is a request that could not be written.
-	return x.client.newError(llm.KindInvalid, "", err)
+	return x.endpoint.newError(llm.KindInvalid, "", err)
 }
 
-// readError returns the error of a stream whose reading failed with err; io.EOF means that it ended too early.
-func (x *exchange) readError(err error) error {
+// ReadError returns the error of a stream whose reading failed with err; io.EOF means that it ended too early.
+func (x *Exchange) ReadError(err error) error {
 	if e := x.interruption(); e != nil {
 		return e
 	}
@@ -229,27 +234,27 @@ func (x *exchange) readError(err error) error {
 	return x.streamError("the answer broke off: "+err.Error(), err)
 }
 
-// eventError returns the error for an event that says so, or that was not understood.
-func (x *exchange) eventError(err error) error {
-	var info *errorInfo
+// EventError returns the error for an event that says so, or that was not understood.
+func (x *Exchange) EventError(err error) error {
+	var info *Refusal
 	if errors.As(err, &info) {
-		e := x.client.newError(kindOf(x.status, *info), info.message, nil)
-		e.Status, e.Code = x.status, x.client.redact(info.code)
+		e := x.endpoint.newError(kindOf(x.status, *info), info.Message, nil)
+		e.Status, e.Code = x.status, x.endpoint.redact(info.Code)
 		return e
 	}
 	return x.streamError(err.Error(), err)
 }
 
-func (x *exchange) streamError(message string, err error) *llm.Error {
-	e := x.client.newError(llm.KindStream, message, err)
+func (x *Exchange) streamError(message string, err error) *llm.Error {
+	e := x.endpoint.newError(llm.KindStream, message, err)
 	e.Status = x.status
 	return e
 }
 
 // newError makes an error with a text that holds no secret.
-func (c *client) newError(kind llm.ErrorKind, message string, err error) *llm.Error {
+func (e *Endpoint) newError(kind llm.ErrorKind, message string, err error) *llm.Error {
 	if message == "" && err != nil {
 		message = err.Error()
 	}
-	return &llm.Error{Kind: kind, Provider: c.provider, Message: clean(c.redact(message)), Err: err}
+	return &llm.Error{Kind: kind, Provider: e.provider, Message: clean(e.redact(message)), Err: err}
 }

@@ -1,4 +1,4 @@
-package openai
+package exchange
 
 import (
 	"encoding/json"
@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// optionsPatch returns the options of a request as patches of its body, none if there are no options.
-func optionsPatch(options map[string]any) ([]json.RawMessage, error) {
+// OptionsPatch returns the options of a request as patches of its body, none if there are no options.
+func OptionsPatch(options map[string]any) ([]json.RawMessage, error) {
 	if len(options) == 0 {
 		return nil, nil
 	}
@@ -21,8 +21,8 @@ func optionsPatch(options map[string]any) ([]json.RawMessage, error) {
 	return []json.RawMessage{data}, nil
 }
 
-// modelPatch returns the patch that sets the model of a request.
-func modelPatch(model string) ([]json.RawMessage, error) {
+// ModelPatch returns the patch that sets the model of a request.
+func ModelPatch(model string) ([]json.RawMessage, error) {
 	data, err := json.Marshal(map[string]string{"model": model})
 	if err != nil {
 		return nil, err

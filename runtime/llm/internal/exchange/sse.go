@@ -1,4 +1,4 @@
-package openai
+package exchange
 
 import (
 	"bufio"
@@ -11,11 +11,13 @@ import (
 // maxEvent bounds one event in bytes.
 const maxEvent = 16 << 20
 
-// eventReader turns a stream of server-sent events into one line "data: …" for each event. The library reads those well,
-// whereas of anything else it keeps all comments in memory, gives up after some hundred of them, takes an event of
-// several data lines for several events, and has no limits.
+// eventReader turns a stream of server-sent events into one line "data: …" for each event, below its name where that is
+// wanted. The libraries read those well, whereas of anything else one keeps all comments in memory, gives up after some
+// hundred of them, takes an event of several data lines for several events, and has no limits.
 type eventReader struct {
 	src *bufio.Reader
+	// names says that the line "event: …" of an event is kept.
+	names bool
 	// tooLong makes the error for an event above maxEvent.
 	tooLong func() error
 	// pending is what has not been read yet of the current event.
@@ -24,9 +26,10 @@ type eventReader struct {
 	begun   bool
 }
 
-func newEventReader(x *exchange) *eventReader {
+func newEventReader(x *Exchange) *eventReader {
 	return &eventReader{
 		src:     bufio.NewReaderSize(x, 32<<10),
+		names:   x.endpoint.names,
 		tooLong: func() error { return x.streamError(fmt.Sprintf("an event is longer than %d MiB", maxEvent>>20), nil) },
 	}
 }
@@ -47,13 +50,16 @@ func (r *eventReader) Read(p []byte) (int, error) {
 // next returns the next event that has data, in the form for the library. An event that the end of the stream cuts off
 // from its empty line is returned together with io.EOF; whether it is whole its content must show.
 func (r *eventReader) next() ([]byte, error) {
-	var data []byte
+	var name, data []byte
 	for {
-		line, err := r.line(len(data))
+		line, err := r.line(len(name) + len(data))
 		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
 		}
-		if value, ok := dataOf(line); ok {
+		if value, ok := valueOf(line, "event"); ok && r.names {
+			name = value
+		}
+		if value, ok := valueOf(line, "data"); ok {
 			if len(data) > 0 {
 				// A line break between two parts of a JSON text is white space.
 				data = append(data, ' ')
@@ -61,7 +67,10 @@ func (r *eventReader) next() ([]byte, error) {
 			data = append(data, value...)
 		}
 		if len(line) == 0 && len(data) > 0 || err != nil {
-			return framed(data), err
+			return framed(name, data), err
+		}
+		if len(line) == 0 {
+			name = nil
 		}
 	}
 }
@@ -86,9 +95,9 @@ func (r *eventReader) line(used int) ([]byte, error) {
 	}
 }
 
-// dataOf returns the value of a data field.
-func dataOf(line []byte) ([]byte, bool) {
-	value, ok := bytes.CutPrefix(line, []byte("data"))
+// valueOf returns the value of a field if line is one of that name.
+func valueOf(line []byte, field string) ([]byte, bool) {
+	value, ok := bytes.CutPrefix(line, []byte(field))
 	if !ok {
 		return nil, false
 	}
@@ -100,13 +109,16 @@ func dataOf(line []byte) ([]byte, bool) {
 }
 
 // framed writes an event as the library reads it.
-func framed(data []byte) []byte {
+func framed(name, data []byte) []byte {
 	data = bytes.TrimSpace(data)
 	if len(data) == 0 {
 		return nil
 	}
 	const errorStart = `{"error":`
-	out := make([]byte, 0, len(data)+len("data: ")+3)
+	out := make([]byte, 0, len(name)+len(data)+32)
+	if len(name) > 0 {
+		out = append(append(append(out, "event: "...), name...), '\n')
+	}
 	out = append(out, "data: "...)
 	if bytes.HasPrefix(data, []byte(errorStart)) {
 		// The library waits for one more line after an event that begins like this, and loses an error that is not of
