@@ -77,7 +77,7 @@ type chatPart struct {
 }
 
 // decodeChat checks a request and fills in what it says.
-func decodeChat(req *Request) (extras, error) {
+func decodeChat(req *Request, _ map[string]json.RawMessage) (extras, error) {
 	var b chatBody
 	if err := strict(req.Body, &b); err != nil {
 		return extras{}, err

@@ -15,7 +15,9 @@ type object map[string]any
 type responsesWriter struct {
 	events []sseEvent
 	items  []json.RawMessage
-	pad    int
+	// thoughts are the items of reasoning, by their ids.
+	thoughts map[string]json.RawMessage
+	pad      int
 }
 
 func (w *responsesWriter) add(typ string, at Point, fields object) {
@@ -34,8 +36,8 @@ func (w *responsesWriter) done(item object) {
 	w.items = append(w.items, mustJSON(item))
 }
 
-// responsesEvents returns the events of an answer and its items.
-func responsesEvents(req *Request, r Reply, ex extras) ([]sseEvent, []json.RawMessage) {
+// responsesEvents returns the events of an answer and its reasoning items.
+func responsesEvents(req *Request, r Reply, ex extras) ([]sseEvent, map[string]json.RawMessage) {
 	w := &responsesWriter{pad: r.Fault.Pad}
 	id := fmt.Sprintf("resp_%d", req.Number)
 	response := func(status string) object {
@@ -68,7 +70,7 @@ func responsesEvents(req *Request, r Reply, ex extras) ([]sseEvent, []json.RawMe
 		"total_tokens":          u.Total(),
 	}
 	w.add(typ, AtEnd, object{"response": final})
-	return w.events, w.items
+	return w.events, w.thoughts
 }
 
 func (w *responsesWriter) reasoning(req *Request, r Reply, ex extras) {
@@ -90,6 +92,7 @@ func (w *responsesWriter) reasoning(req *Request, r Reply, ex extras) {
 		item["encrypted_content"] = fmt.Sprintf("gAAAA<%d>&==", req.Number)
 	}
 	w.done(item)
+	w.thoughts = map[string]json.RawMessage{fmt.Sprint(item["id"]): w.items[out]}
 }
 
 func (w *responsesWriter) message(req *Request, r Reply) {
@@ -181,7 +184,7 @@ func with(o object, name string, value any) object {
 }
 
 // chatEvents returns the events of an answer.
-func chatEvents(req *Request, r Reply, ex extras) []sseEvent {
+func chatEvents(req *Request, r Reply, ex extras) ([]sseEvent, map[string]json.RawMessage) {
 	var events []sseEvent
 	pad := r.Fault.Pad
 	chunk := func(at Point, choices []any, more object) {
@@ -229,5 +232,5 @@ func chatEvents(req *Request, r Reply, ex extras) []sseEvent {
 			"completion_tokens_details": object{"reasoning_tokens": u.Reasoning},
 		}})
 	}
-	return append(events, sseEvent{data: []byte("[DONE]"), surplus: true})
+	return append(events, sseEvent{data: []byte("[DONE]"), surplus: true}), nil
 }

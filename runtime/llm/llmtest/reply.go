@@ -2,6 +2,7 @@ package llmtest
 
 import (
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -19,8 +20,11 @@ type Request struct {
 	// Request is what the body says. Consecutive parts of one role make one message; results carry the name of their
 	// tool, but never IsError, which the wire does not have.
 	llm.Request
-	// API is Responses or Chat.
+	// API is one of the names above.
 	API string
+	// Path and Query are those of the address.
+	Path  string
+	Query url.Values
 	// Number counts the requests to the server, from 0.
 	Number int
 	Header http.Header

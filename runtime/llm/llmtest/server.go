@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -42,7 +43,7 @@ type Server struct {
 	mu         sync.Mutex
 	requests   []*Request
 	violations []string
-	// reasoning holds the reasoning items that were sent, by id.
+	// reasoning holds the reasoning that was sent and must come back unchanged, by a name that the protocol gives it.
 	reasoning map[string]json.RawMessage
 }
 
@@ -54,7 +55,7 @@ func Start(brain Brain) (*Server, error) {
 		return nil, fmt.Errorf("llmtest: listen: %w", err)
 	}
 	s := &Server{
-		url: "http://" + l.Addr().String() + "/v1", brain: brain, served: make(chan struct{}), quit: make(chan struct{}),
+		url: "http://" + l.Addr().String(), brain: brain, served: make(chan struct{}), quit: make(chan struct{}),
 		client:    &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
 		reasoning: make(map[string]json.RawMessage),
 	}
@@ -83,8 +84,11 @@ func NewServer(t TB, brain Brain) *Server {
 	return s
 }
 
-// URL returns the base URL, which ends in /v1.
-func (s *Server) URL() string { return s.url }
+// URL returns the base URL of Responses and Chat Completions, which ends in /v1.
+func (s *Server) URL() string { return s.url + "/v1" }
+
+// Root returns the base URL of Messages and generateContent, which has no path.
+func (s *Server) Root() string { return s.url }
 
 // Key returns the API key that the server accepts.
 func (s *Server) Key() string { return "sk-llmtest-0123456789abcdef" }
@@ -121,85 +125,70 @@ func (s *Server) TakeViolations() []string {
 }
 
 // violate records a violation and answers it.
-func (s *Server) violate(w http.ResponseWriter, format string, args ...any) {
+func (s *Server) violate(w http.ResponseWriter, p protocol, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	s.mu.Lock()
 	s.violations = append(s.violations, text)
 	s.mu.Unlock()
-	writeError(w, http.StatusBadRequest, Fault{Code: "llmtest_violation", Type: "invalid_request_error", Message: text})
+	writeError(w, p, http.StatusBadRequest, Fault{Code: "llmtest_violation", Type: "invalid_request_error", Message: text})
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.active.Add(1)
 	defer s.active.Done()
-	api := map[string]string{"/v1/responses": Responses, "/v1/chat/completions": Chat}[r.URL.Path]
+	p, ok := protocolOf(r.URL.Path)
 	switch {
-	case api == "":
-		writeError(w, http.StatusNotFound, Fault{Type: "invalid_request_error", Message: "unknown address " + r.URL.Path})
+	case !ok:
+		writeError(w, p, http.StatusNotFound, Fault{Type: "invalid_request_error", Message: "unknown address " + r.URL.Path})
 		return
 	case r.Method != http.MethodPost:
-		writeError(w, http.StatusMethodNotAllowed, Fault{Type: "invalid_request_error", Message: "only POST is allowed"})
+		writeError(w, p, http.StatusMethodNotAllowed, Fault{Type: "invalid_request_error", Message: "only POST is allowed"})
 		return
-	case r.Header.Get("Authorization") != "Bearer "+s.Key():
-		writeError(w, http.StatusUnauthorized, Fault{
-			Code: "invalid_api_key", Type: "invalid_request_error", Message: "incorrect API key provided",
-		})
+	case p.key(r) != s.Key():
+		writeError(w, p, http.StatusUnauthorized, p.wrongKey)
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-		s.violate(w, "the body has more than %d bytes", tooLarge.Limit)
+		s.violate(w, p, "the body has more than %d bytes", tooLarge.Limit)
 		return
 	}
 	if err != nil { // the client has gone, which it may
 		return
 	}
-	req := &Request{API: api, Header: r.Header.Clone(), Body: body}
+	req := &Request{API: p.api, Path: r.URL.Path, Query: r.URL.Query(), Header: r.Header.Clone(), Body: body}
 	s.mu.Lock()
 	req.Number = len(s.requests)
 	s.requests = append(s.requests, req)
 	s.mu.Unlock()
-	extras, err := s.decode(req)
+	extras, err := s.decode(p, req)
 	if err != nil {
-		s.violate(w, "request %d: %v", req.Number, err)
+		s.violate(w, p, "request %d: %v", req.Number, err)
 		return
 	}
 	s.thinking.Lock()
 	reply := s.brain(req)
 	s.thinking.Unlock()
 	if reply.Violation != "" {
-		s.violate(w, "request %d: %s", req.Number, reply.Violation)
+		s.violate(w, p, "request %d: %s", req.Number, reply.Violation)
 		return
 	}
-	s.answer(w, r, req, reply.filled(req), extras)
+	s.answer(w, r, p, req, reply.filled(req), extras)
 }
 
-// extras are what an answer needs to know of a request beside its contents.
-type extras struct {
-	// encrypted is the wish for encrypted reasoning.
-	encrypted bool
-	// usage is the wish for usage in a Chat stream.
-	usage bool
-}
-
-func (s *Server) decode(req *Request) (extras, error) {
+// decode reads a request, for which it passes on what the server has sent that must come back unchanged.
+func (s *Server) decode(p protocol, req *Request) (extras, error) {
 	if ct := req.Header.Get("Content-Type"); ct != "application/json" {
 		return extras{}, fmt.Errorf("the content type is %q, not application/json", ct)
 	}
-	if req.API == Chat {
-		return decodeChat(req)
-	}
 	s.mu.Lock()
-	known := make(map[string]json.RawMessage, len(s.reasoning))
-	for id, raw := range s.reasoning {
-		known[id] = raw
-	}
+	known := maps.Clone(s.reasoning)
 	s.mu.Unlock()
-	return decodeResponses(req, known)
+	return p.decode(req, known)
 }
 
 // answer sends reply, with its faults.
-func (s *Server) answer(w http.ResponseWriter, r *http.Request, req *Request, reply Reply, ex extras) {
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, p protocol, req *Request, reply Reply, ex extras) {
 	f := reply.Fault
 	if !s.wait(r.Context(), f.Delay) {
 		return
@@ -209,31 +198,20 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, req *Request, re
 		return
 	}
 	if f.Status != 0 {
-		writeError(w, f.Status, f)
+		writeError(w, p, f.Status, f)
 		return
 	}
-	var events []sseEvent
-	if req.API == Chat {
-		events = chatEvents(req, reply, ex)
-	} else {
-		var items []json.RawMessage
-		events, items = responsesEvents(req, reply, ex)
-		s.remember(items)
-	}
-	out := &stream{server: s, w: w, r: r, fault: f}
+	events, opaque := p.events(req, reply, ex)
+	s.remember(opaque)
+	out := &stream{server: s, protocol: p, w: w, r: r, fault: f}
 	out.send(events)
 }
 
-// remember keeps the reasoning items that were sent, to compare what comes back.
-func (s *Server) remember(items []json.RawMessage) {
+// remember keeps the reasoning that was sent, to compare what comes back.
+func (s *Server) remember(opaque map[string]json.RawMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, raw := range items {
-		var item struct{ Type, ID string }
-		if json.Unmarshal(raw, &item) == nil && item.Type == "reasoning" {
-			s.reasoning[item.ID] = raw
-		}
-	}
+	maps.Copy(s.reasoning, opaque)
 }
 
 // wait waits for d. It returns false if the client or the server has gone by then.
@@ -262,25 +240,17 @@ func hangUp(w http.ResponseWriter) {
 	_ = conn.Close()
 }
 
-// writeError answers with an error as OpenAI writes it.
-func writeError(w http.ResponseWriter, status int, f Fault) {
+// writeError answers with an error as the server of p writes it.
+func writeError(w http.ResponseWriter, p protocol, status int, f Fault) {
 	for name, values := range f.Header {
 		w.Header()[name] = values
 	}
 	body := []byte(f.Body)
 	if f.Body == "" {
 		w.Header().Set("Content-Type", "application/json")
-		body = errorBody(f)
+		body = p.refusal(status, f)
 	}
 	w.WriteHeader(status)
 	// A client that has gone does not read it.
 	_, _ = w.Write(body)
-}
-
-func errorBody(f Fault) []byte {
-	detail := map[string]any{"message": f.Message, "type": f.Type, "param": nil, "code": nil}
-	if f.Code != "" {
-		detail["code"] = f.Code
-	}
-	return mustJSON(map[string]any{"error": detail})
 }

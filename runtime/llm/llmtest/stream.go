@@ -67,10 +67,11 @@ func pieces(s string) []string {
 
 // stream writes the events of one answer.
 type stream struct {
-	server *Server
-	w      http.ResponseWriter
-	r      *http.Request
-	fault  Fault
+	server   *Server
+	protocol protocol
+	w        http.ResponseWriter
+	r        *http.Request
+	fault    Fault
 }
 
 // send writes the events, with the faults.
@@ -136,11 +137,7 @@ func (s *stream) upTo(events []sseEvent) ([]sseEvent, func()) {
 		}
 		kept := events[:i:i]
 		if f.Fail != "" {
-			data := errorBody(f)
-			if s.r.URL.Path == "/v1/responses" {
-				data = mustJSON(map[string]any{"type": "error", "code": f.Code, "message": f.Message, "param": nil})
-			}
-			return append(kept, sseEvent{name: "error", data: data}), action
+			return append(kept, s.protocol.failure(f)), action
 		}
 		if at == AtText || at == AtArguments {
 			kept = append(kept, sseEvent{name: e.name, data: e.data[:len(e.data)/2], at: "half"})
