@@ -29,6 +29,8 @@ type extras struct {
 	encrypted bool
 	// usage is the wish for usage in a Chat stream.
 	usage bool
+	// thoughts is the wish for thoughts in a Gemini stream.
+	thoughts bool
 }
 
 // protocolOf returns the protocol that is spoken at a path. If there is none, its errors are those of OpenAI.
@@ -38,6 +40,11 @@ func protocolOf(path string) (protocol, bool) {
 		return responsesProtocol(), true
 	case "/v1/chat/completions":
 		return chatProtocol(), true
+	case "/v1/messages":
+		return messagesProtocol(), true
+	}
+	if generatePath.MatchString(path) {
+		return generateProtocol(), true
 	}
 	return responsesProtocol(), false
 }

@@ -23,6 +23,9 @@ type Refusal struct {
 	Kind    string
 	// Found means that it was said in JSON, in one of the forms that servers use.
 	Found bool
+	// RetryAfter is the wait that was asked for in it; meaningful if HasRetryAfter.
+	RetryAfter    time.Duration
+	HasRetryAfter bool
 }
 
 func (e *Refusal) Error() string { return e.Message }
@@ -77,6 +80,7 @@ func RefusalOf(data json.RawMessage) Refusal {
 			info.Message = string(fields["detail"])
 		}
 	}
+	info.readGoogle(fields)
 	_, said := fields["message"]
 	info.Found = said || info.Message != "" || info.Code != ""
 	return info
@@ -102,10 +106,12 @@ var (
 		"maximum context length", "context length exceeded", "context_length_exceeded", "context window",
 		"exceeds the available context size", "exceeds the context", "maximum prompt length", "maximum input length",
 		"prompt is too long", "input is too long", "input length and `max_tokens` exceed", "request too large",
-		"reduce the length of the messages",
+		"reduce the length of the messages", "input token count exceeds", "exceeds the maximum number of tokens allowed",
+		"request payload size exceeds",
 	}
-	quotaCodes    = []string{"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"}
-	quotaTexts    = []string{"insufficient balance", "insufficient credits", "insufficient funds"}
+	quotaCodes    = []string{"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "billing_error"}
+	quotaTexts    = []string{"insufficient balance", "insufficient credits", "insufficient funds", "credit balance is too low", "api usage limits", "credits are depleted"}
+	authCodes     = []string{"invalid_api_key", "authentication_error", "permission_error"}
 	filterCodes   = []string{"content_filter", "content_policy_violation", "moderation_blocked", "cyber_policy"}
 	overloadCodes = []string{"overloaded_error", "overloaded", "server_is_overloaded", "slow_down", "engine_overloaded_error"}
 	serverCodes   = []string{"server_error", "internal_error", "internal_server_error", "api_error"}
@@ -132,20 +138,25 @@ func kindOf(status int, info Refusal) llm.ErrorKind {
 		return llm.KindContextLength
 	case is(quotaCodes) || status == http.StatusPaymentRequired || says(quotaTexts):
 		return llm.KindQuota
-	case is([]string{"invalid_api_key"}) || strings.Contains(text, "api key not valid"):
+	case is(authCodes) || strings.Contains(text, "api key not valid"):
 		return llm.KindAuth
-	case is(filterCodes) || info.Code == "invalid_prompt" && strings.Contains(text, "policy"):
+	case is(filterCodes) || strings.Contains(text, "content filtering policy") || info.Code == "invalid_prompt" && strings.Contains(text, "policy"):
 		return llm.KindContentFilter
-	case is([]string{"model_not_found"}):
+	case is([]string{"model_not_found", "not_found_error"}):
 		return llm.KindNotFound
 	case is(overloadCodes) || (status >= 500 || status < 300) && strings.Contains(text, "overloaded"):
 		return llm.KindOverloaded
 	case is([]string{"rate_limit_exceeded", "rate_limit_error"}):
 		return llm.KindRateLimit
+	case is([]string{"timeout_error"}):
+		return llm.KindTimeout
 	case status < 300 && is([]string{"invalid_request_error", "invalid_prompt"}):
 		return llm.KindInvalid
 	case is(serverCodes):
 		return llm.KindServer
+	}
+	if kind, ok := googleKind(info.Code); ok {
+		return kind
 	}
 	return kindOfStatus(status)
 }

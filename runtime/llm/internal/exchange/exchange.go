@@ -149,6 +149,9 @@ func (x *Exchange) refusal(resp *http.Response) error {
 	if !ok {
 		e.RetryAfter, e.HasRetryAfter = retryAfter(resp.Header)
 	}
+	if !e.HasRetryAfter {
+		e.RetryAfter, e.HasRetryAfter = info.RetryAfter, info.HasRetryAfter
+	}
 	return e
 }
 
@@ -240,6 +243,7 @@ func (x *Exchange) EventError(err error) error {
 	if errors.As(err, &info) {
 		e := x.endpoint.newError(kindOf(x.status, *info), info.Message, nil)
 		e.Status, e.Code = x.status, x.endpoint.redact(info.Code)
+		e.RetryAfter, e.HasRetryAfter = info.RetryAfter, info.HasRetryAfter
 		return e
 	}
 	return x.streamError(err.Error(), err)

@@ -1,0 +1,271 @@
+package anthropic
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	sdk "github.com/anthropics/anthropic-sdk-go"
+
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
+)
+
+// streamEvent has the fields of an event that are used. The library's types take an event of any form for a sound one, and
+// are slow.
+type streamEvent struct {
+	Index   int `json:"index"`
+	Message struct {
+		ID    string `json:"id"`
+		Model string `json:"model"`
+		Usage usage  `json:"usage"`
+	} `json:"message"`
+	ContentBlock json.RawMessage `json:"content_block"`
+	Delta        struct {
+		Text        string         `json:"text"`
+		Thinking    string         `json:"thinking"`
+		Signature   string         `json:"signature"`
+		PartialJSON string         `json:"partial_json"`
+		StopReason  sdk.StopReason `json:"stop_reason"`
+	} `json:"delta"`
+	Usage usage `json:"usage"`
+}
+
+// usage has pointers, for an event may leave out what an earlier one has told.
+type usage struct {
+	Input      *int64 `json:"input_tokens"`
+	Output     *int64 `json:"output_tokens"`
+	CacheRead  *int64 `json:"cache_read_input_tokens"`
+	CacheWrite *int64 `json:"cache_creation_input_tokens"`
+	Details    struct {
+		Thinking *int64 `json:"thinking_tokens"`
+	} `json:"output_tokens_details"`
+}
+
+// addTo sets what u tells. The numbers are totals.
+func (u usage) addTo(total *llm.Usage) {
+	set := func(place *int64, n *int64) {
+		if n != nil {
+			*place = max(*n, 0)
+		}
+	}
+	set(&total.Input, u.Input)
+	set(&total.Output, u.Output)
+	set(&total.CacheRead, u.CacheRead)
+	set(&total.CacheWrite, u.CacheWrite)
+	set(&total.Reasoning, u.Details.Thinking)
+}
+
+// block is a block of content that has begun and not ended.
+type block struct {
+	Type      string          `json:"type"`
+	Text      string          `json:"text"`
+	Thinking  string          `json:"thinking"`
+	Signature string          `json:"signature"`
+	ID        string          `json:"id"`
+	Name      string          `json:"name"`
+	Input     json.RawMessage `json:"input"`
+
+	// raw is the block as it began.
+	raw json.RawMessage
+	// call is the index of a tool call.
+	call int
+	// grown says that there were pieces of arguments.
+	grown    bool
+	thinking strings.Builder
+}
+
+// decoder makes deltas of the events of a stream.
+type decoder struct {
+	provider string
+	blocks   map[int]*block
+	calls    int
+	stop     sdk.StopReason
+	done     llm.Done
+}
+
+// event takes the data of one event. An answer is complete with DeltaDone, which is the last delta.
+func (d *decoder) event(data []byte) ([]llm.Delta, error) {
+	var head struct {
+		Type string `json:"type"`
+	}
+	if err := json.Unmarshal(data, &head); err != nil {
+		return nil, fmt.Errorf("an event is not valid JSON: %w", err)
+	}
+	switch head.Type {
+	case "error":
+		return nil, errorEvent(data)
+	case "":
+		if info := exchange.RefusalOf(data); info.Found {
+			return nil, &info
+		}
+		return nil, errors.New("an event has no type")
+	case "message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta", "message_stop":
+	default:
+		return nil, nil
+	}
+	var e streamEvent
+	if err := json.Unmarshal(data, &e); err != nil {
+		return nil, fmt.Errorf("the event %s is not understood: %w", head.Type, err)
+	}
+	return d.known(head.Type, e)
+}
+
+// errorEvent returns the error of an event of type error.
+func errorEvent(data []byte) error {
+	info := exchange.RefusalOf(data)
+	if info.Message == "" {
+		info.Message = "the server reports an error without a text"
+	}
+	return &info
+}
+
+func (d *decoder) known(typ string, e streamEvent) ([]llm.Delta, error) {
+	switch typ {
+	case "message_start":
+		d.done.ResponseID, d.done.Model = e.Message.ID, e.Message.Model
+		e.Message.Usage.addTo(&d.done.Usage)
+		return nil, nil
+	case "content_block_start":
+		return d.begin(e.Index, e.ContentBlock)
+	case "message_delta":
+		if e.Delta.StopReason != "" {
+			d.stop = e.Delta.StopReason
+		}
+		e.Usage.addTo(&d.done.Usage)
+		return nil, nil
+	case "message_stop":
+		if len(d.blocks) > 0 {
+			return nil, errors.New("the answer ended within a block")
+		}
+		done := d.done
+		done.Finish = d.finish()
+		return []llm.Delta{{Kind: llm.DeltaDone, Done: &done}}, nil
+	}
+	b := d.blocks[e.Index]
+	if b == nil {
+		return nil, fmt.Errorf("an event is for block %d, which has not begun", e.Index)
+	}
+	if typ == "content_block_stop" {
+		delete(d.blocks, e.Index)
+		return d.end(b)
+	}
+	return b.grow(e), nil
+}
+
+// begin takes the start of a block, which may have content already.
+func (d *decoder) begin(index int, raw json.RawMessage) ([]llm.Delta, error) {
+	b := &block{raw: raw}
+	if err := json.Unmarshal(raw, b); err != nil {
+		return nil, fmt.Errorf("a block is not understood: %w", err)
+	}
+	if d.blocks[index] != nil {
+		return nil, fmt.Errorf("block %d began twice", index)
+	}
+	if d.blocks == nil {
+		d.blocks = make(map[int]*block)
+	}
+	d.blocks[index] = b
+	switch b.Type {
+	case "text":
+		return text(llm.DeltaText, b.Text), nil
+	case "thinking":
+		b.thinking.WriteString(b.Thinking)
+		return text(llm.DeltaReasoning, b.Thinking), nil
+	case "tool_use":
+		b.call = d.calls
+		d.calls++
+		return []llm.Delta{{Kind: llm.DeltaToolCall, Index: b.call, Call: &llm.ToolCall{ID: b.ID, Name: b.Name}}}, nil
+	}
+	return nil, nil
+}
+
+func text(kind llm.DeltaKind, s string) []llm.Delta {
+	if s == "" {
+		return nil
+	}
+	return []llm.Delta{{Kind: kind, Text: s}}
+}
+
+// grow takes a piece of b. Pieces that do not belong to such a block are nothing to this client, such as citations.
+func (b *block) grow(e streamEvent) []llm.Delta {
+	switch b.Type {
+	case "text":
+		return text(llm.DeltaText, e.Delta.Text)
+	case "thinking":
+		b.Signature += e.Delta.Signature
+		b.thinking.WriteString(e.Delta.Thinking)
+		return text(llm.DeltaReasoning, e.Delta.Thinking)
+	case "tool_use":
+		return b.arguments(e.Delta.PartialJSON)
+	}
+	return nil
+}
+
+func (b *block) arguments(piece string) []llm.Delta {
+	if piece == "" {
+		return nil
+	}
+	b.grown = true
+	return []llm.Delta{{Kind: llm.DeltaArguments, Index: b.call, Text: piece}}
+}
+
+// end emits what the pieces of a block have not told.
+func (d *decoder) end(b *block) ([]llm.Delta, error) {
+	switch b.Type {
+	case "tool_use":
+		if input := bytes.TrimSpace(b.Input); !b.grown && len(input) > 2 && input[0] == '{' {
+			return b.arguments(string(input)), nil
+		}
+		return nil, nil
+	case "thinking":
+		r := &llm.Reasoning{Text: b.thinking.String(), Provider: d.provider}
+		// The server takes no thinking back without a signature.
+		if b.Signature != "" {
+			raw, err := b.whole(r.Text)
+			if err != nil {
+				return nil, err
+			}
+			r.Opaque = raw
+		}
+		if r.Opaque == nil && r.Text == "" {
+			return nil, nil
+		}
+		return []llm.Delta{{Kind: llm.DeltaPart, Part: &llm.Part{Kind: llm.PartReasoning, Reasoning: r}}}, nil
+	case "redacted_thinking":
+		r := &llm.Reasoning{Provider: d.provider, Opaque: b.raw}
+		return []llm.Delta{{Kind: llm.DeltaPart, Part: &llm.Part{Kind: llm.PartReasoning, Reasoning: r}}}, nil
+	}
+	return nil, nil
+}
+
+// whole returns a block of thinking as it is at its end, with the fields that it began with.
+func (b *block) whole(thinking string) (json.RawMessage, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(b.raw, &fields); err != nil {
+		return nil, err
+	}
+	for name, value := range map[string]string{"thinking": thinking, "signature": b.Signature} {
+		raw, err := json.Marshal(value)
+		if err != nil {
+			return nil, err
+		}
+		fields[name] = raw
+	}
+	return json.Marshal(fields)
+}
+
+func (d *decoder) finish() llm.FinishReason {
+	switch d.stop {
+	case sdk.StopReasonMaxTokens, sdk.StopReasonModelContextWindowExceeded:
+		return llm.FinishLength
+	case sdk.StopReasonRefusal:
+		return llm.FinishContentFilter
+	}
+	if d.calls > 0 {
+		return llm.FinishToolCalls
+	}
+	return llm.FinishStop
+}

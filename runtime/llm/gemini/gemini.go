@@ -1,0 +1,204 @@
+// Package gemini is an llm.Client for Google's Gemini API (streamGenerateContent).
+//
+// # What a complete answer is
+//
+// A stream is complete if a finish reason has come and the body has ended properly. A body that breaks off after the
+// finish reason is complete, too, once the usage has come with the finish reason or after it, for nothing is missing
+// then. Whatever else ends a stream is an *llm.Error, and so is a finish reason that says that the model has failed, such
+// as MALFORMED_FUNCTION_CALL; a caller may retry both. One event may have 16 MiB, an answer 256 MiB.
+//
+// # Tool calls
+//
+// Most models give their calls no ids, and llm.ToolCall.ID is empty then. In later requests a call has an id only if the
+// model gave it one; results stand in the order of the calls, in one content. The API has no setting against parallel
+// calls, so llm.Request.ParallelToolCalls changes nothing.
+//
+// # Reasoning
+//
+// A model signs some parts of its answer, and wants each signature back on its part. What is to come back beside texts
+// and calls is a part of reasoning in the message, directly before the text or call that it belongs to: its Opaque is the
+// part as the API has it, without the text and without the arguments. A part that is neither text nor call, such as one
+// of code that the server has run, is kept whole. Models from Gemini 3 on refuse a call without a signature; one that
+// was made by another model is sent with the value that Google names for it.
+//
+// Request.ReasoningEffort is a thinking level (minimal, low, medium, high) from Gemini 3 on. Before that it becomes a
+// budget: 1,024 tokens for minimal and low, 8,192 for medium, 24,576 for high. A number is a budget with any model, and
+// "none" is the budget 0. Thoughts are asked for where the model has them.
+//
+// # Options
+//
+// Request.Options are merged into the request body as RFC 7396 says: objects are merged, other values replace, and nil
+// removes a field. Their names are those of the body, such as safetySettings, toolConfig, generationConfig and
+// cachedContent. A list of tools is appended to the request's own: {"tools": [{"googleSearch": {}}]} adds grounding.
+package gemini
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
+)
+
+// Defaults of Config.
+const (
+	DefaultBaseURL     = "https://generativelanguage.googleapis.com"
+	DefaultIdleTimeout = 5 * time.Minute
+	DefaultProvider    = "gemini"
+)
+
+// Config says how to reach a server. No variables of the process are read, but for those of proxies.
+type Config struct {
+	// APIKey is sent in the header x-goog-api-key. It may be empty only if BaseURL is set.
+	APIKey string
+	// BaseURL is the address up to and without "/v1beta"; empty means DefaultBaseURL.
+	BaseURL string
+	// HTTPClient sends the requests. Nil means one with the proxies of the process's variables (HTTPS_PROXY and so on),
+	// the system's root certificates and no limit for a whole answer.
+	HTTPClient *http.Client
+	// Headers are sent with each request, and replace those of the same name.
+	Headers map[string]string
+	// IdleTimeout is how long to wait for the next byte, from sending the request on; zero means DefaultIdleTimeout.
+	IdleTimeout time.Duration
+	// Provider names the server in errors and marks its opaque reasoning, which goes back to the same Provider only;
+	// empty means DefaultProvider.
+	Provider string
+}
+
+// New returns a client. It sends nothing.
+func New(cfg Config) (llm.Client, error) {
+	if cfg.APIKey == "" && cfg.BaseURL == "" {
+		return nil, errors.New("gemini: the API key is missing")
+	}
+	cfg.BaseURL = cmp.Or(cfg.BaseURL, DefaultBaseURL)
+	cfg.Provider = cmp.Or(cfg.Provider, DefaultProvider)
+	endpoint, err := exchange.New(exchange.Config{
+		Provider: cfg.Provider, APIKey: cfg.APIKey, BaseURL: cfg.BaseURL, HTTPClient: cfg.HTTPClient, Headers: cfg.Headers,
+		IdleTimeout: cmp.Or(cfg.IdleTimeout, DefaultIdleTimeout),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("gemini: %w", err)
+	}
+	return &client{
+		root: strings.TrimRight(cfg.BaseURL, "/"), key: cfg.APIKey, endpoint: endpoint, provider: cfg.Provider,
+	}, nil
+}
+
+// client sends requests itself and uses the library for its types: the library's own client reads variables of the
+// process, prints warnings, and loses the order of arguments and the digits of large numbers in them.
+type client struct {
+	root     string
+	key      string
+	endpoint *exchange.Endpoint
+	provider string
+}
+
+var _ llm.Client = (*client)(nil)
+
+// Stream implements llm.Client.
+func (c *client) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+	return func(yield func(llm.Delta, error) bool) {
+		seq, stopped := 0, false
+		err := c.ask(ctx, req, func(d llm.Delta) bool {
+			d.Seq = seq
+			seq++
+			stopped = !yield(d, nil)
+			return !stopped
+		})
+		if err != nil && !stopped {
+			yield(llm.Delta{}, err)
+		}
+	}
+}
+
+// ask sends req and emits the answer until it is complete, fails, or emit returns false.
+func (c *client) ask(ctx context.Context, req llm.Request, emit func(llm.Delta) bool) error {
+	x, ctx := c.endpoint.Begin(ctx)
+	defer x.Close()
+	body, err := c.open(ctx, x, req)
+	if err != nil {
+		return x.SendError(err)
+	}
+	defer func() { _ = body.Close() }()
+	events := bufio.NewReader(body)
+	dec := decoder{provider: c.provider}
+	for {
+		// An event is one line here, whose length has a limit.
+		line, err := events.ReadBytes('\n')
+		if data, ok := bytes.CutPrefix(line, []byte("data:")); ok {
+			deltas, failure := dec.event(bytes.TrimSpace(data))
+			for _, d := range deltas {
+				if !emit(d) {
+					return nil
+				}
+			}
+			if failure != nil {
+				return x.EventError(failure)
+			}
+		}
+		if err == nil {
+			continue
+		}
+		done, complete := dec.end(errors.Is(err, io.EOF))
+		if !complete || x.Interrupted() {
+			return x.ReadError(err)
+		}
+		emit(done)
+		return nil
+	}
+}
+
+// open sends req and returns the stream of its answer.
+func (c *client) open(ctx context.Context, x *exchange.Exchange, req llm.Request) (io.ReadCloser, error) {
+	address, err := c.address(req.Model)
+	if err != nil {
+		return nil, err
+	}
+	content, err := c.request(req)
+	if err != nil {
+		return nil, err
+	}
+	body, err := json.Marshal(content)
+	if err != nil {
+		return nil, err
+	}
+	if x.Patches, err = exchange.OptionsPatch(otherOptions(req.Options)); err != nil {
+		return nil, err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	if c.key != "" {
+		r.Header.Set("X-Goog-Api-Key", c.key)
+	}
+	resp, err := x.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+// address returns where requests for a model go. A name may begin with "models/" or with another collection of models.
+func (c *client) address(model string) (string, error) {
+	collection, name, ok := strings.Cut(model, "/")
+	if !ok {
+		collection, name = "models", model
+	}
+	if name == "" || collection != "models" && collection != "tunedModels" {
+		return "", fmt.Errorf("%q is no name of a model", model)
+	}
+	return c.root + "/v1beta/" + collection + "/" + url.PathEscape(name) + ":streamGenerateContent?alt=sse", nil
+}

@@ -1,0 +1,363 @@
+package gemini
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"google.golang.org/genai"
+
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+)
+
+// unsigned is what Google names as the signature of a call that a model from Gemini 3 on has not made itself.
+const unsigned = `"skip_thought_signature_validator"`
+
+// body is the body of a request.
+type body struct {
+	Contents          []content         `json:"contents"`
+	SystemInstruction *content          `json:"systemInstruction,omitempty"`
+	Tools             []any             `json:"tools,omitempty"`
+	GenerationConfig  *generationConfig `json:"generationConfig,omitempty"`
+}
+
+type generationConfig struct {
+	MaxOutputTokens int                   `json:"maxOutputTokens,omitempty"`
+	ThinkingConfig  *genai.ThinkingConfig `json:"thinkingConfig,omitempty"`
+}
+
+type content struct {
+	Role  string `json:"role,omitempty"`
+	Parts []any  `json:"parts"`
+}
+
+// textPart is a part of text, which may be empty.
+type textPart struct {
+	Text string `json:"text"`
+}
+
+// fields is a part by its fields, in the server's own writing.
+type fields map[string]json.RawMessage
+
+func (c *client) request(req llm.Request) (body, error) {
+	b := body{}
+	if req.System != "" {
+		b.SystemInstruction = &content{Parts: []any{textPart{req.System}}}
+	}
+	h := history{provider: c.provider, generation: generationOf(req.Model)}
+	for i, m := range req.Messages {
+		if err := h.add(m); err != nil {
+			return b, fmt.Errorf("message %d: %w", i, err)
+		}
+	}
+	h.flush()
+	b.Contents = h.contents
+	var declared []*genai.FunctionDeclaration
+	for _, t := range req.Tools {
+		d := &genai.FunctionDeclaration{Name: t.Name, Description: t.Description}
+		if len(t.Schema) > 0 {
+			d.ParametersJsonSchema = t.Schema
+		}
+		declared = append(declared, d)
+	}
+	if len(declared) > 0 {
+		b.Tools = append(b.Tools, genai.Tool{FunctionDeclarations: declared})
+	}
+	if more := req.Options["tools"]; more != nil {
+		var list []json.RawMessage
+		data, err := json.Marshal(more)
+		if err == nil {
+			err = json.Unmarshal(data, &list)
+		}
+		if err != nil {
+			return b, fmt.Errorf(`the option "tools" is no list: %w`, err)
+		}
+		for _, tool := range list {
+			b.Tools = append(b.Tools, tool)
+		}
+	}
+	think, err := thinking(req.Model, req.ReasoningEffort)
+	if err != nil {
+		return b, err
+	}
+	if think != nil || req.MaxOutputTokens != 0 {
+		b.GenerationConfig = &generationConfig{MaxOutputTokens: req.MaxOutputTokens, ThinkingConfig: think}
+	}
+	return b, nil
+}
+
+// otherOptions returns the options without those that request has taken.
+func otherOptions(options map[string]any) map[string]any {
+	if options["tools"] == nil {
+		return options
+	}
+	rest := maps.Clone(options)
+	delete(rest, "tools")
+	return rest
+}
+
+// history makes contents of messages.
+type history struct {
+	provider   string
+	generation float64
+	contents   []content
+	// calls are those of the last answer, in order, and results what answers them so far.
+	calls   []sentCall
+	results []sentResult
+}
+
+// sentCall is a call as the server knows it.
+type sentCall struct {
+	// local is the id that results name; id is the one that the model gave, if it did.
+	local, id, name string
+	answered        bool
+}
+
+type sentResult struct {
+	// place is the place of the call among the calls.
+	place    int
+	response *genai.FunctionResponse
+	images   []any
+}
+
+func (h *history) add(m llm.Message) error {
+	if m.Role != llm.RoleTool {
+		h.flush()
+	}
+	switch m.Role {
+	case llm.RoleUser:
+		return h.user(m)
+	case llm.RoleAssistant:
+		return h.model(m)
+	case llm.RoleTool:
+		for _, p := range m.Parts {
+			if p.Kind != llm.PartToolResult || p.ToolResult == nil {
+				return misplaced(p, m.Role)
+			}
+			if err := h.result(*p.ToolResult); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return fmt.Errorf("the role %q is unknown", m.Role)
+}
+
+func misplaced(p llm.Part, role llm.Role) error {
+	return fmt.Errorf("a part of kind %q cannot be sent in a message of role %q", p.Kind, role)
+}
+
+func (h *history) user(m llm.Message) error {
+	out := content{Role: "user"}
+	for _, p := range m.Parts {
+		switch {
+		case p.Kind == llm.PartText:
+			if p.Text != "" {
+				out.Parts = append(out.Parts, textPart{p.Text})
+			}
+		case p.Kind == llm.PartImage && p.Image != nil:
+			out.Parts = append(out.Parts, imagePart(*p.Image))
+		default:
+			return misplaced(p, m.Role)
+		}
+	}
+	if len(out.Parts) == 0 {
+		// The server refuses a content without parts.
+		out.Parts = append(out.Parts, textPart{" "})
+	}
+	h.contents = append(h.contents, out)
+	return nil
+}
+
+func imagePart(img llm.Image) any {
+	return struct {
+		InlineData *genai.Blob `json:"inlineData"`
+	}{&genai.Blob{MIMEType: img.MIME, Data: img.Data}}
+}
+
+// model adds an answer. One of which nothing can be sent is left out.
+func (h *history) model(m llm.Message) error {
+	out := content{Role: "model"}
+	h.calls = nil
+	// mark is what the next part has beside its text or arguments.
+	var mark fields
+	for _, p := range m.Parts {
+		switch {
+		case p.Kind == llm.PartReasoning:
+			mark = nil
+			r := p.Reasoning
+			if r == nil || r.Provider != h.provider || len(r.Opaque) == 0 {
+				continue
+			}
+			var f fields
+			if err := json.Unmarshal(r.Opaque, &f); err != nil {
+				return fmt.Errorf("opaque reasoning is no part: %w", err)
+			}
+			if isWhole(f) {
+				out.Parts = append(out.Parts, r.Opaque)
+				continue
+			}
+			mark = f
+		case p.Kind == llm.PartText:
+			f := take(&mark, "functionCall", false)
+			if p.Text == "" && len(f) == 0 {
+				continue
+			}
+			f["text"] = jsonText(p.Text)
+			out.Parts = append(out.Parts, f)
+		case p.Kind == llm.PartToolCall && p.ToolCall != nil:
+			f, err := h.call(*p.ToolCall, take(&mark, "functionCall", true))
+			if err != nil {
+				return err
+			}
+			out.Parts = append(out.Parts, f)
+		default:
+			return misplaced(p, m.Role)
+		}
+	}
+	if len(out.Parts) > 0 {
+		h.contents = append(h.contents, out)
+	}
+	return nil
+}
+
+// isWhole reports whether opaque reasoning is a part of its own, not what belongs to the next one.
+func isWhole(f fields) bool {
+	for name := range f {
+		if name != "thoughtSignature" && name != "functionCall" {
+			return true
+		}
+	}
+	return false
+}
+
+// take returns a copy of mark if it is for a part of this kind, and forgets it.
+func take(mark *fields, call string, isCall bool) fields {
+	f := fields{}
+	if _, ok := (*mark)[call]; ok == isCall {
+		maps.Copy(f, *mark)
+	}
+	*mark = nil
+	return f
+}
+
+// call returns the part of a call, whose mark is f.
+func (h *history) call(call llm.ToolCall, f fields) (fields, error) {
+	sent := fields{}
+	if raw := f["functionCall"]; raw != nil {
+		if err := json.Unmarshal(raw, &sent); err != nil {
+			return nil, fmt.Errorf("the call of %s is marked by a part that is none: %w", call.Name, err)
+		}
+	}
+	if h.generation >= 3 && len(h.calls) == 0 && f["thoughtSignature"] == nil {
+		f["thoughtSignature"] = json.RawMessage(unsigned)
+	}
+	var id string
+	if raw := sent["id"]; raw != nil {
+		if err := json.Unmarshal(raw, &id); err != nil {
+			return nil, fmt.Errorf("the id of a call of %s is no text: %w", call.Name, err)
+		}
+	}
+	name := toolName(call.Name)
+	h.calls = append(h.calls, sentCall{local: call.ID, id: id, name: name})
+	sent["name"], sent["args"] = jsonText(name), arguments(call.Arguments)
+	data, err := json.Marshal(sent)
+	if err != nil {
+		return nil, err
+	}
+	f["functionCall"] = data
+	return f, nil
+}
+
+// arguments returns the arguments of a call as an object, which is all that the server takes. What is none stands in one.
+func arguments(text string) json.RawMessage {
+	raw := json.RawMessage(strings.ToValidUTF8(strings.TrimSpace(text), "\ufffd"))
+	switch {
+	case len(raw) == 0:
+		return json.RawMessage("{}")
+	case raw[0] == '{' && json.Valid(raw):
+		return raw
+	}
+	return json.RawMessage(`{"arguments":` + string(jsonText(text)) + `}`)
+}
+
+// jsonText writes a text, which is always possible.
+func jsonText(s string) json.RawMessage {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return json.RawMessage(`""`)
+	}
+	return data
+}
+
+// result keeps the answer to a call until all of them are there.
+func (h *history) result(r llm.ToolResult) error {
+	sent := sentResult{place: len(h.calls)}
+	response := &genai.FunctionResponse{Name: toolName(r.Name)}
+	for i, c := range h.calls {
+		if c.local == r.CallID && !c.answered {
+			h.calls[i].answered = true
+			sent.place, response.ID, response.Name = i, c.id, c.name
+			break
+		}
+	}
+	for _, p := range r.Parts {
+		switch {
+		case p.Kind == llm.PartText:
+		case p.Kind == llm.PartImage && p.Image != nil && h.generation >= 3:
+			response.Parts = append(response.Parts, genai.NewFunctionResponsePartFromBytes(p.Image.Data, p.Image.MIME))
+		case p.Kind == llm.PartImage && p.Image != nil:
+			// Older models have no images inside of results.
+			sent.images = append(sent.images, imagePart(*p.Image))
+		default:
+			return fmt.Errorf("result of %s: %w", r.Name, misplaced(p, llm.RoleTool))
+		}
+	}
+	key := "output"
+	if r.IsError {
+		key = "error"
+	}
+	response.Response = map[string]any{key: r.Text()}
+	sent.response = response
+	h.results = append(h.results, sent)
+	return nil
+}
+
+// flush adds the results so far, in the order of their calls.
+func (h *history) flush() {
+	if len(h.results) == 0 {
+		return
+	}
+	slices.SortStableFunc(h.results, func(a, b sentResult) int { return cmp.Compare(a.place, b.place) })
+	out := content{Role: "user"}
+	for _, r := range h.results {
+		out.Parts = append(out.Parts, struct {
+			FunctionResponse *genai.FunctionResponse `json:"functionResponse"`
+		}{r.response})
+	}
+	for _, r := range h.results {
+		out.Parts = append(out.Parts, r.images...)
+	}
+	h.contents = append(h.contents, out)
+	h.results = nil
+}
+
+// toolName makes a name that the server takes back of one that a model has made up. Other names it refuses, with the whole
+// conversation.
+func toolName(name string) string {
+	name = strings.Map(func(r rune) rune {
+		if isLetter(r) || r >= '0' && r <= '9' || r == '.' || r == '-' {
+			return r
+		}
+		return '_'
+	}, name)
+	if name == "" || !isLetter(rune(name[0])) {
+		name = "_" + name
+	}
+	return name[:min(len(name), 64)]
+}
+
+func isLetter(r rune) bool { return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '_' }

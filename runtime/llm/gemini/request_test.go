@@ -1,0 +1,263 @@
+package gemini_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/gemini"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// sent returns what is sent for req.
+func sent(t *testing.T, cfg gemini.Config, req llm.Request) (*http.Request, []byte, error) {
+	t.Helper()
+	var got *http.Request
+	var body bytes.Buffer
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		got = r
+		_, _ = body.ReadFrom(r.Body)
+	}))
+	defer srv.Close()
+	cfg.BaseURL, cfg.HTTPClient = srv.URL+"/proxy/", srv.Client()
+	_, err := llm.Complete(t.Context(), newClient(t, cfg), req)
+	return got, body.Bytes(), err
+}
+
+func everything() llm.Request {
+	req := ask()
+	failed := answered("c2", "shell", llm.Text("no such file"))
+	failed.Parts[0].ToolResult.IsError = true
+	req.Messages = []llm.Message{
+		{Role: llm.RoleUser, Parts: []llm.Part{llm.Text("look"), picture()}},
+		{Role: llm.RoleAssistant, Parts: []llm.Part{
+			{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{Provider: "anthropic", Opaque: json.RawMessage(`{"thoughtSignature":"other"}`)}},
+			thought("only text"), llm.Text("I run two."),
+			opaque("", `{"functionCall":{"id":"w1","name":"shell"},"thoughtSignature":"s1"}`), called("c1", "shell", `{"command":"a"}`),
+			called("c2", "shell", ""),
+		}},
+		failed,
+		answered("c1", "shell", llm.Text("a <b> & c"), picture()),
+		{Role: llm.RoleUser, Parts: []llm.Part{llm.Text("one"), llm.Text(""), llm.Text("two")}},
+		// Nothing of this can be sent: what a mark belonged to is gone.
+		{Role: llm.RoleAssistant, Parts: []llm.Part{opaque("", `{"functionCall":{"name":"shell"},"thoughtSignature":"s2"}`), llm.Text("")}},
+		{Role: llm.RoleAssistant, Parts: []llm.Part{opaque("", `{"thoughtSignature":"s3"}`), llm.Text("done"), opaque("", `{"text":"","thoughtSignature":"s4"}`)}},
+		{Role: llm.RoleUser},
+	}
+	req.Tools = append(req.Tools, llm.ToolSpec{Name: "bare"})
+	req.ReasoningEffort, req.MaxOutputTokens, req.SessionID = "low", 1000, "session-1"
+	req.ParallelToolCalls = false
+	req.Options = map[string]any{
+		"safetySettings":   []any{map[string]any{"category": "HARM_CATEGORY_HARASSMENT", "threshold": "BLOCK_NONE"}},
+		"tools":            []any{map[string]any{"googleSearch": map[string]any{}}},
+		"toolConfig":       map[string]any{"functionCallingConfig": map[string]any{"mode": "VALIDATED"}},
+		"generationConfig": map[string]any{"seed": json.Number("9007199254740993"), "thinkingConfig": map[string]any{"includeThoughts": nil}},
+	}
+	return req
+}
+
+// The bodies are compared with files, so that a change of what is sent is seen in review.
+func TestRequestBodies(t *testing.T) {
+	for _, model := range []string{"gemini-3-pro", "gemini-2.5-flash"} {
+		t.Run(model, func(t *testing.T) {
+			req := everything()
+			req.Model = model
+			r, body, _ := sent(t, gemini.Config{APIKey: "key-0123456789"}, req)
+			if want := "/proxy/v1beta/models/" + model + ":streamGenerateContent?alt=sse"; r.RequestURI != want {
+				t.Errorf("address %s, want %s", r.RequestURI, want)
+			}
+			if got := r.Header.Get("X-Goog-Api-Key"); got != "key-0123456789" {
+				t.Errorf("key %q", got)
+			}
+			var pretty bytes.Buffer
+			if err := json.Indent(&pretty, body, "", "  "); err != nil {
+				t.Fatal(err)
+			}
+			pretty.WriteByte('\n')
+			golden := filepath.Join("testdata", model+".json")
+			if *update {
+				if err := os.WriteFile(golden, pretty.Bytes(), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(strings.ReplaceAll(string(want), "\r\n", "\n"), pretty.String()); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", golden, diff)
+			}
+		})
+	}
+}
+
+// The variables that Google's library reads change nothing of what is sent.
+func TestVariablesAreNotRead(t *testing.T) {
+	_, want, _ := sent(t, gemini.Config{}, everything())
+	for _, name := range []string{
+		"GOOGLE_API_KEY", "GEMINI_API_KEY", "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION", "GOOGLE_CLOUD_REGION", "GOOGLE_GEMINI_BASE_URL",
+		"GOOGLE_VERTEX_BASE_URL",
+	} {
+		t.Setenv(name, "http://127.0.0.1:1/"+name)
+	}
+	t.Setenv("GOOGLE_GENAI_USE_VERTEXAI", "1")
+	t.Setenv("GOOGLE_GENAI_USE_ENTERPRISE", "1")
+	r, got, _ := sent(t, gemini.Config{}, everything())
+	if r == nil || !bytes.Equal(got, want) {
+		t.Fatalf("sent %s, want %s", got, want)
+	}
+	if key, ok := r.Header["X-Goog-Api-Key"]; ok {
+		t.Errorf("the key %q was sent", key)
+	}
+	if _, err := gemini.New(gemini.Config{}); err == nil {
+		t.Error("a client without a key was made")
+	}
+}
+
+func TestModelNames(t *testing.T) {
+	for model, want := range map[string]string{
+		"gemini-3-pro": "models/gemini-3-pro", "models/gemini-3-pro": "models/gemini-3-pro", "tunedModels/mine": "tunedModels/mine",
+		"a?b#c": "models/a%3Fb%23c", "models/a/../b": "models/a%2F..%2Fb", "": "", "models/": "", "files/x": "",
+	} {
+		req := ask()
+		req.Model = model
+		r, _, err := sent(t, gemini.Config{}, req)
+		if want == "" {
+			if llm.KindOf(err) != llm.KindInvalid || r != nil {
+				t.Errorf("%q: got %v; sent: %t", model, err, r != nil)
+			}
+			continue
+		}
+		if full := "/proxy/v1beta/" + want + ":streamGenerateContent?alt=sse"; r.RequestURI != full {
+			t.Errorf("%q: sent to %s, want %s", model, r.RequestURI, full)
+		}
+	}
+}
+
+func TestThinking(t *testing.T) {
+	for _, tt := range []struct{ model, effort, want string }{
+		{"gemini-3-pro", "", `{"includeThoughts":true}`},
+		{"gemini-3.1-pro-preview", "low", `{"includeThoughts":true,"thinkingLevel":"LOW"}`},
+		{"models/gemini-3-flash", "minimal", `{"includeThoughts":true,"thinkingLevel":"MINIMAL"}`},
+		{"gemini-3-pro", "xhigh", `{"includeThoughts":true,"thinkingLevel":"XHIGH"}`},
+		{"gemini-3-pro", "4096", `{"includeThoughts":true,"thinkingBudget":4096}`},
+		{"gemini-pro-latest", "high", `{"includeThoughts":true,"thinkingLevel":"HIGH"}`},
+		{"gemini-12-pro", "high", `{"includeThoughts":true,"thinkingLevel":"HIGH"}`},
+		{"gemini-2.5-pro", "", `{"includeThoughts":true}`},
+		{"gemini-2.5-pro", "minimal", `{"includeThoughts":true,"thinkingBudget":1024}`},
+		{"gemini-2.5-pro", "low", `{"includeThoughts":true,"thinkingBudget":1024}`},
+		{"gemini-2.5-pro", "medium", `{"includeThoughts":true,"thinkingBudget":8192}`},
+		{"gemini-2.5-flash", "high", `{"includeThoughts":true,"thinkingBudget":24576}`},
+		{"gemini-2.5-flash", "none", `{"thinkingBudget":0}`},
+		{"gemini-2.5-flash", "-1", `{"includeThoughts":true,"thinkingBudget":-1}`},
+		{"gemini-2.5-flash-lite", "", ``},
+		{"gemini-2.5-flash-lite", "low", `{"includeThoughts":true,"thinkingBudget":1024}`},
+		{"gemini-2.0-flash", "", ``},
+		{"gemma-3-27b-it", "", ``},
+		{"gemma-4", "high", `{"includeThoughts":true,"thinkingLevel":"HIGH"}`},
+	} {
+		req := ask()
+		req.Model, req.ReasoningEffort = tt.model, tt.effort
+		_, body, _ := sent(t, gemini.Config{}, req)
+		var got struct {
+			GenerationConfig struct {
+				ThinkingConfig json.RawMessage `json:"thinkingConfig"`
+			} `json:"generationConfig"`
+		}
+		if err := json.Unmarshal(body, &got); err != nil {
+			t.Fatal(err)
+		}
+		if s := string(got.GenerationConfig.ThinkingConfig); s != tt.want {
+			t.Errorf("%s, %q: sent %s, want %s", tt.model, tt.effort, s, tt.want)
+		}
+	}
+}
+
+func TestToolsOption(t *testing.T) {
+	list := []map[string]any{{"googleSearch": map[string]any{}}}
+	for name, tt := range map[string]struct {
+		options map[string]any
+		tools   bool
+		want    string
+	}{
+		"added":       {map[string]any{"tools": list}, true, `{"functionDeclarations":[{"name":"x"}]},{"googleSearch":{}}`},
+		"alone":       {map[string]any{"tools": list}, false, `{"googleSearch":{}}`},
+		"taken away":  {map[string]any{"tools": nil}, true, ""},
+		"not touched": {nil, true, `{"functionDeclarations":[{"name":"x"}]}`},
+	} {
+		req := ask()
+		req.Tools, req.Options = nil, tt.options
+		if tt.tools {
+			req.Tools = []llm.ToolSpec{{Name: "x"}}
+		}
+		_, body, _ := sent(t, gemini.Config{}, req)
+		var got struct{ Tools json.RawMessage }
+		if err := json.Unmarshal(body, &got); err != nil {
+			t.Fatal(err)
+		}
+		if s := strings.Trim(string(got.Tools), "[]"); tt.want != s && string(got.Tools) != "["+tt.want+"]" {
+			t.Errorf("%s: sent %s, want %s", name, got.Tools, tt.want)
+		}
+		if diff := cmp.Diff(tt.options, req.Options); diff != "" {
+			t.Errorf("%s: the options were changed: %s", name, diff)
+		}
+	}
+}
+
+func TestInvalidUTF8IsReplaced(t *testing.T) {
+	req := ask()
+	req.Messages = []llm.Message{
+		llm.UserText("a\xff\x00b\xed\xa0\x80é"),
+		{Role: llm.RoleAssistant, Parts: []llm.Part{called("1", "x", "{\"a\":\"\xff\"}")}},
+		answered("1", "x", llm.Text("\xff")),
+	}
+	_, body, _ := sent(t, gemini.Config{}, req)
+	if !utf8.Valid(body) || !json.Valid(body) || !bytes.Contains(body, []byte(`a\ufffd\u0000b\ufffd\ufffd\ufffdé`)) ||
+		!bytes.Contains(body, []byte("\"args\":{\"a\":\"\ufffd\"}")) {
+		t.Errorf("sent %q", body)
+	}
+}
+
+func TestRequestsThatCannotBeSent(t *testing.T) {
+	tests := map[string]func(*llm.Request){
+		"schema is no JSON":      func(r *llm.Request) { r.Tools[0].Schema = json.RawMessage(`{"type":`) },
+		"option stream":          func(r *llm.Request) { r.Options = map[string]any{"stream": false} },
+		"option without JSON":    func(r *llm.Request) { r.Options = map[string]any{"x": func() {}} },
+		"tools that are no list": func(r *llm.Request) { r.Options = map[string]any{"tools": map[string]any{"googleSearch": 1}} },
+		"tools without JSON":     func(r *llm.Request) { r.Options = map[string]any{"tools": []any{func() {}}} },
+		"image in a wrong place": func(r *llm.Request) { r.Messages[0] = llm.Message{Role: llm.RoleTool, Parts: []llm.Part{picture()}} },
+		"image in an answer": func(r *llm.Request) {
+			r.Messages[0] = llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{picture()}}
+		},
+		"call in a result":     func(r *llm.Request) { r.Messages[0] = answered("1", "x", called("1", "x", "")) },
+		"part without content": func(r *llm.Request) { r.Messages[0].Parts[0] = llm.Part{Kind: llm.PartImage} },
+		"unknown part":         func(r *llm.Request) { r.Messages[0].Parts[0] = llm.Part{Kind: "x"} },
+		"unknown role":         func(r *llm.Request) { r.Messages[0] = llm.Message{Role: "x", Parts: []llm.Part{llm.Text("x")}} },
+		"unknown effort":       func(r *llm.Request) { r.Model, r.ReasoningEffort = "gemini-2.5-pro", "xhigh" },
+		"reasoning of no form": func(r *llm.Request) {
+			r.Messages[0] = llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{opaque("", `[]`)}}
+		},
+		"mark of no form": func(r *llm.Request) {
+			r.Messages[0] = llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{opaque("", `{"functionCall":7}`), called("1", "x", "")}}
+		},
+	}
+	for name, spoil := range tests {
+		req := ask()
+		spoil(&req)
+		r, _, err := sent(t, gemini.Config{}, req)
+		if llm.KindOf(err) != llm.KindInvalid || r != nil {
+			t.Errorf("%s: got %v; sent: %t", name, err, r != nil)
+		}
+	}
+}

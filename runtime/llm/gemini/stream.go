@@ -1,0 +1,273 @@
+package gemini
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/genai"
+
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
+)
+
+// response has the fields of an event that are used. The library's type refuses an event for any field of an unexpected
+// form, and makes numbers of arguments inexact.
+type response struct {
+	Candidates []struct {
+		Index   int `json:"index"`
+		Content struct {
+			Parts []json.RawMessage `json:"parts"`
+		} `json:"content"`
+		FinishReason  genai.FinishReason `json:"finishReason"`
+		FinishMessage string             `json:"finishMessage"`
+	} `json:"candidates"`
+	PromptFeedback *struct {
+		BlockReason        genai.BlockedReason `json:"blockReason"`
+		BlockReasonMessage string              `json:"blockReasonMessage"`
+	} `json:"promptFeedback"`
+	Usage *struct {
+		Prompt     int64 `json:"promptTokenCount"`
+		Cached     int64 `json:"cachedContentTokenCount"`
+		ToolUse    int64 `json:"toolUsePromptTokenCount"`
+		Candidates int64 `json:"candidatesTokenCount"`
+		Thoughts   int64 `json:"thoughtsTokenCount"`
+	} `json:"usageMetadata"`
+	ModelVersion string          `json:"modelVersion"`
+	ResponseID   string          `json:"responseId"`
+	Error        json.RawMessage `json:"error"`
+}
+
+// decoder makes deltas of the events of one stream.
+type decoder struct {
+	provider string
+	calls    int
+	// thought is the text of the thoughts that were emitted last, if nothing else was emitted after them.
+	thought strings.Builder
+	// signed says that the text that was emitted last has a signature, which is not that of a text after it.
+	signed bool
+	// finish is set once a finish reason has come, and counted once a usage has come with it or after it.
+	finish  llm.FinishReason
+	counted bool
+	done    llm.Done
+}
+
+// event takes the data of one event.
+func (d *decoder) event(data []byte) ([]llm.Delta, error) {
+	var r response
+	if err := json.Unmarshal(data, &r); err != nil {
+		if info := exchange.RefusalOf(data); info.Found {
+			return nil, &info
+		}
+		return nil, fmt.Errorf("an event is not understood: %w", err)
+	}
+	if len(r.Error) > 0 && string(r.Error) != "null" {
+		info := exchange.RefusalOf(data)
+		return nil, &info
+	}
+	if f := r.PromptFeedback; f != nil && f.BlockReason != "" {
+		return nil, refused(string(f.BlockReason), "content_filter", "the prompt was blocked", f.BlockReasonMessage)
+	}
+	if r.ResponseID != "" {
+		d.done.ResponseID = r.ResponseID
+	}
+	if r.ModelVersion != "" {
+		d.done.Model = r.ModelVersion
+	}
+	var deltas []llm.Delta
+	for _, c := range r.Candidates {
+		if c.Index != 0 {
+			continue
+		}
+		for _, raw := range c.Content.Parts {
+			more, err := d.part(raw)
+			deltas = append(deltas, more...)
+			if err != nil {
+				return deltas, err
+			}
+		}
+		if err := d.finished(c.FinishReason, c.FinishMessage); err != nil {
+			return deltas, err
+		}
+	}
+	if u := r.Usage; u != nil {
+		// Each event counts from the beginning of the answer, so the last one tells.
+		d.done.Usage = llm.Usage{
+			Input: max(u.Prompt+u.ToolUse-u.Cached, 0), CacheRead: u.Cached, Output: u.Candidates + u.Thoughts, Reasoning: u.Thoughts,
+		}
+		d.counted = d.finish != ""
+	}
+	return deltas, nil
+}
+
+// end returns what completes the answer if the stream ends now, whole or not; false if the answer is not complete.
+func (d *decoder) end(whole bool) (llm.Delta, bool) {
+	if d.finish == "" || !whole && !d.counted {
+		return llm.Delta{}, false
+	}
+	done := d.done
+	done.Finish = d.finish
+	if done.Finish == llm.FinishStop && d.calls > 0 {
+		done.Finish = llm.FinishToolCalls
+	}
+	return llm.Delta{Kind: llm.DeltaDone, Done: &done}, true
+}
+
+// part takes a part of the answer.
+func (d *decoder) part(raw json.RawMessage) ([]llm.Delta, error) {
+	var f fields
+	if err := json.Unmarshal(raw, &f); err != nil {
+		return nil, fmt.Errorf("a part is not understood: %w", err)
+	}
+	var p struct {
+		Text         *string `json:"text"`
+		Thought      bool    `json:"thought"`
+		Signature    string  `json:"thoughtSignature"`
+		FunctionCall *struct {
+			ID   string          `json:"id"`
+			Name string          `json:"name"`
+			Args json.RawMessage `json:"args"`
+		} `json:"functionCall"`
+	}
+	if err := json.Unmarshal(raw, &p); err != nil {
+		return nil, fmt.Errorf("a part is not understood: %w", err)
+	}
+	switch {
+	case p.FunctionCall != nil:
+		call := llm.ToolCall{ID: p.FunctionCall.ID, Name: p.FunctionCall.Name, Arguments: "{}"}
+		if args := p.FunctionCall.Args; len(args) > 0 && string(args) != "null" {
+			call.Arguments = string(args)
+		}
+		mark := fields{}
+		if p.Signature != "" {
+			mark["thoughtSignature"] = f["thoughtSignature"]
+		}
+		var deltas []llm.Delta
+		if p.Signature != "" || call.ID != "" {
+			var err error
+			if mark["functionCall"], err = withoutArgs(f["functionCall"]); err != nil {
+				return nil, err
+			}
+			if deltas, err = d.opaque(mark); err != nil {
+				return nil, err
+			}
+		}
+		return append(deltas, d.call(call)...), nil
+	case p.Text != nil && p.Thought:
+		return d.thoughts(*p.Text, p.Signature, raw), nil
+	case p.Text != nil && (*p.Text != "" || p.Signature == ""):
+		return d.text(*p.Text, f["thoughtSignature"], p.Signature != "")
+	case len(f) == 0:
+		return nil, nil
+	}
+	return d.keep(raw), nil
+}
+
+// withoutArgs returns a function call without its arguments, which the tool call has.
+func withoutArgs(raw json.RawMessage) (json.RawMessage, error) {
+	var call fields
+	if err := json.Unmarshal(raw, &call); err != nil {
+		return nil, err
+	}
+	delete(call, "args")
+	return json.Marshal(call)
+}
+
+func (d *decoder) call(call llm.ToolCall) []llm.Delta {
+	index := d.calls
+	d.calls++
+	d.emitted()
+	args := call.Arguments
+	call.Arguments = ""
+	return []llm.Delta{
+		{Kind: llm.DeltaToolCall, Index: index, Call: &call}, {Kind: llm.DeltaArguments, Index: index, Text: args},
+	}
+}
+
+// emitted notes that something else than thoughts has been emitted.
+func (d *decoder) emitted() {
+	d.thought.Reset()
+	d.signed = false
+}
+
+func (d *decoder) thoughts(text, signature string, raw json.RawMessage) []llm.Delta {
+	d.signed = false
+	var deltas []llm.Delta
+	if text != "" {
+		d.thought.WriteString(text)
+		deltas = append(deltas, llm.Delta{Kind: llm.DeltaReasoning, Text: text})
+	}
+	if signature == "" {
+		return deltas
+	}
+	return append(deltas, d.keep(raw)...)
+}
+
+func (d *decoder) text(text string, signature json.RawMessage, signed bool) ([]llm.Delta, error) {
+	if text == "" {
+		return nil, nil
+	}
+	mark := fields{}
+	if signed {
+		mark["thoughtSignature"] = signature
+	}
+	var deltas []llm.Delta
+	if signed || d.signed {
+		// The text is a part of its own, which an empty mark tells, too.
+		var err error
+		if deltas, err = d.opaque(mark); err != nil {
+			return nil, err
+		}
+	}
+	d.emitted()
+	d.signed = signed
+	return append(deltas, llm.Delta{Kind: llm.DeltaText, Text: text}), nil
+}
+
+func (d *decoder) opaque(mark fields) ([]llm.Delta, error) {
+	raw, err := json.Marshal(mark)
+	if err != nil {
+		return nil, err
+	}
+	return d.keep(raw), nil
+}
+
+// keep emits what is to come back. It takes the place of the thoughts directly before it, so it holds their text.
+func (d *decoder) keep(raw json.RawMessage) []llm.Delta {
+	r := &llm.Reasoning{Text: d.thought.String(), Provider: d.provider, Opaque: append(json.RawMessage(nil), raw...)}
+	d.emitted()
+	return []llm.Delta{{Kind: llm.DeltaPart, Part: &llm.Part{Kind: llm.PartReasoning, Reasoning: r}}}
+}
+
+// finished takes the finish reason, which is empty until the last event.
+func (d *decoder) finished(reason genai.FinishReason, message string) error {
+	switch reason {
+	case "":
+	case genai.FinishReasonStop:
+		d.finish = llm.FinishStop
+	case genai.FinishReasonMaxTokens:
+		d.finish = llm.FinishLength
+	case genai.FinishReasonSafety, genai.FinishReasonRecitation, genai.FinishReasonBlocklist, genai.FinishReasonProhibitedContent,
+		genai.FinishReasonSPII, genai.FinishReasonLanguage, genai.FinishReasonImageSafety,
+		genai.FinishReasonImageProhibitedContent, genai.FinishReasonImageRecitation:
+		d.finish = llm.FinishContentFilter
+	case "MISSING_THOUGHT_SIGNATURE":
+		return refused(string(reason), "invalid_request_error", "the model has refused the conversation", message)
+	default:
+		// The model has failed, and may do better next time.
+		return errors.New(explained("the model gave up the answer ("+string(reason)+")", message))
+	}
+	return nil
+}
+
+func refused(code, kind, text, message string) error {
+	return &exchange.Refusal{Code: code, Kind: kind, Message: explained(text+" ("+code+")", message), Found: true}
+}
+
+func explained(text, message string) string {
+	if message == "" {
+		return text
+	}
+	return text + ": " + message
+}

@@ -1,0 +1,63 @@
+package gemini
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"google.golang.org/genai"
+)
+
+// generationOf returns the generation that the name of a model tells, such as 2.5. It is the newest if the name tells none,
+// such as "gemini-flash-latest", and 0 if the model is no Gemini.
+func generationOf(model string) float64 {
+	name, ok := strings.CutPrefix(strings.TrimPrefix(model, "models/"), "gemini-")
+	if !ok {
+		return 0
+	}
+	number, _, _ := strings.Cut(name, "-")
+	generation, err := strconv.ParseFloat(number, 64)
+	if err != nil {
+		return math.MaxFloat64
+	}
+	return generation
+}
+
+// budget returns the tokens for an effort, where a model takes no level.
+func budget(effort string) (int64, error) {
+	switch effort {
+	case "minimal", "low":
+		return 1024, nil
+	case "medium":
+		return 8192, nil
+	case "high":
+		return 24576, nil
+	}
+	return 0, fmt.Errorf("the reasoning effort %q is neither none, minimal, low, medium, high nor a number of tokens", effort)
+}
+
+// thinking returns how a model is to think, nil for its default without thoughts.
+func thinking(model, effort string) (*genai.ThinkingConfig, error) {
+	generation := generationOf(model)
+	if effort == "" {
+		// Models that do not think refuse the wish for thoughts, and these do not by default.
+		if generation < 2.5 || generation < 3 && strings.Contains(model, "flash-lite") {
+			return nil, nil
+		}
+		return &genai.ThinkingConfig{IncludeThoughts: true}, nil
+	}
+	tokens, err := strconv.ParseInt(effort, 10, 32)
+	switch {
+	case err == nil:
+	case effort == "none":
+		tokens = 0
+	case generation > 0 && generation < 3:
+		if tokens, err = budget(effort); err != nil {
+			return nil, err
+		}
+	default:
+		return &genai.ThinkingConfig{IncludeThoughts: true, ThinkingLevel: genai.ThinkingLevel(strings.ToUpper(effort))}, nil
+	}
+	return &genai.ThinkingConfig{IncludeThoughts: tokens != 0, ThinkingBudget: genai.Ptr(int32(tokens))}, nil
+}
