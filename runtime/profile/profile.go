@@ -28,11 +28,15 @@ type Profile struct {
 	CommandTimeout time.Duration
 	// ContextWindow is the model's context in tokens, input and output together.
 	ContextWindow int64
+	// MaxOutputTokens is how many tokens one answer of the model may have; 0 means unknown.
+	MaxOutputTokens int64
 	// KnowledgeCutoff is when the model's knowledge ends, such as "2025-08"; empty if unknown.
 	KnowledgeCutoff string
 	// SupportsReasoning and SupportsParallelToolCalls say what requests may ask for: a reasoning effort, and several calls
-	// in one answer. SupportsStreaming tells a host whether text comes piece by piece.
+	// in one answer. SupportsStreaming tells a host whether text comes piece by piece. SupportsVision says that the model
+	// takes images.
 	SupportsReasoning         bool
+	SupportsVision            bool
 	SupportsStreaming         bool
 	SupportsParallelToolCalls bool
 	// Options are extra fields of the provider's requests.

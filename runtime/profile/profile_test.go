@@ -45,30 +45,3 @@ func TestUnknownIsNotInvented(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 }
-
-func TestOpenAIModels(t *testing.T) {
-	tests := []struct {
-		name      string
-		window    int64
-		reasoning bool
-	}{
-		{"gpt-5.2-codex", 400_000, true},
-		{"gpt-5-mini", 400_000, true},
-		{"gpt-4.1", 1_047_576, false},
-		{"gpt-4o-mini", 128_000, false},
-		{"o3", 200_000, true},
-		{"my-model", 128_000, true},
-	}
-	for _, tt := range tests {
-		if p := profile.OpenAI(tt.name); p.ContextWindow != tt.window || p.SupportsReasoning != tt.reasoning || p.Model != tt.name {
-			t.Errorf("%s: window %d, reasoning %v", tt.name, p.ContextWindow, p.SupportsReasoning)
-		}
-	}
-	seen := map[string]bool{}
-	for _, tool := range profile.OpenAI("m").Tools {
-		if seen[tool.Name] {
-			t.Errorf("the tool %s is offered twice", tool.Name)
-		}
-		seen[tool.Name] = true
-	}
-}

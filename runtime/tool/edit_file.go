@@ -61,29 +61,77 @@ func editFile(ctx context.Context, call *Call) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	content := string(data)
-	old, replacement := withEnding(content, args.Old, args.New)
-	places := occurrences(content, old)
-	switch {
-	case len(places) == 0:
-		return Result{}, notFound(args.Path, content, args.Old)
-	case len(places) > 1 && !args.All:
-		return Result{}, errorf(KindEditConflict, "old_string occurs %d times in %s, at lines %s; add lines around it so that it occurs once, or set replace_all",
-			len(places), shown(args.Path), list(places))
+	e, err := edit(args.Path, string(data), args.Old, args.New, args.All)
+	if err != nil {
+		return Result{}, err
 	}
-	content = strings.ReplaceAll(content, old, replacement)
-	written, err := call.Env.WriteFile(ctx, args.Path, strings.NewReader(content), env.WriteOptions{IfSHA256: digest(data)})
+	written, err := call.Env.WriteFile(ctx, args.Path, strings.NewReader(e.content), env.WriteOptions{IfSHA256: digest(data)})
 	if err != nil {
 		return Result{}, err
 	}
 	plural := ""
-	if len(places) > 1 {
+	if len(e.places) > 1 {
 		plural = "s"
 	}
 	return Result{
-		Text:    fmt.Sprintf("made %d replacement%s in %s, at line%s %s%s", len(places), plural, shown(args.Path), plural, list(places), inPlace(written)),
+		Text:    fmt.Sprintf("made %d replacement%s in %s, at line%s %s%s%s", len(e.places), plural, shown(args.Path), plural, list(e.places), inPlace(written), e.note),
 		Changes: []event.FileChange{{Path: changedName(call.Env, args.Path), Kind: event.FileModified}},
 	}, nil
+}
+
+// edited is the content of a file after an edit.
+type edited struct {
+	content string
+	// places are the lines where something was replaced.
+	places []int
+	// note tells if the text was found only loosely.
+	note string
+}
+
+// edit replaces old in content: where it stands exactly, or else where lines stand that are like those of old. A byte order
+// mark is no part of the text.
+func edit(name, content, old, replacement string, all bool) (edited, error) {
+	const bom = "\uFEFF"
+	body, hasBOM := strings.CutPrefix(content, bom)
+	old, replacement = strings.TrimPrefix(old, bom), strings.TrimPrefix(replacement, bom)
+	if old == "" {
+		return edited{}, errorf(KindValidation, "old_string is only a byte order mark, which is kept as it is")
+	}
+	exact, exactReplacement := withEnding(body, old, replacement)
+	e := edited{places: occurrences(body, exact, all)}
+	switch {
+	case len(e.places) > 1 && !all:
+		return edited{}, errorf(KindEditConflict, "old_string occurs %d times in %s, at lines %s; add lines around it so that it occurs once, or set replace_all",
+			len(e.places), shown(name), list(e.places))
+	case len(e.places) > 0:
+		e.content = strings.ReplaceAll(body, exact, exactReplacement)
+	default:
+		places, level := v4a.Find(body, old)
+		if len(places) != 1 || all || strings.TrimSpace(old) == "" {
+			return edited{}, notFound(name, body, old, places, level)
+		}
+		content, ok := v4a.Replace(body, old, replacement, places[0])
+		if !ok {
+			return edited{}, unclear(name, body, old, places[0], level)
+		}
+		e = edited{content: content, places: places, note: loosely(level)}
+	}
+	if e.content == body {
+		return edited{}, errorf(KindValidation, "%s has new_string there already; nothing was changed", shown(name))
+	}
+	if hasBOM {
+		e.content = bom + e.content
+	}
+	return e, nil
+}
+
+// loosely tells a model that its text was not exactly what the file has.
+func loosely(level v4a.Level) string {
+	how := level.String()
+	if level == v4a.Exact {
+		how = "with other line endings"
+	}
+	return fmt.Sprintf("\n[old_string was found only %s; whole lines were replaced, indented as the file is, and lines that stay were left as they are]", how)
 }
 
 func digest(data []byte) string {
@@ -111,20 +159,26 @@ func toCRLF(s string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(s, "\r\n", "\n"), "\n", "\r\n")
 }
 
-// occurrences returns the lines where old begins.
-func occurrences(content, old string) []int {
+// occurrences returns the lines where old begins. If all are to be replaced, they do not overlap; otherwise each is counted,
+// since any of them may be meant.
+func occurrences(content, old string, all bool) []int {
+	step := 1
+	if all {
+		step = len(old)
+	}
 	var places []int
-	line, at := 1, 0
-	for {
+	line, from := 1, 0
+	for at := 0; at <= len(content); at += step {
 		i := strings.Index(content[at:], old)
 		if i < 0 {
-			return places
+			break
 		}
-		line += strings.Count(content[at:at+i], "\n")
+		at += i
+		line += strings.Count(content[from:at], "\n")
+		from = at
 		places = append(places, line)
-		line += strings.Count(old, "\n")
-		at += i + len(old)
 	}
+	return places
 }
 
 // list writes numbers for a sentence, at most ten.
@@ -144,10 +198,9 @@ func list(numbers []int) string {
 	return b.String()
 }
 
-// notFound says what is most like old in content.
-func notFound(name, content, old string) *Error {
-	places, level := v4a.Find(content, old)
-	if len(places) == 0 {
+// notFound says what in content is most like old, which stands at places only loosely, or nowhere.
+func notFound(name, content, old string, places []int, level v4a.Level) *Error {
+	if len(places) == 0 || strings.TrimSpace(old) == "" {
 		for line := range strings.Lines(old) {
 			if strings.TrimSpace(line) == "" {
 				continue
@@ -159,8 +212,23 @@ func notFound(name, content, old string) *Error {
 		}
 		return errorf(KindEditConflict, "old_string is not in %s, and nothing like its first line is; read the file again", shown(name))
 	}
-	return errorf(KindEditConflict, "old_string is not in %s exactly, but %s it is, at line %s. The file has there:\n%s\nGive old_string exactly like this",
-		shown(name), level, list(places), excerpt(content, places[0], strings.Count(strings.TrimSuffix(old, "\n"), "\n")+1))
+	if len(places) > 1 {
+		return errorf(KindEditConflict, "old_string is not in %s exactly, and %s it is there several times, at lines %s. Nothing was changed; give old_string exactly as the file has it, with more lines around it. The file has at line %d:\n%s",
+			shown(name), level, list(places), places[0], excerptOf(content, old, places[0]))
+	}
+	return errorf(KindEditConflict, "old_string is not in %s exactly, but %s it is, at line %s; replace_all takes only exact text. The file has there:\n%s\nGive old_string exactly like this",
+		shown(name), level, list(places), excerptOf(content, old, places[0]))
+}
+
+// unclear says that old stands at the line place, but that new lines cannot be indented as the file is.
+func unclear(name, content, old string, place int, level v4a.Level) *Error {
+	return errorf(KindEditConflict, "old_string is not in %s exactly. %s it is, at line %d, but how new_string is to be indented there does not follow from it. The file has there:\n%s\nGive old_string exactly like this, and new_string with the same indentation",
+		shown(name), strings.ToUpper(level.String()[:1])+level.String()[1:], place, excerptOf(content, old, place))
+}
+
+// excerptOf returns the lines of content from place on that old stands for.
+func excerptOf(content, old string, place int) string {
+	return excerpt(content, place, strings.Count(strings.TrimSuffix(old, "\n"), "\n")+1)
 }
 
 // excerpt returns count lines of content from the line first on, cut to a readable size.

@@ -112,11 +112,11 @@ func TestRegistryConcurrent(t *testing.T) {
 // The built-in tools say what they are and bound what they show.
 func TestBuiltins_A3(t *testing.T) {
 	limits := map[string]Limit{
-		"read_file": {50_000, 0, KeepHeadTail}, "write_file": {1_000, 0, KeepTail}, "edit_file": {10_000, 0, KeepTail},
+		"read_file": {50_000, 0, KeepHeadTail}, "read_many_files": {50_000, 0, KeepHeadTail}, "write_file": {1_000, 0, KeepTail}, "edit_file": {10_000, 0, KeepTail},
 		"apply_patch": {10_000, 0, KeepTail}, "shell": {30_000, 256, KeepHeadTail}, "grep": {20_000, 200, KeepHead},
 		"glob": {20_000, 500, KeepHead},
 	}
-	readOnly := map[string]bool{"read_file": true, "grep": true, "glob": true, "list_dir": true}
+	readOnly := map[string]bool{"read_file": true, "read_many_files": true, "grep": true, "glob": true, "list_dir": true}
 	for _, tool := range builtins() {
 		if want, ok := limits[tool.Name]; ok && tool.Limit != want {
 			t.Errorf("%s: limit %v, want %v", tool.Name, tool.Limit, want)

@@ -1,0 +1,115 @@
+package profile
+
+import (
+	_ "embed" // For the instructions.
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
+)
+
+// The instructions of a family are its own text and, after it, the one that all share.
+var (
+	//go:embed common.md
+	commonInstructions string
+	//go:embed openai.md
+	openaiInstructions string
+	//go:embed anthropic.md
+	anthropicInstructions string
+	//go:embed gemini.md
+	geminiInstructions string
+)
+
+// Providers returns the IDs of the profiles that [New] knows.
+func Providers() []string { return []string{"openai", "anthropic", "gemini"} }
+
+// New is the profile of a provider for one of its models, with what models says of it. The context window and cut-off of a
+// model that is not listed are [UnknownContextWindow] tokens and unknown. A provider that is not one of [Providers] is an error.
+func New(provider, name string, models Models) (Profile, error) {
+	f := family(provider)
+	if f == nil {
+		return Profile{}, fmt.Errorf("profile: the provider %.100q is not known: there are %s", provider, strings.Join(Providers(), ", "))
+	}
+	return f().describe(name, models), nil
+}
+
+// OpenAI is the profile for OpenAI's models, and for others that are served through one of its interfaces. Files are edited with
+// apply_patch, and commands may take 10 seconds. Figures are from [DefaultModels], see [New].
+func OpenAI(name string) Profile { return openai().describe(name, DefaultModels()) }
+
+// Anthropic is the profile for Anthropic's Claude models. Files are edited with edit_file, grep has output modes, and commands may
+// take 120 seconds. Figures are from [DefaultModels], see [New].
+func Anthropic(name string) Profile { return anthropic().describe(name, DefaultModels()) }
+
+// Gemini is the profile for Google's Gemini models. Files are edited with edit_file, read_many_files reads several at once,
+// and commands may take 10 seconds. Figures are from [DefaultModels], see [New].
+func Gemini(name string) Profile { return gemini().describe(name, DefaultModels()) }
+
+// family returns the constructor of a provider's profile without a model, or nil.
+func family(provider string) func() Profile {
+	switch provider {
+	case "openai":
+		return openai
+	case "anthropic":
+		return anthropic
+	case "gemini":
+		return gemini
+	}
+	return nil
+}
+
+func openai() Profile {
+	return Profile{
+		ID:           "openai",
+		Instructions: openaiInstructions + commonInstructions,
+		ProjectDocs:  []string{"AGENTS.md", ".codex/instructions.md"},
+		Tools: []tool.Tool{
+			tool.ReadFile(), tool.ApplyPatch(), tool.WriteFile(), tool.Shell(), tool.Grep(), tool.Glob(), tool.ListDir(),
+			tool.AskUser(), tool.ExitTool(),
+		},
+		CommandTimeout: 10 * time.Second,
+		// Servers that speak this provider's language have models of every kind, and many of them take no images.
+		SupportsVision: false,
+	}
+}
+
+func anthropic() Profile {
+	return Profile{
+		ID:           "anthropic",
+		Instructions: anthropicInstructions + commonInstructions,
+		ProjectDocs:  []string{"AGENTS.md", "CLAUDE.md"},
+		Tools: []tool.Tool{
+			tool.ReadFile(), tool.WriteFile(), tool.EditFile(), tool.Shell(), tool.GrepWithModes(), tool.Glob(), tool.ListDir(),
+			tool.AskUser(), tool.ExitTool(),
+		},
+		CommandTimeout: 120 * time.Second,
+		SupportsVision: true,
+	}
+}
+
+func gemini() Profile {
+	return Profile{
+		ID:           "gemini",
+		Instructions: geminiInstructions + commonInstructions,
+		ProjectDocs:  []string{"AGENTS.md", "GEMINI.md"},
+		Tools: []tool.Tool{
+			tool.ReadFile(), tool.ReadManyFiles(), tool.WriteFile(), tool.EditFile(), tool.Shell(), tool.Grep(), tool.Glob(),
+			tool.ListDir(), tool.AskUser(), tool.ExitTool(),
+		},
+		CommandTimeout: 10 * time.Second,
+		SupportsVision: true,
+	}
+}
+
+// describe completes the profile of a family for one model.
+func (p Profile) describe(name string, models Models) Profile {
+	p.Model = name
+	p.SupportsReasoning, p.SupportsStreaming, p.SupportsParallelToolCalls = true, true, true
+	p.ContextWindow = UnknownContextWindow
+	if m, ok := models.Lookup(p.ID, name); ok {
+		p.ContextWindow, p.MaxOutputTokens, p.KnowledgeCutoff = m.ContextWindow, m.MaxOutput, m.KnowledgeCutoff
+		p.SupportsReasoning, p.SupportsVision = m.Reasoning, m.Vision
+	}
+	return p
+}
