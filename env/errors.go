@@ -29,6 +29,8 @@ var (
 	ErrChanged = errors.New("the file has changed")
 	// ErrReadOnly means that a read-only environment refused a write or a command.
 	ErrReadOnly = errors.New("the environment is read-only")
+	// ErrOutside means that a name leads out of the folder that an environment is confined to.
+	ErrOutside = errors.New("outside of the working directory")
 )
 
 // StartError means that a command could not be started and certainly did not run. It wraps fs.ErrNotExist if the program

@@ -53,6 +53,8 @@ func describe(err error) (kind ErrorKind, text string) {
 		return KindNotFound, name + " does not exist"
 	case errors.Is(err, env.ErrReadOnly):
 		return KindPermission, "this environment is read-only, nothing was changed: " + err.Error()
+	case errors.Is(err, env.ErrOutside):
+		return KindPermission, name + " lies outside of the working directory, and nothing there can be used here"
 	case errors.Is(err, fs.ErrPermission):
 		return KindPermission, "no permission: " + err.Error()
 	case errors.Is(err, env.ErrChanged):

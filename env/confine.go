@@ -1,0 +1,216 @@
+package env
+
+import (
+	"context"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+)
+
+// Confine returns e with the folder dir as its working directory, and without the files outside of it. Names are relative
+// to dir; a name that leads out of it is refused with a *fs.PathError that wraps ErrOutside, and so is the folder of a
+// command, within a *StartError. Dir is absolute or relative to e's working directory.
+//
+// Confine keeps work that is done in good faith in its place. Names are judged as they are written, so that a link below dir
+// may lead out of it, and a command may do whatever e lets it do.
+//
+// The environment returned owns e: its Close closes e.
+func Confine(e Environment, dir string) Environment {
+	info := e.Info()
+	c := &confined{inner: e, windows: info.OS == "windows"}
+	c.dir = c.slashes(dir)
+	if !c.absolute(c.dir) {
+		c.dir = path.Join(c.slashes(info.WorkDir), c.dir)
+	}
+	c.dir = path.Clean(c.dir)
+	return c
+}
+
+type confined struct {
+	inner Environment
+	// dir is absolute and clean.
+	dir     string
+	windows bool
+}
+
+var (
+	_ Environment = (*confined)(nil)
+	_ Walker      = (*confined)(nil)
+	_ Searcher    = (*confined)(nil)
+	_ MultiReader = (*confined)(nil)
+)
+
+func (c *confined) slashes(name string) string {
+	if c.windows {
+		return strings.ReplaceAll(name, `\`, "/")
+	}
+	return name
+}
+
+func (c *confined) absolute(name string) bool {
+	return path.IsAbs(name) || c.windows && len(name) >= 2 && name[1] == ':'
+}
+
+// below returns what follows dir in the clean absolute name; false if it does not lie below.
+func (c *confined) below(name string) (string, bool) {
+	dir := strings.TrimSuffix(c.dir, "/")
+	if len(name) < len(dir) {
+		return "", false
+	}
+	head, rest := name[:len(dir)], name[len(dir):]
+	if head != dir && (!c.windows || !strings.EqualFold(head, dir)) {
+		return "", false
+	}
+	return strings.TrimPrefix(rest, "/"), rest == "" || rest[0] == '/'
+}
+
+// name returns the name that e has for a name below dir. An empty one is dir itself where a call takes that.
+func (c *confined) name(op, name string) (string, error) {
+	if name == "" && op != "chdir" && op != "grep" && op != "glob" {
+		return "", nil // which e refuses
+	}
+	clean := c.slashes(name)
+	if !c.absolute(clean) {
+		clean = path.Join(c.dir, clean)
+	}
+	clean = path.Clean(clean)
+	if _, ok := c.below(clean); !ok {
+		return "", &fs.PathError{Op: op, Path: name, Err: ErrOutside}
+	}
+	if strings.HasSuffix(name, "/") && clean != "/" {
+		clean += "/" // which says that it must be a folder
+	}
+	return clean, nil
+}
+
+func (c *confined) Info() Info {
+	info := c.inner.Info()
+	info.WorkDir = c.dir
+	return info
+}
+
+func (c *confined) Exec(ctx context.Context, cmd Command) (Result, error) {
+	dir, err := c.name("chdir", cmd.Dir)
+	if err != nil {
+		return Result{}, &StartError{Argv: cmd.Argv, Err: err}
+	}
+	cmd.Dir = dir
+	return c.inner.Exec(ctx, cmd)
+}
+
+func (c *confined) Open(ctx context.Context, name string) (fs.File, error) {
+	full, err := c.name("open", name)
+	if err != nil {
+		return nil, err
+	}
+	return c.inner.Open(ctx, full)
+}
+
+func (c *confined) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
+	full, err := c.name("stat", name)
+	if err != nil {
+		return nil, err
+	}
+	return c.inner.Stat(ctx, full)
+}
+
+func (c *confined) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
+	full, err := c.name("readdir", name)
+	if err != nil {
+		return nil, err
+	}
+	return c.inner.ReadDir(ctx, full)
+}
+
+func (c *confined) WriteFile(ctx context.Context, name string, r io.Reader, opts WriteOptions) (Written, error) {
+	full, err := c.name("write", name)
+	if err != nil {
+		return Written{}, err
+	}
+	return c.inner.WriteFile(ctx, full, r, opts)
+}
+
+func (c *confined) Remove(ctx context.Context, name string, opts RemoveOptions) error {
+	full, err := c.name("remove", name)
+	if err != nil {
+		return err
+	}
+	return c.inner.Remove(ctx, full, opts)
+}
+
+func (c *confined) CopyIn(ctx context.Context, dir string, archive io.Reader) error {
+	full, err := c.name("copyin", dir)
+	if err != nil {
+		return err
+	}
+	return c.inner.CopyIn(ctx, full, archive)
+}
+
+func (c *confined) CopyOut(ctx context.Context, dir string, names ...string) (io.ReadCloser, error) {
+	full, err := c.name("copyout", dir)
+	if err != nil {
+		return nil, err
+	}
+	return c.inner.CopyOut(ctx, full, names...)
+}
+
+func (c *confined) Close() error { return c.inner.Close() }
+
+func (c *confined) Walk(ctx context.Context, root string, opts WalkOptions, fn func(Entry) error) error {
+	full, err := c.name("walk", root)
+	if err != nil {
+		return err
+	}
+	return Walk(ctx, c.inner, full, opts, fn)
+}
+
+// Grep gives the files the names that follow from opts.Path as it was given.
+func (c *confined) Grep(ctx context.Context, opts GrepOptions, fn func(GrepMatch) error) (GrepStats, error) {
+	given := c.slashes(opts.Path)
+	full, err := c.name("grep", opts.Path)
+	if err != nil {
+		return GrepStats{}, err
+	}
+	opts.Path = full
+	return Grep(ctx, c.inner, opts, func(m GrepMatch) error {
+		if !c.absolute(given) {
+			if rel, ok := c.below(c.slashes(m.Name)); ok {
+				m.Name = rel
+			}
+		}
+		return fn(m)
+	})
+}
+
+func (c *confined) Glob(ctx context.Context, opts GlobOptions) ([]Entry, error) {
+	full, err := c.name("glob", opts.Dir)
+	if err != nil {
+		return nil, err
+	}
+	opts.Dir = full
+	return Glob(ctx, c.inner, opts)
+}
+
+func (c *confined) ReadFiles(ctx context.Context, names []string, limit int64) ([]FileContent, error) {
+	list := make([]FileContent, len(names))
+	var full []string
+	var places []int
+	for i, name := range names {
+		list[i].Name = name
+		n, err := c.name("open", name)
+		if err != nil {
+			list[i].Err = err
+			continue
+		}
+		full, places = append(full, n), append(places, i)
+	}
+	got, err := ReadFiles(ctx, c.inner, full, limit)
+	if err != nil {
+		return nil, err
+	}
+	for j, f := range got {
+		list[places[j]].Data, list[places[j]].Err = f.Data, f.Err
+	}
+	return list, nil
+}
