@@ -42,7 +42,7 @@ func (a *Agent) NewSession(ctx context.Context) (*Session, error) {
 }
 
 func (a *Agent) newSession(ctx context.Context, id string, sink func(event.Event) error) (*Session, error) {
-	s, err := openSession(ctx, a, id, sink)
+	s, err := openSession(ctx, a, id, lineage{}, sink)
 	if err != nil {
 		return nil, err
 	}

@@ -364,7 +364,7 @@ func mergeChange(list []event.FileChange, ch event.FileChange) []event.FileChang
 
 // emitSafe is emit for goroutines other than the loop's own.
 func (l *loop) emitSafe(d event.Data) {
-	if err := l.s.hub.Emit(l.in.RunID, d); err != nil {
+	if err := l.s.emit(l.in.RunID, d); err != nil {
 		l.s.mu.Lock()
 		defer l.s.mu.Unlock()
 		l.breakWith(err)

@@ -45,6 +45,8 @@ type Config struct {
 	Settings Settings
 	Limits   Limits
 	Policy   ToolPolicy
+	// Subagents says whether and how the model may start other agents.
+	Subagents Subagents
 	// Verify checks the work from outside when the model says it is done.
 	Verify Verify
 	// Ask puts a model's question to the user and returns the answer. With nil a question ends the run, with status
@@ -158,7 +160,7 @@ func (c *Config) validate() error {
 	case c.Verify.Command != "" && len(c.Env.Info().Shell) == 0:
 		return fmt.Errorf("agent: %w: a check needs a shell: %s", ErrConfig, c.Env.Info().NoShell)
 	}
-	return c.Limits.validate()
+	return errors.Join(c.Limits.validate(), c.Subagents.validate())
 }
 
 func (l Limits) validate() error {
@@ -191,6 +193,7 @@ func (c *Config) setDefaults() {
 		c.Verify.Timeout = DefaultVerifyTimeout
 	}
 	c.Limits = c.Limits.withDefaults()
+	c.Subagents = c.Subagents.withDefaults()
 	c.Settings = c.Settings.withDefaults(c.Profile)
 }
 

@@ -228,6 +228,8 @@ func config(m llm.Client, tools ...tool.Tool) agent.Config {
 		Tools:   tools,
 		Store:   agent.InMemory,
 		Retry:   llm.RetryPolicy{MaxRetries: -1},
+		// Tests of sub-agents say so.
+		Subagents: agent.Subagents{MaxDepth: -1},
 		NewID: func() string {
 			mu.Lock()
 			defer mu.Unlock()

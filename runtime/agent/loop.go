@@ -52,10 +52,12 @@ func (l *loop) run(ctx context.Context) Result {
 	began := time.Now() // durations are measured on a clock that never jumps
 	ctx, l.stop = context.WithCancelCause(ctx)
 	defer l.stop(nil)
+	l.s.agents.begin(l.in.RunID)
 	e, err := guard(l.s.agent.cfg.Log, func() ending { return l.work(ctx) })
 	if err != nil {
 		e = broken(err)
 	}
+	l.stopAgents()
 	_, err = guard(l.s.agent.cfg.Log, func() error {
 		l.end(e)
 		l.res.Duration = time.Since(began)
@@ -66,6 +68,16 @@ func (l *loop) run(ctx context.Context) Result {
 		l.res.Status, l.res.Err = StatusInternalError, fmt.Errorf("agent: %w", err)
 	}
 	return l.res
+}
+
+// stopAgents ends the sub-agents that still run, and adds what all of them did to the result.
+func (l *loop) stopAgents() {
+	worked, usage, changes := l.s.agents.finish()
+	l.res.Agents = worked
+	l.res.Usage = l.res.Usage.Add(usage)
+	for _, c := range changes {
+		l.res.Changes = mergeChange(l.res.Changes, c)
+	}
 }
 
 // guard calls fn and makes an error of its panic, whose stack goes to log.
@@ -331,7 +343,7 @@ func (l *loop) step(s Signal) {
 }
 
 func (l *loop) emit(d event.Data) {
-	if err := l.s.hub.Emit(l.in.RunID, d); err != nil {
+	if err := l.s.emit(l.in.RunID, d); err != nil {
 		l.breakWith(err)
 	}
 }

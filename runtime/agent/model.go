@@ -17,6 +17,7 @@ func (l *loop) request() llm.Request {
 	cfg := &s.agent.cfg
 	l.tools = s.registry.Clone()
 	l.offered = offered(l.tools, cfg.Policy, l.in, cfg.Env)
+	s.agents.offer(l.offered)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var specs []llm.ToolSpec

@@ -67,7 +67,7 @@ type Result struct {
 	Exit *tool.Exit
 	// Question is what the model asked, with status awaiting_human.
 	Question string
-	// Usage sums the tokens of this run.
+	// Usage sums the tokens of this run, and ModelCalls counts those of its own agent.
 	Usage      llm.Usage
 	ModelCalls int
 	// Turns counts the entries of the session so far.
@@ -76,6 +76,9 @@ type Result struct {
 	Failures  []Failure
 	// Changes lists the files that tools reported as changed, one entry a file. What commands change is not in it.
 	Changes []event.FileChange
+	// Agents are the sub-agents that worked in this run, in the order in which they ended; one that worked on several tasks
+	// comes several times. Their tokens are in Usage, and their changes in Changes.
+	Agents []SubagentRecord
 	// Steps is the way through the state machine.
 	Steps    []Transition
 	Started  time.Time
@@ -117,21 +120,22 @@ type Failure struct {
 
 // runEndedEntry is the record of a run in the journal.
 type runEndedEntry struct {
-	RunID      string       `json:"run_id"`
-	Status     Status       `json:"status"`
-	Limit      string       `json:"limit,omitempty"`
-	Error      string       `json:"error,omitempty"`
-	Exit       *tool.Exit   `json:"exit,omitempty"`
-	Usage      llm.Usage    `json:"usage"`
-	ModelCalls int          `json:"model_calls"`
-	Steps      []Transition `json:"steps"`
-	DurationMS int64        `json:"duration_ms"`
+	RunID      string           `json:"run_id"`
+	Status     Status           `json:"status"`
+	Limit      string           `json:"limit,omitempty"`
+	Error      string           `json:"error,omitempty"`
+	Exit       *tool.Exit       `json:"exit,omitempty"`
+	Usage      llm.Usage        `json:"usage"`
+	ModelCalls int              `json:"model_calls"`
+	Agents     []SubagentRecord `json:"agents,omitempty"`
+	Steps      []Transition     `json:"steps"`
+	DurationMS int64            `json:"duration_ms"`
 }
 
 func (r Result) entry() runEndedEntry {
 	e := runEndedEntry{
 		RunID: r.RunID, Status: r.Status, Limit: r.Limit, Exit: r.Exit, Usage: r.Usage, ModelCalls: r.ModelCalls,
-		Steps: r.Steps, DurationMS: r.Duration.Milliseconds(),
+		Agents: r.Agents, Steps: r.Steps, DurationMS: r.Duration.Milliseconds(),
 	}
 	if r.Err != nil {
 		e.Error = r.Err.Error()

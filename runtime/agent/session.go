@@ -37,6 +37,9 @@ type Session struct {
 	store        Store
 	hub          *event.Hub
 	surroundings profile.Surroundings
+	origin       event.Origin
+	depth        int
+	agents       *subagents
 
 	mu        sync.Mutex
 	state     SessionState
@@ -63,16 +66,13 @@ type Session struct {
 	closeErr error
 }
 
-func openSession(ctx context.Context, a *Agent, id string, sink func(event.Event) error) (*Session, error) {
+func openSession(ctx context.Context, a *Agent, id string, from lineage, sink func(event.Event) error) (*Session, error) {
 	cfg := &a.cfg
-	registry, err := tool.NewRegistry(cfg.Profile.Tools...)
+	agents := &subagents{}
+	tools := slices.Concat(cfg.Profile.Tools, agents.register(cfg.Subagents, from.depth), cfg.Tools)
+	registry, err := tool.NewRegistry(tools...)
 	if err != nil {
 		return nil, fmt.Errorf("agent: %w: %w", ErrConfig, err)
-	}
-	for _, t := range cfg.Tools {
-		if err := registry.Register(t); err != nil {
-			return nil, fmt.Errorf("agent: %w: %w", ErrConfig, err)
-		}
 	}
 	st, err := cfg.Store(id)
 	if err != nil {
@@ -80,28 +80,54 @@ func openSession(ctx context.Context, a *Agent, id string, sink func(event.Event
 	}
 	s := &Session{
 		id: id, agent: a, registry: registry, store: st, state: SessionIdle, settings: cfg.Settings.clone(), limits: cfg.Limits,
-		hub: event.NewHub(id, cfg.Clock.Now, cfg.Log), calls: map[string]int{},
-		closed: make(chan struct{}),
+		hub: from.hub, calls: map[string]int{}, closed: make(chan struct{}),
+		origin: from.Origin, depth: from.depth, agents: agents,
 	}
-	for _, fn := range cfg.Sinks {
-		s.hub.AddSink(fn)
+	agents.s = s
+	if s.hub == nil {
+		s.hub = newHub(cfg, id, sink)
 	}
-	if sink != nil {
-		s.hub.AddSink(sink)
-	}
-	for _, fn := range cfg.Observers {
-		s.hub.Subscribe(cfg.ObserverBuffer, fn)
-	}
-	if err := s.begin(ctx); err != nil {
+	if err := s.begin(ctx, from.surroundings); err != nil {
 		_ = st.Close()
-		s.hub.Close(flushTime)
+		s.closeHub()
 		return nil, err
 	}
 	return s, nil
 }
 
+func newHub(cfg *Config, id string, sink func(event.Event) error) *event.Hub {
+	hub := event.NewHub(id, cfg.Clock.Now, cfg.Log)
+	for _, fn := range cfg.Sinks {
+		hub.AddSink(fn)
+	}
+	if sink != nil {
+		hub.AddSink(sink)
+	}
+	for _, fn := range cfg.Observers {
+		hub.Subscribe(cfg.ObserverBuffer, fn)
+	}
+	return hub
+}
+
+// closeHub delivers the last events, unless other agents have more.
+func (s *Session) closeHub() {
+	if s.depth == 0 {
+		s.hub.Close(flushTime)
+	}
+}
+
+// emit tells of something that this session's agent did.
+func (s *Session) emit(runID string, d event.Data) error { return s.hub.EmitFrom(s.origin, runID, d) }
+
+// spend counts tokens that a sub-agent has used.
+func (s *Session) spend(u llm.Usage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.usage = s.usage.Add(u)
+}
+
 // begin takes the surroundings and writes the session's first entries and event.
-func (s *Session) begin(ctx context.Context) error {
+func (s *Session) begin(ctx context.Context, known *profile.Surroundings) error {
 	cfg := &s.agent.cfg
 	start := event.SessionStart{
 		Profile: cfg.Profile.ID, Model: s.settings.Model, Tools: offered(s.registry, cfg.Policy, Input{}, cfg.Env),
@@ -116,14 +142,18 @@ func (s *Session) begin(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("agent: keep the session: %w", err)
 	}
-	s.surroundings = lookAround(ctx, cfg, s.settings.Model)
+	if known != nil {
+		s.surroundings = *known
+	} else {
+		s.surroundings = lookAround(ctx, cfg, s.settings.Model)
+	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("agent: start a session: %w", context.Cause(ctx))
 	}
 	if err := s.store.Append(entrySurroundings, s.surroundings); err != nil {
 		return fmt.Errorf("agent: keep the session: %w", err)
 	}
-	if err := s.hub.Emit("", start); err != nil {
+	if err := s.emit("", start); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
 	return nil
@@ -363,9 +393,9 @@ func (s *Session) stop(reason string) {
 
 // end writes the session's last entry and event. It is called once, by whoever set ending or finished the last run.
 func (s *Session) end() {
-	err := s.store.Append(entrySessionEnded, sessionEndedEntry{Reason: s.ending})
-	_ = s.hub.Emit("", event.SessionEnd{State: string(SessionClosed), Reason: s.ending})
-	s.hub.Close(flushTime)
+	err := errors.Join(s.agents.close(), s.store.Append(entrySessionEnded, sessionEndedEntry{Reason: s.ending}))
+	_ = s.emit("", event.SessionEnd{State: string(SessionClosed), Reason: s.ending})
+	s.closeHub()
 	s.closeErr = errors.Join(err, s.store.Close())
 	s.agent.forget(s)
 	close(s.closed)

@@ -35,6 +35,7 @@ const (
 	entryTurn         = "turn"
 	entryToolStarted  = "tool_started"
 	entryToolResult   = "tool_result"
+	entryAgent        = "agent"
 	entryRunEnded     = "run_ended"
 	entrySessionEnded = "session_ended"
 )

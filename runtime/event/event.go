@@ -42,7 +42,16 @@ type Event struct {
 	SessionID string
 	// RunID is empty outside a run.
 	RunID string
-	Data  Data
+	Origin
+	Data Data
+}
+
+// Origin tells which agent of a session an event comes from. The session's own agent has no ID.
+type Origin struct {
+	// AgentID names a sub-agent within its session.
+	AgentID string
+	// ParentID is the sub-agent that started it; empty if that was the session's own agent.
+	ParentID string
 }
 
 // Kind returns the kind of the event's data.

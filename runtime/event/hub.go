@@ -66,9 +66,12 @@ func (h *Hub) AddSink(fn func(Event) error) (remove func()) {
 	}
 }
 
-// Emit numbers data, stamps it and delivers it. It is safe for concurrent use; events of one goroutine keep their order.
-// After Close it does nothing.
-func (h *Hub) Emit(runID string, data Data) error {
+// Emit numbers data of the session's own agent, stamps it and delivers it. It is safe for concurrent use; events of one
+// goroutine keep their order. After Close it does nothing.
+func (h *Hub) Emit(runID string, data Data) error { return h.EmitFrom(Origin{}, runID, data) }
+
+// EmitFrom is Emit for any agent of the session.
+func (h *Hub) EmitFrom(origin Origin, runID string, data Data) error {
 	h.order.Lock()
 	defer h.order.Unlock()
 	h.mu.Lock()
@@ -78,7 +81,7 @@ func (h *Hub) Emit(runID string, data Data) error {
 		return nil
 	}
 	h.seq++
-	e := Event{Seq: h.seq, Time: h.now(), SessionID: h.sessionID, RunID: runID, Data: data}
+	e := Event{Seq: h.seq, Time: h.now(), SessionID: h.sessionID, RunID: runID, Origin: origin, Data: data}
 	var first error
 	for _, s := range sinks {
 		if s.removed.Load() {

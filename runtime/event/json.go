@@ -17,6 +17,8 @@ type line struct {
 	Time      time.Time       `json:"time"`
 	SessionID string          `json:"session_id,omitempty"`
 	RunID     string          `json:"run_id,omitempty"`
+	AgentID   string          `json:"agent_id,omitempty"`
+	ParentID  string          `json:"parent_id,omitempty"`
 	Data      json.RawMessage `json:"data"`
 }
 
@@ -66,13 +68,17 @@ func (d *ToolCallEnd) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// MarshalJSON writes the event as one object with "type", "seq", "time", "session_id", "run_id" and "data".
+// MarshalJSON writes the event as one object with "type", "seq", "time", "session_id", "run_id", "agent_id",
+// "parent_id" and "data".
 func (e Event) MarshalJSON() ([]byte, error) {
 	data, err := json.Marshal(e.Data)
 	if err != nil {
 		return nil, fmt.Errorf("event %s: %w", e.Kind(), err)
 	}
-	return json.Marshal(line{Type: e.Kind(), Seq: e.Seq, Time: e.Time, SessionID: e.SessionID, RunID: e.RunID, Data: data})
+	return json.Marshal(line{
+		Type: e.Kind(), Seq: e.Seq, Time: e.Time, SessionID: e.SessionID, RunID: e.RunID, AgentID: e.AgentID, ParentID: e.ParentID,
+		Data: data,
+	})
 }
 
 // UnmarshalJSON reads what MarshalJSON writes. A type that it does not know is an error.
@@ -85,7 +91,9 @@ func (e *Event) UnmarshalJSON(b []byte) error {
 	if err != nil {
 		return err
 	}
-	*e = Event{Seq: l.Seq, Time: l.Time, SessionID: l.SessionID, RunID: l.RunID, Data: data}
+	*e = Event{
+		Seq: l.Seq, Time: l.Time, SessionID: l.SessionID, RunID: l.RunID, Origin: Origin{AgentID: l.AgentID, ParentID: l.ParentID}, Data: data,
+	}
 	return nil
 }
 
