@@ -69,8 +69,6 @@ func openai() Profile {
 			tool.AskUser(), tool.ExitTool(),
 		},
 		CommandTimeout: 10 * time.Second,
-		// Servers that speak this provider's language have models of every kind, and many of them take no images.
-		SupportsVision: false,
 	}
 }
 
@@ -84,7 +82,6 @@ func anthropic() Profile {
 			tool.AskUser(), tool.ExitTool(),
 		},
 		CommandTimeout: 120 * time.Second,
-		SupportsVision: true,
 	}
 }
 
@@ -98,18 +95,29 @@ func gemini() Profile {
 			tool.ListDir(), tool.AskUser(), tool.ExitTool(),
 		},
 		CommandTimeout: 10 * time.Second,
-		SupportsVision: true,
 	}
 }
 
+// maxAnswerTokens limits answers where a request must give a limit. Servers count it against the context together with the
+// input, so that the largest answer that a model can give would cost context that is needed.
+const maxAnswerTokens = 32_000
+
 // describe completes the profile of a family for one model.
 func (p Profile) describe(name string, models Models) Profile {
-	p.Model = name
+	p.Model, p.models = name, &models
 	p.SupportsReasoning, p.SupportsStreaming, p.SupportsParallelToolCalls = true, true, true
-	p.ContextWindow = UnknownContextWindow
+	// Servers that speak OpenAI's language have models of every kind, and many of them take no images.
+	p.SupportsVision = p.ID != "openai"
+	p.ContextWindow, p.MaxOutputTokens, p.KnowledgeCutoff = UnknownContextWindow, 0, ""
 	if m, ok := models.Lookup(p.ID, name); ok {
 		p.ContextWindow, p.MaxOutputTokens, p.KnowledgeCutoff = m.ContextWindow, m.MaxOutput, m.KnowledgeCutoff
 		p.SupportsReasoning, p.SupportsVision = m.Reasoning, m.Vision
+	}
+	if p.ID == "anthropic" {
+		p.AnswerTokens = maxAnswerTokens
+		if p.MaxOutputTokens > 0 {
+			p.AnswerTokens = min(p.AnswerTokens, p.MaxOutputTokens)
+		}
 	}
 	return p
 }

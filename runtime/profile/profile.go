@@ -30,6 +30,8 @@ type Profile struct {
 	ContextWindow int64
 	// MaxOutputTokens is how many tokens one answer of the model may have; 0 means unknown.
 	MaxOutputTokens int64
+	// AnswerTokens is the limit that requests set for an answer; 0 leaves it to the provider.
+	AnswerTokens int64
 	// KnowledgeCutoff is when the model's knowledge ends, such as "2025-08"; empty if unknown.
 	KnowledgeCutoff string
 	// SupportsReasoning and SupportsParallelToolCalls say what requests may ask for: a reasoning effort, and several calls
@@ -41,6 +43,20 @@ type Profile struct {
 	SupportsParallelToolCalls bool
 	// Options are extra fields of the provider's requests.
 	Options map[string]any
+
+	// models is the table that the figures are from, nil if they are from elsewhere.
+	models *Models
+}
+
+// WithModel returns the profile for another model of the same provider, with the figures of the table that the profile was
+// made with. A profile that was not made by [New], [OpenAI], [Anthropic] or [Gemini] keeps its figures, and so does one
+// that is for this model already.
+func (p Profile) WithModel(name string) Profile {
+	if p.models == nil || name == p.Model {
+		p.Model = name
+		return p
+	}
+	return p.describe(name, *p.models)
 }
 
 // Surroundings is what a model is told about the place it works in. It is taken once, when a session starts.

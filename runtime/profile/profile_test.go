@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
 )
@@ -43,5 +45,48 @@ func TestUnknownIsNotInvented(t *testing.T) {
 	}
 	if !strings.Contains(got, "Knowledge cut-off: unknown") || !strings.Contains(got, "none (detached HEAD)") {
 		t.Errorf("%s", got)
+	}
+}
+
+func TestWithModel(t *testing.T) {
+	table, err := profile.ParseModels([]byte(`{"models": [
+		{"provider": "anthropic", "prefix": "big", "context_window": 500000, "max_output": 100000, "knowledge_cutoff": "2026-01", "reasoning": true, "vision": false},
+		{"provider": "anthropic", "prefix": "small", "context_window": 5000, "max_output": 1000, "reasoning": false, "vision": true}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	type figures struct {
+		Model, Cutoff           string
+		Window, Output, Answers int64
+		Reasoning, Vision       bool
+	}
+	of := func(p profile.Profile) figures {
+		return figures{p.Model, p.KnowledgeCutoff, p.ContextWindow, p.MaxOutputTokens, p.AnswerTokens, p.SupportsReasoning, p.SupportsVision}
+	}
+	big, err := profile.New("anthropic", "big", table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := profile.Profile{ID: "anthropic", Model: "mine", ContextWindow: 7}
+	changed := big
+	changed.ContextWindow = 9
+	for name, tt := range map[string]struct {
+		got  profile.Profile
+		want figures
+	}{
+		"as made":              {big, figures{"big", "2026-01", 500_000, 100_000, 32_000, true, false}},
+		"smaller":              {big.WithModel("small"), figures{"small", "", 5_000, 1_000, 1_000, false, true}},
+		"and back":             {big.WithModel("small").WithModel("big"), of(big)},
+		"not listed":           {big.WithModel("other"), figures{"other", "", profile.UnknownContextWindow, 0, 32_000, true, true}},
+		"what a host says":     {changed.WithModel("big"), figures{"big", "2026-01", 9, 100_000, 32_000, true, false}},
+		"without a table":      {own.WithModel("theirs"), figures{Model: "theirs", Window: 7}},
+		"OpenAI limits itself": {profile.OpenAI("gpt-5").WithModel("gpt-4o"), figures{"gpt-4o", "2023-10", 128_000, 16_384, 0, false, true}},
+	} {
+		if diff := cmp.Diff(tt.want, of(tt.got)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	if len(big.WithModel("small").Tools) != len(big.Tools) || big.WithModel("small").Instructions != big.Instructions {
+		t.Error("another model has other tools or instructions")
 	}
 }
