@@ -13,7 +13,7 @@ import (
 // command, within a *StartError. Dir is absolute or relative to e's working directory.
 //
 // Confine keeps work that is done in good faith in its place. Names are judged as they are written, so that a link below dir
-// may lead out of it, and a command may do whatever e lets it do.
+// may lead out of it, and a command may do whatever e lets it do. Dir itself cannot be removed.
 //
 // The environment returned owns e: its Close closes e.
 func Confine(e Environment, dir string) Environment {
@@ -21,9 +21,9 @@ func Confine(e Environment, dir string) Environment {
 	c := &confined{inner: e, windows: info.OS == "windows"}
 	c.dir = c.slashes(dir)
 	if !c.absolute(c.dir) {
-		c.dir = path.Join(c.slashes(info.WorkDir), c.dir)
+		c.dir = c.slashes(info.WorkDir) + "/" + c.dir
 	}
-	c.dir = path.Clean(c.dir)
+	c.dir = c.clean(c.dir)
 	return c
 }
 
@@ -52,6 +52,19 @@ func (c *confined) absolute(name string) bool {
 	return path.IsAbs(name) || c.windows && len(name) >= 2 && name[1] == ':'
 }
 
+// clean is path.Clean, but on Windows keeps the two slashes before a server's name and the one of a drive's root.
+func (c *confined) clean(name string) string {
+	clean := path.Clean(name)
+	switch {
+	case !c.windows:
+	case strings.HasPrefix(name, "//") && clean != "/":
+		clean = "/" + clean
+	case len(clean) == 2 && clean[1] == ':':
+		clean += "/"
+	}
+	return clean
+}
+
 // below returns what follows dir in the clean absolute name; false if it does not lie below.
 func (c *confined) below(name string) (string, bool) {
 	dir := strings.TrimSuffix(c.dir, "/")
@@ -67,18 +80,22 @@ func (c *confined) below(name string) (string, bool) {
 
 // name returns the name that e has for a name below dir. An empty one is dir itself where a call takes that.
 func (c *confined) name(op, name string) (string, error) {
-	if name == "" && op != "chdir" && op != "grep" && op != "glob" {
+	if name == "" {
+		switch op {
+		case "chdir", "walk", "grep", "glob":
+			return c.dir, nil
+		}
 		return "", nil // which e refuses
 	}
-	clean := c.slashes(name)
-	if !c.absolute(clean) {
-		clean = path.Join(c.dir, clean)
+	full := c.slashes(name)
+	if !c.absolute(full) {
+		full = c.dir + "/" + full
 	}
-	clean = path.Clean(clean)
+	clean := c.clean(full)
 	if _, ok := c.below(clean); !ok {
 		return "", &fs.PathError{Op: op, Path: name, Err: ErrOutside}
 	}
-	if strings.HasSuffix(name, "/") && clean != "/" {
+	if strings.HasSuffix(full, "/") && !strings.HasSuffix(clean, "/") {
 		clean += "/" // which says that it must be a folder
 	}
 	return clean, nil
@@ -135,6 +152,9 @@ func (c *confined) Remove(ctx context.Context, name string, opts RemoveOptions) 
 	full, err := c.name("remove", name)
 	if err != nil {
 		return err
+	}
+	if rest, below := c.below(full); below && strings.Trim(rest, "/") == "" {
+		return &fs.PathError{Op: "remove", Path: name, Err: fs.ErrInvalid}
 	}
 	return c.inner.Remove(ctx, full, opts)
 }

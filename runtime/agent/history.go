@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"fmt"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -54,6 +56,47 @@ func messages(history []Turn) []llm.Message {
 		}
 	}
 	return out
+}
+
+// withoutImages returns the messages with a text in the place of each image, and the number of images.
+func withoutImages(list []llm.Message) ([]llm.Message, int) {
+	n := 0
+	for i, m := range list {
+		parts, k := replaceImages(m.Parts)
+		for j, p := range parts {
+			if p.ToolResult == nil {
+				continue
+			}
+			if inner, in := replaceImages(p.ToolResult.Parts); in > 0 {
+				result := *p.ToolResult
+				result.Parts = inner
+				if k == 0 {
+					parts = slices.Clone(parts)
+				}
+				parts[j].ToolResult = &result
+				k += in
+			}
+		}
+		list[i].Parts = parts
+		n += k
+	}
+	return list, n
+}
+
+// replaceImages returns the parts with a text in the place of each image, and the number of images. It changes a copy.
+func replaceImages(parts []llm.Part) ([]llm.Part, int) {
+	n := 0
+	for i, p := range parts {
+		if p.Kind != llm.PartImage || p.Image == nil {
+			continue
+		}
+		if n == 0 {
+			parts = slices.Clone(parts)
+		}
+		parts[i] = llm.Part{Kind: llm.PartText, Text: fmt.Sprintf("[an image, %s, %d bytes; you cannot see images]", p.Image.MIME, len(p.Image.Data))}
+		n++
+	}
+	return parts, n
 }
 
 // countTurns counts what Limits.MaxTurns limits: inputs, answers, and sets of results.

@@ -2,15 +2,62 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
+
+// Defaults of Subagents.
+const (
+	DefaultAgentDepth = 1
+	DefaultAgentTurns = 50
+	DefaultMaxAgents  = 8
+)
+
+// Subagents says whether and how agents may start others: with the tools spawn_agent, send_input, wait and close_agent.
+//
+// A sub-agent has a session of its own within that of the agent that started it: its own history, the same environment, of
+// which it may be confined to a folder, and no more tools. It ends with the run in which it works, or when the host's check of
+// that run begins; one that has ended its task can be given another until the session is closed.
+//
+// Limits of rounds, calls and turns hold for each agent by itself, and no agent may take more turns than the one that starts it.
+// The limit of tokens holds for an agent and all that it starts together, and the time of a run for all that work in it.
+type Subagents struct {
+	// MaxDepth is how deep agents may be nested; zero means DefaultAgentDepth, less than zero no sub-agents.
+	MaxDepth int
+	// MaxTurns is how many turns a sub-agent may take if neither the call nor its kind says; zero means DefaultAgentTurns.
+	MaxTurns int
+	// MaxRunning is how many sub-agents of an agent may run at once; zero means DefaultMaxAgents.
+	MaxRunning int
+	// Kinds are offered besides the built-in general and explore; one of the same name takes the other's place.
+	Kinds []Kind
+}
+
+func (s Subagents) validate() error {
+	if s.MaxTurns < 0 || s.MaxRunning < 0 {
+		return fmt.Errorf("agent: %w: a limit of sub-agents is negative", ErrConfig)
+	}
+	for _, k := range s.Kinds {
+		if err := k.validate(); err != nil {
+			return fmt.Errorf("agent: %w: %w", ErrConfig, err)
+		}
+	}
+	return nil
+}
+
+func (s Subagents) withDefaults() Subagents {
+	s.MaxDepth = cmp.Or(s.MaxDepth, DefaultAgentDepth)
+	s.MaxTurns = cmp.Or(s.MaxTurns, DefaultAgentTurns)
+	s.MaxRunning = cmp.Or(s.MaxRunning, DefaultMaxAgents)
+	return s
+}
 
 // Kind is a kind of sub-agent.
 type Kind struct {
@@ -74,6 +121,9 @@ func (k Kind) validate() error {
 //	---
 //	Look for errors first, for style last.
 func ParseKind(markdown []byte) (Kind, error) {
+	if !utf8.Valid(markdown) {
+		return Kind{}, errors.New("agent kind: the text is not UTF-8")
+	}
 	text := strings.ReplaceAll(strings.TrimPrefix(string(markdown), "\ufeff"), "\r\n", "\n")
 	head, ok := strings.CutPrefix(text, "---\n")
 	if !ok {
@@ -97,6 +147,9 @@ func ParseKind(markdown []byte) (Kind, error) {
 	dec.KnownFields(true)
 	if err := dec.Decode(&fields); err != nil && !errors.Is(err, io.EOF) {
 		return Kind{}, fmt.Errorf("agent kind: %w", err)
+	}
+	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return Kind{}, errors.New("agent kind: there is something after the end of the head's YAML; the line after the head must be --- and no more")
 	}
 	k := Kind{
 		Name: fields.Name, Description: strings.TrimSpace(fields.Description), Instructions: strings.TrimSpace(body), Tools: fields.Tools,

@@ -12,6 +12,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/profile"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
@@ -25,6 +26,9 @@ type loop struct {
 	checks  int
 	empty   int
 	asked   llm.Request
+	// profile is that of the model that is asked, blind the number of images that it is told of and not shown.
+	profile profile.Profile
+	blind   int
 	// tools are those of the last request, by which its answer is carried out; offered are their names.
 	tools   *tool.Registry
 	offered []string
@@ -52,7 +56,7 @@ func (l *loop) run(ctx context.Context) Result {
 	began := time.Now() // durations are measured on a clock that never jumps
 	ctx, l.stop = context.WithCancelCause(ctx)
 	defer l.stop(nil)
-	l.s.agents.begin(l.in.RunID)
+	l.s.agents.begin(l.in, func(err error) { l.stop(&brokenError{err}) })
 	e, err := guard(l.s.agent.cfg.Log, func() ending { return l.work(ctx) })
 	if err != nil {
 		e = broken(err)
@@ -72,7 +76,10 @@ func (l *loop) run(ctx context.Context) Result {
 
 // stopAgents ends the sub-agents that still run, and adds what all of them did to the result.
 func (l *loop) stopAgents() {
-	worked, usage, changes := l.s.agents.finish()
+	worked, usage, changes, broken := l.s.agents.finish()
+	if l.broken == nil {
+		l.broken = broken
+	}
 	l.res.Agents = worked
 	l.res.Usage = l.res.Usage.Add(usage)
 	for _, c := range changes {
@@ -92,14 +99,7 @@ func guard[T any](log *slog.Logger, fn func() T) (result T, err error) {
 }
 
 // limits are those of the run, or else those of the session as they are now.
-func (l *loop) limits() Limits {
-	if l.in.Limits != nil {
-		return l.in.Limits.withDefaults()
-	}
-	l.s.mu.Lock()
-	defer l.s.mu.Unlock()
-	return l.s.limits
-}
+func (l *loop) limits() Limits { return l.s.limitsOf(l.in) }
 
 // work runs the loop until there is an ending.
 func (l *loop) work(ctx context.Context) ending {
@@ -184,8 +184,9 @@ func (l *loop) checkBefore(ctx context.Context) (ending, bool) {
 	}
 	s, limits := l.s, l.limits()
 	s.mu.Lock()
-	turns, used := countTurns(s.history), s.usage.Total()+s.guessed
+	turns := countTurns(s.history)
 	s.mu.Unlock()
+	tokens, over := s.overTokens(l.in)
 	name, value := "", int64(0)
 	switch {
 	case l.rounds >= limits.MaxToolRounds:
@@ -194,8 +195,8 @@ func (l *loop) checkBefore(ctx context.Context) (ending, bool) {
 		name, value = "turns", int64(limits.MaxTurns)
 	case limits.MaxToolCalls > 0 && len(l.res.ToolCalls) >= limits.MaxToolCalls:
 		name, value = "tool_calls", int64(limits.MaxToolCalls)
-	case limits.MaxTokens > 0 && used >= limits.MaxTokens:
-		name, value = "tokens", limits.MaxTokens
+	case over:
+		name, value = "tokens", tokens
 	default:
 		return ending{}, false
 	}
@@ -263,6 +264,7 @@ func (l *loop) done(ctx context.Context) (ending, bool) {
 	if l.s.agent.cfg.Verify.Command == "" {
 		return ending{signal: SignalFinal, status: StatusCompleted}, true
 	}
+	l.s.agents.stop() // what is checked does not change any more
 	l.step(SignalCheck)
 	passed, note, err := l.verify(ctx)
 	switch {

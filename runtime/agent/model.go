@@ -26,22 +26,28 @@ func (l *loop) request() llm.Request {
 			specs = append(specs, t.ToolSpec)
 		}
 	}
+	l.profile = cfg.Profile.WithModel(s.settings.Model)
 	effort := s.settings.ReasoningEffort
-	if !cfg.Profile.SupportsReasoning {
+	if !l.profile.SupportsReasoning {
 		effort = ""
 	}
 	instructions := s.settings.Instructions
 	if l.in.Instructions != "" {
 		instructions = l.in.Instructions
 	}
+	history := messages(s.history)
+	if !l.profile.SupportsVision {
+		history, l.blind = withoutImages(history)
+	}
 	return llm.Request{
 		Model:             s.settings.Model,
-		System:            cfg.Profile.System(s.surroundings, specs, instructions),
-		Messages:          messages(s.history),
+		System:            l.profile.System(s.surroundings, specs, instructions),
+		Messages:          history,
 		Tools:             specs,
 		ReasoningEffort:   effort,
-		ParallelToolCalls: cfg.Profile.SupportsParallelToolCalls,
-		Options:           cfg.Profile.Options,
+		MaxOutputTokens:   int(l.profile.AnswerTokens),
+		ParallelToolCalls: l.profile.SupportsParallelToolCalls,
+		Options:           l.profile.Options,
 		SessionID:         s.id,
 	}
 }
@@ -55,6 +61,7 @@ func (l *loop) ask(ctx context.Context) (llm.Response, error) {
 	}
 	l.asked = req
 	l.warnEffort()
+	l.warnImages()
 	l.warnBefore(req)
 	l.res.ModelCalls++
 	var a llm.Assembler
@@ -102,26 +109,36 @@ func (l *loop) warnEffort() {
 	l.s.mu.Lock()
 	effort := l.s.settings.ReasoningEffort
 	l.s.mu.Unlock()
-	if effort != "" && !l.s.agent.cfg.Profile.SupportsReasoning && l.res.ModelCalls == 0 {
+	if effort != "" && !l.profile.SupportsReasoning && l.res.ModelCalls == 0 {
 		l.emit(event.Warning{Code: "reasoning_effort", Message: fmt.Sprintf(
 			"the model is not known to reason; the reasoning effort %q is not passed on", effort)})
 	}
+}
+
+// warnImages tells, once a session, that the model does not see images of the conversation.
+func (l *loop) warnImages() {
+	if l.blind == 0 || l.s.toldBlind {
+		return
+	}
+	l.s.toldBlind = true
+	l.emit(event.Warning{Code: "images", Message: fmt.Sprintf(
+		"the model %s is not known to take images; it is told of the image instead of being shown it", l.profile.Model)})
 }
 
 // takeAnswer puts an answer into the history and returns its tool calls, with IDs that are unique in the session.
 func (l *loop) takeAnswer(resp llm.Response) ([]call, error) {
 	parts, calls := l.uniqueCalls(resp.Message.Parts)
 	s := l.s
+	untold, guessed := false, int64(0)
 	s.mu.Lock()
-	s.usage = s.usage.Add(resp.Usage)
-	untold := false
 	if used := resp.Usage.Total(); used > 0 {
 		s.lastUsed = used
 	} else {
 		untold = s.guessed == 0
-		s.guessed += approxTokens(l.asked) + approxTokens(llm.Request{Messages: []llm.Message{resp.Message}}) + 1
+		guessed = approxTokens(l.asked) + approxTokens(llm.Request{Messages: []llm.Message{resp.Message}}) + 1
 	}
 	s.mu.Unlock()
+	s.spend(resp.Usage, guessed)
 	l.res.Usage = l.res.Usage.Add(resp.Usage)
 	if untold && l.limits().MaxTokens > 0 {
 		l.emit(event.Warning{Code: "usage_unknown", Message: "the model's server does not tell how many tokens it used; limits count a guess of four characters a token"})
@@ -225,7 +242,7 @@ func (l *loop) warnAfter() {
 
 // warnContext warns once each time the use of the context rises above the share.
 func (l *loop) warnContext(used int64) {
-	window := l.s.agent.cfg.Profile.ContextWindow
+	window := l.profile.ContextWindow
 	if window <= 0 {
 		return
 	}

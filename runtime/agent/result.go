@@ -78,7 +78,7 @@ type Result struct {
 	Changes []event.FileChange
 	// Agents are the sub-agents that worked in this run, in the order in which they ended; one that worked on several tasks
 	// comes several times. Their tokens are in Usage, and their changes in Changes.
-	Agents []SubagentRecord
+	Agents []event.AgentResult
 	// Steps is the way through the state machine.
 	Steps    []Transition
 	Started  time.Time
@@ -120,16 +120,16 @@ type Failure struct {
 
 // runEndedEntry is the record of a run in the journal.
 type runEndedEntry struct {
-	RunID      string           `json:"run_id"`
-	Status     Status           `json:"status"`
-	Limit      string           `json:"limit,omitempty"`
-	Error      string           `json:"error,omitempty"`
-	Exit       *tool.Exit       `json:"exit,omitempty"`
-	Usage      llm.Usage        `json:"usage"`
-	ModelCalls int              `json:"model_calls"`
-	Agents     []SubagentRecord `json:"agents,omitempty"`
-	Steps      []Transition     `json:"steps"`
-	DurationMS int64            `json:"duration_ms"`
+	RunID      string              `json:"run_id"`
+	Status     Status              `json:"status"`
+	Limit      string              `json:"limit,omitempty"`
+	Error      string              `json:"error,omitempty"`
+	Exit       *tool.Exit          `json:"exit,omitempty"`
+	Usage      llm.Usage           `json:"usage"`
+	ModelCalls int                 `json:"model_calls"`
+	Agents     []event.AgentResult `json:"agents,omitempty"`
+	Steps      []Transition        `json:"steps"`
+	DurationMS int64               `json:"duration_ms"`
 }
 
 func (r Result) entry() runEndedEntry {

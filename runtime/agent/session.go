@@ -39,7 +39,9 @@ type Session struct {
 	surroundings profile.Surroundings
 	origin       event.Origin
 	depth        int
-	agents       *subagents
+	// parent is the session of the agent that started this one; nil for a tree's root.
+	parent *Session
+	agents *subagents
 
 	mu        sync.Mutex
 	state     SessionState
@@ -52,6 +54,8 @@ type Session struct {
 	usage    llm.Usage
 	lastUsed int64
 	warned   bool
+	// toldBlind says that the host knows that the model is not shown images. The loop alone uses it.
+	toldBlind bool
 	// guessed sums the tokens of answers whose server told nothing.
 	guessed int64
 	// calls counts the ids of calls that the history holds.
@@ -81,9 +85,9 @@ func openSession(ctx context.Context, a *Agent, id string, from lineage, sink fu
 	s := &Session{
 		id: id, agent: a, registry: registry, store: st, state: SessionIdle, settings: cfg.Settings.clone(), limits: cfg.Limits,
 		hub: from.hub, calls: map[string]int{}, closed: make(chan struct{}),
-		origin: from.Origin, depth: from.depth, agents: agents,
+		origin: from.Origin, depth: from.depth, parent: from.parent, agents: agents,
 	}
-	agents.s = s
+	agents.s, agents.instructions = s, from.instructions
 	if s.hub == nil {
 		s.hub = newHub(cfg, id, sink)
 	}
@@ -117,13 +121,12 @@ func (s *Session) closeHub() {
 }
 
 // emit tells of something that this session's agent did.
-func (s *Session) emit(runID string, d event.Data) error { return s.hub.EmitFrom(s.origin, runID, d) }
-
-// spend counts tokens that a sub-agent has used.
-func (s *Session) spend(u llm.Usage) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.usage = s.usage.Add(u)
+func (s *Session) emit(runID string, d event.Data) error {
+	err := s.hub.EmitFrom(s.origin, runID, d)
+	if err != nil && s.parent != nil {
+		s.parent.agents.undelivered(fmt.Errorf("%s: %w", s.origin.AgentID, err))
+	}
+	return err
 }
 
 // begin takes the surroundings and writes the session's first entries and event.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -18,59 +17,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// Defaults of Subagents.
-const (
-	DefaultAgentDepth = 1
-	DefaultAgentTurns = 50
-	DefaultMaxAgents  = 8
-)
-
 // maxOpenAgents is how many sub-agents an agent may have that are not closed.
 const maxOpenAgents = 64
-
-// Subagents says whether and how agents may start others: with the tools spawn_agent, send_input, wait and close_agent.
-//
-// A sub-agent has a session of its own within that of the agent that started it: its own history, the same environment, of
-// which it may be confined to a folder, and no more tools. It ends with the run in which it works; one that has ended its
-// task can be given another until the session is closed.
-type Subagents struct {
-	// MaxDepth is how deep agents may be nested; zero means DefaultAgentDepth, less than zero no sub-agents.
-	MaxDepth int
-	// MaxTurns is how many turns a sub-agent may take if neither the call nor its kind says; zero means DefaultAgentTurns.
-	MaxTurns int
-	// MaxRunning is how many sub-agents of an agent may run at once; zero means DefaultMaxAgents.
-	MaxRunning int
-	// Kinds are offered besides the built-in general and explore; one of the same name takes the other's place.
-	Kinds []Kind
-}
-
-func (s Subagents) validate() error {
-	if s.MaxTurns < 0 || s.MaxRunning < 0 {
-		return fmt.Errorf("agent: %w: a limit of sub-agents is negative", ErrConfig)
-	}
-	for _, k := range s.Kinds {
-		if err := k.validate(); err != nil {
-			return fmt.Errorf("agent: %w: %w", ErrConfig, err)
-		}
-	}
-	return nil
-}
-
-func (s Subagents) withDefaults() Subagents {
-	s.MaxDepth = cmp.Or(s.MaxDepth, DefaultAgentDepth)
-	s.MaxTurns = cmp.Or(s.MaxTurns, DefaultAgentTurns)
-	s.MaxRunning = cmp.Or(s.MaxRunning, DefaultMaxAgents)
-	return s
-}
-
-// SubagentRecord is a sub-agent that worked in a run.
-type SubagentRecord struct {
-	ID     string           `json:"id"`
-	Kind   string           `json:"kind"`
-	Status tool.AgentStatus `json:"status"`
-	Turns  int              `json:"turns"`
-	Usage  llm.Usage        `json:"usage"`
-}
 
 // agentEntry is a sub-agent in the journal of the session that started it.
 type agentEntry struct {
@@ -86,6 +34,9 @@ type agentEntry struct {
 type lineage struct {
 	event.Origin
 	depth int
+	// parent is the session that starts this one, instructions are the user's own for it.
+	parent       *Session
+	instructions string
 	// hub takes the events of the whole tree; nil makes one.
 	hub *event.Hub
 	// surroundings are those of the agent that starts this one; nil means to look around.
@@ -97,17 +48,27 @@ type subagents struct {
 	s *Session
 	// own are the tools that act on it.
 	own []string
+	// instructions are the user's own, for a session that is itself a sub-agent's.
+	instructions string
 
 	mu   sync.Mutex
 	list []*subagent
 	next int
-	// runID is the run that goes on, offered are its tools. Without one, no agent begins.
-	runID   string
+	// starting counts agents that are being made.
+	starting int
+	// active says that a run goes on, which works on in and is offered these tools. Without one, no agent begins.
+	active  bool
+	in      Input
 	offered []string
 	// worked tells of what ended since the run began.
-	worked  []SubagentRecord
+	worked  []event.AgentResult
 	usage   llm.Usage
 	changes []event.FileChange
+	// broken says that an event of an agent was not delivered, which ends the run with breakOff.
+	broken   error
+	breakOff func(error)
+	// failed are errors of closing agents that are not in the list any more.
+	failed error
 }
 
 // subagent is one agent. The state and the channel are guarded by the set.
@@ -141,10 +102,11 @@ func (a *subagents) register(s Subagents, depth int) []tool.Tool {
 	return tools
 }
 
-func (a *subagents) begin(runID string) {
+func (a *subagents) begin(in Input, breakOff func(error)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.runID, a.worked, a.usage, a.changes = runID, nil, llm.Usage{}, nil
+	a.active, a.in, a.worked, a.usage, a.changes = true, in, nil, llm.Usage{}, nil
+	a.broken, a.breakOff = nil, breakOff
 }
 
 func (a *subagents) offer(names []string) {
@@ -153,10 +115,41 @@ func (a *subagents) offer(names []string) {
 	a.offered = names
 }
 
-// finish stops what runs, waits for it, and returns what has been done in the run.
-func (a *subagents) finish() (worked []SubagentRecord, usage llm.Usage, changes []event.FileChange) {
+// run returns the input of the run that goes on, or of the last one.
+func (a *subagents) run() Input {
 	a.mu.Lock()
-	a.runID = ""
+	defer a.mu.Unlock()
+	return a.in
+}
+
+// undelivered ends the run that goes on, and those above it, because an event of one of the agents was not delivered.
+func (a *subagents) undelivered(err error) {
+	a.mu.Lock()
+	if a.broken == nil && a.breakOff != nil {
+		a.broken = err
+		a.breakOff(err)
+	}
+	a.mu.Unlock()
+	if p := a.s.parent; p != nil {
+		p.agents.undelivered(err)
+	}
+}
+
+// finish lets no agent begin, stops what runs, and returns what has been done in the run, and the error that should have
+// ended it.
+func (a *subagents) finish() (worked []event.AgentResult, usage llm.Usage, changes []event.FileChange, broken error) {
+	a.mu.Lock()
+	a.active = false
+	a.mu.Unlock()
+	a.stop()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.worked, a.usage, a.changes, a.broken
+}
+
+// stop ends the agents that run, and waits for that.
+func (a *subagents) stop() {
+	a.mu.Lock()
 	var running []*subagent
 	for _, g := range a.list {
 		if g.state.Status == tool.AgentRunning {
@@ -168,79 +161,67 @@ func (a *subagents) finish() (worked []SubagentRecord, usage llm.Usage, changes 
 		g.session.Abort()
 	}
 	for _, g := range running {
-		<-g.ended
-		a.drop(g)
+		_, err := a.end(g)
+		a.mu.Lock()
+		a.failed = errors.Join(a.failed, err)
+		a.mu.Unlock()
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.worked, a.usage, a.changes
 }
 
-// close closes all agents.
-func (a *subagents) close() error {
+// end ends an agent, waits for that, and forgets it.
+func (a *subagents) end(g *subagent) (tool.AgentState, error) {
 	a.mu.Lock()
-	list := a.list
-	a.list = nil
+	ended := g.ended
 	a.mu.Unlock()
-	var errs []error
-	for _, g := range list {
-		errs = append(errs, g.session.Close())
-	}
-	return errors.Join(errs...)
-}
-
-func (a *subagents) drop(g *subagent) {
+	g.session.Abort()
+	<-ended
+	err := g.session.Close()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.list = slices.DeleteFunc(a.list, func(have *subagent) bool { return have == g })
+	return g.state, err
+}
+
+// close closes all agents. None of them runs.
+func (a *subagents) close() error {
+	a.mu.Lock()
+	list, err := a.list, a.failed
+	a.list = nil
+	a.mu.Unlock()
+	for _, g := range list {
+		err = errors.Join(err, g.session.Close())
+	}
+	return err
 }
 
 // Spawn implements tool.Agents.
 func (a *subagents) Spawn(ctx context.Context, r tool.SpawnRequest) (tool.AgentState, error) {
-	cfg := &a.s.agent.cfg
-	kinds := cfg.Subagents.kinds()
+	kinds := a.s.agent.cfg.Subagents.kinds()
 	i := slices.IndexFunc(kinds, func(k Kind) bool { return k.Name == r.Kind })
 	if i < 0 {
 		return tool.AgentState{}, fmt.Errorf("there is no kind of agent called %q", r.Kind)
 	}
 	kind := kinds[i]
-	a.mu.Lock()
-	runID, offered, running, open := a.runID, a.offered, 0, len(a.list)
-	for _, g := range a.list {
-		if g.state.Status == tool.AgentRunning {
-			running++
-		}
-	}
-	a.next++
-	number := a.next
-	a.mu.Unlock()
-	switch {
-	case runID == "":
-		return tool.AgentState{}, ErrAborted
-	case running >= cfg.Subagents.MaxRunning:
-		return tool.AgentState{}, fmt.Errorf("%d agents run already, which is the limit; wait for one of them first", running)
-	case open >= maxOpenAgents:
-		return tool.AgentState{}, fmt.Errorf("%d agents are open, which is the limit; close those that you need no more", open)
-	}
-	child, err := a.config(ctx, kind, r, offered)
+	id, in, offered, err := a.reserve()
 	if err != nil {
 		return tool.AgentState{}, err
 	}
-	id := fmt.Sprintf("agent_%d", number)
-	if a.s.origin.AgentID != "" {
-		id = fmt.Sprintf("%s_%d", a.s.origin.AgentID, number)
-	}
-	s, err := a.open(ctx, id, child)
+	defer a.release()
+	child, err := a.config(ctx, kind, r, in, offered)
 	if err != nil {
 		return tool.AgentState{}, err
 	}
-	entry := agentEntry{RunID: runID, AgentID: id, SessionID: s.id, Kind: kind.Name, Dir: r.Dir, Task: r.Task}
+	s, err := a.open(ctx, id, child, a.userInstructions(in))
+	if err != nil {
+		return tool.AgentState{}, err
+	}
+	entry := agentEntry{RunID: in.RunID, AgentID: id, SessionID: s.id, Kind: kind.Name, Dir: r.Dir, Task: r.Task}
 	if err := a.s.store.Append(entryAgent, entry); err != nil {
 		return tool.AgentState{}, errors.Join(err, s.Close())
 	}
 	g := &subagent{session: s, state: tool.AgentState{ID: id, Kind: kind.Name}}
 	a.mu.Lock()
-	if a.runID != runID {
+	if !a.active || a.in.RunID != in.RunID {
 		a.mu.Unlock()
 		return tool.AgentState{}, errors.Join(ErrAborted, s.Close())
 	}
@@ -250,21 +231,75 @@ func (a *subagents) Spawn(ctx context.Context, r tool.SpawnRequest) (tool.AgentS
 	return state, nil
 }
 
+// reserve makes the ID of a new agent, for which there is room until release is called, and returns the run that it is for and
+// what that is offered.
+func (a *subagents) reserve() (id string, in Input, offered []string, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.active {
+		return "", Input{}, nil, ErrAborted
+	}
+	if err := a.mayRun(); err != nil {
+		return "", Input{}, nil, err
+	}
+	if open := len(a.list) + a.starting; open >= maxOpenAgents {
+		return "", Input{}, nil, fmt.Errorf("%d agents are open, which is the limit; close those that you need no more", open)
+	}
+	a.next++
+	a.starting++
+	prefix := cmp.Or(a.s.origin.AgentID, "agent")
+	return fmt.Sprintf("%s_%d", prefix, a.next), a.in, a.offered, nil
+}
+
+func (a *subagents) release() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.starting--
+}
+
+// mayRun reports whether one more agent may run. The caller holds mu.
+func (a *subagents) mayRun() error {
+	running := a.starting
+	for _, g := range a.list {
+		if g.state.Status == tool.AgentRunning {
+			running++
+		}
+	}
+	if running >= a.s.agent.cfg.Subagents.MaxRunning {
+		return fmt.Errorf("%d agents run already, which is the limit; wait for one of them first", running)
+	}
+	return nil
+}
+
+// userInstructions are the user's own, which an agent has above those of its kind.
+func (a *subagents) userInstructions(in Input) string {
+	if a.s.parent != nil {
+		return a.instructions
+	}
+	a.s.mu.Lock()
+	defer a.s.mu.Unlock()
+	return cmp.Or(in.Instructions, a.s.settings.Instructions)
+}
+
 // config is that of a new agent: the session's as it is now, less what the kind and the call take away.
-func (a *subagents) config(ctx context.Context, kind Kind, r tool.SpawnRequest, offered []string) (Config, error) {
+func (a *subagents) config(ctx context.Context, kind Kind, r tool.SpawnRequest, in Input, offered []string) (Config, error) {
 	s := a.s
 	cfg := s.agent.cfg
 	s.mu.Lock()
-	cfg.Settings, cfg.Limits = s.settings.clone(), s.limits
-	if cfg.Limits.MaxTokens > 0 {
-		cfg.Limits.MaxTokens = max(cfg.Limits.MaxTokens-s.usage.Total()-s.guessed, 1)
-	}
+	cfg.Settings = s.settings.clone()
 	s.mu.Unlock()
+	cfg.Limits = s.limitsOf(in)
+	most := cfg.Limits.MaxTurns
 	cfg.Limits.MaxTurns = cmp.Or(r.MaxTurns, kind.MaxTurns, cfg.Subagents.MaxTurns)
+	if most > 0 {
+		cfg.Limits.MaxTurns = min(cfg.Limits.MaxTurns, most)
+	}
+	// Those of the agents above count; see overTokens for the one, and the other ends their run, and so all agents of it.
+	cfg.Limits.MaxTokens, cfg.Limits.MaxDuration = 0, 0
 	cfg.Settings.Model = cmp.Or(r.Model, kind.Model, cfg.Settings.Model)
-	cfg.Settings.Instructions = strings.TrimSpace(cfg.Settings.Instructions + "\n\n" + kind.Instructions)
-	cfg.Verify, cfg.Ask = Verify{}, nil
-	cfg.Profile.Tools, cfg.Tools = a.tools(kind, offered), nil
+	cfg.Settings.Instructions = strings.TrimSpace(a.userInstructions(in) + "\n\n" + kind.Instructions)
+	cfg.Verify, cfg.Ask, cfg.Tools = Verify{}, nil, nil
+	cfg.Profile.Tools, cfg.Policy.Allow = a.tools(kind, offered)
 	if cfg.Env == nil {
 		if r.Dir != "" {
 			return cfg, errors.New("there is no environment, and so no working_dir")
@@ -287,32 +322,39 @@ func (a *subagents) config(ctx context.Context, kind Kind, r tool.SpawnRequest, 
 	return cfg, nil
 }
 
-// tools are what an agent of that kind may use of what this session's run is offered.
-func (a *subagents) tools(kind Kind, offered []string) []tool.Tool {
-	var list []tool.Tool
+// tools are what an agent of that kind may use of what this session's run is offered. The names are those of the tools, and of the
+// tools for sub-agents if it may have some of its own.
+func (a *subagents) tools(kind Kind, offered []string) (list []tool.Tool, names []string) {
+	names = []string{} // nil would allow everything
 	for _, name := range offered {
 		t, ok := a.s.registry.Get(name)
+		own := slices.Contains(a.own, name)
 		switch {
-		case !ok, slices.Contains(a.own, name), name == askUser, kind.ReadOnly && !t.ReadOnly && name != exit,
+		case !ok, name == askUser, kind.ReadOnly && (own || !t.ReadOnly) && name != exit,
 			kind.Tools != nil && !slices.Contains(kind.Tools, name):
 			continue
 		}
-		list = append(list, t)
+		names = append(names, name)
+		if !own {
+			list = append(list, t)
+		}
 	}
-	return list
+	return list, names
 }
 
 // open makes the session of an agent.
-func (a *subagents) open(ctx context.Context, id string, cfg Config) (*Session, error) {
+func (a *subagents) open(ctx context.Context, id string, cfg Config, instructions string) (*Session, error) {
 	s := a.s
 	around := s.surroundings
-	around.Model = cfg.Settings.Model
+	around.Model, around.KnowledgeCutoff = cfg.Settings.Model, cfg.Profile.WithModel(cfg.Settings.Model).KnowledgeCutoff
 	if cfg.Env != nil {
 		around.WorkDir = cfg.Env.Info().WorkDir
+		around.Docs = docsBelow(ctx, &s.agent.cfg, s.surroundings, around.WorkDir)
 	}
 	child := &Agent{cfg: cfg, sessions: map[string]*Session{}, runs: map[string]*Session{}}
 	return openSession(ctx, child, s.id+"-"+id, lineage{
-		Origin: event.Origin{AgentID: id, ParentID: s.origin.AgentID}, depth: s.depth + 1, hub: s.hub, surroundings: &around,
+		Origin: event.Origin{AgentID: id, ParentID: s.origin.AgentID}, depth: s.depth + 1, parent: s, instructions: instructions,
+		hub: s.hub, surroundings: &around,
 	}, nil)
 }
 
@@ -324,54 +366,12 @@ func (a *subagents) start(ctx context.Context, g *subagent, task string) tool.Ag
 	ctx = context.WithoutCancel(ctx)
 	go func() {
 		defer close(ended)
-		res, err := g.session.Run(ctx, Input{Text: task})
-		a.note(g, res, err)
+		for more := true; more; {
+			res, err := g.session.Run(ctx, Input{Text: task})
+			task, more = a.note(g, res, err)
+		}
 	}()
 	return g.state
-}
-
-// note keeps how an agent's work has ended.
-func (a *subagents) note(g *subagent, res Result, err error) {
-	a.s.spend(res.Usage)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	g.state.Status, g.state.Output, g.state.Turns = tool.AgentCompleted, res.Final, res.Turns
-	if res.Status != StatusCompleted {
-		g.state.Status, g.state.Problem = tool.AgentFailed, problem(res, err)
-	}
-	a.usage = a.usage.Add(res.Usage)
-	a.worked = append(a.worked, SubagentRecord{ID: g.state.ID, Kind: g.state.Kind, Status: g.state.Status, Turns: res.Turns, Usage: res.Usage})
-	a.worked = append(a.worked, res.Agents...)
-	for _, c := range res.Changes {
-		c.Path = a.changed(g, c.Path)
-		a.changes = mergeChange(a.changes, c)
-	}
-}
-
-// changed is the name that this session has for a file that an agent has changed, which names it within its own folder.
-func (a *subagents) changed(g *subagent, name string) string {
-	parent, child := a.s.agent.cfg.Env, g.session.agent.cfg.Env
-	if parent == nil || child == nil || path.IsAbs(name) {
-		return name
-	}
-	rel, ok := strings.CutPrefix(child.Info().WorkDir, strings.TrimSuffix(parent.Info().WorkDir, "/")+"/")
-	if !ok {
-		return name
-	}
-	return path.Join(rel, name)
-}
-
-// problem says in words why a run did not do its work.
-func problem(res Result, err error) string {
-	switch {
-	case err != nil:
-		return err.Error()
-	case res.Status == StatusLimit:
-		return "the limit of " + strings.ReplaceAll(res.Limit, "_", " ") + " was reached"
-	case res.Exit != nil && res.Exit.Reason != "":
-		return res.Exit.Reason
-	}
-	return strings.ReplaceAll(string(res.Status), "_", " ")
 }
 
 // find returns the agent of that ID.
@@ -395,13 +395,16 @@ func (a *subagents) Send(ctx context.Context, id, message string) (tool.AgentSta
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
-	case a.runID == "":
+	case !a.active:
 		return tool.AgentState{}, ErrAborted
 	case g.state.Status == tool.AgentRunning:
 		g.session.Steer(message)
 		return g.state, nil
 	case g.session.State() == SessionClosed:
 		return tool.AgentState{}, fmt.Errorf("the agent %s cannot go on: %s; start another one", id, g.state.Problem)
+	}
+	if err := a.mayRun(); err != nil {
+		return tool.AgentState{}, err
 	}
 	return a.start(ctx, g, message), nil
 }
@@ -431,14 +434,5 @@ func (a *subagents) CloseAgent(_ context.Context, id string) (tool.AgentState, e
 	if err != nil {
 		return tool.AgentState{}, err
 	}
-	a.mu.Lock()
-	ended := g.ended
-	a.mu.Unlock()
-	g.session.Abort()
-	<-ended
-	err = g.session.Close()
-	a.drop(g)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return g.state, err
+	return a.end(g)
 }

@@ -40,7 +40,7 @@ func lookAround(ctx context.Context, cfg *Config, model string) profile.Surround
 		folders = []string{info.WorkDir}
 	}
 	s.Git = git
-	s.Docs = readDocs(ctx, cfg.Env, folders, cfg.Profile.ProjectDocs)
+	s.Docs = readDocs(ctx, cfg.Env, folders, cfg.Profile.ProjectDocs, docsLimit)
 	return s
 }
 
@@ -147,8 +147,30 @@ func splitLines(s string) []string {
 	return strings.Split(s, "\n")
 }
 
-// readDocs reads the project's instructions in folders, in this order, at most docsLimit bytes in all.
-func readDocs(ctx context.Context, e env.FileReader, folders, names []string) []profile.Doc {
+// docsBelow adds the project's instructions in the folders between that of s and dir, which is that of a sub-agent.
+func docsBelow(ctx context.Context, cfg *Config, s profile.Surroundings, dir string) []profile.Doc {
+	rel, ok := strings.CutPrefix(dir, strings.TrimSuffix(s.WorkDir, "/")+"/")
+	if !ok {
+		return s.Docs
+	}
+	left := docsLimit
+	for _, d := range s.Docs {
+		left -= len(d.Text)
+	}
+	var folders []string
+	at := s.WorkDir
+	for name := range strings.SplitSeq(rel, "/") {
+		at = path.Join(at, name)
+		folders = append(folders, at)
+	}
+	return slices.Concat(s.Docs, readDocs(ctx, cfg.Env, folders, cfg.Profile.ProjectDocs, left))
+}
+
+// readDocs reads the project's instructions in folders, in this order, at most left bytes in all.
+func readDocs(ctx context.Context, e env.FileReader, folders, names []string, left int) []profile.Doc {
+	if left <= 0 {
+		return nil
+	}
 	var files []string
 	for _, folder := range folders {
 		for _, name := range names {
@@ -160,7 +182,6 @@ func readDocs(ctx context.Context, e env.FileReader, folders, names []string) []
 		return nil
 	}
 	var docs []profile.Doc
-	left := docsLimit
 	for _, c := range contents {
 		b, err := c.Data, c.Err
 		if errors.Is(err, env.ErrTooLarge) {

@@ -85,9 +85,10 @@ type UserInput struct {
 // ProcessingEnd ends the work on one input.
 type ProcessingEnd struct {
 	// Status is the run's status, such as "completed".
-	Status string    `json:"status"`
-	Usage  llm.Usage `json:"usage"`
-	// ModelCalls and ToolCalls count what this input took.
+	Status string `json:"status"`
+	// Usage holds the tokens of the sub-agents that worked in the run too, each of which has an event of its own as well.
+	Usage llm.Usage `json:"usage"`
+	// ModelCalls and ToolCalls count what this input took, without sub-agents.
 	ModelCalls int   `json:"model_calls"`
 	ToolCalls  int   `json:"tool_calls"`
 	DurationMS int64 `json:"duration_ms"`
@@ -217,7 +218,20 @@ type Result struct {
 	ToolCalls  int          `json:"tool_calls"`
 	Usage      llm.Usage    `json:"usage"`
 	Changes    []FileChange `json:"changes,omitempty"`
-	DurationMS int64        `json:"duration_ms"`
+	// Agents are the sub-agents that worked; their tokens are in Usage, their calls are not counted above.
+	Agents     []AgentResult `json:"agents,omitempty"`
+	DurationMS int64         `json:"duration_ms"`
+}
+
+// AgentResult is how a sub-agent has ended its work on a task.
+type AgentResult struct {
+	ID   string `json:"id"`
+	Kind string `json:"kind"`
+	// Status is "completed" or "failed".
+	Status string `json:"status"`
+	// Turns counts the entries of its conversation so far; Usage is that of the task.
+	Turns int       `json:"turns"`
+	Usage llm.Usage `json:"usage"`
 }
 
 // Kind implements Data.

@@ -54,6 +54,7 @@ func everyKind() []event.Event {
 		event.Result{
 			Status: "completed", Text: "done", Model: "gpt-5", SessionDir: "/s", Turns: 4, ModelCalls: 2, ToolCalls: 1, Usage: usage,
 			Changes: []event.FileChange{{Path: "b", Kind: event.FileCreated}}, DurationMS: 12,
+			Agents: []event.AgentResult{{ID: "agent_1", Kind: "explore", Status: "completed", Turns: 4, Usage: usage}},
 		},
 	}
 	events := make([]event.Event, len(data))

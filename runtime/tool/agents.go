@@ -137,8 +137,8 @@ func spawnSchema(kinds []string) json.RawMessage {
 	return objectSchema(map[string]any{
 		"task":        map[string]any{"type": "string", "minLength": 1, "description": "The task, with all that the agent must know; it does not see this conversation."},
 		"agent_type":  map[string]any{"type": "string", "enum": kinds, "description": "The kind of agent. Default " + kinds[0] + "."},
-		"working_dir": map[string]any{"type": "string", "minLength": 1, "description": "A folder that the agent works in and does not leave. Default: the working directory."},
-		"model":       map[string]any{"type": "string", "minLength": 1, "description": "Another model of the same provider."},
+		"working_dir": map[string]any{"type": "string", "description": "A folder that the agent works in and does not leave. Default: the working directory."},
+		"model":       map[string]any{"type": "string", "description": "Another model of the same provider."},
 		"max_turns":   map[string]any{"type": "integer", "minimum": 1, "description": "How many turns the agent may take."},
 	}, "task")
 }

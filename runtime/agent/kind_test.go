@@ -1,0 +1,146 @@
+package agent_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/sandboxagent/sandboxagent/runtime/agent"
+)
+
+func TestParseKind(t *testing.T) {
+	tests := map[string]struct {
+		text    string
+		want    agent.Kind
+		problem string
+	}{
+		"all": {
+			text: "---\nname: a-1\ndescription: reads a change\ntools: [read_file, grep]\nread_only: true\nmodel: small\nmax_turns: 7\n---\nLook.\n\n---\n\nThen tell.\n",
+			want: agent.Kind{Name: "a-1", Description: "reads a change", Instructions: "Look.\n\n---\n\nThen tell.", Tools: []string{"read_file", "grep"}, ReadOnly: true, Model: "small", MaxTurns: 7},
+		},
+		"little":              {text: "---\nname: a\ndescription: d\n---\n", want: agent.Kind{Name: "a", Description: "d"}},
+		"nothing after it":    {text: "---\nname: a\ndescription: d\n---", want: agent.Kind{Name: "a", Description: "d"}},
+		"Windows":             {text: "\ufeff---\r\nname: a\r\ndescription: d\r\n---\r\nDo.\r\nIt.\r\n", want: agent.Kind{Name: "a", Description: "d", Instructions: "Do.\nIt."}},
+		"folded":              {text: "---\nname: a\ndescription: >\n  one\n  two\n---\n", want: agent.Kind{Name: "a", Description: "one two"}},
+		"no tools":            {text: "---\nname: a\ndescription: d\ntools: []\n---\n", want: agent.Kind{Name: "a", Description: "d", Tools: []string{}}},
+		"empty list of tools": {text: "---\nname: a\ndescription: d\ntools:\n---\n", want: agent.Kind{Name: "a", Description: "d"}},
+		"a rule in the text":  {text: "---\nname: a\ndescription: d\n---\n---\nx\n---\n", want: agent.Kind{Name: "a", Description: "d", Instructions: "---\nx\n---"}},
+
+		"empty":             {text: "", problem: "the first line is not ---"},
+		"no head":           {text: "Just text.\n---\n", problem: "the first line is not ---"},
+		"a blank first":     {text: "\n---\nname: a\n---\n", problem: "the first line is not ---"},
+		"no end":            {text: "---\nname: a\ndescription: d\n", problem: "the head has no end"},
+		"a space after it":  {text: "---\nname: a\ndescription: d\n--- \nInstructions\n---\nmore\n", problem: "the line after the head must be ---"},
+		"no YAML":           {text: "---\nname: [a\n---\n", problem: "yaml"},
+		"unknown field":     {text: "---\nname: a\ndescription: d\ntool: x\n---\n", problem: "tool"},
+		"twice":             {text: "---\nname: a\nname: b\ndescription: d\n---\n", problem: "name"},
+		"a list as name":    {text: "---\nname: [a]\ndescription: d\n---\n", problem: "yaml"},
+		"words as turns":    {text: "---\nname: a\ndescription: d\nmax_turns: many\n---\n", problem: "yaml"},
+		"no name":           {text: "---\ndescription: d\n---\n", problem: "name"},
+		"a capital":         {text: "---\nname: Reviewer\ndescription: d\n---\n", problem: `the name "Reviewer"`},
+		"a path as name":    {text: "---\nname: ../a\ndescription: d\n---\n", problem: "name"},
+		"a long name":       {text: "---\nname: " + strings.Repeat("a", 65) + "\ndescription: d\n---\n", problem: "longer than 64"},
+		"no description":    {text: "---\nname: a\n---\n", problem: "the description is missing"},
+		"blank description": {text: "---\nname: a\ndescription: \" \"\n---\n", problem: "the description is missing"},
+		"negative turns":    {text: "---\nname: a\ndescription: d\nmax_turns: -1\n---\n", problem: "max_turns is negative"},
+		"not UTF-8":         {text: "---\nname: a\ndescription: d\n---\n\xff\xfe", problem: "not UTF-8"},
+		"only the fences":   {text: "---\n---\n", problem: "head"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := agent.ParseKind([]byte(tt.text))
+			if tt.problem != "" {
+				if err == nil || !strings.HasPrefix(err.Error(), "agent kind") || !strings.Contains(err.Error(), tt.problem) {
+					t.Errorf("got %+v, %v", got, err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("the kind (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// FuzzParseKind checks that what was read can be used, and is the same when it is written and read again.
+func FuzzParseKind(f *testing.F) {
+	f.Add("---\nname: a\ndescription: d\ntools: [x, \"y\"]\nread_only: true\nmodel: m\nmax_turns: 3\n---\nDo it.\n")
+	f.Add("---\r\nname: a\r\ndescription: |\r\n  d\r\n\r\n  e\r\n---\r\n")
+	f.Add("---\nname: &x a\ndescription: *x\n---")
+	f.Add("---\n{name: a, description: 'd'}\n---\n---\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		kind, err := agent.ParseKind([]byte(text))
+		if err != nil {
+			return
+		}
+		cfg := config(&model{})
+		cfg.Subagents.Kinds = []agent.Kind{kind}
+		if _, err := agent.New(cfg); err != nil {
+			t.Fatalf("%+v cannot be used: %v", kind, err)
+		}
+		if strings.Contains(text, "\r") { // which is part of a line's end, and not always
+			return
+		}
+		head, err := yaml.Marshal(map[string]any{
+			"name": kind.Name, "description": kind.Description, "tools": kind.Tools, "read_only": kind.ReadOnly, "model": kind.Model, "max_turns": kind.MaxTurns,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := agent.ParseKind([]byte("---\n" + string(head) + "---\n" + kind.Instructions))
+		if err != nil {
+			t.Fatalf("%+v cannot be read again: %v\n%s", kind, err, head)
+		}
+		if diff := cmp.Diff(kind, again, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("the kind changed (-first +second):\n%s", diff)
+		}
+	})
+}
+
+func TestInvalidSubagents(t *testing.T) {
+	good := agent.Kind{Name: "a", Description: "d"}
+	tests := map[string]agent.Subagents{
+		"turns":               {MaxTurns: -1},
+		"running":             {MaxRunning: -1},
+		"name":                {Kinds: []agent.Kind{good, {Name: "A", Description: "d"}}},
+		"description":         {Kinds: []agent.Kind{{Name: "a"}}},
+		"turns of the kind":   {Kinds: []agent.Kind{{Name: "a", Description: "d", MaxTurns: -1}}},
+		"name with a break":   {Kinds: []agent.Kind{{Name: "a\n", Description: "d"}}},
+		"name with an umlaut": {Kinds: []agent.Kind{{Name: "prüfer", Description: "d"}}},
+	}
+	for name, sub := range tests {
+		cfg := config(&model{})
+		cfg.Subagents = sub
+		if _, err := agent.New(cfg); !errors.Is(err, agent.ErrConfig) {
+			t.Errorf("%s: New gives %v", name, err)
+		}
+	}
+}
+
+// TestKindsAreOffered checks that kinds of the host come after the built-in ones, or in the place of one.
+func TestKindsAreOffered(t *testing.T) {
+	c := &cast{}
+	cfg := family(c)
+	cfg.Subagents.Kinds = []agent.Kind{{Name: "reviewer", Description: "finds errors."}, {Name: "explore", Description: "looks elsewhere."}}
+	submit(t, newSession(t, cfg), "go")
+	tools := c.request(t, "", 0).Tools
+	i := slices.Index(toolNames(c.request(t, "", 0)), "spawn_agent")
+	var kinds []string
+	for _, line := range strings.Split(tools[i].Description, "\n") {
+		if name, ok := strings.CutPrefix(line, "- "); ok {
+			kinds = append(kinds, name)
+		}
+	}
+	want := []string{"general: does any part of the work, with all the tools that you have.", "explore: looks elsewhere.", "reviewer: finds errors."}
+	if diff := cmp.Diff(want, kinds); diff != "" {
+		t.Errorf("kinds (-want +got):\n%s", diff)
+	}
+}

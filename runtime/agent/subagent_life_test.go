@@ -1,0 +1,393 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/sandboxagent/sandboxagent/runtime/agent"
+	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
+)
+
+// TestSubagentsEndWithTheirParent ends a session in every way while one sub-agent works and another one is idle.
+func TestSubagentsEndWithTheirParent_9_10_4_9_11_5(t *testing.T) {
+	tests := map[string]struct {
+		end     func(s *agent.Session)
+		timeOut bool
+		status  agent.Status
+	}{
+		"its last text": {status: agent.StatusCompleted},
+		"abort":         {end: (*agent.Session).Abort, status: agent.StatusAborted},
+		"close":         {end: func(s *agent.Session) { go func() { _ = s.Close() }() }, status: agent.StatusAborted},
+		"time-out":      {timeOut: true, status: agent.StatusTimedOut},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+			if !tt.timeOut {
+				if began := endFamily(t, tt.status, 0, tt.end); !began {
+					t.Error("the sub-agents did not begin")
+				}
+				return
+			}
+			for limit := 100 * time.Millisecond; !endFamily(t, tt.status, limit, nil); limit *= 4 {
+				if limit > time.Minute {
+					t.Fatal("the sub-agents did not begin")
+				}
+			}
+		})
+	}
+}
+
+// endFamily reports whether the sub-agents had begun when the session was ended.
+func endFamily(t *testing.T, status agent.Status, limit time.Duration, end func(*agent.Session)) bool {
+	t.Helper()
+	b := newBlocker()
+	var s *agent.Session
+	c := &cast{scripts: map[string][]answer{
+		"": {
+			calls(spawn("a", nil)), calls(onAgent("wait", "agent_1")), calls(spawn("b", nil)),
+			{text: "end", before: func(ctx context.Context, req llm.Request) {
+				b.runs(1)(ctx, req)
+				if end != nil {
+					end(s)
+				}
+				if status != agent.StatusCompleted {
+					<-ctx.Done()
+				}
+			}},
+		},
+		"agent_1": {{text: "ready"}},
+		"agent_2": {calls(b.call("x"))},
+	}}
+	ev := &events{}
+	cfg := family(c, b.tool())
+	cfg.Limits.MaxDuration = limit
+	cfg.Sinks = append(cfg.Sinks, ev.sink)
+	s = newSession(t, cfg)
+	var res agent.Result
+	within(t, func() { res, _ = s.Submit(t.Context(), "go") })
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if c.asked("agent_2") == 0 {
+		return false
+	}
+	if res.Status != status {
+		t.Fatalf("the run ended with %s, %v", res.Status, res.Err)
+	}
+	if len(res.Agents) != 2 || res.Agents[1].ID != "agent_2" || res.Agents[1].Status != string(tool.AgentFailed) || res.Agents[0].Status != string(tool.AgentCompleted) {
+		t.Errorf("the result tells of %+v", res.Agents)
+	}
+	checkFamilyEvents(t, ev, "agent_1", "agent_2")
+	ended := slices.IndexFunc(ev.all, func(e event.Event) bool { return e.Kind() == event.KindSessionEnd && e.AgentID == "agent_2" })
+	own := slices.IndexFunc(ev.all, func(e event.Event) bool { return e.Kind() == event.KindProcessingEnd && e.AgentID == "" })
+	if ended > own {
+		t.Errorf("the sub-agent ended at %d, after the run at %d", ended, own)
+	}
+	if got := c.asked("agent_2"); got != 1 {
+		t.Errorf("the sub-agent asked the model %d times", got)
+	}
+	checkPairs(t, s.History())
+	return true
+}
+
+// TestEndedAgentsAreGone goes on after a run that ended while a sub-agent ran.
+func TestEndedAgentsAreGone(t *testing.T) {
+	b := newBlocker()
+	c := &cast{scripts: map[string][]answer{
+		"": {
+			calls(spawn("a", nil)),
+			{text: "end", before: b.runs(1)},
+			calls(onAgent("wait", "agent_1")), calls(spawn("b", nil)), calls(onAgent("wait", "agent_2")),
+		},
+		"agent_1": {calls(b.call("x"))},
+		"agent_2": {{text: "new"}},
+	}}
+	s := newSession(t, family(c, b.tool()))
+	submit(t, s, "go")
+	res := submit(t, s, "again")
+	if got := c.result(t, "", 3, 0); !strings.Contains(got, "it was never started, or is closed") {
+		t.Errorf("wait for an ended agent said %q", got)
+	}
+	if got := c.result(t, "", 5, 0); !strings.HasSuffix(got, "new") || len(res.Agents) != 1 {
+		t.Errorf("the next agent said %q, agents %+v", got, res.Agents)
+	}
+}
+
+func TestCloseAgent_9_9_6(t *testing.T) {
+	c := &cast{scripts: map[string][]answer{
+		"": {
+			calls(spawn("a", nil)), calls(onAgent("wait", "agent_1")), calls(onAgent("close_agent", "agent_1")),
+			calls(onAgent("close_agent", "agent_1")),
+		},
+		"agent_1": {{text: "one"}},
+	}}
+	ev := &events{}
+	cfg := family(c)
+	cfg.Sinks = append(cfg.Sinks, ev.sink)
+	s := newSession(t, cfg)
+	submit(t, s, "go")
+	if got := c.result(t, "", 3, 0); !strings.Contains(got, "status: completed") || !strings.HasSuffix(got, "one") {
+		t.Errorf("close_agent said %q", got)
+	}
+	if got := c.result(t, "", 4, 0); !strings.Contains(got, "there is no such agent") {
+		t.Errorf("a second close_agent said %q", got)
+	}
+	_ = s.Close()
+	checkFamilyEvents(t, ev, "agent_1")
+}
+
+// TestHowSubagentsEnd lets a sub-agent end in every way, and sends it another message.
+func TestHowSubagentsEnd(t *testing.T) {
+	exit := func(code int) answer {
+		return calls(call("x", "exit", map[string]any{"code": code, "reason": "because"}))
+	}
+	question := newTool("consult", false, func(context.Context, *tool.Call) (tool.Result, error) {
+		return tool.Result{Text: "asked", Question: "left or right?"}, nil
+	})
+	tests := map[string]struct {
+		script []answer
+		turns  int
+		want   []string
+		goesOn bool
+	}{
+		"text":            {[]answer{{text: "well"}}, 0, []string{"status: completed\nsuccess: true\nturns_used: 2\noutput:\nwell"}, true},
+		"exit":            {[]answer{exit(0)}, 0, []string{"status: completed", "output:\nbecause"}, true},
+		"text and exit":   {[]answer{{text: "found", calls: exit(0).calls}}, 0, []string{"status: completed", "output:\nfound\n\nbecause"}, true},
+		"failure":         {[]answer{exit(1)}, 0, []string{"status: failed\nsuccess: false", "problem: because"}, true},
+		"needs somebody":  {[]answer{exit(2)}, 0, []string{"status: failed", "problem: it needs an answer: because"}, true},
+		"question":        {[]answer{calls(call("x", "consult", nil))}, 0, []string{"status: failed", "problem: it needs an answer: left or right?"}, true},
+		"turns":           {[]answer{calls(call("x", "missing", nil)), calls(call("y", "missing", nil))}, 3, []string{"turns_used: 3\nproblem: the limit of turns was reached"}, true},
+		"broken model":    {[]answer{{err: &llm.Error{Kind: llm.KindAuth, Message: "bad key"}}}, 0, []string{"status: failed", "bad key"}, false},
+		"passing failure": {[]answer{{err: &llm.Error{Kind: llm.KindServer, Message: "busy"}}}, 0, []string{"status: failed", "busy"}, true},
+		"too long":        {[]answer{{err: &llm.Error{Kind: llm.KindContextLength, Message: "full"}}}, 0, []string{"status: failed", "full"}, false},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			args := map[string]any{}
+			if tt.turns > 0 {
+				args["max_turns"] = tt.turns
+			}
+			c := &cast{scripts: map[string][]answer{
+				"":        {calls(spawn("a", args)), calls(onAgent("wait", "agent_1")), calls(send("agent_1", "go on"))},
+				"agent_1": tt.script,
+			}}
+			submit(t, newSession(t, family(c, tool.ExitTool(), question)), "go")
+			got := c.result(t, "", 2, 0)
+			for _, want := range tt.want {
+				if !strings.Contains(got, want) {
+					t.Errorf("wait said %q, without %q", got, want)
+				}
+			}
+			if strings.Contains(got, "agent: ") {
+				t.Errorf("wait said %q", got)
+			}
+			sent := c.result(t, "", 3, 0)
+			if tt.goesOn != strings.Contains(sent, "status: running") || tt.goesOn == strings.Contains(sent, "cannot go on") {
+				t.Errorf("send_input said %q", sent)
+			}
+		})
+	}
+}
+
+func TestLimitsOfAgents(t *testing.T) {
+	t.Run("running", func(t *testing.T) {
+		b := newBlocker()
+		c := &cast{scripts: map[string][]answer{
+			"": {
+				calls(spawn("idle", nil)), calls(onAgent("wait", "agent_1")),
+				calls(spawn("b", nil), spawn("c", nil), spawn("d", nil), send("agent_1", "more")),
+				{text: "end", before: b.runs(2)},
+			},
+			"agent_2": {calls(b.call("x"))}, "agent_3": {calls(b.call("x"))},
+		}}
+		cfg := family(c, b.tool())
+		cfg.Subagents.MaxRunning = 2
+		submit(t, newSession(t, cfg), "go")
+		for i, limited := range []bool{false, false, true, true} {
+			if got := c.result(t, "", 3, i); limited != strings.Contains(got, "2 agents run already, which is the limit") {
+				t.Errorf("result %d is %q", i, got)
+			}
+		}
+	})
+	t.Run("open", func(t *testing.T) {
+		var script []answer
+		for i := range 66 {
+			script = append(script, calls(spawn(fmt.Sprint(i), nil)), calls(onAgent("wait", fmt.Sprintf("agent_%d", i+1))))
+		}
+		c := &cast{scripts: map[string][]answer{"": script}}
+		submit(t, newSession(t, family(c)), "go")
+		if got := c.result(t, "", 127, 0); !strings.Contains(got, "status: running") {
+			t.Errorf("agent 64 gives %q", got)
+		}
+		if got := c.result(t, "", 129, 0); !strings.Contains(got, "64 agents are open, which is the limit") {
+			t.Errorf("agent 65 gives %q", got)
+		}
+	})
+}
+
+// TestSpawnFromManySides uses the tools from outside of the loop, all at once, while the session is aborted.
+func TestSpawnFromManySides(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	b := newBlocker()
+	c := &cast{scripts: map[string][]answer{"": {calls(b.call("hold"))}}}
+	for i := range 100 {
+		c.scripts[fmt.Sprintf("agent_%d", i)] = []answer{calls(b.call("x"))}
+	}
+	ev := &events{}
+	cfg := family(c, b.tool())
+	cfg.Subagents.MaxRunning = 5
+	refused := make(chan struct{}) // closed when 15 agents were refused
+	cfg.Store = func(id string) (agent.Store, error) {
+		if strings.Contains(id, "agent") {
+			select {
+			case <-refused:
+			case <-time.After(5 * time.Second):
+			}
+		}
+		return &recorder{}, nil
+	}
+	cfg.Sinks = append(cfg.Sinks, ev.sink)
+	s := newSession(t, cfg)
+	use := func(name, args string) (string, error) {
+		t, _ := s.Tools().Get(name)
+		r, err := t.Run(context.Background(), &tool.Call{Args: json.RawMessage(args)})
+		return r.Text, err
+	}
+	if _, err := use("spawn_agent", `{"task": "early"}`); err == nil {
+		t.Error("an agent was started outside of a run")
+	}
+	done := make(chan agent.Result)
+	go func() {
+		res, _ := s.Submit(context.Background(), "go")
+		done <- res
+	}()
+	b.runs(1)(t.Context(), llm.Request{})
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	started, left := 0, 15
+	for range 20 {
+		wg.Go(func() {
+			_, err := use("spawn_agent", `{"task": "t"}`)
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				started++
+			} else if left--; left == 0 {
+				close(refused)
+			}
+		})
+	}
+	wg.Wait()
+	if started != 5 {
+		t.Errorf("%d agents were started", started)
+	}
+	for i := range 20 {
+		args := fmt.Sprintf(`{"agent_id": "agent_%d", "message": "m", "task": "t"}`, i)
+		for _, name := range []string{"wait", "send_input", "close_agent", "spawn_agent"} {
+			wg.Go(func() { _, _ = use(name, args) })
+		}
+	}
+	s.Abort()
+	var res agent.Result
+	within(t, func() { res = <-done; wg.Wait() })
+	if res.Status != agent.StatusAborted {
+		t.Errorf("the run ended with %s", res.Status)
+	}
+	_ = s.Close()
+	if starts, ends := ev.count(event.KindSessionStart), ev.count(event.KindSessionEnd); starts != ends {
+		t.Errorf("%d sessions began and %d ended", starts, ends)
+	}
+	if kinds := ev.kinds(); kinds[len(kinds)-1] != event.KindSessionEnd {
+		t.Errorf("the last event is %s", kinds[len(kinds)-1])
+	}
+}
+
+// TestSpawnThatOutlivesTheRun ends the run while an agent is being made.
+func TestSpawnThatOutlivesTheRun(t *testing.T) {
+	b := newBlocker()
+	c := &cast{scripts: map[string][]answer{"": {calls(b.call("hold"))}}}
+	ev := &events{}
+	making, goOn := make(chan struct{}), make(chan struct{})
+	cfg := family(c, b.tool())
+	cfg.Store = func(id string) (agent.Store, error) {
+		if strings.Contains(id, "agent") {
+			close(making)
+			<-goOn
+		}
+		return &recorder{}, nil
+	}
+	cfg.Sinks = append(cfg.Sinks, ev.sink)
+	s := newSession(t, cfg)
+	spawned := make(chan error)
+	go func() {
+		<-b.running
+		go func() { <-making; close(b.free) }()
+		spawn, _ := s.Tools().Get("spawn_agent")
+		_, err := spawn.Run(t.Context(), &tool.Call{Args: json.RawMessage(`{"task": "t"}`)})
+		spawned <- err
+	}()
+	submit(t, s, "go")
+	close(goOn)
+	if err := <-spawned; !errors.Is(err, agent.ErrAborted) {
+		t.Errorf("the agent was started: %v", err)
+	}
+	if err := s.Close(); err != nil || c.asked("agent_1") > 0 {
+		t.Errorf("the agent asked %d times, %v", c.asked("agent_1"), err)
+	}
+	checkFamilyEvents(t, ev, "agent_1")
+}
+
+// TestWaitIsNoLoop waits for the same agent again and again.
+func TestWaitIsNoLoop(t *testing.T) {
+	script := []answer{calls(spawn("a", nil))}
+	for range 15 {
+		script = append(script, calls(onAgent("wait", "agent_1")))
+	}
+	c := &cast{scripts: map[string][]answer{"": script}}
+	ev := &events{}
+	cfg := family(c)
+	cfg.Sinks = append(cfg.Sinks, ev.sink)
+	submit(t, newSession(t, cfg), "go")
+	if n := ev.count(event.KindLoopDetection); n > 0 {
+		t.Errorf("%d warnings of a loop", n)
+	}
+}
+
+// TestTheCheckSeesNoChange checks that no sub-agent works while the host checks the work.
+func TestTheCheckSeesNoChange(t *testing.T) {
+	b := newBlocker()
+	c := &cast{scripts: map[string][]answer{
+		"":        {calls(spawn("a", nil)), {text: "end", before: b.runs(1)}, calls(onAgent("wait", "agent_1")), {text: "end"}},
+		"agent_1": {calls(b.call("x"))},
+	}}
+	ev := &events{}
+	cfg := familyIn(t, t.TempDir(), c, b.tool())
+	cfg.Verify = agent.Verify{Command: "exit 1", Attempts: 2}
+	cfg.Sinks = append(cfg.Sinks, ev.sink)
+	s := newSession(t, cfg)
+	var res agent.Result
+	within(t, func() { res, _ = s.Submit(t.Context(), "go") })
+	if res.Status != agent.StatusVerifyFailed || len(res.Agents) != 1 {
+		t.Errorf("the run ended with %s, agents %+v", res.Status, res.Agents)
+	}
+	ended := slices.IndexFunc(ev.all, func(e event.Event) bool { return e.Kind() == event.KindSessionEnd && e.AgentID == "agent_1" })
+	check := slices.Index(ev.kinds(), event.KindVerify)
+	if ended < 0 || ended > check {
+		t.Errorf("the agent ended at %d, the check at %d", ended, check)
+	}
+	if got := c.result(t, "", 3, 0); !strings.Contains(got, "there is no such agent") {
+		t.Errorf("wait for it said %q", got)
+	}
+}
