@@ -103,7 +103,7 @@ func (p *program) app() *cli.App {
 		OnUsageError:              onUsageError,
 		Commands: []*cli.Command{
 			p.runCommand(), p.execCommand(), p.toolCommand(), p.verifyCommand(), p.listCommand(), p.collectCommand(),
-			p.imagesCommand(), p.buildCommand(), p.demoCommand(), p.versionCommand(),
+			p.imagesCommand(), p.buildCommand(), p.modelsCommand(), p.demoCommand(), p.versionCommand(),
 		},
 	}
 	for _, c := range app.Commands {

@@ -81,6 +81,7 @@ func (p *program) work(ctx context.Context, j *job) event.Result {
 		ToolCalls:  len(res.ToolCalls),
 		Usage:      res.Usage,
 		Changes:    res.Changes,
+		Agents:     res.Agents,
 		DurationMS: time.Since(began).Milliseconds(),
 	}
 	if res.SessionID != "" {
@@ -198,7 +199,10 @@ func explain(ctx context.Context, res agent.Result, err error) string {
 	}
 	switch llm.KindOf(err) {
 	case llm.KindAuth:
-		text += "; check the key in OPENAI_API_KEY or SANDBOXAGENT_API_KEY"
+		var failed *llm.Error
+		if errors.As(err, &failed) && findProvider(failed.Provider) != nil {
+			text += "; check the key in " + findProvider(failed.Provider).keyNames()
+		}
 	case llm.KindNetwork:
 		text += "; check --base-url and the network"
 	case llm.KindNotFound:

@@ -51,7 +51,7 @@ func TestStatusOf(t *testing.T) {
 
 func TestExplain(t *testing.T) {
 	modelError := func(kind llm.ErrorKind) error {
-		return fmt.Errorf("agent: %w", &llm.Error{Kind: kind, Provider: "p", Message: "m"})
+		return fmt.Errorf("agent: %w", &llm.Error{Kind: kind, Provider: "gemini", Message: "m"})
 	}
 	tests := []struct {
 		name  string
@@ -64,9 +64,9 @@ func TestExplain(t *testing.T) {
 		{"interrupted", agent.Result{Status: agent.StatusAborted}, errors.New("agent: aborted: interrupted"), interrupted, "interrupted"},
 		{"time", agent.Result{Status: agent.StatusTimedOut}, errors.New("x"), agent.ErrTimeLimit, "the run's time is over (--timeout)"},
 		{"limit", agent.Result{Status: agent.StatusLimit, Limit: "turns"}, nil, nil, "the limit of turns was reached (--max-turns)"},
-		{"key", agent.Result{Status: agent.StatusModelError}, modelError(llm.KindAuth), nil, "p: auth: m; check the key in OPENAI_API_KEY or SANDBOXAGENT_API_KEY"},
-		{"network", agent.Result{Status: agent.StatusModelError}, modelError(llm.KindNetwork), nil, "p: network: m; check --base-url and the network"},
-		{"name", agent.Result{Status: agent.StatusModelError}, modelError(llm.KindNotFound), nil, "p: not_found: m; check --model and --base-url"},
+		{"key", agent.Result{Status: agent.StatusModelError}, modelError(llm.KindAuth), nil, "gemini: auth: m; check the key in GEMINI_API_KEY or GOOGLE_API_KEY or SANDBOXAGENT_API_KEY"},
+		{"network", agent.Result{Status: agent.StatusModelError}, modelError(llm.KindNetwork), nil, "gemini: network: m; check --base-url and the network"},
+		{"name", agent.Result{Status: agent.StatusModelError}, modelError(llm.KindNotFound), nil, "gemini: not_found: m; check --model and --base-url"},
 		{"patch", agent.Result{Status: agent.StatusEnvironmentError}, errors.New("--patch: no"), nil, "--patch: no"},
 	}
 	for _, tt := range tests {

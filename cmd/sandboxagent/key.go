@@ -9,7 +9,7 @@ import (
 // the system shows of this process to others, unless the user passes one by name.
 func hideKeys(pass []string) {
 	var names []string
-	for _, name := range keyVariables {
+	for _, name := range keyVariables() {
 		value, set := os.LookupEnv(name)
 		if !set || slices.Contains(pass, name) {
 			continue

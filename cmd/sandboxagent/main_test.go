@@ -117,7 +117,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// serve starts a model server and sets URL and KEY: serve SCRIPT
+// serve starts a model server and sets URL, ROOT, which lacks the /v1 of URL, and KEY: serve SCRIPT
 func serve(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: serve SCRIPT")
@@ -135,6 +135,7 @@ func serve(ts *testscript.TestScript, neg bool, args []string) {
 		}
 	})
 	ts.Setenv("URL", server.URL())
+	ts.Setenv("ROOT", server.Root())
 	ts.Setenv("KEY", server.Key())
 }
 

@@ -2,23 +2,94 @@ package main
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/anthropic"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/gemini"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/replay"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
 )
 
-// keyVariables hold the key of the model's server; the first that is set counts.
-var keyVariables = [...]string{"SANDBOXAGENT_API_KEY", "OPENAI_API_KEY"}
+// anyKey holds the key of any provider, and goes before the provider's own variables.
+const anyKey = "SANDBOXAGENT_API_KEY"
 
-const modelForms = "openai/MODEL, openai-compatible/MODEL with --base-url, or script:FILE"
+const modelForms = "openai/MODEL, anthropic/MODEL, gemini/MODEL, openai-compatible/MODEL with --base-url, or script:FILE"
+
+// provider is where models are served.
+type provider struct {
+	name string
+	// profile is the ID of its models' profile.
+	profile string
+	// keys are the variables that hold a key, besides anyKey; the first that is set counts.
+	keys []string
+	// open makes a client. It sends nothing.
+	open func(key, baseURL string) (llm.Client, error)
+}
+
+var providers = [...]provider{
+	{"openai", "openai", []string{"OPENAI_API_KEY"}, func(key, baseURL string) (llm.Client, error) {
+		return openai.New(openai.Config{APIKey: key, BaseURL: baseURL})
+	}},
+	{"anthropic", "anthropic", []string{"ANTHROPIC_API_KEY"}, func(key, baseURL string) (llm.Client, error) {
+		return anthropic.New(anthropic.Config{APIKey: key, BaseURL: baseURL})
+	}},
+	{"gemini", "gemini", []string{"GEMINI_API_KEY", "GOOGLE_API_KEY"}, func(key, baseURL string) (llm.Client, error) {
+		return gemini.New(gemini.Config{APIKey: key, BaseURL: baseURL})
+	}},
+	{compatible, "openai", []string{"OPENAI_API_KEY"}, func(key, baseURL string) (llm.Client, error) {
+		return openai.New(openai.Config{APIKey: key, BaseURL: baseURL, API: openai.Chat, Provider: compatible})
+	}},
+}
+
+// compatible is the provider whose server the user names. It may do without a key.
+const compatible = "openai-compatible"
+
+func findProvider(name string) *provider {
+	for i := range providers {
+		if providers[i].name == name {
+			return &providers[i]
+		}
+	}
+	return nil
+}
+
+// keyVariables are all variables that may hold the key of a model's server.
+func keyVariables() []string {
+	names := []string{anyKey}
+	for _, p := range providers {
+		names = append(names, p.keys...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// key returns the key of the provider, which is empty if no variable holds one.
+func (p *provider) key() string {
+	for _, name := range append([]string{anyKey}, p.keys...) {
+		if key := strings.TrimSpace(os.Getenv(name)); key != "" {
+			return key
+		}
+	}
+	return ""
+}
+
+// keyNames says where a key is looked for.
+func (p *provider) keyNames() string {
+	return strings.Join(slices.Concat(p.keys, []string{anyKey}), " or ")
+}
 
 // model is a model that can be asked.
 type model struct {
@@ -32,29 +103,34 @@ func openModel(c *cli.Context) (model, error) {
 	if spec == "" {
 		return model{}, usagef("no model is given; --model or the variable SANDBOXAGENT_MODEL names one: %s", modelForms)
 	}
-	if file, ok := strings.CutPrefix(spec, "script:"); ok {
-		return openScript(file)
-	}
-	provider, name, _ := strings.Cut(spec, "/")
-	cfg := openai.Config{APIKey: modelKey(), BaseURL: baseURL, Provider: provider}
-	switch {
-	case name == "", provider != "openai" && provider != "openai-compatible":
-		return model{}, usagef("--model: %q is not of a form that is known: %s", spec, modelForms)
-	case provider == "openai-compatible" && baseURL == "":
-		return model{}, usagef("--model %s needs --base-url, the server's address up to and without /chat/completions", spec)
-	case provider == "openai-compatible":
-		cfg.API = openai.Chat
-	case cfg.APIKey == "":
-		return model{}, usagef("--model %s needs a key; set the variable OPENAI_API_KEY, or SANDBOXAGENT_API_KEY", spec)
-	}
-	client, err := openai.New(cfg)
+	table, _, err := modelTable(c)
 	if err != nil {
-		return model{}, usagef("--model %s: %s", spec, strings.TrimPrefix(err.Error(), "openai: "))
+		return model{}, err
 	}
-	return model{client, profile.OpenAI(name)}, nil
+	if file, ok := strings.CutPrefix(spec, "script:"); ok {
+		return openScript(file, table)
+	}
+	name, modelName, _ := strings.Cut(spec, "/")
+	p := findProvider(name)
+	if p == nil || modelName == "" {
+		return model{}, usagef("--model: %q is not of a form that is known: %s", spec, modelForms)
+	}
+	key := p.key()
+	switch {
+	case name == compatible && baseURL == "":
+		return model{}, usagef("--model %s needs --base-url, the server's address up to and without /chat/completions", spec)
+	case name != compatible && key == "":
+		return model{}, usagef("--model %s needs a key; set the variable %s", spec, p.keyNames())
+	}
+	client, err := p.open(key, baseURL)
+	if err != nil {
+		return model{}, usagef("--model %s: %s", spec, strings.TrimPrefix(err.Error(), p.profile+": "))
+	}
+	described, err := profile.New(p.profile, modelName, table)
+	return model{client, described}, err
 }
 
-func openScript(file string) (model, error) {
+func openScript(file string, table profile.Models) (model, error) {
 	data, err := readScript(file)
 	if err != nil {
 		return model{}, usagef("--model script: %s", err)
@@ -63,30 +139,117 @@ func openScript(file string) (model, error) {
 	if err != nil {
 		return model{}, usagef("--model script: %s", err)
 	}
-	return model{replay.NewScript(script), profile.OpenAI(cmp.Or(script.Model, "script"))}, nil
+	described, err := profile.New("openai", cmp.Or(script.Model, "script"), table)
+	return model{replay.NewScript(script), described}, err
 }
 
 // maxScript is the size of the largest script, in bytes.
 const maxScript = 64 << 20
 
-func readScript(file string) ([]byte, error) {
+func readScript(file string) ([]byte, error) { return readFile(file, maxScript) }
+
+// readFile reads a file of at most limit bytes.
+func readFile(file string, limit int64) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close() //nolint:errcheck // it was only read
-	data, err := io.ReadAll(io.LimitReader(f, maxScript+1))
-	if err == nil && len(data) > maxScript {
-		err = fmt.Errorf("%s has more than %d bytes", file, maxScript)
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = fmt.Errorf("%s has more than %d bytes", file, limit)
 	}
 	return data, err
 }
 
-func modelKey() string {
-	for _, name := range keyVariables {
-		if key := strings.TrimSpace(os.Getenv(name)); key != "" {
-			return key
-		}
+// maxTable is the size of the largest table of models, in bytes.
+const maxTable = 1 << 20
+
+func modelsFlag() cli.Flag {
+	return &cli.StringFlag{
+		Name: "models", EnvVars: variable("models"), DefaultText: "models.json in the folder of your configuration, if there is one",
+		Usage: "a `FILE` with what you know of models, over the built-in table",
 	}
-	return ""
+}
+
+// modelTable returns the table of models, and the user's file that lies over the built-in one; it is empty if there is none.
+func modelTable(c *cli.Context) (profile.Models, string, error) {
+	file := c.String("models")
+	given := file != ""
+	if !given {
+		file = configFile("models.json")
+	}
+	if file == "" {
+		return profile.DefaultModels(), "", nil
+	}
+	data, err := readFile(file, maxTable)
+	if errors.Is(err, fs.ErrNotExist) && !given {
+		return profile.DefaultModels(), "", nil
+	}
+	if err != nil {
+		return profile.Models{}, "", usagef("--models: %s", err)
+	}
+	table, err := profile.ParseModels(data)
+	if err != nil {
+		return profile.Models{}, "", usagef("--models: %s: %s", file, strings.TrimPrefix(err.Error(), "models: "))
+	}
+	return table, file, nil
+}
+
+// configFile returns a file in the user's folder of configuration, empty where the system has none.
+func configFile(name string) string {
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "sandboxagent", name)
+}
+
+func (p *program) modelsCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "model list",
+		Usage:     "list what is known of models: context, output, knowledge, what they take",
+		ArgsUsage: "[flags]",
+		Description: `A line stands for the model of that name, and for those whose names go on after a dash or the like. A model that is not listed can be used all
+the same: its context is taken for ` + fmt.Sprint(profile.UnknownContextWindow) + ` tokens.`,
+		Flags:  []cli.Flag{modelsFlag()},
+		Action: p.action(p.listModels),
+	}
+}
+
+// listModels is the command model list.
+func (p *program) listModels(_ context.Context, c *cli.Context) (int, error) {
+	if err := noArguments(c); err != nil {
+		return 0, err
+	}
+	models, file, err := modelTable(c)
+	if err != nil {
+		return 0, err
+	}
+	table := tabwriter.NewWriter(p.std.out, 0, 8, 2, ' ', 0)
+	_, _ = fmt.Fprintln(table, "MODEL\tCONTEXT\tOUTPUT\tKNOWLEDGE\tREASONING\tIMAGES") // Flush tells of errors
+	for _, m := range models.List() {
+		output := "-"
+		if m.MaxOutput > 0 {
+			output = fmt.Sprint(m.MaxOutput)
+		}
+		_, _ = fmt.Fprintf(table, "%s/%s\t%d\t%s\t%s\t%s\t%s\n", m.Provider, m.Prefix, m.ContextWindow, output,
+			cmp.Or(m.KnowledgeCutoff, "-"), yesNo(m.Reasoning), yesNo(m.Vision))
+	}
+	if err := table.Flush(); err != nil {
+		return 0, err
+	}
+	note := "figures of " + models.AsOf()
+	if file != "" {
+		note += ", with those of " + file
+	}
+	p.say(note)
+	return codeDone, nil
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
 }

@@ -37,13 +37,29 @@ type progress struct {
 	doing string
 	since time.Time
 	// running are the tool calls that have not ended.
-	running []event.ToolCallStart
+	running []runningCall
 	tokens  int64
 	drawn   string
 	paused  bool
 	closed  bool
 	// held are the lines that came during a pause.
 	held bytes.Buffer
+}
+
+// runningCall is a call of a tool, by the agent of that ID.
+type runningCall struct {
+	agent string
+	event.ToolCallStart
+}
+
+func (c runningCall) String() string { return by(c.agent, c.Name+" "+subject(c.Arguments)) }
+
+// by is a text with the name of the sub-agent that it is about, if it is about one.
+func by(agentID, text string) string {
+	if agentID == "" {
+		return text
+	}
+	return agentID + ": " + text
 }
 
 // newProgress starts to show progress on w. The caller closes it.
@@ -135,60 +151,65 @@ func (p *progress) stopping() {
 func (p *progress) observe(e event.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	line := func(tag, text string) { p.line(tag, by(e.AgentID, text)) }
 	switch d := e.Data.(type) {
 	case event.SessionStart:
-		p.line("", fmt.Sprintf("session %s: %s on %s, %s", e.SessionID, d.Model, d.Backend, d.WorkDir))
+		if e.AgentID != "" {
+			line("", fmt.Sprintf("begins: %s in %s", d.Model, d.WorkDir))
+			return
+		}
+		line("", fmt.Sprintf("session %s: %s on %s, %s", e.SessionID, d.Model, d.Backend, d.WorkDir))
 	case event.Status:
 		switch agent.State(d.To) {
 		case agent.StateModelRunning:
-			p.do("waiting for the model")
+			p.do(by(e.AgentID, "waiting for the model"))
 		case agent.StateReflecting:
-			p.do("checking the work")
+			p.do(by(e.AgentID, "checking the work"))
 		}
 	case event.ReasoningDelta:
-		p.doOnce("thinking")
+		p.doOnce(by(e.AgentID, "thinking"))
 	case event.TextDelta:
-		p.doOnce("answering")
+		p.doOnce(by(e.AgentID, "answering"))
 	case event.TextEnd:
 		p.tokens += d.Usage.Total()
 		if d.ToolCalls > 0 && strings.TrimSpace(d.Text) != "" {
-			p.line("say", oneLine(d.Text))
+			line("say", oneLine(d.Text))
 		}
 	case event.ToolCallStart:
-		p.running = append(p.running, d)
-		p.do(d.Name + " " + subject(d.Arguments))
+		c := runningCall{e.AgentID, d}
+		p.running = append(p.running, c)
+		p.do(c.String())
 	case event.ToolCallEnd:
-		p.toolEnded(d)
+		p.toolEnded(e.AgentID, d)
 	case event.Retry:
-		p.line("retry", fmt.Sprintf("in %s, attempt %d: %s", shortDuration(milliseconds(d.DelayMS)), d.Attempt, oneLine(d.Error)))
-		p.do("waiting to try again")
+		line("retry", fmt.Sprintf("in %s, attempt %d: %s", shortDuration(milliseconds(d.DelayMS)), d.Attempt, oneLine(d.Error)))
+		p.do(by(e.AgentID, "waiting to try again"))
 	case event.Verify:
 		p.result(d.Passed, "check", d.Command, milliseconds(d.DurationMS), fmt.Sprintf("exit status %d", d.ExitCode))
 	case event.LoopDetection:
-		p.line("note", "the model repeats itself and was told so")
+		line("note", "the model repeats itself and was told so")
 	case event.Warning:
-		p.line("note", oneLine(d.Message))
+		line("note", oneLine(d.Message))
 	case event.Gap:
-		p.line("note", fmt.Sprintf("%d events are not shown", d.Missed))
+		line("note", fmt.Sprintf("%d events are not shown", d.Missed))
 	}
 }
 
-func (p *progress) toolEnded(d event.ToolCallEnd) {
+func (p *progress) toolEnded(agentID string, d event.ToolCallEnd) {
 	about := ""
 	for i, c := range p.running {
-		if c.CallID == d.CallID && c.Name == d.Name {
+		if c.agent == agentID && c.CallID == d.CallID && c.Name == d.Name {
 			about = subject(c.Arguments)
 			p.running = append(p.running[:i:i], p.running[i+1:]...)
 			break
 		}
 	}
-	p.result(!d.IsError, d.Name, about, milliseconds(d.DurationMS), d.ErrorKind)
+	p.result(!d.IsError, by(agentID, d.Name), about, milliseconds(d.DurationMS), d.ErrorKind)
 	if p.outputs {
 		p.show(d.Result)
 	}
 	if len(p.running) > 0 {
-		next := p.running[len(p.running)-1]
-		p.do(next.Name + " " + subject(next.Arguments))
+		p.do(p.running[len(p.running)-1].String())
 	}
 }
 

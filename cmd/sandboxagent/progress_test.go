@@ -23,3 +23,29 @@ func TestPauseHoldsLines(t *testing.T) {
 		t.Errorf("after the question: %q", b.String())
 	}
 }
+
+// TestProgressOfAgents checks that lines say whose calls they are about, where two agents use the same IDs of calls.
+func TestProgressOfAgents(t *testing.T) {
+	var b bytes.Buffer
+	p := newProgress(&b)
+	defer p.close()
+	sub := event.Origin{AgentID: "agent_1"}
+	for _, e := range []event.Event{
+		{Data: event.ToolCallStart{Name: "read_file", CallID: "c", Arguments: `{"file_path":"of the parent"}`}},
+		{Origin: sub, Data: event.SessionStart{Model: "m", WorkDir: "/w/sub"}},
+		{Origin: sub, Data: event.ToolCallStart{Name: "read_file", CallID: "c", Arguments: `{"file_path":"of the child"}`}},
+		{Origin: sub, Data: event.ToolCallEnd{Name: "read_file", CallID: "c", IsError: true, ErrorKind: "not_found"}},
+		{Data: event.ToolCallEnd{Name: "read_file", CallID: "c"}},
+		{Origin: sub, Data: event.Warning{Message: "beware"}},
+	} {
+		p.observe(e)
+	}
+	const want = `      agent_1: begins: m in /w/sub
+fail  agent_1: read_file of the child (not_found, 0ms)
+ok    read_file of the parent (0ms)
+note  agent_1: beware
+`
+	if b.String() != want {
+		t.Errorf("shown:\n%s\nwant:\n%s", b.String(), want)
+	}
+}

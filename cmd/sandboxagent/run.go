@@ -29,7 +29,9 @@ standard error. Exit status: 0 done, 1 the task failed, 2 usage, 3 a limit was r
 needed, 5 model error, 6 environment error, 124 timeout, 130 interrupted, 143 terminated.`,
 		Flags: slices.Concat([]cli.Flag{
 			&cli.StringFlag{Name: "model", Usage: "the `MODEL`: " + modelForms, EnvVars: variable("model")},
-			&cli.StringFlag{Name: "base-url", Usage: "the `ADDRESS` of the model's server, up to and without /responses or /chat/completions", EnvVars: variable("base-url")},
+			&cli.StringFlag{Name: "base-url", Usage: "the `ADDRESS` of the model's server, up to and without /responses, /chat/completions, /v1/messages or /v1beta", EnvVars: variable("base-url")},
+			modelsFlag(),
+			agentsFlag(),
 			&cli.StringFlag{Name: "reasoning-effort", Usage: "`EFFORT`: low, medium, high, or a provider's own value", EnvVars: variable("reasoning-effort")},
 			&cli.StringFlag{Name: "output", Value: formatText, Usage: "the `FORMAT` of standard output: text, json or stream-json", EnvVars: variable("output")},
 			&cli.StringFlag{Name: "verify", Usage: "a `COMMAND` that must succeed before the task counts as done", EnvVars: variable("verify")},
@@ -184,6 +186,10 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, _ runSet
 	if err != nil {
 		return nil, s, err
 	}
+	kinds, err := p.agentKinds(c)
+	if err != nil {
+		return nil, s, err
+	}
 	hideKeys(s.options.inherit.Pass)
 	j := &job{task: s.task, patch: s.patch, fetch: s.fetch, interactive: p.interactive()}
 	defer func() {
@@ -222,6 +228,8 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, _ runSet
 		Limits:   s.limits,
 		Verify:   agent.Verify{Command: s.verify},
 		Log:      j.place.log,
+
+		Subagents: agent.Subagents{Kinds: kinds},
 	}
 	if s.readOnly {
 		j.config.Policy.Allow = readOnlyTools(slices.Concat(m.profile.Tools, p.tools))
@@ -232,7 +240,7 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, _ runSet
 
 // readOnlyTools are the names of the tools that make sense where nothing can be changed.
 func readOnlyTools(all []tool.Tool) []string {
-	names := []string{} // nil would allow all
+	names := slices.Clone(agentTools[:]) // sub-agents are offered no more than this either
 	for _, t := range all {
 		if t.ReadOnly || !t.NeedsEnv {
 			names = append(names, t.Name)

@@ -39,7 +39,7 @@ func cut(s string, width int) string {
 }
 
 // argumentNames are the arguments that tell best what a call is about, the best first.
-var argumentNames = [...]string{"command", "file_path", "pattern", "path", "question", "reason", "task", "url", "name"}
+var argumentNames = [...]string{"command", "file_path", "pattern", "path", "question", "reason", "task", "url", "name", "agent_id"}
 
 var patchedFile = regexp.MustCompile(`(?m)^\*\*\* (?:Add|Update|Delete) File: (.+)$`)
 

@@ -31,14 +31,21 @@ arguments or flags, 6 environment error, 130 interrupted, 143 terminated.`,
 	}
 }
 
-// toolRegistry holds the tools that can be called without a run.
+// toolRegistry holds the tools that can be called without a run: those of all profiles. Of a name, the first one counts.
 func (p *program) toolRegistry() (*tool.Registry, error) {
-	all := slices.Concat(profile.OpenAI("").Tools, p.tools)
+	var all []tool.Tool
+	for _, t := range slices.Concat(p.tools, profile.Anthropic("").Tools, profile.OpenAI("").Tools, profile.Gemini("").Tools) {
+		if !slices.ContainsFunc(all, func(have tool.Tool) bool { return have.Name == t.Name }) {
+			all = append(all, t)
+		}
+	}
 	return tool.NewRegistry(slices.DeleteFunc(all, func(t tool.Tool) bool { return isRunTool(t.Name) })...)
 }
 
 // isRunTool reports whether the tool name acts on the run that it is called in, and on nothing else.
-func isRunTool(name string) bool { return slices.Contains(runTools[:], name) }
+func isRunTool(name string) bool {
+	return slices.Contains(runTools[:], name) || slices.Contains(agentTools[:], name)
+}
 
 var runTools = [...]string{"ask_user", "exit"}
 
@@ -194,7 +201,7 @@ func (p *program) listTools(r *tool.Registry) error {
 		if i := strings.Index(first, ". "); i >= 0 {
 			first = first[:i+1]
 		}
-		if _, err := fmt.Fprintf(p.std.out, "%-12s %s\n", spec.Name, first); err != nil {
+		if _, err := fmt.Fprintf(p.std.out, "%-15s %s\n", spec.Name, first); err != nil {
 			return err
 		}
 	}

@@ -62,7 +62,7 @@ const (
 type Config struct {
 	// APIKey is sent in the header x-goog-api-key. It may be empty only if BaseURL is set.
 	APIKey string
-	// BaseURL is the address up to and without "/v1beta"; empty means DefaultBaseURL.
+	// BaseURL is the address up to and without "/v1beta"; empty means DefaultBaseURL. A "/v1beta" at its end is ignored.
 	BaseURL string
 	// HTTPClient sends the requests. Nil means one with the proxies of the process's variables (HTTPS_PROXY and so on),
 	// the system's root certificates and no limit for a whole answer.
@@ -91,7 +91,7 @@ func New(cfg Config) (llm.Client, error) {
 		return nil, fmt.Errorf("gemini: %w", err)
 	}
 	return &client{
-		root: strings.TrimRight(cfg.BaseURL, "/"), key: cfg.APIKey, endpoint: endpoint, provider: cfg.Provider,
+		root: strings.TrimSuffix(strings.TrimRight(cfg.BaseURL, "/"), "/v1beta"), key: cfg.APIKey, endpoint: endpoint, provider: cfg.Provider,
 	}, nil
 }
 

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/sandboxagent/sandboxagent/runtime/agent"
+)
+
+// maxAgentFile is the size of the largest description of a kind of sub-agent, in bytes.
+const maxAgentFile = 1 << 20
+
+// agentTools are the tools with which an agent starts others.
+var agentTools = [...]string{"spawn_agent", "send_input", "wait", "close_agent"}
+
+func agentsFlag() cli.Flag {
+	return &cli.StringFlag{
+		Name: "agents", EnvVars: variable("agents"), DefaultText: "agents in the folder of your configuration, if there is one",
+		Usage: "a `FOLDER` with kinds of sub-agents, a Markdown file each",
+	}
+}
+
+// agentKinds reads the user's kinds of sub-agents.
+func (p *program) agentKinds(c *cli.Context) ([]agent.Kind, error) {
+	dir := c.String("agents")
+	given := dir != ""
+	if !given {
+		if dir = configFile("agents"); dir == "" {
+			return nil, nil
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) && !given {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, usagef("--agents: %s", err)
+	}
+	known, err := p.toolRegistry()
+	if err != nil {
+		return nil, err
+	}
+	var kinds []agent.Kind
+	files := map[string]string{}
+	for _, entry := range entries {
+		file := filepath.Join(dir, entry.Name())
+		if entry.IsDir() || filepath.Ext(file) != ".md" {
+			continue
+		}
+		data, err := readFile(file, maxAgentFile)
+		if err != nil {
+			return nil, usagef("--agents: %s", err)
+		}
+		kind, err := agent.ParseKind(data)
+		if err != nil {
+			return nil, usagef("--agents: %s: %s", file, strings.TrimPrefix(err.Error(), "agent kind: "))
+		}
+		if other := files[kind.Name]; other != "" {
+			return nil, usagef("--agents: %s and %s describe the same kind, %s", other, file, kind.Name)
+		}
+		files[kind.Name] = file
+		for _, name := range kind.Tools {
+			if _, ok := known.Get(name); !ok && !isRunTool(name) {
+				return nil, usagef("--agents: %s: there is no tool %q; the tools are %s", file, name, strings.Join(known.Names(), ", "))
+			}
+		}
+		kinds = append(kinds, kind)
+	}
+	if given && len(kinds) == 0 {
+		return nil, usagef("--agents: there is no Markdown file (*.md) in %s", dir)
+	}
+	return kinds, nil
+}
