@@ -1,0 +1,270 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/runtime/agent"
+	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/replay"
+	"github.com/sandboxagent/sandboxagent/runtime/profile"
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
+)
+
+// work lets a model work on a task in the folder dir of this machine, and keeps the session in sessions.
+func work(ctx context.Context, client llm.Client, dir, sessions, task string) (agent.Result, error) {
+	e, err := local.New(local.Config{Dir: dir}) // or local.Supervised, or the Open of a docker.Engine
+	if err != nil {
+		return agent.Result{}, err
+	}
+	defer func() { _ = e.Close() }() // ends every process that is left
+	a, err := agent.New(agent.Config{
+		Client: client, Profile: profile.Anthropic("claude-sonnet-4-5"), Env: e, Store: agent.OnDisk(sessions),
+	})
+	if err != nil {
+		return agent.Result{}, err
+	}
+	defer func() { _ = a.Close() }()
+	return a.Run(ctx, agent.Input{Text: task})
+}
+
+// Run a task. The client of a real model comes from a package of runtime/llm: anthropic.New(anthropic.Config{APIKey: key}).
+func Example() {
+	client := scripted(`
+turns:
+  - calls: [{tool: write_file, args: {file_path: hello.txt, content: "hello\n"}}]
+  - text: I have written hello.txt.
+`)
+	dir, err := os.MkdirTemp("", "example-*")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	res, err := work(context.Background(), client, dir, filepath.Join(dir, "sessions"), "Greet me in a file.")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(res.Status, len(res.Changes), "file:", res.Final)
+	// Output: completed 1 file: I have written hello.txt.
+}
+
+// issueTool is a tool that looks up an issue.
+func issueTool(find func(ctx context.Context, number int) (string, error)) tool.Tool {
+	return tool.Tool{
+		ToolSpec: llm.ToolSpec{
+			Name:        "read_issue",
+			Description: "Shows an issue of this project, with its comments.",
+			Schema: json.RawMessage(`{"type": "object", "properties": {"number": {"type": "integer", "minimum": 1}},
+				"required": ["number"], "additionalProperties": false}`),
+		},
+		ReadOnly: true, // so that calls may run beside each other
+		Run: func(ctx context.Context, call *tool.Call) (tool.Result, error) {
+			var args struct{ Number int }
+			if err := json.Unmarshal(call.Args, &args); err != nil {
+				return tool.Result{}, err
+			}
+			text, err := find(ctx, args.Number)
+			return tool.Result{Text: text}, err // an error is told to the model
+		},
+	}
+}
+
+// Give the model a tool of your own. Its arguments are checked against the schema before Run sees them.
+func Example_customTool() {
+	issues := map[int]string{7: "Parse fails for MCMXC."}
+	find := func(_ context.Context, number int) (string, error) {
+		if text, ok := issues[number]; ok {
+			return text, nil
+		}
+		return "", fmt.Errorf("there is no issue %d", number)
+	}
+	a, err := agent.New(agent.Config{
+		Client: scripted(`
+turns:
+  - calls: [{tool: read_issue, args: {number: 7}}, {tool: read_issue, args: {number: 8}}, {tool: read_issue, args: {number: no}}]
+  - expect: {results: [{contains: MCMXC}, {contains: there is no issue 8}, {contains: number}]}
+    text: Parse fails for MCMXC.
+`),
+		Profile: profile.OpenAI("gpt-5.2"), Tools: []tool.Tool{issueTool(find)}, Store: agent.InMemory,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = a.Close() }()
+	res, err := a.Run(context.Background(), agent.Input{Text: "What is issue 7 about?"})
+	fmt.Println(res.Final, err)
+	for _, c := range res.ToolCalls {
+		fmt.Println(c.Arguments, c.Success)
+	}
+	// Unordered output:
+	// Parse fails for MCMXC. <nil>
+	// {"number":7} true
+	// {"number":8} false
+	// {"number":"no"} false
+}
+
+// Talk to the model while it works: the message reaches it after the calls that run now.
+func ExampleSession_Steer() {
+	var s *agent.Session
+	var once sync.Once
+	a, err := agent.New(agent.Config{
+		Client: scripted(`
+turns:
+  - calls: [{tool: think, args: {}}]
+  - expect: {user: {contains: "Use tabs."}}
+    text: I use tabs.
+`),
+		Profile: profile.Gemini("gemini-2.5-pro"), Store: agent.InMemory,
+		Tools: []tool.Tool{{
+			ToolSpec: llm.ToolSpec{Name: "think", Description: "Thinks.", Schema: json.RawMessage(`{"type": "object"}`)},
+			Run:      func(context.Context, *tool.Call) (tool.Result, error) { return tool.Result{Text: "thought"}, nil },
+		}},
+		Sinks: []func(event.Event) error{func(e event.Event) error {
+			if e.Kind() == event.KindToolCallStart { // here a person would type something
+				once.Do(func() { s.Steer("Use tabs.") })
+			}
+			return nil
+		}},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = a.Close() }()
+	if s, err = a.NewSession(context.Background()); err != nil {
+		fmt.Println(err)
+		return
+	}
+	res, err := s.Submit(context.Background(), "Format the file.")
+	fmt.Println(res.Final, err)
+	for _, turn := range s.History() {
+		fmt.Println(turn.Kind)
+	}
+	// Output:
+	// I use tabs. <nil>
+	// user
+	// assistant
+	// tool_results
+	// steering
+	// assistant
+}
+
+// serve answers POST requests, whose body is a task, with the events of the run, one a line. The run ends when the client
+// goes away.
+func serve(a *agent.Agent) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		task, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
+			return
+		}
+		w.Header().Set("Content-Type", "application/x-ndjson")
+		lines, flush := event.NewEncoder(w), http.NewResponseController(w)
+		for e, err := range a.RunStream(r.Context(), agent.Input{Text: string(task)}, nil) {
+			if err != nil {
+				return // the last event, PROCESSING_END, has told of it
+			}
+			if err := errors.Join(lines.Encode(e), flush.Flush()); err != nil {
+				return // which aborts the run
+			}
+		}
+	}
+}
+
+// Embed agents in a server: an agent is safe for concurrent use, and each run has a session of its own.
+func Example_server() {
+	a, err := agent.New(agent.Config{
+		Client: scripted(`turns: [{text: All is well.}]`), Profile: profile.OpenAI("gpt-5.2"), Store: agent.InMemory,
+		Limits: agent.Limits{MaxToolRounds: 20, MaxTokens: 200_000},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = a.Close() }()
+	server := httptest.NewServer(serve(a))
+	defer server.Close()
+	resp, err := http.Post(server.URL, "text/plain", strings.NewReader("How are you?"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = resp.Body.Close() }()
+	for dec := json.NewDecoder(resp.Body); ; {
+		var e struct{ Type string }
+		if err := dec.Decode(&e); err != nil {
+			break
+		}
+		if e.Type == "user_input" || e.Type == "assistant_text_end" || e.Type == "session_end" {
+			fmt.Println(e.Type)
+		}
+	}
+	// Output:
+	// user_input
+	// assistant_text_end
+	// session_end
+}
+
+// scripted plays a model from a script.
+func scripted(yaml string) llm.Client {
+	script, err := replay.ParseScript([]byte(yaml), "example")
+	if err != nil {
+		panic(err)
+	}
+	return replay.NewScript(script)
+}
+
+// Test an agent without a model: a script says what the model answers, and what it must have been shown before. A condition
+// that does not hold ends the run with an error that tells what was shown instead.
+func Example_scriptedModel() {
+	client := scripted(`
+turns:
+  - expect: {user: {contains: count the lines}}
+    calls: [{tool: shell, args: {command: "wc -l < list.txt"}}]
+  - expect: {result: {contains: "3"}}
+    text: There are 3 lines.
+`)
+	dir, err := os.MkdirTemp("", "example-*")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	e, err := local.New(local.Config{Dir: dir})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = e.Close() }()
+	if _, err := e.WriteFile(context.Background(), "list.txt", strings.NewReader("a\nb\nc\n"), env.WriteOptions{}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	a, err := agent.New(agent.Config{
+		Client: client, Profile: profile.OpenAI("gpt-5.2"), Env: e, Store: agent.InMemory,
+		Verify: agent.Verify{Command: "test -f list.txt"}, // what the model says is checked
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = a.Close() }()
+	res, err := a.Run(context.Background(), agent.Input{Text: "Please count the lines of list.txt."})
+	fmt.Println(res.Status, res.Final, err)
+	// Output: completed There are 3 lines. <nil>
+}
