@@ -2,8 +2,11 @@ package integration_test
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"net"
 	"net/http"
@@ -18,9 +21,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pkoukk/tiktoken-go"
+	loader "github.com/pkoukk/tiktoken-go-loader"
+
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/local"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/anthropic"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/gemini"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
@@ -114,21 +123,84 @@ func BenchmarkFirstRequest(b *testing.B) {
 	}
 }
 
-// instantServer answers every request at once with the same call, without any check, so that its own cost is small.
-func instantServer(b *testing.B, call string) (url string) {
+// benchWires are the interfaces of providers, each with a whole answer that calls a tool.
+var benchWires = []struct {
+	name string
+	// answer is sent as it is; its %[1]s is the arguments of the call.
+	answer []string
+	// raw says that the arguments stand in the answer as JSON, not as a string.
+	raw     bool
+	client  func(root string) (llm.Client, error)
+	profile profile.Profile
+}{
+	{
+		name: "responses", profile: profile.OpenAI("gpt-5.2"),
+		answer: []string{
+			`{"type":"response.output_item.added","output_index":0,"item":{"type":"function_call","id":"f","call_id":"c","name":"shell","arguments":%[1]s,"status":"completed"}}`,
+			`{"type":"response.output_item.done","output_index":0,"item":{"type":"function_call","id":"f","call_id":"c","name":"shell","arguments":%[1]s,"status":"completed"}}`,
+			`{"type":"response.completed","response":{"id":"r","object":"response","status":"completed","model":"m",` +
+				`"output":[{"type":"function_call","id":"f","call_id":"c","name":"shell","arguments":%[1]s,"status":"completed"}],` +
+				`"usage":{"input_tokens":1,"output_tokens":1,"total_tokens":2}}}`,
+		},
+		client: func(root string) (llm.Client, error) {
+			return openai.New(openai.Config{BaseURL: root + "/v1", APIKey: "k"})
+		},
+	},
+	{
+		name: "chat", profile: profile.OpenAI("gpt-5.2"),
+		answer: []string{
+			`{"id":"r","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{"role":"assistant","tool_calls":` +
+				`[{"index":0,"id":"c","type":"function","function":{"name":"shell","arguments":%[1]s}}]}}]}`,
+			`{"id":"r","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}],` +
+				`"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}`,
+			`[DONE]`,
+		},
+		client: func(root string) (llm.Client, error) {
+			return openai.New(openai.Config{BaseURL: root + "/v1", APIKey: "k", API: openai.Chat})
+		},
+	},
+	{
+		name: "messages", profile: profile.Anthropic("claude-sonnet-4-5"),
+		answer: []string{
+			`{"type":"message_start","message":{"id":"r","type":"message","role":"assistant","model":"m","content":[],"usage":{"input_tokens":1,"output_tokens":1}}}`,
+			`{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"c","name":"shell","input":{}}}`,
+			`{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":%[1]s}}`,
+			`{"type":"content_block_stop","index":0}`,
+			`{"type":"message_delta","delta":{"stop_reason":"tool_use"},"usage":{"output_tokens":1}}`,
+			`{"type":"message_stop"}`,
+		},
+		client: func(root string) (llm.Client, error) {
+			return anthropic.New(anthropic.Config{BaseURL: root, APIKey: "k"})
+		},
+	},
+	{
+		name: "generate", profile: profile.Gemini("gemini-2.5-pro"), raw: true,
+		answer: []string{
+			`{"candidates":[{"content":{"role":"model","parts":[{"functionCall":{"name":"shell","args":%[1]s}}]},"finishReason":"STOP","index":0}],` +
+				`"usageMetadata":{"promptTokenCount":1,"candidatesTokenCount":1,"totalTokenCount":2},"modelVersion":"m"}`,
+		},
+		client: func(root string) (llm.Client, error) {
+			return gemini.New(gemini.Config{BaseURL: root, APIKey: "k"})
+		},
+	},
+}
+
+// instantServer answers every request at once with the same events, without any check, so that its own cost is small.
+func instantServer(b *testing.B, events []string, arguments string) (root string) {
 	b.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
 	}
-	item := `{"type":"function_call","id":"f","call_id":"c","name":"shell","arguments":` + strconv.Quote(call) + `,"status":"completed"}`
 	var body bytes.Buffer
-	for _, e := range []string{
-		`{"type":"response.output_item.added","output_index":0,"item":` + item + `}`,
-		`{"type":"response.output_item.done","output_index":0,"item":` + item + `}`,
-		`{"type":"response.completed","response":{"id":"r","object":"response","status":"completed","model":"m","output":[` + item + `],` +
-			`"usage":{"input_tokens":1,"output_tokens":1,"total_tokens":2}}}`,
-	} {
+	for _, e := range events {
+		if strings.Contains(e, "%[1]s") {
+			e = fmt.Sprintf(e, arguments)
+		}
+		var typed struct{ Type string }
+		if json.Unmarshal([]byte(e), &typed) == nil && typed.Type != "" {
+			fmt.Fprintf(&body, "event: %s\n", typed.Type)
+		}
 		fmt.Fprintf(&body, "data: %s\n\n", e)
 	}
 	srv := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -138,21 +210,30 @@ func instantServer(b *testing.B, call string) (url string) {
 	})}
 	go srv.Serve(l) //nolint:errcheck // it ends with Close
 	b.Cleanup(func() { _ = srv.Close() })
-	return "http://" + l.Addr().String() + "/v1"
+	return "http://" + l.Addr().String()
 }
 
 // BenchmarkTurn is what a turn costs above its command: the whole of request, answer, tool call, journal and events, with a
 // model that answers at once, less bash -c true run by os/exec in the same run.
-func BenchmarkTurn(b *testing.B) { environments(b, benchTurn) }
+func BenchmarkTurn(b *testing.B) {
+	for i, wire := range benchWires {
+		b.Run(wire.name, func(b *testing.B) { environments(b, func(b *testing.B, e env.Environment) { benchTurn(b, e, i) }) })
+	}
+}
 
-func benchTurn(b *testing.B, e env.Environment) {
+func benchTurn(b *testing.B, e env.Environment, wire int) {
 	const rounds = 50
-	client, err := openai.New(openai.Config{BaseURL: instantServer(b, `{"command":"true"}`), APIKey: "k"})
+	w := benchWires[wire]
+	arguments := `{"command":"true"}`
+	if !w.raw {
+		arguments = strconv.Quote(arguments)
+	}
+	client, err := w.client(instantServer(b, w.answer, arguments))
 	if err != nil {
 		b.Fatal(err)
 	}
 	a, err := agent.New(agent.Config{
-		Client: client, Profile: profile.OpenAI("m"), Env: e, Store: agent.OnDisk(b.TempDir()),
+		Client: client, Profile: w.profile, Env: e, Store: agent.OnDisk(b.TempDir()),
 		Limits: agent.Limits{MaxToolRounds: rounds, NoLoopDetection: true}, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -166,14 +247,65 @@ func benchTurn(b *testing.B, e env.Environment) {
 		}
 		start := time.Now()
 		res, err := a.Run(b.Context(), agent.Input{Text: "go on"})
-		if err != nil || len(res.ToolCalls) != rounds {
-			b.Fatalf("%d calls, %v", len(res.ToolCalls), err)
+		if err != nil || len(res.ToolCalls) != rounds || len(res.Failures) > 0 {
+			b.Fatalf("%d calls, %v, %v", len(res.ToolCalls), res.Failures, err)
 		}
 		turns = append(turns, time.Since(start)/rounds)
 	}
 	turns.report(b, "turn", time.Microsecond, "us")
 	commands.report(b, "command", time.Microsecond, "us")
 	b.ReportMetric(float64(turns.p(50)-commands.p(50))/float64(time.Millisecond), "gap-ms")
+}
+
+// BenchmarkPrompt counts the tokens of what every request holds before the conversation, in an empty folder: the system
+// prompt, and the names, descriptions and schemas of the tools as JSON. Tokens are those of OpenAI's encoding o200k_base for all, for
+// the other providers publish no encoding.
+func BenchmarkPrompt(b *testing.B) {
+	tiktoken.SetBpeLoader(loader.NewOfflineLoader())
+	encoding, err := tiktoken.GetEncoding(tiktoken.MODEL_O200K_BASE)
+	if err != nil {
+		b.Fatal(err)
+	}
+	tokens := func(text string) float64 { return float64(len(encoding.Encode(text, nil, nil))) }
+	for _, p := range []profile.Profile{profile.OpenAI("gpt-5.2"), profile.Anthropic("claude-sonnet-4-5"), profile.Gemini("gemini-2.5-pro")} {
+		b.Run(p.ID, func(b *testing.B) {
+			e, err := local.New(local.Config{Dir: b.TempDir()})
+			if err != nil {
+				b.Fatal(err)
+			}
+			closeAfter(b, e)
+			var asked llm.Request
+			a, err := agent.New(agent.Config{Client: clientFunc(func(req llm.Request) { asked = req }), Profile: p, Env: e, Store: agent.InMemory})
+			if err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				if _, err := a.Run(b.Context(), agent.Input{Text: "hello"}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			tools, err := json.Marshal(asked.Tools)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(tokens(p.Instructions), "instructions-tokens")
+			b.ReportMetric(tokens(asked.System), "system-tokens")
+			b.ReportMetric(tokens(string(tools)), "tools-tokens")
+			b.ReportMetric(float64(len(asked.Tools)), "tools")
+		})
+	}
+}
+
+// clientFunc is a model that looks at a request and says that it is done.
+type clientFunc func(llm.Request)
+
+func (f clientFunc) Stream(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+	return func(yield func(llm.Delta, error) bool) {
+		f(req)
+		_ = yield(llm.Delta{Kind: llm.DeltaText, Text: "done"}, nil) &&
+			yield(llm.Delta{Seq: 1, Kind: llm.DeltaDone, Done: &llm.Done{Finish: llm.FinishStop}}, nil)
+	}
 }
 
 // BenchmarkExec is a command in the local environment against the same by os/exec.
