@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,7 +12,6 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
-	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
 )
 
 // wantPairs checks that request n ends with an answer of calls and exactly one result for each, in order, and returns the
@@ -48,12 +48,13 @@ func failed(s *session) map[string]bool {
 	return out
 }
 
-func proveBadCalls(t *testing.T, api openai.API) {
+func proveBadCalls(t *testing.T, w wire) {
 	run := func(args string) llmtest.Call { return llmtest.Call{Name: "shell", Arguments: args} }
-	calls := []struct {
+	type badCall struct {
 		call llmtest.Call
 		text string
-	}{
+	}
+	calls := []badCall{
 		{run(`{"command": "echo x >> ran"`), "not valid JSON"},
 		{run(`{"command": "echo x >> ran",}`), "not valid JSON"},
 		{run(`{"command": "echo x >> ran"}{"command": "echo y >> ran"}`), "not valid JSON"},
@@ -78,20 +79,33 @@ func proveBadCalls(t *testing.T, api openai.API) {
 		{llmtest.Call{Name: "Shell", Arguments: `{"command": "echo x >> ran"}`}, "Shell"},
 		{shell("echo good >> good"), "[exit code 0"},
 	}
-	one := make([]llmtest.Call, len(calls))
-	for i, c := range calls {
-		one[i] = c.call
+	// A call that the service keeps to itself takes its answer with it, and the calls before it.
+	var replies []llmtest.Reply
+	var one []llmtest.Call
+	calls = slices.DeleteFunc(calls, func(c badCall) bool {
+		if !w.passes(c.call) {
+			replies = append(replies, llmtest.Use(shell("echo x >> ran"), c.call))
+			return true
+		}
+		one = append(one, c.call)
+		return false
+	})
+	lost := len(replies)
+	replies = append(replies, llmtest.Use(one...), llmtest.Say("I go on"))
+	s := wireSession(t, w, llmtest.Sequence(replies...), func(c *agent.Config) { c.Retry.MaxRetries = lost + 1 })
+	res := s.submit("go")
+	if res.Final != "I go on" || len(res.ToolCalls) != len(calls) || len(res.Failures) != len(calls)-1 || res.ModelCalls != 2 {
+		t.Errorf("%q after %d answers, %d calls and %d failures", res.Final, res.ModelCalls, len(res.ToolCalls), len(res.Failures))
 	}
-	s := wireSession(t, api, llmtest.Sequence(llmtest.Use(one...), llmtest.Say("I go on")))
-	if res := s.submit("go"); res.Final != "I go on" || len(res.ToolCalls) != len(calls) || len(res.Failures) != len(calls)-1 {
-		t.Errorf("%q after %d calls and %d failures", res.Final, len(res.ToolCalls), len(res.Failures))
+	if n := len(data[event.Retry](s)); n != lost {
+		t.Errorf("%d retries of %d lost answers", n, lost)
 	}
 	errs := failed(s)
-	for i, text := range wantPairs(t, s, 1, len(calls)) {
+	for i, text := range wantPairs(t, s, 1+lost, len(calls)) {
 		if !strings.Contains(text, calls[i].text) {
 			t.Errorf("call %d, %.60q: %q is missing in %.400q", i, calls[i].call.Arguments, calls[i].text, text)
 		}
-		if id := fmt.Sprintf("call_0_%d", i); errs[id] != (i < len(calls)-1) {
+		if id := res.ToolCalls[i].CallID; errs[id] != (i < len(calls)-1) {
 			t.Errorf("call %d is an error: %v", i, errs[id])
 		}
 	}
@@ -104,12 +118,12 @@ func proveBadCalls(t *testing.T, api openai.API) {
 }
 
 // proveNames has names that no tool can have. The wire does not take them back, but the session must go on.
-func proveNames(t *testing.T, api openai.API) {
+func proveNames(t *testing.T, w wire) {
 	var calls []llmtest.Call
 	for _, name := range []string{"functions.shell", "bad name!\x1b[2J", strings.Repeat("long", 50), "", "ü"} {
 		calls = append(calls, llmtest.Call{Name: name, Arguments: `{"command": "echo x >> ran"}`})
 	}
-	s := wireSession(t, api, llmtest.Sequence(llmtest.Use(append(calls, shell("echo good >> good"))...), llmtest.Say("I go on")))
+	s := wireSession(t, w, llmtest.Sequence(llmtest.Use(append(calls, shell("echo good >> good"))...), llmtest.Say("I go on")))
 	if res := s.submit("go"); res.Final != "I go on" || len(res.ToolCalls) != len(calls)+1 {
 		t.Errorf("%q after %d calls", res.Final, len(res.ToolCalls))
 	}
@@ -124,13 +138,13 @@ func proveNames(t *testing.T, api openai.API) {
 }
 
 // proveIDs has ids that are missing, repeated in an answer, repeated in the next answer, and odd.
-func proveIDs(t *testing.T, api openai.API) {
+func proveIDs(t *testing.T, w wire) {
 	with := func(id, command string) llmtest.Call {
 		c := shell(command)
 		c.ID, c.NoID = id, id == ""
 		return c
 	}
-	s := wireSession(t, api, llmtest.Sequence(
+	s := wireSession(t, w, llmtest.Sequence(
 		llmtest.Use(with("", "echo a >> f"), with("", "echo b >> f"), with("x", "echo c >> f"), with("x", "echo twice >> f"), with("x_2", "echo d >> f")),
 		llmtest.Use(with("x", "echo e >> f"), with("", "echo f >> f"), with("../../é\x1b\n", "echo g >> f"), with(strings.Repeat("i", 300), "echo h >> f")),
 		llmtest.Say("done"),
@@ -152,24 +166,25 @@ func proveIDs(t *testing.T, api openai.API) {
 	}
 }
 
-func proveManyCalls(t *testing.T, api openai.API) {
+func proveManyCalls(t *testing.T, w wire) {
 	const n = 200
 	var calls []llmtest.Call
 	var want strings.Builder
+	bad, wrong := w.bad("shell")
 	for i := range n {
 		switch i % 4 {
 		case 0:
 			calls = append(calls, shell(fmt.Sprintf("echo %d >> f", i)))
 			fmt.Fprintf(&want, "%d\n", i)
 		case 1:
-			calls = append(calls, llmtest.Call{Name: "shell", Arguments: `{"command": "echo never >> f"`})
+			calls = append(calls, bad)
 		default:
 			calls = append(calls, use("read_file", map[string]any{"file_path": fmt.Sprintf("in/%d", i)}))
 		}
 	}
 	reply := llmtest.Use(calls...)
 	reply.Fault = llmtest.Fault{Interleave: true}
-	s := wireSession(t, api, llmtest.Sequence(reply, llmtest.Say("done")))
+	s := wireSession(t, w, llmtest.Sequence(reply, llmtest.Say("done")))
 	for i := range n {
 		s.write(fmt.Sprintf("in/%d", i), fmt.Sprintf("content of %d.\n", i))
 	}
@@ -177,7 +192,7 @@ func proveManyCalls(t *testing.T, api openai.API) {
 		t.Errorf("%d calls", len(res.ToolCalls))
 	}
 	for i, text := range wantPairs(t, s, 1, n) {
-		part := []string{"[exit code 0", "not valid JSON", fmt.Sprintf("content of %d.", i), fmt.Sprintf("content of %d.", i)}[i%4]
+		part := []string{"[exit code 0", wrong, fmt.Sprintf("content of %d.", i), fmt.Sprintf("content of %d.", i)}[i%4]
 		if !strings.Contains(text, part) {
 			t.Errorf("result %d lacks %q: %.200q", i, part, text)
 		}
@@ -188,21 +203,26 @@ func proveManyCalls(t *testing.T, api openai.API) {
 }
 
 // proveLongArguments has arguments that are taken, and some of five megabytes, which are refused whether they are whole or not.
-func proveLongArguments(t *testing.T, api openai.API) {
+func proveLongArguments(t *testing.T, w wire) {
 	content := func(size int) string { return strings.Repeat("0123456789abcdeü", size/17) + "\n" }
 	write := func(name string, size int) llmtest.Call {
 		return use("write_file", map[string]any{"file_path": name, "content": content(size)})
 	}
-	calls := []llmtest.Call{write("taken", 256<<10), write("refused", 5<<20), write("half", 256<<10), shell("ls; wc -c < taken")}
-	calls[2].Arguments = calls[2].Arguments[:200<<10]
-	s := wireSession(t, api, llmtest.Sequence(llmtest.Use(calls...), llmtest.Say("done")))
+	half := write("half", 256<<10)
+	half.Arguments = half.Arguments[:200<<10]
+	wrong := "not valid JSON"
+	if !w.passes(half) {
+		half, wrong = w.bad("write_file")
+	}
+	calls := []llmtest.Call{write("taken", 256<<10), write("refused", 5<<20), half, shell("ls; wc -c < taken")}
+	s := wireSession(t, w, llmtest.Sequence(llmtest.Use(calls...), llmtest.Say("done")))
 	s.submit("go")
 	texts := wantPairs(t, s, 1, len(calls))
 	if s.read("taken") != content(256<<10) {
 		t.Error("the file is not what was written")
 	}
 	wantContains(t, "the result of five megabytes", texts[1], "bytes long, but at most 4194304 are taken")
-	wantContains(t, "the result of the half", texts[2], "not valid JSON")
+	wantContains(t, "the result of the half", texts[2], wrong)
 	wantContains(t, "the size", texts[3], fmt.Sprint(len(content(256<<10))))
 	if strings.Contains(texts[3], "refused") || strings.Contains(texts[3], "half") {
 		t.Errorf("a refused call wrote a file: %s", texts[3])
@@ -214,22 +234,40 @@ func proveLongArguments(t *testing.T, api openai.API) {
 	}
 }
 
-// provePairing plays random answers. The server itself refuses a call without a result, and a result without a call.
-func provePairing(t *testing.T, api openai.API) {
-	for seed := range uint64(8) {
+// provePairing plays random answers. Each request after them answers each call exactly once, whatever they were.
+func provePairing(t *testing.T, w wire) {
+	const seeds, rounds = 8, 6
+	for seed := range uint64(seeds) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			rnd := rand.New(rand.NewPCG(seed, uint64(len(api))))
+			t.Parallel()
+			rnd := rand.New(rand.NewPCG(seed, uint64(len(w.name))))
 			var counts []int
-			s := wireSession(t, api, func(r *llmtest.Request) llmtest.Reply {
-				if n := len(counts); n == 6 {
+			s := wireSession(t, w, func(*llmtest.Request) llmtest.Reply {
+				round := len(counts)
+				if round == rounds {
 					return llmtest.Say("done")
 				}
-				if rnd.IntN(4) == 0 {
-					return llmtest.Reply{Text: "lost", Calls: randomCalls(rnd), Fault: randomFault(rnd)}
+				calls := w.randomCalls(rnd, 1+rnd.IntN(8))
+				switch {
+				case seed%4 == 0 && round == 2:
+					calls = w.randomCalls(rnd, 200)
+				case seed%4 == 1 && round == 2:
+					calls = append(calls, use("write_file", map[string]any{"file_path": "big", "content": strings.Repeat("x", 5<<20)}))
 				}
-				calls := randomCalls(rnd)
-				counts = append(counts, len(calls))
-				return llmtest.Reply{Text: "look", Calls: calls, Fault: llmtest.Fault{Interleave: rnd.IntN(2) == 0}}
+				reply := llmtest.Reply{Reasoning: "hm", Text: "look", Calls: calls, Fault: llmtest.Fault{Interleave: rnd.IntN(2) == 0}}
+				malformed := llmtest.Call{Name: "list_dir", Arguments: `{"path":`}
+				switch rnd.IntN(4) {
+				case 0:
+					reply.Fault = randomFault(rnd)
+					return reply
+				case 1:
+					reply.Calls = append(reply.Calls, malformed)
+					if !w.passes(malformed) {
+						return reply
+					}
+				}
+				counts = append(counts, len(reply.Calls))
+				return reply
 			}, func(c *agent.Config) {
 				c.Retry.MaxRetries = 100
 				c.Profile.SupportsParallelToolCalls = rnd.IntN(2) == 0
@@ -240,42 +278,61 @@ func provePairing(t *testing.T, api openai.API) {
 			for _, n := range counts {
 				total += n
 			}
-			last := s.server.Requests()[len(s.server.Requests())-1]
-			asked, answered := map[string]int{}, map[string]int{}
-			for _, m := range last.Messages {
-				for _, c := range m.ToolCalls() {
-					asked[c.ID]++
-				}
-				for _, p := range m.Parts {
-					if p.ToolResult != nil {
-						answered[p.ToolResult.CallID]++
-					}
+			requests := s.server.Requests()
+			for _, r := range requests {
+				if _, err := pairs(r.Messages); err != nil {
+					t.Errorf("request %d: %v", r.Number, err)
 				}
 			}
-			if len(asked) != total || len(answered) != total {
-				t.Errorf("%d calls, of which %d were sent and %d answered", total, len(asked), len(answered))
-			}
-			for id, n := range answered {
-				if n != 1 || asked[id] != 1 {
-					t.Errorf("the call %q was made %d times and answered %d times", id, asked[id], n)
-				}
+			if n, _ := pairs(requests[len(requests)-1].Messages); n != total {
+				t.Errorf("%d calls were made, and %d are in the last request", total, n)
 			}
 		})
 	}
 }
 
-func randomCalls(rnd *rand.Rand) []llmtest.Call {
+// pairs counts the calls of a conversation. No two may have the same ID, and the message after each answer holds one result
+// for each of its calls and nothing else.
+func pairs(messages []llm.Message) (int, error) {
+	seen := map[string]bool{}
+	for i, m := range messages {
+		var asked, answered []string
+		for _, c := range m.ToolCalls() {
+			if seen[c.ID] {
+				return 0, fmt.Errorf("two calls have the ID %q", c.ID)
+			}
+			seen[c.ID] = true
+			asked = append(asked, c.ID)
+		}
+		if i+1 < len(messages) {
+			for _, p := range messages[i+1].Parts {
+				if p.ToolResult != nil {
+					answered = append(answered, p.ToolResult.CallID)
+				}
+			}
+		}
+		if !slices.Equal(asked, answered) {
+			return 0, fmt.Errorf("message %d has the calls %q, and after it come the results of %q", i, asked, answered)
+		}
+	}
+	return len(seen), nil
+}
+
+// randomCalls makes n calls that the service may pass on, of which many are wrong.
+func (w wire) randomCalls(rnd *rand.Rand, n int) []llmtest.Call {
 	pick := func(of ...string) string { return of[rnd.IntN(len(of))] }
-	out := make([]llmtest.Call, 1+rnd.IntN(8))
-	for i := range out {
+	out := make([]llmtest.Call, 0, n)
+	for len(out) < n {
 		c := llmtest.Call{
-			Name: pick("list_dir", "read_file", "write_file", "list_dir", "nobody", "glob"),
-			ID:   pick("", "", "x", "y", "call_0_0", fmt.Sprint(rnd.IntN(9))),
+			Name: pick("list_dir", "read_file", "write_file", "list_dir", "nobody", "no.body", "b\u00e4d name", "glob"),
+			ID:   pick("", "", "x", "y", "x_2", "call_0_0", "a:1", "a;1", fmt.Sprint(rnd.IntN(9))),
 			Arguments: pick(`{}`, ``, `{"path":"."}`, `{"path":`, `[]`, `null`, `{"file_path":"f","content":"c"}`, `{"file_path":7}`,
 				`{"pattern":"*"}`, string(must(json.Marshal(map[string]string{"path": "\x00"})))),
 		}
 		c.NoID = c.ID == "" && rnd.IntN(2) == 0
-		out[i] = c
+		if w.passes(c) {
+			out = append(out, c)
+		}
 	}
 	return out
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
-	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
 	"github.com/sandboxagent/sandboxagent/runtime/store"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
@@ -57,10 +56,10 @@ type clockSpool struct{ session *store.Session }
 func (s clockSpool) Create(id string) (tool.SpoolFile, error) { return s.session.CreateOutput(id) }
 
 // jumpySession is a session all of whose clocks jump.
-func jumpySession(t *testing.T, api openai.API, brain llmtest.Brain, change func(*agent.Config)) *session {
+func jumpySession(t *testing.T, w wire, brain llmtest.Brain, change func(*agent.Config)) *session {
 	t.Helper()
 	dir := t.TempDir()
-	return wireSession(t, api, brain, func(c *agent.Config) {
+	return wireSession(t, w, brain, func(c *agent.Config) {
 		clock := &jumpyClock{}
 		c.Clock, c.Retry.Clock = clock, nil
 		c.Store = func(id string) (agent.Store, error) {
@@ -78,10 +77,10 @@ const (
 
 // proveOrderByNumber lets a command run into its time-out and a request be sent again. Numbers give the order, and times
 // that were measured are real ones.
-func proveOrderByNumber(t *testing.T, api openai.API) {
+func proveOrderByNumber(t *testing.T, w wire) {
 	var observed []int64
 	done := make(chan struct{})
-	s := jumpySession(t, api, func(r *llmtest.Request) llmtest.Reply {
+	s := jumpySession(t, w, func(r *llmtest.Request) llmtest.Reply {
 		switch r.Number {
 		case 0:
 			return llmtest.Use(llmtest.Call{Name: "shell", Arguments: tooLong}, use("list_dir", map[string]any{"path": "."}), shell("echo here"))
@@ -177,8 +176,8 @@ func wantJumps(t *testing.T, what string, times []time.Time) {
 }
 
 // proveLimitByTimer ends a run in the middle of a command that may take longer.
-func proveLimitByTimer(t *testing.T, api openai.API) {
-	s := jumpySession(t, api, endless(use("shell", map[string]any{"command": "sleep 1000", "timeout_ms": 600_000})), func(c *agent.Config) {
+func proveLimitByTimer(t *testing.T, w wire) {
+	s := jumpySession(t, w, endless(use("shell", map[string]any{"command": "sleep 1000", "timeout_ms": 600_000})), func(c *agent.Config) {
 		c.Limits.MaxDuration = shortTimeout
 	})
 	began := time.Now()

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
-	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
 )
 
 // crashPoints is at how many points of a run the program is killed.
@@ -59,7 +58,7 @@ func crashRun(t *testing.T, stay bool) *program {
 	} else {
 		replies = append(replies, llmtest.Say("done"))
 	}
-	p.ask(t, openai.Responses, llmtest.Sequence(replies...))
+	p.ask(t, wires()[0], llmtest.Sequence(replies...))
 	return p
 }
 

@@ -3,6 +3,7 @@ package integration_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"net/http"
 	"slices"
@@ -15,7 +16,6 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
-	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
 )
 
 // stopwatch is a clock on which waiting takes no time and is written down.
@@ -53,14 +53,15 @@ func millis(list []time.Duration) []time.Duration {
 	return out
 }
 
-func proveWaits(t *testing.T, api openai.API) {
+func proveWaits(t *testing.T, w wire) {
 	exactly := func(d time.Duration) []time.Duration { return slices.Repeat([]time.Duration{d}, len(capsAnswered)) }
 	always := func(f llmtest.Fault) func() llmtest.Fault { return func() llmtest.Fault { return f } }
-	tests := map[string]struct {
+	type test struct {
 		fault func() llmtest.Fault
 		// least and most bound the waits. Least is nil for waits that are random between zero and most.
 		least, most []time.Duration
-	}{
+	}
+	tests := map[string]test{
 		"Retry-After-Ms":        {always(llmtest.TooMany("1500", "7")), exactly(1500 * time.Millisecond), exactly(1500 * time.Millisecond)},
 		"Retry-After, seconds":  {always(llmtest.TooMany("", "7")), exactly(7 * time.Second), exactly(7 * time.Second)},
 		"Retry-After, zero":     {always(llmtest.TooMany("", "0")), exactly(0), exactly(0)},
@@ -77,12 +78,15 @@ func proveWaits(t *testing.T, api openai.API) {
 		"529":         {always(llmtest.Fault{Status: 529}), nil, millis(capsAnswered)},
 		"no answer":   {always(llmtest.Fault{Reset: true}), nil, millis(capsSilent)},
 	}
+	for name, wait := range w.waits {
+		tests[name] = test{always(wait.fault), exactly(wait.wait), exactly(wait.wait)}
+	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for _, share := range []float64{-1, 0, math.Nextafter(1, 0)} {
 				var clock stopwatch
-				s := wireSession(t, api, func(r *llmtest.Request) llmtest.Reply {
+				s := wireSession(t, w, func(r *llmtest.Request) llmtest.Reply {
 					if r.Number < len(capsAnswered) {
 						return llmtest.Reply{Fault: tt.fault()}
 					}
@@ -135,19 +139,19 @@ func checkWaits(t *testing.T, s *session, waits, least, most []time.Duration) {
 }
 
 // proveStorm has more failures than retries. The session outlives it.
-func proveStorm(t *testing.T, api openai.API) {
+func proveStorm(t *testing.T, w wire) {
 	tests := map[string]struct {
 		fault llmtest.Fault
 		kind  llm.ErrorKind
 	}{
-		"429": {llmtest.TooMany("", "1"), llm.KindRateLimit}, "503": {llmtest.Fault{Status: 503}, llm.KindServer},
+		"429": {llmtest.TooMany("", "1"), llm.KindRateLimit}, "503": {llmtest.Fault{Status: 503}, w.busy},
 		"529": {llmtest.Fault{Status: 529, Type: "overloaded_error", Message: "Overloaded"}, llm.KindOverloaded},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var clock stopwatch
-			s := wireSession(t, api, llmtest.Storm(1+llm.DefaultMaxRetries, tt.fault, llmtest.Sequence(llmtest.Say("calm"))), retryOn(&clock))
+			s := wireSession(t, w, llmtest.Storm(1+llm.DefaultMaxRetries, tt.fault, llmtest.Sequence(llmtest.Say("calm"))), retryOn(&clock))
 			res, err := s.Submit(t.Context(), "go")
 			var e *llm.Error
 			if res.Status != agent.StatusModelError || !errors.As(err, &e) || e.Kind != tt.kind || e.Status != tt.fault.Status {
@@ -166,13 +170,8 @@ func proveStorm(t *testing.T, api openai.API) {
 	}
 }
 
-func proveNoRetry(t *testing.T, api openai.API) {
-	tests := map[string]struct {
-		fault  llmtest.Fault
-		kind   llm.ErrorKind
-		status agent.Status
-		text   string
-	}{
+func proveNoRetry(t *testing.T, w wire) {
+	tests := map[string]refusal{
 		"400": {llmtest.Fault{Status: 400, Message: "no such field"}, llm.KindInvalid, agent.StatusModelError, "no such field"},
 		"400, too long": {
 			llmtest.Fault{Status: 400, Code: "context_length_exceeded", Message: "This is too long."},
@@ -186,14 +185,15 @@ func proveNoRetry(t *testing.T, api openai.API) {
 			llmtest.TooMany("", time.Now().Add(24*time.Hour).UTC().Format(http.TimeFormat)), llm.KindRateLimit, agent.StatusModelError, "--max-retry-wait",
 		},
 		"long wait of a 503": {
-			llmtest.Fault{Status: 503, Header: http.Header{"Retry-After": {"3600"}}}, llm.KindServer, agent.StatusModelError, "1h0m0s before the next try",
+			llmtest.Fault{Status: 503, Header: http.Header{"Retry-After": {"3600"}}}, w.busy, agent.StatusModelError, "1h0m0s before the next try",
 		},
 	}
+	maps.Copy(tests, w.refusals)
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var clock stopwatch
-			s := wireSession(t, api, llmtest.Sequence(llmtest.Use(shell("echo once >> counter")), llmtest.Reply{Fault: tt.fault}), retryOn(&clock))
+			s := wireSession(t, w, llmtest.Sequence(llmtest.Use(shell("echo once >> counter")), llmtest.Reply{Fault: tt.fault}), retryOn(&clock))
 			res, err := s.Submit(t.Context(), "go")
 			var e *llm.Error
 			if res.Status != tt.status || !errors.As(err, &e) || e.Kind != tt.kind || e.Status != tt.fault.Status {
@@ -211,13 +211,13 @@ func proveNoRetry(t *testing.T, api openai.API) {
 }
 
 // proveDeadline ends a run that waits for a server which asks for patience, and one in a storm that the retries outlast.
-func proveDeadline(t *testing.T, api openai.API) {
+func proveDeadline(t *testing.T, w wire) {
 	for name, fault := range map[string]llmtest.Fault{
 		"patience": llmtest.TooMany("", "200"), "storm": llmtest.TooMany("20", ""), "silence": {Hang: llmtest.AtStart},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := wireSession(t, api, func(*llmtest.Request) llmtest.Reply { return llmtest.Reply{Text: "x", Fault: fault} }, func(c *agent.Config) {
+			s := wireSession(t, w, func(*llmtest.Request) llmtest.Reply { return llmtest.Reply{Text: "x", Fault: fault} }, func(c *agent.Config) {
 				c.Retry, c.Limits.MaxDuration = llm.RetryPolicy{MaxRetries: 1_000_000}, 500*time.Millisecond
 			})
 			res, err := s.Submit(t.Context(), "go")
@@ -229,11 +229,11 @@ func proveDeadline(t *testing.T, api openai.API) {
 }
 
 // proveNoLockstep lets 64 sessions fail at once, three times.
-func proveNoLockstep(t *testing.T, api openai.API) {
+func proveNoLockstep(t *testing.T, w wire) {
 	const sessions, failures = 64, 3
 	seen := map[string]int{}
 	var clock stopwatch
-	s := wireSession(t, api, func(r *llmtest.Request) llmtest.Reply {
+	s := wireSession(t, w, func(r *llmtest.Request) llmtest.Reply {
 		name := r.Messages[0].Text()
 		if seen[name]++; seen[name] <= failures {
 			return llmtest.Reply{Fault: llmtest.Fault{Status: 503}}
@@ -275,7 +275,7 @@ func proveNoLockstep(t *testing.T, api openai.API) {
 }
 
 // proveWaitOfProgram checks --max-retry-wait and --timeout.
-func proveWaitOfProgram(t *testing.T, api openai.API) {
+func proveWaitOfProgram(t *testing.T, w wire) {
 	tests := map[string]struct {
 		fault    llmtest.Fault
 		flags    []string
@@ -293,7 +293,7 @@ func proveWaitOfProgram(t *testing.T, api openai.API) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			srv := llmtest.NewServer(t, llmtest.Storm(1, tt.fault, llmtest.Sequence(llmtest.Say("calm"))))
-			args := slices.Concat([]string{"run", "--yes", "go"}, modelFlags(srv, api), tt.flags)
+			args := slices.Concat([]string{"run", "--yes", "go"}, modelFlags(srv, w), tt.flags)
 			got := runCommand(t, t.TempDir(), []string{"SANDBOXAGENT_API_KEY=" + srv.Key()}, args...)
 			if got.code != tt.code || len(srv.Requests()) != tt.requests {
 				t.Errorf("exit code %d after %d requests", got.code, len(srv.Requests()))

@@ -19,7 +19,6 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
-	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
 )
 
 // TestFaultsOfSignals sends signals to the program while a tree of processes runs below it that does not want to end.
@@ -84,10 +83,10 @@ func newProgram(t *testing.T, flags ...string) *program {
 }
 
 // ask makes p ask a server, with the tree as the command of the model's call.
-func (p *program) ask(t *testing.T, api openai.API, brain llmtest.Brain) {
+func (p *program) ask(t *testing.T, w wire, brain llmtest.Brain) {
 	t.Helper()
-	srv := llmtest.NewServer(t, brain)
-	p.Args = append(p.Args, modelFlags(srv, api)...)
+	srv := llmtest.NewServer(t, w.brain(brain))
+	p.Args = append(p.Args, modelFlags(srv, w)...)
 	p.Env = append(p.Env, "SANDBOXAGENT_API_KEY="+srv.Key())
 }
 
@@ -166,7 +165,7 @@ func (p *program) checkRecord(t *testing.T, status, text string, code int) {
 	}
 }
 
-func proveSignals(t *testing.T, api openai.API) {
+func proveSignals(t *testing.T, w wire) {
 	interrupted, terminated := "interrupted", "terminated"
 	tests := map[string]struct {
 		signal syscall.Signal
@@ -191,7 +190,7 @@ func proveSignals(t *testing.T, api openai.API) {
 			if tt.reply != nil {
 				reply = *tt.reply
 			}
-			p.ask(t, api, func(*llmtest.Request) llmtest.Reply { return reply })
+			p.ask(t, w, func(*llmtest.Request) llmtest.Reply { return reply })
 			if err := p.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -216,20 +215,20 @@ func proveSignals(t *testing.T, api openai.API) {
 }
 
 // proveTwoInterrupts has a run that the first interrupt cannot end, since nobody reads its events.
-func proveTwoInterrupts(t *testing.T, api openai.API) {
+func proveTwoInterrupts(t *testing.T, w wire) {
 	p := newProgram(t)
 	command := strings.Replace(p.tree(), "touch ready", "touch ready; head -c 3000000 /dev/zero | tr '\\0' x; touch written", 1)
-	p.ask(t, api, llmtest.Sequence(llmtest.Use(use("shell", map[string]any{"command": command, "timeout_ms": 600_000}))))
-	r, w, err := os.Pipe()
+	p.ask(t, w, llmtest.Sequence(llmtest.Use(use("shell", map[string]any{"command": command, "timeout_ms": 600_000}))))
+	r, pw, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close() //nolint:errcheck // nobody reads it
-	p.Stdout = w
+	p.Stdout = pw
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}
-	_ = w.Close() // the program has its own
+	_ = pw.Close() // the program has its own
 	await(t, "the tree", func() bool {
 		_, err := os.Stat(filepath.Join(p.dir, "ready"))
 		return err == nil && len(p.left(t)) >= 4
@@ -264,10 +263,10 @@ func proveTwoInterrupts(t *testing.T, api openai.API) {
 }
 
 // proveClosedOutput takes the reader of the events away while the tree runs and prints.
-func proveClosedOutput(t *testing.T, api openai.API) {
+func proveClosedOutput(t *testing.T, w wire) {
 	p := newProgram(t)
 	command := strings.Replace(p.tree(), "touch ready", "touch ready; until test -e gone; do sleep 0.02; done; head -c 1000000 /dev/zero | tr '\\0' x", 1)
-	p.ask(t, api, func(*llmtest.Request) llmtest.Reply {
+	p.ask(t, w, func(*llmtest.Request) llmtest.Reply {
 		return llmtest.Use(use("shell", map[string]any{"command": command, "timeout_ms": 600_000}))
 	})
 	p.Stdout = nil
@@ -299,9 +298,9 @@ func proveClosedOutput(t *testing.T, api openai.API) {
 }
 
 // proveSIGPIPE checks that the signal alone is not the end.
-func proveSIGPIPE(t *testing.T, api openai.API) {
+func proveSIGPIPE(t *testing.T, w wire) {
 	p := newProgram(t)
-	p.ask(t, api, llmtest.Sequence(llmtest.Use(shell("touch ready; until test -e go; do sleep 0.02; done")), llmtest.Say("done")))
+	p.ask(t, w, llmtest.Sequence(llmtest.Use(shell("touch ready; until test -e go; do sleep 0.02; done")), llmtest.Say("done")))
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}

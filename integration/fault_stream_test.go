@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"bytes"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,14 +14,16 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
-	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
 )
 
-// streamFaults are ways in which an answer can arrive. Those with again are not complete and asked for once more.
-var streamFaults = map[string]struct {
+// streamFault is a way in which an answer can arrive. One with again is not complete and asked for once more.
+type streamFault struct {
 	fault llmtest.Fault
 	again bool
-}{
+}
+
+// streamFaults are those of all wires.
+var streamFaults = map[string]streamFault{
 	"cut before the first event":    {llmtest.Fault{Cut: llmtest.AtStart}, true},
 	"cut in a token":                {llmtest.Fault{Cut: llmtest.AtText}, true},
 	"cut in arguments":              {llmtest.Fault{Cut: llmtest.AtArguments}, true},
@@ -47,12 +50,16 @@ var streamFaults = map[string]struct {
 }
 
 // proveBrokenStreams has a good answer, then one that arrives badly, with a call that must run exactly if it is complete.
-func proveBrokenStreams(t *testing.T, api openai.API) {
+func proveBrokenStreams(t *testing.T, w wire) {
 	each := llm.Usage{Input: 100, Output: 10}
 	reply := func(text string, calls ...llmtest.Call) llmtest.Reply {
 		return llmtest.Reply{Text: text, Calls: calls, Usage: each}
 	}
-	for name, tt := range streamFaults {
+	faults := maps.Clone(streamFaults)
+	for name, fault := range w.broken {
+		faults[name] = streamFault{fault, true}
+	}
+	for name, tt := range faults {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			faulty := reply("This is the answer that arrives badly.", shell("echo faulty >> counter"), shell("echo faulty too >> counter"))
@@ -63,7 +70,7 @@ func proveBrokenStreams(t *testing.T, api openai.API) {
 				replies = append(replies, reply("This is the answer that arrives.", shell("echo again >> counter")))
 				want = "first\nagain\n"
 			}
-			s := wireSession(t, api, llmtest.Sequence(append(replies, reply("done"))...))
+			s := wireSession(t, w, llmtest.Sequence(append(replies, reply("done"))...))
 			res := s.submit("go")
 			if got := s.read("counter"); got != want {
 				t.Errorf("the commands that ran are %q, want %q", got, want)
@@ -99,14 +106,14 @@ func proveBrokenStreams(t *testing.T, api openai.API) {
 	}
 	t.Run("silence in arguments", func(t *testing.T) {
 		t.Parallel()
-		silent := llmtest.Use(shell("echo never >> counter"))
+		silent := llmtest.Use(shell("echo never >> counter"), shell("echo never >> counter"))
 		silent.Fault = llmtest.Fault{Hang: llmtest.AtArguments}
-		srv := llmtest.NewServer(t, llmtest.Sequence(silent, llmtest.Use(shell("echo once >> counter")), llmtest.Say("done")))
-		client, err := openai.New(openai.Config{BaseURL: srv.URL(), APIKey: srv.Key(), HTTPClient: srv.Client(), API: api, IdleTimeout: 2 * time.Second})
+		srv := llmtest.NewServer(t, w.brain(llmtest.Sequence(silent, llmtest.Use(shell("echo once >> counter")), llmtest.Say("done"))))
+		client, err := w.client(srv, 2*time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := wireSession(t, api, nil, func(c *agent.Config) { c.Client = client })
+		s := wireSession(t, w, nil, func(c *agent.Config) { c.Client = client })
 		s.submit("go")
 		if got := s.read("counter"); got != "once\n" || len(srv.Requests()) != 3 {
 			t.Errorf("the commands that ran are %q, after %d requests", got, len(srv.Requests()))
@@ -128,16 +135,16 @@ func readClosed(t *testing.T, s *session) []string {
 }
 
 // proveHopelessStreams breaks every try: the run ends with an error, and nothing of the partial answers happened.
-func proveHopelessStreams(t *testing.T, api openai.API) {
+func proveHopelessStreams(t *testing.T, w wire) {
 	for _, name := range []string{"cut in arguments", "cut after whole arguments", "no gzip"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			broken := true
-			s := wireSession(t, api, func(*llmtest.Request) llmtest.Reply {
+			s := wireSession(t, w, func(*llmtest.Request) llmtest.Reply {
 				if !broken {
 					return llmtest.Say("better now")
 				}
-				r := llmtest.Use(shell("echo never >> counter"))
+				r := llmtest.Use(shell("echo never >> counter"), shell("echo never >> counter"))
 				r.Fault, r.Usage = streamFaults[name].fault, llm.Usage{Input: 100, Output: 10}
 				return r
 			})

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -12,14 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
-	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
 )
 
 // TestFaultsOnTerminal has a model and commands that want to take over the terminal.
 func TestFaultsOnTerminal(t *testing.T) {
 	for _, format := range []string{"text", "json", "stream-json"} {
 		t.Run("F16_standard_output_"+format, func(t *testing.T) {
-			onWires(t, func(t *testing.T, api openai.API) { proveTerminalOutput(t, api, format) })
+			onWires(t, func(t *testing.T, w wire) { proveTerminalOutput(t, w, format) })
 		})
 	}
 	t.Run("F16_whole_screen", func(t *testing.T) { onWires(t, proveScreen) })
@@ -121,18 +121,19 @@ func wantNoControls(t *testing.T, code, wantCode int, text string) {
 }
 
 // controlBrain is a model whose texts, names of files and commands hold control sequences.
-func controlBrain() llmtest.Brain {
+func controlBrain(w wire) llmtest.Brain {
 	answer := llmtest.Use(shell(controlCommand+"; : "+control), use("write_file", map[string]any{"file_path": "f" + control, "content": control}),
 		llmtest.Call{Name: "shell", Arguments: `{"command": ` + control}, use("nobody", map[string]any{"x": control}))
+	answer.Calls = slices.DeleteFunc(answer.Calls, func(c llmtest.Call) bool { return !w.passes(c) })
 	answer.Text, answer.Reasoning = "I look"+control, "I think"+control
 	return llmtest.Sequence(answer, llmtest.Say("It is "+control+" done.\x1b[2J\x1b]0;ev"))
 }
 
 // proveTerminalOutput has standard output alone on the terminal.
-func proveTerminalOutput(t *testing.T, api openai.API, format string) {
+func proveTerminalOutput(t *testing.T, w wire, format string) {
 	p := newProgram(t)
 	p.Args = append(p.Args, "--output="+format)
-	p.ask(t, api, controlBrain())
+	p.ask(t, w, controlBrain(w))
 	code, text := onTerminal(t, p, false)
 	wantNoControls(t, code, 0, text)
 	if i := controls(p.stderr.String()); i >= 0 {
@@ -154,19 +155,19 @@ func proveTerminalOutput(t *testing.T, api openai.API, format string) {
 var ownDrawing = regexp.MustCompile("\r\x1b\\[K|\x1b\\[(?:0|31|32)m")
 
 // proveScreen has everything on the terminal, the display of the progress too.
-func proveScreen(t *testing.T, api openai.API) {
+func proveScreen(t *testing.T, w wire) {
 	p := newProgram(t)
 	p.Args = append(p.Args, "--output=text", "--verify=true")
-	p.ask(t, api, controlBrain())
+	p.ask(t, w, controlBrain(w))
 	code, text := onTerminal(t, p, true)
 	wantNoControls(t, code, 0, ownDrawing.ReplaceAllString(text, ""))
 	wantContains(t, "the screen", text, "> shell", "> write_file", "> nobody", " done.")
 }
 
-func proveServerErrorOnScreen(t *testing.T, api openai.API) {
+func proveServerErrorOnScreen(t *testing.T, w wire) {
 	p := newProgram(t)
 	p.Args = append(p.Args, "--output=text")
-	p.ask(t, api, llmtest.Storm(1, llmtest.Fault{Status: 503, Message: "busy" + control, Header: map[string][]string{"Retry-After-Ms": {"1"}}},
+	p.ask(t, w, llmtest.Storm(1, llmtest.Fault{Status: 503, Message: "busy" + control, Header: map[string][]string{"Retry-After-Ms": {"1"}}},
 		llmtest.Sequence(llmtest.Reply{Fault: llmtest.Fault{Status: 400, Code: control, Message: "no" + control}})))
 	code, text := onTerminal(t, p, true)
 	if code != 5 {

@@ -19,20 +19,20 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
-	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
 	"github.com/sandboxagent/sandboxagent/runtime/store"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// TestFaults puts faults between the model, the loop, the tools and the user, on both wire formats.
+// TestFaults puts faults between the model, the loop, the tools and the user, on all wires.
 func TestFaults(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		prove func(*testing.T, openai.API)
+		prove func(*testing.T, wire)
 	}{
 		{"F15_bytes_that_are_no_text", proveBytes},
 		{"F15_bytes_in_the_output_of_the_program", proveBytesOfProgram},
-		{"F16_control_sequences_for_the_model_and_in_JSON", proveControlInJSON},
+		{"F16_control_sequences_for_the_model", proveControl},
+		{"F16_control_sequences_in_JSON", proveControlInJSON},
 		{"F20_broken_streams", proveBrokenStreams},
 		{"F20_streams_that_stay_broken", proveHopelessStreams},
 		{"F21_waits_between_tries", proveWaits},
@@ -55,45 +55,6 @@ func TestFaults(t *testing.T) {
 			onWires(t, tt.prove)
 		})
 	}
-}
-
-// onWires runs a test on both wire formats.
-func onWires(t *testing.T, prove func(*testing.T, openai.API)) {
-	t.Helper()
-	for _, api := range []openai.API{openai.Responses, openai.Chat} {
-		t.Run(string(api), func(t *testing.T) {
-			t.Parallel()
-			prove(t, api)
-		})
-	}
-}
-
-// wireSession is newSession on a wire format. At the end its journal must be whole and closed.
-func wireSession(t *testing.T, api openai.API, brain llmtest.Brain, change ...func(*agent.Config)) *session {
-	t.Helper()
-	srv := llmtest.NewServer(t, brain)
-	client, err := openai.New(openai.Config{
-		BaseURL: srv.URL(), APIKey: srv.Key(), HTTPClient: srv.Client(), API: api, IdleTimeout: 20 * time.Second,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	wire := func(c *agent.Config) { c.Client = client }
-	s := newSession(t, nil, append([]func(*agent.Config){wire}, change...)...)
-	s.server.Close() // nobody asks it
-	s.server = srv
-	t.Cleanup(func() {
-		if t.Failed() {
-			for _, r := range srv.Requests() {
-				t.Logf("request %d: %d messages, %d bytes", r.Number, len(r.Messages), len(r.Body))
-			}
-		}
-	})
-	t.Cleanup(func() {
-		_ = s.Close() // a failed run has closed it
-		readJournal(t, s.Dir())
-	})
-	return s
 }
 
 // readJournal returns the entries of the session in dir, after a check that it is whole and ended.
@@ -149,14 +110,6 @@ func lastRun(t *testing.T, entries []store.Entry) string {
 	return ""
 }
 
-// modelFlags make the program ask a server on a wire format.
-func modelFlags(srv *llmtest.Server, api openai.API) []string {
-	if api == openai.Chat {
-		return []string{"--model=openai-compatible/some", "--base-url=" + srv.URL()}
-	}
-	return []string{"--model=openai/gpt-5.2", "--base-url=" + srv.URL()}
-}
-
 // await waits until cond holds.
 func await(t *testing.T, what string, cond func() bool) {
 	t.Helper()
@@ -186,7 +139,7 @@ func (b *lockedBuffer) String() string {
 }
 
 // proveCancel ends the context of a run wherever the run may be waiting.
-func proveCancel(t *testing.T, api openai.API) {
+func proveCancel(t *testing.T, w wire) {
 	stop := errors.New("enough")
 	tests := map[string]struct {
 		reply  llmtest.Reply
@@ -200,8 +153,11 @@ func proveCancel(t *testing.T, api openai.API) {
 			at:    func(e event.Event) bool { return e.Kind() == event.KindTextDelta },
 		},
 		"in arguments": {
-			reply: llmtest.Reply{Text: "look", Calls: []llmtest.Call{shell("echo never > never")}, Fault: llmtest.Fault{Hang: llmtest.AtArguments}},
-			at:    func(e event.Event) bool { return e.Kind() == event.KindTextDelta },
+			reply: llmtest.Reply{
+				Text: "look", Calls: []llmtest.Call{shell("echo never > never"), shell("echo never > never")},
+				Fault: llmtest.Fault{Hang: llmtest.AtArguments},
+			},
+			at: func(e event.Event) bool { return e.Kind() == event.KindTextDelta },
 		},
 		"before a retry": {
 			reply:  llmtest.Reply{Fault: llmtest.TooMany("", "100")},
@@ -244,7 +200,7 @@ func proveCancel(t *testing.T, api openai.API) {
 			t.Parallel()
 			ctx, cancel := context.WithCancelCause(t.Context())
 			end := func() { cancel(stop) }
-			s := wireSession(t, api, func(*llmtest.Request) llmtest.Reply {
+			s := wireSession(t, w, func(*llmtest.Request) llmtest.Reply {
 				if tt.now {
 					end()
 				}
@@ -272,11 +228,11 @@ func proveCancel(t *testing.T, api openai.API) {
 }
 
 // proveSubscribers has one subscriber that does not move and one that panics; the loop must not notice.
-func proveSubscribers(t *testing.T, api openai.API) {
+func proveSubscribers(t *testing.T, w wire) {
 	var log lockedBuffer
 	release := make(chan struct{})
 	var got, missed, panics atomic.Int64
-	s := wireSession(t, api, func(r *llmtest.Request) llmtest.Reply {
+	s := wireSession(t, w, func(r *llmtest.Request) llmtest.Reply {
 		if r.Number < 30 {
 			return llmtest.Use(use("list_dir", map[string]any{"path": "."}))
 		}
@@ -319,7 +275,7 @@ func proveSubscribers(t *testing.T, api openai.API) {
 }
 
 // provePanickingTool has tools that panic between tools that do not.
-func provePanickingTool(t *testing.T, api openai.API) {
+func provePanickingTool(t *testing.T, w wire) {
 	explode := func(name string, readOnly bool) tool.Tool {
 		x := custom(name, "")
 		x.ReadOnly = readOnly
@@ -334,7 +290,7 @@ func provePanickingTool(t *testing.T, api openai.API) {
 		use("list_dir", map[string]any{"path": "."}), use("peek", map[string]any{"target": "x"}), use("list_dir", map[string]any{"path": "."}),
 		use("poke", map[string]any{"target": "x"}), shell("echo still here"),
 	}
-	s := wireSession(t, api, llmtest.Sequence(llmtest.Use(calls...), llmtest.Say("I go on")), func(c *agent.Config) {
+	s := wireSession(t, w, llmtest.Sequence(llmtest.Use(calls...), llmtest.Say("I go on")), func(c *agent.Config) {
 		c.Log = slog.New(slog.NewTextHandler(&log, nil))
 		c.Tools = []tool.Tool{explode("peek", true), explode("poke", false)}
 	})

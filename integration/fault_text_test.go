@@ -14,7 +14,6 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
-	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
 )
 
 // noText is NUL, bytes that are no UTF-8 and half of a surrogate pair; noTextShown is what a model sees of it.
@@ -39,7 +38,7 @@ const (
 	splitBytes = noText + splitText + "\xc3"
 )
 
-func proveBytes(t *testing.T, api openai.API) {
+func proveBytes(t *testing.T, w wire) {
 	calls := []llmtest.Call{
 		shell("echo neighbour äöü"),
 		shell(splitCommand),
@@ -51,9 +50,12 @@ func proveBytes(t *testing.T, api openai.API) {
 		shell("echo neighbour äöü"),
 	}
 	var s *session
-	text := ""
-	s = wireSession(t, api, llmtest.Sequence(llmtest.Use(calls...), llmtest.Say("ok")), func(c *agent.Config) {
+	text, split := "", ""
+	s = wireSession(t, w, llmtest.Sequence(llmtest.Use(calls...), llmtest.Say("ok")), func(c *agent.Config) {
 		c.Sinks = append(c.Sinks, func(e event.Event) error {
+			if start, ok := e.Data.(event.ToolCallStart); ok && strings.Contains(start.Arguments, "until test") {
+				split = start.CallID
+			}
 			d, ok := e.Data.(event.ToolOutputDelta)
 			if !ok {
 				return nil
@@ -61,7 +63,7 @@ func proveBytes(t *testing.T, api openai.API) {
 			if !utf8.ValidString(d.Text) {
 				t.Errorf("a piece of output is no text: %q", d.Text)
 			}
-			if d.CallID != "call_0_1" {
+			if d.CallID != split {
 				return nil
 			}
 			text += d.Text
@@ -153,10 +155,10 @@ func checkLines(t *testing.T, s *session) {
 	}
 }
 
-func proveBytesOfProgram(t *testing.T, api openai.API) {
-	srv := llmtest.NewServer(t, llmtest.Sequence(llmtest.Use(shell(noTextCommand), shell("echo neighbour äöü")), llmtest.Say("ok")))
+func proveBytesOfProgram(t *testing.T, w wire) {
+	srv := llmtest.NewServer(t, w.brain(llmtest.Sequence(llmtest.Use(shell(noTextCommand), shell("echo neighbour äöü")), llmtest.Say("ok"))))
 	state := t.TempDir()
-	args := append([]string{"run", "--yes", "--output=stream-json", "go"}, modelFlags(srv, api)...)
+	args := append([]string{"run", "--yes", "--output=stream-json", "go"}, modelFlags(srv, w)...)
 	got := runCommand(t, t.TempDir(), []string{"SANDBOXAGENT_API_KEY=" + srv.Key(), "SANDBOXAGENT_STATE_DIR=" + state}, args...)
 	if got.code != 0 {
 		t.Fatalf("exit code %d\n%s", got.code, got.stderr)
@@ -220,13 +222,15 @@ func controls(text string) int {
 	return -1
 }
 
-func proveControlInJSON(t *testing.T, api openai.API) {
-	brain := func() llmtest.Brain {
-		answer := llmtest.Use(shell(controlCommand), shell("echo neighbour"))
-		answer.Text, answer.Reasoning = "I look"+control, "I think"+control
-		return llmtest.Sequence(answer, llmtest.Say("done"+control))
-	}
-	s := wireSession(t, api, brain())
+// controlAnswers has control sequences in all that a model says.
+func controlAnswers() llmtest.Brain {
+	answer := llmtest.Use(shell(controlCommand), shell("echo neighbour"))
+	answer.Text, answer.Reasoning = "I look"+control, "I think"+control
+	return llmtest.Sequence(answer, llmtest.Say("done"+control))
+}
+
+func proveControl(t *testing.T, w wire) {
+	s := wireSession(t, w, controlAnswers())
 	s.submit("go")
 	shown := s.shown(1)
 	if i := controls(shown[0]); i >= 0 {
@@ -239,9 +243,12 @@ func proveControlInJSON(t *testing.T, api openai.API) {
 			t.Errorf("the model is shown what a terminal would hide, %q: %q", secret, shown[0])
 		}
 	}
+}
+
+func proveControlInJSON(t *testing.T, w wire) {
 	for _, format := range []string{"json", "stream-json"} {
-		srv := llmtest.NewServer(t, brain())
-		args := append([]string{"run", "--yes", "--output=" + format, "go"}, modelFlags(srv, api)...)
+		srv := llmtest.NewServer(t, w.brain(controlAnswers()))
+		args := append([]string{"run", "--yes", "--output=" + format, "go"}, modelFlags(srv, w)...)
 		got := runCommand(t, t.TempDir(), []string{"SANDBOXAGENT_API_KEY=" + srv.Key()}, args...)
 		if got.code != 0 {
 			t.Fatalf("exit code %d\n%s", got.code, got.stderr)

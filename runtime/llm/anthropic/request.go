@@ -3,7 +3,9 @@ package anthropic
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -247,8 +249,16 @@ func toolName(name string) string {
 	return cmp.Or(name[:min(len(name), 64)], "_")
 }
 
-// callID makes an ID that the server takes of one that another provider has given.
-func callID(id string) string { return word(id) }
+// callID makes an ID that the server takes of one that another provider has given. Different IDs stay different, for the
+// server refuses two calls of one ID.
+func callID(id string) string {
+	fit := word(id)
+	if fit == id {
+		return id
+	}
+	sum := sha256.Sum256([]byte(id))
+	return fit + "_" + hex.EncodeToString(sum[:4])
+}
 
 func word(s string) string {
 	return strings.Map(func(r rune) rune {

@@ -217,6 +217,40 @@ func TestThinking(t *testing.T) {
 	}
 }
 
+// IDs of other providers are made fit, and stay different from each other.
+func TestIDsOfOthers(t *testing.T) {
+	ids := []string{"call_1-A", "a:1", "a;1", "a_1", "é", "ü", "_"}
+	req := ask()
+	answer, results := llm.Message{Role: llm.RoleAssistant}, llm.Message{Role: llm.RoleTool}
+	for _, id := range ids {
+		answer.Parts = append(answer.Parts, called(id, "shell", "{}"))
+		results.Parts = append(results.Parts, resultOf(llm.ToolResult{CallID: id, Name: "shell"}).Parts...)
+	}
+	req.Messages = append(req.Messages, answer, results)
+	var turns []struct {
+		Content []struct {
+			ID        string
+			ToolUseID string `json:"tool_use_id"`
+		}
+	}
+	if err := json.Unmarshal(fields(t, req)["messages"], &turns); err != nil {
+		t.Fatal(err)
+	}
+	calls, answers := turns[len(turns)-2].Content, turns[len(turns)-1].Content
+	seen := map[string]bool{}
+	for i, id := range ids {
+		got := calls[i].ID
+		fit := !strings.ContainsFunc(got, func(r rune) bool { return !strings.ContainsRune("_-0123456789", r) && (r|' ' < 'a' || r|' ' > 'z') })
+		if seen[got] || got == "" || !fit || answers[i].ToolUseID != got {
+			t.Errorf("%q is sent as %q and answered as %q", id, got, answers[i].ToolUseID)
+		}
+		if i == 0 && got != id {
+			t.Errorf("%q is sent as %q, though it is fit", id, got)
+		}
+		seen[got] = true
+	}
+}
+
 func TestMaxTokens(t *testing.T) {
 	req := ask()
 	if got := string(fields(t, req)["max_tokens"]); got != "64000" {

@@ -47,7 +47,7 @@ func (c *client) request(req llm.Request) (body, error) {
 	if req.System != "" {
 		b.SystemInstruction = &content{Parts: []any{textPart{req.System}}}
 	}
-	h := history{provider: c.provider, generation: generationOf(req.Model)}
+	h := history{provider: c.provider, generation: generationOf(req.Model), ids: make(map[string]bool)}
 	for i, m := range req.Messages {
 		if err := h.add(m); err != nil {
 			return b, fmt.Errorf("message %d: %w", i, err)
@@ -104,6 +104,8 @@ type history struct {
 	provider   string
 	generation float64
 	contents   []content
+	// ids are those of all calls so far.
+	ids map[string]bool
 	// calls are those of the last answer, in order, and results what answers them so far.
 	calls   []sentCall
 	results []sentResult
@@ -180,8 +182,13 @@ func imagePart(img llm.Image) any {
 
 // model adds an answer. One of which nothing can be sent is left out.
 func (h *history) model(m llm.Message) error {
+	// The server wants calls to come directly after a content of the user.
 	out := content{Role: "model"}
-	h.calls = nil
+	if n := len(h.contents); n > 0 && h.contents[n-1].Role == out.Role {
+		out, h.contents = h.contents[n-1], h.contents[:n-1]
+	} else {
+		h.calls = nil
+	}
 	// mark is what the next part has beside its text or arguments.
 	var mark fields
 	for _, p := range m.Parts {
@@ -252,6 +259,11 @@ func (h *history) call(call llm.ToolCall, f fields) (fields, error) {
 			return nil, fmt.Errorf("the call of %s is marked by a part that is none: %w", call.Name, err)
 		}
 	}
+	name := toolName(call.Name)
+	if name != call.Name {
+		// What was signed is another call now.
+		delete(f, "thoughtSignature")
+	}
 	if h.generation >= 3 && len(h.calls) == 0 && f["thoughtSignature"] == nil {
 		f["thoughtSignature"] = json.RawMessage(unsigned)
 	}
@@ -261,7 +273,16 @@ func (h *history) call(call llm.ToolCall, f fields) (fields, error) {
 			return nil, fmt.Errorf("the id of a call of %s is no text: %w", call.Name, err)
 		}
 	}
-	name := toolName(call.Name)
+	if h.ids[id] {
+		// Models repeat ids, and results are told apart by them. The caller's own are unique.
+		id = call.ID
+		sent["id"] = jsonText(id)
+	}
+	if id == "" {
+		delete(sent, "id")
+	} else {
+		h.ids[id] = true
+	}
 	h.calls = append(h.calls, sentCall{local: call.ID, id: id, name: name})
 	sent["name"], sent["args"] = jsonText(name), arguments(call.Arguments)
 	data, err := json.Marshal(sent)

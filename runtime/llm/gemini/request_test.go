@@ -229,6 +229,88 @@ func TestInvalidUTF8IsReplaced(t *testing.T) {
 	}
 }
 
+// Answers that follow each other are one content, for calls must come directly after the user's.
+func TestAnswersInARow(t *testing.T) {
+	req := ask()
+	req.Messages = []llm.Message{
+		llm.UserText("go"),
+		{Role: llm.RoleAssistant, Parts: []llm.Part{llm.Text("I look.")}},
+		{Role: llm.RoleAssistant, Parts: []llm.Part{called("c", "shell", "{}")}},
+		answered("c", "shell", llm.Text("ok")),
+	}
+	_, body, _ := sent(t, gemini.Config{}, req)
+	var got struct{ Contents []json.RawMessage }
+	if err := json.Unmarshal(body, &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Contents) != 3 || !bytes.Contains(got.Contents[1], []byte("I look.")) || !bytes.Contains(got.Contents[1], []byte("functionCall")) {
+		t.Errorf("sent %s", body)
+	}
+}
+
+// A name that the server does not take back is changed, and so the call is not the one that was signed.
+func TestSignatureOfAnotherName(t *testing.T) {
+	for _, tt := range []struct{ model, name, want string }{
+		{"gemini-3-pro", "shell", `"thoughtSignature":"s"`},
+		{"gemini-3-pro", "bad name", `"thoughtSignature":"skip_thought_signature_validator"`},
+		{"gemini-2.5-pro", "bad name", ""},
+	} {
+		req := ask()
+		req.Model = tt.model
+		mark := `{"functionCall":{"name":"` + tt.name + `"},"thoughtSignature":"s"}`
+		req.Messages = append(req.Messages, llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{opaque("", mark), called("c", tt.name, "{}")}},
+			answered("c", tt.name, llm.Text("ok")))
+		_, body, _ := sent(t, gemini.Config{}, req)
+		if tt.want == "" && bytes.Contains(body, []byte("thoughtSignature")) || !bytes.Contains(body, []byte(tt.want)) {
+			t.Errorf("%s, %q: sent %s", tt.model, tt.name, body)
+		}
+	}
+}
+
+// Models repeat ids. Each call and its result have one that no other call has.
+func TestRepeatedIDs(t *testing.T) {
+	const mark = `{"functionCall":{"id":"x","name":"shell"}}`
+	req := ask()
+	req.Messages = []llm.Message{
+		llm.UserText("go"),
+		{Role: llm.RoleAssistant, Parts: []llm.Part{opaque("", mark), called("x", "shell", ""), opaque("", mark), called("x_2", "shell", "")}},
+		answered("x_2", "shell", llm.Text("second")), answered("x", "shell", llm.Text("first")),
+		{Role: llm.RoleAssistant, Parts: []llm.Part{opaque("", mark), called("x_3", "shell", "")}},
+		answered("x_3", "shell", llm.Text("third")),
+	}
+	_, body, _ := sent(t, gemini.Config{}, req)
+	var got struct {
+		Contents []struct {
+			Parts []struct {
+				FunctionCall, FunctionResponse struct {
+					ID       string
+					Response struct{ Output string }
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal(body, &got); err != nil {
+		t.Fatal(err)
+	}
+	var calls, results []string
+	for _, c := range got.Contents {
+		for _, p := range c.Parts {
+			if id := p.FunctionCall.ID; id != "" {
+				calls = append(calls, id)
+			}
+			if r := p.FunctionResponse; r.ID != "" {
+				results = append(results, r.ID+" "+r.Response.Output)
+			}
+		}
+	}
+	if diff := cmp.Diff([]string{"x", "x_2", "x_3"}, calls); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"x first", "x_2 second", "x_3 third"}, results); diff != "" {
+		t.Errorf("results (-want +got):\n%s", diff)
+	}
+}
+
 func TestRequestsThatCannotBeSent(t *testing.T) {
 	tests := map[string]func(*llm.Request){
 		"schema is no JSON":      func(r *llm.Request) { r.Tools[0].Schema = json.RawMessage(`{"type":`) },

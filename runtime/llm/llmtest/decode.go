@@ -45,11 +45,12 @@ func (c *conversation) add(role llm.Role, parts ...llm.Part) {
 	c.messages = append(c.messages, llm.Message{Role: role, Parts: parts})
 }
 
-func (c *conversation) call(id, name, args string) error {
+// call adds a call whose name is one of a tool as names says.
+func (c *conversation) call(names *regexp.Regexp, id, name, args string) error {
 	if id == "" {
 		return fmt.Errorf("a call of %s has no id", name)
 	}
-	if !toolName.MatchString(name) {
+	if !names.MatchString(name) {
 		return fmt.Errorf("%q is no name of a tool", name)
 	}
 	if c.open == nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -214,6 +215,8 @@ func (r *generateReader) contents(list []generateContent) error {
 			err = errors.New("the last content is not the user's")
 		case c.Role == "model" && len(r.open) > 0:
 			err = errors.New("calls without results stand before it")
+		case c.Role == "model" && list[i-1].Role == "model" && slices.ContainsFunc(c.Parts, isFunctionCall):
+			err = errors.New("calls do not come after the user's content")
 		case c.Role == "model":
 			err = r.model(c.Parts)
 		case c.Role == "user":
@@ -226,6 +229,13 @@ func (r *generateReader) contents(list []generateContent) error {
 		}
 	}
 	return r.answered()
+}
+
+func isFunctionCall(raw json.RawMessage) bool {
+	var p struct {
+		FunctionCall json.RawMessage `json:"functionCall"`
+	}
+	return json.Unmarshal(raw, &p) == nil && p.FunctionCall != nil
 }
 
 // part reads a part and sees to it that it has one kind of data.
@@ -387,9 +397,6 @@ func (r *generateReader) functionCall(p generatePart, mark object) error {
 	if !bytes.HasPrefix(f.Args, []byte("{")) {
 		return fmt.Errorf("the args of %s are no object", f.Name)
 	}
-	if !generateName.MatchString(f.Name) {
-		return fmt.Errorf("%q is no name of a function", f.Name)
-	}
 	switch p.ThoughtSignature {
 	case foreignThoughts:
 	case "":
@@ -402,6 +409,9 @@ func (r *generateReader) functionCall(p generatePart, mark object) error {
 		}
 	}
 	call := generateCall{id: f.ID, wireID: f.ID, name: f.Name}
+	if f.ID != "" && r.names[f.ID] != "" {
+		return fmt.Errorf("two calls have the id %q", f.ID)
+	}
 	if call.id == "" {
 		call.id = fmt.Sprintf("call_without_id_%d", r.calls)
 	}
@@ -415,7 +425,7 @@ func (r *generateReader) functionCall(p generatePart, mark object) error {
 		mark["functionCall"] = fields
 		r.opaque(mustJSON(mark))
 	}
-	return r.call(call.id, f.Name, string(f.Args))
+	return r.call(generateName, call.id, f.Name, string(f.Args))
 }
 
 // callSignature signs a call, so that any server can tell whether it comes back as it was.

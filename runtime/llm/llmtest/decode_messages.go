@@ -123,6 +123,8 @@ type messagesReader struct {
 	known map[string]json.RawMessage
 	// marks counts the marks for the cache.
 	marks int
+	// bare says that the last answer has calls and does not begin with thinking.
+	bare bool
 }
 
 // decodeMessages checks a request and fills in what it says. The thinking that was sent before calls is known.
@@ -159,6 +161,9 @@ func decodeMessages(req *Request, known map[string]json.RawMessage) (extras, err
 	}
 	if err := r.mark(b.CacheControl); err != nil {
 		return extras{}, err
+	}
+	if b.Thinking != nil && b.Thinking.Type == "enabled" && r.bare {
+		return extras{}, errors.New("thinking is enabled, and the last answer with calls does not begin with it")
 	}
 	req.Request = llm.Request{
 		Model: b.Model, System: system, Messages: r.messages, Tools: t.specs, ReasoningEffort: b.OutputConfig.Effort,
@@ -383,6 +388,8 @@ func (r *messagesReader) toolResult(raw json.RawMessage) error {
 // assistant reads a message of the model.
 func (r *messagesReader) assistant(blocks []json.RawMessage) error {
 	var thoughts []json.RawMessage
+	isCall := func(raw json.RawMessage) bool { return typeOf(raw) == "tool_use" }
+	r.bare = slices.ContainsFunc(blocks, isCall) && !strings.HasSuffix(typeOf(blocks[0]), "thinking")
 	for n, raw := range blocks {
 		var err error
 		switch typ := typeOf(raw); typ {
@@ -452,7 +459,7 @@ func (r *messagesReader) toolUse(raw json.RawMessage, thoughts []json.RawMessage
 	if err != nil {
 		return err
 	}
-	if err := r.call(b.ID, b.Name, args); err != nil {
+	if err := r.call(toolName, b.ID, b.Name, args); err != nil {
 		return err
 	}
 	return r.mark(b.CacheControl)

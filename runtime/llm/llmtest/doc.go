@@ -1,5 +1,5 @@
-// Package llmtest is a strict model server for tests and demonstrations: it speaks Responses and Chat Completions over
-// real HTTP on the loopback interface, and answers what a function of the test says.
+// Package llmtest is a strict model server for tests and demonstrations: it speaks Responses, Chat Completions, Messages
+// and streamGenerateContent over real HTTP on the loopback interface, and answers what a function of the test says.
 //
 //	srv := llmtest.NewServer(t, llmtest.Sequence(
 //		llmtest.Use(llmtest.Call{Name: "shell", Arguments: `{"command":"ls"}`}),
@@ -7,7 +7,7 @@
 //	))
 //	client, err := openai.New(openai.Config{BaseURL: srv.URL(), APIKey: srv.Key(), HTTPClient: srv.Client()})
 //
-// The same [Brain] serves both wire formats. [Play] makes one of a script of package replay. A [Fault] in a [Reply] makes
+// The same [Brain] serves all wire formats. [Play] makes one of a script of package replay. A [Fault] in a [Reply] makes
 // the server misbehave, as real ones do: errors, cut and slow streams, odd framing.
 //
 // # Strictness

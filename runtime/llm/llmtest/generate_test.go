@@ -76,6 +76,8 @@ func TestGenerateViolations(t *testing.T) {
 	tests := map[string]struct{ address, body, want string }{
 		"sound":                 {gemini3, contents(userContent, modelCalls(functionCall("", "x", skip)), results(functionResponse("", "x", ""))), ""},
 		"sound, ids":            {gemini3, contents(userContent, modelCalls(functionCall("a", "x", skip), functionCall("b", "x", "")), results(functionResponse("a", "x", ""), functionResponse("b", "x", ""))), ""},
+		"sound, dots":           {gemini3, contents(userContent, modelCalls(functionCall("", "x.y", skip)), results(functionResponse("", "x.y", ""))), ""},
+		"sound, model twice":    {gemini3, contents(userContent, modelText, modelText, userContent), ""},
 		"sound, image":          {gemini3, contents(userContent, modelCalls(functionCall("", "x", skip)), results(functionResponse("", "x", image))), ""},
 		"sound, no signature":   {gemini2, contents(userContent, modelCalls(functionCall("", "x", "")), results(functionResponse("", "x", ""), `{"inlineData":{"mimeType":"image/png","data":"cG5n"}}`)), ""},
 		"sound, user twice":     {gemini3, contents(userContent, userContent, modelText, userContent), ""},
@@ -104,6 +106,9 @@ func TestGenerateViolations(t *testing.T) {
 		"wrong, of no text":     {gemini3, contents(userContent, `{"role":"model","parts":[{"text":"","thoughtSignature":"c2ln"}]}`, userContent), "is not what it was"},
 		"args are no object":    {gemini3, contents(userContent, modelCalls(`{"functionCall":{"name":"x","args":[]}`+skip+`}`), results(functionResponse("", "x", ""))), "are no object"},
 		"odd name":              {gemini3, contents(userContent, modelCalls(functionCall("", "a b", skip)), results(functionResponse("", "a b", ""))), `"a b" is no name`},
+		"id twice":              {gemini3, contents(userContent, modelCalls(functionCall("a", "x", skip), functionCall("a", "x", "")), results(functionResponse("a", "x", ""), functionResponse("a", "x", ""))), `two calls have the id "a"`},
+		"id of before":          {gemini3, contents(userContent, modelCalls(functionCall("a", "x", skip)), results(functionResponse("a", "x", "")), modelCalls(functionCall("a", "x", skip)), results(functionResponse("a", "x", ""))), `two calls have the id "a"`},
+		"call after model":      {gemini3, contents(userContent, modelText, modelCalls(functionCall("", "x", skip)), results(functionResponse("", "x", ""))), "do not come after the user's"},
 		"no result":             {gemini3, contents(userContent, modelCalls(functionCall("", "x", skip)), userContent), "0 results for 1 calls"},
 		"model before results":  {gemini3, contents(userContent, modelCalls(functionCall("", "x", skip)), modelText, userContent), "calls without results"},
 		"one result of two":     {gemini3, contents(userContent, modelCalls(functionCall("", "x", skip), functionCall("", "y", "")), results(functionResponse("", "x", ""))), "1 results for 2 calls"},

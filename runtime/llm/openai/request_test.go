@@ -3,6 +3,7 @@ package openai_test
 import (
 	"bytes"
 	"encoding/json"
+	"flag"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -15,6 +16,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
 )
+
+var update = flag.Bool("update", false, "write the files in testdata anew")
 
 // sent returns what is sent for req.
 func sent(t *testing.T, cfg openai.Config, req llm.Request) (*http.Request, []byte, error) {
@@ -77,6 +80,11 @@ func TestRequestBodies(t *testing.T) {
 		}
 		pretty.WriteByte('\n')
 		golden := filepath.Join("testdata", string(api)+".json")
+		if *update {
+			if err := os.WriteFile(golden, pretty.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
 		want, err := os.ReadFile(golden)
 		if err != nil {
 			t.Fatal(err)

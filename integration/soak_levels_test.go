@@ -1,0 +1,188 @@
+package integration_test
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"runtime/pprof"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// bodyCounter counts the bodies of answers that are open.
+type bodyCounter struct {
+	inner *http.Transport
+	open  *atomic.Int64
+}
+
+func (c *bodyCounter) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := c.inner.RoundTrip(req)
+	if err == nil {
+		c.open.Add(1)
+		resp.Body = &countedBody{ReadCloser: resp.Body, open: c.open}
+	}
+	return resp, err
+}
+
+func (c *bodyCounter) CloseIdleConnections() { c.inner.CloseIdleConnections() }
+
+type countedBody struct {
+	io.ReadCloser
+	open *atomic.Int64
+	once sync.Once
+}
+
+func (b *countedBody) Close() error {
+	b.once.Do(func() { b.open.Add(-1) })
+	return b.ReadCloser.Close()
+}
+
+// level is what the process holds. What /proc does not tell is zero.
+type level struct {
+	files, goroutines int
+	heap, rss         int64
+}
+
+func (k *soak) levels(t *testing.T) level {
+	t.Helper()
+	// What waits in pools is gone after two collections.
+	runtime.GC()
+	runtime.GC()
+	debug.FreeOSMemory()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	l := level{goroutines: runtime.NumGoroutine(), heap: int64(m.HeapAlloc)}
+	if runtime.GOOS != "linux" {
+		return l
+	}
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.files = len(files)
+	data, err := os.ReadFile("/proc/self/statm")
+	fields := strings.Fields(string(data))
+	if err != nil || len(fields) < 2 {
+		t.Fatalf("memory of the process: %q, %v", data, err)
+	}
+	pages, err := strconv.ParseInt(fields[1], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.rss = pages * int64(os.Getpagesize())
+	return l
+}
+
+// settle waits until there are exactly as many descriptors and goroutines as there were.
+func (k *soak) settle(t *testing.T, want level) {
+	t.Helper()
+	var got level
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		if got = k.levels(t); got.files == want.files && got.goroutines == want.goroutines {
+			return
+		}
+	}
+	t.Errorf("%d descriptors and %d goroutines, at first it were %d and %d", got.files, got.goroutines, want.files, want.goroutines)
+	if got.goroutines != want.goroutines {
+		var stacks bytes.Buffer
+		_ = pprof.Lookup("goroutine").WriteTo(&stacks, 1) // a buffer takes all
+		t.Logf("%.8000s", stacks.String())
+	}
+}
+
+func (k *soak) checkMemory(t *testing.T, base level) {
+	t.Helper()
+	now := k.levels(t)
+	t.Logf("heap %d KiB, after the warm-up %d KiB; resident %d KiB, after the warm-up %d KiB", now.heap>>10, base.heap>>10, now.rss>>10, base.rss>>10)
+	if limit := base.heap + int64(soakGrowth*float64(base.heap)) + soakHeapSlack; now.heap > limit {
+		t.Errorf("the heap has %d bytes, after the warm-up it had %d", now.heap, base.heap)
+	}
+	if raceDetector() {
+		return // the detector's own memory grows
+	}
+	if limit := base.rss + int64(soakGrowth*float64(base.rss)) + soakRSSSlack; now.rss > limit {
+		t.Errorf("%d bytes are resident, after the warm-up it were %d", now.rss, base.rss)
+	}
+}
+
+// checkLeftovers looks for processes and files of the sessions.
+func (k *soak) checkLeftovers(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{"tmp", "sessions"} {
+		left, err := os.ReadDir(filepath.Join(k.root, name))
+		if err != nil || len(left) > 0 {
+			t.Errorf("left in the folder %s: %v, %v", name, left, err)
+		}
+	}
+	if work, err := os.ReadDir(filepath.Join(k.root, "work")); err != nil || len(work) != len(k.lanes) {
+		t.Errorf("%d folders to work in are left of %d lanes, %v", len(work), len(k.lanes), err)
+	}
+	if runtime.GOOS != "linux" {
+		return
+	}
+	names, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		// One that has ended by now, or is another user's, is none of the sessions.
+		if vars, err := os.ReadFile(name); err == nil && bytes.Contains(vars, []byte("SANDBOXAGENT_SOAK="+k.marker)) {
+			line, _ := os.ReadFile(filepath.Join(filepath.Dir(name), "cmdline"))
+			t.Errorf("the process %s is left: %q", name, line)
+		}
+	}
+	if children := childProcesses(t); len(children) > 0 {
+		t.Errorf("children of this process are left: %q", children)
+	}
+}
+
+// childProcesses lists the processes that this one has started, those too that have ended and nobody has waited for.
+func childProcesses(t *testing.T) []string {
+	t.Helper()
+	names, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for _, name := range names {
+		stat, err := os.ReadFile(name)
+		if err != nil {
+			continue // it has ended
+		}
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		if fields := strings.Fields(rest); len(fields) > 1 && fields[1] == strconv.Itoa(os.Getpid()) {
+			list = append(list, string(stat))
+		}
+	}
+	return list
+}
+
+// logGaps tells how long the slowest turns took, at first and in the end. Other load on the machine shows in it too.
+func (k *soak) logGaps(t *testing.T) {
+	t.Helper()
+	p99 := func(sessions [][soakTurns]time.Duration) time.Duration {
+		var all []time.Duration
+		for _, s := range sessions {
+			all = append(all, s[1:]...)
+		}
+		slices.Sort(all)
+		return all[len(all)*99/100]
+	}
+	tenth := len(k.gaps) / 10
+	t.Logf("99 %% of the turns took less than %s in the first tenth and %s in the last", p99(k.gaps[:tenth]), p99(k.gaps[len(k.gaps)-tenth:]))
+}
+
+// raceDetector reports whether the race detector is built in.
+func raceDetector() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}
