@@ -21,7 +21,7 @@ ifeq ($(shell uname -s),Linux)
 export SANDBOXAGENT_REQUIRE ?= envtest,local,docker
 endif
 
-.PHONY: build test deps unit cross lint bench fuzz
+.PHONY: build test deps unit soak cross lint bench fuzz
 
 # The same source gives the same helpers, byte for byte: nothing of the checkout or the machine gets in, and no helper of
 # an earlier build, which are removed first.
@@ -38,7 +38,7 @@ build:
 	done
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ ./cmd/...
 
-test: deps lint cross unit
+test: deps lint cross unit soak
 
 deps:
 	@for need in $(NEEDS); do command -v $$need >/dev/null || missing="$$missing $$need"; done; \
@@ -54,6 +54,10 @@ deps:
 unit:
 	$(GO) build -o $(CACHE)/withdaemons ./integration/withdaemons
 	GORACE='atexit_sleep_ms=0' $(CACHE)/withdaemons --images -- $(GO) test -race -timeout 30m ./...
+
+# With the race detector on, the soak has a tenth of its sessions.
+soak:
+	$(GO) test -run '^TestFault30' -timeout 15m ./integration
 
 cross:
 	@for os in linux darwin windows; do \
@@ -72,6 +76,7 @@ $(LINT):
 bench:
 	$(GO) test -run '^$$' -bench '^Benchmark(Version|FirstRequest|Exec|Supervision)$$' -benchtime 100x ./integration
 	$(GO) test -run '^$$' -bench '^BenchmarkTurn$$' -benchtime 20x ./integration
+	$(GO) test -run '^$$' -bench '^BenchmarkPrompt$$' -benchtime 1x ./integration
 	$(GO) test -run '^$$' -bench '^Benchmark(GiB|IdleSessions)$$' -benchtime 5x ./integration
 	$(GO) test -run '^$$' -bench '^BenchmarkRoundTrips$$' -benchtime 200x ./env/internal/wire
 	$(GO) test -run '^$$' -bench '^BenchmarkBulk$$' -benchtime 5x ./env/internal/wire

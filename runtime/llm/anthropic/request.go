@@ -1,12 +1,10 @@
 package anthropic
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,6 +13,7 @@ import (
 	"github.com/anthropics/anthropic-sdk-go/packages/param"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
 )
 
 // noContent stands where the server wants a text and there is none.
@@ -214,29 +213,10 @@ func image(img llm.Image) *sdk.ImageBlockParam {
 // input returns the arguments of a call as the object that the server wants. What is none goes into one, under the name
 // that Anthropic gives for it, so that the model sees what it wrote.
 func input(arguments string) any {
-	if isBlank(arguments) {
-		return json.RawMessage("{}")
+	if object, ok := exchange.Object(arguments); ok {
+		return object
 	}
-	raw := []byte(strings.TrimSpace(strings.ToValidUTF8(arguments, "\ufffd")))
-	if raw[0] != '{' || !json.Valid(raw) {
-		return map[string]string{"INVALID_JSON": arguments}
-	}
-	if !bytes.Contains(bytes.ToLower(raw), []byte(`\ud`)) {
-		return json.RawMessage(raw)
-	}
-	// The server refuses half of a surrogate pair, with the whole conversation. Reading it replaces it.
-	var fields map[string]any
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.UseNumber()
-	if err := dec.Decode(&fields); err != nil {
-		return map[string]string{"INVALID_JSON": arguments}
-	}
-	// The library's own encoder makes texts of such numbers.
-	raw, err := json.Marshal(fields)
-	if err != nil {
-		return map[string]string{"INVALID_JSON": arguments}
-	}
-	return json.RawMessage(raw)
+	return map[string]string{"INVALID_JSON": arguments}
 }
 
 // isBlank reports whether s has no visible character.

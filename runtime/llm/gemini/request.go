@@ -11,6 +11,7 @@ import (
 	"google.golang.org/genai"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
 )
 
 // unsigned is what Google names as the signature of a call that a model from Gemini 3 on has not made itself.
@@ -295,12 +296,8 @@ func (h *history) call(call llm.ToolCall, f fields) (fields, error) {
 
 // arguments returns the arguments of a call as an object, which is all that the server takes. What is none stands in one.
 func arguments(text string) json.RawMessage {
-	raw := json.RawMessage(strings.ToValidUTF8(strings.TrimSpace(text), "\ufffd"))
-	switch {
-	case len(raw) == 0:
-		return json.RawMessage("{}")
-	case raw[0] == '{' && json.Valid(raw):
-		return raw
+	if object, ok := exchange.Object(text); ok {
+		return object
 	}
 	return json.RawMessage(`{"arguments":` + string(jsonText(text)) + `}`)
 }

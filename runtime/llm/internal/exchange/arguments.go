@@ -1,0 +1,31 @@
+package exchange
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+)
+
+// Object returns the arguments of a call as the JSON object that servers take, as it was written wherever that is possible, and
+// false if they are none. Blank ones are an empty object. What is not UTF-8 and halves of surrogate pairs, which servers refuse
+// with the whole conversation, are replaced by U+FFFD.
+func Object(arguments string) (json.RawMessage, bool) {
+	raw := []byte(strings.TrimSpace(strings.ToValidUTF8(arguments, "\ufffd")))
+	switch {
+	case len(raw) == 0:
+		return json.RawMessage("{}"), true
+	case raw[0] != '{' || !json.Valid(raw):
+		return nil, false
+	case !bytes.Contains(bytes.ToLower(raw), []byte(`\ud`)):
+		return raw, true
+	}
+	// Reading replaces the halves.
+	var fields map[string]any
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	if err := dec.Decode(&fields); err != nil {
+		return nil, false
+	}
+	raw, err := json.Marshal(fields)
+	return raw, err == nil
+}
