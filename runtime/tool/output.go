@@ -105,6 +105,15 @@ func (r *recorder) open(p []byte) error {
 	return write(file, p)
 }
 
+// store puts an output that is in memory into the spool as well, so that the model can read what it is not shown.
+func (r *recorder) store() error {
+	file, err := r.spool.Create(r.id)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(file, r.memory), file.Close())
+}
+
 func write(f SpoolFile, p []byte) error {
 	_, err := f.Write(p)
 	return err
@@ -122,7 +131,8 @@ func (r *recorder) lose(err error) {
 	}
 }
 
-// finish ends the output with trailer, on a line of its own. It returns all of it and the text for the model.
+// finish ends the output with trailer, on a line of its own. It returns all of it and the text for the model, who can read what is
+// in the spool if readable is set.
 func (r *recorder) finish(trailer string, readable bool) (out event.Output, text string, truncated bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -151,18 +161,22 @@ func (r *recorder) finish(trailer string, readable bool) (out event.Output, text
 		}
 	}
 	t := r.cutter.cut(trailer)
+	readable = readable && r.spool != nil && nameable.MatchString(r.id)
+	if t.truncated && readable && r.file == nil && r.lost == nil {
+		r.lost = r.store()
+	}
 	return out, t.text(r.where(readable)) + trailer, t.truncated
 }
 
 // nameable is what can stand after output:// in a sentence.
 var nameable = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,128}$`)
 
-// where says how the model can see what was left out.
+// where says how the model can see what was left out; readable that it can read the output by its ID.
 func (r *recorder) where(readable bool) string {
 	switch {
 	case r.lost != nil:
 		return "The full output was not kept; run a narrower call to see more."
-	case readable && nameable.MatchString(r.id):
+	case readable:
 		return "The full output is " + outputScheme + r.id + ": read parts of it with read_file, or search it with grep."
 	default:
 		return "Run a narrower call to see more."

@@ -64,7 +64,9 @@ func TestRecorder(t *testing.T) {
 	}{
 		{"small", nil, []byte("hello\n"), true, true, ""},
 		{"empty", nil, nil, true, true, ""},
-		{"as large as fits", nil, big[:event.InlineLimit], true, true, "The full output is output://id1"},
+		{"as large as fits", folderSpool{dir: t.TempDir()}, big[:event.InlineLimit], true, true, "The full output is output://id1"},
+		{"as large as fits, no spool", nil, big[:event.InlineLimit], true, true, "Run a narrower call"},
+		{"as large as fits, no file", brokenSpool{}, big[:event.InlineLimit], true, true, "The full output was not kept"},
 		{"spooled", folderSpool{dir: t.TempDir()}, big, false, true, "The full output is output://id1"},
 		{"no spool", nil, big, false, false, "The full output was not kept"},
 		{"no file", brokenSpool{}, big, false, false, "The full output was not kept"},
@@ -98,6 +100,11 @@ func TestRecorder(t *testing.T) {
 			}
 			if !strings.Contains(text, tt.where) {
 				t.Errorf("%q is missing in %q", tt.where, text)
+			}
+			if spool, ok := tt.spool.(folderSpool); ok && strings.Contains(text, "output://") {
+				if got, err := os.ReadFile(filepath.Join(spool.dir, "id1")); err != nil || !bytes.Equal(got, tt.data) {
+					t.Errorf("the spool has %d of %d bytes: %v", len(got), len(tt.data), err)
+				}
 			}
 			if _, err := r.Write([]byte("late")); !errors.Is(err, fs.ErrClosed) {
 				t.Errorf("a late write gave %v", err)
@@ -143,7 +150,7 @@ func TestRecorderName(t *testing.T) {
 		{"a b", true, "Run a narrower call"},
 		{"../../etc/passwd", true, "Run a narrower call"},
 	} {
-		r := newRecorder(tt.id, Limit{Chars: 4}, cleanFile, nil, nil)
+		r := newRecorder(tt.id, Limit{Chars: 4}, cleanFile, folderSpool{dir: t.TempDir()}, nil)
 		_, _ = r.Write([]byte("0123456789"))
 		if _, text, _ := r.finish("", tt.readable); !strings.Contains(text, tt.want) {
 			t.Errorf("id %q: %q", tt.id, text)

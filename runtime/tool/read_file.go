@@ -22,7 +22,7 @@ const (
 	// defaultReadLines is how many lines read_file shows if it is not told.
 	defaultReadLines = 2000
 	// maxReadLine is how much of a line read_file shows, in bytes.
-	maxReadLine = 64 << 10
+	maxReadLine = 512 << 10
 	// maxReadBytes is how much read_file shows in one call, in bytes of the file.
 	maxReadBytes = 4 << 20
 	// maxCounted is how far read_file reads on to tell how many lines the file has, in bytes.
