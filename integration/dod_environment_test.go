@@ -27,6 +27,20 @@ var environmentProofs = map[string]func(*testing.T){
 		if res.ToolCalls[0].Success || res.Failures[0].Kind != string(tool.KindShellTimeout) {
 			t.Errorf("%+v", res.Failures)
 		}
+		for i, want := range []string{"10s", "2m0s", "10s"} {
+			p := families()[i]
+			look := custom("look", "")
+			look.Run = func(_ context.Context, c *tool.Call) (tool.Result, error) {
+				return tool.Result{Text: fmt.Sprint("a command may take ", c.DefaultTimeout)}, nil
+			}
+			s := p.session(t, llmtest.Sequence(llmtest.Use(use("look", map[string]any{"target": "x"})), llmtest.Say("seen")), func(c *agent.Config) {
+				c.Tools = []tool.Tool{look}
+			})
+			s.submit("look")
+			if got := s.shown(1)[0]; got != "a command may take "+want {
+				t.Errorf("%s: %s, want %s", p.name, got, want)
+			}
+		}
 	},
 	"9.4.3": func(t *testing.T) {
 		s := newSession(t, llmtest.Sequence(

@@ -322,7 +322,7 @@ func proveContext(t *testing.T) {
 	}
 	replies = append(replies, llmtest.Reply{Fault: llmtest.Fault{Status: 400, Code: "context_length_exceeded", Message: "too long"}})
 	s := newSession(t, llmtest.Sequence(replies...), func(c *agent.Config) {
-		c.Profile.ContextWindow = 1000
+		c.Profile.ContextWindow, c.Subagents.MaxDepth = 1000, -1
 		c.Profile.Instructions, c.Profile.Tools = "Be brief.", c.Profile.Tools[3:4]
 	})
 	res, err := s.Submit(t.Context(), "go")

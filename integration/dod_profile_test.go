@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"maps"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
@@ -29,33 +32,33 @@ var profileProofs = map[string]func(*testing.T){
 			t.Errorf("f holds %q", s.read("f.txt"))
 		}
 		wantContains(t, "the result", s.shown(1)[0], "M f.txt", "A g.txt")
-		var names []string
-		for _, spec := range s.request(0).Tools {
-			names = append(names, spec.Name)
-		}
-		for _, want := range []string{"read_file", "apply_patch", "write_file", "shell", "grep", "glob"} {
-			if !slices.Contains(names, want) {
-				t.Errorf("the model is not offered %s: %v", want, names)
-			}
-		}
-		if slices.Contains(names, "edit_file") {
-			t.Error("the model is offered edit_file beside apply_patch")
-		}
+		wantTools(t, s, "read_file", "apply_patch", "write_file", "shell", "grep", "glob", "list_dir")
 	},
-	"9.2.4": func(t *testing.T) {
-		system := prompt(t, newSession(t, saying("yes")))
+	"9.2.2": proveClaudeTools,
+	"9.2.3": proveGeminiTools,
+	"9.2.4": withEach(func(t *testing.T, p provider) {
+		s := p.session(t, saying("yes"))
+		system := prompt(t, s)
 		wantContains(t, "the system prompt", system,
-			"You are a software engineer", "# Tools", "apply_patch", "*** Begin Patch", "Keep the change as small", "When a call fails")
-	},
-	"9.2.5": func(t *testing.T) {
-		s := newSession(t, llmtest.Sequence(llmtest.Use(use("deploy", map[string]any{"target": "moon"})), llmtest.Say("deployed")), func(c *agent.Config) {
+			"You are a software engineer", "# Changing files", "# How to work", "Keep the change as small", "# Tools", "When a call fails", "AGENTS.md", p.document())
+		own := map[string][]string{
+			"openai": {"`apply_patch`", "*** Begin Patch", ".codex/instructions.md"}, "anthropic": {"`edit_file`", "`old_string`", "`files_with_matches`"},
+			"gemini": {"`edit_file`", "`old_string`", "`read_many_files`"},
+		}
+		wantContains(t, "the system prompt", system, own[p.name]...)
+		if p.name != "openai" && strings.Contains(system, "apply_patch") || p.name == "openai" && strings.Contains(system, "edit_file") {
+			t.Error("the model is told of another provider's way of editing")
+		}
+	}),
+	"9.2.5": withEach(func(t *testing.T, p provider) {
+		s := p.session(t, llmtest.Sequence(llmtest.Use(use("deploy", map[string]any{"target": "moon"})), llmtest.Say("deployed")), func(c *agent.Config) {
 			c.Tools = []tool.Tool{custom("deploy", "deployed to the moon")}
 		})
 		s.submit("deploy")
 		wantContains(t, "the result", s.shown(1)[0], "deployed to the moon")
-	},
-	"9.2.6": func(t *testing.T) {
-		s := newSession(t, llmtest.Sequence(llmtest.Use(use("shell", map[string]any{"target": "x"})), llmtest.Say("ok")), func(c *agent.Config) {
+	}),
+	"9.2.6": withEach(func(t *testing.T, p provider) {
+		s := p.session(t, llmtest.Sequence(llmtest.Use(use("shell", map[string]any{"target": "x"})), llmtest.Say("ok")), func(c *agent.Config) {
 			c.Tools = []tool.Tool{custom("shell", "this is my shell")}
 		})
 		s.submit("go")
@@ -69,7 +72,7 @@ var profileProofs = map[string]func(*testing.T){
 		if n != 1 {
 			t.Errorf("the model is offered %d tools named shell", n)
 		}
-	},
+	}),
 	"9.3.1": func(t *testing.T) {
 		s := newSession(t, llmtest.Sequence(llmtest.Use(use("late", map[string]any{"target": "x"})), llmtest.Say("ok")))
 		if err := s.Tools().Register(custom("late", "registered after the session began")); err != nil {
@@ -115,12 +118,11 @@ var profileProofs = map[string]func(*testing.T){
 		wantContains(t, "the result", s.shown(1)[0], "so far", "exit code 3")
 	},
 	"9.3.5": proveParallel,
-	"9.8.1": func(t *testing.T) {
-		s := newSession(t, saying("yes"))
-		if system := prompt(t, s); !strings.HasPrefix(system, "You are a software engineer") {
+	"9.8.1": withEach(func(t *testing.T, p provider) {
+		if system := prompt(t, p.session(t, saying("yes"))); !strings.HasPrefix(system, strings.TrimSpace(p.profile.Instructions)) {
 			t.Errorf("the system prompt begins with %.60q", system)
 		}
-	},
+	}),
 	"9.8.2": func(t *testing.T) {
 		dir := gitRepository(t)
 		s := newSessionIn(t, dir, saying("yes"))
@@ -142,7 +144,7 @@ var profileProofs = map[string]func(*testing.T){
 			t.Error("a tool that is not offered is described")
 		}
 	},
-	"9.8.4": proveProjectDocs,
+	"9.8.4": withEach(proveProjectDocs),
 	"9.8.5": func(t *testing.T) {
 		s := newSession(t, saying("yes"), func(c *agent.Config) { c.Settings.Instructions = "Answer in French." })
 		s.write("AGENTS.md", "Answer in German.")
@@ -151,17 +153,97 @@ var profileProofs = map[string]func(*testing.T){
 			t.Errorf("the system prompt ends with %q", system[max(0, len(system)-80):])
 		}
 	},
-	"9.8.6": func(t *testing.T) {
+	"9.8.6": withEach(func(t *testing.T, p provider) {
 		dir := t.TempDir()
-		writeTree(t, dir, map[string]string{
+		docs := map[string]string{
 			"AGENTS.md": "for all", ".codex/instructions.md": "for codex", "CLAUDE.md": "for claude", "GEMINI.md": "for gemini",
-		})
-		system := prompt(t, newSessionIn(t, dir, saying("yes")))
-		wantContains(t, "the system prompt", system, "for all", "for codex")
-		if strings.Contains(system, "for claude") || strings.Contains(system, "for gemini") {
-			t.Error("the documents of other providers are loaded")
 		}
-	},
+		writeTree(t, dir, docs)
+		system := prompt(t, p.sessionIn(t, dir, saying("yes")))
+		for name, text := range docs {
+			if want := name == "AGENTS.md" || name == p.document(); strings.Contains(system, text) != want {
+				t.Errorf("%s is loaded: %t, want %t", name, !want, want)
+			}
+		}
+		if strings.Index(system, "for all") > strings.Index(system, docs[p.document()]) {
+			t.Error("the provider's own document does not come last")
+		}
+	}),
+}
+
+// document is the file with a project's instructions that only this provider's models are shown.
+func (p provider) document() string {
+	return map[string]string{"openai": ".codex/instructions.md", "anthropic": "CLAUDE.md", "gemini": "GEMINI.md"}[p.name]
+}
+
+// wantTools checks which tools the model is offered beside those that every profile has.
+func wantTools(t *testing.T, s *session, want ...string) {
+	t.Helper()
+	want = append(want, "ask_user", "exit", "spawn_agent", "send_input", "wait", "close_agent")
+	if diff := cmp.Diff(want, toolNames(s.request(0))); diff != "" {
+		t.Errorf("tools (-want +got):\n%s", diff)
+	}
+}
+
+// properties returns the names of a tool's parameters, as the model is told.
+func properties(t *testing.T, r *llmtest.Request, name string) []string {
+	t.Helper()
+	for _, spec := range r.Tools {
+		if spec.Name != name {
+			continue
+		}
+		var schema struct{ Properties map[string]any }
+		if err := json.Unmarshal(spec.Schema, &schema); err != nil {
+			t.Fatal(err)
+		}
+		return slices.Sorted(maps.Keys(schema.Properties))
+	}
+	t.Errorf("the model is not offered %s", name)
+	return nil
+}
+
+// proveClaudeTools has edits by old_string and new_string, and grep with modes.
+func proveClaudeTools(t *testing.T) {
+	s := families()[1].session(t, llmtest.Sequence(
+		llmtest.Use(use("edit_file", map[string]any{"file_path": "f.txt", "old_string": "old", "new_string": "new"})),
+		llmtest.Use(use("grep", map[string]any{"pattern": "new", "output_mode": "count"}), shell("echo awake")),
+		llmtest.Say("edited"),
+	))
+	s.write("f.txt", "an old line\nanother\n")
+	s.submit("edit it")
+	s.wantFile("f.txt", "an new line\nanother\n")
+	wantContains(t, "the result", s.shown(1)[0], "made 1 replacement in f.txt, at line 1")
+	wantContains(t, "the results", strings.Join(s.shown(2), ""), "f.txt:1\n", "awake\n[exit code 0")
+	wantTools(t, s, "read_file", "write_file", "edit_file", "shell", "grep", "glob", "list_dir")
+	if diff := cmp.Diff([]string{"file_path", "new_string", "old_string", "replace_all"}, properties(t, s.request(0), "edit_file")); diff != "" {
+		t.Errorf("parameters (-want +got):\n%s", diff)
+	}
+	if s.request(0).API != llmtest.Messages {
+		t.Errorf("the model was asked through %s", s.request(0).API)
+	}
+}
+
+// proveGeminiTools has several files read at once, and edits by old_string and new_string.
+func proveGeminiTools(t *testing.T) {
+	s := families()[2].session(t, llmtest.Sequence(
+		llmtest.Use(use("read_many_files", map[string]any{"paths": []string{"f.txt", "nowhere.txt"}, "patterns": []string{"src/**/*.go"}})),
+		llmtest.Use(use("edit_file", map[string]any{"file_path": "f.txt", "old_string": "old", "new_string": "new"}), use("list_dir", map[string]any{"path": ".", "depth": 3})),
+		llmtest.Say("edited"),
+	))
+	s.write("f.txt", "an old line\n")
+	s.write("src/deep/a.go", "package a\n")
+	s.write("src/b.go", "package b\n")
+	s.submit("edit it")
+	s.wantFile("f.txt", "an new line\n")
+	wantContains(t, "the files", s.shown(1)[0], "f.txt", "an old line", "nowhere.txt", "does not exist", "src/deep/a.go", "package a", "src/b.go", "package b")
+	wantContains(t, "the results", strings.Join(s.shown(2), ""), "made 1 replacement", "a.go")
+	wantTools(t, s, "read_file", "read_many_files", "write_file", "edit_file", "shell", "grep", "glob", "list_dir")
+	if diff := cmp.Diff([]string{"paths", "patterns"}, properties(t, s.request(0), "read_many_files")); diff != "" {
+		t.Errorf("parameters (-want +got):\n%s", diff)
+	}
+	if s.request(0).API != llmtest.Generate {
+		t.Errorf("the model was asked through %s", s.request(0).API)
+	}
 }
 
 // custom is a tool of the host.
@@ -233,26 +315,38 @@ func proveParallel(t *testing.T) {
 	}
 }
 
-func proveProjectDocs(t *testing.T) {
+func proveProjectDocs(t *testing.T, p provider) {
 	dir := gitRepository(t)
 	writeTree(t, dir, map[string]string{
-		"AGENTS.md": "rule of the root", "sub/AGENTS.md": "rule of sub", "sub/deep/AGENTS.md": "rule of deep", "other/AGENTS.md": "rule of other",
+		"AGENTS.md": "rule of the root", p.document(): "own rule of the root", "sub/AGENTS.md": "rule of sub", "sub/deep/AGENTS.md": "rule of deep",
+		"sub/deep/" + p.document(): "own rule of deep", "other/AGENTS.md": "rule of other",
 	})
-	s := newSessionIn(t, filepath.Join(dir, "sub", "deep"), saying("yes"))
-	system := prompt(t, s)
-	root, sub, deep := strings.Index(system, "rule of the root"), strings.Index(system, "rule of sub"), strings.Index(system, "rule of deep")
-	if root < 0 || sub < root || deep < sub || strings.Contains(system, "rule of other") {
-		t.Errorf("rules stand at %d, %d, %d", root, sub, deep)
+	rules := []string{"\nrule of the root", "\nown rule of the root", "\nrule of sub", "\nrule of deep", "\nown rule of deep"}
+	work := filepath.Join(dir, "sub", "deep")
+	if place(t) == "docker" {
+		work, rules = dir, rules[:2]
+	}
+	system := prompt(t, p.sessionIn(t, work, saying("yes")))
+	last := 0
+	for _, rule := range rules {
+		at := strings.Index(system, rule)
+		if at < last {
+			t.Errorf("%q stands at %d, what comes before it at %d", rule, at, last)
+		}
+		last = at
+	}
+	if strings.Contains(system, "rule of other") || work == dir && strings.Contains(system, "rule of sub") {
+		t.Error("the rules of another folder are loaded")
 	}
 
 	long := t.TempDir()
-	writeTree(t, long, map[string]string{"AGENTS.md": strings.Repeat("rule. ", 10_000), ".codex/instructions.md": "beyond"})
-	system = prompt(t, newSessionIn(t, long, saying("yes")))
+	writeTree(t, long, map[string]string{"AGENTS.md": strings.Repeat("rule. ", 10_000), p.document(): "beyond"})
+	system = prompt(t, p.sessionIn(t, long, saying("yes")))
 	if n := strings.Count(system, "rule. "); n < 5_000 || n*6 > 32<<10 {
 		t.Errorf("%d bytes of instructions were loaded", n*6)
 	}
 	wantContains(t, "the cut instructions", system, "cut at 32 KB")
-	if strings.Contains(system, "beyond") {
+	if strings.Contains(system, "\nbeyond") {
 		t.Error("a file beyond the limit was loaded")
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
-	"github.com/sandboxagent/sandboxagent/runtime/profile"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
@@ -68,16 +67,20 @@ var truncationProofs = map[string]func(*testing.T){
 			"grep": {Chars: 20_000, Lines: 200, Keep: tool.KeepHead}, "glob": {Chars: 20_000, Lines: 500, Keep: tool.KeepHead},
 			"apply_patch": {Chars: 10_000, Keep: tool.KeepTail}, "write_file": {Chars: 1_000, Keep: tool.KeepTail},
 		}
-		tools := append(profile.OpenAI("m").Tools, tool.EditFile())
-		want["edit_file"] = tool.Limit{Chars: 10_000, Keep: tool.KeepTail}
-		for _, tl := range tools {
-			if w, ok := want[tl.Name]; ok && tl.Limit != w {
-				t.Errorf("%s has the limit %+v, want %+v", tl.Name, tl.Limit, w)
+		want["edit_file"], want["read_many_files"] = tool.Limit{Chars: 10_000, Keep: tool.KeepTail}, want["read_file"]
+		seen := map[string]bool{}
+		for _, p := range families() {
+			for _, tl := range p.profile.Tools {
+				if w, ok := want[tl.Name]; ok && tl.Limit != w {
+					t.Errorf("%s: %s has the limit %+v, want %+v", p.name, tl.Name, tl.Limit, w)
+				}
+				seen[tl.Name] = true
 			}
-			delete(want, tl.Name)
 		}
-		if len(want) > 0 {
-			t.Errorf("there are no tools %v", want)
+		for name := range want {
+			if !seen[name] {
+				t.Errorf("there is no tool %s", name)
+			}
 		}
 		long := custom("long", strings.Repeat("é", 100_000))
 		s := newSession(t, llmtest.Sequence(llmtest.Use(use("long", map[string]any{"target": "x"})), llmtest.Say("ok")),

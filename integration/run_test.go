@@ -18,6 +18,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/anthropic"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/gemini"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
@@ -36,7 +38,41 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// session is a session in the place of its test with the OpenAI profile, against a strict model server over real HTTP.
+// provider is a family of models: its profile, and a client of the family's own interface.
+type provider struct {
+	name    string
+	profile profile.Profile
+	client  func(*llmtest.Server) (llm.Client, error)
+}
+
+// families are the providers that there is a profile for. The first is that of sessions that do not choose.
+func families() []provider {
+	return []provider{
+		{"openai", profile.OpenAI("gpt-5.2"), func(s *llmtest.Server) (llm.Client, error) {
+			return openai.New(openai.Config{BaseURL: s.URL(), APIKey: s.Key(), HTTPClient: s.Client()})
+		}},
+		{"anthropic", profile.Anthropic("claude-sonnet-4-5"), func(s *llmtest.Server) (llm.Client, error) {
+			return anthropic.New(anthropic.Config{BaseURL: s.Root(), APIKey: s.Key(), HTTPClient: s.Client()})
+		}},
+		{"gemini", profile.Gemini("gemini-2.5-pro"), func(s *llmtest.Server) (llm.Client, error) {
+			return gemini.New(gemini.Config{BaseURL: s.Root(), APIKey: s.Key(), HTTPClient: s.Client()})
+		}},
+	}
+}
+
+// withEach makes a proof of one that is made with each provider.
+func withEach(prove func(*testing.T, provider)) func(*testing.T) {
+	return func(t *testing.T) {
+		for _, p := range families() {
+			t.Run(p.name, func(t *testing.T) {
+				t.Parallel()
+				prove(t, p)
+			})
+		}
+	}
+}
+
+// session is a session in the place of its test, against a strict model server over real HTTP.
 type session struct {
 	*agent.Session
 	t      *testing.T
@@ -47,6 +83,8 @@ type session struct {
 
 	mu     sync.Mutex
 	events []event.Event
+	// atCall is called once, when a call of a tool begins.
+	atCall func()
 }
 
 // supervised opens this machine through a helper.
@@ -55,7 +93,7 @@ func supervised(ctx context.Context, t testing.TB, dir string) (*local.Supervise
 	return local.Supervised(ctx, local.Config{Dir: dir}, local.Helper{Path: command(t), Args: []string{"__sandboxd"}})
 }
 
-// newSession starts one. The brain answers; change alters the agent's configuration before it is made.
+// newSession starts one with OpenAI's profile. The brain answers; change alters the agent's configuration before it is made.
 func newSession(t *testing.T, brain llmtest.Brain, change ...func(*agent.Config)) *session {
 	t.Helper()
 	return newSessionIn(t, t.TempDir(), brain, change...)
@@ -63,20 +101,41 @@ func newSession(t *testing.T, brain llmtest.Brain, change ...func(*agent.Config)
 
 func newSessionIn(t *testing.T, dir string, brain llmtest.Brain, change ...func(*agent.Config)) *session {
 	t.Helper()
-	s := &session{t: t, dir: dir, server: llmtest.NewServer(t, brain)}
-	e := openPlace(t, dir)
-	s.env = e
-	client, err := openai.New(openai.Config{BaseURL: s.server.URL(), APIKey: s.server.Key(), HTTPClient: s.server.Client()})
+	return families()[0].sessionIn(t, dir, brain, change...)
+}
+
+// session is newSession with this provider.
+func (p provider) session(t *testing.T, brain llmtest.Brain, change ...func(*agent.Config)) *session {
+	t.Helper()
+	return p.sessionIn(t, t.TempDir(), brain, change...)
+}
+
+func (p provider) sessionIn(t *testing.T, dir string, brain llmtest.Brain, change ...func(*agent.Config)) *session {
+	t.Helper()
+	srv := llmtest.NewServer(t, brain)
+	client, err := p.client(srv)
 	if err != nil {
 		t.Fatal(err)
 	}
+	s := p.sessionWith(t, dir, client, append([]func(*agent.Config){func(c *agent.Config) {
+		c.Retry = llm.RetryPolicy{Clock: instant{}}
+	}}, change...)...)
+	s.server = srv
+	return s
+}
+
+// sessionWith starts a session with this provider's profile whose model is asked through client.
+func (p provider) sessionWith(t *testing.T, dir string, client llm.Client, change ...func(*agent.Config)) *session {
+	t.Helper()
+	s := &session{t: t, dir: dir, env: openPlace(t, dir)}
 	cfg := agent.Config{
-		Client: client, Profile: profile.OpenAI("gpt-5.2"), Env: e, Store: agent.OnDisk(filepath.Join(t.TempDir(), "sessions")),
-		Sinks: []func(event.Event) error{s.sink}, Log: slog.New(slog.DiscardHandler), Retry: llm.RetryPolicy{Clock: instant{}},
+		Client: client, Profile: p.profile, Env: s.env, Store: agent.OnDisk(filepath.Join(t.TempDir(), "sessions")),
+		Sinks: []func(event.Event) error{s.sink}, Log: slog.New(slog.DiscardHandler),
 	}
 	for _, fn := range change {
 		fn(&cfg)
 	}
+	var err error
 	if s.agent, err = agent.New(cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -89,8 +148,15 @@ func newSessionIn(t *testing.T, dir string, brain llmtest.Brain, change ...func(
 
 func (s *session) sink(e event.Event) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.events = append(s.events, e)
+	var do func()
+	if e.Kind() == event.KindToolCallStart {
+		do, s.atCall = s.atCall, nil
+	}
+	s.mu.Unlock()
+	if do != nil {
+		do()
+	}
 	return nil
 }
 
@@ -117,14 +183,30 @@ func (s *session) request(n int) *llmtest.Request {
 // shown returns the results of tools that the model was sent last at its n-th request.
 func (s *session) shown(n int) []string {
 	s.t.Helper()
+	return shown(s.request(n))
+}
+
+// shown returns the results of tools that a request ends with, apart from what the user says after them.
+func shown(r *llmtest.Request) []string {
 	var out []string
-	messages := s.request(n).Messages
+	for _, res := range results(r) {
+		out = append(out, res.Text())
+	}
+	return out
+}
+
+func results(r *llmtest.Request) []llm.ToolResult {
+	var out []llm.ToolResult
+	messages := r.Messages
+	for len(messages) > 0 && messages[len(messages)-1].Role == llm.RoleUser {
+		messages = messages[:len(messages)-1]
+	}
 	for i := len(messages) - 1; i >= 0 && messages[i].Role == llm.RoleTool; i-- {
-		var texts []string
+		var list []llm.ToolResult
 		for _, p := range messages[i].Parts {
-			texts = append(texts, p.ToolResult.Text())
+			list = append(list, *p.ToolResult)
 		}
-		out = append(texts, out...)
+		out = append(list, out...)
 	}
 	return out
 }
