@@ -279,3 +279,30 @@ func TestReasoningEffortOnlyWhereItIsKnown(t *testing.T) {
 		t.Errorf("effort %q, %d warnings", got, ev.count(event.KindWarning))
 	}
 }
+
+// TestPanicAtTheEnd lets the store of a session and of a sub-agent's panic at their last entry.
+func TestPanicAtTheEnd(t *testing.T) {
+	for _, whose := range []string{"own", "sub-agent's"} {
+		t.Run(whose, func(t *testing.T) {
+			b := newBlocker()
+			cfg := family(&cast{scripts: map[string][]answer{
+				"":        {calls(spawn("a", nil)), {text: "end", before: b.runs(1)}},
+				"agent_1": {calls(b.call("x"))},
+			}}, b.tool())
+			cfg.Log = discard()
+			cfg.Store = func(id string) (agent.Store, error) {
+				if strings.Contains(id, "agent") == (whose != "own") {
+					return &oddStore{at: "session_ended", panic: true}, nil
+				}
+				return &recorder{}, nil
+			}
+			s := newSession(t, cfg)
+			within(t, func() { _, _ = s.Submit(t.Context(), "go") })
+			var err error
+			within(t, func() { err = s.Close() })
+			if err == nil || !strings.Contains(err.Error(), "panic: store") {
+				t.Errorf("Close gives %v", err)
+			}
+		})
+	}
+}

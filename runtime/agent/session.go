@@ -394,12 +394,19 @@ func (s *Session) stop(reason string) {
 	s.end()
 }
 
-// end writes the session's last entry and event. It is called once, by whoever set ending or finished the last run.
+// end writes the session's last entry and event. It is called once, by whoever set ending or finished the last run. A store that
+// panics is one that fails, for a sub-agent's session ends where nobody could catch it.
 func (s *Session) end() {
-	err := errors.Join(s.agents.close(), s.store.Append(entrySessionEnded, sessionEndedEntry{Reason: s.ending}))
+	log := s.agent.cfg.Log
+	err := s.agents.close()
+	kept, panicked := guard(log, func() error {
+		return s.store.Append(entrySessionEnded, sessionEndedEntry{Reason: s.ending})
+	})
+	err = errors.Join(err, kept, panicked)
 	_ = s.emit("", event.SessionEnd{State: string(SessionClosed), Reason: s.ending})
 	s.closeHub()
-	s.closeErr = errors.Join(err, s.store.Close())
+	closed, panicked := guard(log, s.store.Close)
+	s.closeErr = errors.Join(err, closed, panicked)
 	s.agent.forget(s)
 	close(s.closed)
 }
