@@ -108,24 +108,13 @@ var _ llm.Client = (*client)(nil)
 
 // Stream implements llm.Client.
 func (c *client) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
-	return func(yield func(llm.Delta, error) bool) {
-		seq, stopped := 0, false
-		err := c.ask(ctx, req, func(d llm.Delta) bool {
-			d.Seq = seq
-			seq++
-			stopped = !yield(d, nil)
-			return !stopped
-		})
-		if err != nil && !stopped {
-			yield(llm.Delta{}, err)
-		}
-	}
+	return c.endpoint.Stream(ctx, func(ctx context.Context, x *exchange.Exchange, emit func(llm.Delta) bool) error {
+		return c.ask(ctx, x, req, emit)
+	})
 }
 
 // ask sends req and emits the answer until it is complete, fails, or emit returns false.
-func (c *client) ask(ctx context.Context, req llm.Request, emit func(llm.Delta) bool) error {
-	x, ctx := c.endpoint.Begin(ctx)
-	defer x.Close()
+func (c *client) ask(ctx context.Context, x *exchange.Exchange, req llm.Request, emit func(llm.Delta) bool) error {
 	body, err := c.open(ctx, x, req)
 	if err != nil {
 		return x.SendError(err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net"
 	"net/http"
 	"strings"
@@ -40,8 +41,27 @@ type Exchange struct {
 	read   int64
 }
 
-// Begin returns an exchange, which the caller closes, and the context to use for it.
-func (e *Endpoint) Begin(parent context.Context) (*Exchange, context.Context) {
+// Stream is the answer that ask gets through an exchange of its own: the deltas that it emits, numbered, and its error, which is the
+// last. ask ends when emit returns false.
+func (e *Endpoint) Stream(ctx context.Context, ask func(context.Context, *Exchange, func(llm.Delta) bool) error) iter.Seq2[llm.Delta, error] {
+	return func(yield func(llm.Delta, error) bool) {
+		x, ctx := e.begin(ctx)
+		defer x.end()
+		seq, stopped := 0, false
+		err := ask(ctx, x, func(d llm.Delta) bool {
+			d.Seq = seq
+			seq++
+			stopped = !yield(d, nil)
+			return !stopped
+		})
+		if err != nil && !stopped {
+			yield(llm.Delta{}, err)
+		}
+	}
+}
+
+// begin returns an exchange, which the caller ends, and the context to use for it.
+func (e *Endpoint) begin(parent context.Context) (*Exchange, context.Context) {
 	ctx, cancel := context.WithCancelCause(parent)
 	x := &Exchange{endpoint: e, cancel: cancel}
 	x.cause = func() (error, bool) {
@@ -55,8 +75,7 @@ func (e *Endpoint) Begin(parent context.Context) (*Exchange, context.Context) {
 	return x, ctx
 }
 
-// Close ends the exchange.
-func (x *Exchange) Close() {
+func (x *Exchange) end() {
 	x.idle.Stop()
 	x.cancel(nil)
 }
