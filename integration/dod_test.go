@@ -30,7 +30,7 @@ func (r requirement) name() string {
 func allProofs() map[string]func(*testing.T) {
 	proofs := map[string]func(*testing.T){}
 	for _, part := range []map[string]func(*testing.T){
-		loopProofs, profileProofs, environmentProofs, truncationProofs, eventProofs, subagentProofs, parityProofs, smokeProofs,
+		loopProofs, profileProofs, environmentProofs, truncationProofs, eventProofs, subagentProofs, parityProofs, smokeProofs, appendixProofs,
 	} {
 		maps.Copy(proofs, part)
 	}
