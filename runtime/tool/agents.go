@@ -25,7 +25,8 @@ var closeAgentText string
 
 // Agents is what the tools for sub-agents act on. Implementations are safe for concurrent use.
 type Agents interface {
-	// Spawn starts an agent and does not wait for it.
+	// Spawn starts an agent and does not wait for it. Agents are started one after the other, so that their IDs follow the order of
+	// the calls, and work beside each other.
 	Spawn(ctx context.Context, r SpawnRequest) (AgentState, error)
 	// Send gives an agent a message: between its rounds of tool calls while it runs, and as its next task else.
 	Send(ctx context.Context, id, message string) (AgentState, error)
