@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
 
+	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
@@ -135,16 +135,16 @@ flags:
 {{end}}{{end}}`
 
 // badValue is how the flag package tells of a value that it cannot read.
-var badValue = regexp.MustCompile(`^invalid (?:boolean )?value "(.*)" for(?: flag)? -(\S+): .*$`)
+var badValue = lazyregexp.New(`^invalid (?:boolean )?value "(.*)" for(?: flag)? -(\S+): .*$`)
 
 // badVariable is how a value of a variable is told of.
-var badVariable = regexp.MustCompile(`^could not parse "(.*)" as (\S+) value from environment variable "(\S+)" for flag .*$`)
+var badVariable = lazyregexp.New(`^could not parse "(.*)" as (\S+) value from environment variable "(\S+)" for flag .*$`)
 
 func onUsageError(c *cli.Context, err error, _ bool) error {
-	if m := badValue.FindStringSubmatch(err.Error()); m != nil {
+	if m := badValue().FindStringSubmatch(err.Error()); m != nil {
 		return usagef("--%s: %q is no %s", m[2], m[1], kindOfFlag(c, m[2]))
 	}
-	if m := badVariable.FindStringSubmatch(err.Error()); m != nil {
+	if m := badVariable().FindStringSubmatch(err.Error()); m != nil {
 		return usagef("the variable %s: %q is no %s", m[3], m[1], describeKind(m[2]))
 	}
 	return usagef("%s", err)

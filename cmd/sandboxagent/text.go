@@ -3,10 +3,10 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
+	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
@@ -41,7 +41,7 @@ func cut(s string, width int) string {
 // argumentNames are the arguments that tell best what a call is about, the best first.
 var argumentNames = [...]string{"command", "file_path", "pattern", "path", "question", "reason", "task", "url", "name", "agent_id"}
 
-var patchedFile = regexp.MustCompile(`(?m)^\*\*\* (?:Add|Update|Delete) File: (.+)$`)
+var patchedFile = lazyregexp.New(`(?m)^\*\*\* (?:Add|Update|Delete) File: (.+)$`)
 
 // subject tells in a few words what a call is about.
 func subject(arguments string) string {
@@ -51,7 +51,7 @@ func subject(arguments string) string {
 	}
 	if patch, ok := args["patch"].(string); ok {
 		var files []string
-		for _, m := range patchedFile.FindAllStringSubmatch(patch, 10) {
+		for _, m := range patchedFile().FindAllStringSubmatch(patch, 10) {
 			files = append(files, m[1])
 		}
 		return oneLine(strings.Join(files, ", "))

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,8 @@ import (
 	"github.com/distribution/reference"
 	"github.com/docker/docker/api/types/mount"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 )
 
 // Defaults of Config.
@@ -142,8 +143,8 @@ type HelperProgram struct {
 }
 
 var (
-	userPattern    = regexp.MustCompile(`^[0-9]{1,9}(:[0-9]{1,9})?$`)
-	sessionPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+	userPattern    = lazyregexp.New(`^[0-9]{1,9}(:[0-9]{1,9})?$`)
+	sessionPattern = lazyregexp.New(`^[a-z0-9][a-z0-9-]{0,62}$`)
 )
 
 // Check returns why the configuration cannot be meant, as Open would without asking the daemon: a *ConfigError, or an
@@ -185,13 +186,13 @@ func (c Config) check() (Config, error) {
 		return bad("memory", "%d bytes are too few; it takes %d MiB at least", c.Memory, minMemory>>20)
 	case c.PIDs < minPIDs || c.PIDs > math.MaxInt32:
 		return bad("pids", "%d is out of range; it takes %d processes at least", c.PIDs, minPIDs)
-	case !userPattern.MatchString(c.User):
+	case !userPattern().MatchString(c.User):
 		return bad("user", "%q is neither root nor a number such as 10001 or 10001:10001; a name means something else in each image", c.User)
 	case !path.IsAbs(c.WorkDir) || path.Clean(c.WorkDir) != c.WorkDir || c.WorkDir == "/":
 		return bad("working directory", "%q is no absolute, clean name of a folder", c.WorkDir)
 	case c.TTL < 0 || c.StartTimeout < 0:
 		return bad("ttl", "a negative time")
-	case c.Session != "" && !sessionPattern.MatchString(c.Session):
+	case c.Session != "" && !sessionPattern().MatchString(c.Session):
 		return bad("session", "%q is not made of up to 63 lower-case letters, digits and hyphens", c.Session)
 	}
 	if !strings.Contains(c.User, ":") {

@@ -11,7 +11,6 @@ import (
 	"io"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -22,13 +21,14 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/verify"
+	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 )
 
 // helperFilters is how many system call filters a command has: Docker's and the helper's.
 const helperFilters = 2
 
 // volumeData matches the name, in its file system, of a volume that was made for a container.
-var volumeData = regexp.MustCompile(`/volumes/[0-9a-f]{64}/_data$`)
+var volumeData = lazyregexp.New(`/volumes/[0-9a-f]{64}/_data$`)
 
 // Verify proves from the inside that the container keeps what its configuration promises, and that host, which may be the
 // zero value, is not found in it. An error means that nothing is known. Where no helper runs in the container, the
@@ -198,7 +198,7 @@ func (c Config) promisedMounts(found image.InspectResponse, helper bool) []verif
 		volumes = slices.AppendSeq(volumes, maps.Keys(found.Config.Volumes))
 	}
 	for _, v := range volumes {
-		all = append(all, verify.Mount{Point: path.Clean(v), Root: volumeData})
+		all = append(all, verify.Mount{Point: path.Clean(v), Root: volumeData()})
 	}
 	for _, t := range c.Tmpfs {
 		all = append(all, verify.Mount{Point: t.Target, Memory: true})

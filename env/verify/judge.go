@@ -221,7 +221,7 @@ func ofRuntime(m probe.Mount) bool {
 		"/dev": {"tmpfs"}, "/dev/shm": {"tmpfs"}, "/dev/pts": {"devpts"}, "/dev/mqueue": {"mqueue"}, "/dev/console": {"devpts"},
 	}[m.Point]
 	switch {
-	case plainDevices[m.Point] != nil:
+	case plainDevices()[m.Point] != nil:
 		kinds = append(kinds, "devtmpfs", "tmpfs")
 	case m.Point == "/proc" || strings.HasPrefix(m.Point, "/proc/"):
 		kinds = []string{"proc", "tmpfs", "devtmpfs"}

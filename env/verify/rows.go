@@ -7,8 +7,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/sandboxagent/sandboxagent/env/internal/probe"
+	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 )
 
 // commandVars are the variables that come with each command: with the marker the helper finds what belongs to it.
@@ -17,7 +19,7 @@ func commandVars() []string { return []string{"SANDBOXAGENT_EXEC_*", "PWD"} }
 // initialNamespaces is the number below which the kernel numbers its own first namespaces.
 const initialNamespaces = 0xF0000000
 
-var zeros = regexp.MustCompile(`^0+$`)
+var zeros = lazyregexp.New(`^0+$`)
 
 // rights judges what the kernel says of the rights of a process.
 func (j *judgement) rights() {
@@ -29,7 +31,7 @@ func (j *judgement) rights() {
 		if !ok {
 			value = untold
 		}
-		if !zeros.MatchString(value) {
+		if !zeros().MatchString(value) {
 			none = false
 			caps = append(caps, set+" "+value)
 		}
@@ -89,27 +91,29 @@ func (j *judgement) calls() {
 }
 
 // plainDevices are device files that everybody may have, and what they are: a console may be a terminal.
-var plainDevices = map[string]*regexp.Regexp{
-	"/dev/null": regexp.MustCompile(`^c 1:3$`), "/dev/zero": regexp.MustCompile(`^c 1:5$`), "/dev/full": regexp.MustCompile(`^c 1:7$`),
-	"/dev/random": regexp.MustCompile(`^c 1:8$`), "/dev/urandom": regexp.MustCompile(`^c 1:9$`), "/dev/tty": regexp.MustCompile(`^c 5:0$`),
-	"/dev/console": regexp.MustCompile(`^c (5:1|136:[0-9]+)$`), "/dev/ptmx": regexp.MustCompile(`^c 5:2$`),
-}
+var plainDevices = sync.OnceValue(func() map[string]*regexp.Regexp {
+	return map[string]*regexp.Regexp{
+		"/dev/null": regexp.MustCompile(`^c 1:3$`), "/dev/zero": regexp.MustCompile(`^c 1:5$`), "/dev/full": regexp.MustCompile(`^c 1:7$`),
+		"/dev/random": regexp.MustCompile(`^c 1:8$`), "/dev/urandom": regexp.MustCompile(`^c 1:9$`), "/dev/tty": regexp.MustCompile(`^c 5:0$`),
+		"/dev/console": regexp.MustCompile(`^c (5:1|136:[0-9]+)$`), "/dev/ptmx": regexp.MustCompile(`^c 5:2$`),
+	}
+})
 
 // plainRule matches what a control group may allow: to make any device file, which takes a capability, and to use those of
 // plainDevices, terminals, and the device of tunnels, of which no file is there.
-var plainRule = regexp.MustCompile(`^([abc] [0-9*]+:[0-9*]+ m|c (1:[35789]|5:[012]|10:200|136:(\*|[0-9]+)) [rwm]+)$`)
+var plainRule = lazyregexp.New(`^([abc] [0-9*]+:[0-9*]+ m|c (1:[35789]|5:[012]|10:200|136:(\*|[0-9]+)) [rwm]+)$`)
 
 // kernel judges what the kernel shows of the machine.
 func (j *judgement) kernel() {
 	var others []string
 	for name, numbers := range j.document.Devices {
-		if plain := plainDevices[name]; plain == nil || !plain.MatchString(numbers) {
+		if plain := plainDevices()[name]; plain == nil || !plain.MatchString(numbers) {
 			others = append(others, name+" ("+numbers+")")
 		}
 	}
 	slices.Sort(others)
 	for _, rule := range j.document.DeviceRules {
-		if !plainRule.MatchString(rule) {
+		if !plainRule().MatchString(rule) {
 			others = append(others, "allowed: "+rule)
 		}
 	}

@@ -6,9 +6,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/sandboxagent/sandboxagent/env/internal/secret"
+	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 )
 
 // The identity of commits in the environment where the repository names none. It has to be some: git refuses to
@@ -37,20 +37,16 @@ var allowedSettings = map[string]check{
 
 // Patterns are compiled when they are first needed, since every start of a program counts.
 var (
-	wordPattern   = lazily(`^[\w./-]*$`)
-	refPattern    = lazily(`^refs/[^\x00-\x20\x7f:~^?*\[\\]+$`)
-	specPattern   = lazily(`^[+^]?refs/[^\x00-\x20\x7f:~^?\[\\]+(:refs/[^\x00-\x20\x7f:~^?\[\\]+)?$`)
-	optionPattern = lazily(`^--(no-)?tags$`)
-	filterPattern = lazily(`^(blob:none|blob:limit=\w+|tree:\d+)$`)
+	wordPattern   = lazyregexp.New(`^[\w./-]*$`)
+	refPattern    = lazyregexp.New(`^refs/[^\x00-\x20\x7f:~^?*\[\\]+$`)
+	specPattern   = lazyregexp.New(`^[+^]?refs/[^\x00-\x20\x7f:~^?\[\\]+(:refs/[^\x00-\x20\x7f:~^?\[\\]+)?$`)
+	optionPattern = lazyregexp.New(`^--(no-)?tags$`)
+	filterPattern = lazyregexp.New(`^(blob:none|blob:limit=\w+|tree:\d+)$`)
 	// scpPattern is an address as scp takes it: host:path, perhaps with a user before it.
-	scpPattern = lazily(`^(?:[^/:@]+(?::[^/@]*)?@)?(\[[^\]/]+\]|[^/:@]{2,}):([^:].*)$`)
+	scpPattern = lazyregexp.New(`^(?:[^/:@]+(?::[^/@]*)?@)?(\[[^\]/]+\]|[^/:@]{2,}):([^:].*)$`)
 	// objectPattern is the name of an object.
-	objectPattern = lazily(`^(?:[0-9a-f]{40}|[0-9a-f]{64})$`)
+	objectPattern = lazyregexp.New(`^(?:[0-9a-f]{40}|[0-9a-f]{64})$`)
 )
-
-func lazily(pattern string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
-}
 
 func boolean(v string) (string, bool) {
 	return v, slices.Contains([]string{"", "true", "false", "yes", "no", "on", "off", "0", "1"}, strings.ToLower(v))

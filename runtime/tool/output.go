@@ -6,10 +6,10 @@ import (
 	"errors"
 	"hash"
 	"io/fs"
-	"regexp"
 	"sync"
 	"unicode/utf8"
 
+	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 )
 
@@ -161,7 +161,7 @@ func (r *recorder) finish(trailer string, readable bool) (out event.Output, text
 		}
 	}
 	t := r.cutter.cut(trailer)
-	readable = readable && r.spool != nil && nameable.MatchString(r.id)
+	readable = readable && r.spool != nil && nameable().MatchString(r.id)
 	if t.truncated && readable && r.file == nil && r.lost == nil {
 		r.lost = r.store()
 	}
@@ -169,7 +169,7 @@ func (r *recorder) finish(trailer string, readable bool) (out event.Output, text
 }
 
 // nameable is what can stand after output:// in a sentence.
-var nameable = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,128}$`)
+var nameable = lazyregexp.New(`^[A-Za-z0-9_.:-]{1,128}$`)
 
 // where says how the model can see what was left out; readable that it can read the output by its ID.
 func (r *recorder) where(readable bool) string {

@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"sync"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
@@ -37,13 +37,13 @@ func NewRegistry(tools ...Tool) (*Registry, error) {
 }
 
 // toolName is what all providers accept.
-var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
+var toolName = lazyregexp.New(`^[a-zA-Z0-9_-]{1,64}$`)
 
 // Register adds t, or replaces the tool of the same name, whose place in the order it takes. A name that providers do not
 // accept, a missing Run and a schema that is malformed, refers to other documents or whose root is not an object
 // are errors; the registry then stays as it was.
 func (r *Registry) Register(t Tool) error {
-	if !toolName.MatchString(t.Name) {
+	if !toolName().MatchString(t.Name) {
 		return fmt.Errorf("register tool %s: a name has 1 to 64 letters, digits, _ and -", shown(t.Name))
 	}
 	if t.Run == nil {

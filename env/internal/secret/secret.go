@@ -7,7 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
+
+	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 )
 
 // Mark stands where a secret was.
@@ -44,30 +45,25 @@ var nameWord = wordPattern(NamePatterns())
 
 // The patterns are compiled when they are first needed: that takes half a millisecond, and every start of a program counts.
 var (
-	nameRE = lazily(`(?is)^(?:` + starPattern(NamePatterns()) + `)$`)
-	flagRE = lazily(`(?i)^--?[\w.-]*(?:` + nameWord + `)$`)
+	nameRE = lazyregexp.New(`(?is)^(?:` + starPattern(NamePatterns()) + `)$`)
+	flagRE = lazyregexp.New(`(?i)^--?[\w.-]*(?:` + nameWord + `)$`)
 	// argRE is an argument that as a whole is an assignment to such a name: its value runs to the end, blanks included.
-	argRE = lazily(`(?is)^\S*?(?:` + nameWord + `)=(.+)$`)
+	argRE = lazyregexp.New(`(?is)^\S*?(?:` + nameWord + `)=(.+)$`)
 )
-
-// lazily returns what compiles a pattern once.
-func lazily(pattern string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
-}
 
 // valueRules find secrets by how they look, wherever they stand.
 var valueRules = []rule{
 	{
 		// A private key in PEM form; one that is cut off runs to the end of the text.
 		hints: []string{"private key"},
-		re: lazily(`(?s)(-----BEGIN [A-Z0-9 ]*PRIVATE KEY[A-Z0-9 ]*-----.*?` +
+		re: lazyregexp.New(`(?s)(-----BEGIN [A-Z0-9 ]*PRIVATE KEY[A-Z0-9 ]*-----.*?` +
 			`(?:-----END [A-Z0-9 ]*PRIVATE KEY[A-Z0-9 ]*-----|\z))`),
 	},
 	{
 		// The user and the password of a URL. A password with an unescaped slash is found too, unless what stands
 		// before the slash may be a port.
 		hints: []string{"://"},
-		re: lazily(`[A-Za-z][A-Za-z0-9+.-]*://` +
+		re: lazyregexp.New(`[A-Za-z][A-Za-z0-9+.-]*://` +
 			"([^\\s/?#@:\\[\"'`<>]*:(?:[^\\s/?#\"'`<>]+|[^\\s/?#@\"'`<>]*[^\\s/?#@0-9\"'`<>][^\\s@\"'`<>]*))@"),
 	},
 	token(`[A-Za-z0-9_]{20,}`, "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
@@ -80,7 +76,7 @@ var valueRules = []rule{
 	token(`[\w-]{16,}\.[\w-]{16,}`, "SG."),                                                    // SendGrid.
 	token(`[\w-]{8,}\.[\w-]*\.[\w-]*(?:\.[\w-]*\.[\w-]*)?`, "eyJ"),                            // JSON web tokens.
 	// OpenAI, Anthropic and others. The prefix alone also begins ordinary words.
-	{hints: []string{"sk-"}, re: lazily(`(?:^|[^A-Za-z0-9])(sk-[\w-]{16,})`), ok: looksRandom},
+	{hints: []string{"sk-"}, re: lazyregexp.New(`(?:^|[^A-Za-z0-9])(sk-[\w-]{16,})`), ok: looksRandom},
 }
 
 var contextHints = []string{"key", "secret", "token", "passw", "credential", "authorization", "cookie"}
@@ -90,13 +86,13 @@ var contextRules = []rule{
 	{
 		// NAME=value, where value is one word of a shell, quoted or not.
 		hints: contextHints,
-		re:    lazily(`(?is)(?:` + nameWord + `)=((?:"(?:[^"\\]|\\.)*"?|'[^']*'?|\\.|[^\s"'\\])+)`),
+		re:    lazyregexp.New(`(?is)(?:` + nameWord + `)=((?:"(?:[^"\\]|\\.)*"?|'[^']*'?|\\.|[^\s"'\\])+)`),
 	},
 	{
 		// NAME: value, as in headers, YAML and JSON. A value without quotes runs to the end of the line, but what
 		// follows a mark stays.
 		hints: contextHints,
-		re: lazily(`(?i)(?:` + nameWord + `|authorization|cookie)["']?[ \t]*:[ \t]*` +
+		re: lazyregexp.New(`(?i)(?:` + nameWord + `|authorization|cookie)["']?[ \t]*:[ \t]*` +
 			`("(?:[^"\\\r\n]|\\.)*"?|'[^'\r\n]*'?|[^\r\n"']+)`),
 		ok: func(text string) bool { return !strings.HasPrefix(text, Mark) },
 	},
@@ -237,6 +233,6 @@ func token(tail string, prefixes ...string) rule {
 	}
 	return rule{
 		hints: hints,
-		re:    lazily(`(?:^|[^A-Za-z0-9])((?:` + strings.Join(alternatives, "|") + `)` + tail + `)`),
+		re:    lazyregexp.New(`(?:^|[^A-Za-z0-9])((?:` + strings.Join(alternatives, "|") + `)` + tail + `)`),
 	}
 }

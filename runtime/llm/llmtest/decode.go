@@ -12,6 +12,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
@@ -90,7 +91,7 @@ func (c *conversation) answered() error {
 	return nil
 }
 
-var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
+var toolName = lazyregexp.New(`^[a-zA-Z0-9_-]{1,64}$`)
 
 // tools checks the tools of a request.
 type tools struct {
@@ -99,7 +100,7 @@ type tools struct {
 }
 
 func (t *tools) add(name, description string, schema json.RawMessage) error {
-	if !toolName.MatchString(name) {
+	if !toolName().MatchString(name) {
 		return fmt.Errorf("%q is no name of a tool", name)
 	}
 	if t.seen[name] {

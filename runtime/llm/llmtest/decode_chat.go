@@ -165,7 +165,7 @@ func (c *conversation) chat(m chatMessage) error {
 			if call.Type != "function" || call.Function.Arguments == nil {
 				return errors.New("a tool call is no function with arguments")
 			}
-			if err := c.call(toolName, call.ID, call.Function.Name, *call.Function.Arguments); err != nil {
+			if err := c.call(toolName(), call.ID, call.Function.Name, *call.Function.Arguments); err != nil {
 				return err
 			}
 		}

@@ -6,11 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
@@ -115,9 +115,9 @@ type generateReader struct {
 type generateCall struct{ id, wireID, name string }
 
 var (
-	fromGemini3     = regexp.MustCompile(`^gemini-([3-9]|[1-9][0-9]|[a-z])`)
-	generatePath    = regexp.MustCompile(`^/v1beta/models/([^/:]+):streamGenerateContent$`)
-	generateName    = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_.-]{0,63}$`)
+	fromGemini3     = lazyregexp.New(`^gemini-([3-9]|[1-9][0-9]|[a-z])`)
+	generatePath    = lazyregexp.New(`^/v1beta/models/([^/:]+):streamGenerateContent$`)
+	generateName    = lazyregexp.New(`^[a-zA-Z_][a-zA-Z0-9_.-]{0,63}$`)
 	foreignThoughts = "skip_thought_signature_validator"
 )
 
@@ -133,7 +133,7 @@ func decodeGenerate(req *Request, _ map[string]json.RawMessage) (extras, error) 
 	if len(b.Contents) == 0 {
 		return extras{}, errors.New("contents are empty")
 	}
-	model := generatePath.FindStringSubmatch(req.Path)[1]
+	model := generatePath().FindStringSubmatch(req.Path)[1]
 	system := ""
 	if b.SystemInstruction != nil {
 		var p generatePart
@@ -150,7 +150,7 @@ func decodeGenerate(req *Request, _ map[string]json.RawMessage) (extras, error) 
 	if err != nil {
 		return extras{}, err
 	}
-	r := generateReader{strict: fromGemini3.MatchString(model)}
+	r := generateReader{strict: fromGemini3().MatchString(model)}
 	if err := r.contents(b.Contents); err != nil {
 		return extras{}, err
 	}
@@ -425,7 +425,7 @@ func (r *generateReader) functionCall(p generatePart, mark object) error {
 		mark["functionCall"] = fields
 		r.opaque(mustJSON(mark))
 	}
-	return r.call(generateName, call.id, f.Name, string(f.Args))
+	return r.call(generateName(), call.id, f.Name, string(f.Args))
 }
 
 // callSignature signs a call, so that any server can tell whether it comes back as it was.

@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
@@ -114,7 +114,7 @@ type redactedBlock struct {
 	Data string `json:"data"`
 }
 
-var toolUseID = regexp.MustCompile(`^[a-zA-Z0-9_-]+$`)
+var toolUseID = lazyregexp.New(`^[a-zA-Z0-9_-]+$`)
 
 // messagesReader reads the messages of a request.
 type messagesReader struct {
@@ -443,7 +443,7 @@ func (r *messagesReader) toolUse(raw json.RawMessage, thoughts []json.RawMessage
 	if err := strict(raw, &b); err != nil {
 		return err
 	}
-	if !toolUseID.MatchString(b.ID) {
+	if !toolUseID().MatchString(b.ID) {
 		return fmt.Errorf("%q is no ID of a call", b.ID)
 	}
 	if r.names[b.ID] != "" {
@@ -459,7 +459,7 @@ func (r *messagesReader) toolUse(raw json.RawMessage, thoughts []json.RawMessage
 	if err != nil {
 		return err
 	}
-	if err := r.call(toolName, b.ID, b.Name, args); err != nil {
+	if err := r.call(toolName(), b.ID, b.Name, args); err != nil {
 		return err
 	}
 	return r.mark(b.CacheControl)
@@ -475,7 +475,7 @@ func argumentsOf(input json.RawMessage) (string, error) {
 	if raw, ok := fields["INVALID_JSON"]; ok && len(fields) == 1 && json.Unmarshal(raw, &wrong) == nil {
 		return wrong, nil
 	}
-	return htmlEscape.ReplaceAllStringFunc(string(input), func(s string) string {
+	return htmlEscape().ReplaceAllStringFunc(string(input), func(s string) string {
 		if c, ok := map[string]string{`\u003c`: "<", `\u003e`: ">", `\u0026`: "&"}[s]; ok {
 			return c
 		}
@@ -484,4 +484,4 @@ func argumentsOf(input json.RawMessage) (string, error) {
 }
 
 // htmlEscape finds the escapes of JSON, to undo those that Go adds to what a model has written.
-var htmlEscape = regexp.MustCompile(`\\(?:u003c|u003e|u0026|.)`)
+var htmlEscape = lazyregexp.New(`\\(?:u003c|u003e|u0026|.)`)

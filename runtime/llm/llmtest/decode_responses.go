@@ -180,7 +180,7 @@ func (c *conversation) item(typ string, raw json.RawMessage, known map[string]js
 		if call.Arguments == nil {
 			return errors.New("arguments are missing")
 		}
-		return c.call(toolName, call.CallID, call.Name, *call.Arguments)
+		return c.call(toolName(), call.CallID, call.Name, *call.Arguments)
 	case "function_call_output":
 		var out outputItem
 		if err := strict(raw, &out); err != nil {

@@ -4,9 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"regexp"
 	"strings"
 
+	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
@@ -29,7 +29,7 @@ func generateProtocol() protocol {
 	}
 }
 
-var googleStatus = regexp.MustCompile(`^[A-Z_]+$`)
+var googleStatus = lazyregexp.New(`^[A-Z_]+$`)
 
 // generateRefusal is the body of an error, and the event of one. What OpenAI has a code for, Google has a text or details
 // for.
@@ -48,7 +48,7 @@ func generateRefusal(status int, f Fault) []byte {
 	}
 	message, details := f.Message, []any{}
 	switch {
-	case googleStatus.MatchString(f.Code):
+	case googleStatus().MatchString(f.Code):
 		name = f.Code
 	case f.Code == "context_length_exceeded":
 		message = "The input token count exceeds the maximum number of tokens allowed. " + message

@@ -43,7 +43,7 @@ func protocolOf(path string) (protocol, bool) {
 	case "/v1/messages":
 		return messagesProtocol(), true
 	}
-	if generatePath.MatchString(path) {
+	if generatePath().MatchString(path) {
 		return generateProtocol(), true
 	}
 	return responsesProtocol(), false
