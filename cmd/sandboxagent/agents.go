@@ -52,6 +52,9 @@ func (p *program) agentKinds(c *cli.Context) ([]agent.Kind, error) {
 		if entry.IsDir() || filepath.Ext(file) != ".md" {
 			continue
 		}
+		if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
+			return nil, usagef("--agents: %s is no regular file", file) // reading it may never end
+		}
 		data, err := readFile(file, maxAgentFile)
 		if err != nil {
 			return nil, usagef("--agents: %s", err)

@@ -210,8 +210,8 @@ func (p *program) modelsCommand() *cli.Command {
 		Name:      "model list",
 		Usage:     "list what is known of models: context, output, knowledge, what they take",
 		ArgsUsage: "[flags]",
-		Description: `A line stands for the model of that name, and for those whose names go on after a dash or the like. A model that is not listed can be used all
-the same: its context is taken for ` + fmt.Sprint(profile.UnknownContextWindow) + ` tokens.`,
+		Description: `A line stands for the model of that name, and for those whose names go on after a dash or the
+like. A model that is not listed can be used all the same: its context is taken for ` + fmt.Sprint(profile.UnknownContextWindow) + ` tokens.`,
 		Flags:  []cli.Flag{modelsFlag()},
 		Action: p.action(p.listModels),
 	}

@@ -186,6 +186,10 @@ func (p *progress) observe(e event.Event) {
 		p.do(by(e.AgentID, "waiting to try again"))
 	case event.Verify:
 		p.result(d.Passed, "check", d.Command, milliseconds(d.DurationMS), fmt.Sprintf("exit status %d", d.ExitCode))
+	case event.ProcessingEnd:
+		if e.AgentID != "" && d.Status != string(agent.StatusCompleted) {
+			line("fail", "ended: "+strings.ReplaceAll(d.Status, "_", " "))
+		}
 	case event.LoopDetection:
 		line("note", "the model repeats itself and was told so")
 	case event.Warning:

@@ -37,6 +37,9 @@ func TestProgressOfAgents(t *testing.T) {
 		{Origin: sub, Data: event.ToolCallEnd{Name: "read_file", CallID: "c", IsError: true, ErrorKind: "not_found"}},
 		{Data: event.ToolCallEnd{Name: "read_file", CallID: "c"}},
 		{Origin: sub, Data: event.Warning{Message: "beware"}},
+		{Origin: sub, Data: event.ProcessingEnd{Status: "limit_reached"}},
+		{Origin: sub, Data: event.ProcessingEnd{Status: "completed"}},
+		{Data: event.ProcessingEnd{Status: "model_error"}}, // the summary tells of the run's own end
 	} {
 		p.observe(e)
 	}
@@ -44,6 +47,7 @@ func TestProgressOfAgents(t *testing.T) {
 fail  agent_1: read_file of the child (not_found, 0ms)
 ok    read_file of the parent (0ms)
 note  agent_1: beware
+fail  agent_1: ended: limit reached
 `
 	if b.String() != want {
 		t.Errorf("shown:\n%s\nwant:\n%s", b.String(), want)

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
@@ -32,7 +32,7 @@ needed, 5 model error, 6 environment error, 124 timeout, 130 interrupted, 143 te
 			&cli.StringFlag{Name: "base-url", Usage: "the `ADDRESS` of the model's server, up to and without /responses, /chat/completions, /v1/messages or /v1beta", EnvVars: variable("base-url")},
 			modelsFlag(),
 			agentsFlag(),
-			&cli.StringFlag{Name: "reasoning-effort", Usage: "`EFFORT`: low, medium, high, or a provider's own value", EnvVars: variable("reasoning-effort")},
+			&cli.StringFlag{Name: "reasoning-effort", Usage: "`EFFORT`: low, medium, high, or a value of the provider's, such as xhigh or a number of tokens", EnvVars: variable("reasoning-effort")},
 			&cli.StringFlag{Name: "output", Value: formatText, Usage: "the `FORMAT` of standard output: text, json or stream-json", EnvVars: variable("output")},
 			&cli.StringFlag{Name: "verify", Usage: "a `COMMAND` that must succeed before the task counts as done", EnvVars: variable("verify")},
 			&cli.BoolFlag{Name: "yes", DisableDefaultText: true, Usage: "allow the model to act without a sandbox", EnvVars: variable("yes")},
@@ -57,7 +57,8 @@ type runSettings struct {
 	retryWait time.Duration
 }
 
-var effortValue = regexp.MustCompile(`^[a-z]*$`)
+// effortValue is a word, or a number of tokens where the provider takes one.
+var effortValue = lazyregexp.New(`^([a-z]*|[1-9][0-9]{0,8})$`)
 
 // readRunFlags reads all flags but the format, which comes first so that even a wrong flag gives a result record.
 func (p *program) readRunFlags(ctx context.Context, c *cli.Context) (runSettings, error) {
@@ -89,8 +90,8 @@ func (p *program) readRunFlags(ctx context.Context, c *cli.Context) (runSettings
 	case s.retryWait == 0:
 		s.retryWait = -1 // no wait at all
 	}
-	if !effortValue.MatchString(s.effort) {
-		return s, usagef("--reasoning-effort: %q is no value such as low, medium or high", s.effort)
+	if !effortValue().MatchString(s.effort) {
+		return s, usagef("--reasoning-effort: %q is neither a word such as low, medium or high nor a number of tokens", s.effort)
 	}
 	if s.patch, err = readPatchFlags(c, s.backend); err != nil {
 		return s, err

@@ -22,8 +22,8 @@ func (p *program) toolCommand() *cli.Command {
 		Name:      "tool",
 		Usage:     "make one tool call; without a name, list the tools",
 		ArgsUsage: "[flags] [NAME]",
-		Description: `Standard output is what a model would see. "tool NAME --help" describes a tool. Exit status: 0 ok, 1 an error result, 2 an unknown tool, bad
-arguments or flags, 6 environment error, 130 interrupted, 143 terminated.`,
+		Description: `Standard output is what a model would see. "tool NAME --help" describes a tool. Exit status: 0 ok, 1 an error
+result, 2 an unknown tool, bad arguments or flags, 6 environment error, 130 interrupted, 143 terminated.`,
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "args", Value: "{}", Usage: "the arguments of the call, as `JSON`; @FILE reads them from a file, - from standard input"},
 		}, environmentFlags("stop the call after this `DURATION`")...),

@@ -31,7 +31,7 @@ func work(ctx context.Context, client llm.Client, dir, sessions, task string) (a
 	}
 	defer func() { _ = e.Close() }() // ends every process that is left
 	a, err := agent.New(agent.Config{
-		Client: client, Profile: profile.Anthropic("claude-sonnet-4-5"), Env: e, Store: agent.OnDisk(sessions),
+		Client: client, Profile: profile.Anthropic("claude-sonnet-5-5"), Env: e, Store: agent.OnDisk(sessions),
 	})
 	if err != nil {
 		return agent.Result{}, err

@@ -1,17 +1,17 @@
 package agent
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 )
 
 // Defaults of Subagents.
@@ -97,11 +97,11 @@ func builtinKinds() []Kind {
 	}
 }
 
-var kindName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,63}$`)
+var kindName = lazyregexp.New(`^[a-z][a-z0-9-]{0,63}$`)
 
 func (k Kind) validate() error {
 	switch {
-	case !kindName.MatchString(k.Name):
+	case !kindName().MatchString(k.Name):
 		return fmt.Errorf("agent kind: the name %q is not made of lower-case letters, digits and dashes, or is longer than 64", k.Name)
 	case strings.TrimSpace(k.Description) == "":
 		return fmt.Errorf("agent kind %s: the description is missing", k.Name)
@@ -143,10 +143,10 @@ func ParseKind(markdown []byte) (Kind, error) {
 		Model       string   `yaml:"model"`
 		MaxTurns    int      `yaml:"max_turns"`
 	}
-	dec := yaml.NewDecoder(bytes.NewReader([]byte(head)))
+	dec := yaml.NewDecoder(strings.NewReader("\n" + head)) // so that lines count from the first of the file
 	dec.KnownFields(true)
 	if err := dec.Decode(&fields); err != nil && !errors.Is(err, io.EOF) {
-		return Kind{}, fmt.Errorf("agent kind: %w", err)
+		return Kind{}, headError(err)
 	}
 	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return Kind{}, errors.New("agent kind: there is something after the end of the head's YAML; the line after the head must be --- and no more")
@@ -156,6 +156,16 @@ func ParseKind(markdown []byte) (Kind, error) {
 		ReadOnly: fields.ReadOnly, Model: fields.Model, MaxTurns: fields.MaxTurns,
 	}
 	return k, k.validate()
+}
+
+// headError is the error of a head, of which several values may be wrong: the first of them, without the names of Go.
+func headError(err error) error {
+	var wrong *yaml.TypeError
+	if !errors.As(err, &wrong) || len(wrong.Errors) == 0 {
+		return fmt.Errorf("agent kind: %w", err)
+	}
+	text, _, _ := strings.Cut(wrong.Errors[0], " in type struct")
+	return fmt.Errorf("agent kind: %s", text)
 }
 
 // kinds returns the built-in kinds and those of the host, of which one of the same name takes the other's place.

@@ -37,10 +37,10 @@ func TestParseKind(t *testing.T) {
 		"no end":            {text: "---\nname: a\ndescription: d\n", problem: "the head has no end"},
 		"a space after it":  {text: "---\nname: a\ndescription: d\n--- \nInstructions\n---\nmore\n", problem: "the line after the head must be ---"},
 		"no YAML":           {text: "---\nname: [a\n---\n", problem: "yaml"},
-		"unknown field":     {text: "---\nname: a\ndescription: d\ntool: x\n---\n", problem: "tool"},
+		"unknown field":     {text: "---\nname: a\ndescription: d\ntool: x\n---\n", problem: "agent kind: line 4: field tool not found$"},
 		"twice":             {text: "---\nname: a\nname: b\ndescription: d\n---\n", problem: "name"},
-		"a list as name":    {text: "---\nname: [a]\ndescription: d\n---\n", problem: "yaml"},
-		"words as turns":    {text: "---\nname: a\ndescription: d\nmax_turns: many\n---\n", problem: "yaml"},
+		"a list as name":    {text: "---\nname: [a]\ndescription: d\n---\n", problem: "agent kind: line 2: cannot unmarshal !!seq into string$"},
+		"words as turns":    {text: "---\nname: a\ndescription: d\nmax_turns: many\n---\n", problem: "agent kind: line 4: cannot unmarshal !!str `many` into int$"},
 		"no name":           {text: "---\ndescription: d\n---\n", problem: "name"},
 		"a capital":         {text: "---\nname: Reviewer\ndescription: d\n---\n", problem: `the name "Reviewer"`},
 		"a path as name":    {text: "---\nname: ../a\ndescription: d\n---\n", problem: "name"},
@@ -55,7 +55,7 @@ func TestParseKind(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, err := agent.ParseKind([]byte(tt.text))
 			if tt.problem != "" {
-				if err == nil || !strings.HasPrefix(err.Error(), "agent kind") || !strings.Contains(err.Error(), tt.problem) {
+				if err == nil || !strings.HasPrefix(err.Error(), "agent kind") || !strings.Contains(err.Error()+"$", tt.problem) {
 					t.Errorf("got %+v, %v", got, err)
 				}
 				return

@@ -91,13 +91,17 @@ func (m Models) AsOf() string { return m.asOf }
 // List returns all entries: by provider, those of one provider by prefix.
 func (m Models) List() []Model { return slices.Clone(m.list) }
 
-// Lookup returns the entry for the model name of a provider: of those whose prefix fits, the one with the longest.
+// Lookup returns the entry for the model name of a provider: of those whose prefix fits, the one with the longest. If none fits, what
+// stands after the last slash of the name is looked up: "models/gemini-2.5-pro", and names with the maker in front.
 func (m Models) Lookup(provider, name string) (Model, bool) {
 	// Of prefixes of one name, the longer one stands below the shorter.
 	for _, e := range slices.Backward(m.list) {
 		if e.Provider == provider && e.fits(name) {
 			return e, true
 		}
+	}
+	if i := strings.LastIndexByte(name, '/'); i >= 0 {
+		return m.Lookup(provider, name[i+1:])
 	}
 	return Model{}, false
 }

@@ -60,6 +60,14 @@ func TestModelsOfProfiles(t *testing.T) {
 		{profile.Gemini("gemini-2.5-pro"), 1_048_576, 65_536, "2025-01", true, true},
 		{profile.Gemini("gemini-2.5-flash-lite-preview-09-2025"), 1_048_576, 65_536, "2025-01", true, true},
 		{profile.Gemini("gemini-3-flash-preview"), 1_048_576, 65_536, "2025-01", true, true},
+		{profile.Gemini("models/gemini-2.5-pro"), 1_048_576, 65_536, "2025-01", true, true},
+		{profile.OpenAI("openai/gpt-4o:free"), 128_000, 16_384, "2023-10", false, true},
+		{profile.OpenAI("anthropic/claude-opus-4-6"), 128_000, 0, "", true, false},
+		{profile.OpenAI("gpt-5/x"), 400_000, 128_000, "2024-09", true, true},
+		{profile.OpenAI("gpt-4-turbo-2024-04-09"), 128_000, 4_096, "2023-12", false, true},
+		{profile.OpenAI("gpt-4"), 8_192, 8_192, "2023-12", false, false},
+		{profile.OpenAI("gpt-4-0613"), 8_192, 8_192, "2023-12", false, false},
+		{profile.OpenAI("gpt-3.5-turbo-0125"), 16_385, 4_096, "2021-09", false, false},
 		{profile.Gemini("gemini-next"), 128_000, 0, "", true, true},
 	} {
 		p := tt.profile

@@ -4,6 +4,7 @@ package profile
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -99,7 +100,8 @@ type Doc struct {
 }
 
 // System builds the system prompt. Layers, of which later ones weigh more: the family's instructions, the
-// surroundings, the tools, the project's instructions, the user's override. Equal arguments give equal bytes.
+// surroundings, the tools, the project's instructions, the user's override. If tools lack some that the instructions speak of,
+// it says so. Equal arguments give equal bytes.
 func (p Profile) System(s Surroundings, tools []llm.ToolSpec, override string) string {
 	var b strings.Builder
 	b.WriteString(strings.TrimSpace(p.Instructions))
@@ -111,6 +113,9 @@ func (p Profile) System(s Surroundings, tools []llm.ToolSpec, override string) s
 			fmt.Fprintf(&b, "- %s: %s\n", t.Name, firstSentence(t.Description))
 		}
 	}
+	if missing := p.missing(tools); len(missing) > 0 {
+		fmt.Fprintf(&b, "\nNot offered here, whatever the text above says of them: `%s`.\n", strings.Join(missing, "`, `"))
+	}
 	if len(s.Docs) > 0 {
 		b.WriteString("\n# Project instructions\n\nFrom files of the project; where they disagree, the later one counts.\n")
 		for _, d := range s.Docs {
@@ -121,6 +126,22 @@ func (p Profile) System(s Surroundings, tools []llm.ToolSpec, override string) s
 		fmt.Fprintf(&b, "\n# Instructions of the user\n\nThese outweigh everything above.\n\n%s\n", override)
 	}
 	return b.String()
+}
+
+// missing returns the names of the family's tools that the instructions speak of and that are not among tools: a run, a sub-agent
+// or an environment without a shell may have fewer.
+func (p Profile) missing(tools []llm.ToolSpec) []string {
+	known := p.Tools
+	if f := family(p.ID); f != nil {
+		known = f().Tools // of a sub-agent's profile, Tools are only what it is offered
+	}
+	var names []string
+	for _, t := range known {
+		if strings.Contains(p.Instructions, "`"+t.Name+"`") && !slices.ContainsFunc(tools, func(have llm.ToolSpec) bool { return have.Name == t.Name }) {
+			names = append(names, t.Name)
+		}
+	}
+	return names
 }
 
 func (s Surroundings) write(b *strings.Builder) {

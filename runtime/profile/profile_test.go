@@ -1,6 +1,7 @@
 package profile_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,6 +46,49 @@ func TestUnknownIsNotInvented(t *testing.T) {
 	}
 	if !strings.Contains(got, "Knowledge cut-off: unknown") || !strings.Contains(got, "none (detached HEAD)") {
 		t.Errorf("%s", got)
+	}
+}
+
+// TestToolsThatAreNotOffered checks that a model is told which of the tools that the instructions speak of it does not have.
+func TestToolsThatAreNotOffered(t *testing.T) {
+	const said = "\nNot offered here, whatever the text above says of them: "
+	for _, p := range []profile.Profile{profile.OpenAI("m"), profile.Anthropic("m"), profile.Gemini("m")} {
+		var all, reading []llm.ToolSpec
+		for _, tool := range p.Tools {
+			all = append(all, tool.ToolSpec)
+			if tool.ReadOnly {
+				reading = append(reading, tool.ToolSpec)
+			}
+		}
+		if got := p.System(profile.Surroundings{}, all, ""); strings.Contains(got, said) {
+			t.Errorf("%s: something is missing:\n%s", p.ID, got)
+		}
+		for _, offered := range [][]llm.ToolSpec{reading, nil} {
+			less := p
+			less.Tools = nil // as in a sub-agent, whose profile has no more than it is offered
+			got := less.System(profile.Surroundings{}, offered, "")
+			if other := p.System(profile.Surroundings{}, offered, ""); other != got {
+				t.Errorf("%s: what the profile has counts:\n%s", p.ID, cmp.Diff(other, got))
+			}
+			_, list, _ := strings.Cut(got, said)
+			list, _, _ = strings.Cut(list, "\n")
+			for _, tool := range p.Tools {
+				name := "`" + tool.Name + "`"
+				here := slices.ContainsFunc(offered, func(s llm.ToolSpec) bool { return s.Name == tool.Name })
+				if want := !here && strings.Contains(p.Instructions, name); strings.Contains(list, name) != want {
+					t.Errorf("%s, %d tools: %s is listed as missing: %v, in %q", p.ID, len(offered), name, !want, list)
+				}
+			}
+			if !strings.Contains(list, "`shell`") || !strings.Contains(list, "`ask_user`") {
+				t.Errorf("%s: %q", p.ID, list)
+			}
+		}
+		// A tool is named in one way, so that it is found.
+		for _, tool := range p.Tools {
+			if strings.Contains(tool.Name, "_") && strings.Count(p.Instructions, tool.Name) != strings.Count(p.Instructions, "`"+tool.Name+"`") {
+				t.Errorf("%s: %s stands without quotes", p.ID, tool.Name)
+			}
+		}
 	}
 }
 

@@ -236,7 +236,7 @@ func (p *patcher) note(name string, chunks []v4a.Chunk, matches []v4a.Match) {
 		case m.Appended && len(chunks[i].Hints) > 0:
 			p.notes = append(p.notes, fmt.Sprintf("%s, chunk %d: it has no old lines, so its lines were added at the end of the file and not below the @@ line", shown(name), i+1))
 		case m.Level > v4a.Exact:
-			p.notes = append(p.notes, fmt.Sprintf("%s, chunk %d: matched at line %d only %s; lines that stay were left as they are", shown(name), i+1, m.Line, m.Level))
+			p.notes = append(p.notes, fmt.Sprintf("%s, chunk %d: matched at line %d only %s; lines that stay were left as they are, and new ones are indented as the file is", shown(name), i+1, m.Line, m.Level))
 		}
 	}
 }

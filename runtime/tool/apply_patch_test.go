@@ -71,7 +71,7 @@ func TestApplyPatch(t *testing.T) {
 		{"update, then delete", modify("a.txt") + "*** Delete File: a.txt\n", "D a.txt\n", map[string]string{"a.txt": ""}, nil},
 		{"add, then delete", "*** Add File: n.txt\n+x\n*** Delete File: n.txt\n", "[the patch changes nothing]\n", nil, nil},
 		{"nothing changes", "*** Update File: a.txt\n@@\n one\n", "[a.txt: the patch changes nothing in it]\n", nil, nil},
-		{"inexact match is told", "*** Update File: src/b.go\n@@\n return 1\n+// end\n", "M src/b.go\n[src/b.go, chunk 1: matched at line 4 only ignoring leading and trailing white space; lines that stay were left as they are]\n", map[string]string{"src/b.go": "package b\n\nfunc F() int {\n\treturn 1\n// end\n}\n"}, nil},
+		{"inexact match is told", "*** Update File: src/b.go\n@@\n return 1\n+// end\n", "M src/b.go\n[src/b.go, chunk 1: matched at line 4 only ignoring leading and trailing white space; lines that stay were left as they are, and new ones are indented as the file is]\n", map[string]string{"src/b.go": "package b\n\nfunc F() int {\n\treturn 1\n\t// end\n}\n"}, nil},
 		{"lines for the end below a hint are told", "*** Update File: a.txt\n@@ one\n+x\n", "M a.txt\n[a.txt, chunk 1: it has no old lines, so its lines were added at the end of the file and not below the @@ line]\n", map[string]string{"a.txt": "one\ntwo\nthree\nx\n"}, nil},
 		{"strange name", "*** Add File: a b\tc.txt\n+x\n", "A \"a b\\tc.txt\"\n", map[string]string{"a b\tc.txt": "x\n"}, nil},
 	} {

@@ -69,12 +69,9 @@ func editFile(ctx context.Context, call *Call) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	plural := ""
-	if len(e.places) > 1 {
-		plural = "s"
-	}
+	s := plural(e.places)
 	return Result{
-		Text:    fmt.Sprintf("made %d replacement%s in %s, at line%s %s%s%s", len(e.places), plural, shown(args.Path), plural, list(e.places), inPlace(written), e.note),
+		Text:    fmt.Sprintf("made %d replacement%s in %s, at line%s %s%s%s", len(e.places), s, shown(args.Path), s, list(e.places), inPlace(written), e.note),
 		Changes: []event.FileChange{{Path: changedName(call.Env, args.Path), Kind: event.FileModified}},
 	}, nil
 }
@@ -101,8 +98,12 @@ func edit(name, content, old, replacement string, all bool) (edited, error) {
 	e := edited{places: occurrences(body, exact, all)}
 	switch {
 	case len(e.places) > 1 && !all:
-		return edited{}, errorf(KindEditConflict, "old_string occurs %d times in %s, at lines %s; add lines around it so that it occurs once, or set replace_all",
-			len(e.places), shown(name), list(e.places))
+		count := fmt.Sprint(len(e.places))
+		if len(e.places) == mostCounted {
+			count = "at least " + count
+		}
+		return edited{}, errorf(KindEditConflict, "old_string occurs %s times in %s, at lines %s; add lines around it so that it occurs once, or set replace_all",
+			count, shown(name), list(e.places))
 	case len(e.places) > 0:
 		e.content = strings.ReplaceAll(body, exact, exactReplacement)
 	default:
@@ -159,8 +160,11 @@ func toCRLF(s string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(s, "\r\n", "\n"), "\n", "\r\n")
 }
 
-// occurrences returns the lines where old begins. If all are to be replaced, they do not overlap; otherwise each is counted,
-// since any of them may be meant.
+// mostCounted is how many places are looked for when there must be only one. Each may cost as much as old is long.
+const mostCounted = 100
+
+// occurrences returns the lines where old begins. If all are to be replaced, they do not overlap; otherwise each is counted, up to
+// mostCounted, since any of them may be meant.
 func occurrences(content, old string, all bool) []int {
 	step := 1
 	if all {
@@ -168,7 +172,7 @@ func occurrences(content, old string, all bool) []int {
 	}
 	var places []int
 	line, from := 1, 0
-	for at := 0; at <= len(content); at += step {
+	for at := 0; at <= len(content) && (all || len(places) < mostCounted); at += step {
 		i := strings.Index(content[at:], old)
 		if i < 0 {
 			break
@@ -179,6 +183,13 @@ func occurrences(content, old string, all bool) []int {
 		places = append(places, line)
 	}
 	return places
+}
+
+func plural(numbers []int) string {
+	if len(numbers) > 1 {
+		return "s"
+	}
+	return ""
 }
 
 // list writes numbers for a sentence, at most ten.
@@ -206,7 +217,7 @@ func notFound(name, content, old string, places []int, level v4a.Level) *Error {
 				continue
 			}
 			if places, _ = v4a.Find(content, line); len(places) > 0 {
-				return errorf(KindEditConflict, "old_string is not in %s. Its first line is there at line %s, but the lines after it differ; read them again", shown(name), list(places))
+				return errorf(KindEditConflict, "old_string is not in %s. Its first line is there at line%s %s, but the lines after it differ; read them again", shown(name), plural(places), list(places))
 			}
 			break
 		}

@@ -118,6 +118,9 @@ func TestEditFileLooselySpecialFiles(t *testing.T) {
 		{"everywhere, loosely, twice", "\ta\n\ta\n", "  a", "b", true, "", "", "several times, at lines 1, 2"},
 		{"everywhere, overlapping", "aaaa", "aa", "b", true, "bb", "", ""},
 		{"once, overlapping", "aaa", "aa", "b", false, "", "", "occurs 2 times"},
+		{"very often", strings.Repeat("a\n", 101), "a", "b", false, "", "", "occurs at least 100 times in f, at lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 90 more"},
+		{"very often, everywhere", strings.Repeat("a\n", 101), "a", "b", true, strings.Repeat("b\n", 101), "", ""},
+		{"a first line in several places", "a\nb\na\nc\n", "a\nd", "x", false, "", "", "Its first line is there at lines 1, 3, but"},
 		{"invalid bytes stay", "\xff\n\ta \xfe\nb\xff\n", "b\xff", "c", false, "\xff\n\ta \xfe\nc\n", "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -178,6 +181,13 @@ func TestLocalEditsKeepModeAndMark(t *testing.T) {
 				t.Errorf("the mode is %v, %v", info.Mode(), err)
 			}
 		})
+	}
+}
+
+// A large text that occurs again and again, each time a byte further, is not counted to the end: that would take minutes.
+func TestEditFileStopsCounting(t *testing.T) {
+	if _, err := edit("f", strings.Repeat("a", 8<<20), strings.Repeat("a", 4<<20), "x", false); err == nil || !strings.Contains(err.Error(), "occurs at least 100 times") {
+		t.Error(err)
 	}
 }
 

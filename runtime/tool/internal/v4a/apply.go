@@ -27,8 +27,9 @@ func (e *ConflictError) Error() string {
 }
 
 // Apply returns content with the chunks applied, and one Match for each. Lines that no chunk removes stay byte by byte,
-// but the result ends in a newline; added lines get the line ending that most lines have, and a byte order mark
-// stays. Errors are *ConflictError.
+// but the result ends in a newline; added lines get the line ending that most lines have, and, where the old lines of
+// their chunk are indented in another way than the file, the indentation of the file; a byte order mark stays. Errors are
+// *ConflictError.
 func Apply(content string, chunks []Chunk) (string, []Match, error) {
 	const bom = "\uFEFF"
 	body, hasBOM := strings.CutPrefix(content, bom)
@@ -132,7 +133,8 @@ func (f *file) place(c Chunk) (Match, error) {
 		old := oldLines(lines)
 		if len(old) == 0 {
 			f.cursor = start
-			f.appended = append(f.appended, replacement(lines, nil)...)
+			made, _ := replacement(lines, nil) // there is no other indentation to follow
+			f.appended = append(f.appended, made...)
 			return Match{Line: len(f.lines) + 1, Appended: true}, nil
 		}
 		at, level, err := f.find(old, span{from: start, hint: hint, atEnd: c.AtEnd, unique: doubtful})
@@ -142,7 +144,11 @@ func (f *file) place(c Chunk) (Match, error) {
 		if at < 0 {
 			continue
 		}
-		f.edits = append(f.edits, edit{at, len(old), replacement(lines, f.lines[at:])})
+		made, ok := replacement(lines, f.lines[at:at+len(old)])
+		if !ok {
+			return Match{}, unclear(f.lines[at:at+len(old)], at, level)
+		}
+		f.edits = append(f.edits, edit{at, len(old), made})
 		f.cursor = at + len(old)
 		return Match{Line: at + 1, Level: level}, nil
 	}
@@ -175,13 +181,29 @@ func oldLines(lines []Line) []string {
 	return old
 }
 
-// replacement returns what takes the place of the old lines of a chunk, which stand at the beginning of have.
-func replacement(lines []Line, have []line) []line {
+func newLines(lines []Line) []string {
+	var added []string
+	for _, l := range lines {
+		if l.Op == '+' {
+			added = append(added, l.Text)
+		}
+	}
+	return added
+}
+
+// replacement returns what takes the place of the old lines of a chunk, which have is in the file. New lines are indented as
+// the file is where the old ones have another indentation; it reports false if that does not follow from theirs.
+func replacement(lines []Line, have []line) ([]line, bool) {
+	indent := newIndents(oldLines(lines), texts(have), newLines(lines))
 	var repl []line
 	for _, l := range lines {
 		switch l.Op {
 		case '+':
-			repl = append(repl, line{text: l.Text})
+			text, ok := indent.apply(l.Text)
+			if !ok {
+				return nil, false
+			}
+			repl = append(repl, line{text: text})
 		case '-':
 			have = have[1:]
 		default:
@@ -189,7 +211,22 @@ func replacement(lines []Line, have []line) []line {
 			have = have[1:]
 		}
 	}
-	return repl
+	return repl, true
+}
+
+// unclear says that the old lines are those of have, at that place, but that new ones cannot be indented as they are.
+func unclear(have []line, at int, level Level) error {
+	const shown = 8
+	var b strings.Builder
+	fmt.Fprintf(&b, "the old lines match only %s, at line %d, and how the new ones are to be indented does not follow; give the lines exactly as the file has them:", level, at+1)
+	for i, l := range have {
+		if i == shown {
+			fmt.Fprintf(&b, "\n  (and %d more)", len(have)-shown)
+			break
+		}
+		b.WriteString("\n  " + quote(l.text))
+	}
+	return errors.New(b.String())
 }
 
 // follow goes past the lines that the hints name. It returns where the search begins, the line of the last hint or

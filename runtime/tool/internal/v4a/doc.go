@@ -14,5 +14,6 @@
 // The old lines of a chunk are looked for from where the chunk before it ended, at four levels: exactly, without trailing
 // space, without space at both ends, and with typographic punctuation folded to ASCII. At the exact level the first match
 // counts. At the others there must be only one, because a guess would change the wrong place. Lines that a chunk keeps
-// stay in the file byte by byte as they are there, whatever level matched.
+// stay in the file byte by byte as they are there, whatever level matched. New lines are indented as the file is where the
+// old ones are not; if their indentation does not follow from that of the old ones, the chunk does not fit.
 package v4a

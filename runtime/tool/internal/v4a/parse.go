@@ -2,9 +2,10 @@ package v4a
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 )
 
 // Kind is what an operation does to its file.
@@ -67,9 +68,9 @@ const (
 )
 
 var (
-	heredoc = regexp.MustCompile(`^(?:apply_patch\s+)?<<-?\s*(?:'([A-Za-z_]+)'|"([A-Za-z_]+)"|([A-Za-z_]+))$`)
+	heredoc = lazyregexp.New(`^(?:apply_patch\s+)?<<-?\s*(?:'([A-Za-z_]+)'|"([A-Za-z_]+)"|([A-Za-z_]+))$`)
 	// ranges are the line numbers of a unified diff, which carry no meaning here.
-	ranges = regexp.MustCompile(`^-\d+(?:,\d+)? \+\d+(?:,\d+)? @@ ?`)
+	ranges = lazyregexp.New(`^-\d+(?:,\d+)? \+\d+(?:,\d+)? @@ ?`)
 )
 
 // Parse reads a patch. Errors are *ParseError.
@@ -101,7 +102,7 @@ func unwrap(text string) (lines []string, offset int, err error) {
 	}
 	offset = strings.Count(text[:strings.Index(text, trimmed)], "\n")
 	lines = strings.Split(trimmed, "\n")
-	if m := heredoc.FindStringSubmatch(strings.TrimSpace(lines[0])); m != nil {
+	if m := heredoc().FindStringSubmatch(strings.TrimSpace(lines[0])); m != nil {
 		if strings.TrimSpace(lines[len(lines)-1]) != m[1]+m[2]+m[3] || len(lines) < 2 {
 			return nil, 0, &ParseError{Line: offset + len(lines), Message: "the here-document around the patch is not closed"}
 		}
@@ -231,7 +232,7 @@ func (p *parser) hint() (text string, ok bool) {
 		return "", true
 	}
 	line, ok = strings.CutPrefix(line, "@@ ")
-	return ranges.ReplaceAllString(line, ""), ok
+	return ranges().ReplaceAllString(line, ""), ok
 }
 
 func (p *parser) chunk() (Chunk, error) {

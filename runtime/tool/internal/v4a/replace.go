@@ -22,7 +22,7 @@ func Replace(text, old, replacement string, first int) (string, bool) {
 		// Old has no line break at its end, and so the one in the text is not replaced.
 		now = append(now, line{})
 	}
-	indent := newIndents(texts(was), texts(have))
+	indent := newIndents(texts(was), texts(have), texts(now))
 	end := ending(have)
 	if have[0].end == "" {
 		end = ending(lines)
@@ -107,8 +107,8 @@ type indents struct {
 	same bool
 }
 
-// newIndents compares lines of two texts that differ at most in white space and punctuation.
-func newIndents(was, have []string) indents {
+// newIndents compares lines of two texts that differ at most in white space and punctuation, for the indentation of the lines now.
+func newIndents(was, have, now []string) indents {
 	in := indents{known: map[string]string{}, unclear: map[string]bool{}, same: true}
 	for i := range was {
 		from, to := leading(was[i]), leading(have[i])
@@ -121,7 +121,18 @@ func newIndents(was, have []string) indents {
 		in.known[from] = to
 		in.same = in.same && from == to
 	}
+	if to := in.known[""]; to != "" && len(in.known) == 1 && allBegin(now, to) {
+		// They are indented as the file is, or one step deeper than what was there.
+		for _, s := range now {
+			in.unclear[leading(s)] = true
+		}
+	}
 	return in
+}
+
+// allBegin reports whether all lines that have any text begin with prefix.
+func allBegin(lines []string, prefix string) bool {
+	return !slices.ContainsFunc(lines, func(s string) bool { return leading(s) != s && !strings.HasPrefix(s, prefix) })
 }
 
 func leading(s string) string {
@@ -170,6 +181,9 @@ func (in indents) derive(from string) (string, bool) {
 		// One depth says how the two characters compare, if both are in use there.
 		low = depth{}
 	}
+	if len(depths) == 1 && was == have && scaled(len(from), low.from, low.to) {
+		return "", false // The old text is either moved or has steps of another width, which differs here.
+	}
 	rise, run := high.to-low.to, high.from-low.from
 	switch {
 	case run == 0 && (was == have || have == 0):
@@ -187,6 +201,11 @@ func (in indents) derive(from string) (string, bool) {
 		return strings.Repeat(string(rune(have)), n), true
 	}
 	return "", false
+}
+
+// scaled reports whether a depth can be scaled as from was to the depth to, and would then not be where moving it leads.
+func scaled(depth, from, to int) bool {
+	return from != to && from > 0 && to > 0 && depth != from && depth*to%from == 0
 }
 
 // mixed stands for an indentation of several characters.

@@ -22,6 +22,14 @@ func TestReplace(t *testing.T) {
 		{"a part of a step", "a\n\tb\n\t\tc\n", "    b\n        c", "    b\n      d\n        c", ""},
 		{"above the margin", "\ta\n\t\tb\n", "    a\n        b", "a\n        b", "a\n\t\tb\n"},
 		{"left of the margin", "a\n b\n", "        b", "c", ""},
+		{"as the file, or deeper", "x\n    a \n", "a\n", "    b\n", ""},
+		{"as the file, or deeper, also what stays", "x\n    a \n    b \n", "a\nb\n", "    a\n    b\n", ""},
+		{"deeper, since another line is not", "x\n    a \n", "a\n", "if a:\n    b\n", "x\n    if a:\n        b\n"},
+		{"moved, or half as wide", "a\n  b\n    c\n", "        c", "        c\n    d", ""},
+		{"moved, or half as wide, deeper", "a\n    b\n", "        b", "        b\n            c", ""},
+		{"moved, or twice as wide, at the margin", "a\n        b\n", "    b", "    b\nc", ""},
+		{"moved, since two thirds of a depth is none", "x\n        b\n", "            b", "            c\n        d", "x\n        c\n    d\n"},
+		{"moved, and no other depth", "a\n    b\n", "        b", "        c\n        d", "a\n    c\n    d\n"},
 		{"several characters", "a\n \tb\n", "  b", "  b\n    c", ""},
 		{"other white space", "a\n\u00a0b\n", "  b", "  c", "a\n\u00a0c\n"},
 		{"endings of the place", "a\r\nb\r\nc\r\n d\n e\n", "d\ne", "x\ny\nz", "a\r\nb\r\nc\r\n x\n y\n z\n"},
@@ -55,6 +63,84 @@ func TestCommon(t *testing.T) {
 			t.Errorf("%q, %q:\n%s", tt.was, tt.now, diff)
 		}
 	}
+}
+
+// style is how a program is indented: how deep its margin lies, in steps, and what a step is.
+type style struct {
+	margin int
+	step   string
+}
+
+// text returns lines in the style. Each line is its depth, as so many dots, and what follows.
+func (s style) text(lines []string) string {
+	var b strings.Builder
+	for _, l := range lines {
+		text := strings.TrimLeft(l, ".")
+		b.WriteString(strings.Repeat(s.step, s.margin+len(l)-len(text)) + text + "\n")
+	}
+	return b.String()
+}
+
+// TestStructureStays edits programs whose blocks are made by indentation, in a style that is not the file's. Whatever is
+// applied must have the blocks that were meant.
+func TestStructureStays(t *testing.T) {
+	programs := [][3][]string{ // what is above, what is replaced, what takes its place
+		{{"class A:", ".def f():"}, {"..a"}, {"..a", "", ".def g():", "..b"}},
+		{{"class A:", ".def f():"}, {"..a"}, {"..if a:", "...b"}},
+		{{"class A:", ".def f():"}, {"..a"}, {"..a", "c"}},
+		{{"class A:"}, {".def f():", "..a"}, {".def f():", "..for a in b:", "...c", "..d", "e"}},
+		{{"class A:", ".def f():", "..if a:"}, {"...b", "..c"}, {"...b", "...if d:", "....e", ".def g():", "..h"}},
+		{{}, {"a"}, {"if a:", ".b"}},
+		{{"if a:", ".if b:", "..if c:"}, {"...d"}, {"..else:", "...d", ".f"}},
+	}
+	files := []string{"\t", " ", "  ", "   ", "    ", "        "}
+	applied := 0
+	for _, step := range files {
+		for margin := range 2 {
+			file := style{margin, step}
+			models := []style{{margin + 1, step}, {max(margin-1, 0), step}} // moved
+			for _, other := range files {
+				models = append(models, style{margin, other}) // of other steps
+			}
+			for _, p := range programs {
+				text := file.text(append(append([]string{"x"}, p[0]...), append(p[1], "y")...))
+				want := file.text(append(append([]string{"x"}, p[0]...), append(p[2], "y")...))
+				for _, model := range models {
+					old := model.text(p[1])
+					places, level := Find(text, old)
+					if len(places) != 1 {
+						t.Fatalf("%q in %q: %v", old, text, places)
+					}
+					if level < Space {
+						continue // It is indented alike.
+					}
+					got, ok := Replace(text, old, model.text(p[2]), places[0])
+					if !ok {
+						continue
+					}
+					applied++
+					// An empty line has the margin of the model, or none.
+					if diff := cmp.Diff(blocks(want), blocks(got)); diff != "" {
+						t.Errorf("%q for %q in %q:\n%s", model.text(p[2]), old, text, diff)
+					}
+				}
+			}
+		}
+	}
+	if applied < 300 {
+		t.Errorf("only %d edits were applied", applied)
+	}
+}
+
+// blocks returns the lines of s that have any text.
+func blocks(s string) []string {
+	var lines []string
+	for line := range strings.Lines(s) {
+		if strings.TrimSpace(line) != "" {
+			lines = append(lines, line)
+		}
+	}
+	return lines
 }
 
 // FuzzReplace checks that lines outside the place, and lines that stay, are as they were.
