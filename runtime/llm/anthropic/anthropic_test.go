@@ -1,12 +1,7 @@
 package anthropic_test
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httptrace"
 	"strings"
 	"testing"
 
@@ -15,246 +10,83 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/anthropic"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/clienttest"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// connect starts a server and returns a client of it.
-func connect(t *testing.T, brain llmtest.Brain) (*llmtest.Server, llm.Client) {
-	t.Helper()
-	srv := llmtest.NewServer(t, brain)
-	return srv, newClient(t, anthropic.Config{APIKey: srv.Key(), BaseURL: srv.URL(), HTTPClient: srv.Client()})
-}
-
-func newClient(t *testing.T, cfg anthropic.Config) llm.Client {
-	t.Helper()
-	c, err := anthropic.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-// raw returns a client of a server that answers each request with the same stream.
-func raw(t *testing.T, contentType, body string) llm.Client {
-	t.Helper()
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", contentType)
-		_, _ = w.Write([]byte(body))
-	}))
-	t.Cleanup(srv.Close)
-	return newClient(t, anthropic.Config{APIKey: "sk-raw-0123456789", BaseURL: srv.URL, HTTPClient: srv.Client()})
-}
-
-func ask() llm.Request {
-	return llm.Request{
-		Model: "claude-opus-5-5", System: "be brief", Messages: []llm.Message{llm.UserText("hello")}, ParallelToolCalls: true,
-		Tools: []llm.ToolSpec{{
-			Name: "shell", Description: "runs a command",
-			Schema: json.RawMessage(`{"type":"object","properties":{"command":{"type":"string"}},"required":["command"]}`),
-		}},
-	}
-}
-
-// parts returns the parts of m without opaque reasoning.
-func parts(m llm.Message) []llm.Part {
-	var out []llm.Part
-	for _, p := range m.Parts {
-		if p.Kind == llm.PartReasoning {
-			p.Reasoning = &llm.Reasoning{Text: p.Reasoning.Text}
-		}
-		out = append(out, p)
-	}
-	return out
-}
-
-func thought(s string) llm.Part {
-	return llm.Part{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{Text: s}}
-}
-
-func called(id, name, args string) llm.Part {
-	return llm.Part{Kind: llm.PartToolCall, ToolCall: &llm.ToolCall{ID: id, Name: name, Arguments: args}}
-}
-
-// fullReply has one of everything, in more than one piece each, with characters of several bytes.
-func fullReply() llmtest.Reply {
-	return llmtest.Reply{
-		Reasoning: "Ich überlege, was zu tun ist — 考え中 🤔.",
-		Text:      "Ich führe zuerst die Tests aus: <go test> & \"mehr\" 🚀.",
-		Calls: []llmtest.Call{
-			{ID: "call_a", Name: "shell", Arguments: `{"command":"go test ./... && echo \"größer\" > /tmp/x"}`},
-			{ID: "call_b", Name: "shell", Arguments: `{"command":"ls -la /some/long/path/to/see"}`},
+func wire() clienttest.Wire {
+	return clienttest.Wire{
+		New:      func(cfg clienttest.Config) (llm.Client, error) { return anthropic.New(anthropic.Config(cfg)) },
+		Provider: "anthropic", Model: "claude-opus-5-5", Path: "/v1/messages", Ignored: "/v1", KeyHeader: "X-Api-Key",
+		Usage:      llm.Usage{Input: 100, Output: 50, Reasoning: 20, CacheRead: 30, CacheWrite: 7},
+		Everything: everything,
+		Options: map[string]any{
+			"metadata": map[string]any{"a": 1, "b": "2", "c": nil}, "top_k": 5, "top_p": 0.5, "temperature": 1, "betas": []any{"x", "y"},
 		},
-		Usage: llm.Usage{Input: 100, Output: 50, Reasoning: 20, CacheRead: 30, CacheWrite: 7},
+		Variables: map[string]string{
+			"ANTHROPIC_API_KEY": "sk-from-the-process", "ANTHROPIC_AUTH_TOKEN": "token-from-the-process",
+			"ANTHROPIC_BASE_URL": "http://127.0.0.1:1/from-the-process", "ANTHROPIC_CUSTOM_HEADERS": "X-Custom: from-the-process",
+			"ANTHROPIC_PROFILE": "from-the-process", "ANTHROPIC_CONFIG_DIR": "/from-the-process",
+		},
+		Stream: func(text string) string {
+			return sse(begun, start("0", `{"type":"text","text":""}`), piece("0", `{"type":"text_delta","text":"`+text+`"}`), stop("0"), ended("end_turn"), stopped)
+		},
+		Refused: refused(), Unsendable: unsendable(),
 	}
 }
 
-func fullParts() []llm.Part {
-	r := fullReply()
-	return []llm.Part{
-		thought(r.Reasoning), llm.Text(r.Text), called("call_a", "shell", r.Calls[0].Arguments),
-		called("call_b", "shell", r.Calls[1].Arguments),
-	}
-}
+func ask() llm.Request { return wire().Ask() }
 
-func TestAnswer(t *testing.T) {
-	_, c := connect(t, llmtest.Sequence(fullReply()))
-	resp, err := llm.Complete(t.Context(), c, ask())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(fullParts(), parts(resp.Message)); diff != "" {
-		t.Errorf("message (-want +got):\n%s", diff)
-	}
-	if resp.Finish != llm.FinishToolCalls || resp.Usage != fullReply().Usage || resp.Model != "claude-opus-5-5" || resp.ResponseID == "" {
-		t.Errorf("got %+v", resp)
-	}
-}
+func thought(text string) llm.Part { return clienttest.Thought(text) }
 
-func TestFinish(t *testing.T) {
-	for _, f := range []llm.FinishReason{llm.FinishStop, llm.FinishLength, llm.FinishContentFilter} {
-		_, c := connect(t, llmtest.Sequence(llmtest.Reply{Text: "x", Finish: f}))
-		resp, err := llm.Complete(t.Context(), c, ask())
-		if err != nil || resp.Finish != f {
-			t.Errorf("got %q, %v; want %q", resp.Finish, err, f)
-		}
-	}
-}
+func called(id, name, args string) llm.Part { return clienttest.Called(id, name, args) }
 
-// What servers do to the framing of a stream changes nothing of the answer.
-func TestOddFraming(t *testing.T) {
-	faults := map[string]llmtest.Fault{
-		"1-byte chunks":            {OneByte: true},
-		"CRLF":                     {CRLF: true},
-		"comments":                 {Comments: true},
-		"all of it":                {OneByte: true, CRLF: true, Comments: true, Interleave: true},
-		"1 MB event":               {Pad: 1 << 20},
-		"mixed pieces of calls":    {Interleave: true},
-		"nothing after the end":    {NoDone: true},
-		"Content-Length too large": {Length: 100},
-		"slow":                     {Pace: 1},
-	}
-	for name, fault := range faults {
-		t.Run(name, func(t *testing.T) {
-			reply := fullReply()
-			reply.Fault = fault
-			_, c := connect(t, llmtest.Sequence(reply))
-			resp, err := llm.Complete(t.Context(), c, ask())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(fullParts(), parts(resp.Message)); diff != "" {
-				t.Errorf("message (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
+func picture() llm.Part { return clienttest.Picture() }
 
-// A stream that is not complete is an error, never half an answer, and the next attempt gives the whole one.
-func TestBrokenStreams(t *testing.T) {
-	faults := map[string]struct {
-		fault llmtest.Fault
-		kind  llm.ErrorKind
-	}{
-		"cut before the first event": {llmtest.Fault{Cut: llmtest.AtStart}, llm.KindStream},
-		"cut in a text":              {llmtest.Fault{Cut: llmtest.AtText}, llm.KindStream},
-		"cut in arguments":           {llmtest.Fault{Cut: llmtest.AtArguments}, llm.KindStream},
-		"cut before the end":         {llmtest.Fault{Cut: llmtest.AtEnd}, llm.KindStream},
-		"ends before the first":      {llmtest.Fault{End: llmtest.AtStart}, llm.KindStream},
-		"ends in a text":             {llmtest.Fault{End: llmtest.AtText}, llm.KindStream},
-		"ends in arguments":          {llmtest.Fault{End: llmtest.AtArguments}, llm.KindStream},
-		"ends before the end":        {llmtest.Fault{End: llmtest.AtEnd}, llm.KindStream},
-		"Content-Length too small":   {llmtest.Fault{Length: -900}, llm.KindStream},
-		"not really compressed":      {llmtest.Fault{Gzip: true}, llm.KindStream},
-		"error in a text":            {llmtest.Fault{Fail: llmtest.AtText, Code: "server_error", Message: "sorry"}, llm.KindServer},
-		"rate limit in arguments":    {llmtest.Fault{Fail: llmtest.AtArguments, Code: "rate_limit_exceeded", Message: "slow down"}, llm.KindRateLimit},
-		"overload at the start":      {llmtest.Fault{Fail: llmtest.AtStart, Message: "We are currently overloaded."}, llm.KindOverloaded},
-	}
-	for name, tt := range faults {
-		t.Run(name, func(t *testing.T) {
-			reply := fullReply()
-			reply.Fault = tt.fault
-			srv, c := connect(t, llmtest.Sequence(reply, reply, fullReply()))
-			_, err := llm.Complete(t.Context(), c, ask())
-			var e *llm.Error
-			if !errors.As(err, &e) || e.Kind != tt.kind || e.Provider != "anthropic" || e.Status != 200 {
-				t.Fatalf("got %#v, want kind %s", err, tt.kind)
-			}
-			again := llm.Retry(c, llm.RetryPolicy{Rand: func() float64 { return 0 }})
-			resp, err := llm.Complete(t.Context(), again, ask())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(fullParts(), parts(resp.Message)); diff != "" {
-				t.Errorf("message (-want +got):\n%s", diff)
-			}
-			if resp.Usage != fullReply().Usage || len(srv.Requests()) != 3 {
-				t.Errorf("usage %+v after %d requests", resp.Usage, len(srv.Requests()))
-			}
-		})
-	}
-}
+func sse(events ...string) string { return clienttest.SSE(events...) }
 
-func TestOddCalls(t *testing.T) {
-	var many []llmtest.Call
-	for i := range 200 {
-		many = append(many, llmtest.Call{ID: fmt.Sprint("c", i), Name: "shell", Arguments: fmt.Sprintf(`{"command":"echo %d"}`, i)})
+func TestClient(t *testing.T) { clienttest.Run(t, wire()) }
+
+// refused are errors as Anthropic words them.
+func refused() map[string]clienttest.Failure {
+	says := func(status int, typ, message string, kind llm.ErrorKind) clienttest.Failure {
+		return clienttest.Failure{Fault: llmtest.Fault{Status: status, Type: typ, Message: message}, Kind: kind, Text: message}
 	}
-	tests := map[string][]llmtest.Call{
-		"malformed arguments": {{ID: "a", Name: "shell", Arguments: `{"command": "unfinished`}},
-		"empty arguments":     {{ID: "a", Name: "shell"}},
-		"wrong types":         {{ID: "a", Name: "shell", Arguments: `[1, "x", null]`}},
-		"equal ids":           {{ID: "a", Name: "shell", Arguments: "{}"}, {ID: "a", Name: "shell", Arguments: `{"command":"b"}`}},
-		"missing ids":         {{NoID: true, Name: "shell", Arguments: "{}"}, {NoID: true, Name: "shell", Arguments: `{"command":"b"}`}},
-		"200 at once":         many,
-		"5 MB of arguments":   {{ID: "a", Name: "shell", Arguments: `{"command":"` + strings.Repeat("x", 5<<20) + `"}`}},
-	}
-	for name, calls := range tests {
-		t.Run(name, func(t *testing.T) {
-			_, c := connect(t, llmtest.Sequence(llmtest.Use(calls...)))
-			resp, err := llm.Complete(t.Context(), c, ask())
-			if err != nil {
-				t.Fatal(err)
-			}
-			var want []llm.ToolCall
-			for _, call := range calls {
-				want = append(want, llm.ToolCall{ID: call.ID, Name: call.Name, Arguments: call.Arguments})
-			}
-			if diff := cmp.Diff(want, resp.Message.ToolCalls()); diff != "" {
-				t.Errorf("calls (-want +got):\n%.2000s", diff)
-			}
-		})
+	return map[string]clienttest.Failure{
+		"parameter":      says(400, "invalid_request_error", "max_tokens: 64000 > 32000", llm.KindInvalid),
+		"long":           says(400, "invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum", llm.KindContextLength),
+		"long answer":    says(400, "invalid_request_error", "input length and `max_tokens` exceed context limit: 190000 + 64000 > 200000", llm.KindContextLength),
+		"no credit":      says(400, "invalid_request_error", "Your credit balance is too low to access the Anthropic API.", llm.KindQuota),
+		"spend limit":    says(400, "invalid_request_error", "You have reached your specified API usage limits.", llm.KindQuota),
+		"content":        says(400, "invalid_request_error", "Output blocked by content filtering policy", llm.KindContentFilter),
+		"authentication": says(401, "authentication_error", "invalid x-api-key", llm.KindAuth),
+		"billing":        says(402, "billing_error", "pay", llm.KindQuota),
+		"permission":     says(403, "permission_error", "not allowed", llm.KindAuth),
+		"not found":      says(404, "not_found_error", "model: claude-0", llm.KindNotFound),
+		"timeout":        says(408, "timeout_error", "slow", llm.KindTimeout),
+		"conflict":       says(409, "conflict_error", "locked", llm.KindServer),
+		"too large":      says(413, "request_too_large", "Request exceeds the maximum size", llm.KindContextLength),
+		"rate limit":     says(429, "rate_limit_error", "This request would exceed your rate limit", llm.KindRateLimit),
+		"billing, 429":   says(429, "billing_error", "pay", llm.KindQuota),
+		"server":         says(500, "api_error", "Internal server error", llm.KindServer),
+		"timeout, 504":   says(504, "timeout_error", "too slow", llm.KindTimeout),
+		"overloaded":     says(529, "overloaded_error", "Overloaded", llm.KindOverloaded),
+		"an error for a stream": {Fault: llmtest.Fault{
+			Status: 200, Body: `{"type":"error","error":{"type":"overloaded_error","message":"busy"}}`, Header: http.Header{"Content-Type": {"application/json"}},
+		}, Kind: llm.KindOverloaded, Text: "busy"},
 	}
 }
 
 // The whole conversation of several rounds is one that a strict server accepts, and thinking goes back as it was.
 func TestConversation(t *testing.T) {
-	png := []byte("\x89PNG")
-	second := fullReply()
+	w := wire()
+	second := w.Reply()
 	second.Reasoning = "Once more."
 	second.Calls = []llmtest.Call{{Name: "shell", Arguments: `{"command": broken`}, {Name: "shell"}}
-	srv, c := connect(t, llmtest.Sequence(fullReply(), second, llmtest.Say("done")))
-	req := ask()
-	req.Messages[0].Parts = append(req.Messages[0].Parts, llm.Part{Kind: llm.PartImage, Image: &llm.Image{MIME: "image/png", Data: png}})
-	for range 3 {
-		resp, err := llm.Complete(t.Context(), c, req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Messages = append(req.Messages, resp.Message)
-		// Each result is a message of its own, as a loop may write them.
-		for i, call := range resp.Message.ToolCalls() {
-			r := llm.ToolResult{CallID: call.ID, Name: call.Name, Parts: []llm.Part{llm.Text("ok")}}
-			if i == 0 {
-				r.Parts, r.IsError = []llm.Part{{Kind: llm.PartImage, Image: &llm.Image{MIME: "image/png", Data: png}}}, true
-			}
-			req.Messages = append(req.Messages, llm.Message{
-				Role: llm.RoleTool, Parts: []llm.Part{{Kind: llm.PartToolResult, ToolResult: &r}},
-			})
-		}
-		req.Messages = append(req.Messages, llm.UserText("go on"), llm.UserText("please"))
-	}
+	srv, c := w.Connect(t, llmtest.Sequence(w.Reply(), second, llmtest.Say("done")))
+	req := clienttest.Converse(t, c, w.Ask(), 3)
 	// What the server reads is what was meant, but that results in a row make one message.
 	got := srv.Requests()[2].Messages
 	var want []llm.Message
@@ -273,83 +105,4 @@ func TestConversation(t *testing.T) {
 	if n := len(got[1].Parts); n != 4 || got[1].Parts[0].Kind != llm.PartReasoning {
 		t.Errorf("the first answer came back with %d parts: %+v", n, got[1].Parts)
 	}
-}
-
-func TestSameRequestSameBytes(t *testing.T) {
-	srv, c := connect(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Say("x") })
-	for range 20 {
-		req := ask()
-		// Equal maps whose iteration order differs.
-		req.Options = map[string]any{
-			"metadata": map[string]any{"a": 1, "b": "2", "c": nil}, "top_k": 5, "top_p": 0.5, "temperature": 1, "betas": []any{"x", "y"},
-		}
-		if _, err := llm.Complete(t.Context(), c, req); err != nil {
-			t.Fatal(err)
-		}
-	}
-	requests := srv.Requests()
-	for _, r := range requests[1:] {
-		if string(r.Body) != string(requests[0].Body) {
-			t.Fatalf("two bodies for one request:\n%s\n%s", requests[0].Body, r.Body)
-		}
-	}
-}
-
-func TestConnectionIsUsedAgain(t *testing.T) {
-	_, c := connect(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Say("x") })
-	opened := 0
-	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
-		if !info.Reused {
-			opened++
-		}
-	}})
-	for range 5 {
-		if _, err := llm.Complete(ctx, c, ask()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if opened != 1 {
-		t.Errorf("%d connections were opened for 5 requests, want 1", opened)
-	}
-}
-
-func TestNothingIsSentBeforeIteration(t *testing.T) {
-	srv, c := connect(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Say("x") })
-	stream := c.Stream(t.Context(), ask())
-	if n := len(srv.Requests()); n != 0 {
-		t.Errorf("%d requests before iteration", n)
-	}
-	for want := 1; want <= 2; want++ {
-		next := 0
-		for d, err := range stream {
-			if err != nil || d.Seq != next {
-				t.Fatalf("delta %+v, %v; want number %d", d, err, next)
-			}
-			next++
-		}
-		if n := len(srv.Requests()); n != want {
-			t.Errorf("%d requests after %d iterations", n, want)
-		}
-	}
-}
-
-// Leaving the iteration ends the request: the server's Close would wait forever for a handler that hangs.
-func TestBreakClosesTheConnection(t *testing.T) {
-	gone := make(chan struct{})
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer close(gone)
-		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = fmt.Fprint(w, `data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":"a"}}`+"\n\n")
-		w.(http.Flusher).Flush()
-		<-r.Context().Done()
-	}))
-	defer srv.Close()
-	c := newClient(t, anthropic.Config{BaseURL: srv.URL, HTTPClient: srv.Client()})
-	for _, err := range c.Stream(t.Context(), ask()) {
-		if err != nil {
-			t.Error(err)
-		}
-		break
-	}
-	<-gone
 }

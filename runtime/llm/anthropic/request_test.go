@@ -4,39 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
-	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
-	"github.com/sandboxagent/sandboxagent/runtime/llm/anthropic"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/clienttest"
 )
 
 var update = flag.Bool("update", false, "write the files in testdata anew")
-
-// sent returns what is sent for req.
-func sent(t *testing.T, cfg anthropic.Config, req llm.Request) (*http.Request, []byte, error) {
-	t.Helper()
-	var got *http.Request
-	var body bytes.Buffer
-	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		got = r
-		_, _ = body.ReadFrom(r.Body)
-	}))
-	defer srv.Close()
-	cfg.BaseURL, cfg.HTTPClient = srv.URL+cfg.BaseURL, srv.Client()
-	_, err := llm.Complete(t.Context(), newClient(t, cfg), req)
-	return got, body.Bytes(), err
-}
-
-func resultOf(r llm.ToolResult) llm.Message {
-	return llm.Message{Role: llm.RoleTool, Parts: []llm.Part{{Kind: llm.PartToolResult, ToolResult: &r}}}
-}
 
 func answered(parts ...llm.Part) llm.Message {
 	return llm.Message{Role: llm.RoleAssistant, Parts: parts}
@@ -47,21 +22,20 @@ func opaque(provider, raw string) llm.Part {
 }
 
 func everything() llm.Request {
-	image := llm.Part{Kind: llm.PartImage, Image: &llm.Image{MIME: "image/png", Data: []byte("png")}}
 	req := ask()
 	req.Messages = []llm.Message{
-		{Role: llm.RoleUser, Parts: []llm.Part{llm.Text("look"), image}},
+		{Role: llm.RoleUser, Parts: []llm.Part{llm.Text("look"), picture()}},
 		answered(
 			opaque("openai", `{"other":1}`), opaque("anthropic", `{"type":"thinking","thinking":"a <b>","signature":"s+/=","new":[1.50]}`),
 			opaque("anthropic", `{"type":"redacted_thinking","data":"xyz=="}`), thought("only text"), llm.Text("I run two. \n"),
 			called("c1", "shell", `{"command":"a <b> & \ud83d", "n":12345678901234567890}`), opaque("anthropic", `{"type":"thinking","thinking":"","signature":"s2"}`),
 			llm.Text("\n\n"), called("c:2", "made up!", ""), called("c3", "shell", `[1]`), called("c4", "shell", `{"command": "unfin`),
 		),
-		resultOf(llm.ToolResult{CallID: "c1", Name: "shell", Parts: []llm.Part{llm.Text("a <b> & c"), image}}),
-		resultOf(llm.ToolResult{CallID: "c:2", Name: "made up!", IsError: true}),
+		clienttest.Result(llm.ToolResult{CallID: "c1", Name: "shell", Parts: []llm.Part{llm.Text("a <b> & c"), picture()}}),
+		clienttest.Result(llm.ToolResult{CallID: "c:2", Name: "made up!", IsError: true}),
 		llm.UserText("in between"),
-		resultOf(llm.ToolResult{CallID: "c3", Name: "shell", Parts: []llm.Part{llm.Text("")}}),
-		resultOf(llm.ToolResult{CallID: "c4", Name: "shell", Parts: []llm.Part{llm.Text("bad")}, IsError: true}),
+		clienttest.Result(llm.ToolResult{CallID: "c3", Name: "shell", Parts: []llm.Part{llm.Text("")}}),
+		clienttest.Result(llm.ToolResult{CallID: "c4", Name: "shell", Parts: []llm.Part{llm.Text("bad")}, IsError: true}),
 		{Role: llm.RoleUser, Parts: []llm.Part{llm.Text("one"), llm.Text(" "), llm.Text("two")}},
 		answered(llm.Text("done"), opaque("anthropic", `{"type":"thinking","thinking":"cut","signature":"s3"}`)),
 		llm.UserText(""),
@@ -78,19 +52,13 @@ func everything() llm.Request {
 	return req
 }
 
-// The bodies are compared with files, so that a change of what is sent is seen in review.
 func TestRequestBodies(t *testing.T) {
 	budget := ask()
 	budget.Model, budget.ReasoningEffort = "claude-haiku-4-5", "medium"
 	for name, req := range map[string]llm.Request{"everything": everything(), "budget": budget, "plain": {Model: "m", Messages: []llm.Message{llm.UserText("x")}}} {
 		t.Run(name, func(t *testing.T) {
-			r, body, _ := sent(t, anthropic.Config{APIKey: "sk-test-0123456789"}, req)
-			if r.URL.Path != "/v1/messages" || r.URL.RawQuery != "" || r.Method != http.MethodPost {
-				t.Errorf("%s %s", r.Method, r.URL)
-			}
-			want := map[string]string{
-				"X-Api-Key": "sk-test-0123456789", "Authorization": "", "Anthropic-Version": "2023-06-01", "Content-Type": "application/json",
-			}
+			r, body, _ := wire().Sent(t, clienttest.Config{APIKey: clienttest.Key}, req)
+			want := map[string]string{"Authorization": "", "Anthropic-Version": "2023-06-01"}
 			if name == "everything" {
 				want["Anthropic-Beta"] = "context-1m-2025-08-07,b"
 			}
@@ -99,24 +67,7 @@ func TestRequestBodies(t *testing.T) {
 					t.Errorf("%s: %q, want %q", header, got, value)
 				}
 			}
-			var pretty bytes.Buffer
-			if err := json.Indent(&pretty, body, "", "  "); err != nil {
-				t.Fatal(err)
-			}
-			pretty.WriteByte('\n')
-			golden := filepath.Join("testdata", name+".json")
-			if *update {
-				if err := os.WriteFile(golden, pretty.Bytes(), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			file, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(strings.ReplaceAll(string(file), "\r\n", "\n"), pretty.String()); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", golden, diff)
-			}
+			clienttest.Golden(t, *update, name, body)
 		})
 	}
 }
@@ -124,49 +75,12 @@ func TestRequestBodies(t *testing.T) {
 // fields returns what is sent for req.
 func fields(t *testing.T, req llm.Request) map[string]json.RawMessage {
 	t.Helper()
-	_, body, err := sent(t, anthropic.Config{APIKey: "sk-test-0123456789"}, req)
+	_, body, err := wire().Sent(t, clienttest.Config{}, req)
 	var got map[string]json.RawMessage
 	if jsonErr := json.Unmarshal(body, &got); jsonErr != nil {
 		t.Fatal(jsonErr, err)
 	}
 	return got
-}
-
-func TestBaseURL(t *testing.T) {
-	for base, want := range map[string]string{
-		"": "/v1/messages", "/": "/v1/messages", "/v1": "/v1/messages", "/v1/": "/v1/messages", "/anthropic": "/anthropic/v1/messages",
-		"/v1/x": "/v1/x/v1/messages",
-	} {
-		r, _, _ := sent(t, anthropic.Config{BaseURL: base}, ask())
-		if r.URL.Path != want {
-			t.Errorf("%q: asked %s, want %s", base, r.URL.Path, want)
-		}
-		if _, ok := r.Header["X-Api-Key"]; ok {
-			t.Errorf("%q: a key was sent, where there is none", base)
-		}
-	}
-}
-
-// The library can be steered by variables, of a user's shell and of what runs there.
-func TestVariablesAreNotRead(t *testing.T) {
-	t.Setenv("ANTHROPIC_API_KEY", "sk-from-the-process")
-	t.Setenv("ANTHROPIC_AUTH_TOKEN", "token-from-the-process")
-	t.Setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:1")
-	t.Setenv("ANTHROPIC_CUSTOM_HEADERS", "X-Custom: from-the-process")
-	t.Setenv("ANTHROPIC_PROFILE", "from-the-process")
-	t.Setenv("ANTHROPIC_CONFIG_DIR", t.TempDir())
-	r, _, err := sent(t, anthropic.Config{}, ask())
-	if r == nil {
-		t.Fatal(err)
-	}
-	for name, values := range r.Header {
-		if strings.Contains(strings.Join(values, ""), "from-the-process") {
-			t.Errorf("sent %s: %s", name, values)
-		}
-	}
-	if _, err := anthropic.New(anthropic.Config{}); err == nil {
-		t.Error("a client without a key")
-	}
 }
 
 func TestThinking(t *testing.T) {
@@ -193,16 +107,16 @@ func TestThinking(t *testing.T) {
 		"4.5, own":            {model: "claude-opus-4-5", effort: "max", options: map[string]any{"thinking": map[string]any{"type": "disabled"}}, thinking: `{"type":"disabled"}`},
 		"4.5, calls of another": {
 			model: "claude-opus-4-5", effort: "low",
-			messages: []llm.Message{answered(llm.Text("I look."), called("c", "shell", "{}")), resultOf(llm.ToolResult{CallID: "c"})},
+			messages: []llm.Message{answered(llm.Text("I look."), called("c", "shell", "{}")), clienttest.Result(llm.ToolResult{CallID: "c"})},
 		},
 		"4.5, calls of its own": {
 			model: "claude-opus-4-5", effort: "low",
-			messages: []llm.Message{answered(opaque("anthropic", `{"type":"thinking"}`), called("c", "shell", "{}")), resultOf(llm.ToolResult{CallID: "c"})},
+			messages: []llm.Message{answered(opaque("anthropic", `{"type":"thinking"}`), called("c", "shell", "{}")), clienttest.Result(llm.ToolResult{CallID: "c"})},
 			thinking: budget("4096"),
 		},
 		"4.5, calls before": {
 			model: "claude-opus-4-5", effort: "low",
-			messages: []llm.Message{answered(called("c", "shell", "{}")), resultOf(llm.ToolResult{CallID: "c"}), answered(llm.Text("done")), llm.UserText("more")},
+			messages: []llm.Message{answered(called("c", "shell", "{}")), clienttest.Result(llm.ToolResult{CallID: "c"}), answered(llm.Text("done")), llm.UserText("more")},
 			thinking: budget("4096"),
 		},
 	}
@@ -224,7 +138,7 @@ func TestIDsOfOthers(t *testing.T) {
 	answer, results := llm.Message{Role: llm.RoleAssistant}, llm.Message{Role: llm.RoleTool}
 	for _, id := range ids {
 		answer.Parts = append(answer.Parts, called(id, "shell", "{}"))
-		results.Parts = append(results.Parts, resultOf(llm.ToolResult{CallID: id, Name: "shell"}).Parts...)
+		results.Parts = append(results.Parts, clienttest.Result(llm.ToolResult{CallID: id, Name: "shell"}).Parts...)
 	}
 	req.Messages = append(req.Messages, answer, results)
 	var turns []struct {
@@ -285,7 +199,7 @@ func TestCacheMarks(t *testing.T) {
 	const mark = `"cache_control":{"type":"ephemeral"}`
 	req := ask()
 	for turn := range 4 {
-		_, body, _ := sent(t, anthropic.Config{APIKey: "sk-test-0123456789"}, req)
+		_, body, _ := wire().Sent(t, clienttest.Config{}, req)
 		want := min(turn, 1) + 3
 		if got := bytes.Count(body, []byte(mark)); got != want {
 			t.Errorf("turn %d: %d marks, want %d", turn, got, want)
@@ -302,7 +216,7 @@ func TestCacheMarks(t *testing.T) {
 	}
 	for _, own := range []any{nil, map[string]any{"type": "ephemeral", "ttl": "1h"}} {
 		req.Options = map[string]any{"cache_control": own}
-		_, body, _ := sent(t, anthropic.Config{APIKey: "sk-test-0123456789"}, req)
+		_, body, _ := wire().Sent(t, clienttest.Config{}, req)
 		if bytes.Contains(body, []byte(mark)) || bytes.Contains(body, []byte(`"ttl":"1h"`)) != (own != nil) {
 			t.Errorf("%v: sent %s", own, body)
 		}
@@ -322,54 +236,16 @@ func TestAnswersThatGoOn(t *testing.T) {
 	}
 }
 
-func TestInvalidUTF8IsReplaced(t *testing.T) {
-	req := ask()
-	req.Messages = []llm.Message{
-		llm.UserText("a\xff\x00b\xed\xa0\x80é"), answered(called("c", "shell", "{\"x\":\"\xff\"}")), resultOf(llm.ToolResult{CallID: "c"}),
-	}
-	_, body, _ := sent(t, anthropic.Config{}, req)
-	if !json.Valid(body) || strings.ToValidUTF8(string(body), "") != string(body) || !bytes.Contains(body, []byte(`a\ufffd\u0000b\ufffd\ufffd\ufffdé`)) {
-		t.Errorf("sent %s", body)
-	}
-}
-
-func TestRequestsThatCannotBeSent(t *testing.T) {
-	image := llm.Part{Kind: llm.PartImage, Image: &llm.Image{MIME: "image/png", Data: []byte("png")}}
-	tests := map[string]func(*llm.Request){
-		"schema is no JSON":      func(r *llm.Request) { r.Tools[0].Schema = json.RawMessage(`{"type":`) },
-		"thinking is no JSON":    func(r *llm.Request) { r.Messages[0] = answered(opaque("anthropic", `{`), llm.Text("x")) },
-		"option stream":          func(r *llm.Request) { r.Options = map[string]any{"stream": false} },
-		"option without JSON":    func(r *llm.Request) { r.Options = map[string]any{"x": func() {}} },
-		"betas are no list":      func(r *llm.Request) { r.Options = map[string]any{"betas": 7} },
-		"a beta is no name":      func(r *llm.Request) { r.Options = map[string]any{"betas": []any{7}} },
-		"a beta with a break":    func(r *llm.Request) { r.Options = map[string]any{"betas": []string{"a\r\nb"}} },
-		"unknown effort":         func(r *llm.Request) { r.Model, r.ReasoningEffort = "claude-haiku-4-5", "much" },
-		"image in a wrong place": func(r *llm.Request) { r.Messages[0] = llm.Message{Role: llm.RoleTool, Parts: []llm.Part{image}} },
-		"image in an answer":     func(r *llm.Request) { r.Messages[0] = answered(image) },
+func unsendable() map[string]func(*llm.Request) {
+	return map[string]func(*llm.Request){
+		"thinking is no JSON": func(r *llm.Request) { r.Messages[0] = answered(opaque("anthropic", `{`), llm.Text("x")) },
+		"betas are no list":   func(r *llm.Request) { r.Options = map[string]any{"betas": 7} },
+		"a beta is no name":   func(r *llm.Request) { r.Options = map[string]any{"betas": []any{7}} },
+		"a beta with a break": func(r *llm.Request) { r.Options = map[string]any{"betas": []string{"a\r\nb"}} },
+		"unknown effort":      func(r *llm.Request) { r.Model, r.ReasoningEffort = "claude-haiku-4-5", "much" },
+		"image in an answer":  func(r *llm.Request) { r.Messages[0] = answered(picture()) },
 		"result in a result": func(r *llm.Request) {
-			r.Messages[0] = resultOf(llm.ToolResult{Parts: resultOf(llm.ToolResult{}).Parts})
+			r.Messages[0] = clienttest.Result(llm.ToolResult{Parts: clienttest.Result(llm.ToolResult{}).Parts})
 		},
-		"part without content": func(r *llm.Request) { r.Messages[0].Parts[0] = llm.Part{Kind: llm.PartImage} },
-		"unknown part":         func(r *llm.Request) { r.Messages[0].Parts[0] = llm.Part{Kind: "x"} },
-		"unknown role":         func(r *llm.Request) { r.Messages[0] = llm.Message{Role: "x", Parts: []llm.Part{llm.Text("x")}} },
-	}
-	for name, spoil := range tests {
-		req := ask()
-		spoil(&req)
-		r, _, err := sent(t, anthropic.Config{}, req)
-		if llm.KindOf(err) != llm.KindInvalid || r != nil {
-			t.Errorf("%s: got %v; sent: %t", name, err, r != nil)
-		}
-	}
-}
-
-// What is sent belongs to the caller.
-func TestTheRequestIsNotModified(t *testing.T) {
-	req, same := everything(), everything()
-	req.Messages = append(req.Messages, answered(llm.Text("end \n")))
-	same.Messages = append(same.Messages, answered(llm.Text("end \n")))
-	_, _, _ = sent(t, anthropic.Config{}, req)
-	if diff := cmp.Diff(same, req); diff != "" {
-		t.Errorf("(-before +after):\n%s", diff)
 	}
 }

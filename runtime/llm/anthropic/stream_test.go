@@ -10,11 +10,6 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-// sse writes events, one for each line of JSON, without names.
-func sse(lines ...string) string {
-	return "data: " + strings.Join(lines, "\n\ndata: ") + "\n\n"
-}
-
 func start(index, block string) string {
 	return `{"type":"content_block_start","index":` + index + `,"content_block":` + block + `}`
 }
@@ -95,7 +90,7 @@ func TestStreams(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			resp, err := llm.Complete(t.Context(), raw(t, "text/event-stream; charset=utf-8", sse(tt.stream...)), ask())
+			resp, err := llm.Complete(t.Context(), wire().Raw(t, sse(tt.stream...)), ask())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -116,7 +111,7 @@ func kept(text, raw string) llm.Part {
 func TestUsageIsTheLastTold(t *testing.T) {
 	last := `{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"input_tokens":30,"cache_read_input_tokens":null,"cache_creation_input_tokens":10,` +
 		`"output_tokens":50,"output_tokens_details":{"thinking_tokens":40}}}`
-	resp, err := llm.Complete(t.Context(), raw(t, "text/event-stream", sse(begun, aText, stop("0"), last, stopped)), ask())
+	resp, err := llm.Complete(t.Context(), wire().Raw(t, sse(begun, aText, stop("0"), last, stopped)), ask())
 	if want := (llm.Usage{Input: 30, Output: 50, Reasoning: 40, CacheRead: 2, CacheWrite: 10}); err != nil || resp.Usage != want {
 		t.Errorf("got %+v, %v", resp.Usage, err)
 	}
@@ -159,24 +154,10 @@ func TestStreamErrors(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := llm.Complete(t.Context(), raw(t, "text/event-stream", tt.stream), ask())
+			_, err := llm.Complete(t.Context(), wire().Raw(t, tt.stream), ask())
 			if llm.KindOf(err) != tt.kind || !strings.Contains(err.Error(), tt.text) {
 				t.Errorf("got %v, want kind %s with %q", err, tt.kind, tt.text)
 			}
 		})
-	}
-}
-
-// The library's own limit for a line is far from the one for an event.
-func TestLargeEvents(t *testing.T) {
-	large := strings.Repeat("x", 15<<20)
-	stream := sse(begun, start("0", `{"type":"text","text":""}`), piece("0", `{"type":"text_delta","text":"`+large+`"}`), stop("0"), ended("end_turn"), stopped)
-	resp, err := llm.Complete(t.Context(), raw(t, "text/event-stream", stream), ask())
-	if err != nil || len(resp.Message.Text()) != len(large) {
-		t.Errorf("got %d bytes, %v", len(resp.Message.Text()), err)
-	}
-	stream = sse(begun, start("0", `{"type":"text","text":"`+large+large+`"}`))
-	if _, err = llm.Complete(t.Context(), raw(t, "text/event-stream", stream), ask()); llm.KindOf(err) != llm.KindStream || !strings.Contains(err.Error(), "16 MiB") {
-		t.Errorf("got %v", err)
 	}
 }

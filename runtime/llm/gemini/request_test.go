@@ -4,36 +4,16 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
-	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
-	"github.com/sandboxagent/sandboxagent/runtime/llm/gemini"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/clienttest"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
-
-// sent returns what is sent for req.
-func sent(t *testing.T, cfg gemini.Config, req llm.Request) (*http.Request, []byte, error) {
-	t.Helper()
-	var got *http.Request
-	var body bytes.Buffer
-	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		got = r
-		_, _ = body.ReadFrom(r.Body)
-	}))
-	defer srv.Close()
-	cfg.BaseURL, cfg.HTTPClient = srv.URL+"/proxy/", srv.Client()
-	_, err := llm.Complete(t.Context(), newClient(t, cfg), req)
-	return got, body.Bytes(), err
-}
 
 func everything() llm.Request {
 	req := ask()
@@ -67,61 +47,14 @@ func everything() llm.Request {
 	return req
 }
 
-// The bodies are compared with files, so that a change of what is sent is seen in review.
 func TestRequestBodies(t *testing.T) {
 	for _, model := range []string{"gemini-3-pro", "gemini-2.5-flash"} {
 		t.Run(model, func(t *testing.T) {
 			req := everything()
 			req.Model = model
-			r, body, _ := sent(t, gemini.Config{APIKey: "key-0123456789"}, req)
-			if want := "/proxy/v1beta/models/" + model + ":streamGenerateContent?alt=sse"; r.RequestURI != want {
-				t.Errorf("address %s, want %s", r.RequestURI, want)
-			}
-			if got := r.Header.Get("X-Goog-Api-Key"); got != "key-0123456789" {
-				t.Errorf("key %q", got)
-			}
-			var pretty bytes.Buffer
-			if err := json.Indent(&pretty, body, "", "  "); err != nil {
-				t.Fatal(err)
-			}
-			pretty.WriteByte('\n')
-			golden := filepath.Join("testdata", model+".json")
-			if *update {
-				if err := os.WriteFile(golden, pretty.Bytes(), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(strings.ReplaceAll(string(want), "\r\n", "\n"), pretty.String()); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", golden, diff)
-			}
+			_, body, _ := wire().Sent(t, clienttest.Config{}, req)
+			clienttest.Golden(t, *update, model, body)
 		})
-	}
-}
-
-// The variables that Google's library reads change nothing of what is sent.
-func TestVariablesAreNotRead(t *testing.T) {
-	_, want, _ := sent(t, gemini.Config{}, everything())
-	for _, name := range []string{
-		"GOOGLE_API_KEY", "GEMINI_API_KEY", "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION", "GOOGLE_CLOUD_REGION", "GOOGLE_GEMINI_BASE_URL",
-		"GOOGLE_VERTEX_BASE_URL",
-	} {
-		t.Setenv(name, "http://127.0.0.1:1/"+name)
-	}
-	t.Setenv("GOOGLE_GENAI_USE_VERTEXAI", "1")
-	t.Setenv("GOOGLE_GENAI_USE_ENTERPRISE", "1")
-	r, got, _ := sent(t, gemini.Config{}, everything())
-	if r == nil || !bytes.Equal(got, want) {
-		t.Fatalf("sent %s, want %s", got, want)
-	}
-	if key, ok := r.Header["X-Goog-Api-Key"]; ok {
-		t.Errorf("the key %q was sent", key)
-	}
-	if _, err := gemini.New(gemini.Config{}); err == nil {
-		t.Error("a client without a key was made")
 	}
 }
 
@@ -132,14 +65,14 @@ func TestModelNames(t *testing.T) {
 	} {
 		req := ask()
 		req.Model = model
-		r, _, err := sent(t, gemini.Config{}, req)
+		r, _, err := wire().Sent(t, clienttest.Config{}, req)
 		if want == "" {
 			if llm.KindOf(err) != llm.KindInvalid || r != nil {
 				t.Errorf("%q: got %v; sent: %t", model, err, r != nil)
 			}
 			continue
 		}
-		if full := "/proxy/v1beta/" + want + ":streamGenerateContent?alt=sse"; r.RequestURI != full {
+		if full := "/v1beta/" + want + ":streamGenerateContent?alt=sse"; r.RequestURI != full {
 			t.Errorf("%q: sent to %s, want %s", model, r.RequestURI, full)
 		}
 	}
@@ -169,7 +102,7 @@ func TestThinking(t *testing.T) {
 	} {
 		req := ask()
 		req.Model, req.ReasoningEffort = tt.model, tt.effort
-		_, body, _ := sent(t, gemini.Config{}, req)
+		_, body, _ := wire().Sent(t, clienttest.Config{}, req)
 		var got struct {
 			GenerationConfig struct {
 				ThinkingConfig json.RawMessage `json:"thinkingConfig"`
@@ -201,7 +134,7 @@ func TestToolsOption(t *testing.T) {
 		if tt.tools {
 			req.Tools = []llm.ToolSpec{{Name: "x"}}
 		}
-		_, body, _ := sent(t, gemini.Config{}, req)
+		_, body, _ := wire().Sent(t, clienttest.Config{}, req)
 		var got struct{ Tools json.RawMessage }
 		if err := json.Unmarshal(body, &got); err != nil {
 			t.Fatal(err)
@@ -215,20 +148,6 @@ func TestToolsOption(t *testing.T) {
 	}
 }
 
-func TestInvalidUTF8IsReplaced(t *testing.T) {
-	req := ask()
-	req.Messages = []llm.Message{
-		llm.UserText("a\xff\x00b\xed\xa0\x80é"),
-		{Role: llm.RoleAssistant, Parts: []llm.Part{called("1", "x", "{\"a\":\"\xff\"}")}},
-		answered("1", "x", llm.Text("\xff")),
-	}
-	_, body, _ := sent(t, gemini.Config{}, req)
-	if !utf8.Valid(body) || !json.Valid(body) || !bytes.Contains(body, []byte(`a\ufffd\u0000b\ufffd\ufffd\ufffdé`)) ||
-		!bytes.Contains(body, []byte("\"args\":{\"a\":\"\ufffd\"}")) {
-		t.Errorf("sent %q", body)
-	}
-}
-
 // Answers that follow each other are one content, for calls must come directly after the user's.
 func TestAnswersInARow(t *testing.T) {
 	req := ask()
@@ -238,7 +157,7 @@ func TestAnswersInARow(t *testing.T) {
 		{Role: llm.RoleAssistant, Parts: []llm.Part{called("c", "shell", "{}")}},
 		answered("c", "shell", llm.Text("ok")),
 	}
-	_, body, _ := sent(t, gemini.Config{}, req)
+	_, body, _ := wire().Sent(t, clienttest.Config{}, req)
 	var got struct{ Contents []json.RawMessage }
 	if err := json.Unmarshal(body, &got); err != nil {
 		t.Fatal(err)
@@ -260,7 +179,7 @@ func TestSignatureOfAnotherName(t *testing.T) {
 		mark := `{"functionCall":{"name":"` + tt.name + `"},"thoughtSignature":"s"}`
 		req.Messages = append(req.Messages, llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{opaque("", mark), called("c", tt.name, "{}")}},
 			answered("c", tt.name, llm.Text("ok")))
-		_, body, _ := sent(t, gemini.Config{}, req)
+		_, body, _ := wire().Sent(t, clienttest.Config{}, req)
 		if tt.want == "" && bytes.Contains(body, []byte("thoughtSignature")) || !bytes.Contains(body, []byte(tt.want)) {
 			t.Errorf("%s, %q: sent %s", tt.model, tt.name, body)
 		}
@@ -278,7 +197,7 @@ func TestRepeatedIDs(t *testing.T) {
 		{Role: llm.RoleAssistant, Parts: []llm.Part{opaque("", mark), called("x_3", "shell", "")}},
 		answered("x_3", "shell", llm.Text("third")),
 	}
-	_, body, _ := sent(t, gemini.Config{}, req)
+	_, body, _ := wire().Sent(t, clienttest.Config{}, req)
 	var got struct {
 		Contents []struct {
 			Parts []struct {
@@ -311,35 +230,20 @@ func TestRepeatedIDs(t *testing.T) {
 	}
 }
 
-func TestRequestsThatCannotBeSent(t *testing.T) {
-	tests := map[string]func(*llm.Request){
-		"schema is no JSON":      func(r *llm.Request) { r.Tools[0].Schema = json.RawMessage(`{"type":`) },
-		"option stream":          func(r *llm.Request) { r.Options = map[string]any{"stream": false} },
-		"option without JSON":    func(r *llm.Request) { r.Options = map[string]any{"x": func() {}} },
+func unsendable() map[string]func(*llm.Request) {
+	return map[string]func(*llm.Request){
 		"tools that are no list": func(r *llm.Request) { r.Options = map[string]any{"tools": map[string]any{"googleSearch": 1}} },
 		"tools without JSON":     func(r *llm.Request) { r.Options = map[string]any{"tools": []any{func() {}}} },
-		"image in a wrong place": func(r *llm.Request) { r.Messages[0] = llm.Message{Role: llm.RoleTool, Parts: []llm.Part{picture()}} },
 		"image in an answer": func(r *llm.Request) {
 			r.Messages[0] = llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{picture()}}
 		},
-		"call in a result":     func(r *llm.Request) { r.Messages[0] = answered("1", "x", called("1", "x", "")) },
-		"part without content": func(r *llm.Request) { r.Messages[0].Parts[0] = llm.Part{Kind: llm.PartImage} },
-		"unknown part":         func(r *llm.Request) { r.Messages[0].Parts[0] = llm.Part{Kind: "x"} },
-		"unknown role":         func(r *llm.Request) { r.Messages[0] = llm.Message{Role: "x", Parts: []llm.Part{llm.Text("x")}} },
-		"unknown effort":       func(r *llm.Request) { r.Model, r.ReasoningEffort = "gemini-2.5-pro", "xhigh" },
+		"call in a result": func(r *llm.Request) { r.Messages[0] = answered("1", "x", called("1", "x", "")) },
+		"unknown effort":   func(r *llm.Request) { r.Model, r.ReasoningEffort = "gemini-2.5-pro", "xhigh" },
 		"reasoning of no form": func(r *llm.Request) {
 			r.Messages[0] = llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{opaque("", `[]`)}}
 		},
 		"mark of no form": func(r *llm.Request) {
 			r.Messages[0] = llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{opaque("", `{"functionCall":7}`), called("1", "x", "")}}
 		},
-	}
-	for name, spoil := range tests {
-		req := ask()
-		spoil(&req)
-		r, _, err := sent(t, gemini.Config{}, req)
-		if llm.KindOf(err) != llm.KindInvalid || r != nil {
-			t.Errorf("%s: got %v; sent: %t", name, err, r != nil)
-		}
 	}
 }

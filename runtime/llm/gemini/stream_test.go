@@ -12,13 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
-	"github.com/sandboxagent/sandboxagent/runtime/llm/gemini"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/clienttest"
 )
-
-// sse writes events, one for each line of JSON.
-func sse(lines ...string) string {
-	return "data: " + strings.Join(lines, "\n\ndata: ") + "\n\n"
-}
 
 // chunk writes an event with parts.
 func chunk(parts ...string) string {
@@ -80,7 +75,7 @@ func TestParts(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			c := raw(t, sse(tt.stream...))
+			c := wire().Raw(t, sse(tt.stream...))
 			resp, err := llm.Complete(t.Context(), c, ask())
 			if err != nil {
 				t.Fatal(err)
@@ -117,7 +112,7 @@ func TestPartsGoBack(t *testing.T) {
 		_, _ = w.Write([]byte(sse(append([]string{chunk(`{"text":"hm","thought":true}`)}, chunk(sent...), finish("STOP"))...)))
 	}))
 	defer srv.Close()
-	c := newClient(t, gemini.Config{BaseURL: srv.URL, HTTPClient: srv.Client()})
+	c := wire().Client(t, clienttest.Config{BaseURL: srv.URL, HTTPClient: srv.Client()})
 	req := ask()
 	req.Model = "gemini-2.5-pro"
 	resp, err := llm.Complete(t.Context(), c, req)
@@ -149,7 +144,7 @@ func TestFinishReasons(t *testing.T) {
 		"LANGUAGE": llm.FinishContentFilter,
 	}
 	for reason, want := range reasons {
-		resp, err := llm.Complete(t.Context(), raw(t, sse(text("a"), finish(reason))), ask())
+		resp, err := llm.Complete(t.Context(), wire().Raw(t, sse(text("a"), finish(reason))), ask())
 		if err != nil || resp.Finish != want {
 			t.Errorf("%s: got %q, %v", reason, resp.Finish, err)
 		}
@@ -160,7 +155,7 @@ func TestFinishReasons(t *testing.T) {
 	}
 	for reason, want := range failures {
 		stream := sse(text("a"), `{"candidates":[{"finishReason":"`+reason+`","finishMessage":"because"}]}`)
-		_, err := llm.Complete(t.Context(), raw(t, stream), ask())
+		_, err := llm.Complete(t.Context(), wire().Raw(t, stream), ask())
 		if llm.KindOf(err) != want || !strings.Contains(err.Error(), reason) || !strings.Contains(err.Error(), "because") {
 			t.Errorf("%s: got %v", reason, err)
 		}
@@ -182,7 +177,7 @@ func TestUsage(t *testing.T) {
 	}
 	for name, tt := range tests {
 		stream := sse(usage(`"promptTokenCount":50,"candidatesTokenCount":1`), text("a"), finish("STOP"), usage(tt.last))
-		resp, err := llm.Complete(t.Context(), raw(t, stream), ask())
+		resp, err := llm.Complete(t.Context(), wire().Raw(t, stream), ask())
 		if err != nil || resp.Usage != tt.want {
 			t.Errorf("%s: got %+v, %v", name, resp.Usage, err)
 		}
@@ -220,7 +215,7 @@ func TestEndOfTheStream(t *testing.T) {
 				_, _ = w.Write([]byte(tt.stream))
 			}))
 			defer srv.Close()
-			c := newClient(t, gemini.Config{BaseURL: srv.URL, HTTPClient: srv.Client()})
+			c := wire().Client(t, clienttest.Config{BaseURL: srv.URL, HTTPClient: srv.Client()})
 			resp, err := llm.Complete(t.Context(), c, ask())
 			if tt.complete && (err != nil || resp.Message.Text() != "a") {
 				t.Errorf("got %q, %v; want a whole answer", resp.Message.Text(), err)
@@ -249,7 +244,7 @@ func TestErrorsInTheStream(t *testing.T) {
 		},
 	}
 	for name, tt := range tests {
-		_, err := llm.Complete(t.Context(), raw(t, sse(text("a"), tt.event, finish("STOP"))), ask())
+		_, err := llm.Complete(t.Context(), wire().Raw(t, sse(text("a"), tt.event, finish("STOP"))), ask())
 		var e *llm.Error
 		if !errors.As(err, &e) || e.Kind != tt.kind || e.Code != tt.code {
 			t.Errorf("%s: got %#v", name, err)

@@ -1,19 +1,13 @@
 package openai_test
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"net/http"
-	"net/http/httptest"
-	"net/http/httptrace"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/clienttest"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
 )
@@ -28,355 +22,79 @@ func onBoth(t *testing.T, test func(t *testing.T, api openai.API)) {
 	}
 }
 
-// connect starts a server and returns a client of it.
-func connect(t *testing.T, api openai.API, brain llmtest.Brain) (*llmtest.Server, llm.Client) {
-	t.Helper()
-	srv := llmtest.NewServer(t, brain)
-	return srv, newClient(t, openai.Config{APIKey: srv.Key(), BaseURL: srv.URL(), API: api, HTTPClient: srv.Client()})
-}
-
-func newClient(t *testing.T, cfg openai.Config) llm.Client {
-	t.Helper()
-	c, err := openai.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-// raw returns a client of a server that answers each request with the same stream.
-func raw(t *testing.T, api openai.API, contentType, body string) llm.Client {
-	t.Helper()
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", contentType)
-		_, _ = w.Write([]byte(body))
-	}))
-	t.Cleanup(srv.Close)
-	return newClient(t, openai.Config{APIKey: "sk-raw-0123456789", BaseURL: srv.URL, API: api, HTTPClient: srv.Client()})
-}
-
-func ask() llm.Request {
-	return llm.Request{
-		Model: "gpt-5", System: "be brief", Messages: []llm.Message{llm.UserText("hello")}, ParallelToolCalls: true,
-		Tools: []llm.ToolSpec{{
-			Name: "shell", Description: "runs a command",
-			Schema: json.RawMessage(`{"type":"object","properties":{"command":{"type":"string"}},"required":["command"]}`),
-		}},
-	}
-}
-
-// parts returns the parts of m without opaque reasoning, which only one interface has.
-func parts(m llm.Message) []llm.Part {
-	var out []llm.Part
-	for _, p := range m.Parts {
-		if p.Kind == llm.PartReasoning {
-			p.Reasoning = &llm.Reasoning{Text: p.Reasoning.Text}
-		}
-		out = append(out, p)
-	}
-	return out
-}
-
-func thought(s string) llm.Part {
-	return llm.Part{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{Text: s}}
-}
-
-func called(id, name, args string) llm.Part {
-	return llm.Part{Kind: llm.PartToolCall, ToolCall: &llm.ToolCall{ID: id, Name: name, Arguments: args}}
-}
-
-// fullReply has one of everything, in more than one piece each, with characters of several bytes.
-func fullReply() llmtest.Reply {
-	return llmtest.Reply{
-		Reasoning: "Ich überlege, was zu tun ist — 考え中 🤔.",
-		Text:      "Ich führe zuerst die Tests aus: <go test> & \"mehr\" 🚀.",
-		Calls: []llmtest.Call{
-			{ID: "call_a", Name: "shell", Arguments: `{"command":"go test ./... && echo \"größer\" > /tmp/x"}`},
-			{ID: "call_b", Name: "shell", Arguments: `{"command":"ls -la /some/long/path/to/see"}`},
+func wire(api openai.API) clienttest.Wire {
+	w := clienttest.Wire{
+		New: func(cfg clienttest.Config) (llm.Client, error) {
+			return openai.New(openai.Config{
+				APIKey: cfg.APIKey, BaseURL: cfg.BaseURL, API: api, HTTPClient: cfg.HTTPClient, Headers: cfg.Headers,
+				IdleTimeout: cfg.IdleTimeout, Provider: cfg.Provider,
+			})
 		},
-		Usage: llm.Usage{Input: 100, Output: 50, Reasoning: 20, CacheRead: 30},
+		Provider: "openai", Model: "gpt-5", Base: "/v1", Path: "/responses", KeyHeader: "Authorization", KeyPrefix: "Bearer ",
+		Usage:      llm.Usage{Input: 100, Output: 50, Reasoning: 20, CacheRead: 30},
+		Everything: everything,
+		Options:    map[string]any{"metadata": map[string]any{"a": 1, "b": "2", "c": nil}, "user": "u", "top_p": 0.5, "temperature": 1},
+		Variables: map[string]string{
+			"OPENAI_API_KEY": "sk-from-the-process", "OPENAI_BASE_URL": "http://127.0.0.1:1/from-the-process", "OPENAI_ORG_ID": "from-the-process",
+		},
+		Stream: func(text string) string {
+			return sse(delta("0", text), event("response.completed", `"response":{"id":"r","status":"completed"}`))
+		},
 	}
+	w.Refused = map[string]clienttest.Failure{
+		"no such model": {Fault: llmtest.Fault{Status: 400, Code: "model_not_found", Message: "no gpt-0"}, Kind: llm.KindNotFound, Text: "no gpt-0"},
+		"504":           {Fault: llmtest.Fault{Status: 504}, Kind: llm.KindServer, Text: "gateway timeout"},
+	}
+	if api == openai.Chat {
+		w.Path = "/chat/completions"
+		w.Stream = func(text string) string { return sse(content(text), finish("stop")) }
+	}
+	return w
 }
 
-func fullParts() []llm.Part {
-	r := fullReply()
-	return []llm.Part{
-		thought(r.Reasoning), llm.Text(r.Text), called("call_a", "shell", r.Calls[0].Arguments),
-		called("call_b", "shell", r.Calls[1].Arguments),
-	}
+func ask() llm.Request { return wire(openai.Responses).Ask() }
+
+func thought(text string) llm.Part { return clienttest.Thought(text) }
+
+func called(id, name, args string) llm.Part { return clienttest.Called(id, name, args) }
+
+func picture() llm.Part { return clienttest.Picture() }
+
+func sse(events ...string) string { return clienttest.SSE(events...) }
+
+func TestClient(t *testing.T) {
+	onBoth(t, func(t *testing.T, api openai.API) { clienttest.Run(t, wire(api)) })
 }
 
-func TestAnswer(t *testing.T) {
-	onBoth(t, func(t *testing.T, api openai.API) {
-		_, c := connect(t, api, llmtest.Sequence(fullReply()))
-		resp, err := llm.Complete(t.Context(), c, ask())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(fullParts(), parts(resp.Message)); diff != "" {
-			t.Errorf("message (-want +got):\n%s", diff)
-		}
-		if resp.Finish != llm.FinishToolCalls || resp.Usage != fullReply().Usage || resp.Model != "gpt-5" || resp.ResponseID == "" {
-			t.Errorf("got %+v", resp)
-		}
-	})
-}
-
-func TestFinish(t *testing.T) {
-	onBoth(t, func(t *testing.T, api openai.API) {
-		for _, f := range []llm.FinishReason{llm.FinishStop, llm.FinishLength, llm.FinishContentFilter} {
-			_, c := connect(t, api, llmtest.Sequence(llmtest.Reply{Text: "x", Finish: f}))
-			resp, err := llm.Complete(t.Context(), c, ask())
-			if err != nil || resp.Finish != f {
-				t.Errorf("got %q, %v; want %q", resp.Finish, err, f)
-			}
-		}
-	})
-}
-
-// What servers do to the framing of a stream changes nothing of the answer.
-func TestOddFraming(t *testing.T) {
-	faults := map[string]llmtest.Fault{
-		"1-byte chunks":            {OneByte: true},
-		"CRLF":                     {CRLF: true},
-		"comments":                 {Comments: true},
-		"all of it":                {OneByte: true, CRLF: true, Comments: true, Interleave: true},
-		"1 MB event":               {Pad: 1 << 20},
-		"mixed pieces of calls":    {Interleave: true},
-		"nothing after the end":    {NoDone: true},
-		"Content-Length too large": {Length: 100},
-		"slow":                     {Pace: 1},
+func TestAPI(t *testing.T) {
+	if r, _, err := wire("").Sent(t, clienttest.Config{}, ask()); r == nil || r.URL.Path != "/responses" {
+		t.Errorf("by default, %v was sent: %v", r, err)
 	}
-	onBoth(t, func(t *testing.T, api openai.API) {
-		for name, fault := range faults {
-			t.Run(name, func(t *testing.T) {
-				reply := fullReply()
-				reply.Fault = fault
-				_, c := connect(t, api, llmtest.Sequence(reply))
-				resp, err := llm.Complete(t.Context(), c, ask())
-				if err != nil {
-					t.Fatal(err)
-				}
-				if diff := cmp.Diff(fullParts(), parts(resp.Message)); diff != "" {
-					t.Errorf("message (-want +got):\n%s", diff)
-				}
-			})
-		}
-	})
-}
-
-// A stream that is not complete is an error, never half an answer, and the next attempt gives the whole one.
-func TestBrokenStreams(t *testing.T) {
-	faults := map[string]struct {
-		fault llmtest.Fault
-		kind  llm.ErrorKind
-	}{
-		"cut before the first event": {llmtest.Fault{Cut: llmtest.AtStart}, llm.KindStream},
-		"cut in a text":              {llmtest.Fault{Cut: llmtest.AtText}, llm.KindStream},
-		"cut in arguments":           {llmtest.Fault{Cut: llmtest.AtArguments}, llm.KindStream},
-		"cut before the end":         {llmtest.Fault{Cut: llmtest.AtEnd}, llm.KindStream},
-		"ends before the first":      {llmtest.Fault{End: llmtest.AtStart}, llm.KindStream},
-		"ends in a text":             {llmtest.Fault{End: llmtest.AtText}, llm.KindStream},
-		"ends in arguments":          {llmtest.Fault{End: llmtest.AtArguments}, llm.KindStream},
-		"ends before the end":        {llmtest.Fault{End: llmtest.AtEnd}, llm.KindStream},
-		"Content-Length too small":   {llmtest.Fault{Length: -900}, llm.KindStream},
-		"not really compressed":      {llmtest.Fault{Gzip: true}, llm.KindStream},
-		"error in a text":            {llmtest.Fault{Fail: llmtest.AtText, Code: "server_error", Message: "sorry"}, llm.KindServer},
-		"rate limit in arguments":    {llmtest.Fault{Fail: llmtest.AtArguments, Code: "rate_limit_exceeded", Message: "slow down"}, llm.KindRateLimit},
-		"overload at the start":      {llmtest.Fault{Fail: llmtest.AtStart, Message: "We are currently overloaded."}, llm.KindOverloaded},
+	if _, err := openai.New(openai.Config{APIKey: clienttest.Key, API: "x"}); err == nil || !strings.Contains(err.Error(), `"x" is neither`) {
+		t.Errorf("got %v", err)
 	}
-	onBoth(t, func(t *testing.T, api openai.API) {
-		for name, tt := range faults {
-			t.Run(name, func(t *testing.T) {
-				reply := fullReply()
-				reply.Fault = tt.fault
-				srv, c := connect(t, api, llmtest.Sequence(reply, reply, fullReply()))
-				_, err := llm.Complete(t.Context(), c, ask())
-				var e *llm.Error
-				if !errors.As(err, &e) || e.Kind != tt.kind || e.Provider != "openai" || e.Status != 200 {
-					t.Fatalf("got %#v, want kind %s", err, tt.kind)
-				}
-				again := llm.Retry(c, llm.RetryPolicy{Rand: func() float64 { return 0 }})
-				resp, err := llm.Complete(t.Context(), again, ask())
-				if err != nil {
-					t.Fatal(err)
-				}
-				if diff := cmp.Diff(fullParts(), parts(resp.Message)); diff != "" {
-					t.Errorf("message (-want +got):\n%s", diff)
-				}
-				if resp.Usage != fullReply().Usage || len(srv.Requests()) != 3 {
-					t.Errorf("usage %+v after %d requests", resp.Usage, len(srv.Requests()))
-				}
-			})
-		}
-	})
-}
-
-func TestOddCalls(t *testing.T) {
-	var many []llmtest.Call
-	for i := range 200 {
-		many = append(many, llmtest.Call{ID: fmt.Sprint("c", i), Name: "shell", Arguments: fmt.Sprintf(`{"command":"echo %d"}`, i)})
-	}
-	tests := map[string][]llmtest.Call{
-		"malformed arguments": {{ID: "a", Name: "shell", Arguments: `{"command": "unfinished`}},
-		"empty arguments":     {{ID: "a", Name: "shell"}},
-		"wrong types":         {{ID: "a", Name: "shell", Arguments: `[1, "x", null]`}},
-		"equal ids":           {{ID: "a", Name: "shell", Arguments: "{}"}, {ID: "a", Name: "shell", Arguments: `{"command":"b"}`}},
-		"missing ids":         {{NoID: true, Name: "shell", Arguments: "{}"}, {NoID: true, Name: "shell", Arguments: `{"command":"b"}`}},
-		"200 at once":         many,
-		"5 MB of arguments":   {{ID: "a", Name: "shell", Arguments: `{"command":"` + strings.Repeat("x", 5<<20) + `"}`}},
-	}
-	onBoth(t, func(t *testing.T, api openai.API) {
-		for name, calls := range tests {
-			t.Run(name, func(t *testing.T) {
-				_, c := connect(t, api, llmtest.Sequence(llmtest.Use(calls...)))
-				resp, err := llm.Complete(t.Context(), c, ask())
-				if err != nil {
-					t.Fatal(err)
-				}
-				var want []llm.ToolCall
-				for _, call := range calls {
-					want = append(want, llm.ToolCall{ID: call.ID, Name: call.Name, Arguments: call.Arguments})
-				}
-				if diff := cmp.Diff(want, resp.Message.ToolCalls()); diff != "" {
-					t.Errorf("calls (-want +got):\n%.2000s", diff)
-				}
-			})
-		}
-	})
 }
 
 // The whole conversation of several rounds is one that a strict server accepts, and reasoning goes back as it was.
 func TestConversation(t *testing.T) {
-	png := []byte("\x89PNG")
 	onBoth(t, func(t *testing.T, api openai.API) {
-		srv, c := connect(t, api, llmtest.Sequence(fullReply(), fullReply(), llmtest.Say("done")))
-		req := ask()
-		req.Messages[0].Parts = append(req.Messages[0].Parts, llm.Part{Kind: llm.PartImage, Image: &llm.Image{MIME: "image/png", Data: png}})
-		for range 3 {
-			resp, err := llm.Complete(t.Context(), c, req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			req.Messages = append(req.Messages, resp.Message)
-			// Each result is a message of its own, as a loop may write them.
-			for i, call := range resp.Message.ToolCalls() {
-				r := llm.ToolResult{CallID: call.ID, Name: call.Name, Parts: []llm.Part{llm.Text("ok")}}
-				if i == 0 {
-					r.Parts = []llm.Part{{Kind: llm.PartImage, Image: &llm.Image{MIME: "image/png", Data: png}}}
-				}
-				req.Messages = append(req.Messages, llm.Message{
-					Role: llm.RoleTool, Parts: []llm.Part{{Kind: llm.PartToolResult, ToolResult: &r}},
-				})
-			}
-			req.Messages = append(req.Messages, llm.UserText("go on"))
-		}
+		w := wire(api)
+		srv, c := w.Connect(t, llmtest.Sequence(w.Reply(), w.Reply(), llmtest.Say("done")))
+		clienttest.Converse(t, c, w.Ask(), 3)
 		last := srv.Requests()[2]
-		reasoning, images := 0, 0
-		var count func(ps []llm.Part)
-		count = func(ps []llm.Part) {
-			for _, p := range ps {
-				switch {
-				case p.Kind == llm.PartReasoning:
+		reasoning := 0
+		for _, m := range last.Messages {
+			for _, p := range m.Parts {
+				if p.Kind == llm.PartReasoning {
 					reasoning++
-				case p.Kind == llm.PartImage && string(p.Image.Data) == string(png):
-					images++
-				case p.ToolResult != nil:
-					count(p.ToolResult.Parts)
 				}
 			}
-		}
-		for _, m := range last.Messages {
-			count(m.Parts)
 		}
 		if want := map[openai.API]int{openai.Responses: 2}[api]; reasoning != want {
 			t.Errorf("%d parts of reasoning came back, want %d", reasoning, want)
 		}
-		if images != 3 {
+		if images := strings.Count(string(last.Body), "base64,cG5n\""); images != 3 {
 			t.Errorf("%d images arrived, want 3", images)
 		}
-	})
-}
-
-func TestSameRequestSameBytes(t *testing.T) {
-	onBoth(t, func(t *testing.T, api openai.API) {
-		srv, c := connect(t, api, func(*llmtest.Request) llmtest.Reply { return llmtest.Say("x") })
-		for range 20 {
-			req := ask()
-			// Equal maps whose iteration order differs.
-			req.Options = map[string]any{"metadata": map[string]any{"a": 1, "b": "2", "c": nil}, "user": "u", "top_p": 0.5, "temperature": 1}
-			if _, err := llm.Complete(t.Context(), c, req); err != nil {
-				t.Fatal(err)
-			}
-		}
-		requests := srv.Requests()
-		for _, r := range requests[1:] {
-			if string(r.Body) != string(requests[0].Body) {
-				t.Fatalf("two bodies for one request:\n%s\n%s", requests[0].Body, r.Body)
-			}
-		}
-	})
-}
-
-func TestConnectionIsUsedAgain(t *testing.T) {
-	onBoth(t, func(t *testing.T, api openai.API) {
-		_, c := connect(t, api, func(*llmtest.Request) llmtest.Reply { return llmtest.Say("x") })
-		opened := 0
-		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
-			if !info.Reused {
-				opened++
-			}
-		}})
-		for range 5 {
-			if _, err := llm.Complete(ctx, c, ask()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if opened != 1 {
-			t.Errorf("%d connections were opened for 5 requests, want 1", opened)
-		}
-	})
-}
-
-func TestNothingIsSentBeforeIteration(t *testing.T) {
-	srv, c := connect(t, openai.Responses, func(*llmtest.Request) llmtest.Reply { return llmtest.Say("x") })
-	stream := c.Stream(t.Context(), ask())
-	if n := len(srv.Requests()); n != 0 {
-		t.Errorf("%d requests before iteration", n)
-	}
-	for want := 1; want <= 2; want++ {
-		next := 0
-		for d, err := range stream {
-			if err != nil || d.Seq != next {
-				t.Fatalf("delta %+v, %v; want number %d", d, err, next)
-			}
-			next++
-		}
-		if n := len(srv.Requests()); n != want {
-			t.Errorf("%d requests after %d iterations", n, want)
-		}
-	}
-}
-
-// Leaving the iteration ends the request: the server's Close would wait forever for a handler that hangs.
-func TestBreakClosesTheConnection(t *testing.T) {
-	onBoth(t, func(t *testing.T, api openai.API) {
-		gone := make(chan struct{})
-		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			defer close(gone)
-			w.Header().Set("Content-Type", "text/event-stream")
-			_, _ = fmt.Fprint(w, `data: {"type":"response.output_text.delta","delta":"a","choices":[{"delta":{"content":"a"}}]}`+"\n\n")
-			w.(http.Flusher).Flush()
-			<-r.Context().Done()
-		}))
-		defer srv.Close()
-		c := newClient(t, openai.Config{BaseURL: srv.URL, API: api, HTTPClient: srv.Client()})
-		for _, err := range c.Stream(t.Context(), ask()) {
-			if err != nil {
-				t.Error(err)
-			}
-			break
-		}
-		<-gone
 	})
 }

@@ -1,56 +1,30 @@
 package openai_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"flag"
-	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/clienttest"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
 )
 
 var update = flag.Bool("update", false, "write the files in testdata anew")
 
-// sent returns what is sent for req.
-func sent(t *testing.T, cfg openai.Config, req llm.Request) (*http.Request, []byte, error) {
-	t.Helper()
-	var got *http.Request
-	var body bytes.Buffer
-	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		got = r
-		_, _ = body.ReadFrom(r.Body)
-	}))
-	defer srv.Close()
-	cfg.BaseURL, cfg.HTTPClient = srv.URL+"/v1/", srv.Client()
-	_, err := llm.Complete(t.Context(), newClient(t, cfg), req)
-	return got, body.Bytes(), err
-}
-
 func everything() llm.Request {
-	part := func(r llm.ToolResult) llm.Part { return llm.Part{Kind: llm.PartToolResult, ToolResult: &r} }
-	image := llm.Part{Kind: llm.PartImage, Image: &llm.Image{MIME: "image/png", Data: []byte("png")}}
 	reasoning := func(provider, raw string) llm.Part {
 		return llm.Part{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{Text: "t", Provider: provider, Opaque: json.RawMessage(raw)}}
 	}
 	req := ask()
 	req.Messages = []llm.Message{
-		{Role: llm.RoleUser, Parts: []llm.Part{llm.Text("look"), image}},
+		{Role: llm.RoleUser, Parts: []llm.Part{llm.Text("look"), picture()}},
 		{Role: llm.RoleAssistant, Parts: []llm.Part{
 			reasoning("anthropic", `{"other":1}`), reasoning("openai", `{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"e"}`),
 			thought("only text"), llm.Text("I run two."), called("c1", "shell", `{"command":"a"}`), called("c2", "shell", ""),
 		}},
-		{Role: llm.RoleTool, Parts: []llm.Part{
-			part(llm.ToolResult{CallID: "c1", Name: "shell", Parts: []llm.Part{llm.Text("a <b> & c"), image}}),
-		}},
-		{Role: llm.RoleTool, Parts: []llm.Part{part(llm.ToolResult{CallID: "c2", Name: "shell", IsError: true})}},
+		clienttest.Result(llm.ToolResult{CallID: "c1", Name: "shell", Parts: []llm.Part{llm.Text("a <b> & c"), picture()}}),
+		clienttest.Result(llm.ToolResult{CallID: "c2", Name: "shell", IsError: true}),
 		{Role: llm.RoleUser, Parts: []llm.Part{llm.Text("one"), llm.Text("two")}},
 		{Role: llm.RoleAssistant, Parts: []llm.Part{reasoning("openai", `{"type":"reasoning","id":"rs_2","summary":[],"encrypted_content":"e"}`)}},
 		llm.UserText("go on"),
@@ -64,41 +38,17 @@ func everything() llm.Request {
 	return req
 }
 
-// The bodies are compared with files, so that a change of what is sent is seen in review.
 func TestRequestBodies(t *testing.T) {
 	onBoth(t, func(t *testing.T, api openai.API) {
-		r, body, _ := sent(t, openai.Config{APIKey: "sk-test-0123456789", API: api}, everything())
-		if want := map[openai.API]string{openai.Responses: "/v1/responses", openai.Chat: "/v1/chat/completions"}[api]; r.URL.Path != want {
-			t.Errorf("path %s, want %s", r.URL.Path, want)
-		}
-		if got := r.Header.Get("Authorization"); got != "Bearer sk-test-0123456789" {
-			t.Errorf("authorization %q", got)
-		}
-		var pretty bytes.Buffer
-		if err := json.Indent(&pretty, body, "", "  "); err != nil {
-			t.Fatal(err)
-		}
-		pretty.WriteByte('\n')
-		golden := filepath.Join("testdata", string(api)+".json")
-		if *update {
-			if err := os.WriteFile(golden, pretty.Bytes(), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(golden)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(strings.ReplaceAll(string(want), "\r\n", "\n"), pretty.String()); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", golden, diff)
-		}
+		_, body, _ := wire(api).Sent(t, clienttest.Config{}, everything())
+		clienttest.Golden(t, *update, string(api), body)
 	})
 }
 
 // fields returns what is sent for req.
 func fields(t *testing.T, api openai.API, req llm.Request) map[string]json.RawMessage {
 	t.Helper()
-	_, body, _ := sent(t, openai.Config{API: api}, req)
+	_, body, _ := wire(api).Sent(t, clienttest.Config{}, req)
 	var got map[string]json.RawMessage
 	if err := json.Unmarshal(body, &got); err != nil {
 		t.Fatal(err)
@@ -154,38 +104,4 @@ func TestParallelToolCalls(t *testing.T) {
 			t.Errorf("%+v: got %q", tt, got)
 		}
 	}
-}
-
-func TestInvalidUTF8IsReplaced(t *testing.T) {
-	onBoth(t, func(t *testing.T, api openai.API) {
-		req := ask()
-		req.Messages = []llm.Message{llm.UserText("a\xff\x00b\xed\xa0\x80é")}
-		_, body, _ := sent(t, openai.Config{API: api}, req)
-		if !json.Valid(body) || !bytes.Contains(body, []byte(`a\ufffd\u0000b\ufffd\ufffd\ufffdé`)) {
-			t.Errorf("sent %s", body)
-		}
-	})
-}
-
-func TestRequestsThatCannotBeSent(t *testing.T) {
-	image := llm.Part{Kind: llm.PartImage, Image: &llm.Image{MIME: "image/png", Data: []byte("png")}}
-	tests := map[string]func(*llm.Request){
-		"schema is no JSON":      func(r *llm.Request) { r.Tools[0].Schema = json.RawMessage(`{"type":`) },
-		"option stream":          func(r *llm.Request) { r.Options = map[string]any{"stream": false} },
-		"option without JSON":    func(r *llm.Request) { r.Options = map[string]any{"x": func() {}} },
-		"image in a wrong place": func(r *llm.Request) { r.Messages[0] = llm.Message{Role: llm.RoleTool, Parts: []llm.Part{image}} },
-		"part without content":   func(r *llm.Request) { r.Messages[0].Parts[0] = llm.Part{Kind: llm.PartImage} },
-		"unknown part":           func(r *llm.Request) { r.Messages[0].Parts[0] = llm.Part{Kind: "x"} },
-		"unknown role":           func(r *llm.Request) { r.Messages[0] = llm.Message{Role: "x", Parts: []llm.Part{llm.Text("x")}} },
-	}
-	onBoth(t, func(t *testing.T, api openai.API) {
-		for name, spoil := range tests {
-			req := ask()
-			spoil(&req)
-			r, _, err := sent(t, openai.Config{API: api}, req)
-			if llm.KindOf(err) != llm.KindInvalid || r != nil {
-				t.Errorf("%s: got %v; sent: %t", name, err, r != nil)
-			}
-		}
-	})
 }

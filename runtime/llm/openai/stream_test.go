@@ -11,11 +11,6 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
 )
 
-// sse writes events, one for each line of JSON.
-func sse(lines ...string) string {
-	return "data: " + strings.Join(lines, "\n\ndata: ") + "\n\n"
-}
-
 func content(s string) string { return `{"choices":[{"index":0,"delta":{"content":"` + s + `"}}]}` }
 func finish(s string) string {
 	return `{"choices":[{"index":0,"delta":{},"finish_reason":"` + s + `"}]}`
@@ -83,7 +78,7 @@ func TestChatDialects(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			resp, err := llm.Complete(t.Context(), raw(t, openai.Chat, "text/event-stream; charset=utf-8", tt.stream), ask())
+			resp, err := llm.Complete(t.Context(), wire(openai.Chat).Raw(t, tt.stream), ask())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -177,7 +172,7 @@ func TestResponsesDialects(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			resp, err := llm.Complete(t.Context(), raw(t, openai.Responses, "text/event-stream", sse(tt.stream...)), ask())
+			resp, err := llm.Complete(t.Context(), wire(openai.Responses).Raw(t, sse(tt.stream...)), ask())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -233,7 +228,7 @@ func TestStreamErrors(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := llm.Complete(t.Context(), raw(t, tt.api, "text/event-stream", tt.stream), ask())
+			_, err := llm.Complete(t.Context(), wire(tt.api).Raw(t, tt.stream), ask())
 			if llm.KindOf(err) != tt.kind || !strings.Contains(err.Error(), tt.text) {
 				t.Errorf("got %v, want kind %s with %q", err, tt.kind, tt.text)
 			}

@@ -1,0 +1,151 @@
+package clienttest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
+)
+
+func testAnswer(t *testing.T, w Wire) {
+	_, c := w.Connect(t, llmtest.Sequence(w.Reply()))
+	resp, err := llm.Complete(t.Context(), c, w.Ask())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.checkReply(t, resp)
+}
+
+func testFinish(t *testing.T, w Wire) {
+	for _, f := range []llm.FinishReason{llm.FinishStop, llm.FinishLength, llm.FinishContentFilter} {
+		_, c := w.Connect(t, llmtest.Sequence(llmtest.Reply{Text: "x", Finish: f}))
+		resp, err := llm.Complete(t.Context(), c, w.Ask())
+		if err != nil || resp.Finish != f {
+			t.Errorf("got %q, %v; want %q", resp.Finish, err, f)
+		}
+	}
+}
+
+func testCalls(t *testing.T, w Wire) {
+	var many []llmtest.Call
+	for i := range 200 {
+		many = append(many, llmtest.Call{ID: fmt.Sprint("c", i), Name: "shell", Arguments: fmt.Sprintf(`{"command":"echo %d"}`, i)})
+	}
+	for name, tt := range map[string]struct {
+		calls []llmtest.Call
+		other bool // the arguments are no object
+	}{
+		"malformed arguments": {calls: []llmtest.Call{{ID: "a", Name: "shell", Arguments: `{"command": "unfinished`}}, other: true},
+		"empty arguments":     {calls: []llmtest.Call{{ID: "a", Name: "shell"}}},
+		"wrong types":         {calls: []llmtest.Call{{ID: "a", Name: "shell", Arguments: `[1, "x", null]`}}, other: true},
+		"equal ids":           {calls: []llmtest.Call{{ID: "a", Name: "shell", Arguments: "{}"}, {ID: "a", Name: "shell", Arguments: `{"command":"b"}`}}},
+		"missing ids":         {calls: []llmtest.Call{{NoID: true, Name: "shell", Arguments: "{}"}, {NoID: true, Name: "shell", Arguments: `{"command":"b"}`}}},
+		"200 at once":         {calls: many},
+		"5 MB of arguments":   {calls: []llmtest.Call{{ID: "a", Name: "shell", Arguments: `{"command":"` + strings.Repeat("x", 5<<20) + `"}`}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, c := w.Connect(t, llmtest.Sequence(llmtest.Use(tt.calls...)))
+			resp, err := llm.Complete(t.Context(), c, w.Ask())
+			if tt.other && w.Objects {
+				w.checkError(t, err, llm.KindStream, 200, "")
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want []llm.ToolCall
+			for _, call := range tt.calls {
+				if call.Arguments == "" && w.Objects {
+					call.Arguments = "{}"
+				}
+				want = append(want, llm.ToolCall{ID: call.ID, Name: call.Name, Arguments: call.Arguments})
+			}
+			if diff := cmp.Diff(want, resp.Message.ToolCalls()); diff != "" {
+				t.Errorf("calls (-want +got):\n%.2000s", diff)
+			}
+		})
+	}
+}
+
+// What servers do to the framing of a stream changes nothing of the answer.
+func testFraming(t *testing.T, w Wire) {
+	for name, fault := range map[string]llmtest.Fault{
+		"1-byte chunks":            {OneByte: true},
+		"CRLF":                     {CRLF: true},
+		"comments":                 {Comments: true},
+		"all of it":                {OneByte: true, CRLF: true, Comments: true, Interleave: true},
+		"1 MB event":               {Pad: 1 << 20},
+		"mixed pieces of calls":    {Interleave: true},
+		"nothing after the end":    {NoDone: true},
+		"Content-Length too large": {Length: 100},
+		"slow":                     {Pace: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reply := w.Reply()
+			reply.Fault = fault
+			_, c := w.Connect(t, llmtest.Sequence(reply))
+			resp, err := llm.Complete(t.Context(), c, w.Ask())
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.checkReply(t, resp)
+		})
+	}
+}
+
+// Libraries have limits of their own for a line, which are far from the one for an event.
+func testLargeEvents(t *testing.T, w Wire) {
+	large := strings.Repeat("x", 15<<20)
+	resp, err := llm.Complete(t.Context(), w.Raw(t, w.Stream(large)), w.Ask())
+	if err != nil || len(resp.Message.Text()) != len(large) {
+		t.Errorf("got %d bytes, %v", len(resp.Message.Text()), err)
+	}
+	_, err = llm.Complete(t.Context(), w.Raw(t, w.Stream(large+large)), w.Ask())
+	w.checkError(t, err, llm.KindStream, 200, "16 MiB")
+}
+
+// broken are faults in streams.
+func broken() map[string]Failure {
+	return map[string]Failure{
+		"cut before the first event": {Fault: llmtest.Fault{Cut: llmtest.AtStart}, Kind: llm.KindStream},
+		"cut in a text":              {Fault: llmtest.Fault{Cut: llmtest.AtText}, Kind: llm.KindStream},
+		"cut in arguments":           {Fault: llmtest.Fault{Cut: llmtest.AtArguments}, Kind: llm.KindStream},
+		"cut before the end":         {Fault: llmtest.Fault{Cut: llmtest.AtEnd}, Kind: llm.KindStream},
+		"ends before the first":      {Fault: llmtest.Fault{End: llmtest.AtStart}, Kind: llm.KindStream},
+		"ends in a text":             {Fault: llmtest.Fault{End: llmtest.AtText}, Kind: llm.KindStream},
+		"ends in arguments":          {Fault: llmtest.Fault{End: llmtest.AtArguments}, Kind: llm.KindStream},
+		"ends before the end":        {Fault: llmtest.Fault{End: llmtest.AtEnd}, Kind: llm.KindStream},
+		"Content-Length too small":   {Fault: llmtest.Fault{Length: -900}, Kind: llm.KindStream},
+		"not really compressed":      {Fault: llmtest.Fault{Gzip: true}, Kind: llm.KindStream},
+		"error in a text":            {llmtest.Fault{Fail: llmtest.AtText, Code: "server_error", Message: "sorry"}, llm.KindServer, "sorry"},
+		"rate limit in arguments":    {llmtest.Fault{Fail: llmtest.AtArguments, Code: "rate_limit_exceeded", Message: "slow down"}, llm.KindRateLimit, "slow down"},
+		"overload at the start":      {llmtest.Fault{Fail: llmtest.AtStart, Message: "We are currently overloaded."}, llm.KindOverloaded, "overloaded"},
+	}
+}
+
+// A stream that is not complete is an error, never half an answer, and the next attempt gives the whole one.
+func testBroken(t *testing.T, w Wire) {
+	for _, table := range []map[string]Failure{broken(), w.Broken} {
+		for name, tt := range table {
+			t.Run(name, func(t *testing.T) {
+				reply := w.Reply()
+				reply.Fault = tt.Fault
+				srv, c := w.Connect(t, llmtest.Sequence(reply, reply, w.Reply()))
+				_, err := llm.Complete(t.Context(), c, w.Ask())
+				w.checkError(t, err, tt.Kind, 200, tt.Text)
+				resp, err := llm.Complete(t.Context(), atOnce(c, 0), w.Ask())
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.checkReply(t, resp)
+				if n := len(srv.Requests()); n != 3 {
+					t.Errorf("%d requests, want 3", n)
+				}
+			})
+		}
+	}
+}

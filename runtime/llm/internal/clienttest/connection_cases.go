@@ -1,0 +1,197 @@
+package clienttest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
+)
+
+// patience ends the wait for what never comes, so that the case fails and the others run.
+func patience(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// A server that says nothing for too long is given up, wherever it stops.
+func testIdle(t *testing.T, w Wire) {
+	for name, tt := range map[string]struct {
+		fault  llmtest.Fault
+		status int
+	}{
+		"before the headers": {llmtest.Fault{Delay: time.Hour}, 0},
+		"before the first":   {llmtest.Fault{Hang: llmtest.AtStart}, 200},
+		"in a text":          {llmtest.Fault{Hang: llmtest.AtText}, 200},
+		"in arguments":       {llmtest.Fault{Hang: llmtest.AtArguments}, 200},
+		"before the end":     {llmtest.Fault{Hang: llmtest.AtEnd}, 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reply := w.Reply()
+			reply.Fault = tt.fault
+			_, c := w.connect(t, llmtest.Sequence(reply), Config{IdleTimeout: 50 * time.Millisecond})
+			_, err := llm.Complete(patience(t), c, w.Ask())
+			w.checkError(t, err, llm.KindTimeout, tt.status, "")
+		})
+	}
+	t.Run("a slow receiver is not idleness", func(t *testing.T) {
+		_, c := w.connect(t, llmtest.Sequence(llmtest.Say("some text of several pieces")), Config{IdleTimeout: 300 * time.Millisecond})
+		first := true
+		for _, err := range c.Stream(t.Context(), w.Ask()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if first {
+				time.Sleep(600 * time.Millisecond)
+				first = false
+			}
+		}
+	})
+	t.Run("a limit of the HTTP client", func(t *testing.T) {
+		_, c := w.connect(t, llmtest.Sequence(llmtest.Reply{Fault: llmtest.Fault{Delay: time.Hour}}), Config{
+			HTTPClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 50 * time.Millisecond},
+		})
+		_, err := llm.Complete(patience(t), c, w.Ask())
+		w.checkError(t, err, llm.KindTimeout, 0, "")
+	})
+}
+
+func testCancel(t *testing.T, w Wire) {
+	cause := errors.New("enough")
+	for name, fault := range map[string]llmtest.Fault{
+		"before the headers": {Delay: time.Hour}, "before the first": {Hang: llmtest.AtStart}, "in a text": {Hang: llmtest.AtText},
+		"before the end": {Hang: llmtest.AtEnd}, "while it is slow": {Pace: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			seen := make(chan struct{})
+			_, c := w.Connect(t, func(*llmtest.Request) llmtest.Reply {
+				close(seen)
+				return llmtest.Reply{Text: "some text", Fault: fault}
+			})
+			go func() {
+				<-seen
+				cancel(cause)
+			}()
+			_, err := llm.Complete(ctx, llm.Retry(c, llm.RetryPolicy{}), w.Ask())
+			if llm.KindOf(err) != llm.KindCanceled || !errors.Is(err, cause) {
+				t.Errorf("got %v, want kind %s around the cause", err, llm.KindCanceled)
+			}
+		})
+	}
+}
+
+// Nothing is sent before iteration, and each iteration sends once.
+func testIteration(t *testing.T, w Wire) {
+	srv, c := w.Connect(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Say("x") })
+	stream := c.Stream(t.Context(), w.Ask())
+	if n := len(srv.Requests()); n != 0 {
+		t.Errorf("%d requests before iteration", n)
+	}
+	for want := 1; want <= 2; want++ {
+		next := 0
+		for d, err := range stream {
+			if err != nil || d.Seq != next {
+				t.Fatalf("delta %+v, %v; want number %d", d, err, next)
+			}
+			next++
+		}
+		if n := len(srv.Requests()); n != want {
+			t.Errorf("%d requests after %d iterations", n, want)
+		}
+	}
+}
+
+// What has come is passed on at once, and leaving the iteration ends the request: the server's Close would wait forever for
+// a handler that hangs.
+func testBreak(t *testing.T, w Wire) {
+	before, after, _ := strings.Cut(w.Stream("a text"), "a text")
+	after, _, _ = strings.Cut(after, "\n\n")
+	gone := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		defer close(gone)
+		rw.Header().Set("Content-Type", "text/event-stream")
+		_, _ = fmt.Fprint(rw, before, "a text", after, "\n\n")
+		rw.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	defer srv.Close()
+	c := w.Client(t, Config{BaseURL: srv.URL, HTTPClient: srv.Client()})
+	ctx := patience(t)
+	for _, err := range c.Stream(ctx, w.Ask()) {
+		if err != nil || ctx.Err() != nil {
+			t.Errorf("nothing came while the stream went on: %v", err)
+		}
+		break
+	}
+	<-gone
+}
+
+func testReuse(t *testing.T, w Wire) {
+	_, c := w.Connect(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Say("x") })
+	opened := 0
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+		if !info.Reused {
+			opened++
+		}
+	}})
+	for range 5 {
+		if _, err := llm.Complete(ctx, c, w.Ask()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if opened != 1 {
+		t.Errorf("%d connections were opened for 5 requests, want 1", opened)
+	}
+}
+
+func testSessions(t *testing.T, w Wire) {
+	_, c := w.Connect(t, func(r *llmtest.Request) llmtest.Reply {
+		if r.Number%3 == 0 {
+			return llmtest.Reply{Fault: llmtest.Fault{Status: 503}}
+		}
+		return llmtest.Say(r.Messages[0].Text())
+	})
+	c = atOnce(c, 20)
+	errs := make(chan error)
+	for i := range 64 {
+		go func() {
+			req := w.Ask()
+			req.Messages = []llm.Message{llm.UserText(fmt.Sprint("session ", i))}
+			resp, err := llm.Complete(t.Context(), c, req)
+			if err == nil && resp.Message.Text() != req.Messages[0].Text() {
+				err = fmt.Errorf("session %d got %q", i, resp.Message.Text())
+			}
+			errs <- err
+		}()
+	}
+	for range 64 {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// The HTTP client alone decides where connections go.
+func testProxy(t *testing.T, w Wire) {
+	srv := llmtest.NewServer(t, llmtest.Sequence(llmtest.Say("x")))
+	proxy, err := url.Parse(srv.Root())
+	if err != nil {
+		t.Fatal(err)
+	}
+	hc := &http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(proxy), DisableKeepAlives: true}}
+	c := w.Client(t, Config{APIKey: srv.Key(), BaseURL: "http://no-such-host.invalid" + w.Base, HTTPClient: hc})
+	if _, err := llm.Complete(patience(t), c, w.Ask()); err != nil {
+		t.Error(err)
+	}
+}
