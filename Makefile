@@ -9,6 +9,8 @@ GO            ?= go
 FUZZTIME      ?= 20s
 LINT_VERSION  := v2.15.0
 CACHE         := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(if $(HOME),$(HOME)/.cache,/tmp))/sandboxagent-build
+# What writes manual pages, which nothing here does, costs each start a millisecond.
+TAGS          := urfave_cli_no_docs
 HELPERS       := env/internal/helper/bin
 LINT          := $(CACHE)/golangci-lint-$(LINT_VERSION)
 VERSION       := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -36,7 +38,7 @@ build:
 		digest=$$({ sha256sum || shasum -a 256; } <bin/sandboxd-linux-$$arch 2>/dev/null | cut -d ' ' -f 1) && test -n "$$digest" && \
 		gzip -9n <bin/sandboxd-linux-$$arch >$(HELPERS)/sandboxd-linux-$$arch-$$digest.gz || exit 1; \
 	done
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ ./cmd/...
+	CGO_ENABLED=0 $(GO) build -tags $(TAGS) -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ ./cmd/...
 
 test: deps lint cross unit soak
 

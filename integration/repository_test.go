@@ -31,7 +31,8 @@ var binary = sync.OnceValues(func() (string, error) {
 	if runtime.GOOS == "windows" {
 		name += ".exe"
 	}
-	build := exec.Command("go", "build", "-o", name, module+"/cmd/sandboxagent")
+	build := exec.Command("go", "build", "-tags", "urfave_cli_no_docs", "-o", name, // as make build does
+		module+"/cmd/sandboxagent")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0") // a static program is its own helper in a container
 	out, err := build.CombinedOutput()
 	if err != nil {

@@ -125,10 +125,8 @@ func (x *Exchange) prepare(req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	for _, patch := range x.Patches {
-		if body, err = mergePatch(body, patch); err != nil {
-			return err
-		}
+	if body, err = mergePatches(body, x.Patches...); err != nil {
+		return err
 	}
 	req.ContentLength = int64(len(body))
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }

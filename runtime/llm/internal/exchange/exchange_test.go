@@ -144,12 +144,17 @@ func TestMergePatch(t *testing.T) {
 		"keeps digits":        {`{"a":9007199254740993,"b":1.10}`, `{"c":9007199254740993}`, `{"a":9007199254740993,"b":1.10,"c":9007199254740993}`},
 	}
 	for name, tt := range tests {
-		got, err := mergePatch(json.RawMessage(tt.target), json.RawMessage(tt.patch))
+		got, err := mergePatches(json.RawMessage(tt.target), json.RawMessage(tt.patch))
 		if err != nil || string(got) != tt.want {
 			t.Errorf("%s: got %s, %v; want %s", name, got, err, tt.want)
 		}
 	}
-	if _, err := mergePatch(json.RawMessage(`{`), json.RawMessage(`{}`)); err == nil {
+	got, err := mergePatches(json.RawMessage(`{"a": 1, "b": {"x": [1, 2]}}`),
+		json.RawMessage(`{"a":null,"c":{"d":1}}`), json.RawMessage(`{"c":{"d":null,"e":"<"}}`))
+	if want := `{"b":{"x": [1, 2]},"c":{"e":"<"}}`; err != nil || string(got) != want {
+		t.Errorf("several patches: got %s, %v; want %s", got, err, want)
+	}
+	if _, err := mergePatches(json.RawMessage(`{`), json.RawMessage(`{}`)); err == nil {
 		t.Error("broken JSON is merged")
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 )
 
 // OptionsPatch returns the options of a request as patches of its body, none if there are no options.
@@ -30,30 +32,59 @@ func ModelPatch(model string) ([]json.RawMessage, error) {
 	return []json.RawMessage{data}, nil
 }
 
-// mergePatch returns target with patch merged in, as RFC 7396 says. Numbers keep their digits, and fields come in the
-// order of their names.
-func mergePatch(target, patch json.RawMessage) (json.RawMessage, error) {
-	changes, ok, err := object(patch)
-	if err != nil || !ok {
-		return patch, err
-	}
+// mergePatches returns target with the patches merged in, in order, as RFC 7396 says. What no patch touches stays as it was
+// written, but fields of an object that is touched come in the order of their names.
+func mergePatches(target json.RawMessage, patches ...json.RawMessage) (json.RawMessage, error) {
 	fields, ok, err := object(target)
 	if err != nil {
 		return nil, err
 	}
-	if !ok {
-		fields = make(map[string]json.RawMessage)
-	}
-	for name, change := range changes {
-		if string(change) == "null" {
-			delete(fields, name)
-			continue
-		}
-		if fields[name], err = mergePatch(fields[name], change); err != nil {
+	for _, patch := range patches {
+		changes, merges, err := object(patch)
+		if err != nil {
 			return nil, err
 		}
+		if !merges {
+			target, ok, fields = patch, false, nil
+			continue
+		}
+		if !ok {
+			ok, fields = true, make(map[string]json.RawMessage)
+		}
+		for name, change := range changes {
+			if string(change) == "null" {
+				delete(fields, name)
+				continue
+			}
+			if fields[name], err = mergePatches(fields[name], change); err != nil {
+				return nil, err
+			}
+		}
 	}
-	return json.Marshal(fields)
+	if !ok {
+		return target, nil
+	}
+	return join(fields)
+}
+
+// join writes an object. Its fields are JSON already: package json would read and copy each once more, and bodies are long.
+func join(fields map[string]json.RawMessage) (json.RawMessage, error) {
+	size := 2
+	for name, value := range fields {
+		size += len(name) + len(value) + 4
+	}
+	out := append(make(json.RawMessage, 0, size), '{')
+	for i, name := range slices.Sorted(maps.Keys(fields)) {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		key, err := json.Marshal(name)
+		if err != nil {
+			return nil, err
+		}
+		out = append(append(append(out, key...), ':'), fields[name]...)
+	}
+	return append(out, '}'), nil
 }
 
 // object returns the fields of a JSON object; false if data is some other value, or none.
