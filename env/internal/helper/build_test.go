@@ -66,7 +66,7 @@ func TestBuild(t *testing.T) {
 	}
 	build := strings.ReplaceAll(string(recipe[1])+" go "+string(recipe[2]), "\\\n", " ")
 	copied := t.TempDir()
-	for _, dir := range []string{"cmd/sandboxd", "env"} {
+	for _, dir := range []string{"cmd/sandboxd", "env", "internal"} {
 		if err := os.CopyFS(filepath.Join(copied, dir), os.DirFS("../../../"+dir)); err != nil {
 			t.Fatal(err)
 		}
