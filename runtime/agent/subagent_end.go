@@ -22,7 +22,7 @@ func (a *subagents) note(g *subagent, res Result, err error) (task string, more 
 	}
 	a.usage = a.usage.Add(res.Usage)
 	a.worked = append(a.worked, res.Agents...)
-	a.worked = append(a.worked, event.AgentResult{ID: g.state.ID, Kind: g.state.Kind, Status: string(status), Turns: res.Turns, Usage: res.Usage})
+	a.worked = append(a.worked, event.AgentResult{ID: g.state.ID, ParentID: g.session.origin.ParentID, Kind: g.state.Kind, Status: string(status), Turns: res.Turns, Usage: res.Usage})
 	for _, c := range res.Changes {
 		c.Path = a.changed(g, c.Path)
 		a.changes = mergeChange(a.changes, c)

@@ -378,9 +378,9 @@ func TestSubagentDepth_9_9_4(t *testing.T) {
 			}
 			var ended []string
 			for _, a := range res.Agents {
-				ended = append(ended, a.ID)
+				ended = append(ended, a.ParentID+">"+a.ID)
 			}
-			if !slices.Equal(ended, []string{"agent_1_1", "agent_1"}) {
+			if !slices.Equal(ended, []string{"agent_1>agent_1_1", ">agent_1"}) {
 				t.Errorf("the agents ended in the order %v", ended)
 			}
 			checkFamilyEvents(t, ev, "agent_1", "agent_1_1")

@@ -225,8 +225,10 @@ type Result struct {
 
 // AgentResult is how a sub-agent has ended its work on a task.
 type AgentResult struct {
-	ID   string `json:"id"`
-	Kind string `json:"kind"`
+	ID string `json:"id"`
+	// ParentID is the sub-agent that started it; empty if that was the session's own agent.
+	ParentID string `json:"parent_id,omitempty"`
+	Kind     string `json:"kind"`
 	// Status is "completed" or "failed".
 	Status string `json:"status"`
 	// Turns counts the entries of its conversation so far; Usage is that of the task.

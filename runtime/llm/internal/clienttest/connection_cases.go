@@ -45,14 +45,14 @@ func testIdle(t *testing.T, w Wire) {
 		})
 	}
 	t.Run("a slow receiver is not idleness", func(t *testing.T) {
-		_, c := w.connect(t, llmtest.Sequence(llmtest.Say("some text of several pieces")), Config{IdleTimeout: 300 * time.Millisecond})
+		_, c := w.connect(t, llmtest.Sequence(llmtest.Say("some text of several pieces")), Config{IdleTimeout: time.Second})
 		first := true
 		for _, err := range c.Stream(t.Context(), w.Ask()) {
 			if err != nil {
 				t.Fatal(err)
 			}
 			if first {
-				time.Sleep(600 * time.Millisecond)
+				time.Sleep(1500 * time.Millisecond) // which is what the case is about
 				first = false
 			}
 		}
