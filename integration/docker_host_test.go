@@ -64,7 +64,7 @@ func newDockerHost(t testing.TB, host string) *dockerHost {
 func (d *dockerHost) need(t *testing.T, image string) {
 	t.Helper()
 	if _, err := d.api.ImageInspect(t.Context(), image); err != nil {
-		daemons.Missing(t, "the daemon has no "+image+": go run ./integration/withdaemons --images makes one")
+		daemons.Missing(t, "docker", "the daemon has no "+image+": go run ./integration/withdaemons --images makes one")
 	}
 }
 

@@ -150,7 +150,7 @@ func testGoImage(t *testing.T, c *client.Client, base string) {
 	}
 	from := map[string]*string{images.BaseArg: &base}
 	if _, err := c.ImageInspect(t.Context(), daemons.Golang); err != nil {
-		daemons.Missing(t, "the daemon has no "+daemons.Golang+": go run ./integration/withdaemons --images makes one")
+		daemons.Missing(t, "docker", "the daemon has no "+daemons.Golang+": go run ./integration/withdaemons --images makes one")
 	}
 	ref := buildImage(t, c, "go", from)
 	is, err := c.ImageInspect(t.Context(), ref)

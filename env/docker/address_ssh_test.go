@@ -22,7 +22,7 @@ import (
 // overSSH starts a server that leads to the daemon of the tests. More are lines of the client's configuration.
 func overSSH(t *testing.T, more ...string) *daemons.SSHD {
 	t.Helper()
-	s := daemons.NewSSHD(t, "DOCKER_HOST="+daemons.DockerHost(t), "PATH="+os.Getenv("PATH"))
+	s := daemons.NewSSHD(t, daemons.SSHDConfig{Vars: []string{"DOCKER_HOST=" + daemons.DockerHost(t), "PATH=" + os.Getenv("PATH")}})
 	useClient(t, s, more...)
 	return s
 }
@@ -209,7 +209,7 @@ func TestSSHRefuses(t *testing.T) {
 	if err := stranger.Revoke(); err != nil {
 		t.Fatal(err)
 	}
-	bare := daemons.NewSSHD(t, "PATH=/none")
+	bare := daemons.NewSSHD(t, daemons.SSHDConfig{Vars: []string{"PATH=/none"}})
 	for _, tt := range []struct {
 		name   string
 		server *daemons.SSHD
@@ -270,7 +270,7 @@ func TestSSHRefuses(t *testing.T) {
 
 // TestSSHSilent gives up on a host that takes connections and says nothing.
 func TestSSHSilent(t *testing.T) {
-	useClient(t, daemons.NewSSHD(t))
+	useClient(t, daemons.NewSSHD(t, daemons.SSHDConfig{}))
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

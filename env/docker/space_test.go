@@ -31,7 +31,7 @@ type smallDisk struct {
 func newSmallDisk(t *testing.T, size int64) *smallDisk {
 	t.Helper()
 	if err := daemons.Available(); err != nil {
-		daemons.Missing(t, err.Error())
+		daemons.Missing(t, "docker", err.Error())
 	}
 	root := t.TempDir()
 	var d *daemons.Docker

@@ -86,7 +86,7 @@ func TestVerify(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if c.Image != "" {
 				if _, err := e.FindImage(t.Context(), c.Image); err != nil {
-					daemons.Missing(t, err.Error())
+					daemons.Missing(t, "docker", err.Error())
 				}
 			}
 			for i := range c.Mounts {

@@ -10,6 +10,6 @@
 // passes its address in SANDBOXAGENT_TEST_DOCKER, where DockerHost finds it. Tests that break their daemon start
 // one with NewDocker.
 //
-// NewRegistry starts a registry of images that can be told to refuse and to fail, and NewSSHD an sshd through which a daemon
-// is reached.
+// NewRegistry starts a registry of images that can be told to refuse and to fail, and NewSSHD an OpenSSH or dropbear server
+// that lets in the user of the tests, or one that only that server knows.
 package daemons

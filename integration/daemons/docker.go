@@ -49,7 +49,7 @@ func DockerHost(t testing.TB) string {
 	t.Helper()
 	host := os.Getenv(HostVar)
 	if host == "" {
-		Missing(t, HostVar+" is not set: run the tests by go run ./integration/withdaemons")
+		Missing(t, "docker", HostVar+" is not set: run the tests by go run ./integration/withdaemons")
 	}
 	return host
 }
@@ -59,7 +59,7 @@ func DockerHost(t testing.TB) string {
 func NewDocker(t testing.TB, config DockerConfig) *Docker {
 	t.Helper()
 	if err := Available(); err != nil {
-		Missing(t, err.Error())
+		Missing(t, "docker", err.Error())
 	}
 	d, err := StartDocker(t.Context(), config)
 	if err != nil {
@@ -76,12 +76,12 @@ func NewDocker(t testing.TB, config DockerConfig) *Docker {
 	return d
 }
 
-// Missing ends a test that lacks docker, or an image in it: it is skipped, or fails if the variable SANDBOXAGENT_REQUIRE
-// holds docker.
-func Missing(t testing.TB, reason string) {
+// Missing ends a test that lacks a service, such as docker, or something in it, such as an image: the test is skipped, or
+// fails if the variable SANDBOXAGENT_REQUIRE holds the service.
+func Missing(t testing.TB, service, reason string) {
 	t.Helper()
-	if slices.Contains(strings.Split(os.Getenv(RequireVar), ","), "docker") {
-		t.Fatalf("%s demands docker: %s", RequireVar, reason)
+	if slices.Contains(strings.Split(os.Getenv(RequireVar), ","), service) {
+		t.Fatalf("%s demands %s: %s", RequireVar, service, reason)
 	}
 	t.Skip(reason)
 }

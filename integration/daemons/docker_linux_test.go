@@ -211,7 +211,7 @@ func TestDockerOfKilledRun(t *testing.T) {
 		select {}
 	}
 	if err := Available(); err != nil {
-		Missing(t, err.Error())
+		Missing(t, "docker", err.Error())
 	}
 	dir, err := os.MkdirTemp("", "killed-") //nolint:usetesting // a socket's name must be short
 	if err != nil {
@@ -256,7 +256,7 @@ func TestDockerOfKilledRun(t *testing.T) {
 
 func TestStartFails(t *testing.T) {
 	if err := Available(); err != nil {
-		Missing(t, err.Error())
+		Missing(t, "docker", err.Error())
 	}
 	dir := t.TempDir()
 	_, err := StartDocker(t.Context(), DockerConfig{Dir: dir, Bridge: true, Args: []string{"--no-such-flag"}})

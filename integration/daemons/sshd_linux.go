@@ -1,185 +1,356 @@
 package daemons
 
 import (
-	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
-// SSHD is an sshd on a free port of 127.0.0.1 that lets the user of the tests in with a key of its own. Its methods may be
-// called concurrently.
+// SSHD is an ssh server on a port of 127.0.0.1 that lets one user in with a key of its own. Its methods may be called
+// concurrently, but Stop, Restart and NewHostKey follow one another.
 type SSHD struct {
-	dir  string
-	port int
-	user string
-	ssh  string // the program of the client
-	cmd  *exec.Cmd
-	done chan struct{}
+	config  SSHDConfig
+	dir     string
+	port    int
+	user    string
+	home    string
+	uid     int    // of the account
+	program string // the server
+	client  string // the program ssh
+
+	mu       sync.Mutex
+	hostKeys map[string]string // the public parts, by kind
+	cmd      *exec.Cmd
+	done     chan struct{} // closed when cmd has ended
 }
 
-// NewSSHD starts a server for one test, and stops it with its sessions afterwards. Commands get vars, as "NAME=value".
-// Where none can be started the test is skipped, or fails if the variable SANDBOXAGENT_REQUIRE holds docker.
-func NewSSHD(t testing.TB, vars ...string) *SSHD {
-	t.Helper()
-	program, err := exec.LookPath("sshd")
-	if err != nil { // for users whose PATH lacks it
-		program, err = exec.LookPath("/usr/sbin/sshd")
+// startSSHD starts a server and returns when it listens. Whoever calls it calls Stop and remove.
+func startSSHD(ctx context.Context, config SSHDConfig) (s *SSHD, err error) {
+	s = &SSHD{config: config}
+	if err := s.find(); err != nil {
+		return nil, err
 	}
-	client, serr := exec.LookPath("ssh")
-	if err != nil || serr != nil {
-		Missing(t, "the packages openssh-server and openssh-client are needed")
+	// What an ordinary user reads lies in it, so no folder that the testing package makes will do. The names of sockets
+	// below it must be short.
+	if s.dir, err = os.MkdirTemp("", "sandboxagent-sshd-"); err != nil {
+		return nil, err
 	}
-	me, err := user.Current()
-	if err != nil {
-		t.Fatal(err)
+	if err := s.prepare(ctx); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(s.dir))
 	}
-	s := &SSHD{dir: t.TempDir(), user: me.Username, ssh: client}
-	if err := s.prepare(); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.start(t, program, vars); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		s.Stop()
-		if t.Failed() {
-			said, _ := os.ReadFile(s.file("log")) // the folder is there until the test ends
-			t.Logf("the last words of sshd:\n%s", said[max(0, len(said)-4096):])
+	// Others may have the port, or take it first.
+	for range 20 {
+		s.port = freePort()
+		if err = s.write(); err != nil {
+			break
 		}
-	})
-	return s
+		if err = s.launch(ctx); err == nil {
+			return s, nil
+		}
+		if !strings.Contains(err.Error(), taken) {
+			break
+		}
+	}
+	return nil, errors.Join(err, os.RemoveAll(s.dir))
 }
 
-// prepare makes the keys and the files of the client.
-func (s *SSHD) prepare() error {
-	for _, key := range []string{"host", "user"} {
-		if err := run(exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", s.file(key))); err != nil {
-			return err
+// find looks up the programs.
+func (s *SSHD) find() error {
+	programs := map[string]*string{"ssh": &s.client, "ssh-keygen": new(string), "sshd": &s.program}
+	if s.config.Dropbear {
+		delete(programs, "sshd")
+		programs["dropbear"], programs["dropbearkey"] = &s.program, new(string)
+	}
+	if s.config.Account != nil {
+		programs["mount"], programs[s.config.Account.Shell] = new(string), new(string)
+	}
+	for name, found := range programs {
+		place, err := exec.LookPath(name)
+		if err != nil { // for users whose PATH lacks it
+			place, err = exec.LookPath(filepath.Join("/usr/sbin", name))
+		}
+		if err != nil {
+			return fmt.Errorf("%w: it needs the program %s", errNoSSHD, name)
+		}
+		*found = place
+	}
+	return nil
+}
+
+// freePort returns a port that nobody listens on. It is none of those that the kernel gives to connections, so that it
+// stays free while the server is stopped: even a client that tries to reach it again could get it as its own.
+func freePort() int {
+	for range 100 {
+		port := 20_000 + rand.IntN(12_000)
+		if l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+			_ = l.Close()
+			return port
 		}
 	}
-	public, err := os.ReadFile(s.file("user.pub"))
-	if err != nil {
+	return 0 // which no server listens on
+}
+
+// prepare makes the user, the keys and what the server reads.
+func (s *SSHD) prepare(ctx context.Context) error {
+	if err := os.Chmod(s.dir, 0o711); err != nil {
 		return err
 	}
-	if os.Geteuid() == 0 { // where it locks its unprivileged part in
+	if s.config.Account != nil {
+		if err := s.addAccount(); err != nil {
+			return err
+		}
+	} else if err := s.takeUser(); err != nil {
+		return err
+	}
+	if err := makeKey(ctx, "ed25519", s.Key()); err != nil {
+		return err
+	}
+	if err := s.makeHostKeys(ctx); err != nil {
+		return err
+	}
+	if os.Geteuid() == 0 && !s.config.Dropbear { // where OpenSSH locks its unprivileged part in
 		if err := os.MkdirAll("/run/sshd", 0o755); err != nil {
 			return err
 		}
 	}
-	return os.WriteFile(s.file("authorized_keys"), public, 0o600)
-}
-
-// start starts the server. Another process may take the port before it does, which is why it tries again.
-func (s *SSHD) start(t testing.TB, program string, vars []string) error {
-	var last error
-	for range 5 {
-		free, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return err
-		}
-		address, _ := free.Addr().(*net.TCPAddr)
-		s.port = address.Port
-		if err := errors.Join(free.Close(), s.write(vars)); err != nil {
-			return err
-		}
-		if last = s.launch(t, program); last == nil {
-			return nil
-		}
-	}
-	return last
-}
-
-// write writes the configurations of server and client.
-func (s *SSHD) write(vars []string) error {
-	server := []string{
-		"ListenAddress 127.0.0.1:" + strconv.Itoa(s.port), "HostKey " + s.file("host"), "AuthorizedKeysFile " + s.file("authorized_keys"),
-		"PidFile none", "StrictModes no", "UsePAM no", "PasswordAuthentication no", "KbdInteractiveAuthentication no",
-		"PermitRootLogin yes", "MaxStartups 100", "LogLevel VERBOSE",
-	}
-	if len(vars) > 0 { // only the first such line counts
-		server = append(server, `SetEnv "`+strings.Join(vars, `" "`)+`"`)
-	}
-	client := []string{
-		"IdentityFile " + s.file("user"), "IdentitiesOnly yes", "IdentityAgent none", "UserKnownHostsFile " + s.file("known_hosts"),
-		"GlobalKnownHostsFile /dev/null",
-	}
-	public, err := os.ReadFile(s.file("host.pub"))
+	public, err := os.ReadFile(s.Key() + ".pub")
 	if err != nil {
 		return err
 	}
-	known := fmt.Sprintf("[127.0.0.1]:%d %s", s.port, public)
-	return errors.Join(
-		os.WriteFile(s.file("sshd_config"), []byte(strings.Join(server, "\n")+"\n"), 0o600),
+	return s.authorize(public)
+}
+
+// makeKey makes a pair of keys without a passphrase.
+func makeKey(ctx context.Context, kind, name string) error {
+	return run(exec.CommandContext(ctx, "ssh-keygen", "-q", "-t", kind, "-N", "", "-f", name))
+}
+
+// makeHostKeys makes keys for the server.
+func (s *SSHD) makeHostKeys(ctx context.Context) error {
+	keys := map[string]string{}
+	for _, kind := range s.config.HostKeys {
+		name := s.hostKeyFile(kind)
+		if err := errors.Join(os.RemoveAll(name), os.RemoveAll(name+".pub")); err != nil {
+			return err
+		}
+		public, err := s.makeHostKey(ctx, kind, name)
+		if err != nil {
+			return err
+		}
+		keys[kind] = public
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hostKeys = keys
+	return nil
+}
+
+// makeHostKey returns the public part of a new key.
+func (s *SSHD) makeHostKey(ctx context.Context, kind, name string) (string, error) {
+	if s.config.Dropbear {
+		return makeDropbearKey(ctx, kind, name)
+	}
+	if err := makeKey(ctx, kind, name); err != nil {
+		return "", err
+	}
+	text, err := os.ReadFile(name + ".pub")
+	if err != nil {
+		return "", err
+	}
+	return publicKey(string(text))
+}
+
+// publicKey returns the first key of a text as known_hosts and authorized_keys have it, without the comment.
+func publicKey(text string) (string, error) {
+	for line := range strings.Lines(text) {
+		if words := strings.Fields(line); len(words) > 1 && (strings.HasPrefix(words[0], "ssh-") || strings.HasPrefix(words[0], "ecdsa-")) {
+			return words[0] + " " + words[1], nil
+		}
+	}
+	return "", fmt.Errorf("no public key is in %q", text)
+}
+
+// write writes the configurations of server and client.
+func (s *SSHD) write() error {
+	client := []string{
+		"IdentityFile " + s.Key(), "IdentitiesOnly yes", "IdentityAgent none", "UserKnownHostsFile " + s.KnownHosts(),
+		"GlobalKnownHostsFile /dev/null",
+	}
+	var known strings.Builder
+	for _, kind := range s.config.HostKeys {
+		fmt.Fprintf(&known, "[127.0.0.1]:%d %s\n", s.port, s.HostKey(kind))
+	}
+	err := errors.Join(
 		os.WriteFile(s.file("ssh_config"), []byte(strings.Join(client, "\n")+"\n"), 0o600),
-		os.WriteFile(s.file("known_hosts"), []byte(known), 0o600),
+		os.WriteFile(s.KnownHosts(), []byte(known.String()), 0o600),
 	)
+	if err != nil || s.config.Dropbear {
+		return err
+	}
+	return s.writeConfig()
 }
 
 // launch starts the server and returns when it listens.
-func (s *SSHD) launch(t testing.TB, program string) error {
-	log, err := os.Create(s.file("log"))
+func (s *SSHD) launch(ctx context.Context) error {
+	log, err := os.OpenFile(s.file("log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	defer log.Close() //nolint:errcheck // the server has it open
-	s.done = make(chan struct{})
-	s.cmd = exec.Command(program, "-D", "-e", "-f", s.file("sshd_config"))
+	before := len(s.Log())
+	said := func() string {
+		all := s.Log()
+		return all[min(before, len(all)):]
+	}
+	argv, listening := s.command()
+	cmd, done, started := exec.Command(argv[0], argv[1:]...), make(chan struct{}), make(chan error, 1)
+	cmd.Stdout, cmd.Stderr = log, log
 	// It ends with the process of the tests, however that ends: with the thread that starts it, to be exact.
-	s.cmd.Stderr, s.cmd.SysProcAttr = log, &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
-	started := make(chan error, 1)
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
+	if s.config.Account != nil {
+		cmd.SysProcAttr.Unshareflags = unix.CLONE_NEWNS
+	}
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		defer close(s.done)
-		err := s.cmd.Start()
+		defer close(done)
+		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = s.cmd.Wait() // one that was killed is no news
+			_ = cmd.Wait() // one that was killed is no news
 		}
 	}()
 	if err := <-started; err != nil {
-		return err
+		if errors.Is(err, unix.EPERM) && s.config.Account != nil {
+			err = errors.Join(errNoSSHD, err)
+		}
+		return fmt.Errorf("start %s: %w", argv[0], err)
 	}
-	var said []byte
-	listens := func() bool {
-		said, err = os.ReadFile(s.file("log"))
-		return err != nil || bytes.Contains(said, []byte("Server listening on"))
-	}
-	werr := wait(t.Context(), startTimeout, func() bool {
+	s.mu.Lock()
+	s.cmd, s.done = cmd, done
+	s.mu.Unlock()
+	listens := func() bool { return strings.Contains(said(), listening) }
+	err = wait(ctx, startTimeout, func() bool {
 		select {
-		case <-s.done:
+		case <-done:
 			return true
 		default:
 			return listens()
 		}
 	})
-	if err := errors.Join(err, werr); err != nil {
+	if err != nil {
 		s.Stop()
-		return fmt.Errorf("start sshd: %w", err)
+		return fmt.Errorf("start %s: %w", s.program, err)
 	}
 	if !listens() {
-		return fmt.Errorf("start sshd: it ended: %s", said)
+		return fmt.Errorf("start %s: it ended: %s", s.program, said())
 	}
 	return nil
 }
 
+// Stop ends the server and all connections, and nothing that they started. Further calls do nothing.
+func (s *SSHD) Stop() {
+	cmd, done := s.process()
+	select {
+	case <-done:
+		return
+	default:
+	}
+	// The server first, so that nobody gets in meanwhile; it is waited for when its children are known.
+	_ = unix.Kill(cmd.Process.Pid, unix.SIGSTOP)
+	s.Cut()
+	_ = unix.Kill(cmd.Process.Pid, unix.SIGKILL)
+	<-done
+}
+
+// Restart stops the server if it runs and starts it again, at the same address and with the same keys.
+func (s *SSHD) Restart() error {
+	s.Stop()
+	return s.launch(context.Background())
+}
+
+// NewHostKey gives the server other keys of the same kinds and restarts it. KnownHosts keeps those that it had first.
+func (s *SSHD) NewHostKey() error {
+	s.Stop()
+	if err := s.makeHostKeys(context.Background()); err != nil {
+		return err
+	}
+	return s.launch(context.Background())
+}
+
+// remove removes the server's folder, in which something may still be ending.
+func (s *SSHD) remove(ctx context.Context) error {
+	var err error
+	werr := wait(ctx, stopTimeout, func() bool {
+		err = os.RemoveAll(s.dir)
+		return err == nil
+	})
+	if werr != nil {
+		return errors.Join(werr, err)
+	}
+	return nil
+}
+
+func (s *SSHD) process() (*exec.Cmd, chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cmd, s.done
+}
+
+// taken is what a server says of a port that another process has.
+const taken = "Address already in use"
+
 func (s *SSHD) file(name string) string { return filepath.Join(s.dir, name) }
 
-func (s *SSHD) address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+func (s *SSHD) hostKeyFile(kind string) string { return s.file("host_" + kind) }
+
+// Folder holds all that the server has. Those who may not write to it may pass through it.
+func (s *SSHD) Folder() string { return s.dir }
+
+// Address is where the server listens, as "127.0.0.1:port". It stays the same when the server is started again.
+func (s *SSHD) Address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+
+// User is the name of the user whom the server lets in.
+func (s *SSHD) User() string { return s.user }
+
+// Home is the folder of the user, which may be missing.
+func (s *SSHD) Home() string { return s.home }
 
 // Host is the address of the server, as DOCKER_HOST has it.
-func (s *SSHD) Host() string { return "ssh://" + s.user + "@" + s.address() }
+func (s *SSHD) Host() string { return "ssh://" + s.user + "@" + s.Address() }
+
+// Key is the file of the private key, without a passphrase, that the server lets in. The public one is beside it, with
+// ".pub" at the end of its name.
+func (s *SSHD) Key() string { return s.file("user") }
+
+// KnownHosts is a file as ssh has it, with the keys that the server had first.
+func (s *SSHD) KnownHosts() string { return s.file("known_hosts") }
+
+// HostKey is the public part of the server's key of a kind, as known_hosts and authorized_keys have it. It is empty if the
+// server has none.
+func (s *SSHD) HostKey(kind string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hostKeys[kind]
+}
+
+// Log is what the server has said since it was first started.
+func (s *SSHD) Log() string {
+	said, _ := os.ReadFile(s.file("log"))
+	return string(said)
+}
 
 // Client returns a folder with a program ssh, for the front of PATH, that knows the server and has its key. More are lines
 // of its configuration that come first, and so count.
@@ -190,7 +361,7 @@ func (s *SSHD) Client(t testing.TB, more ...string) string {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	script := fmt.Sprintf("#!/bin/sh\nexec '%s' -F '%s/config' \"$@\"\n", s.ssh, dir)
+	script := fmt.Sprintf("#!/bin/sh\nexec '%s' -F '%s/config' \"$@\"\n", s.client, dir)
 	err = errors.Join(
 		os.WriteFile(filepath.Join(dir, "config"), append([]byte(strings.Join(more, "\n")+"\n"), known...), 0o600),
 		os.WriteFile(filepath.Join(dir, "ssh"), []byte(script), 0o755),
@@ -199,57 +370,4 @@ func (s *SSHD) Client(t testing.TB, more ...string) string {
 		t.Fatal(err)
 	}
 	return dir
-}
-
-// Revoke makes the server let nobody in any more. Connections that there are stay.
-func (s *SSHD) Revoke() error { return os.WriteFile(s.file("authorized_keys"), nil, 0o600) }
-
-// Sessions are the processes of the connections that there are.
-func (s *SSHD) Sessions() []int {
-	var found []int
-	for _, pid := range children(s.cmd.Process.Pid) {
-		if title, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && len(title) > 0 {
-			found = append(found, pid)
-		}
-	}
-	return found
-}
-
-// Cut ends all connections that there are. The server goes on.
-func (s *SSHD) Cut() {
-	for _, pid := range s.Sessions() {
-		for _, below := range children(pid) { // the part without rights, which is the one that has the connection
-			_ = unix.Kill(below, unix.SIGKILL)
-		}
-		_ = unix.Kill(pid, unix.SIGKILL) // it may have ended
-	}
-}
-
-// Stop ends the server and all connections. Further calls do nothing.
-func (s *SSHD) Stop() {
-	select {
-	case <-s.done:
-		return
-	default:
-	}
-	// The server first, so that nobody gets in meanwhile; it is waited for when its children are known.
-	_ = unix.Kill(s.cmd.Process.Pid, unix.SIGSTOP)
-	s.Cut()
-	_ = unix.Kill(s.cmd.Process.Pid, unix.SIGKILL)
-	<-s.done
-}
-
-// children returns the processes that a process has started.
-func children(pid int) []int {
-	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	var found []int
-	for _, task := range tasks {
-		text, _ := os.ReadFile(task)
-		for field := range strings.FieldsSeq(string(text)) {
-			if child, err := strconv.Atoi(field); err == nil {
-				found = append(found, child)
-			}
-		}
-	}
-	return found
 }

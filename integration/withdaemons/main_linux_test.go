@@ -98,7 +98,7 @@ func (p *program) await(t *testing.T, what string, seen func() bool) {
 func needsDocker(t *testing.T) {
 	t.Helper()
 	if err := daemons.Available(); err != nil {
-		daemons.Missing(t, err.Error())
+		daemons.Missing(t, "docker", err.Error())
 	}
 }
 

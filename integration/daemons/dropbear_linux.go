@@ -1,0 +1,39 @@
+package daemons
+
+import (
+	"context"
+	"os/exec"
+	"path/filepath"
+	"slices"
+)
+
+// dropbearSftp is the program that dropbear starts for those who ask for files.
+const dropbearSftp = "/usr/lib/sftp-server"
+
+// dropbearKeys is the only file in which dropbear looks for the keys of a user.
+func dropbearKeys(home string) string { return filepath.Join(home, ".ssh", "authorized_keys") }
+
+// makeDropbearKey makes a key of the form that dropbear reads and returns the public part.
+func makeDropbearKey(ctx context.Context, kind, name string) (string, error) {
+	if err := run(exec.CommandContext(ctx, "dropbearkey", "-t", kind, "-f", name)); err != nil {
+		return "", err
+	}
+	said, err := exec.CommandContext(ctx, "dropbearkey", "-y", "-f", name).Output()
+	if err != nil {
+		return "", err
+	}
+	return publicKey(string(said))
+}
+
+// dropbear returns the command that starts dropbear, and what it says when it listens.
+func (s *SSHD) dropbear() (argv []string, listening string) {
+	argv = []string{s.program, "-F", "-E", "-s", "-p", s.Address(), "-P", s.file("pid")}
+	for _, kind := range s.config.HostKeys {
+		argv = append(argv, "-r", s.hostKeyFile(kind))
+	}
+	argv = append(argv, s.config.Options...)
+	if len(s.config.Vars) > 0 { // commands get what the server has
+		argv = slices.Concat([]string{"/usr/bin/env", "-i"}, s.config.Vars, argv, []string{"-e"})
+	}
+	return argv, "Not backgrounding"
+}

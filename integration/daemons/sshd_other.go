@@ -1,0 +1,69 @@
+//go:build !linux
+
+package daemons
+
+import (
+	"context"
+	"fmt"
+	"testing"
+)
+
+// SSHD is an ssh server of a test.
+type SSHD struct{}
+
+func startSSHD(context.Context, SSHDConfig) (*SSHD, error) {
+	return nil, fmt.Errorf("%w: it needs Linux", errNoSSHD)
+}
+
+func (s *SSHD) remove(context.Context) error { return nil }
+
+// Address is where the server listens.
+func (s *SSHD) Address() string { return "" }
+
+// User is whom the server lets in.
+func (s *SSHD) User() string { return "" }
+
+// Home is the user's home.
+func (s *SSHD) Home() string { return "" }
+
+// Host is the address of the server, as DOCKER_HOST has it.
+func (s *SSHD) Host() string { return "" }
+
+// Folder holds what the server has.
+func (s *SSHD) Folder() string { return "" }
+
+// Key is the file of the private key that the server lets in.
+func (s *SSHD) Key() string { return "" }
+
+// KnownHosts is the file with the server's first keys.
+func (s *SSHD) KnownHosts() string { return "" }
+
+// HostKey is the server's key of a kind.
+func (s *SSHD) HostKey(string) string { return "" }
+
+// Log is what the server said.
+func (s *SSHD) Log() string { return "" }
+
+// Client returns a folder with a configured program ssh.
+func (s *SSHD) Client(testing.TB, ...string) string { return "" }
+
+// Revoke makes the server let nobody in any more.
+func (s *SSHD) Revoke() error { return errNoSSHD }
+
+// Sessions are the processes of the connections that there are.
+func (s *SSHD) Sessions() []int { return nil }
+
+// Processes are those of the account that are not the server's.
+func (s *SSHD) Processes() []int { return nil }
+
+// Cut ends all connections that there are.
+func (s *SSHD) Cut() {}
+
+// Stop ends the server and all connections.
+func (s *SSHD) Stop() {}
+
+// Restart starts the server again.
+func (s *SSHD) Restart() error { return errNoSSHD }
+
+// NewHostKey gives the server other keys.
+func (s *SSHD) NewHostKey() error { return errNoSSHD }
