@@ -6,6 +6,8 @@
 //	sandboxd dial --socket PATH|@NAME [--pid N]        connects its standard input and output to that socket
 //	sandboxd probe                                     tells what a command sees of the place; see package verify
 //
+// With --folder DIR, serve removes that folder in the end, and the one around it if nothing else is in that.
+//
 // Where a stream is all there is, its end is the end: everything that was started is killed at once. With a socket, a
 // client may come back; the helper ends when it has had none for the time to live. A client that closes the environment
 // ends it at once.

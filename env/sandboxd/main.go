@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -52,7 +53,7 @@ func Main(args []string) int {
 			return mainProbe(args[1:])
 		}
 	}
-	fmt.Fprintln(os.Stderr, "usage: sandboxd serve [--socket PATH|@NAME [--ttl DURATION]] | sandboxd dial --socket PATH|@NAME [--pid N] | sandboxd probe")
+	fmt.Fprintln(os.Stderr, "usage: sandboxd serve [--socket PATH|@NAME [--ttl DURATION]] [--folder DIR] | sandboxd dial --socket PATH|@NAME [--pid N] | sandboxd probe")
 	return exitUsage
 }
 
@@ -60,6 +61,7 @@ func mainServe(args []string) int {
 	flags := newFlags("serve")
 	socket := flags.String("socket", "", "serve later clients on this unix socket")
 	ttl := flags.Duration("ttl", defaultTTL, "how long to wait for a client to come back")
+	folder := flags.String("folder", "", "remove this folder in the end")
 	if err := parse(flags, args); err != nil {
 		return usage(err)
 	}
@@ -69,11 +71,27 @@ func mainServe(args []string) int {
 	if *ttl <= 0 {
 		return usage(fmt.Errorf("--ttl %s: want more than 0", *ttl))
 	}
+	if *folder != "" && (!filepath.IsAbs(*folder) || filepath.Dir(*folder) == *folder) {
+		return usage(fmt.Errorf("--folder %s: want the absolute name of a folder", *folder))
+	}
 	stream, err := takeStdio()
 	if err != nil {
 		return fail(err)
 	}
-	return newDaemon(*socket, *ttl).run(stream)
+	code := newDaemon(*socket, *ttl).run(stream)
+	if *folder != "" {
+		if err := removeFolder(*folder); err != nil {
+			fmt.Fprintln(os.Stderr, "sandboxd:", err)
+		}
+	}
+	return code
+}
+
+// removeFolder removes the helper's own folder, and the one around it if that is empty then.
+func removeFolder(name string) error {
+	err := os.RemoveAll(name)
+	_ = os.Remove(filepath.Dir(name)) // others may be in it
+	return err
 }
 
 func mainDial(args []string) int {

@@ -281,6 +281,20 @@ func (c *Client) close() error {
 	return nil
 }
 
+// Leave ends the connection and keeps the environment of the server, for other clients or until the server has waited
+// long enough for one. Calls in progress end as if the connection had been lost for good. Close does nothing after it.
+func (c *Client) Leave() {
+	c.closing.Do(func() {
+		c.mu.Lock()
+		c.closed = true
+		c.mu.Unlock()
+		c.results.stop()
+		c.fail(fs.ErrClosed)
+		<-c.idle
+		c.orphans.stop()
+	})
+}
+
 // settle waits for calls in progress, whose last answers may still be on their way. One that does not end is held up by
 // a reader or a writer of its caller, or by a server that says nothing.
 func (c *Client) settle() {
