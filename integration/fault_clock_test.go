@@ -47,7 +47,8 @@ func (s clockStore) Append(typ string, data any) error {
 	return err
 }
 
-func (s clockStore) Spool() tool.Spool { return clockSpool{s.Session} }
+func (s clockStore) Spool() tool.Spool     { return clockSpool{s.Session} }
+func (s clockStore) Backups() tool.Backups { return nil }
 
 func (s clockStore) OpenOutput(id string) (io.ReadCloser, error) { return s.Session.OpenOutput(id) }
 

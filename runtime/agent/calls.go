@@ -309,9 +309,14 @@ func (l *loop) scope() tool.Scope {
 	s.mu.Lock()
 	settings := s.settings
 	s.mu.Unlock()
+	var backups tool.Backups
+	if cfg.Backups {
+		backups = s.store.Backups()
+	}
 	return tool.Scope{
 		Env:            cfg.Env,
 		Spool:          s.store.Spool(),
+		Backups:        backups,
 		Outputs:        s.store.OpenOutput,
 		DefaultTimeout: settings.CommandTimeout,
 		MaxTimeout:     settings.MaxCommandTimeout,
@@ -347,6 +352,7 @@ func (l *loop) remember(c call, o tool.Outcome) {
 
 // mergeChange adds a change to a list with one entry a file, which tells what all changes together did.
 func mergeChange(list []event.FileChange, ch event.FileChange) []event.FileChange {
+	// The oldest backup is the one of what was there before.
 	i := slices.IndexFunc(list, func(have event.FileChange) bool { return have.Path == ch.Path })
 	switch {
 	case i < 0:
@@ -358,6 +364,9 @@ func mergeChange(list []event.FileChange, ch event.FileChange) []event.FileChang
 		list[i].Kind = event.FileModified
 	default:
 		list[i].Kind = ch.Kind
+	}
+	if list[i].Kind != event.FileCreated && list[i].Backup == "" {
+		list[i].Backup = ch.Backup
 	}
 	return list
 }

@@ -47,6 +47,9 @@ type Config struct {
 	Policy   ToolPolicy
 	// Subagents says whether and how the model may start other agents.
 	Subagents Subagents
+	// Backups keeps in the store what each file held before a tool wrote or removed it. A file that cannot be kept is not
+	// changed. What commands change is not kept.
+	Backups bool
 	// Verify checks the work from outside when the model says it is done.
 	Verify Verify
 	// Ask puts a model's question to the user and returns the answer. With nil a question ends the run, with status

@@ -167,9 +167,10 @@ func (r *recorder) Sync() error {
 	return nil
 }
 
-func (r *recorder) Spool() tool.Spool { return nil }
-func (r *recorder) Dir() string       { return "" }
-func (r *recorder) Close() error      { return nil }
+func (r *recorder) Spool() tool.Spool     { return nil }
+func (r *recorder) Backups() tool.Backups { return nil }
+func (r *recorder) Dir() string           { return "" }
+func (r *recorder) Close() error          { return nil }
 
 func (r *recorder) OpenOutput(id string) (io.ReadCloser, error) {
 	return nil, &fs.PathError{Op: "open", Path: id, Err: fs.ErrNotExist}

@@ -19,6 +19,8 @@ type Store interface {
 	Sync() error
 	// Spool keeps long outputs; nil if the store keeps none.
 	Spool() tool.Spool
+	// Backups keeps what files held before tools changed them; nil if the store keeps nothing.
+	Backups() tool.Backups
 	// OpenOutput opens a kept output of the call id; fs.ErrNotExist if there is none.
 	OpenOutput(id string) (io.ReadCloser, error)
 	// Dir is the session's folder; empty if there is none.
@@ -119,6 +121,15 @@ func (d diskStore) Dir() string       { return d.session.Dir() }
 func (d diskStore) Close() error      { return d.session.Close() }
 func (d diskStore) Spool() tool.Spool { return diskSpool(d) }
 
+// Backups implements Store.
+func (d diskStore) Backups() tool.Backups { return diskBackups(d) }
+
+type diskBackups struct{ session *store.Session }
+
+func (d diskBackups) Keep(name string, content io.Reader) (string, error) {
+	return d.session.KeepBackup(name, content)
+}
+
 func (d diskStore) OpenOutput(id string) (io.ReadCloser, error) { return d.session.OpenOutput(id) }
 
 type diskSpool struct{ session *store.Session }
@@ -135,6 +146,7 @@ var _ Store = memoryStore{}
 func (memoryStore) Append(string, any) error { return nil }
 func (memoryStore) Sync() error              { return nil }
 func (memoryStore) Spool() tool.Spool        { return nil }
+func (memoryStore) Backups() tool.Backups    { return nil }
 func (memoryStore) Dir() string              { return "" }
 func (memoryStore) Close() error             { return nil }
 

@@ -14,4 +14,6 @@ const (
 type FileChange struct {
 	Path string     `json:"path"`
 	Kind ChangeKind `json:"kind"`
+	// Backup is the file on the host that has what this one held before; empty if there is none.
+	Backup string `json:"backup,omitempty"`
 }

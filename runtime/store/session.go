@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -18,6 +19,7 @@ import (
 const (
 	JournalName = "journal.jsonl"
 	outputsName = "outputs"
+	backupsName = "backups"
 )
 
 // Session is the folder of one session. It is safe for concurrent use.
@@ -27,6 +29,7 @@ type Session struct {
 
 	mu      sync.Mutex
 	outputs map[string]string // call id → file
+	backups int               // how many there are
 }
 
 // Options are test seams of Create. The zero value is right for programs.
@@ -112,6 +115,28 @@ func (s *Session) OpenOutput(id string) (io.ReadCloser, error) {
 		return nil, &fs.PathError{Op: "open", Path: "output://" + id, Err: fs.ErrNotExist}
 	}
 	return os.Open(name)
+}
+
+// KeepBackup stores what the file name of an environment held, durably, and returns the name of the file on the host that
+// has it. That is derived from name, which may be any text, and new each time.
+func (s *Session) KeepBackup(name string, content io.Reader) (file string, err error) {
+	dir := filepath.Join(s.dir, backupsName)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("keep backup: %w", err)
+	}
+	s.mu.Lock()
+	s.backups++
+	file = filepath.Join(dir, fmt.Sprintf("%04d-%s", s.backups, safeName(path.Base(name))))
+	s.mu.Unlock()
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return "", fmt.Errorf("keep backup: %w", err)
+	}
+	_, err = io.Copy(f, content)
+	if err = errors.Join(err, Output{f}.Close()); err != nil {
+		return "", errors.Join(fmt.Errorf("keep backup: %w", err), os.Remove(file))
+	}
+	return file, nil
 }
 
 // syncFolder makes the names in a folder durable. Windows has no such call, and does not need it.

@@ -27,6 +27,8 @@ type Scope struct {
 	// Spool keeps outputs of more than event.InlineLimit bytes. Without one, only their beginning and end reach the model and
 	// the rest is lost, which the result says.
 	Spool Spool
+	// Backups keeps what files held before a tool wrote or removed them; nil keeps nothing.
+	Backups Backups
 	// Outputs finds whole outputs of earlier calls; see Call.Outputs. Without it the model is not told of them.
 	Outputs func(id string) (io.ReadCloser, error)
 	// OutputID is the name under which this call's output is kept, in the spool and for Outputs; empty means the call's
@@ -159,6 +161,11 @@ func (e entry) execute(ctx context.Context, s Scope, c llm.ToolCall, out io.Writ
 	}
 	if call.DefaultTimeout <= 0 {
 		call.DefaultTimeout = DefaultTimeout
+	}
+	if s.Backups != nil && s.Env != nil && !e.tool.ReadOnly {
+		kept := newBackupEnv(s.Env, s.Backups)
+		call.Env = kept
+		defer func() { kept.note(result.Changes) }()
 	}
 	result, err := e.tool.Run(ctx, call)
 	if err != nil {
