@@ -34,14 +34,20 @@ func place(t testing.TB) string {
 	if strings.HasPrefix(t.Name(), "TestDoDOnDocker/") {
 		return "docker"
 	}
+	if onHost(t) {
+		return "ssh"
+	}
 	return "local"
 }
 
 // openPlace opens the environment of a session in dir, or with what is in dir, for as long as the test runs.
 func openPlace(t testing.TB, dir string) env.Environment {
 	t.Helper()
-	if place(t) == "docker" {
+	switch place(t) {
+	case "docker":
 		return openContainer(t, dir)
+	case "ssh":
+		return openOnHost(t, dir)
 	}
 	e, err := local.New(local.Config{Dir: dir})
 	if err != nil {

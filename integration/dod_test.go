@@ -106,20 +106,21 @@ func TestConformancePage(t *testing.T) {
 		"What a coding agent must do to be called done, line by line, and the test that proves it. The tests run the agent against\n" +
 		"servers that speak the providers' own interfaces over HTTP and are as strict as the real ones.\n\n" +
 		"- `go test ./integration -run 'TestDoD/9.1.4_'` runs the proof of 9.1.4 with tools that act on this machine.\n" +
-		"- `TestDoDOnDocker` runs the same proofs with all sessions in containers; a line says so where one proves less there.\n" +
+		"- `TestDoDOnDocker` runs the same proofs with all sessions in containers, and `TestDoDOnSSH` on a host over SSH; a line says\n" +
+		"  so where one proves less there.\n" +
 		"- The lines of 9.9, 9.12 and 9.13, and others that are about every profile, have a sub-test for each of the providers openai,\n" +
 		"  anthropic and gemini: `-run 'TestDoD/9.12.4_/anthropic'`.\n" +
 		"- `TestSmokeReal` does the tasks of 9.13 with the real services of which the environment has a key (`OPENAI_API_KEY`,\n" +
 		"  `ANTHROPIC_API_KEY`, `GEMINI_API_KEY` or `GOOGLE_API_KEY`), and is skipped for the others.\n\n" +
-		"| line | requirement | proof on this machine | proof in containers |\n|---|---|---|---|\n")
+		"| line | requirement | proof on this machine | proof in containers | proof over SSH |\n|---|---|---|---|---|\n")
 	for _, r := range readRequirements(t, "requirements.txt") {
-		here, docker := "`TestDoD/"+r.id+"_`", "`TestDoDOnDocker/"+r.id+"_`"
+		here, docker, host := "`TestDoD/"+r.id+"_`", "`TestDoDOnDocker/"+r.id+"_`", "`TestDoDOnSSH/"+r.id+"_`"
 		if proofs[r.id] == nil {
-			here, docker = "open: "+open[r.id], "open"
+			here, docker, host = "open: "+open[r.id], "open", "open"
 		} else if why := differences[r.id]; why != "" {
 			docker += ", " + why
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", r.id, r.text, here, docker)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", r.id, r.text, here, docker, host)
 	}
 	name := filepath.Join("..", "docs", "conformance.md")
 	if *update {

@@ -176,6 +176,12 @@ func shopBrain(t *testing.T) llmtest.Brain {
 }
 
 func TestRealRepository(t *testing.T) {
+	proveInPlace(t, func(string) []string { return []string{"--env=local"} })
+}
+
+// proveInPlace has the program work on a repository in place, with flags that say where its folder is found.
+func proveInPlace(t *testing.T, flags func(dir string) []string) {
+	t.Helper()
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("needs git")
 	}
@@ -184,8 +190,8 @@ func TestRealRepository(t *testing.T) {
 	git(t, dir, "clone", "-q", dir, clean)
 	patch := filepath.Join(t.TempDir(), "out.patch")
 	srv := llmtest.NewServer(t, shopBrain(t))
-	got := runCommand(t, dir, []string{"OPENAI_API_KEY=" + srv.Key()}, "run", "--env=local", "--yes", "--model", "openai/gpt-5.2", "--base-url", srv.URL(),
-		"--verify", "GOTOOLCHAIN=local go vet ./... && GOTOOLCHAIN=local go test ./...", "--patch", patch, "--output", "stream-json", "Make the failing test pass.")
+	got := runCommand(t, dir, []string{"OPENAI_API_KEY=" + srv.Key()}, append(append([]string{"run"}, flags(dir)...), "--yes", "--model", "openai/gpt-5.2", "--base-url", srv.URL(),
+		"--verify", "GOTOOLCHAIN=local go vet ./... && GOTOOLCHAIN=local go test ./...", "--patch", patch, "--output", "stream-json", "Make the failing test pass.")...)
 	if got.code != 0 {
 		t.Fatalf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
 	}
@@ -197,6 +203,9 @@ func TestRealRepository(t *testing.T) {
 	res, ok := last.Data.(event.Result)
 	if !ok || res.Status != "completed" || len(res.Changes) != 3 || !strings.Contains(res.Text, "tenth piece") {
 		t.Errorf("the result is %+v", last)
+	}
+	if before, err := os.ReadFile(res.Changes[0].Backup); err != nil || !strings.Contains(string(before), "quantity > b.Min") {
+		t.Errorf("the backup of %+v is %q, %v", res.Changes[0], before, err)
 	}
 	b, err := os.ReadFile(patch)
 	if err != nil {

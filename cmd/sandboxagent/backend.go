@@ -13,9 +13,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/docker"
+	"github.com/sandboxagent/sandboxagent/env/ssh"
 	"github.com/sandboxagent/sandboxagent/env/workspace"
 )
 
@@ -25,8 +27,16 @@ type backendOptions struct {
 	vars      []string
 	inherit   env.VarFilter
 	container docker.Config
+	remote    remoteOptions
+	target    ssh.Target
 	// note tells the user of something that is no error.
 	note func(string)
+}
+
+// remoteOptions are what backends are told that run a helper elsewhere.
+type remoteOptions struct {
+	ttl    time.Duration
+	helper string
 }
 
 // opened is an environment with what only its backend can do.
@@ -36,10 +46,15 @@ type opened struct {
 	kill func()
 	// abandon gives the environment up, within a second or so. Nil means that kill is all there is to do.
 	abandon func()
-	// uploads says that the working folder of the host has to be copied into it.
-	uploads bool
 	// isolated says that what runs in it cannot touch the host.
 	isolated bool
+	// whose is the account on another machine whose rights commands have there; empty if it is the user's on this one.
+	whose string
+	// session is the name of an environment that one can come back to, and ticket what that takes; nil if one cannot.
+	session string
+	ticket  *ticket
+	// leave ends the contact and keeps the environment.
+	leave func() error
 }
 
 // backends are the environments that there are, by their names.
@@ -47,8 +62,12 @@ func backends() map[string]func(context.Context, backendOptions) (opened, error)
 	return map[string]func(context.Context, backendOptions) (opened, error){
 		"local":  openLocal,
 		"docker": openDocker,
+		"ssh":    openSSH,
 	}
 }
+
+// worksInPlace reports whether the working folder of a backend is one that is there already.
+func worksInPlace(backend string) bool { return backend == "local" || backend == "ssh" }
 
 func knownBackends() string { return strings.Join(slices.Sorted(maps.Keys(backends())), ", ") }
 
@@ -75,10 +94,21 @@ type workplace struct {
 	tree *workspace.Workspace
 	// isolated says that what runs in it cannot touch the host.
 	isolated bool
+	// whose is the account on another machine whose rights commands have there; empty if it is the user's on this one.
+	whose string
 	// log takes what is of no concern to the user.
 	log     *slog.Logger
 	logFile *logFile
 	kill    func()
+	// kept says that the environment stays, for ttl without a client.
+	kept    bool
+	ttl     time.Duration
+	session string
+	leave   func() error
+	// drop forgets what it takes to come back to the environment.
+	drop func() error
+	// after is called when the environment is closed; nil means nothing.
+	after func() error
 	// note tells the user of something that is no error.
 	note func(string)
 	// applying is held while changes are made on the host.
@@ -123,6 +153,9 @@ func (p *program) open(ctx context.Context, s environmentSettings) (_ *workplace
 			err = u.upload(ctx, o.Environment, p.note)
 		}
 	}
+	if err == nil && s.keep && o.ticket == nil {
+		err = usagef("--keep: without the helper the environment ends with the connection to it")
+	}
 	if err != nil {
 		if o.Environment != nil {
 			err = errors.Join(err, o.Close())
@@ -134,7 +167,13 @@ func (p *program) open(ctx context.Context, s environmentSettings) (_ *workplace
 		abandon = o.kill
 	}
 	p.kill.Store(&abandon)
-	w.kill, w.isolated = o.kill, o.isolated
+	w.kill, w.isolated, w.whose = o.kill, o.isolated, o.whose
+	w.kept, w.ttl, w.session, w.leave = s.keep, cmp.Or(s.options.remote.ttl, docker.DefaultTTL), o.session, o.leave
+	if o.ticket != nil {
+		if w.drop, err = keepTicket(o.session, *o.ticket); err != nil {
+			return nil, errors.Join(err, o.Close())
+		}
+	}
 	filter := s.options.inherit
 	filter.Pass = s.given
 	w.plain = o.Environment
@@ -151,7 +190,7 @@ type recording struct {
 
 // recordTree begins to read the folder that will be copied into the environment; nil if none will be.
 func recordTree(ctx context.Context, s environmentSettings) *recording {
-	if !s.copyTree || s.backend == "local" {
+	if !s.copyTree || worksInPlace(s.backend) {
 		return nil
 	}
 	r := &recording{done: make(chan struct{})}
@@ -203,9 +242,26 @@ func (p *program) note(line string) {
 
 // close ends everything that runs in the environment.
 func (w *workplace) close() error {
+	if w.kept {
+		w.kept = false
+		err := w.leave()
+		w.note(fmt.Sprintf("the environment is kept for %s; \"sandboxagent env attach %s\" leads back to it", w.ttl, w.session))
+		return errors.Join(err, w.finish())
+	}
 	err := w.env.Close()
+	if w.drop != nil {
+		err = errors.Join(err, w.drop())
+	}
+	return errors.Join(err, w.finish())
+}
+
+// finish ends what goes with the environment here.
+func (w *workplace) finish() (err error) {
 	if w.tree != nil {
-		err = errors.Join(err, w.tree.Close())
+		err = w.tree.Close()
+	}
+	if w.after != nil {
+		err = errors.Join(err, w.after())
 	}
 	w.closeLog()
 	return err

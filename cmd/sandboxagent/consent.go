@@ -18,10 +18,13 @@ import (
 // consentFile holds, in the state folder, the folders in which the user always allows a model to work.
 const consentFile = "allowed-folders.json"
 
-// consent makes sure that the user allows a model to act without a sandbox in the folder dir: by --yes, by an earlier
+// consent makes sure that the user allows a model to act without a sandbox in the folder of place: by --yes, by an earlier
 // answer for this folder, or by an answer now; without a state folder no answer can be kept. Where nobody can be asked it is a usageError.
-func (p *program) consent(ctx context.Context, yes bool, state, dir string) error {
-	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
+func (p *program) consent(ctx context.Context, yes bool, state string, place *workplace) error {
+	dir, rights := place.plain.Info().WorkDir, "your rights on this machine"
+	if place.whose != "" {
+		dir, rights = "ssh://"+place.whose+dir, "the rights of "+place.whose
+	} else if resolved, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = resolved
 	}
 	if yes {
@@ -42,7 +45,7 @@ func (p *program) consent(ctx context.Context, yes bool, state, dir string) erro
 	if !p.interactive() {
 		return usagef("there is no sandbox in this environment, and no terminal to ask whether a model may run commands in %s; --yes allows it", dir)
 	}
-	fmt.Fprintf(p.std.err, "There is no sandbox here. With your rights on this machine, the model will read files\nand run commands, in %s\n", oneLine(dir))
+	fmt.Fprintf(p.std.err, "There is no sandbox here. With %s, the model will read files\nand run commands, in %s\n", oneLine(rights), oneLine(dir))
 	for {
 		fmt.Fprint(p.std.err, "Allow it? "+choices)
 		answer, err := p.lines.read(ctx, p.std.in)

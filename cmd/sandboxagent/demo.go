@@ -10,14 +10,15 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/rogpeppe/go-internal/txtar"
 	"github.com/urfave/cli/v2"
 
 	"github.com/sandboxagent/sandboxagent/env"
-	"github.com/sandboxagent/sandboxagent/env/docker"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
@@ -57,7 +58,7 @@ the model is a script behind a local HTTP server. The change goes to standard ou
 
 // demoFlags are the flags of an environment that matter for a folder of the program's own.
 func demoFlags() []cli.Flag {
-	wanted := []string{"env", "image", "pull", "platform", "user", "runtime", "helper"}
+	wanted := []string{"env", "image", "pull", "platform", "user", "runtime", "helper", "host", "identity", "known-hosts", "accept-new-host-key"}
 	return slices.DeleteFunc(environmentFlags(""), func(f cli.Flag) bool { return !slices.Contains(wanted, f.Names()[0]) })
 }
 
@@ -75,14 +76,11 @@ func (p *program) demo(ctx context.Context, c *cli.Context) (code int, err error
 			err = rerr
 		}
 	}()
-	container, given, err := readContainerFlags(c)
-	if err == nil {
-		err = onlyContainer(c.String("env"), given)
-	}
+	options, err := p.demoOptions(c)
 	if err != nil {
 		return 0, err
 	}
-	place, err := p.openDemo(ctx, c.String("env"), container, dir)
+	place, err := p.openDemo(ctx, c.String("env"), options, dir)
 	if err != nil {
 		return 0, err
 	}
@@ -111,8 +109,23 @@ func (p *program) demo(ctx context.Context, c *cli.Context) (code int, err error
 	return record.ExitCode, err
 }
 
+// demoOptions reads the demoFlags.
+func (p *program) demoOptions(c *cli.Context) (o backendOptions, err error) {
+	if err := onlyFor(c, c.String("env")); err != nil {
+		return o, err
+	}
+	if o.remote, err = readRemoteFlags(c); err != nil {
+		return o, err
+	}
+	if o.container, err = readContainerFlags(c); err != nil {
+		return o, err
+	}
+	o.target, err = p.readHostFlags(c)
+	return o, err
+}
+
 // openDemo unpacks the repository into dir and opens an environment in it that has Go.
-func (p *program) openDemo(ctx context.Context, backend string, container docker.Config, dir string) (*workplace, error) {
+func (p *program) openDemo(ctx context.Context, backend string, options backendOptions, dir string) (*workplace, error) {
 	work := filepath.Join(dir, "roman")
 	for _, f := range txtar.Parse(demoRepository).Files {
 		name := filepath.Join(work, filepath.FromSlash(f.Name))
@@ -123,26 +136,82 @@ func (p *program) openDemo(ctx context.Context, backend string, container docker
 			return nil, err
 		}
 	}
-	options := backendOptions{dir: work, vars: demoVars[:], container: container}
-	if backend == "local" {
+	options.dir, options.vars = work, demoVars[:]
+	switch backend {
+	case "local":
 		vars, err := demoFolders(dir)
 		if err != nil {
 			return nil, err
 		}
 		options.vars = slices.Concat(options.vars, vars)
-	} else {
-		options.container.Image = cmp.Or(container.Image, demoImage)
+	case "docker":
+		options.container.Image = cmp.Or(options.container.Image, demoImage)
+	case "ssh":
+		return p.openDemoThere(ctx, options)
 	}
 	place, err := p.open(ctx, environmentSettings{backend: backend, options: options, copyTree: true})
 	if err != nil {
 		return nil, err
 	}
+	return needGo(ctx, place, backend)
+}
+
+// openDemoThere is openDemo on a host: the repository goes to a temporary folder there, which is removed with the place.
+func (p *program) openDemoThere(ctx context.Context, options backendOptions) (_ *workplace, err error) {
+	source := options.dir
+	options.dir = ""
+	home, err := openSSH(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	folder := ""
+	remove := func() error {
+		var err error
+		if folder != "" {
+			err = home.Remove(context.WithoutCancel(ctx), folder, env.RemoveOptions{Recursive: true})
+		}
+		return errors.Join(err, home.Close())
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, remove())
+		}
+	}()
+	made, res, err := env.Output(ctx, home, env.Command{Argv: []string{"mktemp", "-d", "/tmp/sandboxagent-demo-XXXXXX"}}, env.OutputOptions{})
+	if err == nil && res.ExitCode != 0 {
+		err = fmt.Errorf("mktemp ends with status %d: %s", res.ExitCode, oneLine(string(made.Stderr.Bytes())))
+	}
+	if err != nil {
+		return nil, err
+	}
+	folder = strings.TrimSuffix(string(made.Stdout.Bytes()), "\n")
+	options.dir = path.Join(folder, filepath.Base(source))
+	if err := env.Upload(ctx, home, source, options.dir, env.UploadOptions{}); err != nil {
+		return nil, err
+	}
+	options.vars = append(slices.Clone(options.vars), "GOTMPDIR="+folder, "GOCACHE="+folder+"/cache", "GOPATH="+folder+"/gopath")
+	place, err := p.open(ctx, environmentSettings{backend: "ssh", options: options})
+	if err != nil {
+		return nil, err
+	}
+	if place, err = needGo(ctx, place, "ssh"); err != nil {
+		return nil, err
+	}
+	place.after = remove
+	return place, nil
+}
+
+// needGo closes a place that has no Go.
+func needGo(ctx context.Context, place *workplace, backend string) (*workplace, error) {
 	_, res, err := env.Output(ctx, place.plain, env.Command{Argv: []string{"go", "version"}}, env.OutputOptions{})
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		hint := "which is not in PATH; install Go from https://go.dev/dl"
-		if backend != "local" {
+		switch backend {
+		case "docker":
 			hint = "which the image does not have; \"sandboxagent image build go\" builds one that has it"
+		case "ssh":
+			hint = "which is not where commands over SSH look for it on the host; \"sandboxagent exec --env=ssh --host HOST -- env\" shows their PATH"
 		}
 		return nil, joinClose(errors.New("the demonstration needs the go command, "+hint), place)
 	case err != nil:

@@ -31,10 +31,29 @@ func containerFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "tmpfs", Usage: "a folder in memory, `TARGET[:SIZE]`; may be repeated", EnvVars: variable("tmpfs")},
 		&cli.StringSliceFlag{Name: "label", Usage: "a label of the container, `NAME=VALUE`; may be repeated", EnvVars: variable("label")},
 		&cli.StringFlag{Name: "runtime", Usage: "the `NAME` of a runtime that the daemon knows, such as runsc", EnvVars: variable("runtime")},
-		&cli.DurationFlag{Name: "ttl", Usage: "how long the container outlives this program when that is killed, a `DURATION`", DefaultText: docker.DefaultTTL.String(), EnvVars: variable("ttl")},
-		&cli.StringFlag{Name: "helper", Usage: "whether the helper runs in the container: `MODE` is auto, require or off", DefaultText: "auto", EnvVars: variable("helper")},
 		&cli.StringSliceFlag{Name: "upload-ignored", Usage: "upload files too that git ignores, those that match `PATTERN`; may be repeated", EnvVars: variable("upload-ignored")},
 	}
+}
+
+// remoteFlags are the flags of environments that a helper serves elsewhere.
+func remoteFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.DurationFlag{Name: "ttl", Usage: "how long a container, or what runs on a host, outlives this program when that is killed, a `DURATION`", DefaultText: docker.DefaultTTL.String(), EnvVars: variable("ttl")},
+		&cli.BoolFlag{Name: "keep", DisableDefaultText: true, Usage: "keep the environment in the end, until it was without a client for the time of --ttl; env attach leads back", EnvVars: variable("keep")},
+		&cli.StringFlag{Name: "helper", Usage: "whether the helper runs there: `MODE` is auto, require or off", DefaultText: "auto", EnvVars: variable("helper")},
+	}
+}
+
+// readRemoteFlags reads the remoteFlags.
+func readRemoteFlags(c *cli.Context) (remoteOptions, error) {
+	o := remoteOptions{ttl: c.Duration("ttl"), helper: c.String("helper")}
+	switch {
+	case c.IsSet("ttl") && o.ttl == 0:
+		return o, usagef("--ttl is 0; leave it out for the default")
+	case c.IsSet("ttl") && c.String("env") == "docker" && o.helper == string(docker.HelperOff):
+		return o, usagef("--ttl: without the helper the container ends with the connection to it")
+	}
+	return o, nil
 }
 
 // uploadFlags are the flags of what goes into an environment, and out of it, besides the working folder.
@@ -45,33 +64,24 @@ func uploadFlags() []cli.Flag {
 	}
 }
 
-// readContainerFlags reads the containerFlags. The names of those that were given come with them.
-func readContainerFlags(c *cli.Context) (cfg docker.Config, given []string, err error) {
-	for _, f := range containerFlags() {
-		if name := f.Names()[0]; c.IsSet(name) {
-			given = append(given, name)
-		}
-	}
+// readContainerFlags reads the containerFlags.
+func readContainerFlags(c *cli.Context) (cfg docker.Config, err error) {
 	cfg = docker.Config{
 		Image: c.String("image"), Pull: docker.PullPolicy(c.String("pull")), Platform: c.String("platform"), CPUs: c.Float64("cpus"),
 		PIDs: c.Int64("pids"), Network: docker.Network(c.String("network")), User: c.String("user"), Runtime: c.String("runtime"),
-		TTL: c.Duration("ttl"), Helper: docker.HelperMode(c.String("helper")),
 	}
-	for _, name := range []string{"cpus", "pids", "ttl"} {
-		if c.IsSet(name) && c.Float64(name) == 0 && c.Int64(name) == 0 && c.Duration(name) == 0 {
-			return cfg, nil, usagef("--%s is 0; leave it out for the default", name)
+	for _, name := range []string{"cpus", "pids"} {
+		if c.IsSet(name) && c.Float64(name) == 0 && c.Int64(name) == 0 {
+			return cfg, usagef("--%s is 0; leave it out for the default", name)
 		}
 	}
-	if c.IsSet("ttl") && cfg.Helper == docker.HelperOff {
-		return cfg, nil, usagef("--ttl: without the helper the container ends with the connection to it")
-	}
 	if cfg.Memory, err = readSize("memory", c.String("memory")); err != nil {
-		return cfg, nil, err
+		return cfg, err
 	}
 	for _, m := range c.StringSlice("mount") {
 		mount, err := readMount(m)
 		if err != nil {
-			return cfg, nil, err
+			return cfg, err
 		}
 		cfg.Mounts = append(cfg.Mounts, mount)
 	}
@@ -79,7 +89,7 @@ func readContainerFlags(c *cli.Context) (cfg docker.Config, given []string, err 
 		target, text, _ := strings.Cut(t, ":")
 		size, err := readSize("tmpfs", text)
 		if err != nil {
-			return cfg, nil, err
+			return cfg, err
 		}
 		cfg.Tmpfs = append(cfg.Tmpfs, docker.Tmpfs{Target: target, Size: size})
 	}
@@ -90,7 +100,7 @@ func readContainerFlags(c *cli.Context) (cfg docker.Config, given []string, err 
 		}
 		cfg.Labels[name] = value
 	}
-	return cfg, given, nil
+	return cfg, nil
 }
 
 // readSize reads a number of bytes; an empty text is 0.
@@ -118,8 +128,8 @@ func readMount(text string) (docker.Mount, error) {
 	return docker.Mount{Source: filepath.ToSlash(source), Target: parts[1], ReadOnly: len(parts) == 3 && parts[2] == "ro"}, nil
 }
 
-// dockerVars are the variables of commands in a container: those that were set, and those of the host that were named.
-func dockerVars(o backendOptions) []string {
+// handedVars are the variables of commands elsewhere: those that were set, and those of this machine that were named.
+func handedVars(o backendOptions) []string {
 	var vars []string
 	for _, name := range o.inherit.Pass {
 		if value, ok := os.LookupEnv(name); ok {
@@ -136,6 +146,7 @@ func openDocker(ctx context.Context, o backendOptions) (opened, error) {
 		return opened{}, usagef("--inherit-vars: a container never starts with the host's variables; --pass-var hands single ones on")
 	}
 	cfg := o.container
+	cfg.TTL, cfg.Helper = o.remote.ttl, docker.HelperMode(o.remote.helper)
 	if err := cfg.Check(); err != nil {
 		return opened{}, dockerError(err)
 	}
@@ -143,7 +154,7 @@ func openDocker(ctx context.Context, o backendOptions) (opened, error) {
 	if err != nil {
 		return opened{}, dockerError(err)
 	}
-	cfg.Vars = dockerVars(o)
+	cfg.Vars = handedVars(o)
 	cfg.Session = strings.ToLower(rand.Text())
 	cfg.Note, cfg.Progress = o.note, o.note
 	if self, err := executable(); err == nil {
@@ -155,15 +166,19 @@ func openDocker(ctx context.Context, o backendOptions) (opened, error) {
 	if err != nil {
 		return opened{}, errors.Join(dockerError(err), engine.Close())
 	}
+	place := &dockerPlace{Environment: e, engine: engine}
+	var way *ticket
+	if t, ok := e.Ticket(); ok {
+		way = &ticket{Docker: &t, Daemon: engine.Address()}
+	}
 	return opened{
-		Environment: &dockerPlace{Environment: e, engine: engine},
-		kill:        func() { _ = e.Kill() },
+		Environment: place, session: cfg.Session, ticket: way, leave: place.Leave,
+		kill: func() { _ = e.Kill() },
 		abandon: func() {
 			ctx, cancel := context.WithTimeout(context.Background(), killTime)
 			defer cancel()
 			_ = engine.Discard(ctx, cfg.Session) // it is gone then, or ends by itself
 		},
-		uploads:  true,
 		isolated: true,
 	}, nil
 }
@@ -176,6 +191,9 @@ type dockerPlace struct {
 
 // Close implements env.Environment.
 func (d *dockerPlace) Close() error { return errors.Join(d.Environment.Close(), d.engine.Close()) }
+
+// Leave ends the contact and keeps the container.
+func (d *dockerPlace) Leave() error { return errors.Join(d.Environment.Leave(), d.engine.Close()) }
 
 // dockerError tells mistakes of the user from failures of the environment.
 func dockerError(err error) error {
@@ -199,12 +217,4 @@ func flagOf(field string) string {
 		return field
 	}
 	return "--" + field
-}
-
-// onlyContainer refuses flags that nothing would obey.
-func onlyContainer(backend string, given []string) error {
-	if len(given) == 0 || backend == "docker" {
-		return nil
-	}
-	return usagef("--%s is for --env=docker; in the environment %q nothing would obey it", given[0], backend)
 }

@@ -41,7 +41,7 @@ func (p *program) exec(ctx context.Context, c *cli.Context) (code int, err error
 	case strings.TrimSpace(argv[0]) == "":
 		return 0, usagef("the name of the command is empty; it stands first after \"--\"")
 	}
-	s, err := readEnvironmentFlags(c)
+	s, err := p.readEnvironmentFlags(c)
 	if err != nil {
 		return 0, err
 	}

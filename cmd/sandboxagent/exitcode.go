@@ -120,7 +120,7 @@ func failureCode(ctx context.Context, command string, err error) int {
 	}
 	var usage *usageError
 	switch {
-	case command == "exec":
+	case command == "exec", command == "env attach":
 		return codeExecFailed
 	case errors.As(err, &usage):
 		return codeUsage

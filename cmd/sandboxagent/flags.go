@@ -27,7 +27,7 @@ func variable(flag string) []string {
 func environmentFlags(timeout string) []cli.Flag {
 	return slices.Concat([]cli.Flag{
 		&cli.StringFlag{Name: "env", Value: "local", Usage: "the `ENVIRONMENT` to act in: " + knownBackends(), EnvVars: variable("env")},
-		&cli.StringFlag{Name: "workdir", Usage: "the `FOLDER` to work in (default: the current one)", EnvVars: variable("workdir")},
+		&cli.StringFlag{Name: "workdir", Usage: "the `FOLDER` to work in (default: the current one; on a host the home folder)", EnvVars: variable("workdir")},
 		&cli.StringSliceFlag{Name: "var", Usage: "set a variable for commands, `NAME=VALUE`; may be repeated", EnvVars: variable("var")},
 		&cli.StringSliceFlag{Name: "pass-var", Usage: "let commands see the host's variable `NAME`; may be repeated", EnvVars: variable("pass-var")},
 		&cli.StringFlag{
@@ -37,7 +37,24 @@ func environmentFlags(timeout string) []cli.Flag {
 		&cli.BoolFlag{Name: "read-only", DisableDefaultText: true, Usage: "refuse writes and commands", EnvVars: variable("read-only")},
 		&cli.DurationFlag{Name: "timeout", Usage: timeout, EnvVars: variable("timeout"), DefaultText: "none"},
 		&cli.StringFlag{Name: "log", Usage: "append a record of each operation to `FILE`, as lines of JSON", EnvVars: variable("log")},
-	}, uploadFlags(), containerFlags())
+	}, uploadFlags(), remoteFlags(), containerFlags(), hostFlags())
+}
+
+// onlyFor refuses flags that nothing would obey in an environment.
+func onlyFor(c *cli.Context, backend string) error {
+	for _, group := range []struct {
+		flags    []cli.Flag
+		backends []string
+	}{
+		{remoteFlags(), []string{"docker", "ssh"}}, {containerFlags(), []string{"docker"}}, {hostFlags(), []string{"ssh"}},
+	} {
+		for _, f := range group.flags {
+			if name := f.Names()[0]; c.IsSet(name) && !slices.Contains(group.backends, backend) {
+				return usagef("--%s is for --env=%s; in the environment %q nothing would obey it", name, strings.Join(group.backends, " and --env="), backend)
+			}
+		}
+	}
+	return nil
 }
 
 func patchFlags() []cli.Flag {
@@ -55,8 +72,8 @@ func patchFlags() []cli.Flag {
 // readPatchFlags reads the patchFlags, for an environment.
 func readPatchFlags(c *cli.Context, backend string) (patchSettings, error) {
 	s := patchSettings{file: c.String("patch"), apply: c.Bool("apply")}
-	if s.apply && backend == "local" {
-		return s, usagef("--apply: the environment local works in the folder itself")
+	if s.apply && worksInPlace(backend) {
+		return s, usagef("--apply: the environment %s works in the folder itself", backend)
 	}
 	return s, checkPatchFlag(s.file)
 }
@@ -77,8 +94,10 @@ type environmentSettings struct {
 	// given are the names of the variables that the user named.
 	given    []string
 	readOnly bool
-	timeout  time.Duration
-	log      string
+	// keep says that the environment stays in the end.
+	keep    bool
+	timeout time.Duration
+	log     string
 	// copyTree says that the working folder goes into an environment that is elsewhere, with those of its ignored files that
 	// uploadIgnored names.
 	copyTree      bool
@@ -87,23 +106,29 @@ type environmentSettings struct {
 	downloads     []transfer
 }
 
-func readEnvironmentFlags(c *cli.Context) (environmentSettings, error) {
+func (p *program) readEnvironmentFlags(c *cli.Context) (environmentSettings, error) {
 	s := environmentSettings{
 		backend:  c.String("env"),
 		options:  backendOptions{dir: c.String("workdir"), vars: c.StringSlice("var")},
 		readOnly: c.Bool("read-only"),
+		keep:     c.Bool("keep"),
 		timeout:  c.Duration("timeout"),
 		log:      c.String("log"),
 		copyTree: true, uploadIgnored: c.StringSlice("upload-ignored"),
 	}
-	container, only, err := readContainerFlags(c)
-	if err != nil {
+	var err error
+	if err := onlyFor(c, s.backend); err != nil {
 		return s, err
 	}
-	if err := onlyContainer(s.backend, only); err != nil {
+	if s.options.remote, err = readRemoteFlags(c); err != nil {
 		return s, err
 	}
-	s.options.container = container
+	if s.options.container, err = readContainerFlags(c); err != nil {
+		return s, err
+	}
+	if s.options.target, err = p.readHostFlags(c); err != nil {
+		return s, err
+	}
 	if err := s.readTransfers(c); err != nil {
 		return s, err
 	}

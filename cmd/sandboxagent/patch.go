@@ -83,15 +83,37 @@ func startPatch(ctx context.Context, settings patchSettings, w *workplace) (*pat
 		return p, nil
 	}
 	var err error
-	if p.dir, err = filepath.EvalSymlinks(w.plain.Info().WorkDir); err == nil {
+	if w.whose != "" {
+		p.dir, err = resolveThere(ctx, w.plain)
+	} else if p.dir, err = filepath.EvalSymlinks(w.plain.Info().WorkDir); err == nil {
 		// A repository that cannot be understood has no rules but those that the environment sees.
 		p.ignored, _ = workspace.HostRules(ctx, p.dir)
-		p.before, err = env.TakeSnapshot(ctx, w.plain, filepath.ToSlash(p.dir), env.SnapshotOptions{Exclude: p.ignored})
+		p.dir = filepath.ToSlash(p.dir)
+	}
+	if err == nil {
+		p.before, err = env.TakeSnapshot(ctx, w.plain, p.dir, env.SnapshotOptions{Exclude: p.ignored})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--patch: %w", err)
 	}
 	return p, nil
+}
+
+// resolveThere returns the working folder of an environment with links resolved.
+func resolveThere(ctx context.Context, e env.Environment) (string, error) {
+	info := e.Info()
+	if len(info.Shell) == 0 {
+		return info.WorkDir, nil
+	}
+	out, res, err := env.Output(ctx, e, env.Command{Argv: append(info.Shell, "pwd -P")}, env.OutputOptions{})
+	if err == nil && res.ExitCode != 0 {
+		err = fmt.Errorf("pwd ends with status %d", res.ExitCode)
+	}
+	dir := strings.TrimSuffix(string(out.Stdout.Bytes()), "\n")
+	if err == nil && !path.IsAbs(dir) {
+		err = fmt.Errorf("the working folder is called %q", dir)
+	}
+	return dir, err
 }
 
 // finish finds out what has changed, writes the patch, and makes the changes on the host if they are to be made and the
@@ -203,7 +225,7 @@ func (p *patch) changes(ctx context.Context, e env.Environment) (changes, error)
 		}
 		return found, nil
 	}
-	after, err := env.TakeSnapshot(ctx, e, filepath.ToSlash(p.dir), env.SnapshotOptions{Base: p.before, Exclude: p.ignored})
+	after, err := env.TakeSnapshot(ctx, e, p.dir, env.SnapshotOptions{Base: p.before, Exclude: p.ignored})
 	if err != nil {
 		return nil, err
 	}

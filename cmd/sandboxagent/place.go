@@ -14,11 +14,13 @@ import (
 
 func (p *program) listCommand() *cli.Command {
 	return &cli.Command{
-		Name:        "env list",
-		Usage:       "list the sandboxes that there are, whoever made them",
-		ArgsUsage:   "[flags]",
-		Description: "Each line has the name, the state, the age, the owner and the image of a container, and what is to be said of it.",
-		Action:      p.action(p.listSandboxes),
+		Name:      "env list",
+		Usage:     "list the sandboxes that there are, whoever made them",
+		ArgsUsage: "[flags]",
+		Description: `Each line has the name, the state, the age, the owner and the image of a container, and what is to be said of it. With
+--env=ssh it is the environments of the user on a host: name, state, age, time to live, and where they were opened from.`,
+		Flags:  placeFlags(),
+		Action: p.action(p.listSandboxes),
 	}
 }
 
@@ -28,11 +30,12 @@ func (p *program) collectCommand() *cli.Command {
 		Usage:     "remove what programs that were killed left behind",
 		ArgsUsage: "[flags]",
 		Description: `Removed are containers that never started or have ended; a container that runs ends by itself when its
-program is gone. What is in use is never removed, and neither are images. Exit status: 0 nothing is left that can be removed, 6 something could not be removed.`,
-		Flags: []cli.Flag{
+program is gone. What is in use is never removed, and neither are images. With --env=ssh it is what helpers that were killed
+have left on a host: folders and processes. Exit status: 0 nothing is left that can be removed, 6 something could not be removed.`,
+		Flags: append([]cli.Flag{
 			&cli.BoolFlag{Name: "dry-run", DisableDefaultText: true, Usage: "only say what would be removed"},
-			&cli.BoolFlag{Name: "all", DisableDefaultText: true, Usage: "remove, too, containers of yours that still run though their program has ended, and stored helpers that no container uses"},
-		},
+			&cli.BoolFlag{Name: "all", DisableDefaultText: true, Usage: "remove, too, containers of yours that still run though their program has ended, and stored helpers that no container uses; on a host all environments of yours"},
+		}, placeFlags()...),
 		Action: p.action(p.collect),
 	}
 }
@@ -58,6 +61,12 @@ func noArguments(c *cli.Context) error {
 // listSandboxes is the command env list.
 func (p *program) listSandboxes(ctx context.Context, c *cli.Context) (int, error) {
 	if err := noArguments(c); err != nil {
+		return 0, err
+	}
+	if c.String("env") == "ssh" {
+		return codeDone, p.listHost(ctx, c)
+	}
+	if err := onlyThere(c); err != nil {
 		return 0, err
 	}
 	return codeDone, withDocker(ctx, func(e *docker.Engine) error {
@@ -95,6 +104,12 @@ func (p *program) collect(ctx context.Context, c *cli.Context) (int, error) {
 		return 0, err
 	}
 	dry := c.Bool("dry-run")
+	if c.String("env") == "ssh" {
+		return codeDone, p.collectHost(ctx, c, dry)
+	}
+	if err := onlyThere(c); err != nil {
+		return 0, err
+	}
 	return codeDone, withDocker(ctx, func(e *docker.Engine) error {
 		done, err := e.Collect(ctx, docker.CollectOptions{DryRun: dry, All: c.Bool("all")})
 		out, end := printable(p.std.out)

@@ -62,7 +62,7 @@ var effortValue = lazyregexp.New(`^([a-z]*|[1-9][0-9]{0,8})$`)
 
 // readRunFlags reads all flags but the format, which comes first so that even a wrong flag gives a result record.
 func (p *program) readRunFlags(ctx context.Context, c *cli.Context) (runSettings, error) {
-	place, err := readEnvironmentFlags(c)
+	place, err := p.readEnvironmentFlags(c)
 	if err != nil {
 		return runSettings{}, err
 	}
@@ -207,7 +207,7 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, _ runSet
 		return nil, s, err
 	}
 	if !j.place.isolated {
-		if err = p.consent(ctx, s.yes, state, j.place.plain.Info().WorkDir); err != nil {
+		if err = p.consent(ctx, s.yes, state, j.place); err != nil {
 			return nil, s, err
 		}
 	}
@@ -228,6 +228,7 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, _ runSet
 		Settings: agent.Settings{ReasoningEffort: s.effort},
 		Limits:   s.limits,
 		Verify:   agent.Verify{Command: s.verify},
+		Backups:  worksInPlace(s.backend),
 		Log:      j.place.log,
 
 		Subagents: agent.Subagents{Kinds: kinds},

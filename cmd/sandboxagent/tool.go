@@ -101,7 +101,7 @@ func (p *program) tool(ctx context.Context, c *cli.Context) (int, error) {
 	if _, err := findTool(registry, name); err != nil {
 		return 0, err
 	}
-	s, err := readEnvironmentFlags(c)
+	s, err := p.readEnvironmentFlags(c)
 	if err != nil {
 		return 0, err
 	}

@@ -31,7 +31,7 @@ type verifier interface {
 }
 
 func (p *program) verifyCommand() *cli.Command {
-	unused := []string{"read-only", "upload", "download", "upload-ignored"}
+	unused := []string{"read-only", "upload", "download", "upload-ignored", "keep"}
 	flags := slices.DeleteFunc(environmentFlags("give up after this `DURATION`"), func(f cli.Flag) bool {
 		return slices.Contains(unused, f.Names()[0])
 	})
@@ -57,7 +57,7 @@ func (p *program) verify(ctx context.Context, c *cli.Context) (code int, err err
 	if format != formatText && format != formatJSON {
 		return 0, usagef("--output: %q is none of text, json", format)
 	}
-	s, err := readEnvironmentFlags(c)
+	s, err := p.readEnvironmentFlags(c)
 	if err != nil {
 		return 0, err
 	}

@@ -31,6 +31,7 @@ type Environment struct {
 	box     *box
 	config  Config // with its defaults
 	info    env.Info
+	token   string // empty without a helper
 	closing sync.Once
 }
 

@@ -120,11 +120,14 @@ func (e *Engine) openWith(ctx context.Context, c Config, ref string, found image
 		return nil, errors.Join(fmt.Errorf("docker: %w", err), box.discard(ctx))
 	}
 	box.first = attached
-	client, err := wire.Open(ctx, wire.ClientConfig{Dial: box.dial, Token: newToken(), Start: start, Redial: c.TTL})
+	token := newToken()
+	client, err := wire.Open(ctx, wire.ClientConfig{Dial: box.dial, Token: token, Start: start, Redial: c.TTL})
 	if err != nil {
 		return nil, errors.Join(box.unready(ctx, attached, err), box.discard(ctx))
 	}
-	return newEnvironment(box, client, c), nil
+	opened := newEnvironment(box, client, c)
+	opened.token = token
+	return opened, nil
 }
 
 // newToken returns a secret for the helper's socket.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"testing"
 )
 
 // accountFiles are the files of the machine that tell who there is.
@@ -119,6 +120,19 @@ func (s *SSHD) writeHome(name, text string, gid int) error {
 	}
 	place = filepath.Join(s.home, filepath.FromSlash(name))
 	return errors.Join(os.WriteFile(place, []byte(text), 0o644), os.Chown(place, s.uid, gid))
+}
+
+// MakeFolder makes an empty folder of the user's own, which goes with the server.
+func (s *SSHD) MakeFolder(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(s.dir, "work-")
+	if err == nil {
+		err = os.Chown(dir, s.uid, -1)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // within returns the command that starts a server, in a mount namespace of its own, where the account is: its mounts are

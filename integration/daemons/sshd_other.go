@@ -32,6 +32,9 @@ func (s *SSHD) Host() string { return "" }
 // Folder holds what the server has.
 func (s *SSHD) Folder() string { return "" }
 
+// MakeFolder makes an empty folder of the user's own, which goes with the server.
+func (s *SSHD) MakeFolder(testing.TB) string { return "" }
+
 // Key is the file of the private key that the server lets in.
 func (s *SSHD) Key() string { return "" }
 

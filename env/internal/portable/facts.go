@@ -16,6 +16,9 @@ import (
 // maxFacts bounds what a place says about itself.
 const maxFacts = 64 << 10
 
+// dirBody goes to the working directory and back, and prints its name.
+const dirBody = `if cd -- "$sa_wd"; then pwd -P && cd /; elif [ -d "$sa_wd" ]; then (exit 2); else sa_else "$sa_wd" 4; fi`
+
 // facts are what a place has.
 type facts struct {
 	has     map[string]bool
@@ -38,8 +41,10 @@ func (f facts) prologue() string {
 // learn starts the warden and learns from it what there is.
 func (e *Environment) learn(ctx context.Context) error {
 	prologue := "sa_g=0\n"
-	if e.cfg.Dir != "" {
+	if path.IsAbs(e.cfg.Dir) {
 		prologue += "sa_wd=" + quote(e.cfg.Dir) + "\n"
+	} else if e.cfg.Dir != "" {
+		prologue += "sa_wd=${sa_wd%/}/" + quote(e.cfg.Dir) + "\n"
 	}
 	raw, err := e.cfg.Start(ctx)
 	if err != nil {
@@ -66,7 +71,7 @@ func (e *Environment) learn(ctx context.Context) error {
 	if e.facts, err = parseFacts(list); err != nil {
 		return err
 	}
-	if e.facts.dir, err = ask(`cd -- "$sa_wd" && pwd -P && cd /`); err != nil {
+	if e.facts.dir, err = ask(dirBody); err != nil {
 		return fmt.Errorf("working directory %q: %w", e.cfg.Dir, err)
 	}
 	e.facts.dir = strings.TrimSuffix(e.facts.dir, "\n")
@@ -103,11 +108,11 @@ func parseFacts(list string) (facts, error) {
 			f.values[key] = value
 		}
 	}
-	if len(f.missing) > 0 {
-		return f, fmt.Errorf("the place lacks %s: %w", strings.Join(f.missing, ", "), errors.ErrUnsupported)
-	}
 	if f.values["system"] != "Linux" {
 		return f, fmt.Errorf("the system is %.40q, want Linux: %w", f.values["system"], errors.ErrUnsupported)
+	}
+	if len(f.missing) > 0 {
+		return f, fmt.Errorf("the place lacks %s: %w", strings.Join(f.missing, ", "), errors.ErrUnsupported)
 	}
 	umask, err := strconv.ParseUint(f.values["umask"], 8, 12)
 	if err != nil {

@@ -203,7 +203,28 @@ func (e *Environment) Open(ctx context.Context, name string) (fs.File, error) {
 }
 
 func (e *Environment) open(ctx context.Context, name, full string) (*file, error) {
-	s, err := e.stream(ctx, operation{body: "sa_open " + quote(full)})
+	body, large := "sa_open "+quote(full), e.isDirect(ctx)
+	if large {
+		body = sizeFunction + "sa_size " + quote(full) + " " + strconv.Itoa(largeFile)
+	}
+	f, err := e.openStream(ctx, name, body)
+	if err != nil || !large || f.info.size <= largeFile {
+		return f, err
+	}
+	info := f.info
+	f.stream.close()
+	if f, err = e.openLarge(ctx, name, full, info); err == nil || ctx.Err() != nil {
+		return f, err
+	}
+	if err := e.begin(ctx); err != nil {
+		return nil, err
+	}
+	return e.openStream(ctx, name, "sa_open "+quote(full))
+}
+
+// openStream opens a file with the operation that prints what it is, and its content.
+func (e *Environment) openStream(ctx context.Context, name, body string) (*file, error) {
+	s, err := e.stream(ctx, operation{body: body})
 	if err != nil {
 		return nil, err
 	}
@@ -230,9 +251,21 @@ type file struct {
 	name   string
 	info   *fileInfo
 	mu     sync.Mutex
-	stream *stream
+	stream content
 	buffer []byte // what has been read from the stream and not by the caller
 	closed bool
+}
+
+// content is where the content of an open file comes from.
+type content interface {
+	// read appends the next piece to buffer.
+	read(buffer *[]byte) error
+	// isOver reports whether nothing more comes.
+	isOver() bool
+	// interrupt ends a read that waits. It may be called at any time.
+	interrupt()
+	// close ends the call. It may be called more than once.
+	close()
 }
 
 // head reads the line in front of the content.
@@ -243,7 +276,7 @@ func (f *file) head() (string, error) {
 			f.buffer = f.buffer[i+1:]
 			return line, nil
 		}
-		if len(f.buffer) > maxStatus || f.stream.ended {
+		if len(f.buffer) > maxStatus || f.stream.isOver() {
 			return "", fmt.Errorf("%w: a file without status", env.ErrProtocol)
 		}
 		if err := f.stream.read(&f.buffer); err != nil {
@@ -266,7 +299,7 @@ func (f *file) Read(p []byte) (int, error) {
 		return 0, nil
 	}
 	for len(f.buffer) == 0 {
-		if f.stream.ended {
+		if f.stream.isOver() {
 			f.stream.close()
 			return 0, io.EOF
 		}
@@ -365,6 +398,9 @@ func (s *stream) read(buffer *[]byte) error {
 
 // interrupt ends a read that waits, unless there is nothing to wait for.
 func (s *stream) interrupt() { s.cancel() }
+
+// isOver implements content.
+func (s *stream) isOver() bool { return s.ended }
 
 // close ends the operation and the call.
 func (s *stream) close() { s.release() }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -27,11 +28,13 @@ type pool struct {
 	all    map[*shell]struct{}
 	serial int
 	closed bool
+	opened func() // is called when there is one more shell
 }
 
 func newPool(size int) *pool {
 	return &pool{
-		long: make(chan struct{}, size-2), slots: make(chan struct{}, size-1),
+		opened: func() {},
+		long:   make(chan struct{}, size-2), slots: make(chan struct{}, size-1),
 		all: make(map[*shell]struct{}), busy: make(map[int]*shell),
 	}
 }
@@ -109,6 +112,7 @@ func (p *pool) open(ctx context.Context) (*shell, error) {
 		return nil, fs.ErrClosed
 	}
 	p.all[s] = struct{}{}
+	p.opened()
 	return s, nil
 }
 
@@ -134,6 +138,18 @@ func (p *pool) atWork() map[int]*shell {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.busy)
+}
+
+// pids returns the process numbers of all shells, in order.
+func (p *pool) pids() []int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := make([]int, 0, len(p.all))
+	for s := range p.all {
+		list = append(list, s.pid)
+	}
+	slices.Sort(list)
+	return list
 }
 
 // dismiss tells all shells but the warden to end, which kills what they have started for themselves.

@@ -12,7 +12,13 @@
 // Standard input of unknown length comes in parts, each behind its length, which the shell copies to a third named pipe.
 // Its end is a word and not the end of the shell's own input: a connection that is closed may lose what is on its way, and
 // a part of the input must not look like all of it. For the same reason, a shell that has done its work does not end
-// before the contact does.
+// before the contact does. Contact with a shell that is lost is not taken up again.
+//
+// # When the client is gone
+//
+// A shell whose input has ended ends, but what it has started does not. In a place that ends with its client, such as a
+// container, that does not matter. In others, the keeper, one more shell, kills what is left; see Config.TTL. It waits for what
+// the client says every few seconds, and a child of it sleeps and counts. A tick starts no process.
 //
 // # Testing
 //
@@ -54,18 +60,25 @@ type Config struct {
 	// Start starts one more /bin/sh in the place, all with the same variables and in the same folder. It is called at any
 	// time, also several times at once.
 	Start func(ctx context.Context) (Shell, error)
-	// Dir is the working directory; empty means the one that shells start in.
+	// Dir is the working directory; a relative one is below the folder that shells start in, and empty means that.
 	Dir string
 	// Vars are base variables, as "NAME=value", in addition to those that shells start with.
 	Vars []string
 	// Backend is what Info calls the environment.
 	Backend string
-	// MaxShells bounds how many shells there are at a time, and with it how many commands run: two fewer. Zero means 8;
-	// the least is 3.
+	// MaxShells bounds how many shells there are at a time, and with it how many commands run: two fewer, or three with a
+	// TTL. Zero means 8; the least is 3, or 4 with a TTL.
 	MaxShells int
+	// TTL, if set, is for places that do not end with their client: one more shell, the keeper, kills all that the
+	// environment has started there and removes its folder when the client is gone, which is at once when the contact ends,
+	// and when nothing has come from the client for TTL if it seems to last. It is rounded up to seconds, and may take a
+	// quarter more, but no more than 15 seconds.
+	TTL time.Duration
 	// Guarantees are those that the backend gives, such as Isolation. They replace those of this package, which are
 	// KillTree, CleanClose and AtomicWrite.
 	Guarantees []env.Guarantee
+	// Files, if set, is another way for the content of large files, more than 4 MiB. What it cannot do shells do.
+	Files Files
 	// Gone, if set, explains why contact with a shell was lost. It returns an error that wraps env.ErrGone if the place is
 	// not there any more, and otherwise err or a better one.
 	Gone func(ctx context.Context, err error) error
@@ -75,13 +88,24 @@ func (c Config) validate() error {
 	if c.Start == nil {
 		return fmt.Errorf("no way to start a shell: %w", fs.ErrInvalid)
 	}
-	if c.Dir != "" && (!path.IsAbs(c.Dir) || strings.ContainsRune(c.Dir, 0)) {
-		return fmt.Errorf("working directory %q is not absolute: %w", c.Dir, fs.ErrInvalid)
+	if strings.ContainsRune(c.Dir, 0) {
+		return fmt.Errorf("working directory %q: %w", c.Dir, fs.ErrInvalid)
 	}
-	if c.MaxShells != 0 && c.MaxShells < minShells {
-		return fmt.Errorf("%d shells are too few, want %d: %w", c.MaxShells, minShells, fs.ErrInvalid)
+	if c.TTL < 0 {
+		return fmt.Errorf("a negative time to live: %w", fs.ErrInvalid)
+	}
+	if least := minShells + c.keepers(); c.MaxShells != 0 && c.MaxShells < least {
+		return fmt.Errorf("%d shells are too few, want %d: %w", c.MaxShells, least, fs.ErrInvalid)
 	}
 	return checkVars(c.Vars)
+}
+
+// keepers returns how many shells there are that end what an environment has left.
+func (c Config) keepers() int {
+	if c.TTL > 0 {
+		return 1
+	}
+	return 0
 }
 
 // Environment implements env.Environment and env.MultiReader. It has none of the other optional interfaces: what env does
@@ -97,10 +121,15 @@ type Environment struct {
 	facts  facts
 	pool   *pool
 	warden *warden
+	keeper *keeper // nil without a TTL
 	id     string
 	serial atomic.Uint64
 	// conditional is held for writing by writes with a condition on the content, for reading by the others.
 	conditional sync.RWMutex
+
+	checking chan struct{} // held while Config.Files is tried, and for the two that follow
+	checked  bool
+	direct   bool // Config.Files can be used
 
 	mu     sync.Mutex
 	closed bool
@@ -121,14 +150,23 @@ func New(ctx context.Context, cfg Config) (*Environment, error) {
 		return nil, fmt.Errorf("portable: %w", err)
 	}
 	e := &Environment{
-		cfg: cfg, id: newMark()[:16], pool: newPool(cmp.Or(cfg.MaxShells, defaultShells)),
-		done: make(chan struct{}), gone: make(chan struct{}),
+		cfg: cfg, id: newMark()[:16], pool: newPool(cmp.Or(cfg.MaxShells, defaultShells) - cfg.keepers()),
+		checking: make(chan struct{}, 1), done: make(chan struct{}), gone: make(chan struct{}),
 	}
 	e.warden = &warden{pool: e.pool}
 	e.pool.start = e.startShell
 	if err := e.learn(ctx); err != nil {
 		e.pool.close()
 		return nil, fmt.Errorf("portable: %w", err)
+	}
+	if cfg.TTL > 0 {
+		k := newKeeper(e)
+		done, err := k.start(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("portable: %w", errors.Join(err, e.Close()))
+		}
+		e.keeper, e.pool.opened = k, k.tell
+		go k.run(done)
 	}
 	go e.watch()
 	return e, nil
@@ -171,12 +209,18 @@ func (e *Environment) guarantees() []env.Guarantee {
 	list := append([]env.Guarantee(nil), e.cfg.Guarantees...)
 	const found = "signals from a shell in the place, which finds processes by descent and by a variable in /proc; " +
 		"broken by a process that clears its variables and leaves its parent, or changes its user"
+	keeps := env.Absent
+	if e.cfg.TTL > 0 {
+		keeps = env.BestEffort
+	}
 	for _, g := range []env.Guarantee{
 		{Promise: env.KillTree, Strength: env.BestEffort, By: found},
 		{Promise: env.CleanClose, Strength: env.BestEffort, By: found},
+		{Promise: env.CleanCrash, Strength: keeps, By: "a shell in the place that does the same when its input ends or the client is silent" +
+			"; broken by what kills that shell"},
 		{Promise: env.AtomicWrite, Strength: env.BestEffort, By: "rename in the folder of the file; in place where that is impossible"},
 	} {
-		if (env.Info{Guarantees: list}).Strength(g.Promise) == env.Absent {
+		if g.Strength != env.Absent && (env.Info{Guarantees: list}).Strength(g.Promise) == env.Absent {
 			list = append(list, g)
 		}
 	}
@@ -311,6 +355,13 @@ func (e *Environment) Close() error {
 	case <-time.After(closeTime):
 	}
 	err := e.sweep()
+	switch {
+	case e.keeper == nil:
+	case err == nil:
+		e.keeper.dismiss()
+	default:
+		e.keeper.leave()
+	}
 	if errors.Is(err, env.ErrGone) {
 		err = nil // and with it all that was to be released
 	}

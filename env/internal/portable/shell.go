@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
 )
@@ -19,8 +20,15 @@ import (
 //go:embed portable.sh
 var library string
 
-// maxText bounds what is kept of the messages of an operation.
-const maxText = 4 << 10
+const (
+	// maxText bounds what is kept of the messages of an operation.
+	maxText = 4 << 10
+	// maxNoise bounds what comes before a shell says hello, and noiseTime how long that takes.
+	maxNoise, noiseTime = 1 << 20, time.Minute
+)
+
+// errSlow means that a shell has not said hello in time.
+var errSlow = fmt.Errorf("nothing for %v", noiseTime)
 
 // A Shell is one running /bin/sh in the place, without a terminal, that reads commands from its standard input.
 type Shell struct {
@@ -29,6 +37,8 @@ type Shell struct {
 	// Stdout and Stderr are its outputs, which are separate. They are read from one goroutine each, and both are read
 	// while anything is expected, so that one connection may carry them.
 	Stdout, Stderr io.Reader
+	// Noisy says that something else may print on both outputs before the shell reads its first command: what a login runs.
+	Noisy bool
 	// Close ends the contact with the shell: calls of the others that block return, and so do later ones. It ends the
 	// shell's standard input as well, and should kill the shell where that is possible. It is called once.
 	Close func() error
@@ -51,16 +61,22 @@ func newShell(ctx context.Context, raw Shell, dir, prologue string) (*shell, err
 		raw: raw, dir: dir, stdout: newScanner(raw.Stdout), stderr: newScanner(raw.Stderr),
 		abandon: sync.OnceFunc(func() { _ = raw.Close() }), // the contact is over whatever it says
 	}
-	var b strings.Builder
-	for line := range strings.Lines(library) {
-		if line = strings.TrimLeft(line, " "); !strings.HasPrefix(line, "#") {
-			b.WriteString(line)
-		}
+	o := operation{before: strip(library) + "cd /\nsa_d=" + quote(dir) + "\n" + prologue, body: "echo $$"}
+	if raw.Noisy {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, noiseTime, errSlow)
+		defer cancel()
+		o.hello = newMark()
+		// The word is in two parts, so that it is not found in the script by what prints that.
+		half := len(o.hello) / 2
+		say := "printf '%s%s g 0 0\\n' " + o.hello[:half] + " " + o.hello[half:]
+		o.before = say + "\n" + say + " >&2\n" + o.before
 	}
-	b.WriteString("cd /\nsa_d=" + quote(dir) + "\n" + prologue)
-	// Nothing may stand before the first record, so that what a shell of another kind says is not taken for an answer.
+	// Nothing may stand before the first record, or between it and the hello, so that what a shell of another kind says is
+	// not taken for an answer.
 	var out limited
-	code, text, err := s.run(ctx, operation{before: b.String(), body: "echo $$", out: out.add})
+	o.out = out.add
+	code, text, err := s.run(ctx, o)
 	if err == nil && code != 0 {
 		err = fmt.Errorf("%w: a shell ends its start with %d: %s", env.ErrProtocol, code, text)
 	}
@@ -77,8 +93,21 @@ func newShell(ctx context.Context, raw Shell, dir, prologue string) (*shell, err
 	return s, nil
 }
 
+// strip returns a script without its comments and its indentation.
+func strip(script string) string {
+	var b strings.Builder
+	for line := range strings.Lines(script) {
+		if line = strings.TrimLeft(line, " "); !strings.HasPrefix(line, "#") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
 // An operation is something that a shell does.
 type operation struct {
+	// hello, if set, is a mark that before says on both streams. What comes before it is dropped.
+	hello string
 	// before stands in front, for the shell to read command by command.
 	before string
 	// body is a list of commands, the last of which answers with a code.
@@ -125,13 +154,18 @@ func (s *shell) run(ctx context.Context, o operation) (code int, text string, er
 	var messages limited
 	failed := make(chan error, 1)
 	go func() {
-		_, err := s.stderr.until(o.mark, messages.add, nil)
+		err := s.stderr.skip(o.hello)
+		if err == nil {
+			_, err = s.stderr.until(o.mark, messages.add, nil)
+		}
 		if err != nil {
 			s.abandon()
 		}
 		failed <- err
 	}()
-	code, err = s.stdout.until(o.mark, o.out, sync.OnceFunc(func() { close(begun) }))
+	if err = s.stdout.skip(o.hello); err == nil {
+		code, err = s.stdout.until(o.mark, o.out, sync.OnceFunc(func() { close(begun) }))
+	}
 	close(over)
 	if err != nil {
 		s.abandon()
@@ -142,7 +176,11 @@ func (s *shell) run(ctx context.Context, o operation) (code int, text string, er
 	} else if werr := <-sent; err == nil {
 		err = werr
 	}
-	if err != nil && ctx.Err() != nil {
+	switch {
+	case err == nil || ctx.Err() == nil:
+	case errors.Is(err, errNoShell):
+		err = fmt.Errorf("%w: %w", ended(ctx), err)
+	default:
 		err = ended(ctx)
 	}
 	return code, messages.String(), err
@@ -193,6 +231,35 @@ func (s *scanner) until(mark string, out func([]byte) error, begun func()) (int,
 		}
 	}
 }
+
+// skip drops what comes before the record with this mark; an empty mark is none.
+func (s *scanner) skip(mark string) error {
+	if mark == "" {
+		return nil
+	}
+	var said limited
+	for n := 0; ; {
+		data, rec, err := s.next(mark)
+		switch {
+		case err != nil:
+			if text := strings.TrimSpace(said.String()); text != "" {
+				return fmt.Errorf("%w: it says %.300q: %w", errNoShell, strings.ToValidUTF8(text, ""), err)
+			}
+			return fmt.Errorf("%w: %w", errNoShell, err)
+		case rec.kind == 'g':
+			return nil
+		case rec.kind != 0:
+			return fmt.Errorf("%w: unexpected record %q", env.ErrProtocol, rec.kind)
+		}
+		if n += len(data); n > maxNoise {
+			return fmt.Errorf("%w: more than %d bytes before it", errNoShell, maxNoise)
+		}
+		_ = said.add(data) // never fails
+	}
+}
+
+// errNoShell means that something has been started, and that it is no shell.
+var errNoShell = fmt.Errorf("no shell answers: %w", errors.ErrUnsupported)
 
 // limited keeps the first maxText bytes of what it gets.
 type limited struct{ bytes.Buffer }

@@ -3,6 +3,7 @@ package portable
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -73,33 +74,59 @@ func (w *writing) run(ctx context.Context, r io.Reader) (env.Written, error) {
 	if err != nil {
 		return env.Written{}, err
 	}
-	written, err := w.parts(ctx, r, staged)
+	written, err := w.content(ctx, inner, r, staged)
 	if err != nil {
 		w.clean(staged)
 	}
 	return written, err
 }
 
-// parts sends the content part by part and puts the file in its place.
-func (w *writing) parts(ctx context.Context, r io.Reader, staged string) (env.Written, error) {
-	for end := false; !end; {
-		var err error
-		if end, err = w.fill(ctx, r, partSize); err != nil {
-			return env.Written{}, err
+// content sends the content and puts the file in its place.
+func (w *writing) content(ctx, inner context.Context, r io.Reader, staged string) (env.Written, error) {
+	end, err := w.fill(ctx, r, partSize)
+	if err != nil {
+		return env.Written{}, err
+	}
+	way := errors.ErrUnsupported
+	if !end && w.e.isDirect(ctx) {
+		if end, err = w.fill(ctx, r, largeFile); err == nil && !end {
+			way = w.upload(inner, r, staged)
 		}
-		n := w.buffer.Len()
-		if n == 0 {
-			continue
-		}
-		o := operation{body: "sa_part " + quote(staged) + " " + strconv.Itoa(n), input: bytes.NewReader(w.buffer.Bytes())}
-		if _, err := w.ask(ctx, o); err != nil {
-			return env.Written{}, err
-		}
-		w.size += int64(n)
-		w.buffer.Reset()
+	}
+	if err != nil {
+		return env.Written{}, err
+	}
+	if err = way; errors.Is(err, errors.ErrUnsupported) {
+		err = w.parts(ctx, r, staged, end)
+	}
+	if err != nil {
+		return env.Written{}, err
 	}
 	mode := strconv.FormatUint(uint64(0o666&^w.e.facts.umask), 8)
 	return w.commit(ctx, "sa_finish "+w.words(staged, w.full, w.temp, w.mode(), w.exclusive(), w.sum(), mode, strconv.FormatInt(w.size, 10)))
+}
+
+// parts sends the content part by part, beginning with the first one, which was read.
+func (w *writing) parts(ctx context.Context, r io.Reader, staged string, end bool) error {
+	for {
+		n := w.buffer.Len()
+		if n == 0 {
+			return nil
+		}
+		o := operation{body: "sa_part " + quote(staged) + " " + strconv.Itoa(n), input: bytes.NewReader(w.buffer.Bytes())}
+		if _, err := w.ask(ctx, o); err != nil {
+			return err
+		}
+		w.size += int64(n)
+		w.buffer.Reset()
+		if end {
+			return nil
+		}
+		var err error
+		if end, err = w.fill(ctx, r, partSize); err != nil {
+			return err
+		}
+	}
 }
 
 // fill reads until the buffer holds size bytes or r ends.

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/term"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/ssh"
+)
+
+// hostFlags are the flags that only an environment on a host over SSH has a use for.
+func hostFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "host", Usage: "log in to `[USER@]HOST[:PORT]`; HOST may be one of ~/.ssh/config", EnvVars: variable("host")},
+		&cli.StringSliceFlag{Name: "identity", Usage: "try the private key in `FILE` first; may be repeated", EnvVars: variable("identity")},
+		&cli.StringFlag{Name: "known-hosts", Usage: "take keys of hosts from `FILE` and no other", EnvVars: variable("known-hosts")},
+		&cli.BoolFlag{Name: "accept-new-host-key", DisableDefaultText: true, Usage: "trust the key of a host that is not known yet, and remember it", EnvVars: variable("accept-new-host-key")},
+	}
+}
+
+// readHostFlags reads the hostFlags.
+func (p *program) readHostFlags(c *cli.Context) (ssh.Target, error) {
+	t := ssh.Target{
+		Host: c.String("host"), Identities: c.StringSlice("identity"), KnownHosts: c.String("known-hosts"), AcceptNew: c.Bool("accept-new-host-key"),
+		Passphrase: p.passphrase(), Note: p.note,
+	}
+	if c.String("env") != "ssh" {
+		return ssh.Target{}, nil
+	}
+	if t.Host == "" {
+		return t, usagef("--host is missing: --env=ssh needs one, as [USER@]HOST[:PORT]")
+	}
+	return t, sshError(t.Check())
+}
+
+// passphrase returns how to ask the user for the passphrase of a key; nil if there is no terminal.
+func (p *program) passphrase() func(context.Context, string) ([]byte, error) {
+	name := terminalName
+	tty, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		return nil
+	}
+	_ = tty.Close() // it is opened again when it is needed
+	return func(ctx context.Context, file string) ([]byte, error) {
+		tty, err := os.OpenFile(name, os.O_RDWR, 0)
+		if err != nil {
+			return nil, err
+		}
+		fd := int(tty.Fd())
+		before, err := term.GetState(fd)
+		if err != nil {
+			return nil, errors.Join(err, tty.Close())
+		}
+		type answer struct {
+			text []byte
+			err  error
+		}
+		fmt.Fprintf(tty, "Passphrase of the key %s: ", oneLine(file))
+		read := make(chan answer, 1)
+		go func() {
+			text, err := term.ReadPassword(fd)
+			_, _ = fmt.Fprintln(tty)
+			read <- answer{text, errors.Join(err, tty.Close())}
+		}()
+		select {
+		case <-ctx.Done():
+			_ = term.Restore(fd, before) // the question is left
+			return nil, context.Cause(ctx)
+		case a := <-read:
+			return a.text, a.err
+		}
+	}
+}
+
+// openSSH logs in to a host and opens an environment there.
+func openSSH(ctx context.Context, o backendOptions) (opened, error) {
+	if o.inherit.Mode != env.VarsFiltered && o.inherit.Mode != "" {
+		return opened{}, usagef("--inherit-vars: commands on a host never see this machine's variables; --pass-var hands single ones on")
+	}
+	cfg := ssh.Config{
+		WorkDir: o.dir, Vars: handedVars(o), TTL: o.remote.ttl, Helper: ssh.HelperMode(o.remote.helper), Note: o.note,
+	}
+	if self, err := executable(); err == nil {
+		cfg.HelperProgram = ssh.HelperProgram{Path: self, Args: []string{helperArgument}, IfMissing: true}
+	}
+	if err := cfg.Check(); err != nil {
+		return opened{}, sshError(err)
+	}
+	host, err := ssh.Connect(ctx, o.target)
+	if err != nil {
+		return opened{}, sshError(err)
+	}
+	e, err := host.Open(ctx, cfg)
+	if err != nil {
+		return opened{}, errors.Join(sshError(workdirError(err)), host.Close())
+	}
+	place := &sshPlace{e, host}
+	var way *ticket
+	if t, ok := e.Ticket(); ok {
+		way = &ticket{SSH: &t, Target: reachable(o.target)}
+	}
+	return opened{
+		Environment: place, session: e.Session(), ticket: way, leave: place.Leave,
+		kill: func() { _ = e.Kill() },
+		abandon: func() { // what is left ends when it has been without a client for long enough
+			killed := make(chan struct{})
+			go func() {
+				defer close(killed)
+				_ = e.Kill()
+			}()
+			select {
+			case <-killed:
+			case <-time.After(killTime):
+			}
+		},
+		whose: host.String(),
+	}, nil
+}
+
+// sshPlace is an environment whose host goes with it.
+type sshPlace struct {
+	*ssh.Environment
+	host *ssh.Host
+}
+
+// Close implements env.Environment.
+func (s *sshPlace) Close() error { return errors.Join(s.Environment.Close(), s.host.Close()) }
+
+// Leave ends the contact and keeps what runs on the host.
+func (s *sshPlace) Leave() error { return errors.Join(s.Environment.Leave(), s.host.Close()) }
+
+// reachable is how to get to the same host from any folder.
+func reachable(t ssh.Target) *sshTarget {
+	found := &sshTarget{Host: t.Host, KnownHosts: absolute(t.KnownHosts)}
+	for _, name := range t.Identities {
+		found.Identities = append(found.Identities, absolute(name))
+	}
+	return found
+}
+
+// absolute returns the absolute name of a file; an empty name stays.
+func absolute(name string) string {
+	if full, err := filepath.Abs(name); err == nil && name != "" {
+		return full
+	}
+	return name
+}
+
+// sshError tells mistakes of the user from failures of the environment.
+func sshError(err error) error {
+	var config *ssh.ConfigError
+	if !errors.As(err, &config) {
+		return err
+	}
+	switch config.Field {
+	case "host", "identity", "known-hosts", "helper", "ttl", "var":
+		return usagef("--%s: %s", config.Field, config.Reason)
+	}
+	return usagef("%s: %s", config.Field, config.Reason)
+}

@@ -1,0 +1,229 @@
+package ssh_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	toxiproxy "github.com/Shopify/toxiproxy/v2"
+	"github.com/rs/zerolog"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/ssh"
+	"github.com/sandboxagent/sandboxagent/integration/daemons"
+)
+
+// samples are times of one thing.
+type samples []time.Duration
+
+func (s samples) p(percent int) float64 {
+	sorted := slices.Sorted(slices.Values(s))
+	return float64(sorted[min(len(sorted)*percent/100, len(sorted)-1)]) / float64(time.Millisecond)
+}
+
+func (s *samples) time(b *testing.B, fn func() error) {
+	b.Helper()
+	began := time.Now()
+	if err := fn(); err != nil {
+		b.Fatal(err)
+	}
+	*s = append(*s, time.Since(began))
+}
+
+// report prints medians, the 95th percentile of ours, and how many times ours the others are.
+func report(b *testing.B, roundTrip time.Duration, ours samples, others map[string]samples) {
+	b.Helper()
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(ours.p(50), "ours-p50-ms")
+	b.ReportMetric(ours.p(95), "ours-p95-ms")
+	b.ReportMetric(ours.p(50)-float64(roundTrip)/float64(time.Millisecond), "ours-above-trip-ms")
+	for name, s := range others {
+		b.ReportMetric(s.p(50), name+"-p50-ms")
+		b.ReportMetric(s.p(50)/ours.p(50), name+"-x")
+	}
+}
+
+// native is a host as the programs ssh and sftp reach it, with one connection that lasts (ControlMaster).
+type native struct {
+	config string
+	sftp   *exec.Cmd
+	in     io.Writer
+	out    *bufio.Reader
+}
+
+// newNative connects.
+func newNative(b *testing.B, s *daemons.SSHD, address string) *native {
+	b.Helper()
+	host, port, _ := strings.Cut(address, ":")
+	dir := s.MakeFolder(b) // its name is short enough for a socket
+	n := &native{config: filepath.Join(dir, "config")}
+	lines := fmt.Sprintf("Host h\nHostName %s\nPort %s\nUser %s\nIdentityFile %s\nIdentitiesOnly yes\nIdentityAgent none\nStrictHostKeyChecking no\n"+
+		"UserKnownHostsFile /dev/null\nLogLevel ERROR\nControlMaster auto\nControlPersist 300\nControlPath %s/mux\n", host, port, s.User(), s.Key(), dir)
+	if err := os.WriteFile(n.config, []byte(lines), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	if err := n.run("true"); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = exec.Command("ssh", "-F", n.config, "-O", "exit", "h").Run() })
+	n.sftp = exec.Command("sftp", "-q", "-F", n.config, "h")
+	in, err := n.sftp.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	out, err := n.sftp.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := n.sftp.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		_ = in.Close()
+		_ = n.sftp.Wait()
+	})
+	n.in, n.out = in, bufio.NewReader(out)
+	return n
+}
+
+// run runs a command by the program ssh.
+func (n *native) run(command string) error {
+	return exec.Command("ssh", "-F", n.config, "h", command).Run()
+}
+
+// transfer has the program sftp, which runs all the time, do something, and waits until it says so.
+func (n *native) transfer(command string) error {
+	mark := fmt.Sprint("mark", time.Now().UnixNano())
+	if _, err := fmt.Fprintf(n.in, "%s\n!echo %s\n", command, mark); err != nil {
+		return err
+	}
+	for {
+		line, err := n.out.ReadString('\n')
+		if err != nil || strings.HasPrefix(line, mark) {
+			return err
+		}
+	}
+}
+
+// slowly returns the address of a server by way of a proxy that adds delay in each direction.
+func slowly(b *testing.B, s *daemons.SSHD, delay time.Duration) string {
+	b.Helper()
+	if delay == 0 {
+		return s.Address()
+	}
+	proxy := toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.New(io.Discard)), "sshd", "127.0.0.1:0", s.Address())
+	if err := proxy.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(proxy.Stop)
+	for _, stream := range []string{"upstream", "downstream"} {
+		text := fmt.Sprintf(`{"name":"%s","type":"latency","stream":"%s","toxicity":1,"attributes":{"latency":%d}}`, stream, stream, delay.Milliseconds())
+		if _, err := proxy.Toxics.AddToxicJson(strings.NewReader(text)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return proxy.Listen
+}
+
+// BenchmarkOperations compares with the programs ssh and sftp on a connection that is there already, on loopback and at a
+// round trip of 20 ms.
+func BenchmarkOperations(b *testing.B) {
+	for _, trip := range []time.Duration{0, 20 * time.Millisecond} {
+		b.Run(fmt.Sprintf("trip=%s", trip), func(b *testing.B) {
+			s := daemons.NewSSHD(b, daemons.SSHDConfig{HostKeys: []string{"ed25519"}})
+			address := slowly(b, s, trip/2)
+			n := newNative(b, s, address)
+			known, dir := knownAs(b, s, address), b.TempDir()
+			t := target(b, s)
+			t.Host, t.KnownHosts = s.User()+"@"+address, known
+			h := connect(b, t)
+			for _, mode := range []ssh.HelperMode{ssh.HelperRequire, ssh.HelperOff} {
+				e := open(b, h, ssh.Config{Helper: mode, WorkDir: dir})
+				b.Run("helper="+string(mode), func(b *testing.B) { operations(b, e, n, dir, trip) })
+			}
+		})
+	}
+}
+
+func operations(b *testing.B, e *ssh.Environment, n *native, dir string, trip time.Duration) {
+	ctx, small, large := b.Context(), bytes.Repeat([]byte("x"), 1<<10), bytes.Repeat([]byte("0123456789abcdef"), 16<<16)
+	for name, data := range map[string][]byte{"small": small, "large": large} {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			b.Fatal(err)
+		}
+	}
+	scratch := b.TempDir()
+	local := filepath.Join(scratch, "f")
+	for _, tt := range []struct {
+		name   string
+		ours   func() error
+		native func() error
+	}{
+		{"exec", func() error { _, err := e.Exec(ctx, env.Command{Argv: []string{"/bin/true"}}); return err }, func() error { return n.run("true") }},
+		{"read_1KiB", func() error { _, err := env.ReadFile(ctx, e, "small", 0); return err }, func() error { return n.transfer("get " + dir + "/small " + local) }},
+		{"write_1KiB", func() error { return write(ctx, e, "written", small) }, func() error { return n.transfer("put " + filepath.Join(dir, "small") + " " + dir + "/written2") }},
+		{"read_16MiB", func() error { _, err := env.ReadFile(ctx, e, "large", 32<<20); return err }, func() error { return n.transfer("get " + dir + "/large " + local) }},
+		{"write_16MiB", func() error { return write(ctx, e, "written", large) }, func() error { return n.transfer("put " + filepath.Join(dir, "large") + " " + dir + "/written2") }},
+	} {
+		b.Run(tt.name, func(b *testing.B) {
+			var ours, others samples
+			for b.Loop() {
+				ours.time(b, tt.ours)
+				others.time(b, tt.native)
+			}
+			report(b, trip, ours, map[string]samples{"native": others})
+		})
+	}
+}
+
+func write(ctx context.Context, e env.Environment, name string, data []byte) error {
+	_, err := e.WriteFile(ctx, name, bytes.NewReader(data), env.WriteOptions{})
+	return err
+}
+
+// knownAs returns a file that knows a server under another address.
+func knownAs(b *testing.B, s *daemons.SSHD, address string) string {
+	b.Helper()
+	host, port, _ := strings.Cut(address, ":")
+	name := filepath.Join(b.TempDir(), "known")
+	if err := os.WriteFile(name, fmt.Appendf(nil, "[%s]:%s %s\n", host, port, strings.TrimSpace(s.HostKey("ed25519"))), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	return name
+}
+
+// BenchmarkOpen compares how long an environment takes that is opened on a live connection with a command by ssh.
+func BenchmarkOpen(b *testing.B) {
+	s := daemons.NewSSHD(b, daemons.SSHDConfig{})
+	n := newNative(b, s, s.Address())
+	h := connect(b, target(b, s))
+	var ours, first, others samples
+	for b.Loop() {
+		var e *ssh.Environment
+		ours.time(b, func() (err error) {
+			e, err = h.Open(b.Context(), config(b, ssh.Config{Helper: ssh.HelperRequire}))
+			return err
+		})
+		if err := e.Close(); err != nil {
+			b.Fatal(err)
+		}
+		first.time(b, func() error {
+			one, err := ssh.Connect(b.Context(), target(b, s))
+			if err != nil {
+				return err
+			}
+			return one.Close()
+		})
+		others.time(b, func() error { return n.run("true") })
+	}
+	report(b, 0, ours, map[string]samples{"login": first, "ssh-true": others})
+}

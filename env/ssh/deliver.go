@@ -1,0 +1,229 @@
+package ssh
+
+import (
+	"context"
+	"crypto/sha256"
+	"debug/elf"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pkg/sftp"
+
+	"github.com/sandboxagent/sandboxagent/env/internal/helper"
+)
+
+// program is a helper that can be sent.
+type program struct {
+	name, digest string
+	open         func() (io.ReadCloser, error)
+}
+
+// candidates are the helpers for hosts, by their processors.
+type candidates struct {
+	byArch map[string]program
+	args   []string
+}
+
+// machines are the processors for which there may be a helper, by their names in the Go toolchain.
+var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
+
+// programs returns the helpers that there are. None at all is no error: the host may say more.
+func programs(own HelperProgram) (*candidates, error) {
+	all := &candidates{byArch: make(map[string]program)}
+	if own.Path == "" || own.IfMissing {
+		for arch := range machines {
+			h, err := helper.Find("linux", arch)
+			var missing *helper.MissingError
+			switch {
+			case errors.As(err, &missing):
+			case err != nil:
+				return nil, fmt.Errorf("ssh: %w", err)
+			default:
+				all.byArch[arch] = program{h.Name(), h.Digest(), h.Open}
+			}
+		}
+		if own.Path == "" || len(all.byArch) > 0 {
+			return all, nil
+		}
+	}
+	arch, err := platform(own.Path)
+	if err != nil {
+		if own.IfMissing {
+			return all, nil
+		}
+		return nil, &ConfigError{Field: "helper", Reason: err.Error()}
+	}
+	f, err := os.Open(own.Path)
+	if err != nil {
+		return nil, &ConfigError{Field: "helper", Reason: err.Error()}
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		return nil, fmt.Errorf("ssh: %w", err)
+	}
+	digest := hex.EncodeToString(sum.Sum(nil))
+	all.args = own.Args
+	all.byArch[arch] = program{"sandboxd-linux-" + arch + "-" + digest, digest, func() (io.ReadCloser, error) { return os.Open(own.Path) }}
+	return all, nil
+}
+
+// platform returns the processor that a program is for, which must run on Linux without anything else.
+func platform(path string) (string, error) {
+	f, err := elf.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("%s is no program for Linux: %w", path, err)
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	if slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+		return "", fmt.Errorf("%s needs libraries that the host may not have", path)
+	}
+	for arch, machine := range machines {
+		if f.Machine == machine {
+			return arch, nil
+		}
+	}
+	return "", fmt.Errorf("%s is for another processor than amd64 and arm64", path)
+}
+
+// of returns name and digest of the helper for a processor; they are empty if there is none.
+func (c *candidates) of(arch string) (name, digest string) {
+	p := c.byArch[arch]
+	return p.name, p.digest
+}
+
+func (c *candidates) named(name string) (program, bool) {
+	for _, p := range c.byArch {
+		if p.name == name {
+			return p, true
+		}
+	}
+	return program{}, false
+}
+
+// deliver puts a helper into the file target of the host: by SFTP, and where that is not to be had through a shell.
+func (h *Host) deliver(ctx context.Context, p program, target string) error {
+	r, err := p.open()
+	if err != nil {
+		return err
+	}
+	data, err := io.ReadAll(r)
+	if err = errors.Join(err, r.Close()); err != nil {
+		return err
+	}
+	serr := h.deliverFile(ctx, data, target)
+	if serr == nil || ctx.Err() != nil {
+		return serr
+	}
+	if err := h.deliverPipe(ctx, data, target); err != nil {
+		return fmt.Errorf("%w (by SFTP: %s)", err, cleanText(serr.Error()))
+	}
+	return nil
+}
+
+// deliverFile is deliver by SFTP.
+func (h *Host) deliverFile(ctx context.Context, data []byte, target string) (err error) {
+	files, err := h.openSFTP(ctx)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = files.Close() })
+	defer func() {
+		stop()
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		_ = files.Close() // the file's own Close has told
+	}()
+	f, err := files.OpenFile(target, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
+	if err != nil {
+		return err
+	}
+	_, err = f.ReadFromWithConcurrency(strings.NewReader(string(data)), sftpParallel)
+	return errors.Join(err, f.Close())
+}
+
+// sftpParallel is how many writes are on their way at once.
+const sftpParallel = 64
+
+// deliverPipe is deliver through a shell.
+func (h *Host) deliverPipe(ctx context.Context, data []byte, target string) error {
+	p, err := h.start(ctx, "exec /bin/sh -c "+quote(`umask 077; exec cat >"$0"`)+" "+quote(target))
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = p.Close() })
+	defer func() {
+		stop()
+		_ = p.Close()
+	}()
+	go func() { _, _ = io.Copy(io.Discard, p.out) }()
+	_, werr := p.in.Write(data)
+	werr = errors.Join(werr, p.in.Close())
+	select {
+	case <-p.exited:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if p.status != nil {
+		return fmt.Errorf("%w: %s", p.status, cleanText(p.said.String()))
+	}
+	return werr
+}
+
+// sftpTime bounds the wait for the file transfer subsystem. One that is started by a login that prints something never
+// answers.
+const sftpTime = 10 * time.Second
+
+// fileClient is the file transfer subsystem in a session of its own.
+type fileClient struct {
+	*sftp.Client
+	session *session
+}
+
+// Close ends the session. Transfers end.
+func (f *fileClient) Close() error {
+	_ = f.session.Close() // first, so that nobody waits for the server
+	return f.Client.Close()
+}
+
+// openSFTP opens the file transfer subsystem.
+func (h *Host) openSFTP(ctx context.Context) (_ *fileClient, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, sftpTime, fmt.Errorf("no answer within %s", sftpTime))
+	defer cancel()
+	s, err := h.session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = s.Session.Close() })
+	defer func() {
+		if !stop() && err != nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			_ = s.Close()
+		}
+	}()
+	in, err := s.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.RequestSubsystem("sftp"); err != nil {
+		return nil, err
+	}
+	client, err := sftp.NewClientPipe(out, in)
+	if err != nil {
+		return nil, err
+	}
+	return &fileClient{client, s}, nil
+}

@@ -1,0 +1,366 @@
+package ssh
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/pem"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	gossh "golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/agent"
+)
+
+// sshKey is a key with the forms that the tests need.
+type sshKey struct {
+	raw    crypto.PrivateKey
+	signer gossh.Signer
+}
+
+func newKey(t testing.TB, kind string) sshKey {
+	t.Helper()
+	var raw crypto.PrivateKey
+	var err error
+	switch kind {
+	case "ed25519":
+		_, raw, err = ed25519.GenerateKey(rand.Reader)
+	case "ecdsa":
+		raw, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	case "rsa":
+		raw, err = rsa.GenerateKey(rand.Reader, 2048)
+	default:
+		t.Fatalf("no such kind of key: %s", kind)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := gossh.NewSignerFromKey(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sshKey{raw, signer}
+}
+
+func (k sshKey) public() gossh.PublicKey { return k.signer.PublicKey() }
+
+// private returns the content of a key file.
+func (k sshKey) private(t testing.TB, passphrase string) string {
+	t.Helper()
+	var block *pem.Block
+	var err error
+	if passphrase == "" {
+		block, err = gossh.MarshalPrivateKey(k.raw, "test")
+	} else {
+		block, err = gossh.MarshalPrivateKeyWithPassphrase(k.raw, "test", []byte(passphrase))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(block))
+}
+
+// authorized returns the key as a .pub file has it.
+func authorized(k gossh.PublicKey) string { return string(gossh.MarshalAuthorizedKey(k)) }
+
+// certificate returns a certificate for a key.
+func certificate(t testing.TB, key gossh.PublicKey, kind uint32, name string, ca sshKey) *gossh.Certificate {
+	t.Helper()
+	c := &gossh.Certificate{Key: key, CertType: kind, ValidPrincipals: []string{name}, ValidBefore: gossh.CertTimeInfinity}
+	if err := c.SignCert(rand.Reader, ca.signer); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// newPlace returns a machine whose files are in a folder of the test's own.
+func newPlace(t testing.TB) machine {
+	t.Helper()
+	dir := t.TempDir()
+	t.Setenv("HOME", dir)
+	t.Setenv("USERPROFILE", dir)
+	t.Setenv("SSH_AUTH_SOCK", "")
+	m := machine{home: dir, config: filepath.Join(dir, "etc", "ssh_config"), known: []string{filepath.Join(dir, "etc", "ssh_known_hosts")}}
+	for _, d := range []string{"etc", ".ssh"} {
+		if err := os.Mkdir(filepath.Join(dir, d), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m
+}
+
+// write writes a file of the machine.
+func (m machine) write(t testing.TB, name, content string) string {
+	t.Helper()
+	if !filepath.IsAbs(name) {
+		name = m.dot(name)
+	}
+	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// read returns the content of a file in ~/.ssh.
+func (m machine) read(t testing.TB, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(m.dot(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// connect logs in, asks the host for an answer, and hangs up.
+func (m machine) connect(t testing.TB, target Target) error {
+	t.Helper()
+	r, err := m.resolve(target)
+	if err != nil {
+		return err
+	}
+	return r.try(t.Context())
+}
+
+// try logs in, asks the host for an answer, and hangs up.
+func (r *route) try(ctx context.Context) error {
+	client, err := r.dial(ctx)
+	if err != nil {
+		return err
+	}
+	if _, _, err := client.SendRequest("keepalive@openssh.com", true, nil); err != nil {
+		return err
+	}
+	return client.Close()
+}
+
+// server is an SSH server on this machine.
+type server struct {
+	host, port string
+
+	mu    sync.Mutex
+	conns []net.Conn
+	users []string
+}
+
+// serverConfig says what a server does.
+type serverConfig struct {
+	// keys are those of the host.
+	keys []gossh.Signer
+	// users are keys that it lets in, and authority one that signs certificates for them.
+	users     []gossh.PublicKey
+	authority gossh.PublicKey
+	// prelude comes before the version.
+	prelude string
+	change  func(*gossh.ServerConfig)
+}
+
+func (s *server) String() string { return "user@" + s.host + ":" + s.port }
+
+// known returns a line of known_hosts.
+func (s *server) known(key gossh.PublicKey) string {
+	return "[" + s.host + "]:" + s.port + " " + authorized(key)
+}
+
+// open returns how many connections there are.
+func (s *server) open() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
+}
+
+// names returns the users that were let in.
+func (s *server) names() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.users, " ")
+}
+
+// hangUp ends all connections.
+func (s *server) hangUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.conns {
+		_ = c.Close()
+	}
+}
+
+func listen(t testing.TB, serve func(net.Conn)) *server {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{}
+	s.host, s.port, _ = net.SplitHostPort(l.Addr().String())
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+				defer stop()
+				defer func() { _ = c.Close() }()
+				s.mu.Lock()
+				s.conns = append(s.conns, c)
+				s.mu.Unlock()
+				serve(c)
+				s.mu.Lock()
+				s.conns = slices.DeleteFunc(s.conns, func(other net.Conn) bool { return other == c })
+				s.mu.Unlock()
+			})
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		_ = l.Close()
+		all.Wait()
+	})
+	return s
+}
+
+func newServer(t testing.TB, c serverConfig) *server {
+	t.Helper()
+	var s *server
+	checker := gossh.CertChecker{
+		IsUserAuthority: func(k gossh.PublicKey) bool {
+			return c.authority != nil && bytes.Equal(k.Marshal(), c.authority.Marshal())
+		},
+		UserKeyFallback: func(_ gossh.ConnMetadata, k gossh.PublicKey) (*gossh.Permissions, error) {
+			for _, u := range c.users {
+				if bytes.Equal(k.Marshal(), u.Marshal()) {
+					return nil, nil
+				}
+			}
+			return nil, errors.New("not this one")
+		},
+	}
+	config := &gossh.ServerConfig{PublicKeyCallback: checker.Authenticate}
+	for _, k := range c.keys {
+		config.AddHostKey(k)
+	}
+	if c.change != nil {
+		c.change(config)
+	}
+	s = listen(t, func(conn net.Conn) {
+		_, _ = io.WriteString(conn, c.prelude)
+		sc, chans, reqs, err := gossh.NewServerConn(conn, config)
+		if err != nil {
+			return
+		}
+		s.mu.Lock()
+		s.users = append(s.users, sc.User())
+		s.mu.Unlock()
+		go gossh.DiscardRequests(reqs)
+		serveForwards(chans)
+	})
+	return s
+}
+
+// serveForwards connects to where the client wants to.
+func serveForwards(chans <-chan gossh.NewChannel) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	for n := range chans {
+		var to struct {
+			Host     string
+			Port     uint32
+			From     string
+			FromPort uint32
+		}
+		if n.ChannelType() != "direct-tcpip" || gossh.Unmarshal(n.ExtraData(), &to) != nil {
+			_ = n.Reject(gossh.UnknownChannelType, "no")
+			continue
+		}
+		conn, err := net.Dial("tcp", net.JoinHostPort(to.Host, strconv.Itoa(int(to.Port))))
+		if err != nil {
+			_ = n.Reject(gossh.ConnectionFailed, "Connection \x1b[31mrefused")
+			continue
+		}
+		ch, reqs, err := n.Accept()
+		if err != nil {
+			_ = conn.Close()
+			continue
+		}
+		go gossh.DiscardRequests(reqs)
+		all.Go(func() {
+			_, _ = io.Copy(ch, conn)
+			_ = ch.Close()
+		})
+		all.Go(func() {
+			_, _ = io.Copy(conn, ch)
+			_ = conn.Close()
+		})
+	}
+}
+
+// serveAgent serves an agent on a socket, and returns its name.
+func serveAgent(t testing.TB, keyring agent.Agent) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "a") //nolint:usetesting // the name of a socket has to be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	l, err := net.Listen("unix", filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				_ = agent.ServeAgent(keyring, c)
+				_ = c.Close()
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		all.Wait() // a client that keeps its connection hangs the test
+	})
+	return l.Addr().String()
+}
+
+// newAgent returns an agent with keys.
+func newAgent(t testing.TB, keys ...sshKey) agent.Agent {
+	t.Helper()
+	a := agent.NewKeyring()
+	for _, k := range keys {
+		if err := a.Add(agent.AddedKey{PrivateKey: k.raw}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return a
+}
+
+// eventually waits for a condition.
+func eventually(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !cond(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: it has not come to that", what)
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package ssh
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	gossh "golang.org/x/crypto/ssh"
+)
+
+func TestDialWhatIsNoServer(t *testing.T) {
+	silent := func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
+	for name, tc := range map[string]struct {
+		serve func(net.Conn)
+		short bool // the time is short
+		want  string
+		is    error
+	}{
+		"silence": {serve: silent, short: true, want: "no answer within 200ms (is the host up", is: os.ErrDeadlineExceeded},
+		"silence after the version": {serve: func(c net.Conn) {
+			_, _ = io.WriteString(c, "SSH-2.0-x\r\n")
+			silent(c)
+		}, short: true, want: "no answer within 200ms", is: os.ErrDeadlineExceeded},
+		"a line without an end": {serve: func(c net.Conn) { _, _ = c.Write(bytes.Repeat([]byte{'x'}, 1<<20)) }, want: "is that an SSH server?"},
+		"lines without an end":  {serve: func(c net.Conn) { _, _ = c.Write(bytes.Repeat([]byte("HTTP/1.1\r\n"), 1<<17)) }, want: "is that an SSH server?"},
+		"the end at once":       {serve: func(c net.Conn) { _ = c.Close() }, want: "is that an SSH server?"},
+		"garbage after the version": {serve: func(c net.Conn) {
+			_, _ = c.Write(append([]byte("SSH-2.0-x\r\n"), bytes.Repeat([]byte{0xff}, 1<<16)...))
+		}, want: "127.0.0.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newPlace(t)
+			s := listen(t, tc.serve)
+			target := Target{Host: s.String()}
+			if tc.short {
+				target.Timeout = 200 * time.Millisecond
+			}
+			err := m.connect(t, target)
+			var failed *ConnectError
+			if !errors.As(err, &failed) || failed.Host != s.String() || !strings.Contains(err.Error(), tc.want) || tc.is != nil && !errors.Is(err, tc.is) {
+				t.Fatalf("got the error %v, want a ConnectError with %q", err, tc.want)
+			}
+			eventually(t, "the end of the connection", func() bool { return s.open() == 0 })
+		})
+	}
+}
+
+func TestDialWhereNobodyListens(t *testing.T) {
+	m := newPlace(t)
+	err := m.connect(t, Target{Host: "user@127.0.0.1:1"})
+	var failed *ConnectError
+	if !errors.As(err, &failed) || !strings.Contains(err.Error(), "nothing listens on that port") && os.PathSeparator == '/' {
+		t.Errorf("got the error %v", err)
+	}
+}
+
+func TestDialTakesLinesBeforeTheVersion(t *testing.T) {
+	host, key := newKey(t, "ed25519"), newKey(t, "ed25519")
+	s := newServer(t, serverConfig{
+		keys: []gossh.Signer{host.signer}, users: []gossh.PublicKey{key.public()}, prelude: "Welcome\r\nto the\nhost\r\n",
+	})
+	m := newPlace(t)
+	m.write(t, "known_hosts", s.known(host.public()))
+	m.write(t, "id_ed25519", key.private(t, ""))
+	if err := m.connect(t, Target{Host: s.String()}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDialEndsWithTheContext(t *testing.T) {
+	gone := errors.New("the user is gone")
+	m := newPlace(t)
+	s := listen(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	r, err := m.resolve(Target{Host: s.String(), Timeout: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.try(ctx) }()
+	eventually(t, "the connection", func() bool { return s.open() == 1 })
+	cancel(gone)
+	var failed *ConnectError
+	if err := <-done; !errors.Is(err, gone) || errors.As(err, &failed) {
+		t.Errorf("got the error %v, want that of the context", err)
+	}
+	eventually(t, "the end of the connection", func() bool { return s.open() == 0 })
+}
+
+func TestConnectionOutlivesTheContextOfDial(t *testing.T) {
+	host, key := newKey(t, "ed25519"), newKey(t, "ed25519")
+	s := newServer(t, serverConfig{keys: []gossh.Signer{host.signer}, users: []gossh.PublicKey{key.public()}})
+	m := newPlace(t)
+	m.write(t, "known_hosts", s.known(host.public()))
+	m.write(t, "id_ed25519", key.private(t, ""))
+	r, err := m.resolve(Target{Host: s.String(), Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	client, err := r.dial(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if _, _, err := client.SendRequest("keepalive@openssh.com", true, nil); err != nil {
+		t.Error(err)
+	}
+	if err := client.Close(); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "the end of the connection", func() bool { return s.open() == 0 })
+}
+
+// chain is a host behind two jump hosts, and a machine that knows the way.
+type chain struct {
+	machine
+	first, second, last *server
+}
+
+func newChain(t *testing.T) chain {
+	t.Helper()
+	host, key := newKey(t, "ed25519"), newKey(t, "ed25519")
+	c := serverConfig{keys: []gossh.Signer{host.signer}, users: []gossh.PublicKey{key.public()}}
+	w := chain{newPlace(t), newServer(t, c), newServer(t, c), newServer(t, c)}
+	w.write(t, "id_ed25519", key.private(t, ""))
+	w.write(t, "known_hosts", "first,second,last "+authorized(host.public()))
+	w.write(t, "config", strings.NewReplacer("P1", w.first.port, "P2", w.second.port, "P3", w.last.port).Replace(`
+Host first
+  HostKeyAlias first
+  User one
+  Port P1
+Host second
+  HostKeyAlias second
+  Port P2
+  ProxyJump nowhere
+Host last
+  HostKeyAlias last
+  Port P3
+  ProxyJump first,two@second
+Host behind
+  Port 1
+  ProxyJump last
+Host *
+  HostName 127.0.0.1
+`))
+	return w
+}
+
+func (w chain) open() [3]int { return [3]int{w.first.open(), w.second.open(), w.last.open()} }
+
+func TestJump(t *testing.T) {
+	w := newChain(t)
+	r, err := w.resolve(Target{Host: "three@last"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := r.dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := client.SendRequest("keepalive@openssh.com", true, nil); err != nil {
+		t.Error(err)
+	}
+	if got := w.open(); got != [3]int{1, 1, 1} {
+		t.Errorf("there are %v connections", got)
+	}
+	want := [3]string{"one", "two", "three"}
+	eventually(t, "the login of each user", func() bool {
+		return [3]string{w.first.names(), w.second.names(), w.last.names()} == want
+	})
+	if err := client.Close(); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "the end of all connections", func() bool { return w.open() == [3]int{} })
+}
+
+func TestJumpEndsWithAnyOfItsHosts(t *testing.T) {
+	for i, name := range []string{"first", "second", "last"} {
+		t.Run(name, func(t *testing.T) {
+			w := newChain(t)
+			r, err := w.resolve(Target{Host: "last"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			client, err := r.dial(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			[]*server{w.first, w.second, w.last}[i].hangUp()
+			_ = client.Wait() // returns at the end
+			eventually(t, "the end of all connections", func() bool { return w.open() == [3]int{} })
+		})
+	}
+}
+
+func TestJumpToWhatIsNotThere(t *testing.T) {
+	w := newChain(t)
+	err := w.connect(t, Target{Host: "behind"})
+	var failed *ConnectError
+	if !errors.As(err, &failed) || !strings.Contains(err.Error(), "@127.0.0.1:"+w.last.port+": ") || strings.Contains(err.Error(), "\x1b") {
+		t.Errorf("got the error %v, want a ConnectError that names the jump host", err)
+	}
+	eventually(t, "the end of all connections", func() bool { return w.open() == [3]int{} })
+}
+
+func TestJumpToASilentHost(t *testing.T) {
+	w := newChain(t)
+	silent := listen(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	gone := errors.New("the user is gone")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	config := w.read(t, "config")
+	w.write(t, "config", strings.Replace(config, "Port 1\n", "Port "+silent.port+"\n", 1))
+	r, err := w.resolve(Target{Host: "behind"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- r.try(ctx) }()
+	eventually(t, "the connection", func() bool { return silent.open() == 1 })
+	cancel(gone)
+	if err := <-done; !errors.Is(err, gone) {
+		t.Errorf("got the error %v, want that of the context", err)
+	}
+	eventually(t, "the end of all connections", func() bool { return w.open() == [3]int{} && silent.open() == 0 })
+}

@@ -1,0 +1,172 @@
+package ssh_test
+
+import (
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/envtest"
+	"github.com/sandboxagent/sandboxagent/env/ssh"
+	"github.com/sandboxagent/sandboxagent/integration/daemons"
+)
+
+// helperProgram is the helper that tests use; TestMain builds it.
+var helperProgram string
+
+// helperVar is the helper of the tests that have started this process as a client.
+const helperVar = "SANDBOXAGENT_TEST_HELPER"
+
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "16") // tests wait most of the time
+	flag.Parse()
+	if helperProgram = os.Getenv(helperVar); helperProgram != "" {
+		os.Exit(m.Run())
+	}
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "ssh-test-")
+		if err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(dir) //nolint:errcheck // the system's temporary folder is cleaned
+		helperProgram = filepath.Join(dir, "sandboxd")
+		build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", helperProgram, "../../cmd/sandboxd")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
+		if out, err := build.CombinedOutput(); err != nil {
+			panic(string(out))
+		}
+		return m.Run()
+	}())
+}
+
+// target is how to log in to a server of the tests.
+func target(tb testing.TB, s *daemons.SSHD) ssh.Target {
+	tb.Helper()
+	return ssh.Target{
+		Host: s.User() + "@" + s.Address(), ConfigFile: os.DevNull, Identities: []string{s.Key()}, KnownHosts: s.KnownHosts(),
+		Note: func(line string) { tb.Log(line) },
+	}
+}
+
+// connect logs in to a server.
+func connect(tb testing.TB, t ssh.Target) *ssh.Host {
+	tb.Helper()
+	h, err := ssh.Connect(tb.Context(), t)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return h
+}
+
+// config completes a configuration for tests.
+func config(tb testing.TB, c ssh.Config) ssh.Config {
+	tb.Helper()
+	c.HelperProgram.Path = helperProgram
+	c.Note = func(line string) { tb.Log(line) }
+	return c
+}
+
+// open returns an environment that is closed at the end of the test.
+func open(tb testing.TB, h *ssh.Host, c ssh.Config) *ssh.Environment {
+	tb.Helper()
+	e, err := h.Open(tb.Context(), config(tb, c))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			tb.Errorf("close: %v", err)
+		}
+	})
+	return e
+}
+
+// slow and noisy is what a login does that was not thought of for commands.
+const (
+	slowProfile  = "sleep 2\n"
+	noisyProfile = "echo welcome; printf 'no newline'; echo noise >&2\n"
+)
+
+// TestContract runs the conformance suite with the helper.
+func TestContract(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		config daemons.SSHDConfig
+		small  bool
+	}{
+		{"root", daemons.SSHDConfig{}, false},
+		{"bash", daemons.SSHDConfig{Account: &daemons.Account{Shell: "/bin/bash", Profile: map[string]string{".bashrc": slowProfile + noisyProfile}}}, false},
+		{"dash", daemons.SSHDConfig{Account: &daemons.Account{Shell: "/bin/dash"}, Options: []string{"MaxSessions 1"}, Sftp: daemons.SftpNone}, true},
+		{"dropbear", daemons.SSHDConfig{Account: &daemons.Account{Shell: "/bin/bash"}, Dropbear: true}, true},
+		{"noexec", daemons.SSHDConfig{Account: &daemons.Account{Home: daemons.HomeNoexec}}, true},
+		{"readonly", daemons.SSHDConfig{Account: &daemons.Account{Home: daemons.HomeReadOnly}}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := daemons.NewSSHD(t, tt.config)
+			h := connect(t, target(t, s))
+			envtest.Run(t, envtest.Options{
+				New: func(t *testing.T) env.Environment {
+					c := ssh.Config{Helper: ssh.HelperRequire, WorkDir: s.MakeFolder(t)}
+					e, err := h.Open(t.Context(), config(t, c))
+					if err != nil {
+						t.Fatal(err)
+					}
+					return e
+				},
+				Alive: alive,
+				Small: tt.small,
+			})
+		})
+	}
+}
+
+// alive reports whether a process with exactly these words runs anywhere on this machine, which the servers share.
+func alive(t *testing.T, argv ...string) bool {
+	t.Helper()
+	want := strings.Join(argv, "\x00") + "\x00"
+	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if got, err := os.ReadFile(name); err == nil && string(got) == want {
+			return true
+		}
+	}
+	return false
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+// uid returns the owner of a file.
+func uid(t *testing.T, name string) int {
+	t.Helper()
+	info, err := os.Stat(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		t.Fatal("no owner is told")
+	}
+	return int(stat.Uid)
+}

@@ -1,0 +1,199 @@
+package ssh
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	gossh "golang.org/x/crypto/ssh"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/helper"
+)
+
+const (
+	// maxNoise bounds what a login may print before anything is answered.
+	maxNoise = 1 << 20
+	// statusTime bounds the wait for the exit status behind the end of the output.
+	statusTime = 2 * time.Second
+	// exitGone is the exit code with which the helper says that nobody listens on a socket.
+	exitGone = 3
+)
+
+// stream is a channel of a connection whose Close ends Read and Write at once, also where the other side is silent: a
+// channel by itself waits for that.
+type stream struct {
+	in    *io.PipeWriter
+	out   *io.PipeReader
+	close func() error
+}
+
+// newStream makes a stream of what goes to in and comes from out. End is called once, by Close. Why explains the end of
+// out.
+func newStream(in io.WriteCloser, out io.Reader, why func(error) error, end func() error) *stream {
+	toR, toW := io.Pipe()
+	fromR, fromW := io.Pipe()
+	go func() {
+		_, err := io.Copy(in, toR)
+		if err == nil { // Close
+			err = in.Close()
+		}
+		_ = toR.CloseWithError(err)
+	}()
+	go func() {
+		_, err := io.Copy(fromW, out)
+		_ = fromW.CloseWithError(why(err))
+	}()
+	return &stream{in: toW, out: fromR, close: end}
+}
+
+func (s *stream) Read(p []byte) (int, error)  { return s.out.Read(p) }
+func (s *stream) Write(p []byte) (int, error) { return s.in.Write(p) }
+
+// Close implements io.Closer.
+func (s *stream) Close() error {
+	_ = s.in.Close()
+	_ = s.out.Close()
+	return s.close()
+}
+
+// process is a command on the host.
+type process struct {
+	session *session
+	in      io.WriteCloser
+	out     *bufio.Reader
+	said    *helper.Said
+	// exited is closed when the command has ended and its status is known, or never will be.
+	exited chan struct{}
+	status error
+}
+
+// start starts a command line in a session of its own. The user's login shell reads it, whichever that is. It may be
+// started more than once, so it has to be one that does nothing before it is told something, or nothing twice.
+func (h *Host) start(ctx context.Context, line string) (*process, error) {
+	for tries := 1; ; tries++ {
+		p, err := h.startOnce(ctx, line)
+		// Dropbear closes a session now and then that takes the place of one that has just ended.
+		if errors.Is(err, io.EOF) && ctx.Err() == nil && tries < maxTries {
+			continue
+		}
+		return p, err
+	}
+}
+
+func (h *Host) startOnce(ctx context.Context, line string) (_ *process, err error) {
+	s, err := h.session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = s.Close()
+		}
+	}()
+	p := &process{session: s, said: &helper.Said{}, exited: make(chan struct{})}
+	s.Stderr = p.said
+	if p.in, err = s.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := s.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	p.out = bufio.NewReaderSize(out, 32<<10)
+	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
+	err = s.Start(line)
+	if !stop() && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ssh: %s: start a command: %w", h, err)
+	}
+	go func() {
+		p.status = s.Wait()
+		close(p.exited)
+	}()
+	return p, nil
+}
+
+// Close ends the session. What the command does about it is up to it.
+func (p *process) Close() error { return p.session.Close() }
+
+// stream makes a stream of the process, which is not read or written by other means from now on.
+func (p *process) stream() *stream {
+	return newStream(p.in, p.out, p.why, p.Close)
+}
+
+// why explains the end of the output.
+func (p *process) why(err error) error {
+	timer := time.NewTimer(statusTime)
+	defer timer.Stop()
+	select {
+	case <-p.exited:
+	case <-timer.C:
+		return err
+	}
+	var exit *gossh.ExitError
+	if errors.As(p.status, &exit) && exit.ExitStatus() == exitGone {
+		return fmt.Errorf("%w: its helper has ended: %s", env.ErrGone, cleanText(p.said.String()))
+	}
+	return err
+}
+
+// answers reads what a script says behind its mark, and drops all else.
+type answers struct {
+	p    *process
+	mark string
+}
+
+// next returns the words of the next answer.
+func (a *answers) next() (string, error) {
+	var line []byte
+	for dropped := 0; dropped < maxNoise; {
+		part, err := a.p.out.ReadSlice('\n')
+		if len(line) < 8<<10 {
+			line = append(line, part...)
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			dropped += len(part)
+			continue
+		case errors.Is(err, io.EOF):
+			return "", a.ended(line)
+		case err != nil:
+			return "", err
+		}
+		if rest, ok := strings.CutPrefix(string(line), a.mark+" "); ok {
+			return strings.TrimSuffix(rest, "\n"), nil
+		}
+		dropped += len(part)
+		line = line[:0]
+	}
+	return "", fmt.Errorf("the login on the host prints without end: a command over ssh should print nothing of its own")
+}
+
+// ended says why there are no more answers.
+func (a *answers) ended(last []byte) error {
+	timer := time.NewTimer(statusTime)
+	defer timer.Stop()
+	status := io.ErrUnexpectedEOF
+	select {
+	case <-a.p.exited:
+		if a.p.status != nil {
+			status = a.p.status
+		}
+	case <-timer.C:
+	}
+	var exit *gossh.ExitError
+	switch said := cleanText(a.p.said.String() + " " + string(last)); {
+	case errors.As(status, &exit):
+		status = fmt.Errorf("its shell ended with status %d, and said %q", exit.ExitStatus(), strings.TrimSpace(said))
+	case strings.TrimSpace(said) != "":
+		status = fmt.Errorf("%w; it said %q", status, strings.TrimSpace(said))
+	}
+	return status
+}

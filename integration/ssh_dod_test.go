@@ -1,0 +1,67 @@
+package integration_test
+
+import (
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/ssh"
+	"github.com/sandboxagent/sandboxagent/integration/daemons"
+)
+
+// sshOfProofs is the host of the sessions of TestDoDOnSSH while that runs.
+var sshOfProofs atomic.Pointer[ssh.Host]
+
+// TestDoDOnSSH proves the definition of done once more, with all sessions on a host over SSH.
+func TestDoDOnSSH(t *testing.T) {
+	t.Parallel()
+	s := daemons.NewSSHD(t, daemons.SSHDConfig{Vars: []string{"PATH=" + os.Getenv("PATH")}})
+	host := logIn(t, s)
+	sshOfProofs.Store(host)
+	proofs := allProofs()
+	for _, r := range readRequirements(t, "requirements.txt") {
+		if proofs[r.id] == nil {
+			continue
+		}
+		t.Run(r.name(), func(t *testing.T) {
+			t.Parallel()
+			proofs[r.id](t)
+		})
+	}
+}
+
+// logIn logs in to a server of the tests.
+func logIn(t testing.TB, s *daemons.SSHD) *ssh.Host {
+	t.Helper()
+	h, err := ssh.Connect(t.Context(), ssh.Target{
+		Host: s.User() + "@" + s.Address(), ConfigFile: os.DevNull, Identities: []string{s.Key()}, KnownHosts: s.KnownHosts(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeAfter(t, h)
+	return h
+}
+
+// openOnHost opens an environment in a folder of the host of TestDoDOnSSH, which is this machine.
+func openOnHost(t testing.TB, dir string) env.Environment {
+	t.Helper()
+	e, err := sshOfProofs.Load().Open(t.Context(), ssh.Config{
+		WorkDir: dir, Helper: ssh.HelperRequire, HelperProgram: ssh.HelperProgram{Path: command(t), Args: []string{"__sandboxd"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeAfter(t, e)
+	return e
+}
+
+// hostFlags are the flags of the program for a server of the tests.
+func hostFlags(s *daemons.SSHD) []string {
+	return []string{"--env=ssh", "--host=" + s.User() + "@" + s.Address(), "--identity=" + s.Key(), "--known-hosts=" + s.KnownHosts()}
+}
+
+// onHost reports whether the sessions of a test are on a host over SSH.
+func onHost(t testing.TB) bool { return strings.HasPrefix(t.Name(), "TestDoDOnSSH/") }
