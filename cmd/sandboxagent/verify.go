@@ -88,7 +88,10 @@ func (p *program) verify(ctx context.Context, c *cli.Context) (code int, err err
 		}
 		r.Sandbox, r.OK, r.Findings = true, report.OK(), report.Findings
 	} else {
-		r.Promises = place.plain.Info().Guarantees
+		r.Promises, r.rights = place.plain.Info().Guarantees, "your rights"
+		if place.whose != "" {
+			r.rights = "the rights of " + place.whose
+		}
 	}
 	if err := p.showVerification(r, format); err != nil {
 		return 0, err
@@ -108,6 +111,8 @@ type verification struct {
 	Findings []verify.Finding `json:"findings"`
 	// Promises are what an environment says of itself where nothing is verified.
 	Promises []env.Guarantee `json:"promises,omitempty"`
+	// rights are those of commands then.
+	rights string
 }
 
 // prepareHost prepares what must not be found from the inside: a file, somebody who listens, and a variable of this process.
@@ -165,7 +170,7 @@ func (p *program) showVerification(r verification, format string) error {
 
 // showPromises prints what an environment without a sandbox says of itself.
 func showPromises(w io.Writer, r verification) {
-	_, _ = fmt.Fprintf(w, "the environment %s has no sandbox: commands have your rights, and nothing was verified; it says of itself:\n", r.Environment)
+	_, _ = fmt.Fprintf(w, "the environment %s has no sandbox: commands have %s, and nothing was verified; it says of itself:\n", r.Environment, r.rights)
 	_, _ = fmt.Fprintln(w, "PROMISE\tSTRENGTH\tBY")
 	for _, g := range r.Promises {
 		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", g.Promise, g.Strength, cmp.Or(g.By, "-"))

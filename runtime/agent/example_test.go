@@ -25,7 +25,7 @@ import (
 
 // work lets a model work on a task in the folder dir of this machine, and keeps the session in sessions.
 func work(ctx context.Context, client llm.Client, dir, sessions, task string) (agent.Result, error) {
-	e, err := local.New(local.Config{Dir: dir}) // or local.Supervised, or the Open of a docker.Engine
+	e, err := local.New(local.Config{Dir: dir}) // or local.Supervised, or the Open of a docker.Engine or an ssh.Host
 	if err != nil {
 		return agent.Result{}, err
 	}
