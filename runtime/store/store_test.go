@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -243,5 +244,27 @@ func TestOutputs(t *testing.T) {
 	}
 	if _, err := s.OpenOutput("unknown"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("unknown output: %v", err)
+	}
+}
+func TestBackups(t *testing.T) {
+	s := create(t)
+	names := map[string]bool{}
+	for i, name := range []string{"/work/a.txt", "/work/a.txt", "../..\x00", "a:b/c*d"} {
+		want := fmt.Sprint("content ", i)
+		file, err := s.KeepBackup(name, strings.NewReader(want))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(file)
+		if err != nil || string(got) != want || names[file] || filepath.Dir(filepath.Dir(file)) != s.Dir() {
+			t.Errorf("%q is in %s: %q, %v", name, file, got, err)
+		}
+		names[file] = true
+	}
+	if _, err := s.KeepBackup("x", iotest.ErrReader(fs.ErrPermission)); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("a content that cannot be read gives %v", err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(s.Dir(), "backups", "*")); len(left) != len(names) {
+		t.Errorf("there are %q", left)
 	}
 }
