@@ -25,7 +25,10 @@ func TestDoDOnDocker(t *testing.T) {
 		if proofs[r.id] == nil {
 			continue
 		}
-		t.Run(r.name(), proofs[r.id])
+		t.Run(r.name(), func(t *testing.T) {
+			t.Parallel()
+			proofs[r.id](t)
+		})
 	}
 }
 

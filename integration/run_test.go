@@ -3,9 +3,12 @@ package integration_test
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -28,7 +31,14 @@ import (
 // canary is a variable of this process that commands must not see.
 const canary = "SANDBOXAGENT_CANARY_API_KEY"
 
+// parallel is how many tests run beside each other at least.
+const parallel = 4
+
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if runtime.GOMAXPROCS(0) < parallel {
+		_ = flag.Set("test.parallel", strconv.Itoa(parallel)) // most tests wait most of the time
+	}
 	if err := os.Setenv(canary, "canary-value"); err != nil {
 		panic(err)
 	}
