@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net"
 	"slices"
@@ -165,11 +164,13 @@ func (h *Host) reserve(ctx context.Context, n int) (*conn, error) {
 		_ = client.Close()
 		return nil, fs.ErrClosed
 	}
-	for _, other := range h.conns {
-		if other.users == 0 { // it has no room, or it would have been taken
-			_ = other.client.Close()
+	h.conns = slices.DeleteFunc(h.conns, func(other *conn) bool {
+		if other.users > 0 {
+			return false
 		}
-	}
+		_ = other.client.Close() // it had no room, or it would have been taken
+		return true
+	})
 	h.conns = append(h.conns, c)
 	return c, nil
 }
@@ -287,7 +288,9 @@ func (h *Host) session(ctx context.Context) (*session, error) {
 			return &session{Session: s, give: sync.OnceFunc(func() { h.giveBack(c, 1) })}, nil
 		case errors.As(err, &refused) && h.full(c):
 			continue
-		case c.isDead() && ctx.Err() == nil && tries < maxTries: // nothing was asked for yet
+		case errors.Is(err, errLost) && ctx.Err() == nil && tries < maxTries: // nothing was asked for yet
+			h.forget(c)
+			_ = c.client.Close()
 			h.giveBack(c, 1)
 			continue
 		}
@@ -356,8 +359,8 @@ func inTime[T any](ctx context.Context, c *conn, open func() (T, error), drop fu
 	var err error
 	select {
 	case r := <-done:
-		if errors.Is(r.err, io.EOF) {
-			r.err = errLost
+		if r.err != nil && !isRefused(r.err) {
+			r.err = fmt.Errorf("%w: %w", errLost, r.err)
 		}
 		return r.got, r.err
 	case <-ctx.Done():

@@ -164,8 +164,11 @@ func (h *Host) deliverPipe(ctx context.Context, data []byte, target string) erro
 		_ = p.Close()
 	}()
 	go func() { _, _ = io.Copy(io.Discard, p.out) }()
-	_, werr := p.in.Write(data)
-	werr = errors.Join(werr, p.in.Close())
+	written := make(chan error, 1)
+	go func() { // one that does not read may hold it up for ever
+		_, err := p.in.Write(data)
+		written <- errors.Join(err, p.in.Close())
+	}()
 	select {
 	case <-p.exited:
 	case <-ctx.Done():
@@ -174,7 +177,7 @@ func (h *Host) deliverPipe(ctx context.Context, data []byte, target string) erro
 	if p.status != nil {
 		return fmt.Errorf("%w: %s", p.status, cleanText(p.said.String()))
 	}
-	return werr
+	return <-written
 }
 
 // sftpTime bounds the wait for the file transfer subsystem. One that is started by a login that prints something never
@@ -201,11 +204,7 @@ func (h *Host) openSFTP(ctx context.Context) (_ *fileClient, err error) {
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = s.Session.Close() })
 	defer func() {
-		if !stop() && err != nil {
-			err = context.Cause(ctx)
-		}
 		if err != nil {
 			_ = s.Close()
 		}
@@ -218,10 +217,12 @@ func (h *Host) openSFTP(ctx context.Context) (_ *fileClient, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.RequestSubsystem("sftp"); err != nil {
-		return nil, err
-	}
-	client, err := sftp.NewClientPipe(out, in)
+	client, err := await(ctx, func() (*sftp.Client, error) {
+		if err := s.RequestSubsystem("sftp"); err != nil {
+			return nil, err
+		}
+		return sftp.NewClientPipe(out, in)
+	}, func(c *sftp.Client) { _ = c.Close() })
 	if err != nil {
 		return nil, err
 	}

@@ -146,7 +146,7 @@ func (h *Host) look(ctx context.Context, action, folder string) (lines []string,
 	mark := newMark()
 	script := "m=" + quote(mark) + "\na=" + quote(action) + "\nw=" + quote(folder) + "\n" + listScript
 	go func() { _, _ = io.WriteString(p.in, script) }() // what it answers tells
-	said := answers{p, mark}
+	said := answers{p: p, mark: mark}
 	for len(lines) < maxListed {
 		line, err := said.next()
 		if err != nil {

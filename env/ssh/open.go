@@ -47,7 +47,7 @@ func (h *Host) Open(ctx context.Context, c Config) (_ *Environment, err error) {
 		}
 	}()
 	c.Session = cmp.Or(c.Session, strings.ToLower(rand.Text()))
-	ctx, cancel := context.WithTimeoutCause(ctx, c.StartTimeout, fmt.Errorf("%s was not ready within %s", h, c.StartTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, c.StartTimeout, &StartError{Host: h.String(), Err: fmt.Errorf("not ready within %s", c.StartTimeout)})
 	defer cancel()
 	if c.Helper == HelperOff {
 		return h.openPortable(ctx, c)
@@ -135,8 +135,12 @@ func (h *Host) openHelper(ctx context.Context, c Config) (*Environment, error) {
 
 // startError says that no environment could be started.
 func (h *Host) startError(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("ssh: start on %s: %w", h, context.Cause(ctx))
+	var late *StartError
+	switch cause := context.Cause(ctx); {
+	case errors.As(cause, &late):
+		return late
+	case cause != nil:
+		return fmt.Errorf("ssh: start on %s: %w", h, cause)
 	}
 	return &StartError{Host: h.String(), Err: err}
 }
@@ -229,7 +233,7 @@ func (p *place) try(ctx context.Context, id string, found *candidates, sent stri
 		}
 	}()
 	go func() { _, _ = io.WriteString(proc.in, script.String()) }() // what it answers tells
-	said := answers{proc, mark}
+	said := answers{p: proc, mark: mark}
 	for {
 		line, err := said.next()
 		if err != nil {
@@ -276,7 +280,8 @@ func (p *place) redial(ctx context.Context) (io.ReadWriteCloser, error) {
 	if !p.session {
 		c, err := p.host.socket(ctx, p.socket())
 		if err == nil {
-			return newStream(c, c, func(err error) error { return err }, c.Close), nil
+			out := newOutput(c)
+			return newStream(c, out, func() error { return errors.Join(out.Close(), c.Close()) }), nil
 		}
 		if !isRefused(err) {
 			return nil, err
@@ -291,7 +296,7 @@ func (p *place) redial(ctx context.Context) (io.ReadWriteCloser, error) {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = proc.Close() })
 	defer stop()
-	if _, err := (&answers{proc, mark}).next(); err != nil {
+	if _, err := (&answers{p: proc, mark: mark}).next(); err != nil {
 		return nil, errors.Join(err, proc.Close())
 	}
 	p.session = true

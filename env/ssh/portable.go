@@ -147,6 +147,7 @@ func (s *shells) run(ctx context.Context, one *session) (portable.Shell, error) 
 		return portable.Shell{}, fmt.Errorf("%w: %w", env.ErrGone, errLost)
 	}
 	ended, closed := make(chan struct{}), make(chan struct{})
+	out, said := newOutput(stdout), newOutput(stderr)
 	go func() {
 		err := one.Wait()
 		var missing *gossh.ExitMissingError
@@ -160,12 +161,14 @@ func (s *shells) run(ctx context.Context, one *session) (portable.Shell, error) 
 		close(ended)
 	}()
 	return portable.Shell{
-		Stdin: stdin, Stdout: &output{stdout, ended, s}, Stderr: &output{stderr, ended, s}, Noisy: true,
+		Stdin: stdin, Stdout: &output{out, ended, s}, Stderr: &output{said, ended, s}, Noisy: true,
 		Close: func() error {
 			close(closed)
 			s.mu.Lock()
 			delete(s.open, one)
 			s.mu.Unlock()
+			// What has come is still read; a host may be silent for ever.
+			time.AfterFunc(endTime, func() { _, _ = out.Close(), said.Close() })
 			return one.Close()
 		},
 	}, nil

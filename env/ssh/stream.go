@@ -28,15 +28,13 @@ const (
 // channel by itself waits for that.
 type stream struct {
 	in    *io.PipeWriter
-	out   *io.PipeReader
+	out   io.Reader
 	close func() error
 }
 
-// newStream makes a stream of what goes to in and comes from out. End is called once, by Close. Why explains the end of
-// out.
-func newStream(in io.WriteCloser, out io.Reader, why func(error) error, end func() error) *stream {
+// newStream makes a stream of what goes to in and comes from out. End is called once, by Close, and ends Read.
+func newStream(in io.WriteCloser, out io.Reader, end func() error) *stream {
 	toR, toW := io.Pipe()
-	fromR, fromW := io.Pipe()
 	go func() {
 		_, err := io.Copy(in, toR)
 		if err == nil { // Close
@@ -44,11 +42,17 @@ func newStream(in io.WriteCloser, out io.Reader, why func(error) error, end func
 		}
 		_ = toR.CloseWithError(err)
 	}()
+	return &stream{in: toW, out: out, close: end}
+}
+
+// newOutput returns what comes from a channel. Its Close ends Read at once.
+func newOutput(channel io.Reader) *io.PipeReader {
+	r, w := io.Pipe()
 	go func() {
-		_, err := io.Copy(fromW, out)
-		_ = fromW.CloseWithError(why(err))
+		_, err := io.Copy(w, channel)
+		_ = w.CloseWithError(err)
 	}()
-	return &stream{in: toW, out: fromR, close: end}
+	return r
 }
 
 func (s *stream) Read(p []byte) (int, error)  { return s.out.Read(p) }
@@ -57,7 +61,6 @@ func (s *stream) Write(p []byte) (int, error) { return s.in.Write(p) }
 // Close implements io.Closer.
 func (s *stream) Close() error {
 	_ = s.in.Close()
-	_ = s.out.Close()
 	return s.close()
 }
 
@@ -65,7 +68,8 @@ func (s *stream) Close() error {
 type process struct {
 	session *session
 	in      io.WriteCloser
-	out     *bufio.Reader
+	output  *io.PipeReader
+	out     *bufio.Reader // of output
 	said    *helper.Said
 	// exited is closed when the command has ended and its status is known, or never will be.
 	exited chan struct{}
@@ -104,15 +108,11 @@ func (h *Host) startOnce(ctx context.Context, line string) (_ *process, err erro
 	if err != nil {
 		return nil, err
 	}
-	p.out = bufio.NewReaderSize(out, 32<<10)
-	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
-	err = s.Start(line)
-	if !stop() && ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	if err != nil {
+	if _, err = await(ctx, func() (struct{}, error) { return struct{}{}, s.Start(line) }, func(struct{}) {}); err != nil {
 		return nil, fmt.Errorf("ssh: %s: start a command: %w", h, err)
 	}
+	p.output = newOutput(out)
+	p.out = bufio.NewReaderSize(p.output, 32<<10)
 	go func() {
 		p.status = s.Wait()
 		close(p.exited)
@@ -120,12 +120,22 @@ func (h *Host) startOnce(ctx context.Context, line string) (_ *process, err erro
 	return p, nil
 }
 
-// Close ends the session. What the command does about it is up to it.
-func (p *process) Close() error { return p.session.Close() }
+// Close ends the session, and calls that read its output. What the command does about it is up to it.
+func (p *process) Close() error {
+	_ = p.output.Close() // never fails
+	return p.session.Close()
+}
 
 // stream makes a stream of the process, which is not read or written by other means from now on.
-func (p *process) stream() *stream {
-	return newStream(p.in, p.out, p.why, p.Close)
+func (p *process) stream() *stream { return newStream(p.in, p, p.Close) }
+
+// Read reads the output, and explains its end.
+func (p *process) Read(b []byte) (int, error) {
+	n, err := p.out.Read(b)
+	if errors.Is(err, io.EOF) {
+		err = p.why(err)
+	}
+	return n, err
 }
 
 // why explains the end of the output.
@@ -148,6 +158,7 @@ func (p *process) why(err error) error {
 type answers struct {
 	p    *process
 	mark string
+	last string // the last line that was dropped
 }
 
 // next returns the words of the next answer.
@@ -170,6 +181,9 @@ func (a *answers) next() (string, error) {
 		if rest, ok := strings.CutPrefix(string(line), a.mark+" "); ok {
 			return strings.TrimSuffix(rest, "\n"), nil
 		}
+		if text := strings.TrimSpace(string(line)); text != "" {
+			a.last = text
+		}
 		dropped += len(part)
 		line = line[:0]
 	}
@@ -189,11 +203,11 @@ func (a *answers) ended(last []byte) error {
 	case <-timer.C:
 	}
 	var exit *gossh.ExitError
-	switch said := cleanText(a.p.said.String() + " " + string(last)); {
+	switch said := cleanText(a.p.said.String() + " " + a.last + " " + string(last)); {
 	case errors.As(status, &exit):
-		status = fmt.Errorf("its shell ended with status %d, and said %q", exit.ExitStatus(), strings.TrimSpace(said))
-	case strings.TrimSpace(said) != "":
-		status = fmt.Errorf("%w; it said %q", status, strings.TrimSpace(said))
+		status = fmt.Errorf("its shell ended with status %d, and said %q", exit.ExitStatus(), said)
+	case said != "":
+		status = fmt.Errorf("%w; it said %q", status, said)
 	}
 	return status
 }

@@ -1,0 +1,225 @@
+package ssh_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	toxiproxy "github.com/Shopify/toxiproxy/v2"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/ssh"
+	"github.com/sandboxagent/sandboxagent/integration/daemons"
+)
+
+// partitionTime is how long nothing gets through. Whatever waits for the other side has noticed after 20 seconds.
+func partitionTime() time.Duration {
+	if testing.Short() {
+		return 12 * time.Second
+	}
+	return 30 * time.Second
+}
+
+// part lets nothing through for a time.
+func part(t *testing.T, p *toxiproxy.Proxy) {
+	spoilFor(t, partitionTime(), p, "timeout", `{"timeout":0}`)
+}
+
+// TestPartition lets nothing through for a time, which begins in each phase of a command. What was begun goes on, and is
+// made once.
+func TestPartition(t *testing.T) {
+	t.Parallel()
+	s := server(t, daemons.SSHDConfig{Account: account()})
+	_ = open(t, connect(t, target(t, s)), ssh.Config{}) // which sends the helper
+	t.Run("phases", func(t *testing.T) {
+		for _, phase := range []string{"idle", "request", "stream", "exit"} {
+			t.Run(phase, func(t *testing.T) {
+				t.Parallel()
+				partition(t, s, phase)
+			})
+		}
+	})
+}
+
+func partition(t *testing.T, s *daemons.SSHD, phase string) {
+	proxy, to := behind(t, s)
+	e := open(t, connect(t, to), ssh.Config{WorkDir: s.MakeFolder(t), TTL: 2 * time.Minute})
+	switch phase {
+	case "request":
+		part(t, proxy)
+	case "idle":
+		part(t, proxy)
+		time.Sleep(partitionTime() + time.Second)
+	}
+	in, typed := io.Pipe()
+	var out bytes.Buffer
+	turn := func() {
+		switch phase {
+		case "stream":
+			part(t, proxy)
+			time.Sleep(time.Second)
+		case "exit":
+			defer part(t, proxy)
+		}
+		_, _ = io.WriteString(typed, "typed\n")
+	}
+	want := lines(t, 3000)
+	res, err := e.Exec(t.Context(), env.Command{
+		Argv:  []string{"/bin/sh", "-c", "echo once >> count; seq 1 3000; read x; echo $x; seq 1 900000; exit 7"},
+		Stdin: in, Stdout: &halfway{Writer: &out, bytes: len(want), turn: turn},
+	})
+	want = append(append(want, "typed\n"...), lines(t, 900_000)...)
+	if err != nil || res.ExitCode != 7 || !bytes.Equal(out.Bytes(), want) {
+		t.Errorf("%+v, %v, %d of %d bytes", res, err, out.Len(), len(want))
+	}
+	once(t, e, "count")
+}
+
+// TestPartitionWhileOpening lets nothing through for a time, which begins in each phase of a start.
+func TestPartitionWhileOpening(t *testing.T) {
+	t.Parallel()
+	s := server(t, daemons.SSHDConfig{Account: account()})
+	work := s.MakeFolder(t)
+	began := time.Now()
+	_ = open(t, connect(t, target(t, s)), ssh.Config{})
+	whole := time.Since(began)
+	_ = os.RemoveAll(filepath.Join(s.Home(), ".cache"))
+	const steps = 8
+	for i := range steps + 1 {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel()
+			proxy, to := behind(t, s)
+			session := fmt.Sprintf("parted-%d", i)
+			if i == 0 {
+				part(t, proxy)
+			} else {
+				timer := time.AfterFunc(time.Duration(i)*whole/steps, func() { part(t, proxy) })
+				defer timer.Stop()
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), partitionTime()+20*time.Second)
+			defer cancel()
+			err := func() error {
+				h, err := ssh.Connect(ctx, to)
+				if err != nil {
+					return err
+				}
+				defer h.Close() //nolint:errcheck // never fails
+				e, err := h.Open(ctx, config(t, ssh.Config{WorkDir: work, Session: session, TTL: partitionTime() + 5*time.Second}))
+				if err != nil {
+					return err
+				}
+				if res, err := e.Exec(ctx, env.Command{Argv: []string{"/bin/sh", "-c", "echo once >> " + session}}); err != nil || res.ExitCode != 0 {
+					t.Errorf("%+v, %v", res, err)
+				}
+				once(t, e, session)
+				return e.Close()
+			}()
+			if err != nil && !typed(err) {
+				t.Errorf("%T %v", err, err)
+			}
+			nothingLeft(t, s, session) // the proxy has closed the connections, and nobody comes back
+		})
+	}
+}
+
+// TestPartitionForGood closes an environment to which there is no way any more. It ends by itself.
+func TestPartitionForGood(t *testing.T) {
+	t.Parallel()
+	s := server(t, daemons.SSHDConfig{Account: account()})
+	proxy, to := behind(t, s)
+	h := connect(t, to)
+	e, err := h.Open(t.Context(), config(t, ssh.Config{TTL: 2 * time.Second}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	result := make(chan error, 1)
+	go func() {
+		_, err := e.Exec(t.Context(), env.Command{Argv: []string{"/bin/sleep", "1000"}})
+		result <- err
+	}()
+	eventually(t, "the command runs", func() bool { return len(left(t, s, e.Session())) > 2 })
+	proxy.Stop() // nobody listens any more
+	if err := <-result; !errors.Is(err, env.ErrGone) || !errors.Is(err, env.ErrUnknownOutcome) {
+		t.Errorf("the command: %v", err)
+	}
+	if _, err := e.ReadDir(t.Context(), "."); !errors.Is(err, env.ErrGone) {
+		t.Errorf("a list: %v", err)
+	}
+	if err := e.Close(); !errors.Is(err, env.ErrGone) {
+		t.Errorf("close: %v", err)
+	}
+	nothingLeft(t, s, e.Session())
+}
+
+// TestPartitionWhileClosing closes an environment when nothing gets through any more.
+func TestPartitionWhileClosing(t *testing.T) {
+	t.Parallel()
+	s := server(t, daemons.SSHDConfig{Account: account()})
+	proxy, to := behind(t, s)
+	h := connect(t, to)
+	e, err := h.Open(t.Context(), config(t, ssh.Config{TTL: 2 * time.Second}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mend := spoil(t, proxy, "timeout", `{"timeout":0}`)
+	if err := e.Close(); !errors.Is(err, env.ErrGone) {
+		t.Errorf("close: %v", err)
+	}
+	mend()
+	nothingLeft(t, s, e.Session())
+}
+
+// TestSlowLinks works over links that are slow in every way. Nothing may take them for dead.
+func TestSlowLinks(t *testing.T) {
+	t.Parallel()
+	s := server(t, daemons.SSHDConfig{Account: account()})
+	t.Run("links", func(t *testing.T) {
+		for _, tt := range []struct {
+			kind, attributes string
+			size             int
+		}{
+			{"slicer", `{"average_size":1,"size_variation":0,"delay":3000}`, 200},
+			{"latency", `{"latency":500,"jitter":0}`, 64 << 10},
+			{"bandwidth", `{"rate":10}`, 64 << 10},
+		} {
+			t.Run(tt.kind, func(t *testing.T) {
+				t.Parallel()
+				proxy, to := behind(t, s)
+				e := open(t, connect(t, to), ssh.Config{WorkDir: s.MakeFolder(t)})
+				spoil(t, proxy, tt.kind, tt.attributes)
+				slow(t, e, tt.size)
+				if n := len(s.Sessions()); n > 3 {
+					t.Errorf("there are %d connections", n)
+				}
+			})
+		}
+	})
+}
+
+// slow writes a file, and reads it in all ways.
+func slow(t *testing.T, e env.Environment, size int) {
+	t.Helper()
+	content := bytes.Repeat([]byte("0123456789"), size/10)
+	if _, err := e.WriteFile(t.Context(), "f", bytes.NewReader(content), env.WriteOptions{}); err != nil {
+		t.Error(err)
+		return
+	}
+	if got, err := env.ReadFile(t.Context(), e, "f", 1<<20); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	var out bytes.Buffer
+	res, err := e.Exec(t.Context(), env.Command{Argv: []string{"/bin/sh", "-c", "echo once >> count; cat f; exit 3"}, Stdout: &out})
+	if err != nil || res.ExitCode != 3 || !bytes.Equal(out.Bytes(), content) {
+		t.Errorf("%+v, %v, %d of %d bytes", res, err, out.Len(), len(content))
+	}
+	if list, err := e.ReadDir(t.Context(), "."); err != nil || len(list) != 2 {
+		t.Errorf("%v, %v", list, err)
+	}
+	once(t, e, "count")
+}

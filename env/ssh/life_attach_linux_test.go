@@ -1,0 +1,209 @@
+package ssh_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/ssh"
+	"github.com/sandboxagent/sandboxagent/integration/daemons"
+)
+
+// ticket returns the ticket of an environment, by way of its encoding.
+func ticket(t *testing.T, e *ssh.Environment) ssh.Ticket {
+	t.Helper()
+	first, ok := e.Ticket()
+	text, err := json.Marshal(first)
+	var again ssh.Ticket
+	if err == nil {
+		err = json.Unmarshal(text, &again)
+	}
+	if !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	return again
+}
+
+// does runs a command in an environment, which shows that it works.
+func does(t *testing.T, e env.Environment, script string) string {
+	t.Helper()
+	var out bytes.Buffer
+	res, err := e.Exec(t.Context(), env.Command{Argv: []string{"/bin/sh", "-c", script}, Stdout: &out})
+	if err != nil || res.ExitCode != 0 {
+		t.Errorf("%s: %+v, %v", script, res, err)
+	}
+	return out.String()
+}
+
+// TestAttach comes back to an environment while its first client is there, after it has left, and after it was cut off
+// for good; and not any more when somebody has closed it.
+func TestAttach(t *testing.T) {
+	t.Parallel()
+	s := server(t, daemons.SSHDConfig{Account: account()})
+	proxy, to := behind(t, s)
+	far, near := connect(t, to), connect(t, target(t, s))
+	work := s.MakeFolder(t)
+	first, err := far.Open(t.Context(), config(t, ssh.Config{WorkDir: work, TTL: 15 * time.Second}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pass := ticket(t, first)
+	attach := func() *ssh.Environment {
+		t.Helper()
+		e, err := near.Attach(t.Context(), pass)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	second := attach()
+	does(t, first, "echo first >> f")
+	does(t, second, "echo second >> f")
+	if got := does(t, first, "cat f"); got != "first\nsecond\n" || second.Session() != first.Session() || second.Info().WorkDir != work {
+		t.Errorf("%q, %s, %+v", got, second.Session(), second.Info())
+	}
+	running := make(chan error, 1)
+	go func() {
+		_, err := second.Exec(t.Context(), env.Command{Argv: []string{"/bin/sh", "-c", "while :; do sleep 0.1; done"}})
+		running <- err
+	}()
+	if err := second.Leave(); err != nil {
+		t.Error(err)
+	}
+	if err := <-running; err == nil {
+		t.Error("the command of who has left has a result")
+	}
+	if _, err := second.ReadDir(t.Context(), "."); !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("who has left: %v", err)
+	}
+	does(t, first, "echo alone >> f")
+	third := attach()
+	proxy.Stop() // cuts the first one off
+	if got := does(t, third, "cat f"); got != "first\nsecond\nalone\n" {
+		t.Errorf("%q", got)
+	}
+	if err := third.Leave(); err != nil {
+		t.Error(err)
+	}
+	last := attach() // nobody was there
+	does(t, last, "cat f")
+	if err := last.Close(); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	nothingLeft(t, s, pass.Session)
+	if _, err := near.Attach(t.Context(), pass); !errors.Is(err, env.ErrGone) {
+		t.Errorf("after the end: %v", err)
+	}
+	if err := first.Close(); !errors.Is(err, env.ErrGone) {
+		t.Errorf("the first one's close: %v", err)
+	}
+}
+
+// TestAttachClose ends an environment for both of its clients.
+func TestAttachClose(t *testing.T) {
+	t.Parallel()
+	s := server(t, daemons.SSHDConfig{Account: account()})
+	h := connect(t, target(t, s))
+	for _, closer := range []int{0, 1} {
+		first, err := h.Open(t.Context(), config(t, ssh.Config{TTL: time.Hour}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := h.Attach(t.Context(), ticket(t, first))
+		if err != nil {
+			t.Fatal(err)
+		}
+		both := []*ssh.Environment{first, second}
+		other := both[1-closer]
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		result := make(chan error, 1)
+		go func() {
+			res, err := other.Exec(ctx, env.Command{Argv: []string{"/bin/sleep", "1000"}})
+			if err == nil && res.Signal == "SIGKILL" { // that much was told
+				err = env.ErrGone
+			}
+			result <- err
+		}()
+		eventually(t, "the command runs", func() bool { return alive(t, "/bin/sleep", "1000") })
+		if err := both[closer].Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-result; !errors.Is(err, env.ErrGone) {
+			t.Errorf("the command of the other one: %v", err)
+		}
+		if _, err := other.ReadDir(ctx, "."); !errors.Is(err, env.ErrGone) {
+			t.Errorf("a list of the other one: %v", err)
+		}
+		if err := other.Close(); !errors.Is(err, env.ErrGone) {
+			t.Errorf("the other one's close: %v", err)
+		}
+		nothingLeft(t, s, first.Session())
+	}
+}
+
+// TestAttachRefused shows tickets that are not good.
+func TestAttachRefused(t *testing.T) {
+	t.Parallel()
+	s := server(t, daemons.SSHDConfig{Account: account()})
+	h := connect(t, target(t, s))
+	e := open(t, h, ssh.Config{})
+	good := ticket(t, e)
+	for _, tt := range []struct {
+		name  string
+		spoil func(*ssh.Ticket)
+	}{
+		{"empty", func(p *ssh.Ticket) { *p = ssh.Ticket{} }},
+		{"session", func(p *ssh.Ticket) { p.Session = "../x" }},
+		{"folder", func(p *ssh.Ticket) { p.Folder = "x" }},
+		{"program", func(p *ssh.Ticket) { p.Program = "" }},
+		{"ttl", func(p *ssh.Ticket) { p.TTL = -1 }},
+	} {
+		bad := good
+		tt.spoil(&bad)
+		var damaged *ssh.ConfigError
+		if _, err := h.Attach(t.Context(), bad); !errors.As(err, &damaged) {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+	bad := good
+	bad.Token = "0123456789abcdef0123456789"
+	var start *ssh.StartError
+	if _, err := h.Attach(t.Context(), bad); !errors.As(err, &start) || !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("another token: %v", err)
+	}
+	bad = good
+	bad.Folder += "x"
+	if _, err := h.Attach(t.Context(), bad); !errors.Is(err, env.ErrGone) {
+		t.Errorf("another folder: %v", err)
+	}
+	does(t, e, "true")
+}
+
+// TestAttachTooLate comes back when the time to live has passed.
+func TestAttachTooLate(t *testing.T) {
+	t.Parallel()
+	s := server(t, daemons.SSHDConfig{Account: account()})
+	h := connect(t, target(t, s))
+	e, err := h.Open(t.Context(), config(t, ssh.Config{TTL: time.Second}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pass := ticket(t, e)
+	pid := helperPID(t, s, e.Session())
+	if err := e.Leave(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the end of the helper", func() bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) })
+	if _, err := h.Attach(t.Context(), pass); !errors.Is(err, env.ErrGone) {
+		t.Error(err)
+	}
+	nothingLeft(t, s, e.Session())
+}

@@ -1,0 +1,155 @@
+package ssh_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/env/ssh"
+	"github.com/sandboxagent/sandboxagent/integration/daemons"
+)
+
+// TestConnectionIsShared opens environments on one host, one after the other and at once.
+func TestConnectionIsShared(t *testing.T) {
+	t.Parallel()
+	s := server(t, daemons.SSHDConfig{Account: account()})
+	h, err := ssh.Connect(t.Context(), target(t, s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []*ssh.Environment
+	for range 3 {
+		e, err := h.Open(t.Context(), config(t, ssh.Config{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, e)
+	}
+	if n := len(s.Sessions()); n != 1 {
+		t.Errorf("there are %d connections", n)
+	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, e := range all { // which keep the connection
+		does(t, e, "true")
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+		nothingLeft(t, s, e.Session())
+	}
+	eventually(t, "the end of the connection", func() bool { return len(s.Sessions()) == 0 })
+	if strings.Count(s.Log(), "Connection from") != 1 {
+		t.Error("there was more than one connection")
+	}
+}
+
+// TestServers works with servers that allow little, also after the loss of the connection.
+func TestServers(t *testing.T) {
+	t.Parallel()
+	user := func(files map[string]string) *daemons.Account {
+		a := account()
+		if a != nil {
+			a.Profile = files
+		}
+		return a
+	}
+	for _, tt := range []struct {
+		name   string
+		config daemons.SSHDConfig
+	}{
+		{"one session", daemons.SSHDConfig{Account: user(nil), Options: []string{"MaxSessions 1"}}},
+		{"two sessions", daemons.SSHDConfig{Account: user(nil), Options: []string{"MaxSessions 2"}}},
+		{"no sockets", daemons.SSHDConfig{Account: user(nil), Options: []string{"AllowStreamLocalForwarding no"}}},
+		{"no forwarding", daemons.SSHDConfig{Account: user(nil), Options: []string{"DisableForwarding yes", "AcceptEnv none"}}},
+		{"noisy, no forwarding", daemons.SSHDConfig{
+			Account: user(map[string]string{".bashrc": noisyProfile}), Options: []string{"DisableForwarding yes"}, Sftp: daemons.SftpNone,
+		}},
+		{"one session, no forwarding", daemons.SSHDConfig{Account: user(nil), Options: []string{"MaxSessions 1", "DisableForwarding yes"}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t, tt.config)
+			h, err := ssh.Connect(t.Context(), target(t, s))
+			if err != nil {
+				t.Fatal(err)
+			}
+			const count = 6
+			var all [count]*ssh.Environment
+			var opening, going sync.WaitGroup
+			for i := range count {
+				c := config(t, ssh.Config{WorkDir: s.MakeFolder(t), Helper: ssh.HelperRequire})
+				opening.Go(func() {
+					var err error
+					if all[i], err = h.Open(t.Context(), c); err != nil {
+						t.Error(err)
+						return
+					}
+					does(t, all[i], "echo once >> count")
+				})
+			}
+			if opening.Wait(); t.Failed() {
+				return
+			}
+			s.Cut()
+			for _, e := range all {
+				going.Go(func() {
+					does(t, e, "echo once >> again")
+					once(t, e, "count")
+					once(t, e, "again")
+					if err := e.Close(); err != nil {
+						t.Errorf("close: %v", err)
+					}
+					nothingLeft(t, s, e.Session())
+				})
+			}
+			going.Wait()
+			if err := h.Close(); err != nil {
+				t.Error(err)
+			}
+			eventually(t, "the end of the connections", func() bool { return len(s.Sessions()) == 0 })
+		})
+	}
+}
+
+// TestNoCommands opens an environment where no command of the user's choice is run. The error says what happened.
+func TestNoCommands(t *testing.T) {
+	t.Parallel()
+	if account() == nil {
+		t.Skip("an account of its own needs root")
+	}
+	for _, tt := range []struct {
+		name, shell string
+		options     []string
+		want        string
+	}{
+		{"another command", "", []string{"ForceCommand echo no way"}, "no way"},
+		{"files only", "", []string{"ForceCommand internal-sftp"}, "sftp connections only"},
+		{"false", "/bin/false", nil, ""},
+		{"nologin", "/usr/sbin/nologin", nil, "This account is currently not available"},
+		{"silent", "", []string{"ForceCommand sleep 8"}, "not ready within 2s"},
+	} {
+		for _, helper := range []ssh.HelperMode{ssh.HelperAuto, ssh.HelperOff} {
+			t.Run(fmt.Sprint(tt.name, " ", helper), func(t *testing.T) {
+				t.Parallel()
+				s := server(t, daemons.SSHDConfig{Account: &daemons.Account{Shell: tt.shell}, Options: tt.options})
+				c := ssh.Config{Helper: helper}
+				if tt.name == "silent" {
+					c.StartTimeout = 2 * time.Second
+				}
+				h := connect(t, target(t, s))
+				_, err := h.Open(t.Context(), config(t, c))
+				var start *ssh.StartError
+				if err == nil || !strings.Contains(err.Error(), tt.want) || !errors.As(err, &start) {
+					t.Errorf("%T %v", err, err)
+				}
+				if tt.name == "silent" && len(s.Processes()) == 0 {
+					t.Error("it took as long as the command")
+				}
+			})
+		}
+	}
+}
