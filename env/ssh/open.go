@@ -153,13 +153,13 @@ func workDir(home, dir string) (string, error) {
 		}
 		return dir, nil
 	}
-	if rest, ok := strings.CutPrefix(dir, "~/"); ok || dir == "~" {
-		return path.Join(home, rest), nil
-	}
 	if path.IsAbs(dir) {
 		return dir, nil
 	}
-	return path.Join(home, dir), nil
+	if dir == "~" {
+		return home, nil
+	}
+	return path.Join(home, strings.TrimPrefix(dir, "~/")), nil
 }
 
 // launch starts the helper and returns the user's home folder. The process is p.first, which says no more.

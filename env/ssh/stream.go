@@ -179,7 +179,11 @@ func (a *answers) next() (string, error) {
 			return "", err
 		}
 		if rest, ok := strings.CutPrefix(string(line), a.mark+" "); ok {
-			return strings.TrimSuffix(rest, "\n"), nil
+			rest, whole := strings.CutSuffix(rest, "\n")
+			if !whole {
+				return "", fmt.Errorf("%w: an answer of the host's shell has no end", env.ErrProtocol)
+			}
+			return rest, nil
 		}
 		if text := strings.TrimSpace(string(line)); text != "" {
 			a.last = text
