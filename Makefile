@@ -84,6 +84,7 @@ bench:
 	$(GO) test -run '^$$' -bench '^BenchmarkBulk$$' -benchtime 5x ./env/internal/wire
 	$(GO) build -o $(CACHE)/withdaemons ./integration/withdaemons
 	$(CACHE)/withdaemons --images -- $(GO) test -run '^$$' -bench . -benchtime 20x ./env/docker
+	$(GO) test -run '^$$' -bench . -benchtime 50x ./env/ssh
 
 fuzz:
 	@$(GO) list ./... | while read -r pkg; do \

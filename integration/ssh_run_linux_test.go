@@ -70,6 +70,20 @@ func TestSSHMessages(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "ssh-keygen", "-q", "-p", "-N", "secret", "-f", locked).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
+	two := sshd(t, daemons.SSHDConfig{HostKeys: []string{"ed25519", "ecdsa"}})
+	one := filepath.Join(dir, "one")
+	if err := os.WriteFile(one, []byte(knownLine(two.Address(), two.HostKey("ecdsa"))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(dir, "other")
+	if err := os.WriteFile(other, []byte(knownLine(s.Address(), two.HostKey("ecdsa"))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("only another type of key is known", func(t *testing.T) {
+		if got := runCommand(t, dir, nil, "exec", "--env=ssh", "--host="+two.User()+"@"+two.Address(), "--identity="+two.Key(), "--known-hosts="+one, "--", "true"); got.code != 0 {
+			t.Errorf("%+v", got)
+		}
+	})
 	flags := func(s *daemons.SSHD, more ...string) []string { return append(hostFlags(s), more...) }
 	for _, tt := range []struct {
 		name  string
@@ -85,6 +99,7 @@ func TestSSHMessages(t *testing.T) {
 		{"unknown host", flags(s, "--known-hosts="+empty), []string{"SHA256:", "--accept-new-host-key"}},
 		{"changed key", flags(changed), []string{"SHA256:", changed.KnownHosts() + ":1"}},
 		{"changed key, and new ones are accepted", flags(changed, "--accept-new-host-key"), []string{"SHA256:", changed.KnownHosts() + ":1"}},
+		{"none of the known types", flags(s, "--known-hosts="+other), []string{"none of the host keys that are known", "ecdsa"}},
 		{"no key is taken", flags(refusing), []string{"takes none of the keys", refusing.Key(), "authorized_keys"}},
 		{"locked key", []string{"--env=ssh", "--host=" + s.User() + "@" + s.Address(), "--known-hosts=" + s.KnownHosts(), "--identity=" + locked}, []string{locked, "ssh-agent"}},
 		{"missing key", flags(s, "--identity="+filepath.Join(dir, "none")), []string{"--identity", "none"}},
@@ -214,6 +229,12 @@ func TestSSHKilled(t *testing.T) {
 			})
 		})
 	}
+}
+
+// knownLine is a line of a known_hosts file.
+func knownLine(address, key string) string {
+	host, port, _ := strings.Cut(address, ":")
+	return fmt.Sprintf("[%s]:%s %s\n", host, port, strings.TrimSpace(key))
 }
 
 // owner returns the user that a file belongs to.
