@@ -244,15 +244,29 @@ func (p *program) note(line string) {
 func (w *workplace) close() error {
 	if w.kept {
 		w.kept = false
+		if err := w.there(); err != nil {
+			return errors.Join(err, w.env.Close(), w.finish())
+		}
 		err := w.leave()
 		w.note(fmt.Sprintf("the environment is kept for %s; \"sandboxagent env attach %s\" leads back to it", w.ttl, w.session))
 		return errors.Join(err, w.finish())
 	}
 	err := w.env.Close()
-	if w.drop != nil {
+	if w.drop != nil && !errors.Is(err, env.ErrGone) { // else it may be there, out of reach, and one may come back to it
 		err = errors.Join(err, w.drop())
 	}
 	return errors.Join(err, w.finish())
+}
+
+// thereTime bounds the look whether an environment is there.
+const thereTime = 10 * time.Second
+
+// there returns why the environment cannot be kept.
+func (w *workplace) there() error {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), thereTime, fmt.Errorf("--keep: the environment has not answered for %s", thereTime))
+	defer cancel()
+	_, err := w.plain.Stat(ctx, ".")
+	return err
 }
 
 // finish ends what goes with the environment here.

@@ -62,12 +62,16 @@ func (p *program) passphrase() func(context.Context, string) ([]byte, error) {
 			text []byte
 			err  error
 		}
-		fmt.Fprintf(tty, "Passphrase of the key %s: ", oneLine(file))
+		screen, err := os.OpenFile(terminalScreen, os.O_RDWR, 0)
+		if err != nil {
+			return nil, errors.Join(err, tty.Close())
+		}
+		fmt.Fprintf(screen, "Passphrase of the key %s: ", oneLine(file))
 		read := make(chan answer, 1)
 		go func() {
 			text, err := term.ReadPassword(fd)
-			_, _ = fmt.Fprintln(tty)
-			read <- answer{text, errors.Join(err, tty.Close())}
+			_, _ = fmt.Fprintln(screen)
+			read <- answer{text, errors.Join(err, tty.Close(), screen.Close())}
 		}()
 		select {
 		case <-ctx.Done():

@@ -11,6 +11,9 @@ import (
 // terminalName is the name of the terminal that the program was started from.
 const terminalName = "/dev/tty"
 
+// terminalScreen is where questions are written.
+const terminalScreen = "/dev/tty"
+
 // watchTerminal returns a channel that receives when the size of the terminal may have changed, until done is closed. Until
 // then, a signal that makes the program dump its state and die calls restore first.
 func watchTerminal(done <-chan struct{}, restore func()) (changed <-chan os.Signal) {

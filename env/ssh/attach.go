@@ -36,7 +36,7 @@ func (e *Environment) Ticket() (Ticket, bool) {
 // Attach returns an environment that there is on the host already, and which may have other clients. One that has ended
 // is env.ErrGone. Its Leave ends the contact; its Close ends the environment, for all of its clients.
 func (h *Host) Attach(ctx context.Context, t Ticket) (_ *Environment, err error) {
-	if !sessionPattern().MatchString(t.Session) || !path.IsAbs(t.Folder) || !path.IsAbs(t.Program) || t.TTL <= 0 {
+	if !sessionPattern().MatchString(t.Session) || !path.IsAbs(t.Folder) || !path.IsAbs(t.Program) || t.Token == "" || t.TTL <= 0 {
 		return nil, &ConfigError{Field: "session", Reason: "the ticket is damaged"}
 	}
 	if err := h.hold(); err != nil {
@@ -47,6 +47,8 @@ func (h *Host) Attach(ctx context.Context, t Ticket) (_ *Environment, err error)
 			h.release()
 		}
 	}()
+	ctx, cancel := context.WithTimeoutCause(ctx, h.patience, fmt.Errorf("no answer within %s", h.patience))
+	defer cancel()
 	p := &place{host: h, ttl: t.TTL, program: t.Program, args: t.Args, folder: t.Folder}
 	client, err := wire.Open(ctx, wire.ClientConfig{Dial: p.dial, Token: t.Token, Redial: t.TTL})
 	switch {

@@ -16,7 +16,7 @@ const (
 	DefaultStartTimeout = 2 * time.Minute
 )
 
-// SessionVar is the variable by which all commands of an environment can be told: it has the name of the session.
+// SessionVar is a variable of all commands of an environment. It has the name of the session.
 const SessionVar = "SANDBOXAGENT_SESSION"
 
 // A HelperMode says whether the helper runs on the host.

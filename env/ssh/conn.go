@@ -18,7 +18,7 @@ const (
 	// maxSessions is how many sessions a connection is asked for at most. OpenSSH's MaxSessions is 10 by default.
 	maxSessions = 8
 	// maxConns bounds the connections to one host.
-	maxConns = 16
+	maxConns = 32
 	// maxTries is how often a session is asked for on connections that end at once.
 	maxTries = 3
 	// openTime bounds how long a server may take to answer for a session.
@@ -37,6 +37,8 @@ type Host struct {
 	route *route
 	// dialing is held while a connection is made, so that those who wait for one can share it.
 	dialing chan struct{}
+	// patience is lookTime, but for tests.
+	patience time.Duration
 
 	mu    sync.Mutex
 	conns []*conn
@@ -75,12 +77,13 @@ func Connect(ctx context.Context, t Target) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &Host{route: r, dialing: make(chan struct{}, 1), holders: 1}
+	h := &Host{route: r, dialing: make(chan struct{}, 1), holders: 1, patience: lookTime}
 	c, err := h.reserve(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
 	h.giveBack(c, 0)
+	r.ask = nil // nobody waits for a question when a connection is made anew
 	return h, nil
 }
 
@@ -263,7 +266,20 @@ func (h *Host) ping(c *conn, received *atomic.Int64) {
 // session is a session on a connection.
 type session struct {
 	*gossh.Session
+	conn *conn
 	give func()
+}
+
+// lost reports whether the connection has ended, or does so within a time.
+func (s *session) lost(within time.Duration) bool {
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case <-s.conn.dead:
+		return true
+	case <-timer.C:
+		return false
+	}
 }
 
 // Close ends the session.
@@ -285,7 +301,7 @@ func (h *Host) session(ctx context.Context) (*session, error) {
 		switch {
 		case err == nil:
 			h.mark(c)
-			return &session{Session: s, give: sync.OnceFunc(func() { h.giveBack(c, 1) })}, nil
+			return &session{Session: s, conn: c, give: sync.OnceFunc(func() { h.giveBack(c, 1) })}, nil
 		case errors.As(err, &refused) && h.full(c):
 			continue
 		case errors.Is(err, errLost) && ctx.Err() == nil && tries < maxTries: // nothing was asked for yet

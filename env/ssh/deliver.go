@@ -118,13 +118,36 @@ func (h *Host) deliver(ctx context.Context, p program, target string) error {
 		return err
 	}
 	serr := h.deliverFile(ctx, data, target)
-	if serr == nil || ctx.Err() != nil {
-		return serr
+	if serr == nil {
+		return nil
 	}
-	if err := h.deliverPipe(ctx, data, target); err != nil {
-		return fmt.Errorf("%w (by SFTP: %s)", err, cleanText(serr.Error()))
+	err = serr
+	if ctx.Err() == nil {
+		if err = h.deliverPipe(ctx, data, target); err == nil {
+			return nil
+		}
+		err = fmt.Errorf("%w (by SFTP: %s)", err, cleanText(serr.Error()))
 	}
-	return nil
+	h.withdraw(ctx, target)
+	return err
+}
+
+// withdrawTime bounds how long the removal of what was not sent to its end may take.
+const withdrawTime = 5 * time.Second
+
+// withdraw removes a part of a helper, as far as that is possible. What is left goes when the next one is started.
+func (h *Host) withdraw(ctx context.Context, target string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawTime)
+	defer cancel()
+	p, err := h.start(ctx, "exec rm -f "+quote(target))
+	if err != nil {
+		return
+	}
+	select {
+	case <-p.exited:
+	case <-ctx.Done():
+	}
+	_ = p.Close()
 }
 
 // deliverFile is deliver by SFTP.
@@ -197,7 +220,7 @@ func (f *fileClient) Close() error {
 }
 
 // openSFTP opens the file transfer subsystem.
-func (h *Host) openSFTP(ctx context.Context) (_ *fileClient, err error) {
+func (h *Host) openSFTP(ctx context.Context, opts ...sftp.ClientOption) (_ *fileClient, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, sftpTime, fmt.Errorf("no answer within %s", sftpTime))
 	defer cancel()
 	s, err := h.session(ctx)
@@ -221,7 +244,7 @@ func (h *Host) openSFTP(ctx context.Context) (_ *fileClient, err error) {
 		if err := s.RequestSubsystem("sftp"); err != nil {
 			return nil, err
 		}
-		return sftp.NewClientPipe(out, in)
+		return sftp.NewClientPipe(out, in, opts...)
 	}, func(c *sftp.Client) { _ = c.Close() })
 	if err != nil {
 		return nil, err

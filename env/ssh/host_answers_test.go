@@ -94,8 +94,14 @@ func FuzzAnswers(f *testing.F) {
 
 func TestWorkDir(t *testing.T) {
 	for _, tt := range []struct{ home, dir, want string }{
-		{"/home/a", "", "/home/a"}, {"/home/a", "~", "/home/a"}, {"/home/a", "~/src", "/home/a/src"}, {"/home/a", "src/x", "/home/a/src/x"},
-		{"/home/a", "/srv", "/srv"}, {"", "/srv", "/srv"}, {"", "src", ""}, {"relative", "", ""},
+		{"/home/a", "", "/home/a"},
+		{"/home/a", "~", "/home/a"},
+		{"/home/a", "~/src", "/home/a/src"},
+		{"/home/a", "src/x", "/home/a/src/x"},
+		{"/home/a", "/srv", "/srv"},
+		{"", "/srv", "/srv"},
+		{"", "src", ""},
+		{"relative", "", ""},
 	} {
 		got, err := workDir(tt.home, tt.dir)
 		var config *ConfigError

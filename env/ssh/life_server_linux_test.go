@@ -3,11 +3,15 @@ package ssh_test
 import (
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/ssh"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
@@ -115,6 +119,89 @@ func TestServers(t *testing.T) {
 	}
 }
 
+// TestSilentHost looks at the environments of a host that says nothing.
+func TestSilentHost(t *testing.T) {
+	t.Parallel()
+	if account() == nil {
+		t.Skip("an account of its own needs root")
+	}
+	h := connect(t, target(t, server(t, daemons.SSHDConfig{Account: &daemons.Account{}, Options: []string{"ForceCommand sleep 5"}})))
+	h.SetPatience(500 * time.Millisecond)
+	if _, err := h.List(t.Context()); err == nil || !strings.Contains(err.Error(), "no answer within") {
+		t.Errorf("list: %v", err)
+	}
+	ticket := ssh.Ticket{Session: "x", Folder: "/tmp/x", Program: "/tmp/y", Token: "z", TTL: time.Minute}
+	if _, err := h.Attach(t.Context(), ticket); err == nil || !strings.Contains(err.Error(), "no answer within") {
+		t.Errorf("attach: %v", err)
+	}
+}
+
+// TestDamagedFolder lets a folder among those of the environments have a name that none of them has.
+func TestDamagedFolder(t *testing.T) {
+	t.Parallel()
+	if account() == nil {
+		t.Skip("an account of its own needs root")
+	}
+	s := server(t, daemons.SSHDConfig{Account: &daemons.Account{}})
+	h := connect(t, target(t, s))
+	e := open(t, h, ssh.Config{})
+	script := "d=$(dirname /tmp/sandboxagent-$(id -u)/e-*/s); mkdir -m 700 ${d%/*}/e-BAD_x; echo begun nonsense >${d%/*}/e-BAD_x/about"
+	if res, err := e.Exec(t.Context(), env.Command{Argv: []string{"sh", "-c", script}}); err != nil || res.ExitCode != 0 {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	list, err := h.List(t.Context())
+	if err != nil || len(list) != 1 || list[0].Session != e.Session() {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if done, err := h.Collect(t.Context(), ssh.CollectOptions{}); err != nil || len(done) != 0 {
+		t.Errorf("%+v, %v", done, err)
+	}
+	if res, err := e.Exec(t.Context(), env.Command{Argv: []string{"sh", "-c", "rm -r /tmp/sandboxagent-$(id -u)*/e-BAD_x"}}); err != nil || res.ExitCode != 0 {
+		t.Errorf("%+v, %v", res, err)
+	}
+}
+
+// TestSessionIsTaken opens two environments of one name.
+func TestSessionIsTaken(t *testing.T) {
+	t.Parallel()
+	h := connect(t, target(t, server(t, daemons.SSHDConfig{Account: account()})))
+	e := open(t, h, ssh.Config{Session: "same"})
+	_, err := h.Open(t.Context(), config(t, ssh.Config{Session: "same", Helper: ssh.HelperRequire}))
+	if config := (*ssh.ConfigError)(nil); !errors.As(err, &config) || config.Field != "session" {
+		t.Errorf("%T %v", err, err)
+	}
+	if _, err := e.Stat(t.Context(), "."); err != nil {
+		t.Errorf("the first: %v", err)
+	}
+}
+
+// TestNoDigest opens an environment on a host that has nothing to verify the helper with.
+func TestNoDigest(t *testing.T) {
+	t.Parallel()
+	if account() == nil {
+		t.Skip("an account of its own needs root")
+	}
+	s := server(t, daemons.SSHDConfig{Account: &daemons.Account{}})
+	bin := s.MakeFolder(t)
+	if err := os.Chmod(bin, 0o755); err != nil { //nolint:gosec // another user looks there
+		t.Fatal(err)
+	}
+	for _, tool := range []string{"id", "uname", "ls", "mkdir", "mktemp", "chmod", "rm", "sed", "find", "cat", "sh"} {
+		name, err := exec.LookPath(tool)
+		if err == nil {
+			err = os.Symlink(name, filepath.Join(bin, tool))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	poor := server(t, daemons.SSHDConfig{Account: &daemons.Account{}, Vars: []string{"PATH=" + bin}})
+	_, err := connect(t, target(t, poor)).Open(t.Context(), config(t, ssh.Config{Helper: ssh.HelperRequire}))
+	if err == nil || !strings.Contains(err.Error(), "sha256sum") {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestNoCommands opens an environment where no command of the user's choice is run. The error says what happened.
 func TestNoCommands(t *testing.T) {
 	t.Parallel()
@@ -130,6 +217,9 @@ func TestNoCommands(t *testing.T) {
 		{"files only", "", []string{"ForceCommand internal-sftp"}, "sftp connections only"},
 		{"false", "/bin/false", nil, ""},
 		{"nologin", "/usr/sbin/nologin", nil, "This account is currently not available"},
+		// They know the mark: it is in the first line that they are told.
+		{"hostile", "", []string{`ForceCommand read -r l; eval "$l"; echo "$m "; sleep 1`}, ""},
+		{"hostile about where", "", []string{`ForceCommand read -r l; eval "$l"; echo "$m run a b"; sleep 1`}, ""},
 		{"silent", "", []string{"ForceCommand sleep 8"}, "not ready within 2s"},
 	} {
 		for _, helper := range []ssh.HelperMode{ssh.HelperAuto, ssh.HelperOff} {

@@ -19,6 +19,9 @@ import (
 //go:embed list.sh
 var listScript string
 
+// lookTime bounds one look at the environments, and the end of one of them.
+const lookTime = time.Minute
+
 // maxListed bounds how many environments of a host are believed.
 const maxListed = 10_000
 
@@ -40,7 +43,8 @@ type Listed struct {
 	folder string
 }
 
-// List returns the environments that there are on the host, whoever opened them.
+// List returns the environments that there are on the host, whoever opened them, but for those without a helper. What the
+// host tells that cannot be one is left out.
 func (h *Host) List(ctx context.Context) ([]Listed, error) {
 	lines, err := h.look(ctx, "list", "")
 	if err != nil {
@@ -48,11 +52,10 @@ func (h *Host) List(ctx context.Context) ([]Listed, error) {
 	}
 	var list []Listed
 	for _, line := range lines {
-		l, err := parseListed(line)
-		if err != nil {
-			return nil, fmt.Errorf("ssh: %s: %w", h, err)
+		// A command there can make a folder of any name.
+		if l, err := parseListed(line); err == nil {
+			list = append(list, l)
 		}
-		list = append(list, l)
 	}
 	return list, nil
 }
@@ -129,6 +132,8 @@ func (h *Host) Collect(ctx context.Context, opts CollectOptions) ([]Collected, e
 
 // look runs the script and returns its answers.
 func (h *Host) look(ctx context.Context, action, folder string) (lines []string, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, h.patience, fmt.Errorf("no answer within %s", h.patience))
+	defer cancel()
 	p, err := h.start(ctx, shellLine)
 	if err != nil {
 		return nil, err

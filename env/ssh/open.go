@@ -30,6 +30,9 @@ var launchScript string
 // shellLine is the command line of a shell that reads a script from its standard input. Every login shell takes it.
 const shellLine = "exec /bin/sh"
 
+// maxRefused is how many logins in a row a host may refuse before one is not taken up again.
+const maxRefused = 5
+
 // Open opens an environment on the host, when it is ready. Errors are *ConfigError for what cannot be meant, *StartError,
 // *ConnectError, *HostKeyError, *AuthError, fs.ErrClosed, or the end of ctx; in each case nothing stays behind on the host
 // but the helper's file, or only until Config.TTL has passed if the connection was lost at the wrong moment.
@@ -80,9 +83,10 @@ func isRefused(err error) bool {
 }
 
 // unfitError means that no helper can run on the host.
-type unfitError struct{ reason string }
+type unfitError struct{ err error }
 
-func (e *unfitError) Error() string { return e.reason }
+func (e *unfitError) Error() string { return e.err.Error() }
+func (e *unfitError) Unwrap() error { return e.err }
 
 // place is where the helper of an environment runs.
 type place struct {
@@ -94,6 +98,8 @@ type place struct {
 	first   *process // until it is used
 	// session says that the server does not connect to sockets.
 	session bool
+	// refused is how often in a row the host has not let the user in.
+	refused int
 }
 
 func (p *place) socket() string { return p.folder + "/s" }
@@ -136,6 +142,10 @@ func (h *Host) openHelper(ctx context.Context, c Config) (*Environment, error) {
 // startError says that no environment could be started.
 func (h *Host) startError(ctx context.Context, err error) error {
 	var late *StartError
+	var config *ConfigError
+	if errors.As(err, &config) {
+		return err
+	}
 	switch cause := context.Cause(ctx); {
 	case errors.As(cause, &late):
 		return late
@@ -170,15 +180,22 @@ func (p *place) launch(ctx context.Context, id string, found *candidates) (home 
 		if err != nil {
 			return "", err
 		}
-		words := strings.Fields(said.last)
+		words := append(strings.Fields(said.last), "")
 		switch {
-		case words[0] == "run" && len(words) > 1:
+		case words[0] == "run" && len(words) > 2:
 			return said.home, nil
 		case words[0] == "unfit":
-			return "", &unfitError{fmt.Sprintf("there is no helper for the host's system, %s", said.system)}
+			return "", &unfitError{fmt.Errorf("there is no helper for the host's system, %s", said.system)}
+		case words[0] == "missing":
+			return "", &unfitError{&helper.MissingError{OS: "linux", Arch: cleanText(words[1])}}
+		case words[0] == "unverified":
+			return "", &unfitError{errors.New("the host has none of sha256sum, openssl and shasum, with one of which the helper is verified")}
 		case words[0] == "nowhere":
-			return "", &unfitError{fmt.Sprintf("no folder on the host can hold the helper and let it be executed (%s)", strings.Join(words[1:], ", "))}
-		case words[0] == "send" && len(words) > 2 && sent == "":
+			folders := cleanText(strings.Join(strings.Fields(said.last)[1:], ", "))
+			return "", &unfitError{fmt.Errorf("no folder on the host can hold the helper and let it be executed (%s)", folders)}
+		case words[0] == "taken":
+			return "", &ConfigError{Field: "session", Reason: fmt.Sprintf("there is an environment %q on the host already", id)}
+		case words[0] == "send" && len(words) > 3 && sent == "":
 			name, target, _ := strings.Cut(strings.TrimPrefix(said.last, "send "), " ")
 			chosen, ok := found.named(name)
 			if !ok || !path.IsAbs(target) {
@@ -208,7 +225,7 @@ type report struct {
 func (p *place) try(ctx context.Context, id string, found *candidates, sent string) (r report, err error) {
 	mark := newMark()
 	vars := [][2]string{
-		{"m", mark}, {"i", id}, {"t", strconv.FormatInt(max(p.ttl.Milliseconds(), 1), 10) + "ms"}, {"g", quoteAll(found.args)}, {"u_f", sent},
+		{"m", mark}, {"i", id}, {"t", strconv.FormatInt(int64((p.ttl+time.Millisecond-1)/time.Millisecond), 10) + "ms"}, {"g", quoteAll(found.args)}, {"u_f", sent},
 	}
 	for _, arch := range []string{"amd64", "arm64"} {
 		name, digest := found.of(arch)
@@ -270,8 +287,16 @@ func (p *place) dial(ctx context.Context) (io.ReadWriteCloser, error) {
 	}
 	s, err := p.redial(ctx)
 	var key *HostKeyError
-	if errors.As(err, &key) { // nobody else gets the token
+	var login *AuthError
+	switch {
+	case errors.As(err, &key): // nobody else gets the token
 		err = fmt.Errorf("%w: %w", env.ErrGone, err)
+	case errors.As(err, &login): // who tries for ever is shut out
+		if p.refused++; p.refused >= maxRefused {
+			err = fmt.Errorf("%w: %w", env.ErrGone, err)
+		}
+	default:
+		p.refused = 0
 	}
 	return s, err
 }

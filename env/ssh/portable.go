@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// portableShells is how many shells an environment without a helper has. SFTP is one session more. All of them fit in one
-	// connection.
-	portableShells = maxSessions - 1
+	// portableShells is how many shells an environment without a helper has at most. They are started when they are needed,
+	// and take more than one connection then.
+	portableShells = 3 * maxSessions
 	// endTime is how long a shell whose output has ended may take to say how it ended.
 	endTime = 2 * time.Second
 )
 
 // loginLine has the login shell, whatever its kind, start a shell that sees of the variables of a login only those that say
 // who and where the user is. There is no exclamation mark in it, and no doubled backslash, which some of them would change.
-const loginLine = `exec /bin/sh -c 'set --; for v in HOME PATH USER LOGNAME SHELL LANG TZ TMPDIR GOPATH CARGO_HOME NVM_DIR ` +
+const loginLine = `exec /bin/sh -c 'set --; for v in HOME PATH USER SHELL LANG TERM TMPDIR GOPATH CARGO_HOME NVM_DIR ` +
 	`LC_ALL LC_CTYPE LC_COLLATE LC_MESSAGES LC_MONETARY LC_NUMERIC LC_TIME LC_ADDRESS LC_IDENTIFICATION LC_MEASUREMENT LC_NAME ` +
 	`LC_PAPER LC_TELEPHONE; do eval "if [ \"\${$v+x}\" ]; then set -- \"\$@\" \"$v=\$$v\"; fi"; done; exec env -i "$@" /bin/sh'`
 
@@ -38,26 +38,30 @@ func (h *Host) openPortable(ctx context.Context, c Config) (*Environment, error)
 		dir = ""
 	}
 	inner, err := portable.New(ctx, portable.Config{
-		Start: s.start, Dir: strings.TrimPrefix(dir, "~/"), Vars: c.Vars, Backend: backend, MaxShells: portableShells, TTL: c.TTL,
+		Start: s.start, Dir: strings.TrimPrefix(dir, "~/"), Vars: append([]string{SessionVar + "=" + c.Session}, c.Vars...), Backend: backend, MaxShells: portableShells, TTL: c.TTL,
 		Files: f, Gone: s.gone,
 	})
 	if err != nil {
 		f.close()
 		return nil, &StartError{Host: h.String(), Err: err}
 	}
-	return newEnvironment(h, &portableEnvironment{Environment: inner, files: f}, c), nil
+	return newEnvironment(h, &portableEnvironment{Environment: inner, files: f, shells: s}, c), nil
 }
 
 // portableEnvironment is an environment without a helper.
 type portableEnvironment struct {
 	*portable.Environment
-	files *files
+	files  *files
+	shells *shells
 }
 
 // Close implements env.Environment.
 func (e *portableEnvironment) Close() error {
 	err := e.Environment.Close()
 	e.files.close()
+	if err == nil && e.shells.isLost() { // nobody has seen the end of what ran there
+		err = fmt.Errorf("%w: %w", env.ErrGone, errLost)
+	}
 	return err
 }
 
@@ -154,7 +158,8 @@ func (s *shells) run(ctx context.Context, one *session) (portable.Shell, error) 
 		select {
 		case <-closed: // and so its end says nothing
 		default:
-			if errors.As(err, &missing) {
+			// Dropbear ends a session without a word now and then, while the connection stays.
+			if errors.As(err, &missing) && one.lost(endTime) {
 				s.lose()
 			}
 		}

@@ -33,7 +33,7 @@ func TestPortableContract(t *testing.T) {
 		config daemons.SSHDConfig
 		small  bool
 	}{
-		{"root", daemons.SSHDConfig{}, false},
+		{"root", daemons.SSHDConfig{}, true},
 		{"noisy", daemons.SSHDConfig{Account: &daemons.Account{Shell: "/bin/bash", Profile: map[string]string{".bashrc": noisyProfile}}, Sftp: daemons.SftpServer}, true},
 		{"dash", daemons.SSHDConfig{Account: &daemons.Account{Shell: "/bin/dash"}, Options: []string{"MaxSessions 1"}, Sftp: daemons.SftpNone}, true},
 		{"dropbear", daemons.SSHDConfig{Account: &daemons.Account{Shell: "/bin/bash"}, Dropbear: true}, true},
@@ -230,7 +230,7 @@ func TestPortableVars(t *testing.T) {
 	for _, shell := range []string{"/bin/bash", "/bin/dash"} {
 		s := daemons.NewSSHD(t, daemons.SSHDConfig{
 			Account: &daemons.Account{Shell: shell, Profile: map[string]string{".bashrc": "export FROM_RC=1 HOME\nsleep 3\n"}},
-			Vars:    []string{"FROM_SERVER=1", "LC_TIME=C", "TZ=it's $here"},
+			Vars:    []string{"FROM_SERVER=1", "LC_TIME=C", "LANG=it's $here"},
 		})
 		e := closes(t, openPortable(t, s, ssh.Config{Vars: []string{"MINE=a b"}}))
 		var out bytes.Buffer
@@ -244,12 +244,12 @@ func TestPortableVars(t *testing.T) {
 				got[name] = value
 			}
 		}
-		for name, want := range map[string]string{"HOME": s.Home(), "USER": s.User(), "LC_TIME": "C", "TZ": "it's $here", "MINE": "a b"} {
+		for name, want := range map[string]string{"HOME": s.Home(), "USER": s.User(), "LC_TIME": "C", "LANG": "it's $here", "MINE": "a b"} {
 			if got[name] != want {
 				t.Errorf("%s: %s is %q, want %q", shell, name, got[name], want)
 			}
 		}
-		for _, name := range []string{"FROM_RC", "FROM_SERVER", "SSH_CONNECTION", "SSH_CLIENT"} {
+		for _, name := range []string{"LOGNAME", "FROM_RC", "FROM_SERVER", "SSH_CONNECTION", "SSH_CLIENT"} {
 			if value, ok := got[name]; ok {
 				t.Errorf("%s: %s is %q, want none", shell, name, value)
 			}

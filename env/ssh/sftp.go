@@ -34,6 +34,7 @@ type files struct {
 	client  *sftp.Client
 	end     func() // ends its session
 	off     error  // why there is none, and will be none
+	slow    int    // how often it did not come in time
 }
 
 func newFiles(s *shells, note func(string)) *files {
@@ -72,6 +73,11 @@ func (f *files) get(ctx context.Context) (*sftp.Client, error) {
 	case f.shells.isLost():
 		return nil, env.ErrGone
 	}
+	if limited.Err() != nil { // a slow moment says nothing of the next one
+		if f.slow++; f.slow < maxSlow {
+			return nil, fmt.Errorf("no SFTP: %w", errors.ErrUnsupported)
+		}
+	}
 	f.off = fmt.Errorf("no SFTP: %w", errors.ErrUnsupported)
 	f.note("the host serves no files by SFTP (" + cleanText(err.Error()) + "); everything goes through its shell")
 	return nil, f.off
@@ -79,35 +85,11 @@ func (f *files) get(ctx context.Context) (*sftp.Client, error) {
 
 // open starts what serves files on the host.
 func (f *files) open(ctx context.Context) (*sftp.Client, func(), error) {
-	s, err := f.shells.host.session(ctx)
+	c, err := f.shells.host.openSFTP(ctx, sftp.UseConcurrentWrites(true), sftp.MaxConcurrentRequestsPerFile(sftpRequests))
 	if err != nil {
 		return nil, nil, err
 	}
-	end := sync.OnceFunc(func() { _ = s.Close() }) // whatever it says
-	in, err := s.StdinPipe()
-	var out, errs io.Reader
-	if err == nil {
-		out, err = s.StdoutPipe()
-	}
-	if err == nil {
-		errs, err = s.StderrPipe()
-	}
-	if err != nil {
-		end()
-		return nil, nil, err
-	}
-	go func() { _, _ = io.Copy(io.Discard, errs) }()
-	client, err := await(ctx, func() (*sftp.Client, error) {
-		if err := s.RequestSubsystem("sftp"); err != nil {
-			return nil, err
-		}
-		return sftp.NewClientPipe(out, in, sftp.UseConcurrentWrites(true), sftp.MaxConcurrentRequestsPerFile(sftpRequests))
-	}, func(c *sftp.Client) { _ = c.Close() })
-	if err != nil {
-		end()
-		return nil, nil, err
-	}
-	return client, end, nil
+	return c.Client, sync.OnceFunc(func() { _ = c.session.Close() }), nil // whatever it says
 }
 
 // watch forgets a client that is lost.
@@ -140,6 +122,9 @@ func (f *files) openFile(ctx context.Context, name string, flags int) (*sftp.Fil
 	}
 	return await(ctx, func() (*sftp.File, error) { return client.OpenFile(name, flags) }, func(file *sftp.File) { _ = file.Close() })
 }
+
+// maxSlow is after how many attempts that took too long none is made any more.
+const maxSlow = 3
 
 // await calls open and waits for it until ctx ends. What comes later is dropped.
 func await[T any](ctx context.Context, open func() (T, error), drop func(T)) (T, error) {

@@ -43,7 +43,7 @@ type Target struct {
 	// AcceptNew adds the key of a host that is not known to the first known_hosts file, as StrictHostKeyChecking=accept-new
 	// does. A key that has changed is an error all the same.
 	AcceptNew bool
-	// Passphrase returns the passphrase of a key file. It is asked when a server has said that it takes the key, and again
+	// Passphrase returns the passphrase of a key file. It is asked in Connect only, when a server has said that it takes the key, and again
 	// after a wrong answer, three times in all; the time that it takes does not count, and it has to end with ctx. Its
 	// result is overwritten after use. nil means that nobody can be asked, which is an error at once.
 	Passphrase func(ctx context.Context, file string) ([]byte, error)

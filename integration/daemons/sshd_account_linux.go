@@ -125,7 +125,7 @@ func (s *SSHD) writeHome(name, text string, gid int) error {
 // MakeFolder makes an empty folder of the user's own, which goes with the server.
 func (s *SSHD) MakeFolder(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp(s.dir, "work-")
+	dir, err := os.MkdirTemp(s.dir, "work-") //nolint:usetesting // the account sees what is in the folder of the server
 	if err == nil {
 		err = os.Chown(dir, s.uid, -1)
 	}

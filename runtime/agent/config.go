@@ -48,7 +48,7 @@ type Config struct {
 	// Subagents says whether and how the model may start other agents.
 	Subagents Subagents
 	// Backups keeps in the store what each file held before a tool wrote or removed it. A file that cannot be kept is not
-	// changed. What commands change is not kept.
+	// changed. What commands change is not kept, and neither is anything by a store that keeps nothing, such as InMemory.
 	Backups bool
 	// Verify checks the work from outside when the model says it is done.
 	Verify Verify

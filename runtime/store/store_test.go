@@ -246,6 +246,7 @@ func TestOutputs(t *testing.T) {
 		t.Errorf("unknown output: %v", err)
 	}
 }
+
 func TestBackups(t *testing.T) {
 	s := create(t)
 	names := map[string]bool{}
