@@ -124,7 +124,7 @@ func openSSH(ctx context.Context, o backendOptions) (opened, error) {
 			case <-time.After(killTime):
 			}
 		},
-		whose: host.String(),
+		whose: host.Way(),
 	}, nil
 }
 

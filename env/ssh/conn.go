@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -89,6 +90,17 @@ func Connect(ctx context.Context, t Target) (*Host, error) {
 
 // String returns the host with its user and port.
 func (h *Host) String() string { return h.route.String() }
+
+// Way returns the host with its user and port, and with the jump hosts, the last one first. It tells hosts of one address
+// apart that are in different networks.
+func (h *Host) Way() string {
+	var way []string
+	for _, hop := range h.route.hops {
+		way = append(way, hop.String())
+	}
+	slices.Reverse(way)
+	return strings.Join(way, " via ")
+}
 
 // Close gives the host up. The connections end with the last environment.
 func (h *Host) Close() error {

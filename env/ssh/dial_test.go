@@ -171,6 +171,9 @@ func TestJump(t *testing.T) {
 	if got := w.open(); got != [3]int{1, 1, 1} {
 		t.Errorf("there are %v connections", got)
 	}
+	if way := strings.Split((&Host{route: r}).Way(), " via "); len(way) != 3 || !strings.HasPrefix(way[0], "three@") || !strings.HasPrefix(way[2], "one@") {
+		t.Errorf("the way is %q", way)
+	}
 	want := [3]string{"one", "two", "three"}
 	eventually(t, "the login of each user", func() bool {
 		return [3]string{w.first.names(), w.second.names(), w.last.names()} == want

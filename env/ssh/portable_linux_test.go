@@ -40,7 +40,7 @@ func TestPortableContract(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			s := daemons.NewSSHD(t, tt.config)
+			s := server(t, tt.config)
 			h := connect(t, target(t, s))
 			envtest.Run(t, envtest.Options{
 				New: func(t *testing.T) env.Environment {
@@ -120,7 +120,7 @@ func TestPortableFiles(t *testing.T) {
 		{"dropbear", daemons.SSHDConfig{Account: &daemons.Account{}, Dropbear: true}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := daemons.NewSSHD(t, tt.config)
+			s := server(t, tt.config)
 			said := new(notes)
 			e := closes(t, openPortable(t, s, ssh.Config{Note: said.add}))
 			for _, size := range []int{0, 1000, 1 << 20, 1<<20 + 1, 4 << 20, 9<<20 + 12345} {

@@ -113,7 +113,7 @@ func TestContract(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			s := daemons.NewSSHD(t, tt.config)
+			s := server(t, tt.config)
 			h := connect(t, target(t, s))
 			envtest.Run(t, envtest.Options{
 				New: func(t *testing.T) env.Environment {
