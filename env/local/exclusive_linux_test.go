@@ -111,9 +111,9 @@ func TestExitStatusesAreNotLost(t *testing.T) {
 func TestF27ZombiesAreReaped(t *testing.T) {
 	alone(t, func(t *testing.T) {
 		e := newExclusive(t)
-		// One command stands dead before the others while its daemon holds its output.
+		// One command stands dead before the others while its daemon holds its output, which Exec waits for only so long.
 		held := make(chan error, 1)
-		go func() {
+		hold := func() {
 			cmd := sh(`sh -c 'until [ -e go ]; do sleep 0.01; done' & exit 3`)
 			cmd.Stdout = &bytes.Buffer{}
 			r, err := e.Exec(t.Context(), cmd)
@@ -121,8 +121,20 @@ func TestF27ZombiesAreReaped(t *testing.T) {
 				err = fmt.Errorf("%+v", r)
 			}
 			held <- err
-		}()
-		eventually(t, "a dead command", func() bool { _, zombies := children(t); return len(zombies) > 0 })
+		}
+		go hold()
+		eventually(t, "a dead command", func() bool {
+			select {
+			case err := <-held: // nobody looked in time
+				if err != nil {
+					t.Fatal(err)
+				}
+				go hold()
+			default:
+			}
+			_, zombies := children(t)
+			return len(zombies) > 0
+		})
 		script := `i=0; while [ $i -lt 1250 ]; do (: &); i=$((i+1)); done; exit 7`
 		var wg sync.WaitGroup
 		for range 8 {

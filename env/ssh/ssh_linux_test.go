@@ -23,7 +23,7 @@ var helperProgram string
 const helperVar = "SANDBOXAGENT_TEST_HELPER"
 
 func TestMain(m *testing.M) {
-	_ = flag.Set("test.parallel", "8") // tests wait most of the time
+	_ = flag.Set("test.parallel", "4") // tests wait most of the time
 	flag.Parse()
 	if helperProgram = os.Getenv(helperVar); helperProgram != "" {
 		os.Exit(m.Run())
