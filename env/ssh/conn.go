@@ -282,15 +282,23 @@ type session struct {
 	give func()
 }
 
-// lost reports whether the connection has ended, or does so within a time.
-func (s *session) lost(within time.Duration) bool {
+// lost reports whether the connection has ended, or does so within a time, before the session was given up: then it may end
+// because nobody uses it any more.
+func (s *session) lost(within time.Duration, givenUp <-chan struct{}) bool {
 	timer := time.NewTimer(within)
 	defer timer.Stop()
 	select {
 	case <-s.conn.dead:
-		return true
+	case <-givenUp:
+		return false
 	case <-timer.C:
 		return false
+	}
+	select {
+	case <-givenUp:
+		return false
+	default:
+		return true
 	}
 }
 

@@ -121,7 +121,7 @@ func (s *shells) start(ctx context.Context) (portable.Shell, error) {
 		_ = one.Close() // the error is known
 		// Some servers, such as dropbear, now and then end a session that they have just let in. A shell may be started twice:
 		// one that nobody talks to ends.
-		if !errors.Is(err, io.EOF) || tries == maxTries {
+		if !errors.Is(err, io.EOF) || !again(ctx, tries) {
 			return portable.Shell{}, fmt.Errorf("ssh: %s: %w", s.host, err)
 		}
 	}
@@ -159,7 +159,7 @@ func (s *shells) run(ctx context.Context, one *session) (portable.Shell, error) 
 		case <-closed: // and so its end says nothing
 		default:
 			// Dropbear ends a session without a word now and then, while the connection stays.
-			if errors.As(err, &missing) && one.lost(endTime) {
+			if errors.As(err, &missing) && one.lost(endTime, closed) {
 				s.lose()
 			}
 		}

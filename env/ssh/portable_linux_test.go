@@ -39,7 +39,6 @@ func TestPortableContract(t *testing.T) {
 		{"dropbear", daemons.SSHDConfig{Account: &daemons.Account{Shell: "/bin/bash"}, Dropbear: true}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
 			s := server(t, tt.config)
 			h := connect(t, target(t, s))
 			envtest.Run(t, envtest.Options{

@@ -112,7 +112,6 @@ func TestContract(t *testing.T) {
 		{"readonly", daemons.SSHDConfig{Account: &daemons.Account{Home: daemons.HomeReadOnly}}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
 			s := server(t, tt.config)
 			h := connect(t, target(t, s))
 			envtest.Run(t, envtest.Options{

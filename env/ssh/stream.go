@@ -76,13 +76,28 @@ type process struct {
 	status error
 }
 
+// maxStarts is how often a command is started in sessions that end at once.
+const maxStarts = 10
+
+// again reports whether a start that has failed so many times is tried once more, after a pause.
+func again(ctx context.Context, tries int) bool {
+	timer := time.NewTimer(time.Duration(tries) * 10 * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return tries < maxStarts
+	}
+}
+
 // start starts a command line in a session of its own. The user's login shell reads it, whichever that is. It may be
 // started more than once, so it has to be one that does nothing before it is told something, or nothing twice.
 func (h *Host) start(ctx context.Context, line string) (*process, error) {
 	for tries := 1; ; tries++ {
 		p, err := h.startOnce(ctx, line)
 		// Dropbear closes a session now and then that takes the place of one that has just ended.
-		if errors.Is(err, io.EOF) && ctx.Err() == nil && tries < maxTries {
+		if errors.Is(err, io.EOF) && again(ctx, tries) {
 			continue
 		}
 		return p, err
