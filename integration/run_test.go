@@ -32,7 +32,7 @@ import (
 const canary = "SANDBOXAGENT_CANARY_API_KEY"
 
 // parallel is how many tests run beside each other at least.
-const parallel = 4
+const parallel = 3
 
 func TestMain(m *testing.M) {
 	flag.Parse()
