@@ -35,6 +35,15 @@ func account() *daemons.Account {
 	return &daemons.Account{}
 }
 
+// servers are the servers that connections are lost to.
+var servers = []struct {
+	name   string
+	config func() daemons.SSHDConfig
+}{
+	{"openssh", func() daemons.SSHDConfig { return daemons.SSHDConfig{Account: account()} }},
+	{"dropbear", func() daemons.SSHDConfig { return daemons.SSHDConfig{Account: account(), Dropbear: true} }},
+}
+
 // server starts a server. In the end nothing of what was opened there may be left.
 func server(t *testing.T, c daemons.SSHDConfig) *daemons.SSHD {
 	t.Helper()
@@ -106,7 +115,7 @@ func spoilFor(t *testing.T, d time.Duration, p *toxiproxy.Proxy, kind, attribute
 
 // freeze stops the processes of all connections that there are: they stay, and nothing comes from them any more.
 func freeze(s *daemons.SSHD) {
-	for _, pid := range s.Sessions() {
+	for _, pid := range s.Sessions() { // that of dropbear has the connection itself
 		below, _ := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", pid))
 		for word := range strings.FieldsSeq(string(below)) {
 			child, _ := strconv.Atoi(word)
@@ -277,29 +286,39 @@ const lossTime = 45 * time.Second
 // TestConnectionLost loses the connection in the middle of things, and twice more in the middle of the same ones.
 func TestConnectionLost(t *testing.T) {
 	t.Parallel()
-	for _, tt := range faults {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			s := server(t, daemons.SSHDConfig{Account: account()})
-			proxy, to := behind(t, s)
-			h := connect(t, to)
-			e := open(t, h, ssh.Config{WorkDir: s.MakeFolder(t)})
-			idle := open(t, h, ssh.Config{WorkDir: s.MakeFolder(t)})
-			ctx, cancel := context.WithTimeout(t.Context(), lossTime)
-			defer cancel()
-			midway(ctx, t, e, func() { tt.fault(t, s, proxy) })
-			if res, err := idle.Exec(ctx, env.Command{Argv: []string{"/bin/sh", "-c", "echo once >> count"}}); err != nil || res.ExitCode != 0 {
-				t.Errorf("%+v, %v", res, err)
-			}
-			once(t, idle, "count")
-		})
+	for _, of := range servers {
+		for _, tt := range faults {
+			t.Run(of.name+"/"+tt.name, func(t *testing.T) {
+				t.Parallel()
+				s := server(t, of.config())
+				proxy, to := behind(t, s)
+				h := connect(t, to)
+				e := open(t, h, ssh.Config{WorkDir: s.MakeFolder(t)})
+				idle := open(t, h, ssh.Config{WorkDir: s.MakeFolder(t)})
+				ctx, cancel := context.WithTimeout(t.Context(), lossTime)
+				defer cancel()
+				midway(ctx, t, e, func() { tt.fault(t, s, proxy) })
+				if res, err := idle.Exec(ctx, env.Command{Argv: []string{"/bin/sh", "-c", "echo once >> count"}}); err != nil || res.ExitCode != 0 {
+					t.Errorf("%+v, %v", res, err)
+				}
+				once(t, idle, "count")
+			})
+		}
 	}
 }
 
 // TestConnectionLostAgain ends the connection again and again, also while it is made.
 func TestConnectionLostAgain(t *testing.T) {
 	t.Parallel()
-	s := server(t, daemons.SSHDConfig{Account: account()})
+	for _, of := range servers {
+		t.Run(of.name, func(t *testing.T) {
+			t.Parallel()
+			lostAgain(t, server(t, of.config()))
+		})
+	}
+}
+
+func lostAgain(t *testing.T, s *daemons.SSHD) {
 	e := open(t, connect(t, target(t, s)), ssh.Config{WorkDir: s.MakeFolder(t)})
 	ctx, cancel := context.WithTimeout(t.Context(), lossTime)
 	defer cancel()
@@ -325,7 +344,15 @@ func typed(err error) bool {
 // TestLostWhileOpening ends the connections in all phases of a start, the sending of the helper among them.
 func TestLostWhileOpening(t *testing.T) {
 	t.Parallel()
-	s := server(t, daemons.SSHDConfig{Account: account()})
+	for _, of := range servers {
+		t.Run(of.name, func(t *testing.T) {
+			t.Parallel()
+			lostWhileOpening(t, server(t, of.config()))
+		})
+	}
+}
+
+func lostWhileOpening(t *testing.T, s *daemons.SSHD) {
 	work := s.MakeFolder(t)
 	whole := time.Duration(0)
 	const steps = 10
@@ -367,7 +394,15 @@ func TestLostWhileOpening(t *testing.T) {
 // TestLostWhileClosing ends the connections while an environment is closed.
 func TestLostWhileClosing(t *testing.T) {
 	t.Parallel()
-	s := server(t, daemons.SSHDConfig{Account: account()})
+	for _, of := range servers {
+		t.Run(of.name, func(t *testing.T) {
+			t.Parallel()
+			lostWhileClosing(t, server(t, of.config()))
+		})
+	}
+}
+
+func lostWhileClosing(t *testing.T, s *daemons.SSHD) {
 	h := connect(t, target(t, s))
 	for i := range 8 {
 		e, err := h.Open(t.Context(), config(t, ssh.Config{WorkDir: s.MakeFolder(t), TTL: 5 * time.Second}))

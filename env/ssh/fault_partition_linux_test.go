@@ -35,16 +35,21 @@ func part(t *testing.T, p *toxiproxy.Proxy) {
 // made once.
 func TestPartition(t *testing.T) {
 	t.Parallel()
-	s := server(t, daemons.SSHDConfig{Account: account()})
-	_ = open(t, connect(t, target(t, s)), ssh.Config{}) // which sends the helper
-	t.Run("phases", func(t *testing.T) {
-		for _, phase := range []string{"idle", "request", "stream", "exit"} {
-			t.Run(phase, func(t *testing.T) {
-				t.Parallel()
-				partition(t, s, phase)
+	for _, of := range servers {
+		t.Run(of.name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t, of.config())
+			_ = open(t, connect(t, target(t, s)), ssh.Config{}) // which sends the helper
+			t.Run("phases", func(t *testing.T) {
+				for _, phase := range []string{"idle", "request", "stream", "exit"} {
+					t.Run(phase, func(t *testing.T) {
+						t.Parallel()
+						partition(t, s, phase)
+					})
+				}
 			})
-		}
-	})
+		})
+	}
 }
 
 func partition(t *testing.T, s *daemons.SSHD, phase string) {

@@ -37,6 +37,8 @@ func TestPortableContract(t *testing.T) {
 		{"noisy", daemons.SSHDConfig{Account: &daemons.Account{Shell: "/bin/bash", Profile: map[string]string{".bashrc": noisyProfile}}, Sftp: daemons.SftpServer}, true},
 		{"dash", daemons.SSHDConfig{Account: &daemons.Account{Shell: "/bin/dash"}, Options: []string{"MaxSessions 1"}, Sftp: daemons.SftpNone}, true},
 		{"dropbear", daemons.SSHDConfig{Account: &daemons.Account{Shell: "/bin/bash"}, Dropbear: true}, true},
+		{"noexec", daemons.SSHDConfig{Account: &daemons.Account{Home: daemons.HomeNoexec}}, true},
+		{"readonly", daemons.SSHDConfig{Account: &daemons.Account{Home: daemons.HomeReadOnly}}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := server(t, tt.config)
