@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/remote"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 )
 
@@ -44,31 +45,20 @@ func (e *Engine) Attach(ctx context.Context, t Ticket) (*Environment, error) {
 		}
 		return nil, fmt.Errorf("docker: attach to %s: %w", b.name, err)
 	}
-	a := newEnvironment(b, client, Config{Session: t.Session, TTL: t.TTL})
-	a.token, a.info.Guarantees = t.Token, withoutIsolation(client.Info().Guarantees)
-	return a, nil
-}
-
-// withoutIsolation leaves out what is said of the container, which an attached client has not made.
-func withoutIsolation(list []env.Guarantee) []env.Guarantee {
-	var rest []env.Guarantee
-	for _, g := range list {
-		if g.Promise != env.Isolation {
-			rest = append(rest, g)
-		}
-	}
-	return rest
+	// Nothing is said of the container's isolation, since it was made by somebody else.
+	return &Environment{
+		inside: remote.New(client, backend, env.Guarantee{}), box: b, config: Config{Session: t.Session, TTL: t.TTL}, token: t.Token,
+	}, nil
 }
 
 // Leave ends the contact and keeps the environment, which ends when it has had no client for Config.TTL. Calls in progress
 // end as if the connection was lost. Without a helper it is Close.
 func (e *Environment) Leave() error {
-	leaver, ok := e.remote.(interface{ Leave() })
-	if !ok {
+	if e.token == "" {
 		return e.Close()
 	}
 	e.closing.Do(func() {
-		leaver.Leave()
+		e.inside.Leave()
 		e.box.engine.watch.forget(e.box.id)
 	})
 	return nil

@@ -4,22 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/remote"
 )
 
 // backend is what env.Info calls environments of this package.
 const backend = "docker"
 
-// remote is an environment in a container, however it is reached.
-type remote interface {
-	env.Environment
-	env.MultiReader
-	Kill() error
-}
+// inside is an environment in a container, however it is reached.
+type inside = remote.Place
 
 // Environment is an environment in a container. It is made by Engine.Open.
 //
@@ -27,10 +23,9 @@ type remote interface {
 // without any grace, and returns when that is dead. It is for a program that has to end at once: commands in progress end
 // with SIGKILL, and Close remains to be called.
 type Environment struct {
-	remote
+	inside
 	box     *box
 	config  Config // with its defaults
-	info    env.Info
 	token   string // empty without a helper
 	closing sync.Once
 }
@@ -42,13 +37,12 @@ var (
 	_ env.MultiReader = (*Environment)(nil)
 )
 
-func newEnvironment(b *box, inner remote, c Config) *Environment {
-	return &Environment{remote: inner, box: b, config: c, info: describe(inner.Info(), c)}
+func newEnvironment(b *box, in remote.Inside, c Config) *Environment {
+	return &Environment{inside: remote.New(in, backend, c.isolation()), box: b, config: c}
 }
 
-// describe adds to what the inside knows what the container promises.
-func describe(info env.Info, c Config) env.Info {
-	info.Backend = backend
+// isolation is what the container promises.
+func (c Config) isolation() env.Guarantee {
 	by := "the kernel's namespaces, no capabilities, no_new_privs and Docker's system call filter"
 	if c.Runtime != "" {
 		by = "the runtime " + c.Runtime + ", with " + by
@@ -59,36 +53,11 @@ func describe(info env.Info, c Config) env.Info {
 	if len(c.Mounts) > 0 {
 		by += "; what was mounted by hand is the host's own"
 	}
-	info.Guarantees = slices.DeleteFunc(info.Guarantees, func(g env.Guarantee) bool { return g.Promise == env.Isolation })
-	info.Guarantees = append(info.Guarantees, env.Guarantee{Promise: env.Isolation, Strength: env.Enforced, By: by})
-	return info
+	return env.Guarantee{Strength: env.Enforced, By: by}
 }
 
 // Container returns the name of the container.
 func (e *Environment) Container() string { return e.box.name }
-
-// Walk implements env.Walker.
-func (e *Environment) Walk(ctx context.Context, root string, opts env.WalkOptions, fn func(env.Entry) error) error {
-	return env.Walk(ctx, e.remote, root, opts, fn)
-}
-
-// Glob implements env.Searcher.
-func (e *Environment) Glob(ctx context.Context, opts env.GlobOptions) ([]env.Entry, error) {
-	return env.Glob(ctx, e.remote, opts)
-}
-
-// Grep implements env.Searcher.
-func (e *Environment) Grep(ctx context.Context, opts env.GrepOptions, fn func(env.GrepMatch) error) (env.GrepStats, error) {
-	return env.Grep(ctx, e.remote, opts, fn)
-}
-
-// Info implements env.Environment.
-func (e *Environment) Info() env.Info {
-	info := e.info
-	info.Shell = append([]string(nil), info.Shell...)
-	info.Guarantees = append([]env.Guarantee(nil), info.Guarantees...)
-	return info
-}
 
 // farewellTime bounds how long the inside may take to end its commands before its container is removed.
 const farewellTime = 10 * time.Second
@@ -100,7 +69,7 @@ func (e *Environment) Close() error {
 	var err error
 	e.closing.Do(func() {
 		inside := make(chan error, 1)
-		go func() { inside <- e.remote.Close() }()
+		go func() { inside <- e.inside.Close() }()
 		var said error
 		select {
 		case said = <-inside:

@@ -4,14 +4,10 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"debug/elf"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -73,7 +69,7 @@ func (e *Engine) program(c Config, arch string) (*program, error) {
 	e.mu.Unlock()
 	if !ok || !known.changed.Equal(info.ModTime()) || known.size != info.Size() {
 		known = file{size: info.Size(), changed: info.ModTime()}
-		if known.digest, err = digestOf(path); err != nil {
+		if known.digest, err = helper.Digest(path); err != nil {
 			return nil, err
 		}
 		e.mu.Lock()
@@ -110,32 +106,10 @@ func (e *Engine) IsProgram(ctx context.Context, path string) (bool, error) {
 	return err == nil && isStatic(path, arch), err
 }
 
-// machines are the processors that a program may be for, by their names in the Go toolchain.
-var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "386": elf.EM_386, "arm": elf.EM_ARM}
-
 // isStatic reports whether a program runs on Linux on a processor without anything else.
 func isStatic(path, arch string) bool {
-	f, err := elf.Open(path)
-	if err != nil {
-		return false
-	}
-	defer f.Close() //nolint:errcheck // it was only read
-	dynamic := slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
-	return !dynamic && f.Machine == machines[arch]
-}
-
-// digestOf returns the digest of a file.
-func digestOf(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close() //nolint:errcheck // it was only read
-	sum := sha256.New()
-	if _, err := io.Copy(sum, f); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(sum.Sum(nil)), nil
+	of, err := helper.Arch(path)
+	return err == nil && of == arch
 }
 
 // ensureProgram makes sure that there is a volume with the program, once for all who want it at the same time. Image is any

@@ -67,12 +67,11 @@ func (h *Host) Attach(ctx context.Context, t Ticket) (_ *Environment, err error)
 // Leave ends the contact and keeps the environment, which ends when it has had no client for Config.TTL. Calls in progress
 // end as if the connection was lost. Without a helper it is Close.
 func (e *Environment) Leave() error {
-	leaver, ok := e.remote.(interface{ Leave() })
-	if !ok {
+	if e.place == nil {
 		return e.Close()
 	}
 	e.closing.Do(func() {
-		leaver.Leave()
+		e.inside.Leave()
 		e.host.release()
 	})
 	return nil

@@ -2,9 +2,6 @@ package ssh
 
 import (
 	"context"
-	"crypto/sha256"
-	"debug/elf"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -30,14 +27,14 @@ type candidates struct {
 	args   []string
 }
 
-// machines are the processors for which there may be a helper, by their names in the Go toolchain.
-var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
+// archs are the processors for which there may be a helper, named as by the Go toolchain.
+var archs = []string{"amd64", "arm64"}
 
 // programs returns the helpers that there are. None at all is no error: the host may say more.
 func programs(own HelperProgram) (*candidates, error) {
 	all := &candidates{byArch: make(map[string]program)}
 	if own.Path == "" || own.IfMissing {
-		for arch := range machines {
+		for _, arch := range archs {
 			h, err := helper.Find("linux", arch)
 			var missing *helper.MissingError
 			switch {
@@ -52,44 +49,23 @@ func programs(own HelperProgram) (*candidates, error) {
 			return all, nil
 		}
 	}
-	arch, err := platform(own.Path)
+	arch, err := helper.Arch(own.Path)
+	if err == nil && !slices.Contains(archs, arch) {
+		err = fmt.Errorf("%s is for another processor than amd64 and arm64", own.Path)
+	}
 	if err != nil {
 		if own.IfMissing {
 			return all, nil
 		}
 		return nil, &ConfigError{Field: "helper", Reason: err.Error()}
 	}
-	f, err := os.Open(own.Path)
+	digest, err := helper.Digest(own.Path)
 	if err != nil {
 		return nil, &ConfigError{Field: "helper", Reason: err.Error()}
 	}
-	defer f.Close() //nolint:errcheck // it was only read
-	sum := sha256.New()
-	if _, err := io.Copy(sum, f); err != nil {
-		return nil, fmt.Errorf("ssh: %w", err)
-	}
-	digest := hex.EncodeToString(sum.Sum(nil))
 	all.args = own.Args
 	all.byArch[arch] = program{"sandboxd-linux-" + arch + "-" + digest, digest, func() (io.ReadCloser, error) { return os.Open(own.Path) }}
 	return all, nil
-}
-
-// platform returns the processor that a program is for, which must run on Linux without anything else.
-func platform(path string) (string, error) {
-	f, err := elf.Open(path)
-	if err != nil {
-		return "", fmt.Errorf("%s is no program for Linux: %w", path, err)
-	}
-	defer f.Close() //nolint:errcheck // it was only read
-	if slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
-		return "", fmt.Errorf("%s needs libraries that the host may not have", path)
-	}
-	for arch, machine := range machines {
-		if f.Machine == machine {
-			return arch, nil
-		}
-	}
-	return "", fmt.Errorf("%s is for another processor than amd64 and arm64", path)
 }
 
 // of returns name and digest of the helper for a processor; they are empty if there is none.

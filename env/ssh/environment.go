@@ -1,24 +1,19 @@
 package ssh
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/remote"
 )
 
 // backend is what env.Info calls environments of this package.
 const backend = "ssh"
 
-// remote is an environment on a host, however it is reached.
-type remote interface {
-	env.Environment
-	env.MultiReader
-	Kill() error
-}
+// inside is an environment on a host, however it is reached.
+type inside = remote.Place
 
 // Environment is an environment on a host. It is made by Host.Open.
 //
@@ -26,9 +21,8 @@ type remote interface {
 // without any grace, and returns when that is dead. It is for a program that has to end at once: commands in progress end
 // with SIGKILL, and Close remains to be called.
 type Environment struct {
-	remote
+	inside
 	host    *Host
-	info    env.Info
 	config  Config
 	place   *place // nil without a helper
 	token   string
@@ -42,41 +36,9 @@ var (
 	_ env.MultiReader = (*Environment)(nil)
 )
 
-// Walk implements env.Walker.
-func (e *Environment) Walk(ctx context.Context, root string, opts env.WalkOptions, fn func(env.Entry) error) error {
-	return env.Walk(ctx, e.remote, root, opts, fn)
-}
-
-// Glob implements env.Searcher.
-func (e *Environment) Glob(ctx context.Context, opts env.GlobOptions) ([]env.Entry, error) {
-	return env.Glob(ctx, e.remote, opts)
-}
-
-// Grep implements env.Searcher.
-func (e *Environment) Grep(ctx context.Context, opts env.GrepOptions, fn func(env.GrepMatch) error) (env.GrepStats, error) {
-	return env.Grep(ctx, e.remote, opts, fn)
-}
-
-// Info implements env.Environment.
-func (e *Environment) Info() env.Info {
-	info := e.info
-	info.Shell = append([]string(nil), info.Shell...)
-	info.Guarantees = append([]env.Guarantee(nil), info.Guarantees...)
-	return info
-}
-
-func newEnvironment(h *Host, inner remote, c Config) *Environment {
-	return &Environment{remote: inner, host: h, config: c, info: describe(inner.Info(), h)}
-}
-
-// describe adds to what the inside knows what there is to be said of the host.
-func describe(info env.Info, h *Host) env.Info {
-	info.Backend = backend
-	info.Guarantees = slices.DeleteFunc(info.Guarantees, func(g env.Guarantee) bool { return g.Promise == env.Isolation })
-	info.Guarantees = append(info.Guarantees, env.Guarantee{
-		Promise: env.Isolation, Strength: env.Absent, By: "nobody: commands have all the rights of " + h.String(),
-	})
-	return info
+func newEnvironment(h *Host, in remote.Inside, c Config) *Environment {
+	isolation := env.Guarantee{Strength: env.Absent, By: "nobody: commands have all the rights of " + h.String()}
+	return &Environment{inside: remote.New(in, backend, isolation), host: h, config: c}
 }
 
 // Session returns the name of the environment on its host.
@@ -88,7 +50,7 @@ func (e *Environment) Session() string { return e.config.Session }
 func (e *Environment) Close() error {
 	var err error
 	e.closing.Do(func() {
-		err = e.remote.Close()
+		err = e.inside.Close()
 		e.host.release()
 		if errors.Is(err, env.ErrGone) {
 			err = fmt.Errorf("ssh: %s: %w; what runs there ends by itself within %s", e.host, err, e.config.TTL)

@@ -46,6 +46,12 @@ func TestEmbeddedHelpers(t *testing.T) {
 				t.Fatal(err)
 			}
 			checkHelper(t, name, machine)
+			if of, err := Arch(name); of != arch || err != nil {
+				t.Errorf("it is for %q, %v", of, err)
+			}
+			if digest, err := Digest(name); digest != h.Digest() || err != nil {
+				t.Errorf("its digest is %q, %v", digest, err)
+			}
 		})
 	}
 }
