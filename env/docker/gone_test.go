@@ -16,9 +16,12 @@ import (
 // daemon runs the docker command on the daemon of the tests.
 func daemon(tb testing.TB, host string, args ...string) string {
 	tb.Helper()
-	out, err := exec.Command("docker", append([]string{"-H", host}, args...)...).CombinedOutput()
+	cmd := exec.Command("docker", append([]string{"-H", host}, args...)...)
+	var said strings.Builder
+	cmd.Stderr = &said // warnings of the daemon are no part of the answer
+	out, err := cmd.Output()
 	if err != nil {
-		tb.Fatalf("docker %s: %v\n%s", strings.Join(args, " "), err, out)
+		tb.Fatalf("docker %s: %v\n%s%s", strings.Join(args, " "), err, out, said.String())
 	}
 	return strings.TrimSpace(string(out))
 }
