@@ -55,7 +55,7 @@ deps:
 # The program keeps the exit status of the command that it runs with a Docker daemon beside it, which "go run" would not.
 unit:
 	$(GO) build -o $(CACHE)/withdaemons ./integration/withdaemons
-	GORACE='atexit_sleep_ms=0' $(CACHE)/withdaemons --images -- $(GO) test -race -timeout 30m ./...
+	GORACE='atexit_sleep_ms=0' $(CACHE)/withdaemons --images -- $(GO) test -race -timeout 45m ./...
 
 # With the race detector on, the soak has a tenth of its sessions.
 soak:

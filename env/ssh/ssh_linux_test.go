@@ -97,7 +97,8 @@ const (
 	noisyProfile = "echo welcome; printf 'no newline'; echo noise >&2\n"
 )
 
-// TestContract runs the conformance suite with the helper.
+// TestContract runs the conformance suite with the helper, on hosts that are difficult in several ways at once: neither a
+// noexec nor a read-only home can have the helper.
 func TestContract(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -105,11 +106,13 @@ func TestContract(t *testing.T) {
 		small  bool
 	}{
 		{"root", daemons.SSHDConfig{}, false},
-		{"bash", daemons.SSHDConfig{Account: &daemons.Account{Shell: "/bin/bash", Profile: map[string]string{".bashrc": slowProfile + noisyProfile}}}, true},
-		{"dash", daemons.SSHDConfig{Account: &daemons.Account{Shell: "/bin/dash"}, Options: []string{"MaxSessions 1"}, Sftp: daemons.SftpNone}, true},
+		{"bash", daemons.SSHDConfig{
+			Account: &daemons.Account{Shell: "/bin/bash", Profile: map[string]string{".bashrc": slowProfile + noisyProfile}, Home: daemons.HomeNoexec},
+		}, true},
+		{"dash", daemons.SSHDConfig{
+			Account: &daemons.Account{Shell: "/bin/dash", Home: daemons.HomeReadOnly}, Options: []string{"MaxSessions 1"}, Sftp: daemons.SftpNone,
+		}, true},
 		{"dropbear", daemons.SSHDConfig{Account: &daemons.Account{Shell: "/bin/bash"}, Dropbear: true}, true},
-		{"noexec", daemons.SSHDConfig{Account: &daemons.Account{Home: daemons.HomeNoexec}}, true},
-		{"readonly", daemons.SSHDConfig{Account: &daemons.Account{Home: daemons.HomeReadOnly}}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := server(t, tt.config)
