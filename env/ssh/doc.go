@@ -18,5 +18,11 @@
 // The environments of one Host share its connection. One more is made when the server lets no more sessions in, which
 // for OpenSSH are ten, and it is closed when nobody uses it. A server that is silent for twenty seconds counts as lost.
 //
+// # Files without the helper
+//
+// Large content goes by SFTP into a file beside its target. What puts it in the target's place is not SFTP's rename, which
+// needs an extension to replace anything, but the host's own, by its shell, in one round trip with the looks at links,
+// digest and mode: so it is the same with each server, and without SFTP.
+//
 // There is no isolation: a command can do what the user can do. Commands of an environment can kill its helper.
 package ssh
