@@ -57,9 +57,10 @@ unit:
 	$(GO) build -o $(CACHE)/withdaemons ./integration/withdaemons
 	GORACE='atexit_sleep_ms=0' $(CACHE)/withdaemons --images -- $(GO) test -race -timeout 45m ./...
 
-# With the race detector on, the soak has a tenth of its sessions.
+# With the race detector on, the soak has a tenth of its sessions, and calls of megabytes are smaller.
 soak:
 	$(GO) test -run '^TestFault30' -timeout 15m ./integration
+	$(GO) test -run '^TestFaults$$/^F22_every_call' -timeout 15m ./integration
 
 cross:
 	@for os in linux darwin windows; do \

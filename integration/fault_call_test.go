@@ -237,6 +237,10 @@ func proveLongArguments(t *testing.T, w wire) {
 // provePairing plays random answers. Each request after them answers each call exactly once, whatever they were.
 func provePairing(t *testing.T, w wire) {
 	const seeds, rounds = 8, 6
+	large := 5 << 20 // more than is taken
+	if raceDetector() {
+		large = 512 << 10 // megabytes take minutes with it; the soak comes without
+	}
 	for seed := range uint64(seeds) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
@@ -252,7 +256,7 @@ func provePairing(t *testing.T, w wire) {
 				case seed%4 == 0 && round == 2:
 					calls = w.randomCalls(rnd, 200)
 				case seed%4 == 1 && round == 2:
-					calls = append(calls, use("write_file", map[string]any{"file_path": "big", "content": strings.Repeat("x", 5<<20)}))
+					calls = append(calls, use("write_file", map[string]any{"file_path": "big", "content": strings.Repeat("x", large)}))
 				}
 				reply := llmtest.Reply{Reasoning: "hm", Text: "look", Calls: calls, Fault: llmtest.Fault{Interleave: rnd.IntN(2) == 0}}
 				malformed := llmtest.Call{Name: "list_dir", Arguments: `{"path":`}

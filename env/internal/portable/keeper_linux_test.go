@@ -255,6 +255,23 @@ func TestKeeperCloses(t *testing.T) {
 	})
 }
 
+// keeper returns the keeper whose timer sleeps for two seconds at a time, 0 for none. That of the keeper old does not count.
+func (p *place) keeper(t *testing.T, old int) int {
+	t.Helper()
+	for _, child := range p.inSession(t) {
+		line, _ := os.ReadFile("/proc/" + strconv.Itoa(child) + "/cmdline")
+		data, err := os.ReadFile("/proc/" + strconv.Itoa(child) + "/stat")
+		if err != nil || !strings.Contains(string(line), "sleep\x002\x00") {
+			continue // it may have ended
+		}
+		session, err := strconv.Atoi(strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))[3])
+		if err == nil && session != 0 && session != old {
+			return session
+		}
+	}
+	return 0
+}
+
 // TestKeeperKilled kills the keeper: another one takes its place.
 func TestKeeperKilled(t *testing.T) {
 	each(t, func(t *testing.T, k kind) {
@@ -267,22 +284,13 @@ func TestKeeperKilled(t *testing.T) {
 		temp := strings.TrimSpace(output(t, e, `echo "$TMPDIR"`))
 		var pid int
 		eventually(t, "the keeper to have a timer", func() bool {
-			// The keeper is the shell with a child that is a shell with a sleep.
-			for _, child := range p.inSession(t) {
-				line, _ := os.ReadFile("/proc/" + strconv.Itoa(child) + "/cmdline")
-				if strings.Contains(string(line), "sleep\x002\x00") {
-					data, _ := os.ReadFile("/proc/" + strconv.Itoa(child) + "/stat")
-					pid, _ = strconv.Atoi(strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))[3]) // its session
-					return true
-				}
-			}
-			return false
+			pid = p.keeper(t, 0)
+			return pid != 0
 		})
-		shells := len(p.alive())
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "another keeper", func() bool { return !runs(pid) && len(p.alive()) == shells })
+		eventually(t, "another keeper", func() bool { return !runs(pid) && p.keeper(t, pid) != 0 })
 		if got := output(t, e, "echo on"); got != "on\n" {
 			t.Errorf("printed %q", got)
 		}
