@@ -76,7 +76,7 @@ func noZombies(t *testing.T, living int) {
 
 func TestExclusiveContract(t *testing.T) {
 	alone(t, func(t *testing.T) {
-		envtest.Run(t, envtest.Options{New: func(t *testing.T) env.Environment {
+		envtest.Run(t, envtest.Options{Small: true, New: func(t *testing.T) env.Environment {
 			e, err := local.Exclusive(local.Config{Dir: t.TempDir()})
 			if err != nil {
 				t.Fatal(err)

@@ -27,6 +27,7 @@ func TestContract(t *testing.T) {
 func TestContractConfined(t *testing.T) {
 	const outside = "the names lie outside of the folder"
 	envtest.Run(t, envtest.Options{
+		Small: true,
 		New: func(t *testing.T) env.Environment {
 			dir := t.TempDir()
 			if err := os.Mkdir(filepath.Join(dir, "sub"), 0o755); err != nil {

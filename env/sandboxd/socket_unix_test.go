@@ -42,6 +42,7 @@ func TestContractThroughDial(t *testing.T) {
 		t.Skip("takes long")
 	}
 	envtest.Run(t, envtest.Options{
+		Small: true,
 		New: func(t *testing.T) env.Environment {
 			socket := socketPath(t)
 			serveSocket(t, socket, nil)

@@ -56,7 +56,7 @@ func TestContractWithKeeper(t *testing.T) {
 		New: func(t *testing.T) env.Environment {
 			return k.open(t, func(cfg *portable.Config) { cfg.TTL, cfg.Files = time.Minute, new(disk) })
 		},
-		Known: portable.Known(), NoTerminals: true,
+		Known: portable.Known(), NoTerminals: true, Small: true,
 	})
 }
 

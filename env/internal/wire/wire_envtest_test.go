@@ -89,6 +89,7 @@ func TestContract(t *testing.T) {
 func TestContractSlices(t *testing.T) {
 	long(t)
 	envtest.Run(t, envtest.Options{
+		Small: true,
 		New: func(t *testing.T) env.Environment {
 			p := newPlace(t, t.TempDir(), nil)
 			p.between = func(client, server net.Conn) (io.ReadWriteCloser, io.ReadWriteCloser) {
@@ -105,6 +106,7 @@ func TestContractSlowDecorated(t *testing.T) {
 	long(t)
 	logger := slog.New(slog.NewJSONHandler(io.Discard, nil))
 	envtest.Run(t, envtest.Options{
+		Small: true,
 		New: func(t *testing.T) env.Environment {
 			p := newPlace(t, t.TempDir(), func(e env.Environment) env.Environment { return env.Logging(e, logger) })
 			p.between = func(client, server net.Conn) (io.ReadWriteCloser, io.ReadWriteCloser) {
