@@ -14,6 +14,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -58,20 +59,37 @@ func newKey(t testing.TB, kind string) sshKey {
 
 func (k sshKey) public() gossh.PublicKey { return k.signer.PublicKey() }
 
-// private returns the content of a key file.
+// private returns the content of a key file. A passphrase makes it one of a single round where ssh-keygen is there: the
+// usual sixteen take seconds with the race detector, at each opening.
 func (k sshKey) private(t testing.TB, passphrase string) string {
 	t.Helper()
-	var block *pem.Block
-	var err error
-	if passphrase == "" {
-		block, err = gossh.MarshalPrivateKey(k.raw, "test")
-	} else {
-		block, err = gossh.MarshalPrivateKeyWithPassphrase(k.raw, "test", []byte(passphrase))
-	}
+	plain, err := gossh.MarshalPrivateKey(k.raw, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(pem.EncodeToMemory(block))
+	if passphrase == "" {
+		return string(pem.EncodeToMemory(plain))
+	}
+	keygen, err := exec.LookPath("ssh-keygen")
+	if err != nil {
+		locked, err := gossh.MarshalPrivateKeyWithPassphrase(k.raw, "test", []byte(passphrase))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(pem.EncodeToMemory(locked))
+	}
+	file := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(file, pem.EncodeToMemory(plain), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), keygen, "-q", "-p", "-a", "1", "-P", "", "-N", passphrase, "-f", file).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	locked, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(locked)
 }
 
 // authorized returns the key as a .pub file has it.
