@@ -35,6 +35,25 @@ const (
 	Isolation Promise = "isolation"
 )
 
+// Promises that are parts of Isolation, which an environment states one by one where it keeps only some of them.
+const (
+	// ConfinedWrites: commands change no file outside the working folder, a folder of their own for temporary files, and
+	// what was named in addition.
+	ConfinedWrites Promise = "confined-writes"
+	// HiddenSecrets: commands cannot read where secrets of the user are usually kept, such as ~/.ssh.
+	HiddenSecrets Promise = "hidden-secrets"
+	// NoNetwork: commands reach no other machine, and no server of this one by its network.
+	NoNetwork Promise = "no-network"
+	// HiddenSockets: commands cannot connect to unix sockets of programs outside.
+	HiddenSockets Promise = "hidden-sockets"
+	// HiddenProcesses: commands do not see, and cannot signal, processes outside.
+	HiddenProcesses Promise = "hidden-processes"
+	// NoNewRights: commands gain no rights, by set-id programs, mounts, namespaces or other processes.
+	NoNewRights Promise = "no-new-rights"
+	// KeptHooks: commands do not change which programs git runs when the working folder is used outside: hooks and settings.
+	KeptHooks Promise = "kept-hooks"
+)
+
 // Strength says how well a promise is kept.
 type Strength string
 

@@ -1,0 +1,187 @@
+package confine
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// bubblewraps are where bubblewrap is looked for. PATH does not count: what is first in it may come from the workspace.
+var bubblewraps = []string{"/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap", "/run/wrappers/bin/bwrap"}
+
+// private are folders that a program has for itself, and that begin empty.
+var private = []string{"/tmp", "/var/tmp"}
+
+// runtimeState are parts of /run that are programs, or settings, and no sockets.
+var runtimeState = []string{"/run/current-system", "/run/booted-system", "/run/opengl-driver", "/run/wrappers"}
+
+// findBubblewrap returns the program bwrap among candidates.
+func findBubblewrap(candidates []string) (string, error) {
+	var found error
+	for _, name := range candidates {
+		err := trusted(name)
+		if err == nil {
+			return name, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			found = errors.Join(found, err)
+		}
+	}
+	if found == nil {
+		found = fmt.Errorf("the program bwrap is not installed; it is looked for in %s", strings.Join(folders(candidates), ", "))
+	}
+	return "", found
+}
+
+func folders(names []string) (dirs []string) {
+	for _, name := range names {
+		dirs = append(dirs, filepath.Dir(name))
+	}
+	return dirs
+}
+
+// trusted returns why a program might be anybody's: it, or a folder above it, can be changed by others than root.
+func trusted(name string) error {
+	real, err := filepath.EvalSymlinks(name)
+	if err != nil {
+		return err
+	}
+	for part := real; ; part = filepath.Dir(part) {
+		info, err := os.Lstat(part)
+		if err != nil {
+			return err
+		}
+		stat, ok := info.Sys().(*syscall.Stat_t)
+		switch {
+		case part == real && (!info.Mode().IsRegular() || info.Mode()&0o111 == 0):
+			return fmt.Errorf("%s is no program", real)
+		case !ok || stat.Uid != 0:
+			return fmt.Errorf("%s is not taken: %s belongs to user %d, and not to root", name, part, stat.Uid)
+		case info.Mode()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0:
+			return fmt.Errorf("%s is not taken: others than root may change %s", name, part)
+		case part == "/":
+			return nil
+		}
+	}
+}
+
+// planBubblewrap completes a plan.
+func planBubblewrap(p Plan) (Plan, error) {
+	program, err := findBubblewrap(bubblewraps)
+	if err != nil {
+		return Plan{}, &Error{By: Bubblewrap, Err: err}
+	}
+	p.By, p.program, p.Temp = Bubblewrap, program, "/tmp"
+	for _, name := range sockets() {
+		if !p.covers(name) {
+			p.Sockets = append(p.Sockets, name)
+		}
+	}
+	return p, nil
+}
+
+// covers reports whether something that was there before is not to be seen under its name anyway, or may be changed.
+func (p *Plan) covers(name string) bool {
+	return slices.ContainsFunc(slices.Concat(private, []string{"/run", "/dev", "/proc"}, p.Hidden, p.Write), func(dir string) bool { return inside(name, dir) })
+}
+
+// arguments returns what bwrap is told. What comes later covers what comes earlier.
+func (p *Plan) arguments() []string {
+	args := []string{
+		"--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
+		"--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL",
+		"--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc",
+	}
+	if !p.Network {
+		args = append(args, "--unshare-net")
+	}
+	// A file system takes what is mounted in it only while it can be written to. Settings of the kernel belong to root, who is
+	// root inside, too.
+	last := []string{"--remount-ro", "/proc"}
+	bind := func(how string, names []string) {
+		for _, name := range names {
+			args = append(args, how, name, name)
+		}
+	}
+	hide := func(names []string) {
+		for _, name := range names {
+			switch {
+			case p.under(name):
+			case isFolder(name):
+				args, last = append(args, "--tmpfs", name), append(last, "--remount-ro", name)
+			default:
+				args = append(args, "--ro-bind", os.DevNull, name)
+			}
+		}
+	}
+	for _, dir := range private {
+		args = append(args, "--perms", "1777", "--tmpfs", dir)
+	}
+	if isFolder("/run") {
+		args, last = append(args, "--tmpfs", "/run"), append(last, "--remount-ro", "/run")
+		bind("--ro-bind", p.runtime())
+	}
+	hide(p.Hidden)
+	hide(p.Sockets)
+	bind("--bind", p.Write)
+	bind("--bind", p.pinned())
+	bind("--ro-bind", p.Keep)
+	for _, name := range p.Absent {
+		args, last = append(args, "--tmpfs", name), append(last, "--remount-ro", name)
+	}
+	// What is hidden stays so below what was bound since.
+	hide(slices.DeleteFunc(slices.Clone(p.Hidden), func(name string) bool { return !p.below(name) }))
+	bind("--ro-bind", p.Read)
+	return append(append(args, last...), "--chdir", "/", "--")
+}
+
+// below reports whether a name is below one that may be changed.
+func (p *Plan) below(name string) bool {
+	return slices.ContainsFunc(p.Write, func(w string) bool { return name != w && inside(name, w) })
+}
+
+// under reports whether a name is in a folder that begins empty, so that there is nothing to hide.
+func (p *Plan) under(name string) bool {
+	return !p.below(name) && slices.ContainsFunc(append([]string{"/run"}, private...), func(dir string) bool { return inside(name, dir) })
+}
+
+// pinned returns the folders between those that may be changed and what is to stay as it is in them: whoever could rename
+// one could put another in its place.
+func (p *Plan) pinned() (names []string) {
+	for _, name := range slices.Concat(p.Keep, p.Absent) {
+		for dir := filepath.Dir(name); dir != "/" && !slices.Contains(p.Write, dir); dir = filepath.Dir(dir) {
+			if !slices.Contains(names, dir) {
+				names = append(names, dir)
+			}
+		}
+	}
+	slices.Sort(names) // the outer ones first
+	return names
+}
+
+// runtime returns what stays visible of /run.
+func (p *Plan) runtime() (names []string) {
+	candidates := runtimeState
+	if p.Network {
+		// How names are resolved is often told by a file there.
+		if conf, err := filepath.EvalSymlinks("/etc/resolv.conf"); err == nil {
+			candidates = append(candidates, conf)
+		}
+	}
+	for _, name := range candidates {
+		if inside(name, "/run") && exists(name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func isFolder(name string) bool {
+	info, err := os.Lstat(name)
+	return err == nil && info.IsDir()
+}

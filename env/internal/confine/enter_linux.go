@@ -1,0 +1,173 @@
+package confine
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+	"kernel.org/pub/linux/libs/security/libcap/psx"
+
+	"github.com/sandboxagent/sandboxagent/env/internal/seccomp"
+)
+
+// Enter confines this process, and everything that it starts, as far as that is not done from the outside. It verifies what
+// is, and returns an *Error about what is not as planned. The process then must not go on. No confinement can be taken back.
+func Enter(p Plan) error {
+	var err error
+	switch p.By {
+	case Bubblewrap:
+		err = p.verify()
+	case Landlock:
+		if err = dropCapabilities(); err == nil {
+			err = p.restrict()
+		}
+	default:
+		err = fmt.Errorf("%q is no mechanism: %w", p.By, fs.ErrInvalid)
+	}
+	if err == nil {
+		err = filter(p)
+	}
+	if err == nil {
+		err = verifyRights()
+	}
+	if err != nil {
+		return &Error{By: p.By, Err: err}
+	}
+	return nil
+}
+
+// verify returns an error about what bubblewrap has not done. A program of its name need not be it.
+func (p *Plan) verify() error {
+	if os.Getpid() != 1 {
+		return errors.New("the process has no pid namespace of its own")
+	}
+	if !readOnly("/") {
+		return errors.New("/ can be changed")
+	}
+	for _, name := range slices.Concat(p.Keep, p.Absent) {
+		if !readOnly(name) {
+			return fmt.Errorf("%s can be changed", name)
+		}
+	}
+	for _, name := range slices.Concat(p.Hidden, p.Sockets) {
+		if err := p.verifyHidden(name); err != nil {
+			return err
+		}
+	}
+	if p.Network {
+		return nil
+	}
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return fmt.Errorf("the network: %w", err)
+	}
+	for _, i := range interfaces {
+		// Some kernels give each namespace the far ends of tunnels, which are down.
+		if i.Flags&net.FlagLoopback == 0 && i.Flags&net.FlagUp != 0 {
+			return fmt.Errorf("there is the network interface %s", i.Name)
+		}
+	}
+	return nil
+}
+
+// verifyHidden returns an error if something of a name can be read.
+func (p *Plan) verifyHidden(name string) error {
+	if slices.ContainsFunc(slices.Concat(p.Write, p.Read), func(other string) bool { return inside(other, name) }) {
+		return nil // its surroundings have been made for that
+	}
+	info, err := os.Stat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("%s: %w", name, err)
+	case info.IsDir():
+		entries, err := os.ReadDir(name)
+		if err == nil && len(entries) == 0 {
+			return nil
+		}
+	case info.Mode()&fs.ModeCharDevice != 0:
+		return nil
+	}
+	return fmt.Errorf("%s is not hidden", name)
+}
+
+func readOnly(name string) bool {
+	var stat unix.Statfs_t
+	return unix.Statfs(name, &stat) == nil && stat.Flags&unix.ST_RDONLY != 0
+}
+
+// dropCapabilities gives up what root has beyond the rights of the owner of files.
+func dropCapabilities() error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	_, _, errno := psx.Syscall3(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&none[0])), 0)
+	runtime.KeepAlive(&none)
+	if errno != 0 {
+		return fmt.Errorf("give up capabilities: %w", os.NewSyscallError("capset", errno))
+	}
+	return nil
+}
+
+// verifyRights returns an error if this process has rights, or could gain some.
+func verifyRights() error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var held [2]unix.CapUserData
+	if err := unix.Capget(&header, &held[0]); err != nil {
+		return os.NewSyscallError("capget", err)
+	}
+	if held[0].Permitted|held[1].Permitted|held[0].Effective|held[1].Effective != 0 {
+		return errors.New("the process has capabilities")
+	}
+	nnp, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+	if err != nil || nnp != 1 {
+		return errors.New("the process may gain rights")
+	}
+	return nil
+}
+
+// filter refuses system calls that a program has no use for in a sandbox, and that lead out of many.
+func filter(p Plan) error {
+	program, err := seccomp.Program(rules(p))
+	if err == nil {
+		err = seccomp.Install(program)
+	}
+	return err
+}
+
+// namespaces are the flags that ask for namespaces.
+const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+
+func rules(p Plan) (all []seccomp.Rule) {
+	for _, call := range strings.Fields(`mount umount umount2 mount_setattr move_mount open_tree open_tree_attr fsopen fsconfig fsmount fspick
+		pivot_root setns keyctl add_key request_key bpf perf_event_open userfaultfd open_by_handle_at
+		init_module finit_module delete_module kexec_load kexec_file_load`) {
+		all = append(all, seccomp.Rule{Call: call})
+	}
+	all = append(all,
+		seccomp.Rule{Call: "unshare", When: []seccomp.Condition{seccomp.AnyBit(0, namespaces)}},
+		seccomp.Rule{Call: "clone", When: []seccomp.Condition{seccomp.AnyBit(0, namespaces)}},
+		// Its flags are in memory, where no filter sees them. Programs that find it missing use clone.
+		seccomp.Rule{Call: "clone3", Errno: unix.ENOSYS},
+		// Characters as if they were typed.
+		seccomp.Rule{Call: "ioctl", When: []seccomp.Condition{seccomp.OneOf(1, unix.TIOCSTI, unix.TIOCLINUX)}},
+	)
+	// What is asked for that way is seen by no filter.
+	for _, call := range []string{"io_uring_setup", "io_uring_enter", "io_uring_register"} {
+		all = append(all, seccomp.Rule{Call: call, Errno: unix.ENOSYS})
+	}
+	if p.By == Landlock && !p.Network {
+		// Pairs of sockets are no network.
+		for _, call := range []string{"socket", "socketcall"} {
+			all = append(all, seccomp.Rule{Call: call, Errno: unix.EACCES})
+		}
+	}
+	return all
+}

@@ -1,0 +1,125 @@
+package confine
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// maxModules bounds the repositories of submodules that are looked for.
+const maxModules = 100
+
+// protect keeps a folder's repository from running other programs than before, for whoever uses it outside: its hooks and
+// settings stay as they are, and so do ours. Where the repository of a linked working tree is elsewhere, it may be
+// changed as well.
+func (p *Plan) protect(dir string) {
+	p.keep(filepath.Join(dir, "sandboxagent.yaml"))
+	p.keep(filepath.Join(dir, ".sandboxagent"))
+	git := filepath.Join(dir, ".git")
+	info, err := os.Lstat(git)
+	switch {
+	case err != nil:
+	case info.IsDir():
+		p.protectGit(git)
+		p.Keep = append(p.Keep, p.modules(git)...)
+	case info.Mode().IsRegular():
+		p.Keep = append(p.Keep, git)
+		if own, common, ok := linked(git); ok {
+			p.Write = outermost(append(p.Write, own, common))
+			p.protectGit(common)
+			p.keep(filepath.Join(own, "config.worktree"))
+			p.keep(filepath.Join(own, "gitdir"))
+			p.keep(filepath.Join(own, "commondir"))
+		}
+	}
+}
+
+// protectGit protects a repository.
+func (p *Plan) protectGit(git string) {
+	if !exists(filepath.Join(git, "HEAD")) {
+		return
+	}
+	for _, name := range []string{"hooks", "config"} {
+		if name := filepath.Join(git, name); exists(name) {
+			p.keep(name)
+		} else {
+			p.Absent = append(p.Absent, name)
+		}
+	}
+	p.keep(filepath.Join(git, "config.worktree"))
+}
+
+// keep protects what exists.
+func (p *Plan) keep(name string) {
+	if exists(name) {
+		p.Keep = append(p.Keep, name)
+	}
+}
+
+// modules returns what is to be protected in the repositories of submodules.
+func (p *Plan) modules(git string) (names []string) {
+	found := 0
+	_ = filepath.WalkDir(filepath.Join(git, "modules"), func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case found >= maxModules:
+			return fs.SkipAll
+		case err != nil || !d.IsDir():
+			return nil // there may be none
+		}
+		if !exists(filepath.Join(name, "HEAD")) || !exists(filepath.Join(name, "objects")) {
+			return nil
+		}
+		found++
+		for _, part := range []string{"hooks", "config"} {
+			if part := filepath.Join(name, part); exists(part) {
+				names = append(names, part)
+			}
+		}
+		if !exists(filepath.Join(name, "modules")) {
+			return fs.SkipDir
+		}
+		return nil
+	})
+	return names
+}
+
+// linked returns the folders of a linked working tree whose file .git is given: its own one, and the one that it shares. The
+// file is content of the working tree, which may have come from anywhere: it counts only where the repository, too,
+// knows of the working tree.
+func linked(file string) (own, common string, ok bool) {
+	own, ok = pointer(file, "gitdir: ")
+	if !ok {
+		return "", "", false
+	}
+	back, ok := pointer(filepath.Join(own, "gitdir"), "")
+	if !ok || back != file {
+		return "", "", false
+	}
+	common, ok = pointer(filepath.Join(own, "commondir"), "")
+	if !ok || filepath.Dir(filepath.Dir(own)) != common || filepath.Base(filepath.Dir(own)) != "worktrees" || !exists(filepath.Join(common, "HEAD")) {
+		return "", "", false
+	}
+	return own, common, true
+}
+
+// pointer returns the name that a file consists of, behind a prefix, without links.
+func pointer(file, prefix string) (string, bool) {
+	info, err := os.Lstat(file)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > 8<<10 {
+		return "", false
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return "", false
+	}
+	name, ok := strings.CutPrefix(strings.TrimRight(string(data), "\r\n"), prefix)
+	if !ok || name == "" {
+		return "", false
+	}
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(filepath.Dir(file), name)
+	}
+	name, err = filepath.EvalSymlinks(name)
+	return name, err == nil
+}

@@ -1,0 +1,69 @@
+package confine
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+// Guarantees returns what this plan has enforced once Enter has succeeded, and what not.
+func (p *Plan) Guarantees() []env.Guarantee {
+	if p.By == Bubblewrap {
+		return p.byBubblewrap()
+	}
+	version, _ := landlockABI() // Enter had one
+	return p.byLandlock(version)
+}
+
+func (p *Plan) byBubblewrap() []env.Guarantee {
+	all := []env.Guarantee{
+		{Promise: env.Isolation, Strength: env.Enforced, By: "bubblewrap: namespaces of user, mounts, processes and IPC, and a filter of system calls"},
+		{Promise: env.ConfinedWrites, Strength: env.Enforced, By: "bubblewrap: all else is mounted read-only"},
+		{Promise: env.HiddenSecrets, Strength: env.Enforced, By: "bubblewrap: empty mounts over the places in a list; secrets elsewhere are seen"},
+		{Promise: env.NoNetwork, Strength: env.Enforced, By: "bubblewrap: a network namespace with a loopback interface only"},
+		{Promise: env.HiddenSockets, Strength: env.Enforced, By: "bubblewrap: empty mounts over all that there were at the start; one made later outside /run and /tmp is reached"},
+		{Promise: env.HiddenProcesses, Strength: env.Enforced, By: "bubblewrap: a pid namespace"},
+		{Promise: env.NoNewRights, Strength: env.Enforced, By: "bubblewrap: no_new_privs and no capabilities; a filter of system calls"},
+		{Promise: env.KeptHooks, Strength: env.Enforced, By: "bubblewrap: hooks and settings of the repository are mounted read-only; those of repositories in folders below, and hooks among its files, are not"},
+	}
+	if p.Network {
+		p.set(all, env.NoNetwork, env.Absent, "the network of this machine was asked for")
+		p.set(all, env.HiddenSockets, env.BestEffort, "bubblewrap: empty mounts over all that there were at the start; abstract ones are reached by the network that was asked for")
+	}
+	return all
+}
+
+func (p *Plan) byLandlock(version int) []env.Guarantee {
+	signals := "other processes are seen, and can be sent signals"
+	if version >= scopeABI {
+		signals = "other processes are seen; Landlock keeps signals from them"
+	}
+	all := []env.Guarantee{
+		{Promise: env.Isolation, Strength: env.BestEffort, By: fmt.Sprintf("Landlock, version %d, and a filter of system calls; what is not kept is listed", version)},
+		{Promise: env.ConfinedWrites, Strength: env.Enforced, By: "Landlock; modes, owners and times of files elsewhere can be changed as far as the user may"},
+		{Promise: env.HiddenSecrets, Strength: env.Enforced, By: "Landlock: no reading in the places in a list; names are seen, and secrets elsewhere"},
+		{Promise: env.NoNetwork, Strength: env.Enforced, By: "a filter of system calls: no sockets but connected pairs"},
+		{Promise: env.HiddenSockets, Strength: env.Enforced, By: "a filter of system calls: no sockets but connected pairs"},
+		{Promise: env.HiddenProcesses, Strength: env.Absent, By: signals},
+		{Promise: env.NoNewRights, Strength: env.Enforced, By: "no_new_privs and no capabilities; a filter of system calls"},
+		{Promise: env.KeptHooks, Strength: env.Absent, By: "Landlock cannot keep files in a folder that may be changed"},
+	}
+	if p.Network {
+		p.set(all, env.NoNetwork, env.Absent, "the network of this machine was asked for")
+		switch {
+		case version >= socketABI:
+			p.set(all, env.HiddenSockets, env.Enforced, "Landlock")
+		case version >= scopeABI:
+			p.set(all, env.HiddenSockets, env.Absent, "Landlock keeps abstract ones away; those with names are reached")
+		default:
+			p.set(all, env.HiddenSockets, env.Absent, "the kernel's version of Landlock cannot keep them away")
+		}
+	}
+	return all
+}
+
+func (p *Plan) set(all []env.Guarantee, promise env.Promise, strength env.Strength, by string) {
+	i := slices.IndexFunc(all, func(g env.Guarantee) bool { return g.Promise == promise })
+	all[i] = env.Guarantee{Promise: promise, Strength: strength, By: by}
+}

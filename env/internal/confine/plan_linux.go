@@ -1,0 +1,89 @@
+package confine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+
+	"golang.org/x/sys/unix"
+)
+
+// Mechanisms returns those that this system may have, the stronger one first.
+func Mechanisms() []Mechanism { return []Mechanism{Bubblewrap, Landlock} }
+
+// New returns what a policy means on this machine for a mechanism. The error is an *Error if the mechanism cannot be had or
+// cannot enforce the policy, and tells of a mistake in the policy otherwise. The variables that getenv knows, and the home
+// folder, tell where secrets are kept.
+func New(p Policy, by Mechanism, home string, getenv func(string) string) (Plan, error) {
+	plan, err := resolve(p, home, getenv)
+	if err != nil {
+		return Plan{}, err
+	}
+	switch by {
+	case Bubblewrap:
+		return planBubblewrap(plan)
+	case Landlock:
+		return planLandlock(plan)
+	}
+	return Plan{}, &Error{By: by, Err: errors.ErrUnsupported}
+}
+
+// Descriptors of a program that Command starts.
+const (
+	programFile = 3
+	planFile    = 4
+)
+
+// Command returns the command that starts an open program with args. The program calls Received before it does anything
+// else. It ends when the thread that starts it does, so that thread should stay. The caller calls release when the
+// command has been started, or will not be.
+func (p *Plan) Command(program *os.File, args ...string) (cmd *exec.Cmd, release func(), err error) {
+	plan, err := p.file()
+	if err != nil {
+		return nil, nil, err
+	}
+	path := fmt.Sprintf("/proc/self/fd/%d", programFile)
+	argv := append([]string{path}, args...)
+	if p.By == Bubblewrap {
+		path = p.program
+		argv = append(append([]string{path}, p.arguments()...), argv...)
+	}
+	cmd = &exec.Cmd{Path: path, Args: argv, ExtraFiles: []*os.File{program, plan}}
+	return cmd, func() { _ = plan.Close() }, nil
+}
+
+// file returns the plan as a file without a name.
+func (p *Plan) file() (*os.File, error) {
+	data, err := json.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.MemfdCreate("plan", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	f := os.NewFile(uintptr(fd), "plan")
+	if _, err := f.Write(data); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// Received returns the plan with which this program was started by a Command.
+func Received() (p Plan, err error) {
+	f := os.NewFile(planFile, "plan")
+	if f == nil {
+		return Plan{}, errors.New("no plan was handed over")
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := json.NewDecoder(f).Decode(&p); err != nil {
+		return Plan{}, fmt.Errorf("the plan: %w", err)
+	}
+	return p, nil
+}

@@ -1,0 +1,151 @@
+package confine
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Policy says what a confined program may do.
+type Policy struct {
+	// Dir is the working folder. It may be changed. It is neither the root of the file system nor a home folder.
+	Dir string
+	// Write are more files and folders that may be changed. They must exist.
+	Write []string
+	// Read is what may be read although it would be hidden. It must exist.
+	Read []string
+	// Hide is hidden in addition to the places where secrets are usually kept. What does not exist is left out.
+	Hide []string
+	// Network is whether the network of the machine may be used.
+	Network bool
+}
+
+// A Mechanism enforces a policy.
+type Mechanism string
+
+// Mechanisms, the stronger one first.
+const (
+	Bubblewrap Mechanism = "bubblewrap"
+	Landlock   Mechanism = "Landlock"
+)
+
+// Plan is a policy in terms of this machine. All names are absolute and free of links.
+type Plan struct {
+	By      Mechanism `json:"by"`
+	Network bool      `json:"network,omitempty"`
+	// Write are files and folders that may be changed, Keep those below them that may not, and Absent those that must not
+	// come into being.
+	Write  []string `json:"write"`
+	Keep   []string `json:"keep,omitempty"`
+	Absent []string `json:"absent,omitempty"`
+	// Hidden is what must not be read, but for Read.
+	Hidden []string `json:"hidden,omitempty"`
+	Read   []string `json:"read,omitempty"`
+	// Sockets are those of other programs.
+	Sockets []string `json:"sockets,omitempty"`
+	// Temp is the folder for temporary files.
+	Temp string `json:"temp"`
+
+	program string // that of the mechanism, if it has one
+}
+
+// Error says why a program is not confined.
+type Error struct {
+	// By is the mechanism; empty where it is no matter of one.
+	By  Mechanism
+	Err error
+}
+
+func (e *Error) Error() string {
+	if e.By == "" {
+		return e.Err.Error()
+	}
+	return fmt.Sprintf("%s: %s", e.By, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// resolve returns the plan of p, without what only one mechanism needs. home and getenv tell where secrets are kept.
+func resolve(p Policy, home string, getenv func(string) string) (Plan, error) {
+	plan := Plan{Network: p.Network}
+	dir, err := existing(p.Dir)
+	if err != nil {
+		return Plan{}, err
+	}
+	if real, err := filepath.EvalSymlinks(home); err == nil && home != "" {
+		home = real
+	}
+	if dir == "/" || home != "" && inside(home, dir) {
+		return Plan{}, fmt.Errorf("in %s, a sandbox would leave the files open that your programs start with; work in a folder of a project, or without a sandbox", dir)
+	}
+	plan.Write = append(plan.Write, dir)
+	for _, name := range p.Write {
+		name, err := existing(name)
+		if err != nil {
+			return Plan{}, err
+		}
+		if name == "/" {
+			return Plan{}, fmt.Errorf("a sandbox in which / may be changed is none")
+		}
+		plan.Write = append(plan.Write, name)
+	}
+	plan.Write = outermost(plan.Write)
+	for _, name := range p.Read {
+		name, err := existing(name)
+		if err != nil {
+			return Plan{}, err
+		}
+		plan.Read = append(plan.Read, name)
+	}
+	plan.Read = outermost(plan.Read)
+	for _, name := range append(secrets(home, getenv), p.Hide...) {
+		if name, err := existing(name); err == nil {
+			plan.Hidden = append(plan.Hidden, name)
+		}
+	}
+	plan.Hidden = slices.DeleteFunc(outermost(plan.Hidden), func(name string) bool {
+		return name == "/" || slices.ContainsFunc(plan.Read, func(r string) bool { return inside(name, r) })
+	})
+	plan.Read = slices.DeleteFunc(plan.Read, func(name string) bool {
+		return !slices.ContainsFunc(plan.Hidden, func(h string) bool { return inside(name, h) })
+	})
+	for _, name := range plan.Write {
+		plan.protect(name)
+	}
+	return plan, nil
+}
+
+// existing returns name without links.
+func existing(name string) (string, error) {
+	if !filepath.IsAbs(name) {
+		return "", &fs.PathError{Op: "confine", Path: name, Err: fmt.Errorf("the name is not absolute: %w", fs.ErrInvalid)}
+	}
+	return filepath.EvalSymlinks(name)
+}
+
+// inside reports whether name is dir or below it.
+func inside(name, dir string) bool {
+	return dir == "/" || name == dir || strings.HasPrefix(name, dir+"/")
+}
+
+// outermost returns names in order, without those below others.
+func outermost(names []string) (out []string) {
+	names = slices.Clone(names)
+	slices.Sort(names)
+	for _, name := range names {
+		if !slices.ContainsFunc(out, func(o string) bool { return inside(name, o) }) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// exists reports whether there is something of a name, be it a link that leads nowhere.
+func exists(name string) bool {
+	_, err := os.Lstat(name)
+	return err == nil
+}
