@@ -38,6 +38,23 @@ type SupervisedEnvironment struct {
 	remote
 	helper  *helperProcess
 	closing sync.Once
+	// bare, if set, is why there is no sandbox around an environment that should have one.
+	bare error
+	// temp, if set, is a folder that goes with the environment.
+	temp string
+}
+
+// Info implements env.Environment.
+func (e *SupervisedEnvironment) Info() env.Info {
+	info := e.remote.Info()
+	if e.bare != nil {
+		for i, g := range info.Guarantees {
+			if g.Promise == env.Isolation {
+				info.Guarantees[i].By += "; there is no sandbox: " + e.bare.Error()
+			}
+		}
+	}
+	return info
 }
 
 var (

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/confine"
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 )
@@ -34,6 +35,11 @@ const (
 // process that does the work. Errors about cfg are as those of New; a *HelperError means that another helper may do. The
 // end of ctx ends the starting only. The helper has a session of its own, no variables, and works in the root folder.
 func Supervised(ctx context.Context, cfg Config, h Helper) (*SupervisedEnvironment, error) {
+	return supervise(ctx, cfg, h, nil)
+}
+
+// supervise starts a helper, confined by a plan if there is one.
+func supervise(ctx context.Context, cfg Config, h Helper, plan *confine.Plan) (*SupervisedEnvironment, error) {
 	// Both depend on this process, not on the helper.
 	dir, err := workDir(cfg.Dir)
 	if err != nil {
@@ -47,7 +53,7 @@ func Supervised(ctx context.Context, cfg Config, h Helper) (*SupervisedEnvironme
 	if err != nil {
 		return nil, fmt.Errorf("local: %w", err)
 	}
-	p, stream, err := startHelper(h)
+	p, stream, err := startHelper(h, plan)
 	if err != nil {
 		return nil, &HelperError{Err: err}
 	}
@@ -77,6 +83,9 @@ func (e *SupervisedEnvironment) Close() error {
 			end = fmt.Errorf("%w: %w", env.ErrGone, end)
 		}
 		err = errors.Join(err, end)
+		if e.temp != "" {
+			err = errors.Join(err, os.RemoveAll(e.temp))
+		}
 	})
 	return err
 }
@@ -90,7 +99,7 @@ type helperProcess struct {
 }
 
 // startHelper starts a helper and returns the stream to it.
-func startHelper(h Helper) (*helperProcess, io.ReadWriteCloser, error) {
+func startHelper(h Helper, plan *confine.Plan) (*helperProcess, io.ReadWriteCloser, error) {
 	if h.Path != "" {
 		path := h.Path
 		if strings.Contains(path, "/") { // the helper works in another folder
@@ -99,7 +108,19 @@ func startHelper(h Helper) (*helperProcess, io.ReadWriteCloser, error) {
 				return nil, nil, err
 			}
 		}
-		return launch(path, h.Path, h.Args)
+		if plan == nil {
+			return launch(nil, nil, path, h.Path, h.Args)
+		}
+		path, err := exec.LookPath(path)
+		if err != nil {
+			return nil, nil, fmt.Errorf("start %s: %w", h.Path, bare(err))
+		}
+		program, err := os.Open(path)
+		if err != nil {
+			return nil, nil, fmt.Errorf("start %s: %w", h.Path, bare(err))
+		}
+		defer func() { _ = program.Close() }()
+		return launch(plan, program, path, h.Path, h.Args)
 	}
 	found, err := helper.Find(runtime.GOOS, runtime.GOARCH)
 	if err != nil {
@@ -110,40 +131,64 @@ func startHelper(h Helper) (*helperProcess, io.ReadWriteCloser, error) {
 		return nil, nil, err
 	}
 	defer func() { _ = installed.Close() }()
-	return launch(installed.Exec(), installed.Name(), h.Args)
+	return launch(plan, installed.File(), installed.Exec(), installed.Name(), h.Args)
 }
 
-// launch starts the program path, which is called name where people read it.
-func launch(path, name string, args []string) (*helperProcess, io.ReadWriteCloser, error) {
+// launch starts a program, which is found at path and is called name where people read it.
+func launch(plan *confine.Plan, program *os.File, path, name string, args []string) (*helperProcess, io.ReadWriteCloser, error) {
 	ours, theirs, err := socketPair()
 	if err != nil {
 		return nil, nil, err
 	}
 	defer func() { _ = theirs.Close() }()
 	p := &helperProcess{said: &helper.Said{}, exited: make(chan struct{})}
+	command := func() (*exec.Cmd, func(), error) {
+		args := append(args[:len(args):len(args)], "serve")
+		if plan != nil {
+			return plan.Command(program, append(args, "--confined")...)
+		}
+		cmd := exec.Command(path, args...)
+		cmd.Args[0] = "sandboxd"
+		return cmd, func() {}, nil
+	}
+	started := make(chan error)
+	go func() {
+		// What is confined ends with the thread that started it.
+		runtime.LockOSThread()
+		err := p.start(command, theirs)
+		started <- err
+		if err == nil {
+			p.status = p.cmd.Wait()
+			close(p.exited)
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("start %s: %w", name, bare(err)), ours.Close())
+	}
+	return p, ours, nil
+}
+
+// start starts the helper with its end of the stream.
+func (p *helperProcess) start(command func() (*exec.Cmd, func(), error), stream *os.File) error {
 	for pause := time.Millisecond; ; pause *= 2 {
-		p.cmd = exec.Command(path, append(args[:len(args):len(args)], "serve")...)
-		p.cmd.Args[0] = "sandboxd"
-		p.cmd.Env = []string{}
-		p.cmd.Dir = "/"
-		p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = theirs, theirs, p.said
-		p.cmd.WaitDelay = deathTime
-		p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-		err = p.cmd.Start()
+		cmd, release, err := command()
+		if err != nil {
+			return err
+		}
+		p.cmd = cmd
+		cmd.Env = []string{}
+		cmd.Dir = "/"
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = stream, stream, p.said
+		cmd.WaitDelay = deathTime
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		err = cmd.Start()
+		release()
 		// A file that was just written may for an instant still be open in a child that is about to be started.
 		if !errors.Is(err, unix.ETXTBSY) || pause > 100*time.Millisecond {
-			break
+			return err
 		}
 		time.Sleep(pause)
 	}
-	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("start %s: %w", name, bare(err)), ours.Close())
-	}
-	go func() {
-		p.status = p.cmd.Wait()
-		close(p.exited)
-	}()
-	return p, ours, nil
 }
 
 // socketPair returns two ends of a stream. Ours can be waited for with others.

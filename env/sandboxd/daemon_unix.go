@@ -11,11 +11,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/confine"
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 	"github.com/sandboxagent/sandboxagent/env/local"
@@ -35,6 +37,8 @@ type daemon struct {
 	server *wire.Server
 	// unprotected is why a hostile command could harm this process; nil if it could not.
 	unprotected error
+	// confinement is what this process has entered; nil if nothing.
+	confinement *confine.Plan
 
 	mu    sync.Mutex
 	token [sha256.Size]byte
@@ -43,9 +47,9 @@ type daemon struct {
 	door  *door              // nil until then, and without a socket
 }
 
-func newDaemon(socket string, ttl time.Duration) *daemon {
+func newDaemon(socket string, ttl time.Duration, confinement *confine.Plan) *daemon {
 	prespawn(threads)
-	d := &daemon{socket: socket, lease: newLease(ttl, systemClock{time.Now()}), unprotected: fortify()}
+	d := &daemon{socket: socket, lease: newLease(ttl, systemClock{time.Now()}), unprotected: fortify(), confinement: confinement}
 	d.server = wire.NewServer(wire.ServerConfig{
 		Open:        d.open,
 		Authorize:   d.authorize,
@@ -173,7 +177,7 @@ func (d *daemon) open(_ context.Context, raw json.RawMessage) (env.Environment, 
 	d.mu.Lock()
 	d.place, d.door = place, entry
 	d.mu.Unlock()
-	return &served{Environment: place, info: describe(place.Info(), d.unprotected), memory: openMemoryCount()}, nil
+	return &served{Environment: place, info: d.describe(place.Info()), memory: openMemoryCount()}, nil
 }
 
 func (d *daemon) opened() *local.Environment {
@@ -236,16 +240,19 @@ func (s *served) Info() env.Info {
 	return info
 }
 
-// describe takes back what needs a protection that there is not.
-func describe(info env.Info, unprotected error) env.Info {
-	if unprotected == nil {
-		return info
-	}
-	for i, g := range info.Guarantees {
-		if g.Strength == env.Enforced {
-			info.Guarantees[i].Strength = env.BestEffort
-			info.Guarantees[i].By = g.By + "; a hostile command could end it: " + unprotected.Error()
+// describe takes back what needs a protection that there is not, and adds what the confinement enforces.
+func (d *daemon) describe(info env.Info) env.Info {
+	if d.unprotected != nil {
+		for i, g := range info.Guarantees {
+			if g.Strength == env.Enforced {
+				info.Guarantees[i].Strength = env.BestEffort
+				info.Guarantees[i].By = g.By + "; a hostile command could end it: " + d.unprotected.Error()
+			}
 		}
+	}
+	if d.confinement != nil {
+		info.Guarantees = slices.DeleteFunc(info.Guarantees, func(g env.Guarantee) bool { return g.Promise == env.Isolation })
+		info.Guarantees = append(info.Guarantees, d.confinement.Guarantees()...)
 	}
 	return info
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/sandboxagent/sandboxagent/env/internal/confine"
 )
 
 var errSystem = fmt.Errorf("the helper on Windows: %w", errors.ErrUnsupported)
@@ -20,6 +22,6 @@ func isGone(error) bool { return false }
 // daemon serves nothing on this system.
 type daemon struct{}
 
-func newDaemon(string, time.Duration) *daemon { return &daemon{} }
+func newDaemon(string, time.Duration, *confine.Plan) *daemon { return &daemon{} }
 
 func (*daemon) run(io.ReadWriteCloser) int { return fail(errSystem) }

@@ -34,7 +34,7 @@ func fortify() error {
 	if err := installFilter(); err != nil {
 		return err
 	}
-	if os.Geteuid() == 0 {
+	if os.Geteuid() == 0 && !readOnlyProc() {
 		return errors.New("commands are root, to whom the files of the helper in /proc belong")
 	}
 	held, err := capabilities()
@@ -47,6 +47,12 @@ func fortify() error {
 		}
 	}
 	return nil
+}
+
+// readOnlyProc reports whether nobody can write to files in /proc.
+func readOnlyProc() bool {
+	var stat unix.Statfs_t
+	return unix.Statfs("/proc", &stat) == nil && stat.Flags&unix.ST_RDONLY != 0
 }
 
 // capabilities returns what commands can have: what this process has, and, unless that is ruled out, what a program with

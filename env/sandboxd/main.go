@@ -11,6 +11,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"time"
+
+	"github.com/sandboxagent/sandboxagent/env/internal/confine"
 )
 
 // Exit codes of the helper. A signal n that ends it gives 128+n.
@@ -53,7 +55,7 @@ func Main(args []string) int {
 			return mainProbe(args[1:])
 		}
 	}
-	fmt.Fprintln(os.Stderr, "usage: sandboxd serve [--socket PATH|@NAME [--ttl DURATION]] [--folder DIR] | sandboxd dial --socket PATH|@NAME [--pid N] | sandboxd probe")
+	fmt.Fprintln(os.Stderr, "usage: sandboxd serve [--socket PATH|@NAME [--ttl DURATION]] [--folder DIR] [--confined] | sandboxd dial --socket PATH|@NAME [--pid N] | sandboxd probe")
 	return exitUsage
 }
 
@@ -62,6 +64,7 @@ func mainServe(args []string) int {
 	socket := flags.String("socket", "", "serve later clients on this unix socket")
 	ttl := flags.Duration("ttl", defaultTTL, "how long to wait for a client to come back")
 	folder := flags.String("folder", "", "remove this folder in the end")
+	confined := flags.Bool("confined", false, "enter the confinement that a descriptor tells of")
 	if err := parse(flags, args); err != nil {
 		return usage(err)
 	}
@@ -74,11 +77,21 @@ func mainServe(args []string) int {
 	if *folder != "" && (!filepath.IsAbs(*folder) || filepath.Dir(*folder) == *folder) {
 		return usage(fmt.Errorf("--folder %s: want the absolute name of a folder", *folder))
 	}
+	var plan *confine.Plan
+	if *confined {
+		received, err := confine.Received()
+		if err == nil {
+			plan, err = &received, confine.Enter(received)
+		}
+		if err != nil {
+			return fail(err)
+		}
+	}
 	stream, err := takeStdio()
 	if err != nil {
 		return fail(err)
 	}
-	code := newDaemon(*socket, *ttl).run(stream)
+	code := newDaemon(*socket, *ttl, plan).run(stream)
 	if *folder != "" {
 		if err := removeFolder(*folder); err != nil {
 			fmt.Fprintln(os.Stderr, "sandboxd:", err)

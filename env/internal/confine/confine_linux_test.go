@@ -235,19 +235,14 @@ func each(t *testing.T, test func(t *testing.T, w *world, by Mechanism)) {
 // need skips a test where a mechanism is not to be had.
 func need(t *testing.T, by Mechanism) {
 	t.Helper()
-	var err error
-	if by == Bubblewrap {
-		_, err = findBubblewrap(bubblewraps)
-	} else {
-		_, err = landlockABI()
-	}
+	err := Available(by)
 	if err == nil {
 		return
 	}
 	if strings.Contains(os.Getenv("SANDBOXAGENT_REQUIRE"), "sandbox") {
-		t.Fatalf("SANDBOXAGENT_REQUIRE: %s: %v", by, err)
+		t.Fatalf("SANDBOXAGENT_REQUIRE: %v", err)
 	}
-	t.Skipf("%s: %v", by, err)
+	t.Skip(err)
 }
 
 // TestRefused tries to get out in every way. What Landlock cannot refuse says so in its guarantees.

@@ -9,38 +9,74 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
-	"kernel.org/pub/linux/libs/security/libcap/psx"
 
 	"github.com/sandboxagent/sandboxagent/env/internal/seccomp"
 )
 
 // Enter confines this process, and everything that it starts, as far as that is not done from the outside. It verifies what
 // is, and returns an *Error about what is not as planned. The process then must not go on. No confinement can be taken back.
+//
+// It is called before anything else, and may start the program again with the same arguments, so that it happens in each
+// of its threads: then Enter does not return.
 func Enter(p Plan) error {
-	var err error
-	switch p.By {
-	case Bubblewrap:
-		err = p.verify()
-	case Landlock:
-		if err = dropCapabilities(); err == nil {
-			err = p.restrict()
-		}
-	default:
-		err = fmt.Errorf("%q is no mechanism: %w", p.By, fs.ErrInvalid)
-	}
-	if err == nil {
-		err = filter(p)
-	}
-	if err == nil {
-		err = verifyRights()
-	}
-	if err != nil {
+	if err := p.enter(); err != nil {
 		return &Error{By: p.By, Err: err}
 	}
 	return nil
+}
+
+func (p *Plan) enter() error {
+	switch {
+	case p.By == Bubblewrap:
+		if err := p.verify(); err != nil {
+			return err
+		}
+		program, err := seccomp.Program(rules(*p))
+		if err == nil {
+			err = seccomp.Install(program)
+		}
+		return errors.Join(err, verifyRights())
+	case p.By == Landlock && p.Entered:
+		return verifyRights()
+	case p.By == Landlock:
+		runtime.LockOSThread() // for good: the other threads stay as they are, and end with the program
+		program, err := seccomp.Program(rules(*p))
+		if err == nil {
+			err = dropCapabilities()
+		}
+		if err == nil {
+			err = p.restrict()
+		}
+		if err == nil {
+			err = seccomp.InstallThread(program)
+		}
+		if err != nil {
+			return err
+		}
+		return p.again()
+	}
+	return fmt.Errorf("%q is no mechanism: %w", p.By, fs.ErrInvalid)
+}
+
+// again starts this program anew, with a plan that says that it has entered.
+func (p *Plan) again() error {
+	entered := *p
+	entered.Entered = true
+	f, err := entered.file()
+	if err != nil {
+		return err
+	}
+	if fd := int(f.Fd()); fd == planFile {
+		_, err = unix.FcntlInt(planFile, unix.F_SETFD, 0)
+	} else {
+		err = unix.Dup3(fd, planFile, 0)
+	}
+	if err != nil {
+		return os.NewSyscallError("dup3", err)
+	}
+	return os.NewSyscallError("execve", unix.Exec("/proc/self/exe", os.Args, os.Environ()))
 }
 
 // verify returns an error about what bubblewrap has not done. A program of its name need not be it.
@@ -104,16 +140,11 @@ func readOnly(name string) bool {
 	return unix.Statfs(name, &stat) == nil && stat.Flags&unix.ST_RDONLY != 0
 }
 
-// dropCapabilities gives up what root has beyond the rights of the owner of files.
+// dropCapabilities gives up what root has beyond the rights of the owner of files, for this thread.
 func dropCapabilities() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var none [2]unix.CapUserData
-	_, _, errno := psx.Syscall3(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&none[0])), 0)
-	runtime.KeepAlive(&none)
-	if errno != 0 {
-		return fmt.Errorf("give up capabilities: %w", os.NewSyscallError("capset", errno))
-	}
-	return nil
+	return os.NewSyscallError("capset", unix.Capset(&header, &none[0]))
 }
 
 // verifyRights returns an error if this process has rights, or could gain some.
@@ -133,18 +164,10 @@ func verifyRights() error {
 	return nil
 }
 
-// filter refuses system calls that a program has no use for in a sandbox, and that lead out of many.
-func filter(p Plan) error {
-	program, err := seccomp.Program(rules(p))
-	if err == nil {
-		err = seccomp.Install(program)
-	}
-	return err
-}
-
 // namespaces are the flags that ask for namespaces.
 const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
+// rules refuse system calls that a program has no use for in a sandbox, and that lead out of many.
 func rules(p Plan) (all []seccomp.Rule) {
 	for _, call := range strings.Fields(`mount umount umount2 mount_setattr move_mount open_tree open_tree_attr fsopen fsconfig fsmount fspick
 		pivot_root setns keyctl add_key request_key bpf perf_event_open userfaultfd open_by_handle_at

@@ -6,9 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"unsafe"
 
-	"github.com/landlock-lsm/go-landlock/landlock"
-	landlocksys "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
 )
 
@@ -27,18 +26,18 @@ var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/d
 
 // landlockABI returns the version that the kernel has; an error says why it has none.
 func landlockABI() (int, error) {
-	version, err := landlocksys.LandlockGetABIVersion()
+	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	switch {
-	case errors.Is(err, unix.ENOSYS):
+	case errno == unix.ENOSYS:
 		return 0, errors.New("the kernel has none, or a filter of system calls hides it")
-	case errors.Is(err, unix.EOPNOTSUPP):
+	case errno == unix.EOPNOTSUPP:
 		return 0, errors.New("it is switched off; the kernel's parameter lsm= must name landlock")
-	case err != nil:
-		return 0, os.NewSyscallError("landlock_create_ruleset", err)
+	case errno != 0:
+		return 0, os.NewSyscallError("landlock_create_ruleset", errno)
 	case version < leastABI:
 		return 0, fmt.Errorf("the kernel has version %d, which lets programs cut files short; it takes version %d, which Linux 6.2 has", version, leastABI)
 	}
-	return version, nil
+	return int(version), nil
 }
 
 // planLandlock completes a plan. Nothing can be hidden below what may be changed.
@@ -55,13 +54,44 @@ func planLandlock(p Plan) (Plan, error) {
 	return p, nil
 }
 
-// config returns all that a version of the interface can restrict.
-func config(version int) landlock.Config {
-	versions := []landlock.Config{3: landlock.V3, 4: landlock.V4, 5: landlock.V5, 6: landlock.V6, 7: landlock.V7, 8: landlock.V8, 9: landlock.V9}
-	return versions[min(version, len(versions)-1)]
+// Rights of Landlock by the version that brought them.
+const (
+	rightsToFiles  = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_READ_FILE
+	rightsToRead   = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
+	rightsVersion1 = 1<<13 - 1
+	scopes         = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
+	networkRights  = unix.LANDLOCK_ACCESS_NET_BIND_TCP | unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
+)
+
+// handled returns what a version of the interface can restrict, and of that the rights that come with leave to change a
+// folder.
+func handled(version int, network bool) (attr unix.LandlockRulesetAttr, change uint64) {
+	change = rightsVersion1 | unix.LANDLOCK_ACCESS_FS_REFER | unix.LANDLOCK_ACCESS_FS_TRUNCATE
+	attr.Handled_access_fs = change
+	if version >= 4 && !network {
+		attr.Handled_access_net = networkRights
+	}
+	if version >= 5 {
+		attr.Handled_access_fs |= unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	}
+	if version >= scopeABI {
+		attr.Scoped = scopes
+	}
+	if version >= socketABI {
+		attr.Handled_access_fs |= unix.LANDLOCK_ACCESS_FS_RESOLVE_UNIX
+	}
+	return attr, change
 }
 
-// restrict has the kernel allow this process the reading of what is not hidden, and the changing of what may be changed.
+// ruleset is a set of rules that is being made.
+type ruleset struct {
+	fd     int
+	access uint64 // what it restricts
+}
+
+// restrict has the kernel allow this thread, and what it starts or becomes, the reading of what is not hidden, and the
+// changing of what may be changed. No other thread is restricted: each would have rules of its own, and could not send
+// signals to what others have started.
 func (p *Plan) restrict() error {
 	version, err := landlockABI()
 	if err != nil {
@@ -71,24 +101,61 @@ func (p *Plan) restrict() error {
 	if err != nil {
 		return err
 	}
-	rules := []landlock.Rule{
-		landlock.RODirs(folders...).IgnoreIfMissing(), landlock.ROFiles(files...).IgnoreIfMissing(),
-		landlock.PathAccess(landlocksys.AccessFSReadDir, "/dev"),
-		landlock.RWFiles(devices...).WithIoctlDev().IgnoreIfMissing(),
+	attr, change := handled(version, p.Network)
+	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
+	if errno != 0 {
+		return os.NewSyscallError("landlock_create_ruleset", errno)
 	}
+	set := ruleset{fd: int(fd), access: attr.Handled_access_fs}
+	defer unix.Close(set.fd) //nolint:errcheck // it has served
+	for _, name := range folders {
+		err = errors.Join(err, set.allow(name, rightsToRead))
+	}
+	for _, name := range files {
+		err = errors.Join(err, set.allow(name, rightsToRead))
+	}
+	for _, name := range devices {
+		err = errors.Join(err, set.allow(name, rightsToFiles|unix.LANDLOCK_ACCESS_FS_TRUNCATE|unix.LANDLOCK_ACCESS_FS_IOCTL_DEV))
+	}
+	err = errors.Join(err, set.allow("/dev", unix.LANDLOCK_ACCESS_FS_READ_DIR))
 	for _, name := range append(slices.Clone(p.Write), p.Temp) {
-		if isFolder(name) {
-			rules = append(rules, landlock.RWDirs(name).WithRefer())
-		} else {
-			rules = append(rules, landlock.RWFiles(name))
-		}
+		err = errors.Join(err, set.allow(name, change))
 	}
-	c := config(version)
-	if p.Network {
-		c.HandledAccessNet = 0
+	if err != nil {
+		return err
 	}
-	// All in one: one that restricts no files keeps them from moving to other folders all the same.
-	return c.Restrict(rules...)
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return os.NewSyscallError("prctl", err)
+	}
+	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(set.fd), 0, 0); errno != 0 {
+		return os.NewSyscallError("landlock_restrict_self", errno)
+	}
+	return nil
+}
+
+// allow gives rights to what a name stands for, and to everything below it. What has gone meanwhile gets none.
+func (s ruleset) allow(name string, rights uint64) error {
+	fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	defer unix.Close(fd) //nolint:errcheck // it has served
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return &os.PathError{Op: "stat", Path: name, Err: err}
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFDIR {
+		rights &= rightsToFiles | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	}
+	rule := unix.LandlockPathBeneathAttr{Allowed_access: rights & s.access, Parent_fd: int32(fd)}
+	_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(s.fd), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0)
+	if errno != 0 {
+		return &os.PathError{Op: "landlock_add_rule", Path: name, Err: errno}
+	}
+	return nil
 }
 
 // readable returns folders and files that are all of the file system but what is hidden and what leads there: what is

@@ -14,6 +14,23 @@ import (
 // Mechanisms returns those that this system may have, the stronger one first.
 func Mechanisms() []Mechanism { return []Mechanism{Bubblewrap, Landlock} }
 
+// Available returns why a mechanism cannot be had on this machine, as far as can be told without starting anything.
+func Available(by Mechanism) error {
+	var err error
+	switch by {
+	case Bubblewrap:
+		_, err = findBubblewrap(bubblewraps)
+	case Landlock:
+		_, err = landlockABI()
+	default:
+		err = errors.ErrUnsupported
+	}
+	if err != nil {
+		return &Error{By: by, Err: err}
+	}
+	return nil
+}
+
 // New returns what a policy means on this machine for a mechanism. The error is an *Error if the mechanism cannot be had or
 // cannot enforce the policy, and tells of a mistake in the policy otherwise. The variables that getenv knows, and the home
 // folder, tell where secrets are kept.

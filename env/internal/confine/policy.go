@@ -1,10 +1,12 @@
 package confine
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 )
@@ -48,9 +50,14 @@ type Plan struct {
 	Sockets []string `json:"sockets,omitempty"`
 	// Temp is the folder for temporary files.
 	Temp string `json:"temp"`
+	// Entered says that the process has confined itself already.
+	Entered bool `json:"entered,omitempty"`
 
 	program string // that of the mechanism, if it has one
 }
+
+// ErrNone is why nothing is confined on a system without a mechanism.
+var ErrNone = fmt.Errorf("there is no sandbox for %s: %w", runtime.GOOS, errors.ErrUnsupported)
 
 // Error says why a program is not confined.
 type Error struct {

@@ -136,6 +136,9 @@ func (i *Installed) Name() string { return i.file.Name() }
 // forks.
 func (i *Installed) Exec() string { return execPath(i.file) }
 
+// File returns the open file, which Close closes.
+func (i *Installed) File() *os.File { return i.file }
+
 // Close closes the file. A helper that runs goes on.
 func (i *Installed) Close() error { return i.file.Close() }
 

@@ -168,7 +168,9 @@ func allow() unix.SockFilter {
 
 // Install installs a filter for all threads of this process, and with that for all that it starts. The process must not be
 // able to gain rights (PR_SET_NO_NEW_PRIVS), or have CAP_SYS_ADMIN. A filter cannot be taken back.
-func Install(program []unix.SockFilter) error { return install(program, unix.SECCOMP_FILTER_FLAG_TSYNC) }
+func Install(program []unix.SockFilter) error {
+	return install(program, unix.SECCOMP_FILTER_FLAG_TSYNC)
+}
 
 // InstallThread installs a filter for the calling thread, and for what that starts or becomes.
 func InstallThread(program []unix.SockFilter) error { return install(program, 0) }

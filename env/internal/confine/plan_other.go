@@ -1,0 +1,35 @@
+//go:build !linux
+
+package confine
+
+import (
+	"os"
+	"os/exec"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+// Mechanisms returns those that this system may have, the stronger one first.
+func Mechanisms() []Mechanism { return nil }
+
+// Available returns an *Error.
+func Available(by Mechanism) error { return &Error{By: by, Err: ErrNone} }
+
+// New returns an *Error.
+func New(Policy, Mechanism, string, func(string) string) (Plan, error) {
+	return Plan{}, &Error{Err: ErrNone}
+}
+
+// Command returns an *Error.
+func (p *Plan) Command(*os.File, ...string) (cmd *exec.Cmd, release func(), err error) {
+	return nil, nil, &Error{By: p.By, Err: ErrNone}
+}
+
+// Received returns an *Error.
+func Received() (Plan, error) { return Plan{}, &Error{Err: ErrNone} }
+
+// Enter returns an *Error.
+func Enter(p Plan) error { return &Error{By: p.By, Err: ErrNone} }
+
+// Guarantees returns nothing.
+func (p *Plan) Guarantees() []env.Guarantee { return nil }

@@ -1,0 +1,154 @@
+package local_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/envtest"
+	"github.com/sandboxagent/sandboxagent/env/internal/confine"
+	"github.com/sandboxagent/sandboxagent/env/local"
+)
+
+// sandboxed returns an environment in a sandbox of a kind, which is closed at the end of the test.
+func sandboxed(t *testing.T, by confine.Mechanism, cfg local.Config, s local.Sandbox) *local.SupervisedEnvironment {
+	t.Helper()
+	if cfg.Dir == "" {
+		cfg.Dir = t.TempDir()
+	}
+	s.Require = true
+	e, err := local.SandboxedBy(t.Context(), cfg, thisProgram(t), s, by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return e
+}
+
+// eachSandbox runs a test in each kind of sandbox.
+func eachSandbox(t *testing.T, test func(t *testing.T, by confine.Mechanism)) {
+	for _, by := range confine.Mechanisms() {
+		t.Run(string(by), func(t *testing.T) {
+			if err := confine.Available(by); err != nil {
+				if strings.Contains(os.Getenv("SANDBOXAGENT_REQUIRE"), "sandbox") {
+					t.Fatalf("SANDBOXAGENT_REQUIRE: %v", err)
+				}
+				t.Skip(err)
+			}
+			test(t, by)
+		})
+	}
+}
+
+// TestSandboxedContract runs the conformance suite in each kind of sandbox.
+func TestSandboxedContract(t *testing.T) {
+	eachSandbox(t, func(t *testing.T, by confine.Mechanism) {
+		var known map[string]string
+		if by == confine.Landlock {
+			known = map[string]string{"file/socket": "without a network there are no sockets but connected pairs"}
+		}
+		envtest.Run(t, envtest.Options{
+			New: func(t *testing.T) env.Environment {
+				e, err := local.SandboxedBy(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t), local.Sandbox{Require: true}, by)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return e
+			},
+			Known: known, Small: true,
+		})
+	})
+}
+
+// TestSandboxTells checks that Info says what the sandbox does, and that a promise that it does not keep can be insisted on.
+func TestSandboxTells(t *testing.T) {
+	eachSandbox(t, func(t *testing.T, by confine.Mechanism) {
+		info := sandboxed(t, by, local.Config{}, local.Sandbox{}).Info()
+		strong := []env.Promise{env.ConfinedWrites, env.HiddenSecrets, env.NoNetwork, env.HiddenSockets, env.NoNewRights}
+		weak := []env.Promise{env.HiddenProcesses, env.KeptHooks, env.Isolation}
+		if by == confine.Bubblewrap {
+			strong, weak = append(strong, weak...), nil
+		}
+		for _, p := range strong {
+			if got := info.Strength(p); got != env.Enforced {
+				t.Errorf("%s is %s", p, got)
+			}
+		}
+		for _, p := range weak {
+			if got := info.Strength(p); got == env.Enforced {
+				t.Errorf("%s is %s", p, got)
+			}
+			_, err := local.SandboxedBy(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t), local.Sandbox{Enforce: []env.Promise{p}}, by)
+			var unable *local.SandboxError
+			if !errors.As(err, &unable) || len(unable.Missing) != 1 || unable.Missing[0] != p || !strings.Contains(err.Error(), string(p)) {
+				t.Errorf("insisting on %s gives %v", p, err)
+			}
+		}
+		open := sandboxed(t, by, local.Config{}, local.Sandbox{Network: true}).Info()
+		if got := open.Strength(env.NoNetwork); got != env.Absent {
+			t.Errorf("with a network, %s is %s", env.NoNetwork, got)
+		}
+		_, err := local.SandboxedBy(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t), local.Sandbox{Network: true, Enforce: []env.Promise{env.NoNetwork}}, by)
+		var unable *local.SandboxError
+		if !errors.As(err, &unable) {
+			t.Errorf("insisting on no network with a network gives %v", err)
+		}
+	})
+}
+
+// TestNoSandbox has a machine without any.
+func TestNoSandbox(t *testing.T) {
+	e, err := local.SandboxedBy(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t), local.Sandbox{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close() })
+	for _, g := range e.Info().Guarantees {
+		if g.Promise == env.Isolation && (g.Strength != env.Absent || !strings.Contains(g.By, "there is no sandbox: ")) {
+			t.Errorf("%+v", g)
+		}
+	}
+	_, err = local.SandboxedBy(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t), local.Sandbox{Require: true})
+	var unable *local.SandboxError
+	if !errors.As(err, &unable) || len(unable.Reasons) == 0 {
+		t.Errorf("a sandbox that is required gives %v", err)
+	}
+}
+
+// TestSandboxMistakes has names that cannot be meant.
+func TestSandboxMistakes(t *testing.T) {
+	dir := t.TempDir()
+	home, err := os.UserHomeDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		dir     string
+		sandbox local.Sandbox
+		want    string
+	}{
+		"the root":                      {"/", local.Sandbox{}, "work in a folder of a project"},
+		"home":                          {home, local.Sandbox{}, "work in a folder of a project"},
+		"a folder that is missing":      {dir + "/no", local.Sandbox{}, "no such"},
+		"a missing folder to write":     {dir, local.Sandbox{Write: []string{dir + "/no"}}, dir + "/no"},
+		"a missing file to read":        {dir, local.Sandbox{Read: []string{dir + "/no"}}, dir + "/no"},
+		"a relative name":               {dir, local.Sandbox{Write: []string{"no"}}, "not absolute"},
+		"a sandbox that writes all":     {dir, local.Sandbox{Write: []string{"/"}}, "/ may be changed"},
+		"a missing one, in one of none": {filepath.Join(dir, "no"), local.Sandbox{Require: true}, "no such"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := local.Sandboxed(t.Context(), local.Config{Dir: tt.dir}, thisProgram(t), tt.sandbox)
+			var unable *local.SandboxError
+			if err == nil || errors.As(err, &unable) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error %v, want one with %q", err, tt.want)
+			}
+		})
+	}
+}
