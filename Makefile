@@ -16,11 +16,11 @@ LINT          := $(CACHE)/golangci-lint-$(LINT_VERSION)
 VERSION       := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
 # Programs that tests run, and the Debian packages that have them.
-NEEDS         := git gcc bash setsid dockerd ip iptables busybox debootstrap nsenter tar ssh sshd dropbear
-PACKAGES      := git gcc libc6-dev bash util-linux docker.io iptables iproute2 busybox-static debootstrap debian-archive-keyring tar openssh-client openssh-server dropbear-bin
+NEEDS         := git gcc bash setsid dockerd ip iptables busybox debootstrap nsenter tar ssh sshd dropbear bwrap
+PACKAGES      := git gcc libc6-dev bash util-linux docker.io iptables iproute2 busybox-static debootstrap debian-archive-keyring tar openssh-client openssh-server dropbear-bin bubblewrap
 
 ifeq ($(shell uname -s),Linux)
-export SANDBOXAGENT_REQUIRE ?= envtest,local,docker,ssh
+export SANDBOXAGENT_REQUIRE ?= envtest,local,docker,ssh,sandbox
 endif
 
 .PHONY: build test deps unit soak cross lint bench fuzz

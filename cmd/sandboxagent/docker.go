@@ -25,13 +25,19 @@ func containerFlags() []cli.Flag {
 		&cli.Float64Flag{Name: "cpus", Usage: "`NUMBER` of processors", DefaultText: fmt.Sprint(docker.DefaultCPUs), EnvVars: variable("cpus")},
 		&cli.StringFlag{Name: "memory", Usage: "`SIZE` of the memory, such as 4GiB", DefaultText: units.BytesSize(docker.DefaultMemory), EnvVars: variable("memory")},
 		&cli.Int64Flag{Name: "pids", Usage: "`NUMBER` of processes and threads", DefaultText: fmt.Sprint(docker.DefaultPIDs), EnvVars: variable("pids")},
-		&cli.StringFlag{Name: "network", Usage: "what commands reach: `NETWORK` is none or full", DefaultText: "none", EnvVars: variable("network")},
 		&cli.StringFlag{Name: "user", Usage: "run as `UID[:GID]` or root", DefaultText: docker.DefaultUser, EnvVars: variable("user")},
 		&cli.StringSliceFlag{Name: "mount", Usage: "show a folder of the host, `SOURCE:TARGET[:ro]`; may be repeated", EnvVars: variable("mount")},
 		&cli.StringSliceFlag{Name: "tmpfs", Usage: "a folder in memory, `TARGET[:SIZE]`; may be repeated", EnvVars: variable("tmpfs")},
 		&cli.StringSliceFlag{Name: "label", Usage: "a label of the container, `NAME=VALUE`; may be repeated", EnvVars: variable("label")},
 		&cli.StringFlag{Name: "runtime", Usage: "the `NAME` of a runtime that the daemon knows, such as runsc", EnvVars: variable("runtime")},
 		&cli.StringSliceFlag{Name: "upload-ignored", Usage: "upload files too that git ignores, those that match `PATTERN`; may be repeated", EnvVars: variable("upload-ignored")},
+	}
+}
+
+// networkFlags are the flags of environments that can do without a network.
+func networkFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "network", Usage: "what commands reach: `NETWORK` is none or full", DefaultText: "none", EnvVars: variable("network")},
 	}
 }
 

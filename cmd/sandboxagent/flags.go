@@ -37,7 +37,7 @@ func environmentFlags(timeout string) []cli.Flag {
 		&cli.BoolFlag{Name: "read-only", DisableDefaultText: true, Usage: "refuse writes and commands", EnvVars: variable("read-only")},
 		&cli.DurationFlag{Name: "timeout", Usage: timeout, EnvVars: variable("timeout"), DefaultText: "none"},
 		&cli.StringFlag{Name: "log", Usage: "append a record of each operation to `FILE`, as lines of JSON", EnvVars: variable("log")},
-	}, uploadFlags(), remoteFlags(), containerFlags(), hostFlags())
+	}, uploadFlags(), remoteFlags(), networkFlags(), sandboxFlags(), containerFlags(), hostFlags())
 }
 
 // onlyFor refuses flags that nothing would obey in an environment.
@@ -46,7 +46,8 @@ func onlyFor(c *cli.Context, backend string) error {
 		flags    []cli.Flag
 		backends []string
 	}{
-		{remoteFlags(), []string{"docker", "ssh"}}, {containerFlags(), []string{"docker"}}, {hostFlags(), []string{"ssh"}},
+		{remoteFlags(), []string{"docker", "ssh"}}, {networkFlags(), []string{"docker", "local"}}, {sandboxFlags(), []string{"local"}},
+		{containerFlags(), []string{"docker"}}, {hostFlags(), []string{"ssh"}},
 	} {
 		for _, f := range group.flags {
 			if name := f.Names()[0]; c.IsSet(name) && !slices.Contains(group.backends, backend) {
@@ -127,6 +128,9 @@ func (p *program) readEnvironmentFlags(c *cli.Context) (environmentSettings, err
 		return s, err
 	}
 	if s.options.target, err = p.readHostFlags(c); err != nil {
+		return s, err
+	}
+	if s.options.sandbox, err = readSandboxFlags(c); err != nil {
 		return s, err
 	}
 	if err := s.readTransfers(c); err != nil {

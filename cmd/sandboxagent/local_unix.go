@@ -14,17 +14,26 @@ import (
 // own helper.
 func openLocal(ctx context.Context, o backendOptions) (opened, error) {
 	cfg := local.Config{Dir: o.dir, Inherit: &o.inherit, Vars: o.vars}
-	e, err := local.Supervised(ctx, cfg, local.Helper{})
+	start := func(h local.Helper) (*local.SupervisedEnvironment, error) {
+		if o.sandbox.wanted() {
+			return local.Sandboxed(ctx, cfg, h, o.sandbox.Sandbox)
+		}
+		return local.Supervised(ctx, cfg, h)
+	}
+	e, err := start(local.Helper{})
 	var helper *local.HelperError
 	if errors.As(err, &helper) {
 		self, selfErr := executable()
 		if selfErr != nil {
 			return opened{}, errors.Join(err, selfErr)
 		}
-		e, err = local.Supervised(ctx, cfg, local.Helper{Path: self, Args: []string{helperArgument}})
+		e, err = start(local.Helper{Path: self, Args: []string{helperArgument}})
 	}
 	if err != nil {
-		return opened{}, workdirError(err)
+		return opened{}, sandboxError(err)
 	}
-	return opened{Environment: e, kill: func() { _ = e.Kill() }}, nil
+	if note := sandboxNote(e.Info()); note != "" && o.sandbox.wanted() {
+		o.note(note)
+	}
+	return opened{Environment: e, kill: func() { _ = e.Kill() }, isolated: isolates(e.Info())}, nil
 }

@@ -87,7 +87,8 @@ func resolve(p Policy, home string, getenv func(string) string) (Plan, error) {
 		home = real
 	}
 	if dir == "/" || home != "" && inside(home, dir) {
-		return Plan{}, fmt.Errorf("in %s, a sandbox would leave the files open that your programs start with; work in a folder of a project, or without a sandbox", dir)
+		return Plan{}, fmt.Errorf("%s is or holds the home folder, and a sandbox there would leave the files open that your programs start with; "+
+			"work in a folder of a project, or without a sandbox: %w", dir, fs.ErrInvalid)
 	}
 	plan.Write = append(plan.Write, dir)
 	for _, name := range p.Write {
@@ -96,7 +97,7 @@ func resolve(p Policy, home string, getenv func(string) string) (Plan, error) {
 			return Plan{}, err
 		}
 		if name == "/" {
-			return Plan{}, fmt.Errorf("a sandbox in which / may be changed is none")
+			return Plan{}, fmt.Errorf("a sandbox in which / may be changed is none: %w", fs.ErrInvalid)
 		}
 		plan.Write = append(plan.Write, name)
 	}
