@@ -195,13 +195,19 @@ func (w *world) start(t *testing.T, p Plan, script string) (string, int) {
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr, cmd.Dir = &out, &out, "/"
 	cmd.Env = []string{"PATH=/usr/bin:/bin:/usr/sbin:/sbin", "OUT=" + w.out, "WORK=" + w.work, "HOME=" + w.home, "ROOT=" + w.root, "GORACE=atexit_sleep_ms=0"}
-	if w.uid >= 0 {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(w.uid), Gid: uint32(w.uid)}}
-	}
+	cmd.SysProcAttr = w.credential()
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
 		t.Fatal(err)
 	}
 	return out.String(), cmd.ProcessState.ExitCode()
+}
+
+// credential makes a process one of the user who is confined.
+func (w *world) credential() *syscall.SysProcAttr {
+	if w.uid < 0 {
+		return nil
+	}
+	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(w.uid), Gid: uint32(w.uid)}}
 }
 
 // content returns what a file outside holds now.

@@ -88,7 +88,8 @@ func (p *Plan) verify() error {
 		return errors.New("/ can be changed")
 	}
 	for _, name := range slices.Concat(p.Keep, p.Absent) {
-		if !readOnly(name) {
+		hidden := slices.ContainsFunc(p.Hidden, func(h string) bool { return inside(name, h) })
+		if !hidden && !readOnly(name) {
 			return fmt.Errorf("%s can be changed", name)
 		}
 	}

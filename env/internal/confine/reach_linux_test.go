@@ -1,0 +1,256 @@
+package confine
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestNetwork listens outside, and connects from inside.
+func TestNetwork(t *testing.T) {
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tcp.Close() })
+	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = udp.Close() })
+	abstract, err := net.Listen("unix", "@confine-test-"+strconv.Itoa(os.Getpid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = abstract.Close() })
+	each(t, func(t *testing.T, w *world, by Mechanism) {
+		named := listen(t, w.out+"/socket")
+		private := listen(t, t.TempDir()+"/socket")
+		for _, tt := range []struct {
+			what, dial string
+			// open says that it works with a network, with each mechanism.
+			open map[Mechanism]bool
+		}{
+			{"TCP", "tcp " + tcp.Addr().String(), map[Mechanism]bool{Bubblewrap: true, Landlock: true}},
+			{"UDP", "udp " + udp.LocalAddr().String(), map[Mechanism]bool{Bubblewrap: true, Landlock: true}},
+			{"the metadata address", "tcp 169.254.169.254:80", nil},
+			{"an abstract socket", "unix " + abstract.Addr().String(), map[Mechanism]bool{Bubblewrap: true}},
+			{"a socket with a name", "unix " + named, map[Mechanism]bool{Landlock: true}},
+			{"a socket in a folder for temporary files", "unix " + private, map[Mechanism]bool{Landlock: true}},
+		} {
+			for _, network := range []bool{false, true} {
+				if network && tt.open == nil {
+					continue // nothing leaves this machine
+				}
+				w.policy.Network = network
+				out, code := w.run(t, by, "$DO dial "+tt.dial)
+				want := network && tt.open[by]
+				if version, _ := landlockABI(); by == Landlock && version >= socketABI && strings.HasPrefix(tt.dial, "unix /") {
+					want = false
+				}
+				if tt.what == "UDP" && by == Bubblewrap {
+					continue // it can be sent, to nobody
+				}
+				if (code == 0) != want || code == 125 {
+					t.Errorf("%s, with a network %t: exit code %d, %s", tt.what, network, code, out)
+				}
+			}
+		}
+		// They arrive in their order: any of the one without a network, that of the one with one, and that of this program.
+		for _, want := range []string{"hello", "last"} {
+			if want == "last" {
+				c, err := net.Dial("udp", udp.LocalAddr().String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, err = c.Write([]byte(want))
+				if err := errors.Join(err, c.Close()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			buf := make([]byte, 100)
+			if err := udp.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			if n, _, err := udp.ReadFrom(buf); err != nil || string(buf[:n]) != want {
+				t.Errorf("the datagram %q has arrived, %v; want %q", buf[:n], err, want)
+			}
+		}
+	})
+}
+
+// listen listens on a unix socket that everybody may connect to.
+func listen(t *testing.T, name string) string {
+	t.Helper()
+	l, err := net.Listen("unix", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	if err := errors.Join(os.Chmod(name, 0o777), os.Chmod(filepath.Dir(name), 0o755), os.Chmod(filepath.Dir(filepath.Dir(name)), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// TestProcesses looks for a process outside, and sends it a signal.
+func TestProcesses(t *testing.T) {
+	each(t, func(t *testing.T, w *world, by Mechanism) {
+		victim := exec.CommandContext(t.Context(), "sleep", "4719")
+		victim.SysProcAttr = w.credential()
+		if err := victim.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = victim.Process.Kill(); _ = victim.Wait() })
+		pid := strconv.Itoa(victim.Process.Pid)
+		out, code := w.run(t, by, "$DO kill "+pid)
+		if version, _ := landlockABI(); by == Bubblewrap || version >= scopeABI {
+			if code == 0 || code == 125 {
+				t.Errorf("a signal: exit code %d, %s", code, out)
+			}
+		}
+		out, _ = w.run(t, by, `cat /proc/[0-9]*/cmdline | tr '\0' ' '`)
+		if strings.Contains(out, "sleep 4719") != (by == Landlock) {
+			t.Errorf("it sees the processes %q", out)
+		}
+		if out, code := w.run(t, by, "$DO ptrace "+pid); code == 0 {
+			t.Errorf("it attaches to a process outside: %s", out)
+		}
+	})
+}
+
+// TestSetuid starts a program of root's that gives its rights to whoever runs it.
+func TestSetuid(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to make such a program")
+	}
+	for _, by := range Mechanisms() {
+		t.Run(string(by), func(t *testing.T) {
+			need(t, by)
+			w := newWorld(t)
+			w.as(t, nobody)
+			self, err := os.ReadFile("/proc/self/exe")
+			if err != nil {
+				t.Fatal(err)
+			}
+			name := w.out + "/setuid"
+			if err := errors.Join(os.WriteFile(name, self, 0o755), os.Chown(name, 0, 0), os.Chmod(name, 0o755|fs.ModeSetuid)); err != nil {
+				t.Fatal(err)
+			}
+			if out, code := w.run(t, by, `"$OUT/setuid" do euid`); code != 0 || strings.TrimSpace(out) != strconv.Itoa(nobody) {
+				t.Errorf("exit code %d, its user is %s", code, out)
+			}
+		})
+	}
+}
+
+// TestWidened names what may be changed, and what may be read, besides.
+func TestWidened(t *testing.T) {
+	each(t, func(t *testing.T, w *world, by Mechanism) {
+		w.policy.Write = []string{w.out}
+		w.policy.Read = []string{w.home + "/.ssh"}
+		if out, code := w.run(t, by, `echo x >"$OUT/new" && cat "$HOME/.ssh/id" && ! echo x >"$HOME/.ssh/id"`); code != 0 {
+			t.Errorf("exit code %d, %s", code, out)
+		}
+		if w.content("out/new") != "x\n" || w.content("home/.ssh/id") != "content of home/.ssh/id\n" {
+			t.Errorf("the files hold %q and %q", w.content("out/new"), w.content("home/.ssh/id"))
+		}
+		w.policy.Write, w.policy.Read = nil, nil
+		w.vars["KUBECONFIG"] = "/nowhere/config:" + w.out + "/file"
+		w.policy.Hide = []string{w.home + "/plain", w.home + "/missing"}
+		if out, _ := w.run(t, by, `cat "$OUT/file" "$HOME/plain"`); strings.Contains(out, "content") {
+			t.Errorf("printed %q", out)
+		}
+	})
+}
+
+// TestSecretsInWork hides what is in the folder that may be changed, where that can be done.
+func TestSecretsInWork(t *testing.T) {
+	need(t, Bubblewrap)
+	w := newWorld(t)
+	w.policy.Hide = []string{w.work + "/file", w.work + "/.git"}
+	if out, code := w.run(t, Bubblewrap, `cat "$WORK/file" "$WORK"/.git/*; echo x >"$WORK/file"; echo x >"$WORK/new"`); code != 0 || strings.Contains(out, "content") {
+		t.Errorf("exit code %d, %s", code, out)
+	}
+	if w.content("work/file") != "content of work/file\n" {
+		t.Errorf("the file holds %q", w.content("work/file"))
+	}
+	_, err := New(w.policy, Landlock, w.home, os.Getenv)
+	var unable *Error
+	if !errors.As(err, &unable) || !strings.Contains(err.Error(), "cannot be hidden") {
+		t.Errorf("with Landlock: %v", err)
+	}
+}
+
+// TestTemporaryFolder works in a folder among those for temporary files, of which others are not seen.
+func TestTemporaryFolder(t *testing.T) {
+	need(t, Bubblewrap)
+	w := newWorld(t)
+	dir, other := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(other+"/file", []byte("other\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	w.policy.Dir = dir
+	if out, code := w.run(t, Bubblewrap, `echo x >"`+dir+`/new" && ! cat "`+other+`/file" && echo y >/tmp/confine-test-private && cat /tmp/confine-test-private`); code != 0 {
+		t.Errorf("exit code %d, %s", code, out)
+	}
+	if data, err := os.ReadFile(dir + "/new"); err != nil || string(data) != "x\n" {
+		t.Errorf("%q, %v", data, err)
+	}
+	if exists("/tmp/confine-test-private") {
+		t.Error("a temporary file is seen outside")
+	}
+}
+
+// TestWorktree works in a linked working tree of git, whose repository is elsewhere.
+func TestWorktree(t *testing.T) {
+	each(t, func(t *testing.T, w *world, by Mechanism) {
+		tree := w.root + "/tree"
+		script := `set -e; cd "$0"; rm -rf .git; git init -q; git -c user.name=a -c user.email=a@b commit -q --allow-empty -m one; git worktree add -q "$1"`
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", script, w.work, tree)
+		cmd.Env = append(os.Environ(), "HOME="+w.home, "GIT_CONFIG_NOSYSTEM=1")
+		cmd.SysProcAttr = w.credential()
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		w.policy.Dir = tree
+		script = `set -e; cd "$ROOT/tree"; echo x >new; git add new; git -c user.name=a -c user.email=a@b commit -q -m two; git log --oneline | grep -q two`
+		if out, code := w.run(t, by, script); code != 0 {
+			t.Errorf("exit code %d, %s", code, out)
+		}
+		if out, code := w.run(t, by, `echo x >"$WORK/.git/hooks/post-commit"`); (code == 0) != (by == Landlock) {
+			t.Errorf("a hook of the repository: exit code %d, %s", code, out)
+		}
+		if out, code := w.run(t, by, `echo x >"$WORK/other"`); code == 0 {
+			t.Errorf("the other working tree: exit code %d, %s", code, out)
+		}
+	})
+}
+
+// TestPointerElsewhere has a file .git that came with a repository and names a folder that knows nothing of it.
+func TestPointerElsewhere(t *testing.T) {
+	w := newWorld(t)
+	if err := os.RemoveAll(w.work + "/.git"); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{
+		"work/.git": "gitdir: " + w.out + "/worktrees/x\n", "out/HEAD": "ref: x\n", "out/worktrees/x/commondir": "../..\n",
+		"out/worktrees/x/gitdir": w.root + "/another/.git\n",
+	} {
+		file := filepath.Join(w.root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(content), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := resolve(w.policy, w.home, os.Getenv)
+	if err != nil || len(p.Write) != 1 || p.Write[0] != w.work {
+		t.Errorf("%v may be changed, error %v", p.Write, err)
+	}
+}
