@@ -1,0 +1,198 @@
+package local_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/confine"
+	"github.com/sandboxagent/sandboxagent/env/internal/seccomp"
+	"github.com/sandboxagent/sandboxagent/env/local"
+)
+
+const (
+	// kernelVar tells TestSandboxProcess what the kernel is to be without, and sandboxVar what kind of sandbox to start.
+	kernelVar  = "SANDBOXAGENT_TEST_KERNEL"
+	sandboxVar = "SANDBOXAGENT_TEST_SANDBOX"
+	requireVar = "SANDBOXAGENT_TEST_SANDBOX_REQUIRED"
+)
+
+// lesser are kernels that lack what sandboxes are made of, as rules for system calls.
+var lesser = map[string][]seccomp.Rule{
+	"no user namespaces": {
+		{Call: "unshare", When: []seccomp.Condition{seccomp.AnyBit(0, unix.CLONE_NEWUSER)}},
+		{Call: "clone", When: []seccomp.Condition{seccomp.AnyBit(0, unix.CLONE_NEWUSER)}},
+		{Call: "clone3", Errno: unix.ENOSYS},
+	},
+	"no Landlock":               {{Call: "landlock_create_ruleset", Errno: unix.ENOSYS}},
+	"Landlock that is off":      {{Call: "landlock_create_ruleset", Errno: unix.EOPNOTSUPP}},
+	"mounts that are forbidden": {{Call: "mount"}},
+}
+
+// TestSandboxProcess is the client of other tests. It prints what it has got, and waits.
+func TestSandboxProcess(t *testing.T) {
+	kernel, mark := os.Getenv(kernelVar), os.Getenv(clientVar)
+	if kernel == "" && mark == "" {
+		t.Skip("this is for other tests, which start it in a process of its own")
+	}
+	var rules []seccomp.Rule
+	for name := range strings.SplitSeq(kernel, ",") {
+		rules = append(rules, lesser[name]...)
+	}
+	if len(rules) > 0 {
+		program, err := seccomp.Program(rules)
+		if err == nil {
+			err = errors.Join(unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), seccomp.Install(program))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := local.Sandbox{Require: os.Getenv(requireVar) != ""}
+	mechanisms := confine.Mechanisms()
+	if by := os.Getenv(sandboxVar); by != "" {
+		mechanisms = []confine.Mechanism{confine.Mechanism(by)}
+	}
+	e, err := local.SandboxedBy(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t), s, mechanisms...)
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(0)
+	}
+	for _, r := range runaways {
+		if mark != "" {
+			go func() { _, _ = e.Exec(context.Background(), withMark(sh(r.script), mark)) }()
+		}
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(e.Info()); err != nil {
+		t.Fatal(err)
+	}
+	if mark == "" {
+		_ = e.Close()
+		os.Exit(0)
+	}
+	select {}
+}
+
+// TestLesserKernels has kernels that cannot do everything.
+func TestLesserKernels(t *testing.T) {
+	if err := errors.Join(confine.Available(confine.Bubblewrap), confine.Available(confine.Landlock)); err != nil {
+		t.Skip(err)
+	}
+	for _, tt := range []struct {
+		kernel string
+		// by is the sandbox that is left; empty means none.
+		by confine.Mechanism
+		// why is what is said of the others.
+		why string
+	}{
+		{"no user namespaces", confine.Landlock, ""},
+		{"mounts that are forbidden", confine.Landlock, ""},
+		{"no Landlock", confine.Bubblewrap, ""},
+		{"no user namespaces,no Landlock", "", "the kernel has none"},
+		{"mounts that are forbidden,Landlock that is off", "", "lsm="},
+	} {
+		for _, require := range []string{"", "yes"} {
+			t.Run(tt.kernel+"/"+require, func(t *testing.T) {
+				t.Parallel()
+				cmd := exec.CommandContext(t.Context(), thisProgram(t).Path, "-test.run=^TestSandboxProcess$")
+				cmd.Env = append(os.Environ(), kernelVar+"="+tt.kernel, requireVar+"="+require, "TMPDIR="+t.TempDir())
+				out, err := cmd.CombinedOutput()
+				if err != nil {
+					t.Fatalf("%v\n%s", err, out)
+				}
+				var info env.Info
+				err = json.Unmarshal(out, &info)
+				switch {
+				case tt.by == "" && require != "":
+					if err == nil || !strings.Contains(string(out), tt.why) || !strings.Contains(string(out), "bubblewrap: ") {
+						t.Errorf("a sandbox that is required gives %s", out)
+					}
+				case err != nil:
+					t.Errorf("%v in %s", err, out)
+				case tt.by == "":
+					if info.Strength(env.Isolation) != env.Absent || info.Strength(env.ConfinedWrites) != env.Absent || !strings.Contains(string(out), tt.why) {
+						t.Errorf("without a sandbox it says %s", out)
+					}
+				case info.Strength(env.ConfinedWrites) != env.Enforced || !strings.Contains(string(out), string(tt.by)):
+					t.Errorf("it says %s", out)
+				}
+			})
+		}
+	}
+}
+
+// TestSandboxedClientDies kills the client of a sandbox, and the processes that make it.
+func TestSandboxedClientDies(t *testing.T) {
+	needProc(t)
+	for _, victim := range []string{"the client", "bubblewrap", "the helper"} {
+		t.Run(victim, func(t *testing.T) {
+			t.Parallel()
+			if err := confine.Available(confine.Bubblewrap); err != nil {
+				t.Skip(err)
+			}
+			mark := newMark(t)
+			cmd := exec.CommandContext(t.Context(), thisProgram(t).Path, "-test.run=^TestSandboxProcess$")
+			cmd.Env = append(os.Environ(), clientVar+"="+mark, sandboxVar+"="+string(confine.Bubblewrap), "TMPDIR="+t.TempDir())
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+			if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.Contains(line, "bubblewrap") {
+				t.Fatalf("it says %q, %v", line, err)
+			}
+			want := 0
+			for _, r := range runaways {
+				want += r.count
+			}
+			eventually(t, "the processes", func() bool { return len(marked(t, mark)) >= want })
+			pid := cmd.Process.Pid
+			for range map[string]int{"the client": 0, "bubblewrap": 1, "the helper": 2}[victim] {
+				pid = childOf(t, pid)
+			}
+			if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the end of all processes", func() bool { return len(marked(t, mark)) == 0 })
+		})
+	}
+}
+
+// childOf returns the only child of a process.
+func childOf(t *testing.T, pid int) int {
+	t.Helper()
+	var found []int
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range tasks {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, task.Name()))
+		if err != nil {
+			t.Skip("the kernel does not tell of children")
+		}
+		for _, f := range strings.Fields(string(data)) {
+			var child int
+			if _, err := fmt.Sscan(f, &child); err != nil {
+				t.Fatal(err)
+			}
+			found = append(found, child)
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("process %d has the children %v", pid, found)
+	}
+	return found[0]
+}
