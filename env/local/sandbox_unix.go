@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/confine"
@@ -79,7 +80,13 @@ type notStarted struct {
 	err *HelperError
 }
 
-func (r *notStarted) Error() string { return fmt.Sprintf("%s: %s", r.by, r.err.Err) }
+func (r *notStarted) Error() string {
+	text := fmt.Sprintf("%s: %s", r.by, strings.TrimRight(r.err.Err.Error(), "."))
+	if hint := confine.Hint(r.by); hint != "" {
+		text += "; " + hint
+	}
+	return text
+}
 
 // Unwrap returns the cause.
 func (r *notStarted) Unwrap() error { return r.err }

@@ -223,8 +223,11 @@ func (p *helperProcess) refused(err error) error {
 	} else {
 		_ = p.end(0)
 	}
+	if ended != nil {
+		err = ended
+	}
 	if lost || errors.Is(err, env.ErrProtocol) {
-		return &HelperError{Err: fmt.Errorf("%s: %w", p.cmd.Path, errors.Join(err, ended))}
+		return &HelperError{Err: fmt.Errorf("%s: %w", p.cmd.Path, err)}
 	}
 	return err
 }

@@ -12,6 +12,9 @@ import (
 // Mechanisms returns those that this system may have, the stronger one first.
 func Mechanisms() []Mechanism { return nil }
 
+// Hint returns nothing.
+func Hint(Mechanism) string { return "" }
+
 // Available returns an *Error.
 func Available(by Mechanism) error { return &Error{By: by, Err: ErrNone} }
 
