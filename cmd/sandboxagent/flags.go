@@ -46,8 +46,11 @@ func onlyFor(c *cli.Context, backend string) error {
 		flags    []cli.Flag
 		backends []string
 	}{
-		{remoteFlags(), []string{"docker", "ssh"}}, {networkFlags(), []string{"docker", "local"}}, {sandboxFlags(), []string{"local"}},
-		{containerFlags(), []string{"docker"}}, {hostFlags(), []string{"ssh"}},
+		{remoteFlags(), []string{"docker", "ssh"}},
+		{networkFlags(), []string{"docker", "local"}},
+		{sandboxFlags(), []string{"local"}},
+		{containerFlags(), []string{"docker"}},
+		{hostFlags(), []string{"ssh"}},
 	} {
 		for _, f := range group.flags {
 			if name := f.Names()[0]; c.IsSet(name) && !slices.Contains(group.backends, backend) {
