@@ -128,6 +128,7 @@ func (p *Plan) arguments() []string {
 	}
 	hide(p.Hidden)
 	hide(p.Sockets)
+	bind("--ro-bind", p.Read)
 	bind("--bind", p.Write)
 	bind("--bind", p.pinned())
 	bind("--ro-bind", p.Keep)
@@ -135,8 +136,11 @@ func (p *Plan) arguments() []string {
 		args, last = append(args, "--tmpfs", name), append(last, "--remount-ro", name)
 	}
 	// What is hidden stays so below what was bound since.
-	hide(slices.DeleteFunc(slices.Clone(p.Hidden), func(name string) bool { return !p.below(name) }))
-	bind("--ro-bind", p.Read)
+	again := slices.DeleteFunc(slices.Clone(p.Hidden), func(name string) bool { return !p.below(name) })
+	hide(again)
+	bind("--ro-bind", slices.DeleteFunc(slices.Clone(p.Read), func(name string) bool {
+		return !slices.ContainsFunc(again, func(hidden string) bool { return inside(name, hidden) })
+	}))
 	return append(append(args, last...), "--chdir", "/", "--")
 }
 

@@ -118,9 +118,6 @@ func resolve(p Policy, home string, getenv func(string) string) (Plan, error) {
 	plan.Hidden = slices.DeleteFunc(outermost(plan.Hidden), func(name string) bool {
 		return name == "/" || slices.ContainsFunc(plan.Read, func(r string) bool { return inside(name, r) })
 	})
-	plan.Read = slices.DeleteFunc(plan.Read, func(name string) bool {
-		return !slices.ContainsFunc(plan.Hidden, func(h string) bool { return inside(name, h) })
-	})
 	for _, name := range plan.Write {
 		plan.protect(name)
 	}
