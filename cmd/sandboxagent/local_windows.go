@@ -13,6 +13,9 @@ func openLocal(ctx context.Context, o backendOptions) (opened, error) {
 		_, err := local.Sandboxed(ctx, local.Config{}, local.Helper{}, o.sandbox.Sandbox)
 		return opened{}, sandboxError(err)
 	}
+	if o.sandbox.wanted() {
+		o.note("commands run without a sandbox: there is none for Windows")
+	}
 	e, err := local.New(local.Config{Dir: o.dir, Inherit: &o.inherit, Vars: o.vars})
 	if err != nil {
 		return opened{}, workdirError(err)
