@@ -85,10 +85,12 @@ func onMachine(t *testing.T, argv ...string) bool {
 func TestSandboxTells(t *testing.T) {
 	eachSandbox(t, func(t *testing.T, by confine.Mechanism) {
 		info := sandboxed(t, by, local.Config{}, local.Sandbox{}).Info()
-		strong := []env.Promise{env.ConfinedWrites, env.HiddenSecrets, env.NoNetwork, env.HiddenSockets, env.NoNewRights}
-		weak := []env.Promise{env.HiddenProcesses, env.KeptHooks, env.Isolation}
+		strong := []env.Promise{env.ConfinedWrites, env.HiddenSecrets, env.NoNetwork, env.NoNewRights}
+		weak := []env.Promise{env.KeptHooks}
 		if by == confine.Bubblewrap {
-			strong, weak = append(strong, weak...), nil
+			strong, weak = append(strong, env.HiddenProcesses, env.Isolation), append(weak, env.HiddenSockets)
+		} else {
+			strong, weak = append(strong, env.HiddenSockets), append(weak, env.HiddenProcesses, env.Isolation)
 		}
 		for _, p := range strong {
 			if got := info.Strength(p); got != env.Enforced {

@@ -46,6 +46,7 @@ func sandboxed(ctx context.Context, cfg Config, h Helper, s Sandbox, mechanisms 
 		case err == nil:
 			missing := s.missing(e.Info())
 			if len(missing) == 0 {
+				e.weaker = oneLine(none.Reasons)
 				return e, nil
 			}
 			none.Missing = missing
@@ -69,7 +70,7 @@ func sandboxed(ctx context.Context, cfg Config, h Helper, s Sandbox, mechanisms 
 	}
 	e, err := Supervised(ctx, cfg, h)
 	if err == nil {
-		e.bare = errors.Join(none.Reasons...)
+		e.bare = oneLine(none.Reasons)
 	}
 	return e, err
 }
@@ -111,8 +112,20 @@ func confined(ctx context.Context, cfg Config, h Helper, plan confine.Plan) (e *
 	if e, err = supervise(ctx, cfg, h, &plan); err != nil {
 		return nil, err
 	}
-	e.temp = temp
+	e.temp, e.tidy = temp, plan.Tidy
 	return e, nil
+}
+
+// oneLine returns reasons as one error; nil if there is none.
+func oneLine(reasons []error) error {
+	if len(reasons) == 0 {
+		return nil
+	}
+	var texts []string
+	for _, r := range reasons {
+		texts = append(texts, r.Error())
+	}
+	return errors.New(strings.Join(texts, "; "))
 }
 
 // lacking returns who does not keep promises.

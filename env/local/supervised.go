@@ -38,20 +38,24 @@ type SupervisedEnvironment struct {
 	remote
 	helper  *helperProcess
 	closing sync.Once
-	// bare, if set, is why there is no sandbox around an environment that should have one.
-	bare error
-	// temp, if set, is a folder that goes with the environment.
+	// bare, if set, is why there is no sandbox around an environment that should have one, and weaker why it is not the
+	// strongest kind.
+	bare, weaker error
+	// temp, if set, is a folder that goes with the environment, and tidy removes what else does.
 	temp string
+	tidy func()
 }
 
 // Info implements env.Environment.
 func (e *SupervisedEnvironment) Info() env.Info {
 	info := e.remote.Info()
-	if e.bare != nil {
-		for i, g := range info.Guarantees {
-			if g.Promise == env.Isolation {
-				info.Guarantees[i].By += "; there is no sandbox: " + e.bare.Error()
-			}
+	for i, g := range info.Guarantees {
+		switch {
+		case g.Promise != env.Isolation:
+		case e.bare != nil:
+			info.Guarantees[i].By += "; there is no sandbox: " + e.bare.Error()
+		case e.weaker != nil:
+			info.Guarantees[i].By += "; it is not " + e.weaker.Error()
 		}
 	}
 	return info

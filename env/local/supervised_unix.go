@@ -86,6 +86,9 @@ func (e *SupervisedEnvironment) Close() error {
 		if e.temp != "" {
 			err = errors.Join(err, os.RemoveAll(e.temp))
 		}
+		if e.tidy != nil {
+			e.tidy()
+		}
 	})
 	return err
 }

@@ -133,7 +133,11 @@ func (p *Plan) arguments() []string {
 	bind("--bind", p.pinned())
 	bind("--ro-bind", p.Keep)
 	for _, name := range p.Absent {
-		args, last = append(args, "--tmpfs", name), append(last, "--remount-ro", name)
+		if filepath.Base(name) == "hooks" {
+			args, last = append(args, "--tmpfs", name), append(last, "--remount-ro", name)
+		} else {
+			args = append(args, "--ro-bind", os.DevNull, name)
+		}
 	}
 	// What is hidden stays so below what was bound since.
 	again := slices.DeleteFunc(slices.Clone(p.Hidden), func(name string) bool { return !p.below(name) })

@@ -93,6 +93,9 @@ func do(what string, args []string) error {
 	case "euid":
 		fmt.Println(os.Geteuid())
 		return nil
+	case "vsock":
+		_, err := unix.Socket(unix.AF_VSOCK, unix.SOCK_STREAM, 0)
+		return err
 	case "pair":
 		_, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 		return err
@@ -291,6 +294,7 @@ func TestRefused(t *testing.T) {
 		"other hooks":              {script: `mv "$WORK/.git/hooks" "$WORK/.git/old"`, weak: true},
 		"edit our settings":        {script: `echo x >>"$WORK/sandboxagent.yaml"`, weak: true},
 		"replace our settings":     {script: `echo x >"$WORK/new" && mv "$WORK/new" "$WORK/sandboxagent.yaml"`, weak: true},
+		"another machine by vsock": {script: `$DO vsock`},
 		"other processes are seen": {script: `ls -d /proc/[0-9]* | grep -vx -e /proc/1 -e "/proc/$$" -e '/proc/self' | xargs -r cat 2>/dev/null; [ -d "/proc/$VICTIM" ]`, weak: true},
 	} {
 		t.Run(name, func(t *testing.T) {

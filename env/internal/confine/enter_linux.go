@@ -187,11 +187,23 @@ func rules(p Plan) (all []seccomp.Rule) {
 	for _, call := range []string{"io_uring_setup", "io_uring_enter", "io_uring_register"} {
 		all = append(all, seccomp.Rule{Call: call, Errno: unix.ENOSYS})
 	}
+	// Some of these lead off the machine, or into the kernel, whatever network there is.
+	all = append(all,
+		seccomp.Rule{Call: "socket", When: []seccomp.Condition{seccomp.OneOf(0, unix.AF_VSOCK, unix.AF_ALG, unix.AF_TIPC, unix.AF_QIPCRTR, unix.AF_BLUETOOTH, unix.AF_CAN, unix.AF_RDS)}},
+		seccomp.Rule{Call: "socketcall", Errno: unix.ENOSYS},
+	)
+	if p.By == Landlock {
+		// The limits of a process outside would end it.
+		all = append(all,
+			seccomp.Rule{Call: "prlimit64", When: []seccomp.Condition{seccomp.NotZero(0), seccomp.NotNil(2)}},
+			seccomp.Rule{Call: "sched_setparam", When: []seccomp.Condition{seccomp.NotZero(0)}},
+			seccomp.Rule{Call: "sched_setscheduler", When: []seccomp.Condition{seccomp.NotZero(0)}},
+			seccomp.Rule{Call: "sched_setattr", When: []seccomp.Condition{seccomp.NotZero(0)}},
+		)
+	}
 	if p.By == Landlock && !p.Network {
 		// Pairs of sockets are no network.
-		for _, call := range []string{"socket", "socketcall"} {
-			all = append(all, seccomp.Rule{Call: call, Errno: unix.EACCES})
-		}
+		all = append(all, seccomp.Rule{Call: "socket", Errno: unix.EACCES})
 	}
 	return all
 }

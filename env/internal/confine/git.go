@@ -1,9 +1,13 @@
 package confine
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -13,7 +17,9 @@ const maxModules = 100
 // protect keeps a folder's repository from running other programs than before, for whoever uses it outside: its hooks and
 // settings stay as they are, and so do ours. Where the repository of a linked working tree is elsewhere, it may be
 // changed as well.
-func (p *Plan) protect(dir string) {
+//
+// What is a link is an error: it would lead a mount to where a repository's content wants it.
+func (p *Plan) protect(dir string) error {
 	p.keep(filepath.Join(dir, "sandboxagent.yaml"))
 	p.keep(filepath.Join(dir, ".sandboxagent"))
 	git := filepath.Join(dir, ".git")
@@ -33,6 +39,17 @@ func (p *Plan) protect(dir string) {
 			p.keep(filepath.Join(own, "commondir"))
 		}
 	}
+	for _, name := range slices.Concat([]string{git}, p.Keep, p.Absent) {
+		real, err := filepath.EvalSymlinks(filepath.Dir(name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		info, lerr := os.Lstat(name)
+		if err != nil || real != filepath.Dir(name) || lerr == nil && info.Mode()&fs.ModeSymlink != 0 {
+			return fmt.Errorf("%s is a link, or leads over one, and cannot be kept as it is; work without a sandbox, or put there what it leads to: %w", name, fs.ErrInvalid)
+		}
+	}
+	return nil
 }
 
 // protectGit protects a repository.
@@ -40,14 +57,31 @@ func (p *Plan) protectGit(git string) {
 	if !exists(filepath.Join(git, "HEAD")) {
 		return
 	}
-	for _, name := range []string{"hooks", "config"} {
-		if name := filepath.Join(git, name); exists(name) {
+	for _, name := range []string{"hooks", "config", "config.worktree", "commondir"} {
+		switch name := filepath.Join(git, name); {
+		case exists(name):
 			p.keep(name)
-		} else {
+		case filepath.Base(name) == "commondir": // which would be there for git even as an empty file
+		case filepath.Base(name) == "config.worktree" && !worktreeConfig(git):
+		default:
 			p.Absent = append(p.Absent, name)
 		}
 	}
-	p.keep(filepath.Join(git, "config.worktree"))
+}
+
+// worktreeConfig reports whether git may read settings of working trees of their own.
+func worktreeConfig(git string) bool {
+	data, err := os.ReadFile(filepath.Join(git, "config"))
+	return err == nil && bytes.Contains(bytes.ToLower(data), []byte("worktreeconfig"))
+}
+
+// Tidy removes what had to be made so that nothing else could be there, once the program has ended.
+func (p *Plan) Tidy() {
+	for _, name := range p.Absent {
+		if info, err := os.Lstat(name); err == nil && (info.IsDir() || info.Mode().IsRegular() && info.Size() == 0) {
+			_ = os.Remove(name) // a folder with something in it stays
+		}
+	}
 }
 
 // keep protects what exists.

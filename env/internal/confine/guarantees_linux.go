@@ -18,14 +18,14 @@ func (p *Plan) Guarantees() []env.Guarantee {
 
 func (p *Plan) byBubblewrap() []env.Guarantee {
 	all := []env.Guarantee{
-		{Promise: env.Isolation, Strength: env.Enforced, By: "bubblewrap: namespaces of user, mounts, processes and IPC, and a filter of system calls"},
+		{Promise: env.Isolation, Strength: env.Enforced, By: "bubblewrap: namespaces of user, mounts, processes and IPC, and a filter of system calls; what each of the other promises leaves open stays open"},
 		{Promise: env.ConfinedWrites, Strength: env.Enforced, By: "bubblewrap: all else is mounted read-only"},
-		{Promise: env.HiddenSecrets, Strength: env.Enforced, By: "bubblewrap: empty mounts over the places in a list; secrets elsewhere are seen"},
+		{Promise: env.HiddenSecrets, Strength: env.Enforced, By: "bubblewrap: empty mounts over the places in a list; secrets elsewhere are seen, and files that somebody outside replaces or makes later"},
 		{Promise: env.NoNetwork, Strength: env.Enforced, By: "bubblewrap: a network namespace with a loopback interface only"},
-		{Promise: env.HiddenSockets, Strength: env.Enforced, By: "bubblewrap: empty mounts over all that there were at the start; one made later outside /run and /tmp is reached"},
+		{Promise: env.HiddenSockets, Strength: env.BestEffort, By: "bubblewrap: empty mounts over those that are known at the start; one made or renamed later outside /run and /tmp, and one in a folder that may be changed, is reached"},
 		{Promise: env.HiddenProcesses, Strength: env.Enforced, By: "bubblewrap: a pid namespace"},
 		{Promise: env.NoNewRights, Strength: env.Enforced, By: "bubblewrap: no_new_privs and no capabilities; a filter of system calls"},
-		{Promise: env.KeptHooks, Strength: env.Enforced, By: "bubblewrap: hooks and settings of the repository are mounted read-only; those of repositories in folders below, and hooks among its files, are not"},
+		{Promise: env.KeptHooks, Strength: env.BestEffort, By: "bubblewrap: hooks and settings of the repository are mounted read-only, until somebody outside replaces them; those of other repositories in the folder, also ones that are made in it, are not"},
 	}
 	if p.Network {
 		p.set(all, env.NoNetwork, env.Absent, "the network of this machine was asked for")

@@ -119,7 +119,9 @@ func resolve(p Policy, home string, getenv func(string) string) (Plan, error) {
 		return name == "/" || slices.ContainsFunc(plan.Read, func(r string) bool { return inside(name, r) })
 	})
 	for _, name := range plan.Write {
-		plan.protect(name)
+		if err := plan.protect(name); err != nil {
+			return Plan{}, err
+		}
 	}
 	return plan, nil
 }

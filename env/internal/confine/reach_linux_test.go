@@ -254,3 +254,49 @@ func TestPointerElsewhere(t *testing.T) {
 		t.Errorf("%v may be changed, error %v", p.Write, err)
 	}
 }
+
+// TestLinksToKeep has links in the places of what is to be kept, which would lead mounts elsewhere.
+func TestLinksToKeep(t *testing.T) {
+	for name, script := range map[string]string{
+		"our settings": `ln -sf ../../../run sandboxagent.yaml`,
+		"a folder":     `ln -s ../../../proc .sandboxagent`,
+		"nothing":      `ln -sf /nonexistent sandboxagent.yaml`,
+		"hooks":        `rmdir .git/hooks; ln -s ../hooks .git/hooks`,
+		"settings":     `mv .git/config x; ln -s ../x .git/config`,
+		"all":          `mv .git real; ln -s real .git`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			cmd := exec.CommandContext(t.Context(), "sh", "-ec", script)
+			cmd.Dir = w.work
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			if _, err := resolve(w.policy, w.home, os.Getenv); !errors.Is(err, fs.ErrInvalid) || !strings.Contains(err.Error(), w.work) {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+// TestAbsent keeps away what is not there, and leaves nothing in its place.
+func TestAbsent(t *testing.T) {
+	need(t, Bubblewrap)
+	w := newWorld(t)
+	if err := errors.Join(os.Remove(w.work+"/.git/hooks"), os.WriteFile(w.work+"/.git/config", []byte("[extensions]\nworktreeConfig=true\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	out, code := w.run(t, Bubblewrap, `cd "$WORK/.git"; mkdir hooks; echo x >hooks/post-commit && exit 1; echo x >config.worktree && exit 2; rm -rf hooks config.worktree; [ -d hooks ]`)
+	if code != 0 {
+		t.Errorf("exit code %d, %s", code, out)
+	}
+	p, err := resolve(w.policy, w.home, os.Getenv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Absent = []string{w.work + "/.git/hooks", w.work + "/.git/config.worktree", w.work + "/file", w.work + "/missing"}
+	p.Tidy()
+	if exists(w.work+"/.git/hooks") || exists(w.work+"/.git/config.worktree") || !exists(w.work+"/file") {
+		t.Error("something has stayed, or has gone")
+	}
+}

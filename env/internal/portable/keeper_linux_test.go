@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -255,13 +256,14 @@ func TestKeeperCloses(t *testing.T) {
 	})
 }
 
-// keeper returns the keeper whose timer sleeps for two seconds at a time, 0 for none. That of the keeper old does not count.
-func (p *place) keeper(t *testing.T, old int) int {
+// keeper returns the keeper whose timer sleeps for so many seconds at a time, 0 for none. That of the keeper old does not
+// count.
+func (p *place) keeper(t *testing.T, seconds, old int) int {
 	t.Helper()
 	for _, child := range p.inSession(t) {
 		line, _ := os.ReadFile("/proc/" + strconv.Itoa(child) + "/cmdline")
 		data, err := os.ReadFile("/proc/" + strconv.Itoa(child) + "/stat")
-		if err != nil || !strings.Contains(string(line), "sleep\x002\x00") {
+		if err != nil || !strings.HasSuffix(string(line), fmt.Sprintf("sleep\x00%d\x00", seconds)) {
 			continue // it may have ended
 		}
 		session, err := strconv.Atoi(strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))[3])
@@ -284,13 +286,13 @@ func TestKeeperKilled(t *testing.T) {
 		temp := strings.TrimSpace(output(t, e, `echo "$TMPDIR"`))
 		var pid int
 		eventually(t, "the keeper to have a timer", func() bool {
-			pid = p.keeper(t, 0)
+			pid = p.keeper(t, 2, 0)
 			return pid != 0
 		})
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "another keeper", func() bool { return !runs(pid) && p.keeper(t, pid) != 0 })
+		eventually(t, "another keeper", func() bool { return !runs(pid) && p.keeper(t, 2, pid) != 0 })
 		if got := output(t, e, "echo on"); got != "on\n" {
 			t.Errorf("printed %q", got)
 		}
@@ -317,6 +319,8 @@ func TestSleepsKilled(t *testing.T) {
 				t.Fatalf("process %d has ended while the client is there", pid)
 			}
 		}
+		// A timer that cannot sleep gives up, and the next sign of life starts another.
+		eventually(t, "a timer", func() bool { return p.keeper(t, 1, 0) != 0 })
 		p.stop()
 		nothingLeft(t, p, pids, temp)
 	})
