@@ -13,9 +13,9 @@ import (
 //
 // Within a sandbox commands change files in the working folder, in a folder of their own for temporary files, and in
 // Write, and nowhere else. They read what the user may read, but not where secrets are usually kept, such as ~/.ssh.
-// Where bubblewrap can be used, they have namespaces of their own, so that they see none but their own processes, and
-// cannot change the hooks and the settings of the working folder's repository. Where only Landlock can be used, both are
-// not kept; see env.Info.Guarantees.
+// Where bubblewrap can be used, they have namespaces of their own, so that they see none but their own processes, and the
+// hooks and the settings of the working folder's repository are mounted read-only. Where only Landlock can be used, neither
+// is so. env.Info.Guarantees says what is enforced, and what each promise leaves open.
 type Sandbox struct {
 	// Require makes it an error where there is no sandbox to be had.
 	Require bool
