@@ -70,7 +70,7 @@ func TestDockerBadInput(t *testing.T) {
 		"tmpfs over /proc":          {flags: []string{"--tmpfs=/proc/x"}, code: 2, says: []string{"--tmpfs: ", "/proc"}},
 
 		"memory of this machine":  {flags: []string{"--env=local", "--memory=1GiB"}, code: 2, says: []string{"--memory is for --env=docker", `"local"`}},
-		"network of this machine": {flags: []string{"--env=local", "--network=none"}, code: 2, says: []string{"--network is for --env=docker"}},
+		"network of this machine": {flags: []string{"--env=local", "--sandbox=off", "--network=none"}, code: 2, says: []string{"--network: there is no sandbox that could obey it"}},
 		"image of this machine":   {flags: []string{"--env=local", "--image=x"}, code: 2, says: []string{"--image is for --env=docker"}},
 		"apply on this machine":   {flags: []string{"--env=local", "--apply"}, code: 2, says: []string{"--apply: the environment local works in the folder itself"}},
 	}

@@ -37,9 +37,10 @@ func testIdle(t *testing.T, w Wire) {
 		"before the end":     {llmtest.Fault{Hang: llmtest.AtEnd}, 200},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			reply := w.Reply()
 			reply.Fault = tt.fault
-			_, c := w.connect(t, llmtest.Sequence(reply), Config{IdleTimeout: 50 * time.Millisecond})
+			_, c := w.connect(t, llmtest.Sequence(reply), Config{IdleTimeout: time.Second}) // long enough for headers on a slow machine
 			_, err := llm.Complete(patience(t), c, w.Ask())
 			w.checkError(t, err, llm.KindTimeout, tt.status, "")
 		})
