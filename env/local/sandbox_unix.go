@@ -14,6 +14,9 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/confine"
 )
 
+// maxTries bounds how often a sandbox is begun while sockets that it is to hide come and go.
+const maxTries = 3
+
 // Sandboxed is Supervised in a sandbox: the helper, and with it everything that it starts, is confined once, before it
 // begins. Without s.Require and s.Enforce there may be no sandbox around what it returns. An error about what s names is an
 // *fs.PathError or has no type; a *SandboxError tells that this machine is the reason. Paths of cfg.Dir that lead over
@@ -32,14 +35,9 @@ func sandboxed(ctx context.Context, cfg Config, h Helper, s Sandbox, mechanisms 
 		return nil, fmt.Errorf("local: working directory: %w", pathError("stat", dir, err))
 	}
 	policy := confine.Policy{Dir: cfg.Dir, Write: s.Write, Read: s.Read, Hide: s.Hide, Network: s.Network}
-	home, _ := os.UserHomeDir() // without one there is nothing to hide in it
 	none := new(SandboxError)
 	for _, by := range mechanisms {
-		plan, err := confine.New(policy, by, home, os.Getenv)
-		var e *SupervisedEnvironment
-		if err == nil {
-			e, err = confined(ctx, cfg, h, plan)
-		}
+		e, err := confinedBy(ctx, cfg, h, policy, by)
 		var unable *confine.Error
 		var helper *HelperError
 		switch {
@@ -91,6 +89,20 @@ func (r *notStarted) Error() string {
 
 // Unwrap returns the cause.
 func (r *notStarted) Unwrap() error { return r.err }
+
+// confinedBy starts a helper with a mechanism, more than once if the machine changes meanwhile.
+func confinedBy(ctx context.Context, cfg Config, h Helper, policy confine.Policy, by confine.Mechanism) (*SupervisedEnvironment, error) {
+	for tries := 1; ; tries++ {
+		plan, err := confine.New(policy, by, confine.Homes(), os.Getenv)
+		if err != nil {
+			return nil, err
+		}
+		e, err := confined(ctx, cfg, h, plan)
+		if err == nil || tries == maxTries || ctx.Err() != nil || !plan.Outdated() {
+			return e, err
+		}
+	}
+}
 
 // confined starts a helper by a plan.
 func confined(ctx context.Context, cfg Config, h Helper, plan confine.Plan) (e *SupervisedEnvironment, err error) {

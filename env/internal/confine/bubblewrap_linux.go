@@ -17,6 +17,9 @@ var bubblewraps = []string{"/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap
 // private are folders that a program has for itself, and that begin empty.
 var private = []string{"/tmp", "/var/tmp"}
 
+// maxSockets bounds the sockets that are hidden one by one. Bubblewrap takes 9,000 arguments.
+const maxSockets = 1000
+
 // runtimeState are parts of /run that are programs, or settings, and no sockets.
 var runtimeState = []string{"/run/current-system", "/run/booted-system", "/run/opengl-driver", "/run/wrappers"}
 
@@ -82,6 +85,12 @@ func planBubblewrap(p Plan) (Plan, error) {
 			p.Sockets = append(p.Sockets, name)
 		}
 	}
+	if len(p.Sockets) > maxSockets {
+		return Plan{}, &Error{By: Bubblewrap, Err: fmt.Errorf("there are %d sockets of other programs, more than %d, to hide", len(p.Sockets), maxSockets)}
+	}
+	if err := p.look(); err != nil {
+		return Plan{}, &Error{By: Bubblewrap, Err: err}
+	}
 	return p, nil
 }
 
@@ -111,7 +120,7 @@ func (p *Plan) arguments() []string {
 	hide := func(names []string) {
 		for _, name := range names {
 			switch {
-			case p.under(name):
+			case p.under(name), !exists(name):
 			case isFolder(name):
 				args, last = append(args, "--tmpfs", name), append(last, "--remount-ro", name)
 			default:

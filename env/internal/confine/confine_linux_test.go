@@ -164,7 +164,7 @@ func (w *world) as(t *testing.T, uid int) {
 // run runs a script in the world. It returns what it printed, to either stream, and the exit code.
 func (w *world) run(t *testing.T, by Mechanism, script string) (string, int) {
 	t.Helper()
-	p, err := New(w.policy, by, w.home, func(name string) string { return w.vars[name] })
+	p, err := New(w.policy, by, []string{w.home}, func(name string) string { return w.vars[name] })
 	if err != nil {
 		t.Fatal(err)
 	}

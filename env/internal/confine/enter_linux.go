@@ -29,35 +29,36 @@ func Enter(p Plan) error {
 
 func (p *Plan) enter() error {
 	switch {
+	case p.By != Bubblewrap && p.By != Landlock:
+		return fmt.Errorf("%q is no mechanism: %w", p.By, fs.ErrInvalid)
+	case p.Entered:
+		return verifyRights()
 	case p.By == Bubblewrap:
 		if err := p.verify(); err != nil {
 			return err
 		}
-		program, err := seccomp.Program(rules(*p))
-		if err == nil {
-			err = seccomp.Install(program)
-		}
-		return errors.Join(err, verifyRights())
-	case p.By == Landlock && p.Entered:
-		return verifyRights()
-	case p.By == Landlock:
-		runtime.LockOSThread() // for good: the other threads stay as they are, and end with the program
-		program, err := seccomp.Program(rules(*p))
-		if err == nil {
-			err = dropCapabilities()
-		}
-		if err == nil {
-			err = p.restrict()
-		}
-		if err == nil {
-			err = seccomp.InstallThread(program)
-		}
-		if err != nil {
+	}
+	program, err := seccomp.Program(rules(*p))
+	if err != nil {
+		return err
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil { // cores go where the machine puts them
+		return os.NewSyscallError("setrlimit", err)
+	}
+	runtime.LockOSThread() // for good: the other threads stay as they are, and end with the program
+	if err := dropCapabilities(); err != nil {
+		return err
+	}
+	// In bubblewrap, Landlock is for what somebody outside makes, mounts or replaces there later.
+	if _, err := landlockABI(); err == nil || p.By == Landlock {
+		if err := p.restrict(); err != nil {
 			return err
 		}
-		return p.again()
 	}
-	return fmt.Errorf("%q is no mechanism: %w", p.By, fs.ErrInvalid)
+	if err := seccomp.InstallThread(program); err != nil {
+		return err
+	}
+	return p.again()
 }
 
 // again starts this program anew, with a plan that says that it has entered.
@@ -88,8 +89,7 @@ func (p *Plan) verify() error {
 		return errors.New("/ can be changed")
 	}
 	for _, name := range slices.Concat(p.Keep, p.Absent) {
-		hidden := slices.ContainsFunc(p.Hidden, func(h string) bool { return inside(name, h) })
-		if !hidden && !readOnly(name) {
+		if !p.hides(name) && !readOnly(name) {
 			return fmt.Errorf("%s can be changed", name)
 		}
 	}
@@ -98,9 +98,16 @@ func (p *Plan) verify() error {
 			return err
 		}
 	}
-	if p.Network {
-		return nil
+	if !p.Network {
+		if err := verifyNetwork(); err != nil {
+			return err
+		}
 	}
+	return p.verifySeen()
+}
+
+// verifyNetwork returns an error if there is a network beyond this machine.
+func verifyNetwork() error {
 	interfaces, err := net.Interfaces()
 	if err != nil {
 		return fmt.Errorf("the network: %w", err)

@@ -3,6 +3,7 @@ package confine
 import (
 	"bytes"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,11 +25,17 @@ func TestFakes(t *testing.T) {
 		"a hook":         {`for a; do shift; case $a in */hooks) a=/mnt ;; esac; set -- "$@" "$a"; done; exec bwrap "$@"`, "hooks can be changed"},
 		"a password":     {`for a; do shift; case $a in */.netrc) a=/etc/hostname ;; esac; set -- "$@" "$a"; done; exec bwrap "$@"`, ".netrc is not hidden"},
 		"our settings":   {`for a; do shift; case $a in */sandboxagent.yaml) a=/etc/hostname ;; esac; set -- "$@" "$a"; done; exec bwrap "$@"`, "sandboxagent.yaml can be changed"},
+		"processes talk": {`for a; do shift; [ "$a" = --unshare-ipc ] || set -- "$@" "$a"; done; exec bwrap "$@"`, "no ipc namespace"},
+		"a gap":          {`for a; do shift; [ "$a" = -- ] && set -- "$@" --bind "$OUT" /mnt; set -- "$@" "$a"; done; exec bwrap "$@"`, "/mnt can be changed, which was not planned"},
+		"a gap in work":  {`mkdir "$WORK/gap"; for a; do shift; [ "$a" = -- ] && set -- "$@" --bind "$OUT" "$WORK/gap"; set -- "$@" "$a"; done; exec bwrap "$@"`, "gap can be changed, which was not planned"},
+		"another folder": {`mv "$WORK" "$WORK.old"; cp -r "$WORK.old" "$WORK"; exec bwrap "$@"`, "has become something else"},
+		"another .git":   {`mv "$WORK/.git" "$OUT/git"; cp -r "$OUT/git" "$WORK/.git"; exec bwrap "$@"`, "has become something else"},
+		"a link":         {`mv "$WORK/.git" "$WORK/old"; mkdir "$OUT/hooks"; ln -s ../out "$WORK/.git"; exec bwrap "$@"`, ""},
 		"not as process": {`for a; do shift; [ "$a" = --as-pid-1 ] || set -- "$@" "$a"; done; exec bwrap "$@"`, "no pid namespace"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			p, err := New(w.policy, Bubblewrap, w.home, os.Getenv)
+			p, err := New(w.policy, Bubblewrap, []string{w.home}, os.Getenv)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -36,11 +43,43 @@ func TestFakes(t *testing.T) {
 			if err := os.WriteFile(p.program, []byte("#!/bin/sh\n"+tt.script+"\n"), 0o755); err != nil {
 				t.Fatal(err)
 			}
-			out, code := w.start(t, p, "echo it runs")
-			if code == 0 || !strings.Contains(out, tt.want) || strings.Contains(out, "it runs") {
+			out, code := w.start(t, p, `echo it runs; echo x >"$OUT/file"`)
+			if code == 0 || !strings.Contains(out, tt.want) || strings.Contains(out, "it runs") || w.content("out/file") != "content of out/file\n" {
 				t.Errorf("exit code %d, %s; want %q", code, out, tt.want)
 			}
 		})
+	}
+}
+
+// TestOutdated has a socket go between the plan and the start.
+func TestOutdated(t *testing.T) {
+	need(t, Bubblewrap)
+	w := newWorld(t)
+	l, err := net.Listen("unix", w.out+"/socket")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	plan := func() Plan {
+		p, err := New(w.policy, Bubblewrap, []string{w.home}, os.Getenv)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	p := plan()
+	if p.Outdated() {
+		t.Error("the plan is outdated at once")
+	}
+	p.program = filepath.Join(t.TempDir(), "bwrap")
+	if err := os.WriteFile(p.program, []byte("#!/bin/sh\nrm \"$OUT/socket\"; exec bwrap \"$@\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if out, code := w.start(t, p, "echo it runs"); code == 0 || strings.Contains(out, "it runs") || !p.Outdated() {
+		t.Errorf("exit code %d, %s; the plan is outdated: %t", code, out, p.Outdated())
+	}
+	if out, code := w.start(t, plan(), "echo it runs"); code != 0 {
+		t.Errorf("exit code %d, %s", code, out)
 	}
 }
 

@@ -9,18 +9,18 @@ import (
 
 // Guarantees returns what this plan has enforced once Enter has succeeded, and what not.
 func (p *Plan) Guarantees() []env.Guarantee {
+	version, _ := landlockABI() // 0 where there is none, which Enter lets pass for bubblewrap only
 	if p.By == Bubblewrap {
-		return p.byBubblewrap()
+		return p.byBubblewrap(version)
 	}
-	version, _ := landlockABI() // Enter had one
 	return p.byLandlock(version)
 }
 
-func (p *Plan) byBubblewrap() []env.Guarantee {
+func (p *Plan) byBubblewrap(landlock int) []env.Guarantee {
 	all := []env.Guarantee{
 		{Promise: env.Isolation, Strength: env.Enforced, By: "bubblewrap: namespaces of user, mounts, processes and IPC, and a filter of system calls; what each of the other promises leaves open stays open"},
-		{Promise: env.ConfinedWrites, Strength: env.Enforced, By: "bubblewrap: all else is mounted read-only"},
-		{Promise: env.HiddenSecrets, Strength: env.Enforced, By: "bubblewrap: empty mounts over the places in a list; secrets elsewhere are seen, and files that somebody outside replaces or makes later"},
+		{Promise: env.ConfinedWrites, Strength: env.Enforced, By: "bubblewrap: all else is mounted read-only; and Landlock"},
+		{Promise: env.HiddenSecrets, Strength: env.Enforced, By: "bubblewrap: empty mounts over the places in a list, and Landlock for what somebody outside makes or replaces there; secrets elsewhere are seen"},
 		{Promise: env.NoNetwork, Strength: env.Enforced, By: "bubblewrap: a network namespace with a loopback interface only"},
 		{Promise: env.HiddenSockets, Strength: env.BestEffort, By: "bubblewrap: empty mounts over those that are known at the start; one made or renamed later outside /run and /tmp, and one in a folder that may be changed, is reached"},
 		{Promise: env.HiddenProcesses, Strength: env.Enforced, By: "bubblewrap: a pid namespace"},
@@ -29,7 +29,16 @@ func (p *Plan) byBubblewrap() []env.Guarantee {
 	}
 	if p.Network {
 		p.set(all, env.NoNetwork, env.Absent, "the network of this machine was asked for")
-		p.set(all, env.HiddenSockets, env.BestEffort, "bubblewrap: empty mounts over all that there were at the start; abstract ones are reached by the network that was asked for")
+		if landlock < scopeABI {
+			p.set(all, env.HiddenSockets, env.BestEffort, "bubblewrap: empty mounts over all that there were at the start; abstract ones are reached by the network that was asked for")
+		}
+	}
+	switch {
+	case landlock == 0:
+		p.set(all, env.ConfinedWrites, env.Enforced, "bubblewrap: all else is mounted read-only, but what somebody mounts later")
+		p.set(all, env.HiddenSecrets, env.Enforced, "bubblewrap: empty mounts over the places in a list; secrets elsewhere are seen, and, for want of Landlock, what somebody outside makes or replaces there")
+	case landlock >= socketABI:
+		p.set(all, env.HiddenSockets, env.Enforced, "Landlock, and bubblewrap")
 	}
 	return all
 }

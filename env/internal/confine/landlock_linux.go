@@ -46,7 +46,7 @@ func planLandlock(p Plan) (Plan, error) {
 		return Plan{}, &Error{By: Landlock, Err: err}
 	}
 	for _, name := range p.Hidden {
-		if p.below(name) {
+		if p.below(name) && exists(name) {
 			return Plan{}, &Error{By: Landlock, Err: fmt.Errorf("%s cannot be hidden there, in a folder that may be changed", name)}
 		}
 	}
@@ -63,8 +63,8 @@ const (
 	networkRights  = unix.LANDLOCK_ACCESS_NET_BIND_TCP | unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
 )
 
-// handled returns what a version of the interface can restrict, and of that the rights that come with leave to change a
-// folder.
+// handled returns what a version of the interface can restrict, with network all but that, and of it the rights that come
+// with leave to change a folder.
 func handled(version int, network bool) (attr unix.LandlockRulesetAttr, change uint64) {
 	change = rightsVersion1 | unix.LANDLOCK_ACCESS_FS_REFER | unix.LANDLOCK_ACCESS_FS_TRUNCATE
 	attr.Handled_access_fs = change
@@ -101,7 +101,7 @@ func (p *Plan) restrict() error {
 	if err != nil {
 		return err
 	}
-	attr, change := handled(version, p.Network)
+	attr, change := handled(version, p.Network || p.By == Bubblewrap)
 	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
 	if errno != 0 {
 		return os.NewSyscallError("landlock_create_ruleset", errno)
@@ -114,11 +114,22 @@ func (p *Plan) restrict() error {
 	for _, name := range files {
 		err = errors.Join(err, set.allow(name, rightsToRead))
 	}
-	for _, name := range devices {
-		err = errors.Join(err, set.allow(name, rightsToFiles|unix.LANDLOCK_ACCESS_FS_TRUNCATE|unix.LANDLOCK_ACCESS_FS_IOCTL_DEV))
+	// This program starts again. It may be a file without a name, which may be used anyway.
+	if own := set.allow("/proc/self/exe", unix.LANDLOCK_ACCESS_FS_EXECUTE|unix.LANDLOCK_ACCESS_FS_READ_FILE); !errors.Is(own, unix.EBADFD) {
+		err = errors.Join(err, own)
 	}
-	err = errors.Join(err, set.allow("/dev", unix.LANDLOCK_ACCESS_FS_READ_DIR))
-	for _, name := range append(slices.Clone(p.Write), p.Temp) {
+	own := append(slices.Clone(p.Write), p.Temp)
+	if p.By == Bubblewrap {
+		own = append(append(own, private...), "/dev")
+		// What is hidden has an empty mount over it.
+		err = errors.Join(err, set.allow("/", unix.LANDLOCK_ACCESS_FS_READ_DIR), set.allow("/dev", unix.LANDLOCK_ACCESS_FS_IOCTL_DEV))
+	} else {
+		for _, name := range devices {
+			err = errors.Join(err, set.allow(name, rightsToFiles|unix.LANDLOCK_ACCESS_FS_TRUNCATE|unix.LANDLOCK_ACCESS_FS_IOCTL_DEV))
+		}
+		err = errors.Join(err, set.allow("/dev", unix.LANDLOCK_ACCESS_FS_READ_DIR))
+	}
+	for _, name := range own {
 		err = errors.Join(err, set.allow(name, change))
 	}
 	if err != nil {

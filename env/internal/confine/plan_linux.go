@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,9 +34,9 @@ func Available(by Mechanism) error {
 
 // New returns what a policy means on this machine for a mechanism. The error is an *Error if the mechanism cannot be had or
 // cannot enforce the policy, and tells of a mistake in the policy otherwise. The variables that getenv knows, and the home
-// folder, tell where secrets are kept.
-func New(p Policy, by Mechanism, home string, getenv func(string) string) (Plan, error) {
-	plan, err := resolve(p, home, getenv)
+// folders, tell where secrets are kept.
+func New(p Policy, by Mechanism, homes []string, getenv func(string) string) (Plan, error) {
+	plan, err := resolve(p, homes, getenv)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -46,6 +47,12 @@ func New(p Policy, by Mechanism, home string, getenv func(string) string) (Plan,
 		return planLandlock(plan)
 	}
 	return Plan{}, &Error{By: by, Err: errors.ErrUnsupported}
+}
+
+// Outdated reports whether something that is to be hidden has gone since the plan was made, so that there is nothing to put
+// an empty mount over: another plan may work.
+func (p *Plan) Outdated() bool {
+	return slices.ContainsFunc(p.Sockets, func(name string) bool { return !exists(name) })
 }
 
 // Descriptors of a program that Command starts.

@@ -19,9 +19,12 @@ func Hint(Mechanism) string { return "" }
 func Available(by Mechanism) error { return &Error{By: by, Err: ErrNone} }
 
 // New returns an *Error.
-func New(Policy, Mechanism, string, func(string) string) (Plan, error) {
+func New(Policy, Mechanism, []string, func(string) string) (Plan, error) {
 	return Plan{}, &Error{Err: ErrNone}
 }
+
+// Outdated reports false.
+func (p *Plan) Outdated() bool { return false }
 
 // Command returns an *Error.
 func (p *Plan) Command(*os.File, ...string) (cmd *exec.Cmd, release func(), err error) {

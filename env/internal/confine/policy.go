@@ -19,7 +19,7 @@ type Policy struct {
 	Write []string
 	// Read is what may be read although it would be hidden. It must exist.
 	Read []string
-	// Hide is hidden in addition to the places where secrets are usually kept. What does not exist is left out.
+	// Hide is hidden in addition to the places where secrets are usually kept. It need not exist.
 	Hide []string
 	// Network is whether the network of the machine may be used.
 	Network bool
@@ -43,13 +43,15 @@ type Plan struct {
 	Write  []string `json:"write"`
 	Keep   []string `json:"keep,omitempty"`
 	Absent []string `json:"absent,omitempty"`
-	// Hidden is what must not be read, but for Read.
+	// Hidden is what must not be read, but for Read. Some of it may not be there.
 	Hidden []string `json:"hidden,omitempty"`
 	Read   []string `json:"read,omitempty"`
 	// Sockets are those of other programs.
 	Sockets []string `json:"sockets,omitempty"`
 	// Temp is the folder for temporary files.
 	Temp string `json:"temp"`
+	// Seen is what of this machine the plan was made by.
+	Seen Seen `json:"seen"`
 	// Entered says that the process has confined itself already.
 	Entered bool `json:"entered,omitempty"`
 
@@ -76,18 +78,32 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// resolve returns the plan of p, without what only one mechanism needs. home and getenv tell where secrets are kept.
-func resolve(p Policy, home string, getenv func(string) string) (Plan, error) {
+// system are folders that belong to the whole machine: no project is one of them, though some are below.
+var system = []string{
+	"/bin", "/boot", "/etc", "/home", "/lib", "/lib32", "/lib64", "/media", "/mnt", "/nix", "/opt", "/root", "/run", "/sbin", "/srv", "/tmp", "/usr",
+	"/usr/local", "/var", "/var/lib", "/var/tmp", "/Users", "/Applications", "/Library", "/System", "/private",
+}
+
+// kernel are folders in which there are no files, but the kernel.
+var kernel = []string{"/proc", "/sys", "/dev"}
+
+// resolve returns the plan of p, without what only one mechanism needs. homes and getenv tell where secrets are kept.
+func resolve(p Policy, homes []string, getenv func(string) string) (Plan, error) {
 	plan := Plan{Network: p.Network}
 	dir, err := existing(p.Dir)
 	if err != nil {
 		return Plan{}, err
 	}
-	if real, err := filepath.EvalSymlinks(home); err == nil && home != "" {
-		home = real
+	homes = slices.Clone(homes)
+	for i, home := range homes {
+		homes[i] = place(home)
+		if inside(homes[i], dir) {
+			return Plan{}, fmt.Errorf("%s is or holds the home folder %s, and a sandbox there would leave the files open that programs start with; "+
+				"work in a folder of a project, or without a sandbox: %w", dir, home, fs.ErrInvalid)
+		}
 	}
-	if dir == "/" || home != "" && inside(home, dir) {
-		return Plan{}, fmt.Errorf("%s is or holds the home folder, and a sandbox there would leave the files open that your programs start with; "+
+	if dir == "/" || slices.Contains(system, dir) {
+		return Plan{}, fmt.Errorf("%s belongs to the whole machine, and a sandbox there would leave open what it is for; "+
 			"work in a folder of a project, or without a sandbox: %w", dir, fs.ErrInvalid)
 	}
 	plan.Write = append(plan.Write, dir)
@@ -102,6 +118,11 @@ func resolve(p Policy, home string, getenv func(string) string) (Plan, error) {
 		plan.Write = append(plan.Write, name)
 	}
 	plan.Write = outermost(plan.Write)
+	for _, name := range plan.Write {
+		if i := slices.IndexFunc(kernel, func(k string) bool { return inside(name, k) }); i >= 0 {
+			return Plan{}, fmt.Errorf("%s is in %s, in which a sandbox lets nothing be changed: %w", name, kernel[i], fs.ErrInvalid)
+		}
+	}
 	for _, name := range p.Read {
 		name, err := existing(name)
 		if err != nil {
@@ -110,10 +131,8 @@ func resolve(p Policy, home string, getenv func(string) string) (Plan, error) {
 		plan.Read = append(plan.Read, name)
 	}
 	plan.Read = outermost(plan.Read)
-	for _, name := range append(secrets(home, getenv), p.Hide...) {
-		if name, err := existing(name); err == nil {
-			plan.Hidden = append(plan.Hidden, name)
-		}
+	for _, name := range append(secrets(homes, getenv), p.Hide...) {
+		plan.Hidden = append(plan.Hidden, place(name))
 	}
 	plan.Hidden = slices.DeleteFunc(outermost(plan.Hidden), func(name string) bool {
 		return name == "/" || slices.ContainsFunc(plan.Read, func(r string) bool { return inside(name, r) })
@@ -132,6 +151,18 @@ func existing(name string) (string, error) {
 		return "", &fs.PathError{Op: "confine", Path: name, Err: fmt.Errorf("the name is not absolute: %w", fs.ErrInvalid)}
 	}
 	return filepath.EvalSymlinks(name)
+}
+
+// place returns a name without links, as far as there is something of the name.
+func place(name string) string {
+	for dir, rest := name, ""; ; dir, rest = filepath.Dir(dir), filepath.Join(filepath.Base(dir), rest) {
+		if real, err := filepath.EvalSymlinks(dir); err == nil {
+			return filepath.Join(real, rest)
+		}
+		if dir == filepath.Dir(dir) {
+			return name
+		}
+	}
 }
 
 // inside reports whether name is dir or below it.

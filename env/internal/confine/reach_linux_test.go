@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestNetwork listens outside, and connects from inside.
@@ -52,7 +54,8 @@ func TestNetwork(t *testing.T) {
 				w.policy.Network = network
 				out, code := w.run(t, by, "$DO dial "+tt.dial)
 				want := network && tt.open[by]
-				if version, _ := landlockABI(); by == Landlock && version >= socketABI && strings.HasPrefix(tt.dial, "unix /") {
+				switch version, _ := landlockABI(); {
+				case version >= socketABI && strings.HasPrefix(tt.dial, "unix /"), version >= scopeABI && strings.HasPrefix(tt.dial, "unix @"):
 					want = false
 				}
 				if tt.what == "UDP" && by == Bubblewrap {
@@ -171,6 +174,108 @@ func TestWidened(t *testing.T) {
 	})
 }
 
+// TestLaterSecrets has secrets that come into being, or are replaced, while a program is confined.
+func TestLaterSecrets(t *testing.T) {
+	each(t, func(t *testing.T, w *world, by Mechanism) {
+		if _, err := landlockABI(); err != nil {
+			t.Skip(err)
+		}
+		changed := make(chan error, 1)
+		go func() {
+			for !exists(w.work + "/ready") {
+				time.Sleep(time.Millisecond)
+			}
+			err := errors.Join(
+				os.WriteFile(w.home+"/new", []byte("later\n"), 0o644), os.Rename(w.home+"/new", w.home+"/.netrc"),
+				os.WriteFile(w.home+"/.git-credentials", []byte("later\n"), 0o644),
+				os.Mkdir(w.home+"/.aws", 0o755), os.WriteFile(w.home+"/.aws/credentials", []byte("later\n"), 0o644),
+				os.Rename(w.home+"/.ssh", w.home+"/old"), os.Mkdir(w.home+"/.ssh", 0o755), os.WriteFile(w.home+"/.ssh/id", []byte("later\n"), 0o644),
+			)
+			changed <- errors.Join(err, os.WriteFile(w.work+"/go", nil, 0o644))
+		}()
+		out, _ := w.run(t, by, `cd "$HOME"; : >"$WORK/ready"; while ! [ -e "$WORK/go" ]; do sleep 0.01; done
+			cat .netrc .git-credentials .aws/credentials .ssh/id old/id; [ -e .aws/credentials ] && echo seen; cat plain`)
+		if err := <-changed; err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(out, "later") || strings.Contains(out, "content of home/.") || !strings.Contains(out, "seen") || !strings.Contains(out, "content of home/plain") {
+			t.Errorf("printed %q", out)
+		}
+	})
+}
+
+// TestLaterMount has somebody mount something outside while a program is confined.
+func TestLaterMount(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to mount")
+	}
+	for _, by := range Mechanisms() {
+		t.Run(string(by), func(t *testing.T) {
+			need(t, by)
+			if _, err := landlockABI(); err != nil {
+				t.Skip(err)
+			}
+			w := newWorld(t)
+			var undo func() error
+			t.Cleanup(func() {
+				if undo != nil {
+					if err := undo(); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+			// A mount that tells others of what is mounted below it, as that of a system with systemd does.
+			if err := errors.Join(unix.Mount(w.out, w.out, "", unix.MS_BIND, ""), unix.Mount("", w.out, "", unix.MS_SHARED, "")); err != nil {
+				t.Skip(err)
+			}
+			undo = func() error { return unix.Unmount(w.out, unix.MNT_DETACH) }
+			if err := os.Mkdir(w.out+"/stick", 0o777); err != nil {
+				t.Fatal(err)
+			}
+			changed := make(chan error, 1)
+			go func() {
+				for !exists(w.work + "/ready") {
+					time.Sleep(time.Millisecond)
+				}
+				err := unix.Mount("none", w.out+"/stick", "tmpfs", 0, "mode=777")
+				changed <- errors.Join(err, os.WriteFile(w.work+"/go", nil, 0o644))
+			}()
+			out, _ := w.run(t, by, `: >"$WORK/ready"; while ! [ -e "$WORK/go" ]; do sleep 0.01; done
+				grep -q "$OUT/stick" /proc/self/mountinfo && echo arrived; echo x >"$OUT/stick/file" && echo written`)
+			if err := <-changed; err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(out, "arrived") || strings.Contains(out, "written") || exists(w.out+"/stick/file") {
+				t.Errorf("printed %q", out)
+			}
+		})
+	}
+}
+
+// TestCores looks at the limit that keeps memory from being written to files.
+func TestCores(t *testing.T) {
+	each(t, func(t *testing.T, w *world, by Mechanism) {
+		if out, code := w.run(t, by, `ulimit -H -c`); code != 0 || out != "0\n" {
+			t.Errorf("exit code %d, %s", code, out)
+		}
+	})
+}
+
+// TestNoProject refuses folders that are no project's.
+func TestNoProject(t *testing.T) {
+	w := newWorld(t)
+	for name, want := range map[string]string{
+		"/": "home folder", "/usr": "whole machine", "/etc": "whole machine", "/tmp": "whole machine",
+		"/proc/self": "lets nothing be changed", "/dev/shm": "lets nothing be changed",
+		w.home: "home folder", w.root: "home folder",
+	} {
+		w.policy.Dir = name
+		if _, err := resolve(w.policy, []string{"/nonexistent", w.home}, os.Getenv); !errors.Is(err, fs.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", name, err, want)
+		}
+	}
+}
+
 // TestSecretsInWork hides what is in the folder that may be changed, where that can be done.
 func TestSecretsInWork(t *testing.T) {
 	need(t, Bubblewrap)
@@ -182,7 +287,7 @@ func TestSecretsInWork(t *testing.T) {
 	if w.content("work/file") != "content of work/file\n" {
 		t.Errorf("the file holds %q", w.content("work/file"))
 	}
-	_, err := New(w.policy, Landlock, w.home, os.Getenv)
+	_, err := New(w.policy, Landlock, []string{w.home}, os.Getenv)
 	var unable *Error
 	if !errors.As(err, &unable) || !strings.Contains(err.Error(), "cannot be hidden") {
 		t.Errorf("with Landlock: %v", err)
@@ -249,7 +354,7 @@ func TestPointerElsewhere(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p, err := resolve(w.policy, w.home, os.Getenv)
+	p, err := resolve(w.policy, []string{w.home}, os.Getenv)
 	if err != nil || len(p.Write) != 1 || p.Write[0] != w.work {
 		t.Errorf("%v may be changed, error %v", p.Write, err)
 	}
@@ -272,7 +377,7 @@ func TestLinksToKeep(t *testing.T) {
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
-			if _, err := resolve(w.policy, w.home, os.Getenv); !errors.Is(err, fs.ErrInvalid) || !strings.Contains(err.Error(), w.work) {
+			if _, err := resolve(w.policy, []string{w.home}, os.Getenv); !errors.Is(err, fs.ErrInvalid) || !strings.Contains(err.Error(), w.work) {
 				t.Errorf("error %v", err)
 			}
 		})
@@ -290,7 +395,7 @@ func TestAbsent(t *testing.T) {
 	if code != 0 {
 		t.Errorf("exit code %d, %s", code, out)
 	}
-	p, err := resolve(w.policy, w.home, os.Getenv)
+	p, err := resolve(w.policy, []string{w.home}, os.Getenv)
 	if err != nil {
 		t.Fatal(err)
 	}

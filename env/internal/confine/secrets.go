@@ -1,13 +1,39 @@
 package confine
 
 import (
+	"os"
+	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
+// Homes returns the home folders in which secrets are looked for: that of the variable HOME and that of this user, and for
+// root, who can read all, those of all users.
+func Homes() (homes []string) {
+	add := func(name string) {
+		if filepath.IsAbs(name) && !slices.Contains(homes, name) {
+			homes = append(homes, filepath.Clean(name))
+		}
+	}
+	if home, err := os.UserHomeDir(); err == nil {
+		add(home)
+	}
+	if me, err := user.Current(); err == nil {
+		add(me.HomeDir)
+	}
+	if os.Geteuid() == 0 {
+		others, _ := filepath.Glob("/home/*") // the pattern is a good one
+		for _, name := range others {
+			add(name)
+		}
+	}
+	return homes
+}
+
 // secrets returns where secrets are kept: keys, tokens, passwords, cookies, and what was typed. Much of it does not exist.
-func secrets(home string, getenv func(string) string) (names []string) {
-	if filepath.IsAbs(home) {
+func secrets(homes []string, getenv func(string) string) (names []string) {
+	for _, home := range homes {
 		for _, name := range inHome {
 			names = append(names, filepath.Join(home, name))
 		}

@@ -7,49 +7,19 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
-// mountLine is a line of mountinfo.
-type mountLine struct {
-	root, point, kind string
-	options, super    string
-}
-
-// readMounts reads the text of mountinfo.
-func readMounts(text string) []mountLine {
-	var all []mountLine
-	for line := range strings.Lines(text) {
-		before, after, ok := strings.Cut(line, " - ")
-		f, g := strings.Fields(before), strings.Fields(after)
-		if !ok || len(f) < 6 || len(g) < 3 {
-			continue
-		}
-		all = append(all, mountLine{root: unescape(f[3]), point: unescape(f[4]), options: f[5], kind: g[0], super: g[2]})
-	}
-	return all
-}
-
-// unescape undoes how mountinfo writes blanks.
-func unescape(s string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
-}
-
 func hasOption(options, one string) bool { return strings.Contains(","+options+",", ","+one+",") }
-
-// ownMounts are the lines of this process.
-func ownMounts() ([]mountLine, error) {
-	text, err := os.ReadFile("/proc/self/mountinfo")
-	return readMounts(string(text)), err
-}
 
 // mounts are the mounts that this process sees.
 func mounts() ([]Mount, error) {
-	lines, err := ownMounts()
+	lines, err := mountinfo.GetMounts(nil)
 	all := []Mount{}
 	for _, l := range lines {
 		all = append(all, Mount{
-			Point: l.point, Type: l.kind, Root: l.root, Options: l.options, ReadOnly: hasOption(l.options, "ro") || hasOption(l.super, "ro"),
+			Point: l.Mountpoint, Type: l.FSType, Root: l.Root, Options: l.Options, ReadOnly: hasOption(l.Options, "ro") || hasOption(l.VFSOptions, "ro"),
 		})
 	}
 	if len(all) > maxEntries {
@@ -120,13 +90,13 @@ func cpus(both, quota, period string) string {
 
 // controlGroups are those of a process.
 type controlGroups struct {
-	lines []mountLine
+	lines []*mountinfo.Info
 	paths string // the text of /proc/self/cgroup
 }
 
 // ownGroups are those of this process.
 func ownGroups() controlGroups {
-	lines, _ := ownMounts() // without, nothing can be told
+	lines, _ := mountinfo.GetMounts(nil) // without, nothing can be told
 	groups, _ := os.ReadFile("/proc/self/cgroup")
 	return controlGroups{lines: lines, paths: string(groups)}
 }
@@ -142,16 +112,16 @@ func deviceRules() (rules []string) {
 // read reads a file of the group for a controller of version 1, or else of the one group of version 2.
 func (c controlGroups) read(controller, file string) string {
 	for _, l := range c.lines {
-		one := controller != "" && l.kind == "cgroup" && hasOption(l.super, controller)
-		if !one && l.kind != "cgroup2" {
+		one := controller != "" && l.FSType == "cgroup" && hasOption(l.VFSOptions, controller)
+		if !one && l.FSType != "cgroup2" {
 			continue
 		}
 		group := c.path(controller)
 		if !one {
 			group = c.path("")
 		}
-		below := strings.TrimPrefix(group, strings.TrimSuffix(l.root, "/"))
-		for _, dir := range []string{path.Join(l.point, path.Join("/", below)), l.point} {
+		below := strings.TrimPrefix(group, strings.TrimSuffix(l.Root, "/"))
+		for _, dir := range []string{path.Join(l.Mountpoint, path.Join("/", below)), l.Mountpoint} {
 			if data, err := os.ReadFile(path.Join(dir, file)); err == nil {
 				return strings.TrimSpace(string(data))
 			}

@@ -5,21 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/moby/sys/mountinfo"
 )
-
-func TestReadMounts(t *testing.T) {
-	text := "10 1 0:5 / / ro,relatime - overlay overlay rw,lowerdir=x\n" +
-		"11 1 0:6 /a /with\\040blank rw,nosuid shared:1 master:2 - tmpfs tmpfs rw,size=1k\n" +
-		"short line\n12 1 0:7 / /x rw - tmpfs\n"
-	want := []mountLine{
-		{root: "/", point: "/", kind: "overlay", options: "ro,relatime", super: "rw,lowerdir=x"},
-		{root: "/a", point: "/with blank", kind: "tmpfs", options: "rw,nosuid", super: "rw,size=1k"},
-	}
-	if diff := cmp.Diff(want, readMounts(text), cmp.AllowUnexported(mountLine{})); diff != "" {
-		t.Error(diff)
-	}
-}
 
 // TestControlGroups reads limits where the versions of control groups and their namespaces put them.
 func TestControlGroups(t *testing.T) {
@@ -38,26 +25,26 @@ func TestControlGroups(t *testing.T) {
 	write("two/own/pids.max", "2")
 	write("one/pids.max", "3")
 	write("one/box/pids.max", "4")
-	two := func(root string) mountLine {
-		return mountLine{root: root, point: filepath.Join(dir, "two"), kind: "cgroup2", super: "rw"}
+	two := func(root string) *mountinfo.Info {
+		return &mountinfo.Info{Root: root, Mountpoint: filepath.Join(dir, "two"), FSType: "cgroup2", VFSOptions: "rw"}
 	}
-	one := func(root string) mountLine {
-		return mountLine{root: root, point: filepath.Join(dir, "one"), kind: "cgroup", super: "rw,pids"}
+	one := func(root string) *mountinfo.Info {
+		return &mountinfo.Info{Root: root, Mountpoint: filepath.Join(dir, "one"), FSType: "cgroup", VFSOptions: "rw,pids"}
 	}
-	empty := mountLine{root: "/", point: filepath.Join(dir, "unified"), kind: "cgroup2", super: "rw"}
+	empty := &mountinfo.Info{Root: "/", Mountpoint: filepath.Join(dir, "unified"), FSType: "cgroup2", VFSOptions: "rw"}
 	for name, test := range map[string]struct {
 		groups controlGroups
 		want   string
 	}{
-		"two, own namespace":      {controlGroups{[]mountLine{two("/")}, "0::/\n"}, "1"},
-		"two, all of it":          {controlGroups{[]mountLine{two("/")}, "0::/own\n"}, "2"},
-		"one, own namespace":      {controlGroups{[]mountLine{one("/")}, "3:pids:/\n0::/\n"}, "3"},
-		"one, all of it":          {controlGroups{[]mountLine{one("/")}, "3:memory,pids:/box\n"}, "4"},
-		"one, only the own group": {controlGroups{[]mountLine{one("/box")}, "3:pids:/box\n"}, "3"},
-		"both":                    {controlGroups{[]mountLine{empty, one("/")}, "3:pids:/box\n0::/\n"}, "4"},
-		"above":                   {controlGroups{[]mountLine{two("/")}, "0::/../../own\n"}, "2"},
+		"two, own namespace":      {controlGroups{[]*mountinfo.Info{two("/")}, "0::/\n"}, "1"},
+		"two, all of it":          {controlGroups{[]*mountinfo.Info{two("/")}, "0::/own\n"}, "2"},
+		"one, own namespace":      {controlGroups{[]*mountinfo.Info{one("/")}, "3:pids:/\n0::/\n"}, "3"},
+		"one, all of it":          {controlGroups{[]*mountinfo.Info{one("/")}, "3:memory,pids:/box\n"}, "4"},
+		"one, only the own group": {controlGroups{[]*mountinfo.Info{one("/box")}, "3:pids:/box\n"}, "3"},
+		"both":                    {controlGroups{[]*mountinfo.Info{empty, one("/")}, "3:pids:/box\n0::/\n"}, "4"},
+		"above":                   {controlGroups{[]*mountinfo.Info{two("/")}, "0::/../../own\n"}, "2"},
 		"none":                    {controlGroups{nil, "0::/\n"}, ""},
-		"no such controller":      {controlGroups{[]mountLine{{root: "/", point: filepath.Join(dir, "one"), kind: "cgroup", super: "rw,cpu"}}, ""}, ""},
+		"no such controller":      {controlGroups{[]*mountinfo.Info{{Root: "/", Mountpoint: filepath.Join(dir, "one"), FSType: "cgroup", VFSOptions: "rw,cpu"}}, ""}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := test.groups.read("pids", "pids.max"); got != test.want {
