@@ -69,10 +69,10 @@ const (
 
 // Guarantee is one promise with its strength.
 type Guarantee struct {
-	Promise  Promise
-	Strength Strength
+	Promise  Promise  `json:"promise"`
+	Strength Strength `json:"strength"`
 	// By names who keeps the promise, in a few words, and what would break it.
-	By string
+	By string `json:"by"`
 }
 
 // Strength returns how well the environment keeps p; Absent if it says nothing about p.

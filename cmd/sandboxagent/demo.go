@@ -19,6 +19,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/local"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
@@ -139,11 +140,12 @@ func (p *program) openDemo(ctx context.Context, backend string, options backendO
 	options.dir, options.vars = work, demoVars[:]
 	switch backend {
 	case "local":
-		vars, err := demoFolders(dir)
+		vars, folders, err := demoFolders(dir)
 		if err != nil {
 			return nil, err
 		}
 		options.vars = slices.Concat(options.vars, vars)
+		options.sandbox = sandboxOptions{mode: sandboxAuto, Sandbox: local.Sandbox{Write: folders}}
 	case "docker":
 		options.container.Image = cmp.Or(options.container.Image, demoImage)
 	case "ssh":
@@ -222,30 +224,33 @@ func needGo(ctx context.Context, place *workplace, backend string) (*workplace, 
 	return place, nil
 }
 
-// demoFolders returns the variables that keep what go writes on this machine in dir.
-func demoFolders(dir string) ([]string, error) {
-	// What go leaves behind when it is killed goes with the folder.
-	scratch := filepath.Join(dir, "tmp")
-	if err := os.Mkdir(scratch, 0o700); err != nil {
-		return nil, err
+// demoFolders returns the variables that keep what go writes on this machine in dir, and the folders that it writes to: what
+// it has built already is of use.
+func demoFolders(dir string) (vars, folders []string, err error) {
+	add := func(variable, name string) {
+		vars, folders = append(vars, variable+"="+name), append(folders, name)
 	}
-	vars := []string{"GOTMPDIR=" + scratch}
-	if !hasGoCache() {
-		vars = append(vars, "GOCACHE="+filepath.Join(dir, "cache"))
-	}
+	add("GOTMPDIR", filepath.Join(dir, "tmp")) // what go leaves behind when it is killed goes with the folder
+	add("GOCACHE", cmp.Or(goCache(), filepath.Join(dir, "cache")))
 	if home, err := os.UserHomeDir(); err != nil || home == "" {
-		vars = append(vars, "GOPATH="+filepath.Join(dir, "gopath"))
+		add("GOPATH", filepath.Join(dir, "gopath"))
 	}
-	return vars, nil
+	for _, name := range folders {
+		err = errors.Join(err, os.MkdirAll(name, 0o700))
+	}
+	return vars, folders, err
 }
 
-// hasGoCache reports whether Go has a place of its own for what it builds.
-func hasGoCache() bool {
-	if os.Getenv("GOCACHE") != "" {
-		return true
+// goCache returns Go's own place for what it builds; empty if there is none.
+func goCache() string {
+	name := os.Getenv("GOCACHE")
+	if cache, err := os.UserCacheDir(); name == "" && err == nil {
+		name = filepath.Join(cache, "go-build")
 	}
-	dir, err := os.UserCacheDir()
-	return err == nil && os.MkdirAll(filepath.Join(dir, "go-build"), 0o777) == nil
+	if !filepath.IsAbs(name) || os.MkdirAll(name, 0o700) != nil {
+		return ""
+	}
+	return name
 }
 
 // serveScript makes a server with a script the model of the job. The caller closes the server.

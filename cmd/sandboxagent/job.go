@@ -58,6 +58,7 @@ func (p *program) work(ctx context.Context, j *job) event.Result {
 		j.config.Ask = func(ctx context.Context, question string) (string, error) { return p.ask(ctx, show, question) }
 	}
 	began := time.Now()
+	guarantees := j.place.plain.Info().Guarantees
 	res, file, err := attempt(ctx, j)
 	if lerr := errors.Join(j.close(), j.place.logError()); lerr != nil {
 		if res.Status == agent.StatusCompleted {
@@ -82,6 +83,7 @@ func (p *program) work(ctx context.Context, j *job) event.Result {
 		Usage:      res.Usage,
 		Changes:    res.Changes,
 		Agents:     res.Agents,
+		Guarantees: guarantees,
 		DurationMS: time.Since(began).Milliseconds(),
 	}
 	if res.SessionID != "" {

@@ -358,7 +358,7 @@ func TestRunOpenInput(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close() //nolint:errcheck // nothing was written
-	p := newProcess(t, "run", "--model=script:s.yaml", "a task")
+	p := newProcess(t, "run", "--sandbox=off", "--model=script:s.yaml", "a task")
 	p.writeFile(t, "s.yaml", "turns: [{text: ok}]\n")
 	p.Stdin = r
 	if err := p.Start(); err != nil {

@@ -158,7 +158,7 @@ func (p *progress) observe(e event.Event) {
 			line("", fmt.Sprintf("begins: %s in %s", d.Model, d.WorkDir))
 			return
 		}
-		line("", fmt.Sprintf("session %s: %s on %s, %s", e.SessionID, d.Model, d.Backend, d.WorkDir))
+		line("", fmt.Sprintf("session %s: %s on %s, %s, %s", e.SessionID, d.Model, d.Backend, sandboxWord(d.Guarantees), d.WorkDir))
 	case event.Status:
 		switch agent.State(d.To) {
 		case agent.StateModelRunning:

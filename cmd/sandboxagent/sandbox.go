@@ -23,7 +23,7 @@ const (
 // sandboxFlags are the flags of environments that put a sandbox around what runs on a machine as it is.
 func sandboxFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "sandbox", Value: sandboxOff, Usage: "whether commands run in a sandbox: `MODE` is auto (the best that there is, or none), require or off", EnvVars: variable("sandbox")},
+		&cli.StringFlag{Name: "sandbox", Value: sandboxAuto, Usage: "whether commands run in a sandbox: `MODE` is auto (the best that there is, or none), require or off", EnvVars: variable("sandbox")},
 		&cli.StringSliceFlag{Name: "allow-write", Usage: "let commands in the sandbox change `PATH` too; may be repeated", EnvVars: variable("allow-write")},
 		&cli.StringSliceFlag{Name: "allow-read", Usage: "let commands in the sandbox read `PATH`, which would be hidden; may be repeated", EnvVars: variable("allow-read")},
 		&cli.StringSliceFlag{Name: "enforce", Usage: "fail unless the sandbox enforces `PROMISE`, such as hidden-processes; may be repeated", EnvVars: variable("enforce")},
@@ -55,7 +55,9 @@ func readSandboxFlags(c *cli.Context) (o sandboxOptions, err error) {
 		return o, usagef("--sandbox: %q is none of auto, require, off", o.mode)
 	}
 	switch network := c.String("network"); network {
-	case "", "none":
+	case "":
+	case "none":
+		o.Enforce = append(o.Enforce, env.NoNetwork)
 	case "full":
 		o.Network = true
 	default:
@@ -122,11 +124,22 @@ func sandboxNote(info env.Info) string {
 			continue
 		}
 		if g.Strength == env.Absent {
-			return "commands run without a sandbox: " + g.By
+			return g.By
 		}
 		return "the sandbox is not the strongest: " + g.By
 	}
 	return ""
+}
+
+// sandboxWord tells in a few words whether an environment is a sandbox.
+func sandboxWord(guarantees []env.Guarantee) string {
+	switch (env.Info{Guarantees: guarantees}).Strength(env.Isolation) {
+	case env.Enforced:
+		return "in a sandbox"
+	case env.BestEffort:
+		return "in a lesser sandbox"
+	}
+	return "without a sandbox"
 }
 
 // sandboxError tells mistakes of the user from what this machine cannot do.

@@ -133,7 +133,7 @@ func TestConsent(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p := newProcess(t, "run", "--model=script:s.yaml", "a task")
+			p := newProcess(t, "run", "--sandbox=off", "--model=script:s.yaml", "a task")
 			p.writeFile(t, "s.yaml", "turns: [{text: ok}]\n")
 			s := openTerminal(t, p)
 			s.await(allow)
@@ -159,7 +159,7 @@ func TestConsent(t *testing.T) {
 
 // TestConsentIsKept checks that "always" holds for this folder, also without a terminal, and for no other.
 func TestConsentIsKept(t *testing.T) {
-	p := newProcess(t, "run", "--model=script:s.yaml", "a task")
+	p := newProcess(t, "run", "--sandbox=off", "--model=script:s.yaml", "a task")
 	p.writeFile(t, "s.yaml", "turns: [{text: ok}]\n")
 	s := openTerminal(t, p)
 	s.await(allow)
@@ -173,7 +173,7 @@ func TestConsentIsKept(t *testing.T) {
 		want int
 	}{{"same folder", true, 0}, {"other folder", false, 2}} {
 		t.Run(tt.name, func(t *testing.T) {
-			next := newProcess(t, "run", "--model=script:s.yaml", "a task")
+			next := newProcess(t, "run", "--sandbox=off", "--model=script:s.yaml", "a task")
 			next.writeFile(t, "s.yaml", "turns: [{text: ok}]\n")
 			next.Env = append(next.Env, "SANDBOXAGENT_STATE_DIR="+filepath.Join(p.dir, ".state"))
 			if tt.same {
@@ -292,7 +292,7 @@ func TestInterruptRun(t *testing.T) {
 // TestConsentWithoutHome checks that an answer which could not be kept is not offered, and that a run that is not allowed
 // leaves nothing behind.
 func TestConsentWithoutHome(t *testing.T) {
-	p := newProcess(t, "run", "--model=script:s.yaml", "a task")
+	p := newProcess(t, "run", "--sandbox=off", "--model=script:s.yaml", "a task")
 	p.writeFile(t, "s.yaml", "turns: [{text: ok}]\n")
 	scratch := t.TempDir()
 	p.Env = append(p.Env, "SANDBOXAGENT_STATE_DIR=", "XDG_STATE_HOME=", "HOME=", "TMPDIR="+scratch)

@@ -138,20 +138,39 @@ func TestNoSandbox(t *testing.T) {
 	}
 }
 
-// TestSandboxMistakes has names that cannot be meant.
-func TestSandboxMistakes(t *testing.T) {
-	dir := t.TempDir()
+// TestNoPlaceForSandbox works where a sandbox would be of little use.
+func TestNoPlaceForSandbox(t *testing.T) {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, dir := range []string{"/", "/usr", home} {
+		e, err := local.Sandboxed(t.Context(), local.Config{Dir: dir}, thisProgram(t), local.Sandbox{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = e.Close() })
+		for _, g := range e.Info().Guarantees {
+			if g.Promise == env.Isolation && (g.Strength != env.Absent || strings.Count(g.By, "work in a folder of a project") != 1) {
+				t.Errorf("%s: %+v", dir, g)
+			}
+		}
+		_, err = local.Sandboxed(t.Context(), local.Config{Dir: dir}, thisProgram(t), local.Sandbox{Require: true})
+		var unable *local.SandboxError
+		if !errors.As(err, &unable) || strings.Count(err.Error(), "work in a folder of a project") != 1 {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+}
+
+// TestSandboxMistakes has names that cannot be meant.
+func TestSandboxMistakes(t *testing.T) {
+	dir := t.TempDir()
 	for name, tt := range map[string]struct {
 		dir     string
 		sandbox local.Sandbox
 		want    string
 	}{
-		"the root":                      {"/", local.Sandbox{}, "work in a folder of a project"},
-		"home":                          {home, local.Sandbox{}, "work in a folder of a project"},
 		"a folder that is missing":      {dir + "/no", local.Sandbox{}, "no such"},
 		"a missing folder to write":     {dir, local.Sandbox{Write: []string{dir + "/no"}}, dir + "/no"},
 		"a missing file to read":        {dir, local.Sandbox{Read: []string{dir + "/no"}}, dir + "/no"},

@@ -54,6 +54,9 @@ func sandboxed(ctx context.Context, cfg Config, h Helper, s Sandbox, mechanisms 
 			}
 		case errors.As(err, &unable):
 			none.Reasons = append(none.Reasons, err)
+			if unable.By == "" { // the others would say the same
+				return unconfined(ctx, cfg, h, s, none)
+			}
 		case errors.As(err, &helper) && ctx.Err() == nil:
 			none.Reasons = append(none.Reasons, &notStarted{by, helper})
 		default:
@@ -63,12 +66,17 @@ func sandboxed(ctx context.Context, cfg Config, h Helper, s Sandbox, mechanisms 
 	if len(none.Reasons) == 0 {
 		none.Reasons = append(none.Reasons, confine.ErrNone)
 	}
+	return unconfined(ctx, cfg, h, s, none)
+}
+
+// unconfined does without a sandbox where s allows that.
+func unconfined(ctx context.Context, cfg Config, h Helper, s Sandbox, why *SandboxError) (*SupervisedEnvironment, error) {
 	if s.Require || len(s.Enforce) > 0 {
-		return nil, none
+		return nil, why
 	}
 	e, err := Supervised(ctx, cfg, h)
 	if err == nil {
-		e.bare = oneLine(none.Reasons)
+		e.bare = oneLine(why.Reasons)
 	}
 	return e, err
 }

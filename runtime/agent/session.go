@@ -138,6 +138,9 @@ func (s *Session) begin(ctx context.Context, known *profile.Surroundings) error 
 	if cfg.Env != nil {
 		info := cfg.Env.Info()
 		start.Backend, start.WorkDir = info.Backend, info.WorkDir
+		if s.parent == nil {
+			start.Guarantees = info.Guarantees
+		}
 	}
 	err := s.store.Append(entrySession, sessionEntry{
 		ID: s.id, Profile: start.Profile, Model: start.Model, Backend: start.Backend, WorkDir: start.WorkDir, Tools: start.Tools,

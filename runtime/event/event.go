@@ -3,6 +3,7 @@ package event
 import (
 	"time"
 
+	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
@@ -67,6 +68,8 @@ type SessionStart struct {
 	Backend string   `json:"backend,omitempty"`
 	WorkDir string   `json:"workdir,omitempty"`
 	Tools   []string `json:"tools"`
+	// Guarantees are what the environment promises, which a sub-agent's session leaves out.
+	Guarantees []env.Guarantee `json:"guarantees,omitempty"`
 }
 
 // SessionEnd is the last event of a session.
@@ -206,18 +209,20 @@ type Gap struct {
 
 // Result is the final record of a command-line run. A stream without one was killed.
 type Result struct {
-	Status     string       `json:"status"`
-	ExitCode   int          `json:"exit_code"`
-	Text       string       `json:"text,omitempty"`
-	Error      string       `json:"error,omitempty"`
-	Model      string       `json:"model,omitempty"`
-	SessionDir string       `json:"session_dir,omitempty"`
-	Patch      string       `json:"patch,omitempty"`
-	Turns      int          `json:"turns"`
-	ModelCalls int          `json:"model_calls"`
-	ToolCalls  int          `json:"tool_calls"`
-	Usage      llm.Usage    `json:"usage"`
-	Changes    []FileChange `json:"changes,omitempty"`
+	Status     string `json:"status"`
+	ExitCode   int    `json:"exit_code"`
+	Text       string `json:"text,omitempty"`
+	Error      string `json:"error,omitempty"`
+	Model      string `json:"model,omitempty"`
+	SessionDir string `json:"session_dir,omitempty"`
+	// Guarantees are what the environment promised.
+	Guarantees []env.Guarantee `json:"guarantees,omitempty"`
+	Patch      string          `json:"patch,omitempty"`
+	Turns      int             `json:"turns"`
+	ModelCalls int             `json:"model_calls"`
+	ToolCalls  int             `json:"tool_calls"`
+	Usage      llm.Usage       `json:"usage"`
+	Changes    []FileChange    `json:"changes,omitempty"`
 	// Agents are the sub-agents that worked; their tokens are in Usage, their calls are not counted above.
 	Agents     []AgentResult `json:"agents,omitempty"`
 	DurationMS int64         `json:"duration_ms"`

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
@@ -25,8 +26,9 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // everyKind holds an event of each kind.
 func everyKind() []event.Event {
 	usage := llm.Usage{Input: 10, Output: 5, Reasoning: 2, CacheRead: 100, CacheWrite: 7}
+	promised := []env.Guarantee{{Promise: env.Isolation, Strength: env.BestEffort, By: "a fence"}}
 	data := []event.Data{
-		event.SessionStart{Profile: "openai", Model: "gpt-5", Backend: "local", WorkDir: "/w", Tools: []string{"shell"}},
+		event.SessionStart{Profile: "openai", Model: "gpt-5", Backend: "local", WorkDir: "/w", Tools: []string{"shell"}, Guarantees: promised},
 		event.UserInput{Text: "fix it\n<now> & \"well\""},
 		event.Status{From: "idle", Signal: "start", To: "preparing"},
 		event.TextStart{},
@@ -53,7 +55,7 @@ func everyKind() []event.Event {
 		event.SessionEnd{State: "closed", Reason: "closed"},
 		event.Result{
 			Status: "completed", Text: "done", Model: "gpt-5", SessionDir: "/s", Turns: 4, ModelCalls: 2, ToolCalls: 1, Usage: usage,
-			Changes: []event.FileChange{{Path: "b", Kind: event.FileCreated}}, DurationMS: 12,
+			Changes: []event.FileChange{{Path: "b", Kind: event.FileCreated}}, Guarantees: promised, DurationMS: 12,
 			Agents: []event.AgentResult{{ID: "agent_1", Kind: "explore", Status: "completed", Turns: 4, Usage: usage}},
 		},
 	}

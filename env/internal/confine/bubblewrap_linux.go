@@ -135,6 +135,9 @@ func (p *Plan) arguments() []string {
 		args, last = append(args, "--tmpfs", "/run"), append(last, "--remount-ro", "/run")
 		bind("--ro-bind", p.runtime())
 	}
+	if p.Tree != "" && slices.ContainsFunc(private, func(dir string) bool { return inside(p.Tree, dir) }) {
+		bind("--ro-bind", []string{p.Tree})
+	}
 	hide(p.Hidden)
 	hide(p.Sockets)
 	bind("--ro-bind", p.Read)
@@ -164,7 +167,7 @@ func (p *Plan) below(name string) bool {
 
 // under reports whether a name is in a folder that begins empty, so that there is nothing to hide.
 func (p *Plan) under(name string) bool {
-	return !p.below(name) && slices.ContainsFunc(append([]string{"/run"}, private...), func(dir string) bool { return inside(name, dir) })
+	return !p.below(name) && (p.Tree == "" || !inside(name, p.Tree)) && slices.ContainsFunc(append([]string{"/run"}, private...), func(dir string) bool { return inside(name, dir) })
 }
 
 // pinned returns the folders between those that may be changed and what is to stay as it is in them: whoever could rename

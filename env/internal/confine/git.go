@@ -22,7 +22,11 @@ const maxModules = 100
 func (p *Plan) protect(dir string) error {
 	p.keep(filepath.Join(dir, "sandboxagent.yaml"))
 	p.keep(filepath.Join(dir, ".sandboxagent"))
-	git := filepath.Join(dir, ".git")
+	return p.protectRepository(filepath.Join(dir, ".git"))
+}
+
+// protectRepository protects the repository whose folder, or file that leads there, is given, if there is one.
+func (p *Plan) protectRepository(git string) error {
 	info, err := os.Lstat(git)
 	switch {
 	case err != nil:
@@ -37,6 +41,10 @@ func (p *Plan) protect(dir string) error {
 			p.keep(filepath.Join(own, "config.worktree"))
 			p.keep(filepath.Join(own, "gitdir"))
 			p.keep(filepath.Join(own, "commondir"))
+		} else if own, ok := submodule(git); ok {
+			p.Write = outermost(append(p.Write, own))
+			p.protectGit(own)
+			p.Keep = append(p.Keep, p.modules(own)...)
 		}
 	}
 	for _, name := range slices.Concat([]string{git}, p.Keep, p.Absent) {
@@ -48,6 +56,28 @@ func (p *Plan) protect(dir string) error {
 		if err != nil || real != filepath.Dir(name) || lerr == nil && info.Mode()&fs.ModeSymlink != 0 {
 			return fmt.Errorf("%s is a link, or leads over one, and cannot be kept as it is; work without a sandbox, or put there what it leads to: %w", name, fs.ErrInvalid)
 		}
+	}
+	return nil
+}
+
+// surround has the repository, part of whose working tree a folder is, be used as from the whole of it. Of the rest of that
+// tree nothing can be changed.
+func (p *Plan) surround(dir string, homes []string) error {
+	for tree := dir; !slices.Contains(append(homes, system...), tree); tree = filepath.Dir(tree) {
+		git := filepath.Join(tree, ".git")
+		info, err := os.Lstat(git)
+		switch {
+		case tree == filepath.Dir(tree):
+			return nil
+		case err != nil:
+			continue
+		case tree == dir || info.IsDir() && !exists(filepath.Join(git, "HEAD")):
+			return nil
+		case info.IsDir():
+			p.Write = outermost(append(p.Write, git))
+		}
+		p.Tree = tree
+		return p.protectRepository(git)
 	}
 	return nil
 }
@@ -135,6 +165,32 @@ func linked(file string) (own, common string, ok bool) {
 		return "", "", false
 	}
 	return own, common, true
+}
+
+// submodule returns the repository of a submodule whose file .git is given. As with linked working trees it counts only where
+// the repository knows of the working tree, by its setting core.worktree.
+func submodule(file string) (own string, ok bool) {
+	own, ok = pointer(file, "gitdir: ")
+	if !ok || !exists(filepath.Join(own, "HEAD")) {
+		return "", false
+	}
+	config, err := os.ReadFile(filepath.Join(own, "config"))
+	if err != nil {
+		return "", false
+	}
+	for line := range strings.Lines(string(config)) {
+		key, value, _ := strings.Cut(line, "=")
+		if strings.TrimSpace(key) != "worktree" {
+			continue
+		}
+		name := strings.Trim(strings.TrimSpace(value), `"`)
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(own, name)
+		}
+		back, err := filepath.EvalSymlinks(name)
+		return own, err == nil && back == filepath.Dir(file)
+	}
+	return "", false
 }
 
 // pointer returns the name that a file consists of, behind a prefix, without links.

@@ -46,6 +46,8 @@ type Plan struct {
 	// Hidden is what must not be read, but for Read. Some of it may not be there.
 	Hidden []string `json:"hidden,omitempty"`
 	Read   []string `json:"read,omitempty"`
+	// Tree is the working tree of git that the working folder is a part of; empty if it is all of one, or none.
+	Tree string `json:"tree,omitempty"`
 	// Sockets are those of other programs.
 	Sockets []string `json:"sockets,omitempty"`
 	// Temp is the folder for temporary files.
@@ -98,13 +100,15 @@ func resolve(p Policy, homes []string, getenv func(string) string) (Plan, error)
 	for i, home := range homes {
 		homes[i] = place(home)
 		if inside(homes[i], dir) {
-			return Plan{}, fmt.Errorf("%s is or holds the home folder %s, and a sandbox there would leave the files open that programs start with; "+
-				"work in a folder of a project, or without a sandbox: %w", dir, home, fs.ErrInvalid)
+			which := "is"
+			if dir != homes[i] {
+				which = "holds"
+			}
+			return Plan{}, noProject("%s %s the home folder %s, and a sandbox there would leave the files open that programs start with", dir, which, home)
 		}
 	}
 	if dir == "/" || slices.Contains(system, dir) {
-		return Plan{}, fmt.Errorf("%s belongs to the whole machine, and a sandbox there would leave open what it is for; "+
-			"work in a folder of a project, or without a sandbox: %w", dir, fs.ErrInvalid)
+		return Plan{}, noProject("%s belongs to the whole machine, and a sandbox there would leave open what it is for", dir)
 	}
 	plan.Write = append(plan.Write, dir)
 	for _, name := range p.Write {
@@ -142,7 +146,12 @@ func resolve(p Policy, homes []string, getenv func(string) string) (Plan, error)
 			return Plan{}, err
 		}
 	}
-	return plan, nil
+	return plan, plan.surround(dir, homes)
+}
+
+// noProject tells that a sandbox would be of little use in a folder.
+func noProject(format string, args ...any) error {
+	return &Error{Err: fmt.Errorf(format+"; work in a folder of a project, or without a sandbox", args...)}
 }
 
 // existing returns name without links.

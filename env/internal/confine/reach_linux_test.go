@@ -270,7 +270,7 @@ func TestNoProject(t *testing.T) {
 		w.home: "home folder", w.root: "home folder",
 	} {
 		w.policy.Dir = name
-		if _, err := resolve(w.policy, []string{"/nonexistent", w.home}, os.Getenv); !errors.Is(err, fs.ErrInvalid) || !strings.Contains(err.Error(), want) {
+		if _, err := resolve(w.policy, []string{"/nonexistent", w.home}, os.Getenv); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
 	}
@@ -404,4 +404,37 @@ func TestAbsent(t *testing.T) {
 	if exists(w.work+"/.git/hooks") || exists(w.work+"/.git/config.worktree") || !exists(w.work+"/file") {
 		t.Error("something has stayed, or has gone")
 	}
+}
+
+// TestSubfolder works in a folder of a working tree, and in a submodule, whose repositories are elsewhere.
+func TestSubfolder(t *testing.T) {
+	each(t, func(t *testing.T, w *world, by Mechanism) {
+		roots := []string{w.root}
+		if w.uid < 0 {
+			roots = append(roots, t.TempDir()) // of which nothing else is seen
+		}
+		for _, root := range roots {
+			script := `set -e; cd "$0"; git init -q module; cd module; git -c user.name=a -c user.email=a@b commit -q --allow-empty -m one
+				git init -q ../tree; cd ../tree; git -c protocol.file.allow=always submodule --quiet add ../module sub; mkdir dir; echo x >dir/file; echo x >file; git add .; git -c user.name=a -c user.email=a@b commit -q -m one`
+			cmd := exec.CommandContext(t.Context(), "sh", "-c", script, root)
+			cmd.Env = append(os.Environ(), "HOME="+w.home, "GIT_CONFIG_NOSYSTEM=1")
+			cmd.SysProcAttr = w.credential()
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			for _, dir := range []string{"/tree/dir", "/tree/sub"} {
+				w.policy.Dir = root + dir
+				script := `set -e; cd "` + w.policy.Dir + `"; echo y >new; git add new; git -c user.name=a -c user.email=a@b commit -q -m two; git log --oneline | grep -q two`
+				if out, code := w.run(t, by, script); code != 0 {
+					t.Errorf("%s: exit code %d, %s", dir, code, out)
+				}
+				if out, code := w.run(t, by, `cd "`+w.policy.Dir+`"; echo x >"$(git rev-parse --git-dir)/hooks/post-commit"`); (code == 0) != (by == Landlock) || code == 125 {
+					t.Errorf("%s: a hook of the repository: exit code %d, %s", dir, code, out)
+				}
+				if out, code := w.run(t, by, `cd "`+w.policy.Dir+`"; cat ../file; echo y >../file`); code == 0 || dir == "/tree/dir" && !strings.Contains(out, "x\n") {
+					t.Errorf("%s: the rest of the tree: exit code %d, %s", dir, code, out)
+				}
+			}
+		}
+	})
 }
