@@ -25,6 +25,9 @@ const canaryVar = "SANDBOXAGENT_CANARY"
 // canaryFolder is how the folder of the file begins that no environment may show.
 const canaryFolder = "sandboxagent-verify-"
 
+// commLength is how much of a program's name the kernel keeps for its process.
+const commLength = 15
+
 // verifier is an environment that proves what it promises.
 type verifier interface {
 	Verify(ctx context.Context, host verify.Host) (verify.Report, error)
@@ -81,13 +84,13 @@ func (p *program) verify(ctx context.Context, c *cli.Context) (code int, err err
 		err = errors.Join(err, cerr, place.logError())
 	}()
 	r := verification{Environment: s.backend, Findings: []verify.Finding{}}
-	if v, ok := place.plain.(verifier); ok {
-		report, err := v.Verify(ctx, host)
-		if err != nil {
-			return 0, err
-		}
+	report, err := verifyPlace(ctx, place, host)
+	switch {
+	case err == nil:
 		r.Sandbox, r.OK, r.Findings = true, report.OK(), report.Findings
-	} else {
+	case !errors.Is(err, errors.ErrUnsupported):
+		return 0, err
+	default:
 		r.Promises, r.rights = place.plain.Info().Guarantees, "your rights"
 		if place.whose != "" {
 			r.rights = "the rights of " + place.whose
@@ -100,6 +103,16 @@ func (p *program) verify(ctx context.Context, c *cli.Context) (code int, err err
 		return codeFailed, nil
 	}
 	return codeDone, nil
+}
+
+// verifyPlace has an environment prove what it promises. An error that wraps errors.ErrUnsupported means that there is no
+// sandbox.
+func verifyPlace(ctx context.Context, place *workplace, host verify.Host) (verify.Report, error) {
+	v, ok := place.plain.(verifier)
+	if !ok {
+		return verify.Report{}, errors.ErrUnsupported
+	}
+	return v.Verify(ctx, host)
 }
 
 // verification is what the command prints.
@@ -115,7 +128,8 @@ type verification struct {
 	rights string
 }
 
-// prepareHost prepares what must not be found from the inside: a file, somebody who listens, and a variable of this process.
+// prepareHost prepares what must not be found from the inside: a file, somebody who listens, also on a unix socket, this
+// process, and a variable of it.
 // The caller calls remove in the end.
 func prepareHost(ctx context.Context) (host verify.Host, remove func() error, err error) {
 	// Who would be refused the folder could not tell whether it is there, and the private one of a user may be within one.
@@ -131,11 +145,20 @@ func prepareHost(ctx context.Context) (host verify.Host, remove func() error, er
 	if err != nil {
 		return host, nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	remove = func() error { return errors.Join(l.Close(), os.RemoveAll(dir), os.Unsetenv(canaryVar)) }
-	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(name, []byte("canary\n"), 0o600), os.Chmod(name, 0o644), os.Setenv(canaryVar, "canary")); err != nil {
+	socket := filepath.Join(dir, "socket")
+	named, err := (&net.ListenConfig{}).Listen(ctx, "unix", socket)
+	if err != nil {
+		return host, nil, errors.Join(err, l.Close(), os.RemoveAll(dir))
+	}
+	remove = func() error { return errors.Join(l.Close(), named.Close(), os.RemoveAll(dir), os.Unsetenv(canaryVar)) }
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(socket, 0o777), os.WriteFile(name, []byte("canary\n"), 0o600), os.Chmod(name, 0o644), os.Setenv(canaryVar, "canary")); err != nil {
 		return host, nil, errors.Join(err, remove())
 	}
-	return verify.Host{Files: []string{filepath.ToSlash(name)}, Listening: []string{l.Addr().String()}}, remove, nil
+	program, _ := os.Executable() // without a name it is not looked for
+	return verify.Host{
+		Files: []string{filepath.ToSlash(name)}, Listening: []string{l.Addr().String()}, Sockets: []string{filepath.ToSlash(socket)},
+		Process: os.Getpid(), Name: filepath.Base(program)[:min(len(filepath.Base(program)), commLength)],
+	}, remove, nil
 }
 
 // showVerification prints what was found.

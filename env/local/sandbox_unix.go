@@ -132,6 +132,7 @@ func confined(ctx context.Context, cfg Config, h Helper, plan confine.Plan) (e *
 	if e, err = supervise(ctx, cfg, h, &plan); err != nil {
 		return nil, err
 	}
+	e.plan, e.program = &plan, h
 	e.temp, e.tidy = temp, plan.Tidy
 	return e, nil
 }

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/confine"
 )
 
 // Helper says which program supervises. The zero value is the one that "make build" embeds, where there is one for this
@@ -41,6 +42,9 @@ type SupervisedEnvironment struct {
 	// bare, if set, is why there is no sandbox around an environment that should have one, and weaker why it is not the
 	// strongest kind.
 	bare, weaker error
+	// plan is what the sandbox was made by; nil if there is none. program is the helper's.
+	plan    *confine.Plan
+	program Helper
 	// temp, if set, is a folder that goes with the environment, and tidy removes what else does.
 	temp string
 	tidy func()

@@ -12,6 +12,9 @@ import (
 // untold is what is said of what the probe does not tell.
 const untold = "not told"
 
+// elsewhere is what is said of what nothing is known of.
+const elsewhere = "not known: the environment is on another machine"
+
 // judgement collects findings.
 type judgement struct {
 	expect   Expect
@@ -29,6 +32,11 @@ func (x Expect) judge(d probe.Document, boot string) Report {
 		j.calls()
 		j.kernel()
 	}
+	if x.NoNewRights && !x.Unprivileged {
+		j.rights()
+		j.calls()
+		j.helperProcess()
+	}
 	if x.User != nil {
 		j.user(*x.User)
 	}
@@ -41,6 +49,9 @@ func (x Expect) judge(d probe.Document, boot string) Report {
 	}
 	if x.Host.Files != nil {
 		j.ofHost("host-files", "the kernel: a mount namespace", "none", each(x.Host.Files, probe.TryFind), missing)
+	}
+	if x.Host.Sockets != nil {
+		j.ofHost("host-sockets", "the kernel", "none is reached", each(x.Host.Sockets, probe.TryDial), refusedOrMissing)
 	}
 	j.places()
 	j.network()
@@ -91,7 +102,7 @@ func (j *judgement) tries(name, by, wanted string, keys []string, good func(outc
 func (j *judgement) ofHost(name, by, wanted string, keys []string, good func(outcome string) bool) {
 	told := func(key string) bool { return j.try(key) != "" && good(j.try(key)) }
 	if j.elsewhere && !slices.ContainsFunc(keys, func(key string) bool { return !told(key) }) {
-		j.add(name, by, "only told", "not known: the environment is on another machine", true)
+		j.add(name, by, "only told", elsewhere, true)
 		return
 	}
 	j.tries(name, by, wanted, keys, good)
@@ -162,6 +173,12 @@ func (j *judgement) folders() {
 		} else {
 			j.tries(name, by, wanted, keys, refusedOrMissing)
 		}
+	}
+	if x.Unwritable != nil {
+		j.tries("outside-files", "the kernel", fmt.Sprintf("none can be made in %d folders outside", len(x.Unwritable)), each(x.Unwritable, probe.TryWrite), refusedOrMissing)
+	}
+	if x.Unreadable != nil {
+		j.tries("secrets", "the kernel", fmt.Sprintf("nothing is read of %d places", len(x.Unreadable)), each(x.Unreadable, probe.TryRead), refusedOrMissing)
 	}
 	if x.Writable != nil {
 		j.tries("writable-folders", "the configuration", "files can be made in "+list(x.Writable), each(x.Writable, probe.TryWrite), succeeded)
@@ -255,6 +272,11 @@ func (j *judgement) helper() {
 	}
 	j.add("helper-volume", "the kernel: a read-only mount", "a read-only mount at "+dir, found, m.Point == dir && m.ReadOnly)
 	j.tries("helper-file", "the kernel: the mode of the file", "cannot be read", []string{probe.TryHelperFile}, refused)
+	j.helperProcess()
+}
+
+// helperProcess judges whether commands can take hold of the helper.
+func (j *judgement) helperProcess() {
 	j.tries("helper-trace", "the kernel: the helper is not dumpable", "refused", []string{probe.TryPtrace}, refused)
 	var keys []string
 	for _, name := range probe.Helpers() {

@@ -3,6 +3,7 @@ package verify
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -26,7 +27,11 @@ func (j *judgement) rights() {
 	status := j.document.Status
 	var caps []string
 	none := true
-	for _, set := range []string{"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"} {
+	sets := []string{"CapInh", "CapPrm", "CapEff", "CapAmb"}
+	if j.expect.Unprivileged {
+		sets = append(sets, "CapBnd") // of which nothing is gained without a way to gain rights
+	}
+	for _, set := range sets {
 		value, ok := status[set]
 		if !ok {
 			value = untold
@@ -54,6 +59,9 @@ func (j *judgement) rights() {
 	enough = enough && status["Seccomp"] == "2"
 	var let []string
 	for _, call := range probe.Filtered() {
+		if call == "personality" && !j.expect.Unprivileged {
+			continue // debuggers call it
+		}
 		if outcome := cmp.Or(j.try(probe.TryFiltered(call)), untold); !refused(outcome) {
 			let = append(let, call+": "+outcome)
 		}
@@ -191,6 +199,37 @@ func (j *judgement) places() {
 		}
 		j.add("namespaces", "the kernel", "its own", found, len(shared) == 0)
 	}
+	if x := j.expect; x.Apart != nil {
+		var shared []string
+		told := true
+		for _, kind := range slices.Sorted(maps.Keys(x.Apart)) {
+			number, ok := d.Namespaces[kind]
+			told = told && ok
+			if number == x.Apart[kind] {
+				shared = append(shared, kind)
+			}
+		}
+		found := "others"
+		if len(shared) > 0 {
+			found = "the same: " + list(shared)
+		} else if !told {
+			found = ""
+		}
+		wanted := "others than those outside: " + list(slices.Sorted(maps.Keys(x.Apart)))
+		j.add("other-namespaces", "the kernel", wanted, found, len(shared) == 0)
+	}
+	if x := j.expect; x.Host.Process != 0 && x.Host.Name != "" {
+		name, seen := d.Processes[strconv.Itoa(x.Host.Process)]
+		found := fmt.Sprintf("not seen, of %d that are", len(d.Processes))
+		if seen && name == x.Host.Name {
+			found = fmt.Sprintf("%s, number %d, is seen", name, x.Host.Process)
+		} else if d.Processes == nil {
+			found = ""
+		} else if j.elsewhere {
+			found = elsewhere
+		}
+		j.add("host-processes", "the kernel: a pid namespace", "not seen", found, !seen || name != x.Host.Name)
+	}
 	if j.expect.Init != "" {
 		found := d.Processes["1"]
 		if found != "" {
@@ -209,6 +248,10 @@ func unreached(outcome string) bool {
 // network judges what can be reached.
 func (j *judgement) network() {
 	const by = "the kernel: a network namespace"
+	if j.expect.NoSockets {
+		j.noSockets()
+		return
+	}
 	d, closed := j.document, j.expect.NoNetwork
 	found := list(d.Interfaces)
 	if d.Interfaces == nil {
@@ -243,6 +286,14 @@ func (j *judgement) network() {
 	if j.expect.Host.Listening != nil {
 		keys := each(j.expect.Host.Listening, func(a string) string { return probe.TryConnect("tcp", a) })
 		j.ofHost("host-loopback", by, "nobody listens", keys, func(outcome string) bool { return outcome == "ECONNREFUSED" || unreached(outcome) })
+	}
+}
+
+// noSockets judges whether sockets can be made.
+func (j *judgement) noSockets() {
+	j.tries("network-sockets", "the system call filter", "refused", each(probe.Families(), probe.TrySocketOf), refused)
+	if j.expect.Host.Listening != nil {
+		j.tries("host-loopback", "the system call filter", "refused", each(j.expect.Host.Listening, func(a string) string { return probe.TryConnect("tcp", a) }), refused)
 	}
 }
 

@@ -38,6 +38,9 @@ type Expect struct {
 	// Unprivileged: no capabilities, no way to gain rights, a system call filter, no devices, and nothing of the kernel's that
 	// changes or shows the machine.
 	Unprivileged bool
+	// NoNewRights is the part of Unprivileged that does not depend on what can be seen: a process has no rights beyond those of
+	// its user, gains none, and does not take hold of the helper.
+	NoNewRights bool
 	// Filters is how many system call filters there are at least.
 	Filters int
 	// User, if set, is who commands run as.
@@ -47,15 +50,22 @@ type Expect struct {
 	ReadOnly []string
 	// Writable are folders in which commands write, and Executable those from which they can start programs.
 	Writable, Executable []string
+	// Unwritable are folders in which nobody can make a file, whatever keeps them from it, and Unreadable files and folders of
+	// which nothing can be read.
+	Unwritable, Unreadable []string
 	// Mounts, if not nil, are all mounts, but for those that the runtime of a container makes in /dev, /proc and /sys. Of
 	// several with the same name one is enough.
 	Mounts []Mount
 	// OwnNamespaces: processes, users of shared memory, names of the machine and control groups are the environment's own.
 	OwnNamespaces bool
+	// Apart are the numbers of namespaces that are not the environment's own, by kind, such as "pid".
+	Apart map[string]uint64
 	// Init, if set, is the name of process 1.
 	Init string
 	// NoNetwork: commands reach nothing but themselves.
 	NoNetwork bool
+	// NoSockets: commands make no sockets for any network, so that what there is of one does not matter.
+	NoSockets bool
 	// PIDs, Memory in bytes, without swap, and CPUs are limits; 0 means that none is promised.
 	PIDs, Memory int64
 	CPUs         float64
@@ -87,8 +97,12 @@ type Mount struct {
 type Host struct {
 	// Files are absolute names of files that anybody can see who has the file system.
 	Files []string
-	// Listening are TCP addresses on 127.0.0.1.
+	// Listening are TCP addresses on 127.0.0.1, and Sockets names of unix sockets.
 	Listening []string
+	Sockets   []string
+	// Process is the number of a process, and Name its name, such as "sandboxagent". 0 is none.
+	Process int
+	Name    string
 }
 
 // User is who a command runs as.
@@ -155,7 +169,7 @@ func Run(ctx context.Context, r env.Runner, argv []string, x Expect) (Report, er
 // request is what the probe has to try.
 func (x Expect) request() probe.Request {
 	q := probe.Request{
-		Write: slices.Concat(x.Writable, x.ReadOnly), Execute: x.Executable, Find: slices.Concat(tokens(), x.Host.Files), Sockets: sockets(),
+		Write: slices.Concat(x.Writable, x.ReadOnly, x.Unwritable), Read: x.Unreadable, Dial: x.Host.Sockets, Execute: x.Executable, Find: slices.Concat(tokens(), x.Host.Files), Sockets: sockets(),
 		Connect: x.Host.Listening, Helper: x.Helper,
 	}
 	for _, m := range x.Mounts {

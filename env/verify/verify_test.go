@@ -25,7 +25,8 @@ func expected() Expect {
 	return Expect{
 		Unprivileged: true, Filters: 2, User: &User{UID: 10001, GID: 10001}, ReadOnly: []string{"/", "/usr"}, Writable: []string{"/work"},
 		Executable: []string{"/work"}, OwnNamespaces: true, Init: "sandboxd", NoNetwork: true,
-		Host: Host{Files: []string{"/canary"}, Listening: []string{"127.0.0.1:9"}}, PIDs: 512, Memory: 1 << 30, CPUs: 2, NoCoreFiles: true,
+		Unwritable: []string{"/outside"}, Unreadable: []string{"/secret"}, Apart: map[string]uint64{"user": 5},
+		Host: Host{Files: []string{"/canary"}, Listening: []string{"127.0.0.1:9"}, Sockets: []string{"/socket"}, Process: 9, Name: "us"}, PIDs: 512, Memory: 1 << 30, CPUs: 2, NoCoreFiles: true,
 		Vars: []string{"PATH", "LC_*"}, NoCredentials: true, Helper: "/helper/sandboxd",
 		Mounts: []Mount{
 			{Point: "/"},
@@ -103,7 +104,9 @@ func document() probe.Document {
 	for _, t := range probe.Outside() {
 		d.Tries[probe.TryConnect(t.Network, t.Address)] = "ENETUNREACH"
 	}
+	d.Namespaces["user"] = 6
 	d.Tries[probe.TryConnect("tcp", "127.0.0.1:9")] = "ECONNREFUSED"
+	d.Tries[probe.TryWrite("/outside")], d.Tries[probe.TryRead("/secret")], d.Tries[probe.TryDial("/socket")] = "EACCES", "EACCES", "ENOENT"
 	d.Tries[probe.TryWrite("/work")], d.Tries[probe.TryExecute("/work")] = probe.OK, probe.OK
 	return d
 }
@@ -121,7 +124,7 @@ func TestAllKept(t *testing.T) {
 	if !r.OK() {
 		t.Errorf("%+v", r.Broken())
 	}
-	if len(r.Findings) != 41 {
+	if len(r.Findings) != 46 {
 		t.Errorf("%d findings", len(r.Findings))
 	}
 }
@@ -227,6 +230,14 @@ func TestBroken(t *testing.T) {
 		"an old kernel":         {func(d *probe.Document) { delete(d.Status, "Seccomp_filters") }, []string{}},
 		"a strange filter":      {func(d *probe.Document) { d.Status["Seccomp_filters"] = "many" }, []string{"system-call-filter"}},
 		"the machine's pids":    {func(d *probe.Document) { d.Namespaces["pid"] = initialNamespaces - 4 }, []string{"namespaces"}},
+		"a shared namespace":    {func(d *probe.Document) { d.Namespaces["user"] = 5 }, []string{"other-namespaces"}},
+		"us":                    {func(d *probe.Document) { d.Processes["9"] = "us" }, []string{"host-processes"}},
+		"another of our number": {func(d *probe.Document) { d.Processes["9"] = "sh" }, []string{}},
+		"a file made outside":   {func(d *probe.Document) { d.Tries[probe.TryWrite("/outside")] = probe.OK }, []string{"outside-files"}},
+		"a secret":              {func(d *probe.Document) { d.Tries[probe.TryRead("/secret")] = probe.OK }, []string{"secrets"}},
+		"an empty secret":       {func(d *probe.Document) { d.Tries[probe.TryRead("/secret")] = probe.None }, []string{}},
+		"our socket":            {func(d *probe.Document) { d.Tries[probe.TryDial("/socket")] = probe.OK }, []string{"host-sockets"}},
+		"our socket, busy":      {func(d *probe.Document) { d.Tries[probe.TryDial("/socket")] = "EAGAIN" }, []string{"host-sockets"}},
 		"a kernel thread":       {func(d *probe.Document) { d.Processes["2"] = "kthreadd" }, []string{"processes"}},
 		"a file that is there":  {func(d *probe.Document) { d.Tries[probe.TryFind("/canary")] = probe.OK }, []string{"host-files"}},
 		"a variable":            {func(d *probe.Document) { d.Vars = append(d.Vars, "LD_PRELOAD") }, []string{"variables"}},
@@ -252,8 +263,47 @@ func mountAt(d *probe.Document, point string) *probe.Mount {
 // TestElsewhere only tells what an environment on another machine does not find of this one.
 func TestElsewhere(t *testing.T) {
 	for _, f := range expected().judge(document(), "").Findings {
-		if told := strings.Contains(f.Found, "not known"); told != (f.Name == "host-files" || f.Name == "host-loopback") || told && f.Wanted != "only told" {
+		if told := strings.Contains(f.Found, "not known"); told != strings.HasPrefix(f.Name, "host-") || told && f.Wanted != "only told" && f.Name != "host-processes" {
 			t.Errorf("%+v", f)
+		}
+	}
+}
+
+// TestWithoutRights judges what an environment keeps that shows the machine as it is.
+func TestWithoutRights(t *testing.T) {
+	x := Expect{NoNewRights: true, NoSockets: true, Filters: 1, Host: Host{Listening: []string{"127.0.0.1:9"}}}
+	kept := func() probe.Document {
+		d := document()
+		d.Interfaces, d.Routes, d.Devices, d.Mounts = nil, nil, nil, nil
+		d.Status["CapBnd"] = "ffff"
+		d.Tries[probe.TryFiltered("personality")], d.Tries[probe.TryConnect("tcp", "127.0.0.1:9")] = probe.OK, "EACCES"
+		for _, f := range probe.Families() {
+			d.Tries[probe.TrySocketOf(f)] = "EACCES"
+		}
+		return d
+	}
+	if r := x.judge(kept(), boot); !r.OK() {
+		t.Errorf("%+v", r.Broken())
+	}
+	for name, test := range map[string]struct {
+		change func(*probe.Document)
+		want   string
+	}{
+		"a capability":   {func(d *probe.Document) { d.Status["CapEff"] = "1" }, "capabilities"},
+		"a way to some":  {func(d *probe.Document) { d.Status["CapAmb"] = "1" }, "capabilities"},
+		"no filter":      {func(d *probe.Document) { d.Status["Seccomp_filters"] = "0" }, "system-call-filter"},
+		"another call":   {func(d *probe.Document) { d.Tries[probe.TryFiltered("setns")] = "EBADF" }, "system-call-filter"},
+		"the helper":     {func(d *probe.Document) { d.Tries[probe.TryHelper("mem")] = probe.OK }, "helper-memory"},
+		"its traces":     {func(d *probe.Document) { d.Tries[probe.TryPtrace] = probe.OK }, "helper-trace"},
+		"a socket":       {func(d *probe.Document) { d.Tries[probe.TrySocketOf("udp4")] = probe.OK }, "network-sockets"},
+		"an odd refusal": {func(d *probe.Document) { d.Tries[probe.TrySocketOf("raw")] = "EINVAL" }, "network-sockets"},
+		"silence":        {func(d *probe.Document) { delete(d.Tries, probe.TrySocketOf("packet")) }, "network-sockets"},
+		"somebody":       {func(d *probe.Document) { d.Tries[probe.TryConnect("tcp", "127.0.0.1:9")] = "ECONNREFUSED" }, "host-loopback"},
+	} {
+		d := kept()
+		test.change(&d)
+		if diff := cmp.Diff([]string{test.want}, names(x.judge(d, boot).Broken())); diff != "" {
+			t.Errorf("%s: %s", name, diff)
 		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // connectTime is how long a connection may take that is to fail at once.
@@ -21,6 +23,9 @@ const maxServers = 16
 func network() (interfaces, routes []string, err error) {
 	interfaces, routes = []string{}, []string{}
 	found, err := net.Interfaces()
+	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
+		return nil, nil, nil
+	}
 	if err != nil {
 		return interfaces, routes, err
 	}
@@ -60,7 +65,14 @@ func (d *Document) tryNetwork(ctx context.Context, q Request) {
 	for _, address := range q.Connect {
 		d.Tries[TryConnect("tcp", address)] = connect(ctx, Target{"tcp", address})
 	}
-	quiet := len(d.Routes) == 0 && !slices.ContainsFunc(d.Interfaces, func(name string) bool { return name != "lo" })
+	for family, f := range families() {
+		fd, err := unix.Socket(f.domain, f.kind|unix.SOCK_CLOEXEC, 0)
+		if err == nil {
+			err = unix.Close(fd)
+		}
+		d.Tries[TrySocketOf(family)] = outcome(err)
+	}
+	quiet := d.Routes != nil && len(d.Routes) == 0 && !slices.ContainsFunc(d.Interfaces, func(name string) bool { return name != "lo" })
 	for _, t := range Outside() {
 		d.Tries[TryConnect(t.Network, t.Address)] = Skipped
 		if quiet {
@@ -71,6 +83,17 @@ func (d *Document) tryNetwork(ctx context.Context, q Request) {
 	if quiet {
 		text, _ := os.ReadFile("/etc/resolv.conf") // without, there are the usual ones
 		d.Tries[TryResolve] = resolve(ctx, nameServers(string(text)))
+	}
+}
+
+type family struct{ domain, kind int }
+
+// families are those of Families.
+func families() map[string]family {
+	return map[string]family{
+		"tcp4": {unix.AF_INET, unix.SOCK_STREAM}, "udp4": {unix.AF_INET, unix.SOCK_DGRAM}, "tcp6": {unix.AF_INET6, unix.SOCK_STREAM},
+		"udp6": {unix.AF_INET6, unix.SOCK_DGRAM}, "raw": {unix.AF_INET, unix.SOCK_RAW}, "unix": {unix.AF_UNIX, unix.SOCK_STREAM},
+		"netlink": {unix.AF_NETLINK, unix.SOCK_RAW}, "packet": {unix.AF_PACKET, unix.SOCK_DGRAM},
 	}
 }
 

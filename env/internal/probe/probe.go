@@ -47,6 +47,10 @@ type Request struct {
 	// Find are names that are looked for, links not followed, and Sockets those of sockets.
 	Find    []string `json:"find,omitempty"`
 	Sockets []string `json:"sockets,omitempty"`
+	// Read are files and folders of which something is read.
+	Read []string `json:"read,omitempty"`
+	// Dial are names of unix sockets that are connected to.
+	Dial []string `json:"dial,omitempty"`
 	// Resolve are names of folders that may lead over links.
 	Resolve []string `json:"resolve,omitempty"`
 	// Connect are TCP addresses on the loopback interface that are connected to, besides those that every probe tries.
@@ -72,7 +76,8 @@ type Document struct {
 	Links map[string]string `json:"links,omitempty"`
 	// Boot is a number that a kernel gives itself each time it starts.
 	Boot string `json:"boot,omitempty"`
-	// Interfaces are the names of network interfaces that are up, and Routes those of interfaces but lo that have one.
+	// Interfaces are the names of network interfaces that are up, and Routes those of interfaces but lo that have one. Both are
+	// nil where sockets are refused, by which one asks.
 	Interfaces []string `json:"interfaces"`
 	Routes     []string `json:"routes"`
 	// Vars are the names of the variables.
@@ -145,7 +150,10 @@ func TryConnect(network, address string) string { return network + " " + address
 // TryAccess is the key of the question whether a file of the kernel may be written, which is not done.
 func TryAccess(name string) string { return "access " + name }
 
-// TryRead is the key of reading a file of the kernel.
+// TryDial is the key of a connection to a unix socket.
+func TryDial(name string) string { return "dial " + name }
+
+// TryRead is the key of reading something of a file or folder; None if there is nothing in it.
 func TryRead(name string) string { return "read " + name }
 
 // Target is an address outside of the sandbox.
@@ -161,6 +169,14 @@ func Outside() []Target {
 func Metadata() []Target {
 	return []Target{{"tcp", "169.254.169.254:80"}, {"tcp", "[fd00:ec2::254]:80"}}
 }
+
+// Families are kinds of sockets that are made, and closed.
+func Families() []string {
+	return []string{"tcp4", "udp4", "tcp6", "udp6", "raw", "unix", "netlink", "packet"}
+}
+
+// TrySocketOf is the key of making a socket of one of Families.
+func TrySocketOf(family string) string { return "make socket " + family }
 
 // Kernel are files and folders by which the whole machine is changed.
 func Kernel() []string {
@@ -210,7 +226,7 @@ func DecodeRequest(r io.Reader) (Request, error) {
 	if err := decode(data, MaxRequest, &q); err != nil {
 		return Request{}, err
 	}
-	for _, names := range [][]string{q.Write, q.Execute, q.Find, q.Sockets, q.Resolve, q.Connect} {
+	for _, names := range [][]string{q.Write, q.Execute, q.Find, q.Sockets, q.Resolve, q.Connect, q.Read, q.Dial} {
 		if len(names) > maxNames {
 			return Request{}, fmt.Errorf("%d names, more than %d", len(names), maxNames)
 		}

@@ -22,7 +22,7 @@ const statusLines = " CapInh CapPrm CapEff CapBnd CapAmb NoNewPrivs Seccomp Secc
 func Take(ctx context.Context, q Request) (Document, error) {
 	d := Document{
 		Version: Version, Status: make(map[string]string), Tries: make(map[string]string), Limits: limits(),
-		Namespaces: namespaces(), Processes: processes(), Vars: varNames(os.Environ()), Devices: devices(),
+		Namespaces: Namespaces(), Processes: processes(), Vars: varNames(os.Environ()), Devices: devices(),
 		DeviceRules: deviceRules(), Links: links(q.Resolve), Boot: Boot(),
 	}
 	status, err := os.ReadFile("/proc/self/status")
@@ -88,12 +88,28 @@ func (d *Document) tryFiles(q Request) {
 	for _, name := range q.Sockets {
 		d.Tries[TrySocket(name)] = trySocket(name)
 	}
+	for _, name := range q.Dial {
+		d.Tries[TryDial(name)] = tryDial(name)
+	}
+	for _, name := range q.Read {
+		d.Tries[TryRead(name)] = tryRead(name)
+	}
 	for _, name := range Kernel() {
 		d.Tries[TryAccess(name)] = outcome(unix.Faccessat(unix.AT_FDCWD, name, unix.W_OK, 0))
 	}
 	for _, name := range Secret() {
 		d.Tries[TryRead(name)] = tryRead(name)
 	}
+}
+
+// tryDial connects to a unix socket.
+func tryDial(name string) string {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return outcome(err)
+	}
+	defer unix.Close(fd) //nolint:errcheck // nothing was sent
+	return outcome(unix.Connect(fd, &unix.SockaddrUnix{Name: name}))
 }
 
 // trySocket looks for a socket.
@@ -169,13 +185,19 @@ func start(name string, attr *os.ProcAttr) error {
 	return err
 }
 
-// tryRead reads a byte of a file. An empty one is as good as none: it is what covers the kernel's.
+// tryRead reads a byte of a file, or a name of a folder. An empty one is as good as none: it is what covers the kernel's.
 func tryRead(name string) string {
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return outcome(err)
 	}
 	defer f.Close() //nolint:errcheck // it was only read
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		if _, err := f.Readdirnames(1); !errors.Is(err, io.EOF) {
+			return outcome(err)
+		}
+		return None
+	}
 	var b [1]byte
 	if n, err := f.Read(b[:]); n == 0 {
 		if errors.Is(err, io.EOF) {
@@ -188,10 +210,9 @@ func tryRead(name string) string {
 
 // tryHelper tries to read the helper's file and its memory. The helper is the parent of this process, or process 1.
 func (d *Document) tryHelper(file string) {
-	if file == "" {
-		return
+	if file != "" {
+		d.Tries[TryHelperFile] = tryRead(file)
 	}
-	d.Tries[TryHelperFile] = tryRead(file)
 	pid := os.Getppid()
 	if pid == 0 {
 		pid = 1
@@ -225,8 +246,8 @@ func varNames(vars []string) []string {
 	return names
 }
 
-// namespaces are the numbers of this process's namespaces.
-func namespaces() map[string]uint64 {
+// Namespaces returns the numbers of this process's namespaces by kind, such as "pid".
+func Namespaces() map[string]uint64 {
 	all := make(map[string]uint64)
 	for _, kind := range []string{"pid", "net", "ipc", "uts", "mnt", "user", "cgroup", "time"} {
 		var st unix.Stat_t

@@ -1,0 +1,110 @@
+package local_test
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/sandboxagent/sandboxagent/env/internal/confine"
+	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/verify"
+)
+
+// ourHost is what is to be looked for in vain: a file, sockets, and this process.
+func ourHost(t *testing.T) verify.Host {
+	t.Helper()
+	dir := t.TempDir()
+	h := verify.Host{Files: []string{dir + "/canary"}, Sockets: []string{dir + "/socket"}, Process: os.Getpid()}
+	if err := os.WriteFile(h.Files[0], nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, on := range [][2]string{{"unix", h.Sockets[0]}, {"tcp4", "127.0.0.1:0"}} {
+		l, err := net.Listen(on[0], on[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		if on[0] == "tcp4" {
+			h.Listening = []string{l.Addr().String()}
+		}
+	}
+	name, err := os.ReadFile("/proc/self/comm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Name = string(name[:len(name)-1])
+	return h
+}
+
+// TestSandboxVerified has each kind of sandbox prove what it promises, and a place that is none fail to.
+func TestSandboxVerified(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	if err := os.Mkdir(filepath.Join(home, ".ssh"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(home, ".ssh", "id"), []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	host := ourHost(t)
+	eachSandbox(t, func(t *testing.T, by confine.Mechanism) {
+		broken := map[string]bool{"secrets": true, "system-call-filter": true, "no-new-privileges": true, "setuid-programs": true, "core-files": true, "host-sockets": true, "host-loopback": true}
+		if by == confine.Bubblewrap {
+			for _, name := range []string{"other-namespaces", "host-processes", "host-files"} {
+				broken[name] = true
+			}
+		} else {
+			broken["network-sockets"] = true
+		}
+		if os.Getuid() == 0 {
+			broken["outside-files"], broken["capabilities"] = true, true
+		}
+		for _, network := range []bool{false, true} {
+			e := sandboxed(t, by, local.Config{}, local.Sandbox{Network: network})
+			r, err := e.Verify(t.Context(), host)
+			if err != nil || !r.OK() {
+				t.Fatalf("with a network %t: %+v, %v", network, r.Broken(), err)
+			}
+			if left, err := e.ReadDir(t.Context(), e.Info().WorkDir); err != nil || len(left) > 0 {
+				t.Errorf("left behind: %v, %v", left, err)
+			}
+			if network {
+				continue
+			}
+			bare, err := local.Supervised(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = bare.Close() })
+			h := thisProgram(t)
+			if r, err = local.VerifyAs(t.Context(), bare, append([]string{h.Path}, h.Args...), e, host); err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range r.Findings {
+				if broken[f.Name] && f.OK {
+					t.Errorf("without a sandbox all is well with %s: %s", f.Name, f.Found)
+				}
+			}
+			for name := range broken {
+				if !slices.ContainsFunc(r.Findings, func(f verify.Finding) bool { return f.Name == name }) {
+					t.Errorf("nobody looked at %s", name)
+				}
+			}
+		}
+	})
+}
+
+// TestNothingToVerify asks where there is no sandbox.
+func TestNothingToVerify(t *testing.T) {
+	e, err := local.Supervised(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close() })
+	if r, err := e.Verify(t.Context(), verify.Host{}); err == nil || r.OK() || !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("%v, %v", r, err)
+	}
+}

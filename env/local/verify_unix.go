@@ -1,0 +1,133 @@
+//go:build unix
+
+package local
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/confine"
+	"github.com/sandboxagent/sandboxagent/env/internal/helper"
+	"github.com/sandboxagent/sandboxagent/env/internal/probe"
+	"github.com/sandboxagent/sandboxagent/env/verify"
+)
+
+// maxSecrets bounds the places of secrets that are looked at.
+const maxSecrets = 200
+
+// Verify proves from the inside that the sandbox keeps what Info promises, as far as that can be tried, and that what host
+// has prepared, which may be the zero value, is not found in it. An error means that nothing is known; one that wraps
+// errors.ErrUnsupported, that there is no sandbox. The helper's program, which has the probe in it, is copied to the folder for
+// temporary files and removed afterwards.
+func (e *SupervisedEnvironment) Verify(ctx context.Context, host verify.Host) (_ verify.Report, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("local: verify: %w", err)
+		}
+	}()
+	if e.plan == nil {
+		return verify.Report{}, fmt.Errorf("there is no sandbox: %w", errors.ErrUnsupported)
+	}
+	program, err := e.program.open()
+	if err != nil {
+		return verify.Report{}, err
+	}
+	name := filepath.Join(e.plan.Temp, ".probe-"+strings.ToLower(rand.Text()))
+	_, err = e.WriteFile(ctx, name, program, env.WriteOptions{Mode: 0o500, MustNotExist: true})
+	if err := errors.Join(err, program.Close()); err != nil {
+		return verify.Report{}, err
+	}
+	defer func() { err = errors.Join(err, e.Remove(context.WithoutCancel(ctx), name, env.RemoveOptions{})) }()
+	return verify.Run(ctx, e, append([]string{name}, e.program.Args...), e.expect(host))
+}
+
+// open opens the helper's program.
+func (h Helper) open() (io.ReadCloser, error) {
+	if h.Path == "" {
+		found, err := helper.Find(runtime.GOOS, runtime.GOARCH)
+		if err != nil {
+			return nil, err
+		}
+		return found.Open()
+	}
+	path, err := exec.LookPath(h.Path)
+	if err != nil {
+		return nil, err
+	}
+	return os.Open(path)
+}
+
+// expect returns what can be tried of what is promised.
+func (e *SupervisedEnvironment) expect(host verify.Host) verify.Expect {
+	info, p := e.Info(), e.plan
+	promised := func(promise env.Promise) bool { return info.Strength(promise) != env.Absent }
+	x := verify.Expect{
+		NoNewRights: promised(env.NoNewRights), Filters: 1, NoCoreFiles: true,
+		Writable: []string{info.WorkDir, p.Temp}, Executable: []string{info.WorkDir, p.Temp},
+	}
+	if promised(env.ConfinedWrites) {
+		x.Unwritable = e.outside(promised(env.KeptHooks))
+	}
+	if promised(env.HiddenSecrets) {
+		x.Unreadable = slices.DeleteFunc(slices.Clone(p.Hidden), func(name string) bool {
+			_, err := os.Lstat(name)
+			return err != nil
+		})
+		x.Unreadable = x.Unreadable[:min(len(x.Unreadable), maxSecrets)]
+	}
+	if promised(env.NoNetwork) {
+		x.NoNetwork, x.NoSockets = p.By == confine.Bubblewrap, p.By == confine.Landlock
+		x.Host.Listening = host.Listening
+	}
+	if promised(env.HiddenSockets) {
+		x.Host.Sockets = host.Sockets
+	}
+	if promised(env.HiddenProcesses) {
+		x.Host.Process, x.Host.Name = host.Process, host.Name
+		x.Apart = probe.Namespaces()
+		for _, shared := range []string{"time", "cgroup"} { // of which some kernels make none
+			delete(x.Apart, shared)
+		}
+		if p.Network {
+			delete(x.Apart, "net")
+		}
+	}
+	if p.By == confine.Bubblewrap {
+		x.Host.Files = host.Files // which are among temporary files
+	}
+	return x
+}
+
+// outside returns folders of this machine that nothing may be made in.
+func (e *SupervisedEnvironment) outside(hooks bool) (names []string) {
+	p := e.plan
+	own := append(slices.Clone(p.Write), p.Temp)
+	if p.By == confine.Bubblewrap {
+		own = append(own, "/tmp", "/var/tmp")
+	}
+	candidates := append([]string{"/", "/etc", "/usr", "/var", "/home", "/srv", "/opt", "/run", filepath.Dir(e.Info().WorkDir)}, confine.Homes()...)
+	for _, name := range candidates {
+		within := slices.ContainsFunc(own, func(o string) bool { return name == o || strings.HasPrefix(name, o+"/") })
+		if info, err := os.Stat(name); err == nil && info.IsDir() && !within && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if hooks {
+		for _, name := range p.Keep {
+			if info, err := os.Stat(name); err == nil && info.IsDir() {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
