@@ -36,6 +36,10 @@ func sandboxed(ctx context.Context, cfg Config, h Helper, s Sandbox, mechanisms 
 	}
 	policy := confine.Policy{Dir: cfg.Dir, Write: s.Write, Read: s.Read, Hide: s.Hide, Network: s.Network}
 	none := new(SandboxError)
+	if err := confine.Usable(cfg.Dir); err != nil {
+		none.Reasons = append(none.Reasons, err)
+		return unconfined(ctx, cfg, h, s, none)
+	}
 	for _, by := range mechanisms {
 		e, err := confinedBy(ctx, cfg, h, policy, by)
 		var unable *confine.Error
@@ -114,6 +118,11 @@ func confinedBy(ctx context.Context, cfg Config, h Helper, policy confine.Policy
 
 // confined starts a helper by a plan.
 func confined(ctx context.Context, cfg Config, h Helper, plan confine.Plan) (e *SupervisedEnvironment, err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, plan.Tidy())
+		}
+	}()
 	temp := ""
 	if plan.Temp == "" {
 		if temp, err = os.MkdirTemp("", "sandboxagent-tmp-"); err != nil {

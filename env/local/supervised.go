@@ -47,7 +47,7 @@ type SupervisedEnvironment struct {
 	program Helper
 	// temp, if set, is a folder that goes with the environment, and tidy removes what else does.
 	temp string
-	tidy func()
+	tidy func() error
 }
 
 // Info implements env.Environment.

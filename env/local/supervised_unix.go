@@ -87,7 +87,7 @@ func (e *SupervisedEnvironment) Close() error {
 			err = errors.Join(err, os.RemoveAll(e.temp))
 		}
 		if e.tidy != nil {
-			e.tidy()
+			err = errors.Join(err, e.tidy())
 		}
 	})
 	return err

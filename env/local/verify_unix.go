@@ -73,15 +73,20 @@ func (e *SupervisedEnvironment) expect(host verify.Host) verify.Expect {
 	promised := func(promise env.Promise) bool { return info.Strength(promise) != env.Absent }
 	x := verify.Expect{
 		NoNewRights: promised(env.NoNewRights), Filters: 1, NoCoreFiles: true,
-		Writable: []string{info.WorkDir, p.Temp}, Executable: []string{info.WorkDir, p.Temp},
+		Writable: []string{info.WorkDir, p.Temp},
 	}
 	if promised(env.ConfinedWrites) {
-		x.Unwritable = e.outside(promised(env.KeptHooks))
+		if x.Unwritable = e.outside(); p.By == confine.Bubblewrap {
+			x.ReadOnly, x.Unwritable = x.Unwritable, nil // which takes mounts
+		}
+	}
+	if promised(env.KeptHooks) {
+		x.Kept = p.Keep[:min(len(p.Keep), maxSecrets)]
 	}
 	if promised(env.HiddenSecrets) {
 		x.Unreadable = slices.DeleteFunc(slices.Clone(p.Hidden), func(name string) bool {
 			_, err := os.Lstat(name)
-			return err != nil
+			return err != nil || slices.ContainsFunc(slices.Concat(p.Read, p.Write), func(other string) bool { return within(other, name) || within(name, other) })
 		})
 		x.Unreadable = x.Unreadable[:min(len(x.Unreadable), maxSecrets)]
 	}
@@ -109,7 +114,7 @@ func (e *SupervisedEnvironment) expect(host verify.Host) verify.Expect {
 }
 
 // outside returns folders of this machine that nothing may be made in.
-func (e *SupervisedEnvironment) outside(hooks bool) (names []string) {
+func (e *SupervisedEnvironment) outside() (names []string) {
 	p := e.plan
 	own := append(slices.Clone(p.Write), p.Temp)
 	if p.By == confine.Bubblewrap {
@@ -117,17 +122,18 @@ func (e *SupervisedEnvironment) outside(hooks bool) (names []string) {
 	}
 	candidates := append([]string{"/", "/etc", "/usr", "/var", "/home", "/srv", "/opt", "/run", filepath.Dir(e.Info().WorkDir)}, confine.Homes()...)
 	for _, name := range candidates {
-		within := slices.ContainsFunc(own, func(o string) bool { return name == o || strings.HasPrefix(name, o+"/") })
-		if info, err := os.Stat(name); err == nil && info.IsDir() && !within && !slices.Contains(names, name) {
+		name, err := filepath.EvalSymlinks(name)
+		if err != nil || slices.ContainsFunc(own, func(o string) bool { return within(name, o) }) || slices.Contains(names, name) {
+			continue
+		}
+		if info, err := os.Stat(name); err == nil && info.IsDir() {
 			names = append(names, name)
 		}
 	}
-	if hooks {
-		for _, name := range p.Keep {
-			if info, err := os.Stat(name); err == nil && info.IsDir() {
-				names = append(names, name)
-			}
-		}
-	}
 	return names
+}
+
+// within reports whether name is dir or below it.
+func within(name, dir string) bool {
+	return name == dir || strings.HasPrefix(name, strings.TrimSuffix(dir, "/")+"/")
 }

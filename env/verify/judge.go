@@ -177,6 +177,9 @@ func (j *judgement) folders() {
 	if x.Unwritable != nil {
 		j.tries("outside-files", "the kernel", fmt.Sprintf("none can be made in %d folders outside", len(x.Unwritable)), each(x.Unwritable, probe.TryWrite), refusedOrMissing)
 	}
+	if len(x.Kept) > 0 {
+		j.tries("kept-files", "the kernel", fmt.Sprintf("%d files and folders cannot be changed", len(x.Kept)), each(x.Kept, probe.TryChange), refusedOrMissing)
+	}
 	if x.Unreadable != nil {
 		j.tries("secrets", "the kernel", fmt.Sprintf("nothing is read of %d places", len(x.Unreadable)), each(x.Unreadable, probe.TryRead), refusedOrMissing)
 	}

@@ -53,6 +53,8 @@ type Expect struct {
 	// Unwritable are folders in which nobody can make a file, whatever keeps them from it, and Unreadable files and folders of
 	// which nothing can be read.
 	Unwritable, Unreadable []string
+	// Kept are files and folders that nobody can change.
+	Kept []string
 	// Mounts, if not nil, are all mounts, but for those that the runtime of a container makes in /dev, /proc and /sys. Of
 	// several with the same name one is enough.
 	Mounts []Mount
@@ -169,7 +171,7 @@ func Run(ctx context.Context, r env.Runner, argv []string, x Expect) (Report, er
 // request is what the probe has to try.
 func (x Expect) request() probe.Request {
 	q := probe.Request{
-		Write: slices.Concat(x.Writable, x.ReadOnly, x.Unwritable), Read: x.Unreadable, Dial: x.Host.Sockets, Execute: x.Executable, Find: slices.Concat(tokens(), x.Host.Files), Sockets: sockets(),
+		Write: slices.Concat(x.Writable, x.ReadOnly, x.Unwritable), Change: x.Kept, Read: x.Unreadable, Dial: x.Host.Sockets, Execute: x.Executable, Find: slices.Concat(tokens(), x.Host.Files), Sockets: sockets(),
 		Connect: x.Host.Listening, Helper: x.Helper,
 	}
 	for _, m := range x.Mounts {

@@ -25,7 +25,7 @@ func expected() Expect {
 	return Expect{
 		Unprivileged: true, Filters: 2, User: &User{UID: 10001, GID: 10001}, ReadOnly: []string{"/", "/usr"}, Writable: []string{"/work"},
 		Executable: []string{"/work"}, OwnNamespaces: true, Init: "sandboxd", NoNetwork: true,
-		Unwritable: []string{"/outside"}, Unreadable: []string{"/secret"}, Apart: map[string]uint64{"user": 5},
+		Unwritable: []string{"/outside"}, Unreadable: []string{"/secret"}, Kept: []string{"/kept"}, Apart: map[string]uint64{"user": 5},
 		Host: Host{Files: []string{"/canary"}, Listening: []string{"127.0.0.1:9"}, Sockets: []string{"/socket"}, Process: 9, Name: "us"}, PIDs: 512, Memory: 1 << 30, CPUs: 2, NoCoreFiles: true,
 		Vars: []string{"PATH", "LC_*"}, NoCredentials: true, Helper: "/helper/sandboxd",
 		Mounts: []Mount{
@@ -107,6 +107,7 @@ func document() probe.Document {
 	d.Namespaces["user"] = 6
 	d.Tries[probe.TryConnect("tcp", "127.0.0.1:9")] = "ECONNREFUSED"
 	d.Tries[probe.TryWrite("/outside")], d.Tries[probe.TryRead("/secret")], d.Tries[probe.TryDial("/socket")] = "EACCES", "EACCES", "ENOENT"
+	d.Tries[probe.TryChange("/kept")] = "EROFS"
 	d.Tries[probe.TryWrite("/work")], d.Tries[probe.TryExecute("/work")] = probe.OK, probe.OK
 	return d
 }
@@ -124,7 +125,7 @@ func TestAllKept(t *testing.T) {
 	if !r.OK() {
 		t.Errorf("%+v", r.Broken())
 	}
-	if len(r.Findings) != 46 {
+	if len(r.Findings) != 47 {
 		t.Errorf("%d findings", len(r.Findings))
 	}
 }
@@ -234,6 +235,7 @@ func TestBroken(t *testing.T) {
 		"us":                    {func(d *probe.Document) { d.Processes["9"] = "us" }, []string{"host-processes"}},
 		"another of our number": {func(d *probe.Document) { d.Processes["9"] = "sh" }, []string{}},
 		"a file made outside":   {func(d *probe.Document) { d.Tries[probe.TryWrite("/outside")] = probe.OK }, []string{"outside-files"}},
+		"a kept file":           {func(d *probe.Document) { d.Tries[probe.TryChange("/kept")] = probe.OK }, []string{"kept-files"}},
 		"a secret":              {func(d *probe.Document) { d.Tries[probe.TryRead("/secret")] = probe.OK }, []string{"secrets"}},
 		"an empty secret":       {func(d *probe.Document) { d.Tries[probe.TryRead("/secret")] = probe.None }, []string{}},
 		"our socket":            {func(d *probe.Document) { d.Tries[probe.TryDial("/socket")] = probe.OK }, []string{"host-sockets"}},

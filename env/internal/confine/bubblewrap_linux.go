@@ -8,14 +8,17 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 )
 
 // bubblewraps are where bubblewrap is looked for. PATH does not count: what is first in it may come from the workspace.
 var bubblewraps = []string{"/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap", "/run/wrappers/bin/bwrap"}
 
-// private are folders that a program has for itself, and that begin empty.
-var private = []string{"/tmp", "/var/tmp"}
+// private returns the folders that a program has for itself, and that begin empty.
+var private = sync.OnceValue(func() []string {
+	return slices.DeleteFunc([]string{"/tmp", "/var/tmp"}, func(name string) bool { return !isFolder(name) })
+})
 
 // maxSockets bounds the sockets that are hidden one by one. Bubblewrap takes 9,000 arguments.
 const maxSockets = 1000
@@ -26,7 +29,14 @@ var runtimeState = []string{"/run/current-system", "/run/booted-system", "/run/o
 // findBubblewrap returns the program bwrap among candidates.
 func findBubblewrap(candidates []string) (string, error) {
 	var found error
+	var seen []string
 	for _, name := range candidates {
+		if real, err := filepath.EvalSymlinks(name); err == nil {
+			if slices.Contains(seen, real) {
+				continue
+			}
+			seen = append(seen, real)
+		}
 		err := trusted(name)
 		if err == nil {
 			return name, nil
@@ -94,9 +104,12 @@ func planBubblewrap(p Plan) (Plan, error) {
 	return p, nil
 }
 
-// covers reports whether something that was there before is not to be seen under its name anyway, or may be changed.
+// covers reports whether a socket is not to be seen under its name anyway, or is allowed by its name or by that of a folder
+// that may be changed.
 func (p *Plan) covers(name string) bool {
-	return slices.ContainsFunc(slices.Concat(private, []string{"/run", "/dev", "/proc"}, p.Hidden, p.Write), func(dir string) bool { return inside(name, dir) })
+	within := func(dir string) bool { return inside(name, dir) }
+	return p.under(name) || slices.Contains(p.Read, name) || slices.ContainsFunc(slices.Concat([]string{"/dev", "/proc"}, p.Write), within) ||
+		slices.ContainsFunc(p.Hidden, within) && !slices.ContainsFunc(p.Read, within)
 }
 
 // arguments returns what bwrap is told. What comes later covers what comes earlier.
@@ -128,19 +141,19 @@ func (p *Plan) arguments() []string {
 			}
 		}
 	}
-	for _, dir := range private {
+	for _, dir := range private() {
 		args = append(args, "--perms", "1777", "--tmpfs", dir)
 	}
 	if isFolder("/run") {
 		args, last = append(args, "--tmpfs", "/run"), append(last, "--remount-ro", "/run")
 		bind("--ro-bind", p.runtime())
 	}
-	if p.Tree != "" && slices.ContainsFunc(private, func(dir string) bool { return inside(p.Tree, dir) }) {
+	if p.Tree != "" && slices.ContainsFunc(append([]string{"/run"}, private()...), func(dir string) bool { return inside(p.Tree, dir) }) {
 		bind("--ro-bind", []string{p.Tree})
 	}
 	hide(p.Hidden)
-	hide(p.Sockets)
 	bind("--ro-bind", p.Read)
+	hide(p.Sockets)
 	bind("--bind", p.Write)
 	bind("--bind", p.pinned())
 	bind("--ro-bind", p.Keep)
@@ -165,16 +178,23 @@ func (p *Plan) below(name string) bool {
 	return slices.ContainsFunc(p.Write, func(w string) bool { return name != w && inside(name, w) })
 }
 
-// under reports whether a name is in a folder that begins empty, so that there is nothing to hide.
+// under reports whether a name is in a folder that begins empty, and in no part that is shown of what was there before.
 func (p *Plan) under(name string) bool {
-	return !p.below(name) && (p.Tree == "" || !inside(name, p.Tree)) && slices.ContainsFunc(append([]string{"/run"}, private...), func(dir string) bool { return inside(name, dir) })
+	within := func(dir string) bool { return dir != "" && inside(name, dir) }
+	if p.below(name) || !within("/run") && !slices.ContainsFunc(private(), within) {
+		return false
+	}
+	return !slices.ContainsFunc(slices.Concat(p.Read, []string{p.Tree}, p.runtime()), within)
 }
 
 // pinned returns the folders between those that may be changed and what is to stay as it is in them: whoever could rename
 // one could put another in its place.
 func (p *Plan) pinned() (names []string) {
 	for _, name := range slices.Concat(p.Keep, p.Absent) {
-		for dir := filepath.Dir(name); dir != "/" && !slices.Contains(p.Write, dir); dir = filepath.Dir(dir) {
+		if !p.below(name) {
+			continue // nobody can rename anything there
+		}
+		for dir := filepath.Dir(name); !slices.Contains(p.Write, dir); dir = filepath.Dir(dir) {
 			if !slices.Contains(names, dir) {
 				names = append(names, dir)
 			}

@@ -164,10 +164,17 @@ func (w *world) as(t *testing.T, uid int) {
 // run runs a script in the world. It returns what it printed, to either stream, and the exit code.
 func (w *world) run(t *testing.T, by Mechanism, script string) (string, int) {
 	t.Helper()
+	return w.start(t, w.plan(t, by), script)
+}
+
+// plan returns the plan of the world's policy.
+func (w *world) plan(t *testing.T, by Mechanism) Plan {
+	t.Helper()
 	p, err := New(w.policy, by, []string{w.home}, func(name string) string { return w.vars[name] })
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(p.unlock)
 	if by == Landlock {
 		p.Temp = t.TempDir()
 		if w.uid >= 0 {
@@ -176,7 +183,7 @@ func (w *world) run(t *testing.T, by Mechanism, script string) (string, int) {
 			}
 		}
 	}
-	return w.start(t, p, script)
+	return p
 }
 
 func (w *world) start(t *testing.T, p Plan, script string) (string, int) {
@@ -267,6 +274,8 @@ func TestRefused(t *testing.T) {
 		"cut short outside":        {script: `truncate -s 0 "$OUT/file"`},
 		"remove outside":           {script: `rm -f "$OUT/file"`},
 		"rename outside":           {script: `mv "$OUT/file" "$OUT/new"`},
+		"a mode outside":           {script: `chmod 700 "$OUT/file"`, weak: true},
+		"a time outside":           {script: `touch -d 2001-01-01 "$OUT"`, weak: true},
 		"make a folder outside":    {script: `mkdir "$OUT/new"`},
 		"write by a link":          {script: `ln -s "$OUT/file" "$WORK/link" && echo x >"$WORK/link"`},
 		"write by a hard link":     {script: `ln "$OUT/file" "$WORK/hard" && echo x >"$WORK/hard"`},

@@ -65,6 +65,12 @@ func (p *Plan) enter() error {
 func (p *Plan) again() error {
 	entered := *p
 	entered.Entered = true
+	if p.By == Bubblewrap {
+		// Bubblewrap has set it for the first thread, which ends now.
+		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+			return os.NewSyscallError("prctl", err)
+		}
+	}
 	f, err := entered.file()
 	if err != nil {
 		return err

@@ -87,11 +87,19 @@ func (p *Plan) protectGit(git string) {
 	if !exists(filepath.Join(git, "HEAD")) {
 		return
 	}
+	p.lock(git)
+	trees, _ := filepath.Glob(filepath.Join(escape(git), "worktrees", "*")) // the pattern is a good one
+	for _, tree := range trees[:min(len(trees), maxModules)] {
+		for _, name := range []string{"commondir", "gitdir", "config.worktree"} {
+			p.keep(filepath.Join(tree, name))
+		}
+	}
 	for _, name := range []string{"hooks", "config", "config.worktree", "commondir"} {
 		switch name := filepath.Join(git, name); {
 		case exists(name):
 			p.keep(name)
 		case filepath.Base(name) == "commondir": // which would be there for git even as an empty file
+			p.Unmade = append(p.Unmade, name)
 		case filepath.Base(name) == "config.worktree" && !worktreeConfig(git):
 		default:
 			p.Absent = append(p.Absent, name)
@@ -105,13 +113,28 @@ func worktreeConfig(git string) bool {
 	return err == nil && bytes.Contains(bytes.ToLower(data), []byte("worktreeconfig"))
 }
 
-// Tidy removes what had to be made so that nothing else could be there, once the program has ended.
-func (p *Plan) Tidy() {
-	for _, name := range p.Absent {
-		if info, err := os.Lstat(name); err == nil && (info.IsDir() || info.Mode().IsRegular() && info.Size() == 0) {
-			_ = os.Remove(name) // a folder with something in it stays
+// escape returns a name as a pattern that matches it alone.
+func escape(name string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(name)
+}
+
+// Tidy removes what had to be made so that nothing else could be there, once the program has ended, or was not started. What
+// the program has made to have git take another repository for this one is removed as well, and is an error.
+func (p *Plan) Tidy() (err error) {
+	for _, name := range p.Unmade {
+		if exists(name) {
+			err = errors.Join(err, fmt.Errorf("a command has made %s, by which git would run programs of its choice outside; it is removed", name), os.Remove(name))
 		}
 	}
+	if p.last() {
+		for _, name := range p.Absent {
+			if info, err := os.Lstat(name); err == nil && (info.IsDir() || info.Mode().IsRegular() && info.Size() == 0) {
+				_ = os.Remove(name) // a folder with something in it stays
+			}
+		}
+	}
+	p.unlock()
+	return err
 }
 
 // keep protects what exists.

@@ -120,7 +120,7 @@ func (p *Plan) restrict() error {
 	}
 	own := append(slices.Clone(p.Write), p.Temp)
 	if p.By == Bubblewrap {
-		own = append(append(own, private...), "/dev")
+		own = append(append(own, private()...), "/dev")
 		// What is hidden has an empty mount over it.
 		err = errors.Join(err, set.allow("/", unix.LANDLOCK_ACCESS_FS_READ_DIR), set.allow("/dev", unix.LANDLOCK_ACCESS_FS_IOCTL_DEV))
 	} else {

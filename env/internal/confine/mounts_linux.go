@@ -98,8 +98,8 @@ func (p *Plan) verifyMounts() error {
 	for _, m := range mounts {
 		switch point := m.Mountpoint; {
 		case slices.Contains(strings.Split(m.Options, ","), "ro"):
-		case m.FSType == "tmpfs" && slices.Contains(private, point), inside(point, "/dev"):
-		case slices.Contains(planned, point), slices.Contains(p.Seen.Mounts, mountOf(m)):
+		case m.FSType == "tmpfs" && slices.Contains(private(), point), inside(point, "/dev"):
+		case slices.Contains(planned, point) && p.changeable(point), slices.Contains(p.Seen.Mounts, mountOf(m)):
 		case !writable(point): // for it is covered, or not for this user
 		default:
 			return fmt.Errorf("%s can be changed, which was not planned", point)

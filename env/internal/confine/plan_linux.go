@@ -34,19 +34,24 @@ func Available(by Mechanism) error {
 
 // New returns what a policy means on this machine for a mechanism. The error is an *Error if the mechanism cannot be had or
 // cannot enforce the policy, and tells of a mistake in the policy otherwise. The variables that getenv knows, and the home
-// folders, tell where secrets are kept.
+// folders, tell where secrets are kept. The caller calls Tidy in the end.
 func New(p Policy, by Mechanism, homes []string, getenv func(string) string) (Plan, error) {
 	plan, err := resolve(p, homes, getenv)
 	if err != nil {
 		return Plan{}, err
 	}
+	complete, err := plan, error(&Error{By: by, Err: errors.ErrUnsupported})
 	switch by {
 	case Bubblewrap:
-		return planBubblewrap(plan)
+		complete, err = planBubblewrap(plan)
 	case Landlock:
-		return planLandlock(plan)
+		complete, err = planLandlock(plan)
 	}
-	return Plan{}, &Error{By: by, Err: errors.ErrUnsupported}
+	if err != nil {
+		plan.unlock()
+		return Plan{}, err
+	}
+	return complete, nil
 }
 
 // Outdated reports whether something that is to be hidden has gone since the plan was made, so that there is nothing to put

@@ -57,7 +57,12 @@ type Plan struct {
 	// Entered says that the process has confined itself already.
 	Entered bool `json:"entered,omitempty"`
 
+	// Unmade are files that were not there, and with which git would take another repository for this one.
+	Unmade []string `json:"unmade,omitempty"`
+
 	program string // that of the mechanism, if it has one
+	// locks are repositories whose placeholders for what is absent others must not remove meanwhile.
+	locks []*os.File
 }
 
 // ErrNone is why nothing is confined on a system without a mechanism.
@@ -110,6 +115,9 @@ func resolve(p Policy, homes []string, getenv func(string) string) (Plan, error)
 	if dir == "/" || slices.Contains(system, dir) {
 		return Plan{}, noProject("%s belongs to the whole machine, and a sandbox there would leave open what it is for", dir)
 	}
+	if slices.ContainsFunc(kernel, func(k string) bool { return inside(dir, k) }) {
+		return Plan{}, noProject("a sandbox lets nothing be changed in %s", dir)
+	}
 	plan.Write = append(plan.Write, dir)
 	for _, name := range p.Write {
 		name, err := existing(name)
@@ -136,17 +144,24 @@ func resolve(p Policy, homes []string, getenv func(string) string) (Plan, error)
 	}
 	plan.Read = outermost(plan.Read)
 	for _, name := range append(secrets(homes, getenv), p.Hide...) {
-		plan.Hidden = append(plan.Hidden, place(name))
+		if name = place(name); hideable(name) {
+			plan.Hidden = append(plan.Hidden, name)
+		}
 	}
 	plan.Hidden = slices.DeleteFunc(outermost(plan.Hidden), func(name string) bool {
 		return name == "/" || slices.ContainsFunc(plan.Read, func(r string) bool { return inside(name, r) })
 	})
 	for _, name := range plan.Write {
 		if err := plan.protect(name); err != nil {
+			plan.unlock()
 			return Plan{}, err
 		}
 	}
-	return plan, plan.surround(dir, homes)
+	if err := plan.surround(dir, homes); err != nil {
+		plan.unlock()
+		return Plan{}, err
+	}
+	return plan, nil
 }
 
 // noProject tells that a sandbox would be of little use in a folder.
@@ -172,6 +187,12 @@ func place(name string) string {
 			return name
 		}
 	}
+}
+
+// hideable reports whether a name is that of a file or a folder, or of neither yet: HISTFILE may be /dev/null.
+func hideable(name string) bool {
+	info, err := os.Lstat(name)
+	return !slices.ContainsFunc(kernel, func(k string) bool { return inside(name, k) }) && (err != nil || info.IsDir() || info.Mode().IsRegular())
 }
 
 // inside reports whether name is dir or below it.

@@ -314,131 +314,56 @@ func TestTemporaryFolder(t *testing.T) {
 	}
 }
 
-// TestWorktree works in a linked working tree of git, whose repository is elsewhere.
-func TestWorktree(t *testing.T) {
-	each(t, func(t *testing.T, w *world, by Mechanism) {
-		tree := w.root + "/tree"
-		script := `set -e; cd "$0"; rm -rf .git; git init -q; git -c user.name=a -c user.email=a@b commit -q --allow-empty -m one; git worktree add -q "$1"`
-		cmd := exec.CommandContext(t.Context(), "sh", "-c", script, w.work, tree)
-		cmd.Env = append(os.Environ(), "HOME="+w.home, "GIT_CONFIG_NOSYSTEM=1")
-		cmd.SysProcAttr = w.credential()
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		w.policy.Dir = tree
-		script = `set -e; cd "$ROOT/tree"; echo x >new; git add new; git -c user.name=a -c user.email=a@b commit -q -m two; git log --oneline | grep -q two`
-		if out, code := w.run(t, by, script); code != 0 {
-			t.Errorf("exit code %d, %s", code, out)
-		}
-		if out, code := w.run(t, by, `echo x >"$WORK/.git/hooks/post-commit"`); (code == 0) != (by == Landlock) {
-			t.Errorf("a hook of the repository: exit code %d, %s", code, out)
-		}
-		if out, code := w.run(t, by, `echo x >"$WORK/other"`); code == 0 {
-			t.Errorf("the other working tree: exit code %d, %s", code, out)
-		}
-	})
-}
-
-// TestPointerElsewhere has a file .git that came with a repository and names a folder that knows nothing of it.
-func TestPointerElsewhere(t *testing.T) {
+// TestShownSockets has sockets in what is shown of folders that begin empty, and in what may be read.
+func TestShownSockets(t *testing.T) {
+	need(t, Bubblewrap)
 	w := newWorld(t)
-	if err := os.RemoveAll(w.work + "/.git"); err != nil {
-		t.Fatal(err)
-	}
-	for name, content := range map[string]string{
-		"work/.git": "gitdir: " + w.out + "/worktrees/x\n", "out/HEAD": "ref: x\n", "out/worktrees/x/commondir": "../..\n",
-		"out/worktrees/x/gitdir": w.root + "/another/.git\n",
-	} {
-		file := filepath.Join(w.root, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(content), 0o644)); err != nil {
+	tree, read := t.TempDir(), t.TempDir()
+	for _, dir := range []string{"/.git", "/sub", "/other"} {
+		if err := os.Mkdir(tree+dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	p, err := resolve(w.policy, []string{w.home}, os.Getenv)
-	if err != nil || len(p.Write) != 1 || p.Write[0] != w.work {
-		t.Errorf("%v may be changed, error %v", p.Write, err)
+	if err := os.WriteFile(tree+"/.git/HEAD", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(w.home+"/.gnupg", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	w.policy = Policy{Dir: tree + "/sub", Read: []string{read, w.home + "/.gnupg"}}
+	w.vars["HISTFILE"] = os.DevNull
+	for _, name := range []string{tree + "/other/socket", read + "/socket", w.home + "/.gnupg/socket"} {
+		if out, code := w.run(t, Bubblewrap, "$DO dial unix "+listen(t, name)); code != 1 {
+			t.Errorf("%s: exit code %d, %s", name, code, out)
+		}
+	}
+	named := listen(t, read+"/named")
+	w.policy.Read = append(w.policy.Read[1:], named)
+	if out, code := w.run(t, Bubblewrap, "$DO dial unix "+named); code != 0 {
+		t.Errorf("a socket that is named: exit code %d, %s", code, out)
 	}
 }
 
-// TestLinksToKeep has links in the places of what is to be kept, which would lead mounts elsewhere.
-func TestLinksToKeep(t *testing.T) {
-	for name, script := range map[string]string{
-		"our settings": `ln -sf ../../../run sandboxagent.yaml`,
-		"a folder":     `ln -s ../../../proc .sandboxagent`,
-		"nothing":      `ln -sf /nonexistent sandboxagent.yaml`,
-		"hooks":        `rmdir .git/hooks; ln -s ../hooks .git/hooks`,
-		"settings":     `mv .git/config x; ln -s ../x .git/config`,
-		"all":          `mv .git real; ln -s real .git`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			cmd := exec.CommandContext(t.Context(), "sh", "-ec", script)
-			cmd.Dir = w.work
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
-			if _, err := resolve(w.policy, []string{w.home}, os.Getenv); !errors.Is(err, fs.ErrInvalid) || !strings.Contains(err.Error(), w.work) {
-				t.Errorf("error %v", err)
-			}
-		})
+// TestUsable has root work in folders of others.
+func TestUsable(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
 	}
-}
-
-// TestAbsent keeps away what is not there, and leaves nothing in its place.
-func TestAbsent(t *testing.T) {
-	need(t, Bubblewrap)
 	w := newWorld(t)
-	if err := errors.Join(os.Remove(w.work+"/.git/hooks"), os.WriteFile(w.work+"/.git/config", []byte("[extensions]\nworktreeConfig=true\n"), 0o644)); err != nil {
-		t.Fatal(err)
+	if err := Usable(w.work); err != nil {
+		t.Error(err)
 	}
-	out, code := w.run(t, Bubblewrap, `cd "$WORK/.git"; mkdir hooks; echo x >hooks/post-commit && exit 1; echo x >config.worktree && exit 2; rm -rf hooks config.worktree; [ -d hooks ]`)
-	if code != 0 {
-		t.Errorf("exit code %d, %s", code, out)
-	}
-	p, err := resolve(w.policy, []string{w.home}, os.Getenv)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.Absent = []string{w.work + "/.git/hooks", w.work + "/.git/config.worktree", w.work + "/file", w.work + "/missing"}
-	p.Tidy()
-	if exists(w.work+"/.git/hooks") || exists(w.work+"/.git/config.worktree") || !exists(w.work+"/file") {
-		t.Error("something has stayed, or has gone")
-	}
-}
-
-// TestSubfolder works in a folder of a working tree, and in a submodule, whose repositories are elsewhere.
-func TestSubfolder(t *testing.T) {
-	each(t, func(t *testing.T, w *world, by Mechanism) {
-		roots := []string{w.root}
-		if w.uid < 0 {
-			roots = append(roots, t.TempDir()) // of which nothing else is seen
+	for _, change := range []func() error{
+		func() error { return os.Chown(w.work, nobody, nobody) },
+		func() error {
+			return errors.Join(os.Chown(w.work, 0, 0), os.Chown(w.root, nobody, nobody), os.Chmod(w.root, 0o700))
+		},
+	} {
+		if err := change(); err != nil {
+			t.Fatal(err)
 		}
-		for _, root := range roots {
-			script := `set -e; cd "$0"; git init -q module; cd module; git -c user.name=a -c user.email=a@b commit -q --allow-empty -m one
-				git init -q ../tree; cd ../tree; git -c protocol.file.allow=always submodule --quiet add ../module sub; mkdir dir; echo x >dir/file; echo x >file; git add .; git -c user.name=a -c user.email=a@b commit -q -m one`
-			cmd := exec.CommandContext(t.Context(), "sh", "-c", script, root)
-			cmd.Env = append(os.Environ(), "HOME="+w.home, "GIT_CONFIG_NOSYSTEM=1")
-			cmd.SysProcAttr = w.credential()
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
-			for _, dir := range []string{"/tree/dir", "/tree/sub"} {
-				w.policy.Dir = root + dir
-				script := `set -e; cd "` + w.policy.Dir + `"; echo y >new; git add new; git -c user.name=a -c user.email=a@b commit -q -m two; git log --oneline | grep -q two`
-				if out, code := w.run(t, by, script); code != 0 {
-					t.Errorf("%s: exit code %d, %s", dir, code, out)
-				}
-				if out, code := w.run(t, by, `cd "`+w.policy.Dir+`"; echo x >"$(git rev-parse --git-dir)/hooks/post-commit"`); (code == 0) != (by == Landlock) || code == 125 {
-					t.Errorf("%s: a hook of the repository: exit code %d, %s", dir, code, out)
-				}
-				out, code := w.run(t, by, `cd "`+w.policy.Dir+`"; cat ../file; echo y >../file`)
-				if data, err := os.ReadFile(root + "/tree/file"); err != nil || string(data) != "x\n" || code == 125 {
-					t.Errorf("%s: the rest of the tree holds %q, %v: exit code %d, %s", dir, data, err, code, out)
-				}
-				if dir == "/tree/dir" && !strings.Contains(out, "x\n") {
-					t.Errorf("%s: the rest of the tree is not seen: %s", dir, out)
-				}
-			}
+		if err := Usable(w.work); err == nil || !strings.Contains(err.Error(), "belongs to user 65534") {
+			t.Errorf("error %v", err)
 		}
-	})
+	}
 }

@@ -47,6 +47,8 @@ type Request struct {
 	// Find are names that are looked for, links not followed, and Sockets those of sockets.
 	Find    []string `json:"find,omitempty"`
 	Sockets []string `json:"sockets,omitempty"`
+	// Change are files that are opened to be changed, which they are not, and folders in which a file is made, and removed.
+	Change []string `json:"change,omitempty"`
 	// Read are files and folders of which something is read.
 	Read []string `json:"read,omitempty"`
 	// Dial are names of unix sockets that are connected to.
@@ -153,6 +155,9 @@ func TryAccess(name string) string { return "access " + name }
 // TryDial is the key of a connection to a unix socket.
 func TryDial(name string) string { return "dial " + name }
 
+// TryChange is the key of changing a file or a folder.
+func TryChange(name string) string { return "change " + name }
+
 // TryRead is the key of reading something of a file or folder; None if there is nothing in it.
 func TryRead(name string) string { return "read " + name }
 
@@ -226,7 +231,7 @@ func DecodeRequest(r io.Reader) (Request, error) {
 	if err := decode(data, MaxRequest, &q); err != nil {
 		return Request{}, err
 	}
-	for _, names := range [][]string{q.Write, q.Execute, q.Find, q.Sockets, q.Resolve, q.Connect, q.Read, q.Dial} {
+	for _, names := range [][]string{q.Write, q.Execute, q.Find, q.Sockets, q.Resolve, q.Connect, q.Read, q.Dial, q.Change} {
 		if len(names) > maxNames {
 			return Request{}, fmt.Errorf("%d names, more than %d", len(names), maxNames)
 		}

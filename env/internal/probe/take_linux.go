@@ -88,6 +88,9 @@ func (d *Document) tryFiles(q Request) {
 	for _, name := range q.Sockets {
 		d.Tries[TrySocket(name)] = trySocket(name)
 	}
+	for _, name := range q.Change {
+		d.Tries[TryChange(name)] = tryChange(name)
+	}
 	for _, name := range q.Dial {
 		d.Tries[TryDial(name)] = tryDial(name)
 	}
@@ -100,6 +103,18 @@ func (d *Document) tryFiles(q Request) {
 	for _, name := range Secret() {
 		d.Tries[TryRead(name)] = tryRead(name)
 	}
+}
+
+// tryChange opens a file to be changed, or makes one in a folder.
+func tryChange(name string) string {
+	if info, err := os.Stat(name); err == nil && info.IsDir() {
+		return outcome(tryWrite(name))
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|unix.O_NONBLOCK, 0)
+	if err == nil {
+		err = f.Close()
+	}
+	return outcome(err)
 }
 
 // tryDial connects to a unix socket.
