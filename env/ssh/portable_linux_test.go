@@ -43,6 +43,10 @@ func TestPortableContract(t *testing.T) {
 		{"dropbear", daemons.SSHDConfig{Account: &daemons.Account{Shell: "/bin/bash"}, Dropbear: true}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.config.Dropbear && os.Getenv(portableVar) == "" {
+				besideDropbear(t)
+				return
+			}
 			s := server(t, tt.config)
 			h := connect(t, target(t, s))
 			envtest.Run(t, envtest.Options{
@@ -56,6 +60,33 @@ func TestPortableContract(t *testing.T) {
 				Known: portable.Known(), NoTerminals: true, Alive: alive, Small: tt.small,
 			})
 		})
+	}
+}
+
+// portableVar tells a process of besideDropbear that it is one.
+const portableVar = "SANDBOXAGENT_TEST_PORTABLE"
+
+// dropbearDefect is what dropbear says when it ends a connection since a client has closed a session whose output it was
+// about to send (2022.83 does so now and then). All that uses the connection is lost then, whoever the client is.
+const dropbearDefect = "Failed assertion (common-channel.c"
+
+// besideDropbear runs the test in a process of its own, and again where a connection has met that defect.
+func besideDropbear(t *testing.T) {
+	const most = 4
+	for tries := 1; ; tries++ {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+strings.ReplaceAll(t.Name(), "/", "$/^")+"$", "-test.v", "-test.timeout=20m")
+		cmd.Env = append(os.Environ(), portableVar+"=yes")
+		out, err := cmd.CombinedOutput()
+		switch {
+		case err == nil && strings.Contains(string(out), "--- SKIP: "+t.Name()+" "):
+			t.Skip("in its own process: " + string(out))
+		case err == nil && strings.Contains(string(out), "--- PASS: "+t.Name()+" "):
+			return
+		case strings.Contains(string(out), dropbearDefect) && tries < most:
+			t.Logf("dropbear has ended a connection (%s); once more", dropbearDefect)
+		default:
+			t.Fatalf("%v\n%s", err, out)
+		}
 	}
 }
 
