@@ -73,12 +73,18 @@ type destination struct {
 	folder string
 	// special is what name is, if that is a device or a pipe.
 	special fs.FileInfo
+	// pinned holds on to it; nil where that cannot be.
+	pinned *os.File
 }
 
 // findDestination looks at name, which is absolute and no folder.
 func findDestination(name string) (destination, error) {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
-		return destination{name: name, special: info}, nil
+		d := destination{name: name, special: info, pinned: pin(name)}
+		if d.pinned != nil {
+			d.special, err = d.pinned.Stat()
+		}
+		return d, err
 	}
 	folder, err := filepath.EvalSymlinks(filepath.Dir(name))
 	return destination{name: name, folder: folder}, err
@@ -151,6 +157,9 @@ func (d destination) open() (*os.Root, error) {
 
 // writeThrough writes to a device or a pipe, unless another one has taken its place: to open that might wait for ever.
 func (d destination) writeThrough(write func(io.Writer) error) error {
+	if d.pinned != nil {
+		defer d.pinned.Close() //nolint:errcheck // it was not opened
+	}
 	now, err := os.Stat(d.name)
 	if err != nil {
 		return err
