@@ -162,7 +162,8 @@ func streamHuge(c *caseT) {
 	if n != total {
 		c.errorf("%d bytes arrived, want %d", n, total)
 	}
-	if limit := before + 64<<20; peak > limit {
+	// Other tests of the same process have memory, too: what counts is that the output is not held.
+	if limit := before + 128<<20; peak > limit {
 		c.errorf("%d MiB of output made the heap grow from %d to %d MiB", total>>20, before>>20, peak>>20)
 	}
 }
