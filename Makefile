@@ -32,7 +32,7 @@ build:
 	@for arch in amd64 arm64; do \
 		echo "building the helper for linux/$$arch" && \
 		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch GOAMD64=v1 GOARM64=v8.0 $(GO) build -trimpath -buildvcs=false \
-			-ldflags '-s -w -buildid=' -o bin/sandboxd-linux-$$arch ./cmd/sandboxd || exit 1; \
+			-ldflags '-s -w -buildid= -funcalign=16' -o bin/sandboxd-linux-$$arch ./cmd/sandboxd || exit 1; \
 	done
 	@for arch in amd64 arm64; do \
 		digest=$$({ sha256sum || shasum -a 256; } <bin/sandboxd-linux-$$arch 2>/dev/null | cut -d ' ' -f 1) && test -n "$$digest" && \
@@ -50,6 +50,17 @@ deps:
 		else \
 			echo "tests that need$$missing will be skipped or fail: install them"; \
 		fi; \
+	fi
+	@command -v npm >/dev/null || $(MAKE) -s install WHAT=npm
+	@python3 -c 'import venv, ensurepip' 2>/dev/null || $(MAKE) -s install WHAT=python3-venv
+
+# Where another npm or Python is there, Debian's packages might not go with it.
+.PHONY: install
+install:
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && apt-get install -y -qq --no-install-recommends $(WHAT); \
+	else \
+		echo "tests that need $(WHAT) will be skipped or fail: install it"; \
 	fi
 
 # The program keeps the exit status of the command that it runs with a Docker daemon beside it, which "go run" would not.

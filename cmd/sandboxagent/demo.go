@@ -19,7 +19,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/sandboxagent/sandboxagent/env"
-	"github.com/sandboxagent/sandboxagent/env/local"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
@@ -145,7 +144,7 @@ func (p *program) openDemo(ctx context.Context, backend string, options backendO
 			return nil, err
 		}
 		options.vars = slices.Concat(options.vars, vars)
-		options.sandbox = sandboxOptions{mode: sandboxAuto, Sandbox: local.Sandbox{Write: folders}}
+		options.sandbox = sandboxOptions{mode: sandboxAuto, Sandbox: env.Sandbox{Write: folders}}
 	case "docker":
 		options.container.Image = cmp.Or(options.container.Image, demoImage)
 	case "ssh":

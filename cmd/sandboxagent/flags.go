@@ -47,8 +47,8 @@ func onlyFor(c *cli.Context, backend string) error {
 		backends []string
 	}{
 		{remoteFlags(), []string{"docker", "ssh"}},
-		{networkFlags(), []string{"docker", "local"}},
-		{sandboxFlags(), []string{"local"}},
+		{networkFlags(), []string{"docker", "local", "ssh"}},
+		{sandboxFlags(), []string{"local", "ssh"}},
 		{containerFlags(), []string{"docker"}},
 		{hostFlags(), []string{"ssh"}},
 	} {

@@ -33,7 +33,7 @@ func sandboxFlags() []cli.Flag {
 // sandboxOptions are the values of the sandboxFlags.
 type sandboxOptions struct {
 	mode string
-	local.Sandbox
+	env.Sandbox
 }
 
 // wanted reports whether there is to be a sandbox.
@@ -47,6 +47,7 @@ var promises = []env.Promise{
 // readSandboxFlags reads the sandboxFlags, and whether there is a network.
 func readSandboxFlags(c *cli.Context) (o sandboxOptions, err error) {
 	o.mode = c.String("sandbox")
+	backend := c.String("env")
 	switch o.mode {
 	case sandboxAuto, sandboxOff:
 	case sandboxRequire:
@@ -71,6 +72,10 @@ func readSandboxFlags(c *cli.Context) (o sandboxOptions, err error) {
 			if name == "" {
 				return o, usagef("--%s: a path is missing", list.flag)
 			}
+			if backend != "local" { // it is a name there
+				*list.into = append(*list.into, name)
+				continue
+			}
 			abs, err := filepath.Abs(name)
 			if err == nil {
 				_, err = os.Stat(abs)
@@ -88,14 +93,14 @@ func readSandboxFlags(c *cli.Context) (o sandboxOptions, err error) {
 		}
 		o.Enforce = append(o.Enforce, p)
 	}
-	if o.mode == sandboxOff && c.String("env") == "local" {
+	if o.mode == sandboxOff && (backend == "local" || backend == "ssh") {
 		for _, flag := range []string{"allow-write", "allow-read", "enforce", "network"} {
 			if c.IsSet(flag) {
 				return o, usagef("--%s: there is no sandbox that could obey it (--sandbox=off)", flag)
 			}
 		}
 	}
-	if state, err := stateDir(); err == nil && state != "" {
+	if state, err := stateDir(); err == nil && state != "" && backend == "local" {
 		o.Hide = append(o.Hide, state)
 	}
 	return o, nil

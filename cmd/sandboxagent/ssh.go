@@ -91,6 +91,9 @@ func openSSH(ctx context.Context, o backendOptions) (opened, error) {
 	cfg := ssh.Config{
 		WorkDir: o.dir, Vars: handedVars(o), TTL: o.remote.ttl, Helper: ssh.HelperMode(o.remote.helper), Note: o.note,
 	}
+	if o.sandbox.wanted() {
+		cfg.Sandbox = &o.sandbox.Sandbox
+	}
 	if self, err := executable(); err == nil {
 		cfg.HelperProgram = ssh.HelperProgram{Path: self, Args: []string{helperArgument}, IfMissing: true}
 	}
@@ -104,6 +107,9 @@ func openSSH(ctx context.Context, o backendOptions) (opened, error) {
 	e, err := host.Open(ctx, cfg)
 	if err != nil {
 		return opened{}, errors.Join(sshError(workdirError(err)), host.Close())
+	}
+	if note := sandboxNote(e.Info()); note != "" && o.sandbox.wanted() {
+		o.note(note)
 	}
 	place := &sshPlace{e, host}
 	var way *ticket
@@ -124,7 +130,7 @@ func openSSH(ctx context.Context, o backendOptions) (opened, error) {
 			case <-time.After(killTime):
 			}
 		},
-		whose: host.Way(),
+		whose: host.Way(), isolated: isolates(e.Info()),
 	}, nil
 }
 

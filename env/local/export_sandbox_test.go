@@ -16,6 +16,6 @@ func VerifyAs(ctx context.Context, r env.Runner, argv []string, sandbox *Supervi
 }
 
 // SandboxedBy is Sandboxed on a machine that has some mechanisms only.
-func SandboxedBy(ctx context.Context, cfg Config, h Helper, s Sandbox, by ...confine.Mechanism) (*SupervisedEnvironment, error) {
-	return sandboxed(ctx, cfg, h, s, by)
+func SandboxedBy(ctx context.Context, cfg Config, h Helper, s env.Sandbox, by ...confine.Mechanism) (*SupervisedEnvironment, error) {
+	return sandboxed(ctx, cfg, h.locate, s, by)
 }

@@ -36,7 +36,7 @@ func BenchmarkSandbox(b *testing.B) {
 						if kind == "none" {
 							e, err = local.Supervised(b.Context(), cfg, local.Helper{})
 						} else {
-							e, err = local.SandboxedBy(b.Context(), cfg, local.Helper{}, local.Sandbox{Require: true}, by)
+							e, err = local.SandboxedBy(b.Context(), cfg, local.Helper{}, env.Sandbox{Require: true}, by)
 						}
 						return err
 					})

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -57,12 +58,18 @@ func TestSandboxProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := local.Sandbox{Require: os.Getenv(requireVar) != ""}
+	s := env.Sandbox{Require: os.Getenv(requireVar) != ""}
 	mechanisms := confine.Mechanisms()
 	if by := os.Getenv(sandboxVar); by != "" {
 		mechanisms = []confine.Mechanism{confine.Mechanism(by)}
 	}
-	e, err := local.SandboxedBy(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t), s, mechanisms...)
+	dir := t.TempDir()
+	if mark != "" { // in a repository there is something to tidy up
+		if out, err := exec.CommandContext(t.Context(), "git", "init", "-q", "--template=", dir).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	e, err := local.SandboxedBy(t.Context(), local.Config{Dir: dir}, thisProgram(t), s, mechanisms...)
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(0)
@@ -133,15 +140,24 @@ func TestLesserKernels(t *testing.T) {
 // TestSandboxedClientDies kills the client of a sandbox, and the processes that make it.
 func TestSandboxedClientDies(t *testing.T) {
 	needProc(t)
-	for _, victim := range []string{"the client", "bubblewrap", "the helper"} {
-		t.Run(victim, func(t *testing.T) {
+	for _, tt := range []struct {
+		by     confine.Mechanism
+		victim string
+		depth  int // of the victim below the client
+	}{
+		{confine.Bubblewrap, "the client", 0},
+		{confine.Bubblewrap, "bubblewrap", 1},
+		{confine.Bubblewrap, "the helper", 2},
+		{confine.Landlock, "the client", 0},
+	} {
+		t.Run(string(tt.by)+"/"+tt.victim, func(t *testing.T) {
 			t.Parallel()
-			if err := confine.Available(confine.Bubblewrap); err != nil {
+			if err := confine.Available(tt.by); err != nil {
 				t.Skip(err)
 			}
-			mark := newMark(t)
+			mark, temp := newMark(t), t.TempDir()
 			cmd := exec.CommandContext(t.Context(), thisProgram(t).Path, "-test.run=^TestSandboxProcess$")
-			cmd.Env = append(os.Environ(), clientVar+"="+mark, sandboxVar+"="+string(confine.Bubblewrap), "TMPDIR="+t.TempDir())
+			cmd.Env = append(os.Environ(), clientVar+"="+mark, sandboxVar+"="+string(tt.by), "TMPDIR="+temp)
 			out, err := cmd.StdoutPipe()
 			if err != nil {
 				t.Fatal(err)
@@ -150,7 +166,7 @@ func TestSandboxedClientDies(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-			if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.Contains(line, "bubblewrap") {
+			if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.Contains(line, string(tt.by)) {
 				t.Fatalf("it says %q, %v", line, err)
 			}
 			want := 0
@@ -158,19 +174,38 @@ func TestSandboxedClientDies(t *testing.T) {
 				want += r.count
 			}
 			eventually(t, "the processes", func() bool { return len(marked(t, mark)) >= want })
+			if tt.by == confine.Bubblewrap && len(remains(t, temp)) == 0 {
+				t.Error("nothing has been put in the place of the hooks")
+			}
 			pid := cmd.Process.Pid
-			for range map[string]int{"the client": 0, "bubblewrap": 1, "the helper": 2}[victim] {
+			for range tt.depth {
 				pid = childOf(t, pid)
 			}
 			if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
 			eventually(t, "the end of all processes", func() bool { return len(marked(t, mark)) == 0 })
+			if tt.depth == 0 {
+				eventually(t, "nothing to be left", func() bool { return len(remains(t, temp)) == 0 })
+			}
 		})
 	}
 }
 
-// childOf returns the only child of a process.
+// remains returns what a sandbox has left in a folder for temporary files, and in the repository in it.
+func remains(t *testing.T, temp string) (names []string) {
+	t.Helper()
+	for _, pattern := range []string{"sandboxagent-tmp-*", "Test*/001/.git/hooks"} {
+		found, err := filepath.Glob(filepath.Join(temp, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, found...)
+	}
+	return names
+}
+
+// childOf returns the only child of a process, but for one that tidies up.
 func childOf(t *testing.T, pid int) int {
 	t.Helper()
 	var found []int
@@ -188,7 +223,9 @@ func childOf(t *testing.T, pid int) int {
 			if _, err := fmt.Sscan(f, &child); err != nil {
 				t.Fatal(err)
 			}
-			found = append(found, child)
+			if words, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", child)); err == nil && !strings.HasSuffix(string(words), "\x00tidy\x00") {
+				found = append(found, child)
+			}
 		}
 	}
 	if len(found) != 1 {

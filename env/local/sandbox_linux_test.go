@@ -15,7 +15,7 @@ import (
 )
 
 // sandboxed returns an environment in a sandbox of a kind, which is closed at the end of the test.
-func sandboxed(t *testing.T, by confine.Mechanism, cfg local.Config, s local.Sandbox) *local.SupervisedEnvironment {
+func sandboxed(t *testing.T, by confine.Mechanism, cfg local.Config, s env.Sandbox) *local.SupervisedEnvironment {
 	t.Helper()
 	if cfg.Dir == "" {
 		cfg.Dir = t.TempDir()
@@ -57,7 +57,7 @@ func TestSandboxedContract(t *testing.T) {
 		}
 		envtest.Run(t, envtest.Options{
 			New: func(t *testing.T) env.Environment {
-				e, err := local.SandboxedBy(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t), local.Sandbox{Require: true}, by)
+				e, err := local.SandboxedBy(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t), env.Sandbox{Require: true}, by)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -84,7 +84,7 @@ func onMachine(t *testing.T, argv ...string) bool {
 // TestSandboxTells checks that Info says what the sandbox does, and that a promise that it does not keep can be insisted on.
 func TestSandboxTells(t *testing.T) {
 	eachSandbox(t, func(t *testing.T, by confine.Mechanism) {
-		info := sandboxed(t, by, local.Config{}, local.Sandbox{}).Info()
+		info := sandboxed(t, by, local.Config{}, env.Sandbox{}).Info()
 		strong := []env.Promise{env.ConfinedWrites, env.HiddenSecrets, env.NoNetwork, env.NoNewRights}
 		weak := []env.Promise{env.KeptHooks}
 		if by == confine.Bubblewrap {
@@ -101,17 +101,17 @@ func TestSandboxTells(t *testing.T) {
 			if got := info.Strength(p); got == env.Enforced {
 				t.Errorf("%s is %s", p, got)
 			}
-			_, err := local.SandboxedBy(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t), local.Sandbox{Enforce: []env.Promise{p}}, by)
+			_, err := local.SandboxedBy(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t), env.Sandbox{Enforce: []env.Promise{p}}, by)
 			var unable *local.SandboxError
 			if !errors.As(err, &unable) || len(unable.Missing) != 1 || unable.Missing[0] != p || !strings.Contains(err.Error(), string(p)) {
 				t.Errorf("insisting on %s gives %v", p, err)
 			}
 		}
-		open := sandboxed(t, by, local.Config{}, local.Sandbox{Network: true}).Info()
+		open := sandboxed(t, by, local.Config{}, env.Sandbox{Network: true}).Info()
 		if got := open.Strength(env.NoNetwork); got != env.Absent {
 			t.Errorf("with a network, %s is %s", env.NoNetwork, got)
 		}
-		_, err := local.SandboxedBy(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t), local.Sandbox{Network: true, Enforce: []env.Promise{env.NoNetwork}}, by)
+		_, err := local.SandboxedBy(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t), env.Sandbox{Network: true, Enforce: []env.Promise{env.NoNetwork}}, by)
 		var unable *local.SandboxError
 		if !errors.As(err, &unable) {
 			t.Errorf("insisting on no network with a network gives %v", err)
@@ -121,7 +121,7 @@ func TestSandboxTells(t *testing.T) {
 
 // TestNoSandbox has a machine without any.
 func TestNoSandbox(t *testing.T) {
-	e, err := local.SandboxedBy(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t), local.Sandbox{})
+	e, err := local.SandboxedBy(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t), env.Sandbox{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestNoSandbox(t *testing.T) {
 			t.Errorf("%+v", g)
 		}
 	}
-	_, err = local.SandboxedBy(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t), local.Sandbox{Require: true})
+	_, err = local.SandboxedBy(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t), env.Sandbox{Require: true})
 	var unable *local.SandboxError
 	if !errors.As(err, &unable) || len(unable.Reasons) == 0 {
 		t.Errorf("a sandbox that is required gives %v", err)
@@ -145,7 +145,7 @@ func TestNoPlaceForSandbox(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, dir := range []string{"/", "/usr", home} {
-		e, err := local.Sandboxed(t.Context(), local.Config{Dir: dir}, thisProgram(t), local.Sandbox{})
+		e, err := local.Sandboxed(t.Context(), local.Config{Dir: dir}, thisProgram(t), env.Sandbox{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +155,7 @@ func TestNoPlaceForSandbox(t *testing.T) {
 				t.Errorf("%s: %+v", dir, g)
 			}
 		}
-		_, err = local.Sandboxed(t.Context(), local.Config{Dir: dir}, thisProgram(t), local.Sandbox{Require: true})
+		_, err = local.Sandboxed(t.Context(), local.Config{Dir: dir}, thisProgram(t), env.Sandbox{Require: true})
 		var unable *local.SandboxError
 		if !errors.As(err, &unable) || strings.Count(err.Error(), "work in a folder of a project") != 1 {
 			t.Errorf("%s: %v", dir, err)
@@ -168,15 +168,15 @@ func TestSandboxMistakes(t *testing.T) {
 	dir := t.TempDir()
 	for name, tt := range map[string]struct {
 		dir     string
-		sandbox local.Sandbox
+		sandbox env.Sandbox
 		want    string
 	}{
-		"a folder that is missing":      {dir + "/no", local.Sandbox{}, "no such"},
-		"a missing folder to write":     {dir, local.Sandbox{Write: []string{dir + "/no"}}, dir + "/no"},
-		"a missing file to read":        {dir, local.Sandbox{Read: []string{dir + "/no"}}, dir + "/no"},
-		"a relative name":               {dir, local.Sandbox{Write: []string{"no"}}, "not absolute"},
-		"a sandbox that writes all":     {dir, local.Sandbox{Write: []string{"/"}}, "/ may be changed"},
-		"a missing one, in one of none": {filepath.Join(dir, "no"), local.Sandbox{Require: true}, "no such"},
+		"a folder that is missing":      {dir + "/no", env.Sandbox{}, "no such"},
+		"a missing folder to write":     {dir, env.Sandbox{Write: []string{dir + "/no"}}, dir + "/no"},
+		"a missing file to read":        {dir, env.Sandbox{Read: []string{dir + "/no"}}, dir + "/no"},
+		"a relative name":               {dir, env.Sandbox{Write: []string{"no"}}, "not absolute"},
+		"a sandbox that writes all":     {dir, env.Sandbox{Write: []string{"/"}}, "/ may be changed"},
+		"a missing one, in one of none": {filepath.Join(dir, "no"), env.Sandbox{Require: true}, "no such"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := local.Sandboxed(t.Context(), local.Config{Dir: tt.dir}, thisProgram(t), tt.sandbox)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/confine"
 	"github.com/sandboxagent/sandboxagent/env/local"
 	"github.com/sandboxagent/sandboxagent/env/verify"
@@ -69,7 +70,7 @@ func TestSandboxVerified(t *testing.T) {
 			if out, err := exec.Command("git", "init", "-q", dir).CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
-			e := sandboxed(t, by, local.Config{Dir: dir}, local.Sandbox{Network: network})
+			e := sandboxed(t, by, local.Config{Dir: dir}, env.Sandbox{Network: network})
 			r, err := e.Verify(t.Context(), host)
 			if err != nil || !r.OK() {
 				t.Fatalf("with a network %t: %+v, %v", network, r.Broken(), err)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/confine"
+	"github.com/sandboxagent/sandboxagent/env/internal/launch"
 )
 
 // Helper says which program supervises. The zero value is the one that "make build" embeds, where there is one for this
@@ -39,27 +40,19 @@ type SupervisedEnvironment struct {
 	remote
 	helper  *helperProcess
 	closing sync.Once
-	// bare, if set, is why there is no sandbox around an environment that should have one, and weaker why it is not the
-	// strongest kind.
-	bare, weaker error
-	// plan is what the sandbox was made by; nil if there is none. program is the helper's.
-	plan    *confine.Plan
-	program Helper
-	// temp, if set, is a folder that goes with the environment, and tidy removes what else does.
-	temp string
-	tidy func() error
+	// bare, if set, is why there is no sandbox around an environment that should have one.
+	bare string
+	// plan is what the sandbox was made by; nil if there is none. find finds the helper's program.
+	plan *confine.Plan
+	find func() (*launch.Program, error)
 }
 
 // Info implements env.Environment.
 func (e *SupervisedEnvironment) Info() env.Info {
 	info := e.remote.Info()
 	for i, g := range info.Guarantees {
-		switch {
-		case g.Promise != env.Isolation:
-		case e.bare != nil:
-			info.Guarantees[i].By += "; there is no sandbox: " + e.bare.Error()
-		case e.weaker != nil:
-			info.Guarantees[i].By += "; it is not " + e.weaker.Error()
+		if g.Promise == env.Isolation && e.bare != "" {
+			info.Guarantees[i].By += "; there is no sandbox: " + e.bare
 		}
 	}
 	return info

@@ -10,9 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
-	"strings"
 	"syscall"
 	"time"
 
@@ -21,6 +19,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/confine"
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
+	"github.com/sandboxagent/sandboxagent/env/internal/launch"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 )
 
@@ -35,11 +34,11 @@ const (
 // process that does the work. Errors about cfg are as those of New; a *HelperError means that another helper may do. The
 // end of ctx ends the starting only. The helper has a session of its own, no variables, and works in the root folder.
 func Supervised(ctx context.Context, cfg Config, h Helper) (*SupervisedEnvironment, error) {
-	return supervise(ctx, cfg, h, nil)
+	return supervise(ctx, cfg, h.locate, nil)
 }
 
 // supervise starts a helper, confined by a plan if there is one.
-func supervise(ctx context.Context, cfg Config, h Helper, plan *confine.Plan) (*SupervisedEnvironment, error) {
+func supervise(ctx context.Context, cfg Config, find locator, plan *confine.Plan) (*SupervisedEnvironment, error) {
 	// Both depend on this process, not on the helper.
 	dir, err := workDir(cfg.Dir)
 	if err != nil {
@@ -53,7 +52,7 @@ func supervise(ctx context.Context, cfg Config, h Helper, plan *confine.Plan) (*
 	if err != nil {
 		return nil, fmt.Errorf("local: %w", err)
 	}
-	p, stream, err := startHelper(h, plan)
+	p, stream, err := startHelper(find, plan)
 	if err != nil {
 		return nil, &HelperError{Err: err}
 	}
@@ -68,7 +67,7 @@ func supervise(ctx context.Context, cfg Config, h Helper, plan *confine.Plan) (*
 		Start: start,
 	})
 	if err != nil {
-		return nil, p.refused(err)
+		return nil, errors.Join(p.refused(err), p.Tidy())
 	}
 	return &SupervisedEnvironment{remote: client, helper: p}, nil
 }
@@ -83,115 +82,60 @@ func (e *SupervisedEnvironment) Close() error {
 			end = fmt.Errorf("%w: %w", env.ErrGone, end)
 		}
 		err = errors.Join(err, end)
-		if e.temp != "" {
-			err = errors.Join(err, os.RemoveAll(e.temp))
-		}
-		if e.tidy != nil {
-			err = errors.Join(err, e.tidy())
-		}
+		err = errors.Join(err, e.helper.Tidy())
 	})
 	return err
 }
 
 // helperProcess is a helper that was started.
 type helperProcess struct {
-	cmd    *exec.Cmd
-	said   *helper.Said
-	exited chan struct{} // closed when the process has ended
-	status error         // how; valid then
+	*launch.Process
+	said *helper.Said
 }
 
-// startHelper starts a helper and returns the stream to it.
-func startHelper(h Helper, plan *confine.Plan) (*helperProcess, io.ReadWriteCloser, error) {
+// locator finds the program of a helper. Only that of a Helper knows of the embedded ones.
+type locator func() (*launch.Program, error)
+
+// locate finds the program of a Helper.
+func (h Helper) locate() (*launch.Program, error) {
 	if h.Path != "" {
-		path := h.Path
-		if strings.Contains(path, "/") { // the helper works in another folder
-			var err error
-			if path, err = filepath.Abs(path); err != nil {
-				return nil, nil, err
-			}
-		}
-		if plan == nil {
-			return launch(nil, nil, path, h.Path, h.Args)
-		}
-		path, err := exec.LookPath(path)
-		if err != nil {
-			return nil, nil, fmt.Errorf("start %s: %w", h.Path, bare(err))
-		}
-		program, err := os.Open(path)
-		if err != nil {
-			return nil, nil, fmt.Errorf("start %s: %w", h.Path, bare(err))
-		}
-		defer func() { _ = program.Close() }()
-		return launch(plan, program, path, h.Path, h.Args)
+		return launch.At(h.Path, h.Args)
 	}
 	found, err := helper.Find(runtime.GOOS, runtime.GOARCH)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	installed, err := found.Install("")
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	defer func() { _ = installed.Close() }()
-	return launch(plan, installed.File(), installed.Exec(), installed.Name(), h.Args)
+	return &launch.Program{Path: installed.Exec(), Name: installed.Name(), Args: h.Args, File: installed.File()}, nil
 }
 
-// launch starts a program, which is found at path and is called name where people read it.
-func launch(plan *confine.Plan, program *os.File, path, name string, args []string) (*helperProcess, io.ReadWriteCloser, error) {
+// startHelper starts a helper and returns the stream to it.
+func startHelper(find locator, plan *confine.Plan) (*helperProcess, io.ReadWriteCloser, error) {
+	program, err := find()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer program.Close()
 	ours, theirs, err := socketPair()
 	if err != nil {
 		return nil, nil, err
 	}
 	defer func() { _ = theirs.Close() }()
-	p := &helperProcess{said: &helper.Said{}, exited: make(chan struct{})}
-	command := func() (*exec.Cmd, func(), error) {
-		args := append(args[:len(args):len(args)], "serve")
-		if plan != nil {
-			return plan.Command(program, append(args, "--confined")...)
-		}
-		cmd := exec.Command(path, args...)
-		cmd.Args[0] = "sandboxd"
-		return cmd, func() {}, nil
+	args := []string{"serve"}
+	if plan != nil {
+		args = append(args, "--confined")
 	}
-	started := make(chan error)
-	go func() {
-		// What is confined ends with the thread that started it.
-		runtime.LockOSThread()
-		err := p.start(command, theirs)
-		started <- err
-		if err == nil {
-			p.status = p.cmd.Wait()
-			close(p.exited)
-		}
-	}()
-	if err := <-started; err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("start %s: %w", name, bare(err)), ours.Close())
+	said := &helper.Said{}
+	p, err := launch.Start(plan, program, confine.Handed{}, func(cmd *exec.Cmd) {
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, said
+	}, args...)
+	if err != nil {
+		return nil, nil, errors.Join(err, ours.Close())
 	}
-	return p, ours, nil
-}
-
-// start starts the helper with its end of the stream.
-func (p *helperProcess) start(command func() (*exec.Cmd, func(), error), stream *os.File) error {
-	for pause := time.Millisecond; ; pause *= 2 {
-		cmd, release, err := command()
-		if err != nil {
-			return err
-		}
-		p.cmd = cmd
-		cmd.Env = []string{}
-		cmd.Dir = "/"
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = stream, stream, p.said
-		cmd.WaitDelay = deathTime
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-		err = cmd.Start()
-		release()
-		// A file that was just written may for an instant still be open in a child that is about to be started.
-		if !errors.Is(err, unix.ETXTBSY) || pause > 100*time.Millisecond {
-			return err
-		}
-		time.Sleep(pause)
-	}
+	return &helperProcess{p, said}, ours, nil
 }
 
 // socketPair returns two ends of a stream. Ours can be waited for with others.
@@ -230,7 +174,7 @@ func (p *helperProcess) refused(err error) error {
 		err = ended
 	}
 	if lost || errors.Is(err, env.ErrProtocol) {
-		return &HelperError{Err: fmt.Errorf("%s: %w", p.cmd.Path, err)}
+		return &HelperError{Err: fmt.Errorf("%s: %w", p.Cmd.Path, err)}
 	}
 	return err
 }
@@ -240,19 +184,18 @@ func (p *helperProcess) end(patience time.Duration) error {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
-	case <-p.exited:
-		if p.status == nil {
+	case <-p.Exited:
+		if p.Status == nil {
 			return nil
 		}
 		orphans := ""
-		if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		if status, ok := p.Cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 			orphans = "; what it had started may still run"
 		}
-		return fmt.Errorf("the helper has ended: %w%s%s", p.status, orphans, tells(p.said))
+		return fmt.Errorf("the helper has ended: %w%s%s", p.Status, orphans, tells(p.said))
 	case <-timer.C:
 	}
-	_ = p.cmd.Process.Kill() // it may just have ended
-	<-p.exited
+	p.Kill()
 	return fmt.Errorf("the helper was killed since it did not end%s", tells(p.said))
 }
 

@@ -8,16 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/confine"
-	"github.com/sandboxagent/sandboxagent/env/internal/helper"
 	"github.com/sandboxagent/sandboxagent/env/internal/probe"
 	"github.com/sandboxagent/sandboxagent/env/verify"
 )
@@ -38,33 +36,21 @@ func (e *SupervisedEnvironment) Verify(ctx context.Context, host verify.Host) (_
 	if e.plan == nil {
 		return verify.Report{}, fmt.Errorf("there is no sandbox: %w", errors.ErrUnsupported)
 	}
-	program, err := e.program.open()
+	program, err := e.find()
 	if err != nil {
+		return verify.Report{}, err
+	}
+	defer program.Close()
+	if err := program.Open(); err != nil {
 		return verify.Report{}, err
 	}
 	name := filepath.Join(e.plan.Temp, ".probe-"+strings.ToLower(rand.Text()))
-	_, err = e.WriteFile(ctx, name, program, env.WriteOptions{Mode: 0o500, MustNotExist: true})
-	if err := errors.Join(err, program.Close()); err != nil {
+	whole := io.NewSectionReader(program.File, 0, math.MaxInt64)
+	if _, err := e.WriteFile(ctx, name, whole, env.WriteOptions{Mode: 0o500, MustNotExist: true}); err != nil {
 		return verify.Report{}, err
 	}
 	defer func() { err = errors.Join(err, e.Remove(context.WithoutCancel(ctx), name, env.RemoveOptions{})) }()
-	return verify.Run(ctx, e, append([]string{name}, e.program.Args...), e.expect(host))
-}
-
-// open opens the helper's program.
-func (h Helper) open() (io.ReadCloser, error) {
-	if h.Path == "" {
-		found, err := helper.Find(runtime.GOOS, runtime.GOARCH)
-		if err != nil {
-			return nil, err
-		}
-		return found.Open()
-	}
-	path, err := exec.LookPath(h.Path)
-	if err != nil {
-		return nil, err
-	}
-	return os.Open(path)
+	return verify.Run(ctx, e, append([]string{name}, program.Args...), e.expect(host))
 }
 
 // expect returns what can be tried of what is promised.

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"slices"
 	"sync"
@@ -37,8 +38,7 @@ type daemon struct {
 	server *wire.Server
 	// unprotected is why a hostile command could harm this process; nil if it could not.
 	unprotected error
-	// confinement is what this process has entered; nil if nothing.
-	confinement *confine.Plan
+	surroundings
 
 	mu    sync.Mutex
 	token [sha256.Size]byte
@@ -47,9 +47,20 @@ type daemon struct {
 	door  *door              // nil until then, and without a socket
 }
 
-func newDaemon(socket string, ttl time.Duration, confinement *confine.Plan) *daemon {
+// surroundings are what this process finds itself in.
+type surroundings struct {
+	// confinement is what it has entered; nil if nothing.
+	confinement *confine.Plan
+	// listener is the socket, if somebody outside has made it.
+	listener *net.UnixListener
+	// bare, if set, is why there is no sandbox where there should be one, and refusal, if set, why nothing is opened.
+	bare    string
+	refusal error
+}
+
+func newDaemon(socket string, ttl time.Duration, in surroundings) *daemon {
 	prespawn(threads)
-	d := &daemon{socket: socket, lease: newLease(ttl, systemClock{time.Now()}), unprotected: fortify(), confinement: confinement}
+	d := &daemon{socket: socket, lease: newLease(ttl, systemClock{time.Now()}), unprotected: fortify(), surroundings: in}
 	d.server = wire.NewServer(wire.ServerConfig{
 		Open:        d.open,
 		Authorize:   d.authorize,
@@ -160,6 +171,12 @@ func (d *daemon) open(_ context.Context, raw json.RawMessage) (env.Environment, 
 	if err := json.Unmarshal(raw, &start); err != nil {
 		return nil, fmt.Errorf("what to open: %w", err)
 	}
+	if d.refusal != nil {
+		return nil, d.refusal
+	}
+	if c := d.confinement; c != nil { // links may lead to what is not to be seen
+		start.Dir, start.Vars = c.Dir, append(c.Vars(), start.Vars...)
+	}
 	place, err := local.Exclusive(local.Config{
 		Dir:     start.Dir,
 		Vars:    start.Vars,
@@ -170,7 +187,9 @@ func (d *daemon) open(_ context.Context, raw json.RawMessage) (env.Environment, 
 	}
 	var entry *door
 	if d.socket != "" {
-		if entry, err = listen(d.socket, d.server); err != nil {
+		if d.listener != nil {
+			entry = openDoor(d.listener, d.server)
+		} else if entry, err = listen(d.socket, d.server); err != nil {
 			return nil, errors.Join(err, place.Close())
 		}
 	}
@@ -253,6 +272,15 @@ func (d *daemon) describe(info env.Info) env.Info {
 	if d.confinement != nil {
 		info.Guarantees = slices.DeleteFunc(info.Guarantees, func(g env.Guarantee) bool { return g.Promise == env.Isolation })
 		info.Guarantees = append(info.Guarantees, d.confinement.Guarantees()...)
+	}
+	for i, g := range info.Guarantees {
+		switch {
+		case g.Promise != env.Isolation:
+		case d.bare != "":
+			info.Guarantees[i].By += "; there is no sandbox: " + d.bare
+		case d.confinement != nil && d.confinement.Weaker != "":
+			info.Guarantees[i].By += "; it is not " + d.confinement.Weaker
+		}
 	}
 	return info
 }

@@ -22,6 +22,17 @@ func isGone(error) bool { return false }
 // daemon serves nothing on this system.
 type daemon struct{}
 
-func newDaemon(string, time.Duration, *confine.Plan) *daemon { return &daemon{} }
+// surroundings are nothing on this system.
+type surroundings struct{ confinement *confine.Plan }
+
+func newDaemon(string, time.Duration, surroundings) *daemon { return &daemon{} }
+
+func box(string, serving) (*boxed, surroundings, error) { return nil, surroundings{}, errSystem }
+
+type boxed struct{}
+
+func (*boxed) wait() int { return exitError }
+
+func (*surroundings) arrive(bool) error { return errSystem }
 
 func (*daemon) run(io.ReadWriteCloser) int { return fail(errSystem) }

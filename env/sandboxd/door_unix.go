@@ -74,10 +74,15 @@ func listen(path string, server *wire.Server) (*door, error) {
 	if err != nil {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
+	return openDoor(l, server), nil
+}
+
+// openDoor lets visitors of a socket in.
+func openDoor(l *net.UnixListener, server *wire.Server) *door {
 	ctx, stop := context.WithCancel(context.Background())
 	d := &door{listener: l, server: server, stop: stop, places: make(map[int]int), failures: make(map[int]int)}
 	go d.accept(ctx)
-	return d, nil
+	return d
 }
 
 // bind makes the socket. Nobody but this user can reach it at any time, since the folder is closed to others. A socket

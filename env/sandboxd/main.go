@@ -51,11 +51,13 @@ func Main(args []string) int {
 			return mainServe(args[1:])
 		case "dial":
 			return mainDial(args[1:])
+		case "tidy":
+			return mainTidy(args[1:])
 		case "probe":
 			return mainProbe(args[1:])
 		}
 	}
-	fmt.Fprintln(os.Stderr, "usage: sandboxd serve [--socket PATH|@NAME [--ttl DURATION]] [--folder DIR] [--confined] | sandboxd dial --socket PATH|@NAME [--pid N] | sandboxd probe")
+	fmt.Fprintln(os.Stderr, "usage: sandboxd serve [--socket PATH|@NAME [--ttl DURATION]] [--folder DIR] [--sandbox JSON | --confined [--inside]] | sandboxd dial --socket PATH|@NAME [--pid N] | sandboxd tidy | sandboxd probe")
 	return exitUsage
 }
 
@@ -64,7 +66,9 @@ func mainServe(args []string) int {
 	socket := flags.String("socket", "", "serve later clients on this unix socket")
 	ttl := flags.Duration("ttl", defaultTTL, "how long to wait for a client to come back")
 	folder := flags.String("folder", "", "remove this folder in the end")
+	sandbox := flags.String("sandbox", "", "have another helper serve, in this sandbox")
 	confined := flags.Bool("confined", false, "enter the confinement that a descriptor tells of")
+	inside := flags.Bool("inside", false, "tell the helper outside of the confinement of the start, and take the socket from it")
 	if err := parse(flags, args); err != nil {
 		return usage(err)
 	}
@@ -77,27 +81,68 @@ func mainServe(args []string) int {
 	if *folder != "" && (!filepath.IsAbs(*folder) || filepath.Dir(*folder) == *folder) {
 		return usage(fmt.Errorf("--folder %s: want the absolute name of a folder", *folder))
 	}
-	var plan *confine.Plan
-	if *confined {
-		received, err := confine.Received()
-		if err == nil {
-			plan, err = &received, confine.Enter(received)
-		}
-		if err != nil {
-			return fail(err)
-		}
-	}
-	stream, err := takeStdio()
+	around := serving{socket: *socket, ttl: *ttl, program: os.Args[1:max(1, len(os.Args)-len(args)-1)]}
+	code, err := around.serve(*sandbox, *confined, *inside)
 	if err != nil {
-		return fail(err)
+		code = fail(err)
 	}
-	code := newDaemon(*socket, *ttl, plan).run(stream)
 	if *folder != "" {
 		if err := removeFolder(*folder); err != nil {
 			fmt.Fprintln(os.Stderr, "sandboxd:", err)
 		}
 	}
 	return code
+}
+
+// serving is how a helper serves.
+type serving struct {
+	socket string
+	ttl    time.Duration
+	// program are arguments of this program that come before those of the helper.
+	program []string
+}
+
+// serve serves until the end, or has another helper do it in a sandbox, and returns the exit code.
+func (s serving) serve(sandbox string, confined, inside bool) (code int, err error) {
+	var in surroundings
+	if sandbox != "" {
+		var within *boxed
+		if within, in, err = box(sandbox, s); err != nil {
+			return 0, err
+		} else if within != nil {
+			return within.wait(), nil
+		}
+	}
+	if confined {
+		plan, err := confine.Received()
+		if err == nil {
+			in.confinement, err = &plan, confine.Enter(plan)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	stream, err := takeStdio()
+	if err != nil {
+		return 0, err
+	}
+	if inside {
+		if err := in.arrive(s.socket != ""); err != nil {
+			return 0, err
+		}
+	}
+	return newDaemon(s.socket, s.ttl, in).run(stream), nil
+}
+
+// mainTidy tidies up after a sandbox whose processes have all been killed.
+func mainTidy(args []string) int {
+	if err := parse(newFlags("tidy"), args); err != nil {
+		return usage(err)
+	}
+	if err := confine.Tidier(os.Stdin); err != nil {
+		return fail(err)
+	}
+	return exitOK
 }
 
 // removeFolder removes the helper's own folder, and the one around it if that is empty then.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 )
 
@@ -44,6 +45,9 @@ type Config struct {
 	// DefaultStartTimeout.
 	StartTimeout time.Duration
 	Helper       HelperMode // empty means HelperAuto
+	// Sandbox, if set, is what commands run in, as far as the host has one; Environment.Info tells what became of it. Its names
+	// are those of the host, and may be given as WorkDir is. It takes a helper.
+	Sandbox *env.Sandbox
 	// HelperProgram, if not the zero value, takes the place of the helper that "make build" embeds.
 	HelperProgram HelperProgram
 	// Session names the environment for those who look at the host; empty means a random name. Lower-case letters, digits
@@ -86,6 +90,8 @@ func (c Config) check() (Config, error) {
 	switch {
 	case !slices.Contains([]HelperMode{HelperAuto, HelperRequire, HelperOff}, c.Helper):
 		return bad("helper", "%q is none of auto, require, off", c.Helper)
+	case c.Helper == HelperOff && insists(c.Sandbox):
+		return bad("helper", "without a helper there is no sandbox")
 	case strings.ContainsAny(c.WorkDir, "\x00\n"):
 		return bad("working directory", "%q has a character that no name here may have", c.WorkDir)
 	case c.TTL < 0 || c.StartTimeout < 0:

@@ -38,6 +38,15 @@ var (
 
 func newEnvironment(h *Host, in remote.Inside, c Config) *Environment {
 	isolation := env.Guarantee{Strength: env.Absent, By: "nobody: commands have all the rights of " + h.String()}
+	if c.Sandbox != nil {
+		isolation.By += "; there is no sandbox without a helper"
+	}
+	for _, g := range in.Info().Guarantees {
+		if g.Promise == env.Isolation {
+			isolation = g
+			isolation.By = "on " + h.String() + ": " + g.By
+		}
+	}
 	return &Environment{inside: remote.New(in, backend, isolation), host: h, config: c}
 }
 

@@ -1,5 +1,5 @@
 # What starts the helper on a host, in whatever sh there is. In front of it stand the variables m (the mark of its answers), i
-# (the name of the environment), t (its time to live), g (arguments of the helper), n_ARCH and h_ARCH (name and digest of the
+# (the name of the environment), t (its time to live), g (arguments of the helper), b (those for a sandbox), n_ARCH and h_ARCH (name and digest of the
 # helper), and u_f, the name of a helper that has just been sent, which may be empty. Each answer is a line: the mark and
 # words. All of it is read before any of it runs, so that what is sent after the last answer is for the helper.
 say() { printf '%s %s\n' "$m" "$*"; }
@@ -106,7 +106,7 @@ main() {
   umask "$um"
   command -v shopt >/dev/null 2>&1 && shopt -s execfail # else bash leaves without running the trap for EXIT
   say run "$r" "$f"
-  eval "exec \"\$f\" $g serve --socket \"\$r/s\" --folder \"\$r\" --ttl \"\$t\""
+  eval "exec \"\$f\" $g serve --socket \"\$r/s\" --folder \"\$r\" --ttl \"\$t\" $b"
   exit 126
 }
 main

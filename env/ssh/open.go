@@ -57,12 +57,15 @@ func (h *Host) Open(ctx context.Context, c Config) (_ *Environment, err error) {
 	}
 	e, err := h.openHelper(ctx, c)
 	var unfit *unfitError
-	if c.Helper == HelperAuto && errors.As(err, &unfit) {
+	if c.Helper == HelperAuto && errors.As(err, &unfit) && !insists(c.Sandbox) {
 		c.note(unfit.Error() + "; the host's shell is used instead, which is slower and promises less")
 		return h.openPortable(ctx, c)
 	}
 	return e, err
 }
+
+// insists reports whether there must be a sandbox.
+func insists(s *env.Sandbox) bool { return s != nil && (s.Require || len(s.Enforce) > 0) }
 
 // StartError means that there is a way to the host, but that no environment could be started there.
 type StartError struct {
@@ -94,6 +97,7 @@ type place struct {
 	ttl     time.Duration
 	program string // the helper's file
 	args    []string
+	box     string // the sandbox, as text; empty if there is to be none
 	folder  string
 	first   *process // until it is used
 	// session says that the server does not connect to sockets.
@@ -111,6 +115,11 @@ func (h *Host) openHelper(ctx context.Context, c Config) (*Environment, error) {
 		return nil, err
 	}
 	p := &place{host: h, ttl: c.TTL, args: found.args}
+	if c.Sandbox != nil {
+		if p.box, err = (helper.Box{Dir: c.WorkDir, Sandbox: *c.Sandbox}).Text(); err != nil {
+			return nil, fmt.Errorf("ssh: %w", err)
+		}
+	}
 	home, err := p.launch(ctx, c.Session, found)
 	if err != nil {
 		return nil, h.startError(ctx, err)
@@ -225,7 +234,10 @@ type report struct {
 func (p *place) try(ctx context.Context, id string, found *candidates, sent string) (r report, err error) {
 	mark := newMark()
 	vars := [][2]string{
-		{"m", mark}, {"i", id}, {"t", strconv.FormatInt(int64((p.ttl+time.Millisecond-1)/time.Millisecond), 10) + "ms"}, {"g", quoteAll(found.args)}, {"u_f", sent},
+		{"m", mark}, {"i", id}, {"t", strconv.FormatInt(int64((p.ttl+time.Millisecond-1)/time.Millisecond), 10) + "ms"}, {"g", quoteAll(found.args)}, {"u_f", sent}, {"b", ""},
+	}
+	if p.box != "" {
+		vars[len(vars)-1][1] = quoteAll([]string{"--sandbox", p.box})
 	}
 	for _, arch := range []string{"amd64", "arm64"} {
 		name, digest := found.of(arch)

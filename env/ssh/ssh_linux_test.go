@@ -104,22 +104,28 @@ func TestContract(t *testing.T) {
 		name   string
 		config daemons.SSHDConfig
 		small  bool
+		// sandbox, if set, is around all of it.
+		sandbox *env.Sandbox
 	}{
-		{"root", daemons.SSHDConfig{}, false},
+		{name: "root"},
 		{"bash", daemons.SSHDConfig{
 			Account: &daemons.Account{Shell: "/bin/bash", Profile: map[string]string{".bashrc": slowProfile + noisyProfile}, Home: daemons.HomeNoexec},
-		}, true},
+		}, true, nil},
 		{"dash", daemons.SSHDConfig{
 			Account: &daemons.Account{Shell: "/bin/dash", Home: daemons.HomeReadOnly}, Options: []string{"MaxSessions 1"}, Sftp: daemons.SftpNone,
-		}, true},
-		{"dropbear", daemons.SSHDConfig{Account: &daemons.Account{Shell: "/bin/bash"}, Dropbear: true}, true},
+		}, true, nil},
+		{"dropbear", daemons.SSHDConfig{Account: &daemons.Account{Shell: "/bin/bash"}, Dropbear: true}, true, nil},
+		{"sandbox", daemons.SSHDConfig{Account: &daemons.Account{}}, true, &env.Sandbox{Require: true}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.sandbox != nil {
+				needSandbox(t)
+			}
 			s := server(t, tt.config)
 			h := connect(t, target(t, s))
 			envtest.Run(t, envtest.Options{
 				New: func(t *testing.T) env.Environment {
-					c := ssh.Config{Helper: ssh.HelperRequire, WorkDir: s.MakeFolder(t)}
+					c := ssh.Config{Helper: ssh.HelperRequire, WorkDir: s.MakeFolder(t), Sandbox: tt.sandbox}
 					e, err := h.Open(t.Context(), config(t, c))
 					if err != nil {
 						t.Fatal(err)

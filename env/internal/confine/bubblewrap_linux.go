@@ -173,11 +173,6 @@ func (p *Plan) arguments() []string {
 	return append(append(args, last...), "--chdir", "/", "--")
 }
 
-// below reports whether a name is below one that may be changed.
-func (p *Plan) below(name string) bool {
-	return slices.ContainsFunc(p.Write, func(w string) bool { return name != w && inside(name, w) })
-}
-
 // under reports whether a name is in a folder that begins empty, and in no part that is shown of what was there before.
 func (p *Plan) under(name string) bool {
 	within := func(dir string) bool { return dir != "" && inside(name, dir) }
@@ -185,23 +180,6 @@ func (p *Plan) under(name string) bool {
 		return false
 	}
 	return !slices.ContainsFunc(slices.Concat(p.Read, []string{p.Tree}, p.runtime()), within)
-}
-
-// pinned returns the folders between those that may be changed and what is to stay as it is in them: whoever could rename
-// one could put another in its place.
-func (p *Plan) pinned() (names []string) {
-	for _, name := range slices.Concat(p.Keep, p.Absent) {
-		if !p.below(name) {
-			continue // nobody can rename anything there
-		}
-		for dir := filepath.Dir(name); !slices.Contains(p.Write, dir); dir = filepath.Dir(dir) {
-			if !slices.Contains(names, dir) {
-				names = append(names, dir)
-			}
-		}
-	}
-	slices.Sort(names) // the outer ones first
-	return names
 }
 
 // runtime returns what stays visible of /run.
@@ -219,9 +197,4 @@ func (p *Plan) runtime() (names []string) {
 		}
 	}
 	return names
-}
-
-func isFolder(name string) bool {
-	info, err := os.Lstat(name)
-	return err == nil && info.IsDir()
 }

@@ -197,7 +197,7 @@ func (w *world) start(t *testing.T, p Plan, script string) (string, int) {
 		t.Fatal(err)
 	}
 	defer program.Close() //nolint:errcheck // it was only read
-	cmd, release, err := p.Command(program, "confined", script)
+	cmd, release, err := p.Command(program, Handed{}, "confined", script)
 	if err != nil {
 		t.Fatal(err)
 	}

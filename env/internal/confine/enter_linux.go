@@ -32,6 +32,7 @@ func (p *Plan) enter() error {
 	case p.By != Bubblewrap && p.By != Landlock:
 		return fmt.Errorf("%q is no mechanism: %w", p.By, fs.ErrInvalid)
 	case p.Entered:
+		keepFiles()
 		return verifyRights()
 	case p.By == Bubblewrap:
 		if err := p.verify(); err != nil {
@@ -70,6 +71,9 @@ func (p *Plan) again() error {
 		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 			return os.NewSyscallError("prctl", err)
 		}
+	}
+	if err := passFiles(); err != nil {
+		return err
 	}
 	f, err := entered.file()
 	if err != nil {

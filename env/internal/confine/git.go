@@ -118,9 +118,13 @@ func escape(name string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(name)
 }
 
-// Tidy removes what had to be made so that nothing else could be there, once the program has ended, or was not started. What
+// Tidy removes the folder for temporary files if it was made for the program, and what had to be made so that nothing else could
+// be there, once the program has ended, or was not started. What
 // the program has made to have git take another repository for this one is removed as well, and is an error.
 func (p *Plan) Tidy() (err error) {
+	if p.Made != "" {
+		err = os.RemoveAll(p.Made)
+	}
 	for _, name := range p.Unmade {
 		if exists(name) {
 			err = errors.Join(err, fmt.Errorf("a command has made %s, by which git would run programs of its choice outside; it is removed", name), os.Remove(name))
@@ -134,6 +138,7 @@ func (p *Plan) Tidy() (err error) {
 		}
 	}
 	p.unlock()
+	p.Made, p.Absent, p.Unmade = "", nil, nil // others may need what has such names from now on
 	return err
 }
 

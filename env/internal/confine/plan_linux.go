@@ -1,12 +1,11 @@
 package confine
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -60,17 +59,15 @@ func (p *Plan) Outdated() bool {
 	return slices.ContainsFunc(p.Sockets, func(name string) bool { return !exists(name) })
 }
 
-// Descriptors of a program that Command starts.
-const (
-	programFile = 3
-	planFile    = 4
-)
-
 // Command returns the command that starts an open program with args. The program calls Received before it does anything
 // else. It ends when the thread that starts it does, so that thread should stay. The caller calls release when the
 // command has been started, or will not be.
-func (p *Plan) Command(program *os.File, args ...string) (cmd *exec.Cmd, release func(), err error) {
+func (p *Plan) Command(program *os.File, handed Handed, args ...string) (cmd *exec.Cmd, release func(), err error) {
 	plan, err := p.file()
+	if err != nil {
+		return nil, nil, err
+	}
+	files, release, err := handed.files(program, plan)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -80,39 +77,18 @@ func (p *Plan) Command(program *os.File, args ...string) (cmd *exec.Cmd, release
 		path = p.program
 		argv = append(append([]string{path}, p.arguments()...), argv...)
 	}
-	cmd = &exec.Cmd{Path: path, Args: argv, ExtraFiles: []*os.File{program, plan}}
-	return cmd, func() { _ = plan.Close() }, nil
+	cmd = &exec.Cmd{Path: path, Args: argv, ExtraFiles: files}
+	return cmd, release, nil
 }
 
 // file returns the plan as a file without a name.
 func (p *Plan) file() (*os.File, error) {
-	data, err := json.Marshal(p)
-	if err != nil {
-		return nil, err
-	}
 	fd, err := unix.MemfdCreate("plan", unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("memfd_create", err)
 	}
-	f := os.NewFile(uintptr(fd), "plan")
-	if _, err := f.Write(data); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
+	return p.fill(os.NewFile(uintptr(fd), "plan"))
 }
 
-// Received returns the plan with which this program was started by a Command.
-func Received() (p Plan, err error) {
-	f := os.NewFile(planFile, "plan")
-	if f == nil {
-		return Plan{}, errors.New("no plan was handed over")
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	if err := json.NewDecoder(f).Decode(&p); err != nil {
-		return Plan{}, fmt.Errorf("the plan: %w", err)
-	}
-	return p, nil
-}
+// realName returns a name without links.
+func realName(name string) (string, error) { return filepath.EvalSymlinks(name) }

@@ -1,10 +1,11 @@
-//go:build !linux
+//go:build !linux && !darwin
 
 package confine
 
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 
 	"github.com/sandboxagent/sandboxagent/env"
 )
@@ -27,7 +28,7 @@ func New(Policy, Mechanism, []string, func(string) string) (Plan, error) {
 func (p *Plan) Outdated() bool { return false }
 
 // Command returns an *Error.
-func (p *Plan) Command(*os.File, ...string) (cmd *exec.Cmd, release func(), err error) {
+func (p *Plan) Command(*os.File, Handed, ...string) (cmd *exec.Cmd, release func(), err error) {
 	return nil, nil, &Error{By: p.By, Err: ErrNone}
 }
 
@@ -39,3 +40,9 @@ func Enter(p Plan) error { return &Error{By: p.By, Err: ErrNone} }
 
 // Guarantees returns nothing.
 func (p *Plan) Guarantees() []env.Guarantee { return nil }
+
+// realName returns a name without links.
+func realName(name string) (string, error) { return filepath.EvalSymlinks(name) }
+
+// Handed are files that a program gets.
+type Handed struct{ Life, Ready, Socket *os.File }

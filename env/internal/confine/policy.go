@@ -32,12 +32,18 @@ type Mechanism string
 const (
 	Bubblewrap Mechanism = "bubblewrap"
 	Landlock   Mechanism = "Landlock"
+	// SandboxExec is that of macOS.
+	SandboxExec Mechanism = "sandbox-exec"
 )
 
 // Plan is a policy in terms of this machine. All names are absolute and free of links.
 type Plan struct {
 	By      Mechanism `json:"by"`
 	Network bool      `json:"network,omitempty"`
+	// Dir is the working folder.
+	Dir string `json:"dir"`
+	// Weaker, if set, is why it is not a stronger mechanism.
+	Weaker string `json:"weaker,omitempty"`
 	// Write are files and folders that may be changed, Keep those below them that may not, and Absent those that must not
 	// come into being.
 	Write  []string `json:"write"`
@@ -52,6 +58,8 @@ type Plan struct {
 	Sockets []string `json:"sockets,omitempty"`
 	// Temp is the folder for temporary files.
 	Temp string `json:"temp"`
+	// Made, if set, is Temp under a name by which it is to be removed in the end.
+	Made string `json:"made,omitempty"`
 	// Seen is what of this machine the plan was made by.
 	Seen Seen `json:"seen"`
 	// Entered says that the process has confined itself already.
@@ -88,7 +96,8 @@ func (e *Error) Unwrap() error { return e.Err }
 // system are folders that belong to the whole machine: no project is one of them, though some are below.
 var system = []string{
 	"/bin", "/boot", "/etc", "/home", "/lib", "/lib32", "/lib64", "/media", "/mnt", "/nix", "/opt", "/root", "/run", "/sbin", "/srv", "/tmp", "/usr",
-	"/usr/local", "/var", "/var/lib", "/var/tmp", "/Users", "/Applications", "/Library", "/System", "/private",
+	"/usr/local", "/var", "/var/lib", "/var/tmp", "/Users", "/Applications", "/Library", "/System", "/private", "/private/etc", "/private/tmp",
+	"/private/var", "/private/var/tmp", "/Volumes",
 }
 
 // kernel are folders in which there are no files, but the kernel.
@@ -118,7 +127,7 @@ func resolve(p Policy, homes []string, getenv func(string) string) (Plan, error)
 	if slices.ContainsFunc(kernel, func(k string) bool { return inside(dir, k) }) {
 		return Plan{}, noProject("a sandbox lets nothing be changed in %s", dir)
 	}
-	plan.Write = append(plan.Write, dir)
+	plan.Dir, plan.Write = dir, append(plan.Write, dir)
 	for _, name := range p.Write {
 		name, err := existing(name)
 		if err != nil {
@@ -174,13 +183,13 @@ func existing(name string) (string, error) {
 	if !filepath.IsAbs(name) {
 		return "", &fs.PathError{Op: "confine", Path: name, Err: fmt.Errorf("the name is not absolute: %w", fs.ErrInvalid)}
 	}
-	return filepath.EvalSymlinks(name)
+	return realName(name)
 }
 
 // place returns a name without links, as far as there is something of the name.
 func place(name string) string {
 	for dir, rest := name, ""; ; dir, rest = filepath.Dir(dir), filepath.Join(filepath.Base(dir), rest) {
-		if real, err := filepath.EvalSymlinks(dir); err == nil {
+		if real, err := realName(dir); err == nil {
 			return filepath.Join(real, rest)
 		}
 		if dir == filepath.Dir(dir) {
@@ -216,4 +225,34 @@ func outermost(names []string) (out []string) {
 func exists(name string) bool {
 	_, err := os.Lstat(name)
 	return err == nil
+}
+
+func isFolder(name string) bool {
+	info, err := os.Lstat(name)
+	return err == nil && info.IsDir()
+}
+
+// below reports whether a name is below one that may be changed.
+func (p *Plan) below(name string) bool {
+	return slices.ContainsFunc(p.Write, func(w string) bool { return name != w && inside(name, w) })
+}
+
+// pinned returns the folders between those that may be changed and what is to stay as it is in them: whoever could rename
+// one could put another in its place.
+func (p *Plan) pinned() []string { return p.between(slices.Concat(p.Keep, p.Absent)) }
+
+// between returns the folders between those that may be changed and names below them, the outer ones first.
+func (p *Plan) between(below []string) (names []string) {
+	for _, name := range below {
+		if !p.below(name) {
+			continue // nobody can rename anything there
+		}
+		for dir := filepath.Dir(name); !slices.Contains(p.Write, dir); dir = filepath.Dir(dir) {
+			if !slices.Contains(names, dir) {
+				names = append(names, dir)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
 }

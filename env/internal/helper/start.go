@@ -2,6 +2,9 @@ package helper
 
 import (
 	"encoding/json"
+	"path"
+	"slices"
+	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env"
 )
@@ -25,11 +28,7 @@ type startJSON struct {
 
 // MarshalJSON implements json.Marshaler.
 func (s Start) MarshalJSON() ([]byte, error) {
-	out := startJSON{Dir: []byte(s.Dir), Inherit: s.Inherit}
-	for _, v := range s.Vars {
-		out.Vars = append(out.Vars, []byte(v))
-	}
-	return json.Marshal(out)
+	return json.Marshal(startJSON{Dir: []byte(s.Dir), Vars: toBytes(s.Vars), Inherit: s.Inherit})
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -44,9 +43,78 @@ func (s *Start) UnmarshalJSON(data []byte) error {
 	if _, err := env.ParseVarMode(string(in.Inherit)); err != nil {
 		return err
 	}
-	*s = Start{Dir: string(in.Dir), Inherit: in.Inherit}
-	for _, v := range in.Vars {
-		s.Vars = append(s.Vars, string(v))
-	}
+	*s = Start{Dir: string(in.Dir), Vars: toStrings(in.Vars), Inherit: in.Inherit}
 	return nil
+}
+
+// Box is what a helper is told that puts a sandbox around another one. Names may hold any bytes, and may be relative to the
+// home folder, or begin with "~/".
+type Box struct {
+	// Dir is the working folder.
+	Dir string
+	env.Sandbox
+}
+
+// boxJSON is Box with its names as bytes.
+type boxJSON struct {
+	Dir     []byte        `json:"dir,omitempty"`
+	Require bool          `json:"require,omitempty"`
+	Enforce []env.Promise `json:"enforce,omitempty"`
+	Network bool          `json:"network,omitempty"`
+	Write   [][]byte      `json:"write,omitempty"`
+	Read    [][]byte      `json:"read,omitempty"`
+	Hide    [][]byte      `json:"hide,omitempty"`
+}
+
+// Text returns the box as text, for ParseBox.
+func (b Box) Text() (string, error) {
+	text, err := json.Marshal(boxJSON{[]byte(b.Dir), b.Require, b.Enforce, b.Network, toBytes(b.Write), toBytes(b.Read), toBytes(b.Hide)})
+	return string(text), err
+}
+
+// ParseBox returns the Box of a text.
+func ParseBox(text string) (Box, error) {
+	var in boxJSON
+	if err := json.Unmarshal([]byte(text), &in); err != nil {
+		return Box{}, err
+	}
+	return Box{string(in.Dir), env.Sandbox{
+		Require: in.Require, Enforce: in.Enforce, Network: in.Network, Write: toStrings(in.Write), Read: toStrings(in.Read), Hide: toStrings(in.Hide),
+	}}, nil
+}
+
+// At returns the box with absolute names, for a home folder.
+func (b Box) At(home string) Box {
+	b.Dir = at(home, b.Dir)
+	for _, names := range []*[]string{&b.Write, &b.Read, &b.Hide} {
+		*names = slices.Clone(*names)
+		for i, name := range *names {
+			(*names)[i] = at(home, name)
+		}
+	}
+	return b
+}
+
+func at(home, name string) string {
+	switch {
+	case path.IsAbs(name):
+		return name
+	case name == "~":
+		return home
+	}
+	return path.Join(home, strings.TrimPrefix(name, "~/"))
+}
+
+func toBytes(texts []string) (out [][]byte) {
+	for _, t := range texts {
+		out = append(out, []byte(t))
+	}
+	return out
+}
+
+func toStrings(texts [][]byte) (out []string) {
+	for _, t := range texts {
+		out = append(out, string(t))
+	}
+	return out
 }

@@ -1,0 +1,2 @@
+// Package launch starts helpers, and puts sandboxes around them.
+package launch

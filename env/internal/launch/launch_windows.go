@@ -1,0 +1,4 @@
+package launch
+
+// Program is not needed on this system.
+type Program struct{}

@@ -1,0 +1,218 @@
+//go:build unix
+
+package sandboxd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/confine"
+	"github.com/sandboxagent/sandboxagent/env/internal/helper"
+	"github.com/sandboxagent/sandboxagent/env/internal/launch"
+)
+
+// boxed is a helper in a sandbox. The one outside has put that up, and tidies up in the end.
+type boxed struct {
+	process *launch.Process
+	said    *earlyWords
+	socket  string
+}
+
+// box starts a helper in the sandbox that text describes, with the standard streams of this process and the socket. Where it
+// returns none, this process serves in its place, in the surroundings.
+func box(text string, s serving) (*boxed, surroundings, error) {
+	want, err := helper.ParseBox(text)
+	if err != nil {
+		return nil, surroundings{}, fmt.Errorf("--sandbox: %w", err)
+	}
+	want = want.At(os.Getenv("HOME"))
+	dir, err := filepath.EvalSymlinks(want.Dir)
+	if err != nil {
+		return nil, surroundings{refusal: err}, nil
+	}
+	var socket *os.File
+	if s.socket != "" {
+		if socket, err = bindFor(s.socket); err != nil {
+			return nil, surroundings{refusal: fmt.Errorf("socket %s: %w", s.socket, err)}, nil
+		}
+		defer func() { _ = socket.Close() }()
+	}
+	program, err := ownProgram(s.program)
+	if err != nil {
+		return nil, surroundings{refusal: err}, nil
+	}
+	defer program.Close()
+	var b *boxed
+	none, err := launch.Choose(context.Background(), dir, want.Sandbox, confine.Mechanisms(), func(plan confine.Plan) (env.Info, func() error, error) {
+		var err error
+		if b, err = s.start(&plan, program, socket); err != nil {
+			return env.Info{}, nil, errors.Join(&launch.Failure{Text: err.Error(), Err: err}, plan.Tidy())
+		}
+		return env.Info{Guarantees: plan.Guarantees()}, b.end, nil
+	})
+	switch {
+	case err == nil && none == nil:
+		b.said.late.Store(true)
+		return b, surroundings{}, leaveStdio()
+	case err == nil && (want.Require || len(want.Enforce) > 0):
+		err = fmt.Errorf("no sandbox is to be had here: %s", none.Why())
+		if len(none.Missing) > 0 {
+			err = fmt.Errorf("no sandbox here enforces %v: %s", none.Missing, none.Why())
+		}
+	}
+	if s.socket != "" && !isAbstract(s.socket) {
+		err = errors.Join(err, os.Remove(s.socket))
+	}
+	if err != nil {
+		return nil, surroundings{refusal: err}, nil
+	}
+	return nil, surroundings{bare: none.Why()}, nil
+}
+
+// bindFor makes a socket for another process.
+func bindFor(path string) (*os.File, error) {
+	l, err := bind(path)
+	if err != nil {
+		return nil, err
+	}
+	l.SetUnlinkOnClose(false)
+	f, err := l.File()
+	return f, errors.Join(err, l.Close())
+}
+
+// ownProgram returns this program, also when it has been removed, where the system has such names.
+func ownProgram(args []string) (*launch.Program, error) {
+	const self = "/proc/self/exe"
+	name := self
+	if _, err := os.Stat(self); err != nil {
+		if name, err = os.Executable(); err != nil {
+			return nil, err
+		}
+	}
+	p, err := launch.At(name, args)
+	if err == nil {
+		err = p.Open()
+	}
+	return p, err
+}
+
+// start starts a helper by a plan, and waits until it is ready.
+func (s serving) start(plan *confine.Plan, program *launch.Program, socket *os.File) (*boxed, error) {
+	wait, ready, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = wait.Close() }()
+	b := &boxed{said: &earlyWords{}, socket: s.socket}
+	args := []string{"serve", "--confined", "--inside", "--ttl", s.ttl.String()}
+	if s.socket != "" {
+		args = append(args, "--socket", s.socket)
+	}
+	b.process, err = launch.Start(plan, program, confine.Handed{Ready: ready, Socket: socket}, func(cmd *exec.Cmd) {
+		cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = os.Stdin, os.Stdout, b.said, os.Environ()
+	}, args...)
+	if err := errors.Join(err, ready.Close()); err != nil {
+		return nil, err
+	}
+	if _, err := io.ReadFull(wait, make([]byte, 1)); err == nil {
+		return b, nil
+	}
+	<-b.process.Exited
+	return nil, errors.Join(fmt.Errorf("the helper has ended: %w: %s", b.process.Status, b.said.String()), b.process.Tidy())
+}
+
+// arrive tells the helper outside that this one is in the sandbox, and takes the socket, if there is one.
+func (in *surroundings) arrive(socket bool) error {
+	if socket {
+		f := confine.SocketFile()
+		l, err := net.FileListener(f)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return fmt.Errorf("the socket: %w", err)
+		}
+		var ok bool
+		if in.listener, ok = l.(*net.UnixListener); !ok {
+			return fmt.Errorf("the socket: %w", os.ErrInvalid)
+		}
+	}
+	ready := confine.ReadyFile()
+	_, err := ready.Write([]byte{1})
+	return errors.Join(err, ready.Close())
+}
+
+// leaveStdio leaves the standard streams to another process.
+func leaveStdio() error {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	for fd := range 2 {
+		if err := replace(int(null.Fd()), fd); err != nil {
+			return err
+		}
+	}
+	return null.Close()
+}
+
+// end ends the helper, with everything in its sandbox, and tidies up.
+func (b *boxed) end() error {
+	b.process.Kill()
+	return b.process.Tidy()
+}
+
+// wait waits for the end, and returns the exit code.
+func (b *boxed) wait() int {
+	signals, stop := notify()
+	defer stop()
+	for ended := false; !ended; {
+		select {
+		case <-b.process.Exited:
+			ended = true
+		case <-signals:
+			// Bubblewrap takes its whole sandbox along. Whoever sends two does not want to wait.
+			_ = b.process.Cmd.Process.Signal(unix.SIGTERM)
+			go func() {
+				<-signals
+				_ = b.process.Cmd.Process.Kill()
+			}()
+		}
+	}
+	code := b.process.Cmd.ProcessState.ExitCode()
+	if status, ok := b.process.Cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		code = 128 + int(status.Signal())
+	}
+	err := b.process.Tidy()
+	if b.socket != "" && !isAbstract(b.socket) {
+		if gone := os.Remove(b.socket); !errors.Is(gone, os.ErrNotExist) {
+			err = errors.Join(err, gone)
+		}
+	}
+	if err != nil {
+		code = max(code, fail(err))
+	}
+	return code
+}
+
+// earlyWords keeps what a helper says before it is ready, and hands on what it says later.
+type earlyWords struct {
+	helper.Said
+	late atomic.Bool
+}
+
+// Write implements io.Writer.
+func (w *earlyWords) Write(p []byte) (int, error) {
+	if w.late.Load() {
+		return os.Stderr.Write(p)
+	}
+	return w.Said.Write(p)
+}

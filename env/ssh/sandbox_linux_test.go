@@ -1,0 +1,218 @@
+package ssh_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/confine"
+	"github.com/sandboxagent/sandboxagent/env/ssh"
+	"github.com/sandboxagent/sandboxagent/integration/daemons"
+)
+
+// needSandbox skips a test where the host, which is this machine, has no sandbox.
+func needSandbox(t *testing.T) {
+	t.Helper()
+	if err := confine.Available(confine.Bubblewrap); err != nil {
+		if strings.Contains(os.Getenv("SANDBOXAGENT_REQUIRE"), "sandbox") {
+			t.Fatalf("SANDBOXAGENT_REQUIRE: %v", err)
+		}
+		t.Skip(err)
+	}
+}
+
+// repository makes a repository without hooks in a folder of the account.
+func repository(t *testing.T, s *daemons.SSHD) string {
+	t.Helper()
+	dir := s.MakeFolder(t)
+	if out, err := exec.CommandContext(t.Context(), "git", "init", "-q", "--template=", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	err := filepath.WalkDir(dir, func(name string, _ os.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(name, uid(t, dir), -1))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestSandbox has commands in a sandbox on the host.
+func TestSandbox(t *testing.T) {
+	needSandbox(t)
+	for name, c := range map[string]daemons.SSHDConfig{"root": {}, "account": {Account: account()}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t, c)
+			work := repository(t, s)
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = listener.Close() })
+			e := open(t, connect(t, target(t, s)), ssh.Config{WorkDir: work, Sandbox: &env.Sandbox{Require: true}})
+			info := e.Info()
+			for _, p := range []env.Promise{env.Isolation, env.ConfinedWrites, env.HiddenSecrets, env.NoNetwork, env.HiddenProcesses, env.NoNewRights} {
+				if info.Strength(p) != env.Enforced {
+					t.Errorf("%s is %s", p, info.Strength(p))
+				}
+			}
+			if info.Backend != "ssh" || info.WorkDir != work {
+				t.Errorf("%+v", info)
+			}
+			does(t, e, "echo inside > file && mkdir -p /tmp/private && test -n \"$HOME\"")
+			if got, err := os.ReadFile(filepath.Join(work, "file")); string(got) != "inside\n" {
+				t.Errorf("the file has %q, %v", got, err)
+			}
+			for _, script := range []string{
+				`echo x > "$HOME/outside"`, `echo x > .git/hooks/pre-commit`, `echo x >> .git/config`, `cat "$HOME/.ssh/authorized_keys"`,
+				`exec 3<>/dev/tcp/` + strings.Replace(listener.Addr().String(), ":", "/", 1), `mount -t tmpfs none /mnt`,
+			} {
+				res, err := e.Exec(t.Context(), env.Command{Argv: []string{"/bin/bash", "-c", script}})
+				if err != nil || res.ExitCode == 0 {
+					t.Errorf("%s: %+v, %v", script, res, err)
+				}
+			}
+			// A home folder below /tmp is one in the private /tmp.
+			_, _ = e.WriteFile(t.Context(), s.Home()+"/outside", strings.NewReader("x"), env.WriteOptions{})
+			if _, err := os.Stat(s.Home() + "/outside"); err == nil {
+				t.Error("a file outside was written")
+			}
+			if _, err := os.Stat("/tmp/private"); err == nil {
+				t.Error("/tmp is not private")
+			}
+			if err := e.Close(); err != nil {
+				t.Error(err)
+			}
+			nothingLeft(t, s, e.Session())
+			if _, err := os.Lstat(work + "/.git/hooks"); err == nil {
+				t.Error("there is something in the place of the hooks")
+			}
+		})
+	}
+}
+
+// TestSandboxReturn comes back to a sandbox whose connection was lost, and from another client.
+func TestSandboxReturn(t *testing.T) {
+	t.Parallel()
+	needSandbox(t)
+	s := server(t, daemons.SSHDConfig{Account: account()})
+	proxy, to := behind(t, s)
+	far := connect(t, to)
+	e := open(t, far, ssh.Config{WorkDir: s.MakeFolder(t), Sandbox: &env.Sandbox{Require: true}})
+	done := make(chan error, 1)
+	go func() {
+		res, err := e.Exec(t.Context(), env.Command{Argv: []string{"/bin/sh", "-c", "touch begun; while ! test -f end; do sleep 0.05; done; exit 7"}})
+		if err == nil && res.ExitCode != 7 {
+			err = errors.New("another exit code")
+		}
+		done <- err
+	}()
+	eventually(t, "the command", func() bool { _, err := e.Stat(t.Context(), "begun"); return err == nil })
+	proxy.Stop()
+	if err := proxy.Start(); err != nil {
+		t.Fatal(err)
+	}
+	other, err := connect(t, target(t, s)).Attach(t.Context(), ticket(t, e))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other.Info().Strength(env.ConfinedWrites) != env.Enforced || !strings.Contains(guarantee(other, env.Isolation).By, "bubblewrap") {
+		t.Errorf("%+v", other.Info())
+	}
+	does(t, other, "touch end")
+	if err := other.Leave(); err != nil {
+		t.Error(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// guarantee returns what an environment says of a promise.
+func guarantee(e env.Environment, p env.Promise) env.Guarantee {
+	for _, g := range e.Info().Guarantees {
+		if g.Promise == p {
+			return g
+		}
+	}
+	return env.Guarantee{}
+}
+
+// TestSandboxDies kills the process that has put up a sandbox.
+func TestSandboxDies(t *testing.T) {
+	t.Parallel()
+	needSandbox(t)
+	s := server(t, daemons.SSHDConfig{Account: account()})
+	work, h := repository(t, s), connect(t, target(t, s))
+	e, err := h.Open(t.Context(), config(t, ssh.Config{WorkDir: work, TTL: 2 * time.Second, Sandbox: &env.Sandbox{Require: true}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(work + "/.git/hooks"); err != nil {
+		t.Error(err)
+	}
+	pid := helperOf(t, h, e.Session()).PID
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for _, script := range runaways {
+		go func() { _, _ = e.Exec(ctx, env.Command{Argv: []string{"/bin/sh", "-c", script}}) }()
+	}
+	eventually(t, "the commands", func() bool { return len(left(t, s, e.Session())) > len(runaways) })
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the end of what was put in the place of hooks", func() bool { _, err := os.Lstat(work + "/.git/hooks"); return err != nil })
+	if _, err := e.Stat(t.Context(), "."); !errors.Is(err, env.ErrGone) {
+		t.Errorf("afterwards: %v", err)
+	}
+	_ = e.Close()
+	if _, err := h.Collect(t.Context(), ssh.CollectOptions{}); err != nil {
+		t.Error(err)
+	}
+	nothingLeft(t, s, e.Session())
+}
+
+// TestNoSandbox has hosts, folders and ways on which there is none.
+func TestNoSandbox(t *testing.T) {
+	t.Parallel()
+	s := server(t, daemons.SSHDConfig{Account: account()})
+	h := connect(t, target(t, s))
+	for name, tt := range map[string]struct {
+		config ssh.Config
+		want   string
+	}{
+		"at home":          {ssh.Config{}, "the home folder"},
+		"without a helper": {ssh.Config{Helper: ssh.HelperOff, WorkDir: s.MakeFolder(t)}, "without a helper"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := tt.config
+			c.Sandbox = &env.Sandbox{}
+			e := open(t, h, c)
+			g := guarantee(e, env.Isolation)
+			if g.Strength != env.Absent || !strings.Contains(g.By, tt.want) || !strings.Contains(g.By, "no sandbox") || !strings.Contains(g.By, h.String()) {
+				t.Errorf("%+v", g)
+			}
+			c.Sandbox = &env.Sandbox{Require: true}
+			_, err := h.Open(t.Context(), config(t, c))
+			var start *ssh.StartError
+			var mistake *ssh.ConfigError
+			if !errors.As(err, &start) && !errors.As(err, &mistake) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("a sandbox that is required: %v", err)
+			}
+		})
+	}
+	_, err := h.Open(t.Context(), config(t, ssh.Config{WorkDir: s.MakeFolder(t), Sandbox: &env.Sandbox{Write: []string{"missing"}}}))
+	if err == nil || !strings.Contains(err.Error(), s.Home()+"/missing") {
+		t.Errorf("a folder that is missing: %v", err)
+	}
+}
