@@ -93,7 +93,8 @@ func TestSSHMessages(t *testing.T) {
 		{"no host", []string{"--env=ssh"}, []string{"--host is missing"}},
 		{"another backend", []string{"--env=local", "--host=x"}, []string{"--host is for --env=ssh"}},
 		{"a limit that nobody keeps", flags(s, "--memory=1GiB"), []string{"--memory is for --env=docker"}},
-		{"a network that nobody closes", flags(s, "--network=none"), []string{"--network is for --env=docker"}},
+		{"a network that nobody closes", flags(s, "--network=none"), []string{"no sandbox is to be had", "home folder"}},
+		{"a sandbox without a helper", flags(s, "--helper=off", "--sandbox=require"), []string{"--helper: without a helper there is no sandbox"}},
 		{"apply", flags(s, "--apply"), []string{"--apply: the environment ssh works in the folder itself"}},
 		{"variables of this machine", flags(s, "--inherit-vars=all"), []string{"--pass-var"}},
 		{"unknown host", flags(s, "--known-hosts="+empty), []string{"SHA256:", "--accept-new-host-key"}},
@@ -105,7 +106,7 @@ func TestSSHMessages(t *testing.T) {
 		{"missing key", flags(s, "--identity="+filepath.Join(dir, "none")), []string{"--identity", "none"}},
 		{"refused port", []string{"--env=ssh", "--host=127.0.0.1:1", "--known-hosts=" + empty}, []string{"127.0.0.1:1", "refused"}},
 		{"no such folder", flags(s, "--workdir=/nowhere/at/all"), []string{"/nowhere/at/all does not exist"}},
-		{"keep without a helper", flags(s, "--helper=off", "--keep"), []string{"--keep"}},
+		{"keep without a helper", flags(s, "--helper=off", "--keep", "--sandbox=off"), []string{"--keep"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			vars := []string{"SSH_AUTH_SOCK=", "HOME=" + dir, "SANDBOXAGENT_STATE_DIR=" + dir}

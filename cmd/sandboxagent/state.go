@@ -30,7 +30,8 @@ func stateDir() (string, error) {
 		if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) { // a relative one is to be ignored
 			return filepath.Join(dir, "sandboxagent"), nil
 		}
-		if home := os.Getenv("HOME"); filepath.IsAbs(home) {
+		// The root folder is what a container has for a user whom it does not know.
+		if home := os.Getenv("HOME"); filepath.IsAbs(home) && home != "/" {
 			return filepath.Join(home, ".local", "state", "sandboxagent"), nil
 		}
 	}

@@ -43,7 +43,8 @@ func (p *program) verifyCommand() *cli.Command {
 		Usage:     "make an environment and prove from the inside that it keeps what it promises",
 		ArgsUsage: "[flags]",
 		Description: `Each line has ok or BROKEN, what was looked at, what was found, what was wanted, and who keeps the promise. Exit
-status: 0 all promises are kept, 1 at least one is not, or there is no sandbox, 2 wrong usage, 6 the environment failed.`,
+status: 0 all promises are kept, 1 at least one is not, or there is no sandbox that can be verified, 2 wrong usage, 6 the
+environment failed, or a sandbox that is required is not to be had.`,
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "output", Value: formatText, Usage: "the `FORMAT` of standard output: text or json", EnvVars: variable("output")},
 		}, flags...),
@@ -91,9 +92,13 @@ func (p *program) verify(ctx context.Context, c *cli.Context) (code int, err err
 	case !errors.Is(err, errors.ErrUnsupported):
 		return 0, err
 	default:
-		r.Promises, r.rights = place.plain.Info().Guarantees, "your rights"
+		info := place.plain.Info()
+		r.Promises, r.rights = info.Guarantees, "your rights"
 		if place.whose != "" {
 			r.rights = "the rights of " + place.whose
+		}
+		if info.Strength(env.Isolation) != env.Absent {
+			r.rights = ""
 		}
 	}
 	if err := p.showVerification(r, format); err != nil {
@@ -124,7 +129,7 @@ type verification struct {
 	Findings []verify.Finding `json:"findings"`
 	// Promises are what an environment says of itself where nothing is verified.
 	Promises []env.Guarantee `json:"promises,omitempty"`
-	// rights are those of commands then.
+	// rights are those of commands where there is no sandbox.
 	rights string
 }
 
@@ -191,9 +196,13 @@ func (p *program) showVerification(r verification, format string) error {
 	return errors.Join(err, end())
 }
 
-// showPromises prints what an environment without a sandbox says of itself.
+// showPromises prints what an environment says of itself where nothing was verified.
 func showPromises(w io.Writer, r verification) {
-	_, _ = fmt.Fprintf(w, "the environment %s has no sandbox: commands have %s, and nothing was verified; it says of itself:\n", r.Environment, r.rights)
+	if r.rights == "" {
+		_, _ = fmt.Fprintf(w, "the sandbox of the environment %s cannot be verified from here; it says of itself:\n", r.Environment)
+	} else {
+		_, _ = fmt.Fprintf(w, "the environment %s has no sandbox: commands have %s, and nothing was verified; it says of itself:\n", r.Environment, r.rights)
+	}
 	_, _ = fmt.Fprintln(w, "PROMISE\tSTRENGTH\tBY")
 	for _, g := range r.Promises {
 		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", g.Promise, g.Strength, cmp.Or(g.By, "-"))

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -39,6 +40,10 @@ func box(text string, s serving) (*boxed, surroundings, error) {
 	want = want.At(os.Getenv("HOME"))
 	dir, err := filepath.EvalSymlinks(want.Dir)
 	if err != nil {
+		var path *fs.PathError
+		if errors.As(err, &path) { // which is that of what is missing on the way there
+			err = &fs.PathError{Op: "stat", Path: want.Dir, Err: path.Err}
+		}
 		return nil, surroundings{refusal: err}, nil
 	}
 	var socket *os.File

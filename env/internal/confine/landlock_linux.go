@@ -32,6 +32,8 @@ func landlockABI() (int, error) {
 		return 0, errors.New("the kernel has none, or a filter of system calls hides it")
 	case errno == unix.EOPNOTSUPP:
 		return 0, errors.New("it is switched off; the kernel's parameter lsm= must name landlock")
+	case errno == unix.EPERM:
+		return 0, fmt.Errorf("a filter of system calls, such as that of a container, refuses it: %w", errno)
 	case errno != 0:
 		return 0, os.NewSyscallError("landlock_create_ruleset", errno)
 	case version < leastABI:

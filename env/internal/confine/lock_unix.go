@@ -4,6 +4,7 @@ package confine
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -60,7 +61,7 @@ func Usable(dir string) error {
 			mode >>= 3
 		}
 		if mode&want != want {
-			return noProject("%s belongs to user %d, and in a sandbox root has no rights there that others do not have; run it as that user", part, stat.Uid)
+			return &Error{Err: fmt.Errorf("%s belongs to user %d, and in a sandbox root has no rights there that others do not have; run this as that user, or without a sandbox", part, stat.Uid)}
 		}
 		if part == "/" {
 			return nil
