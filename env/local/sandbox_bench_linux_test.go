@@ -2,6 +2,7 @@ package local_test
 
 import (
 	"bytes"
+	"os/exec"
 	"slices"
 	"testing"
 	"time"
@@ -11,7 +12,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/local"
 )
 
-// BenchmarkSandbox compares each kind of sandbox with none: the start and the end of an environment, commands whose outputs
+// BenchmarkSandbox compares each kind of sandbox with none, in a repository: the start and the end of an environment, commands whose outputs
 // are kept, and files of 1 KiB that are written and read. It reports medians and their ratios.
 func BenchmarkSandbox(b *testing.B) {
 	const commands = 20
@@ -31,6 +32,9 @@ func BenchmarkSandbox(b *testing.B) {
 						times[kind+" "+what] = append(times[kind+" "+what], time.Since(start))
 					}
 					cfg := local.Config{Dir: b.TempDir()}
+					if out, err := exec.Command("git", "init", "-q", cfg.Dir).CombinedOutput(); err != nil {
+						b.Fatalf("%v\n%s", err, out)
+					}
 					var e *local.SupervisedEnvironment
 					timed("start", func() (err error) {
 						if kind == "none" {
