@@ -157,3 +157,34 @@ func TestStartNotGiven(t *testing.T) {
 		}
 	}
 }
+
+func TestBox(t *testing.T) {
+	for _, want := range []Box{
+		{},
+		{Dir: "/a b/\xff\n\"'", Sandbox: env.Sandbox{
+			Require: true, Enforce: []env.Promise{env.NoNetwork}, Network: true, Write: []string{"w\xfe", "'\\"}, Read: []string{"~/r"}, Hide: []string{"/h\x01"},
+		}},
+	} {
+		text, err := want.Text()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := ParseBox(text)
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Error(diff, err)
+		}
+		if strings.ContainsAny(text, "'\\!\n") {
+			t.Errorf("%s has characters that not every shell takes as they are", text)
+		}
+	}
+	for _, bad := range []string{"", "{", `{"dir":7}`, `{"write":["no base64!"]}`} {
+		if got, err := ParseBox(bad); err == nil {
+			t.Errorf("%q is understood as %+v", bad, got)
+		}
+	}
+	names := []string{"", "~", "~/a", "a/b", "/a", "~x"}
+	there := Box{Dir: "w", Sandbox: env.Sandbox{Write: names}}.At("/home/u")
+	if diff := cmp.Diff([]string{"/home/u", "/home/u", "/home/u/a", "/home/u/a/b", "/a", "/home/u/~x"}, there.Write); diff != "" || there.Dir != "/home/u/w" || names[0] != "" {
+		t.Errorf("%s, %+v", diff, there)
+	}
+}

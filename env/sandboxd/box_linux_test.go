@@ -1,0 +1,179 @@
+package sandboxd_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/confine"
+	"github.com/sandboxagent/sandboxagent/env/internal/helper"
+	"github.com/sandboxagent/sandboxagent/env/internal/seccomp"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+)
+
+// noNamespacesVar has TestBoxProcess refuse namespaces.
+const noNamespacesVar = "SANDBOXAGENT_TEST_NO_NAMESPACES"
+
+// TestBoxProcess is the helper of TestBox on a machine on which bubblewrap does not work.
+func TestBoxProcess(t *testing.T) {
+	if os.Getenv(noNamespacesVar) == "" {
+		t.Skip("this is for other tests, which start it in a process of its own")
+	}
+	program, err := seccomp.Program([]seccomp.Rule{
+		{Call: "unshare", When: []seccomp.Condition{seccomp.AnyBit(0, unix.CLONE_NEWUSER)}},
+		{Call: "clone", When: []seccomp.Condition{seccomp.AnyBit(0, unix.CLONE_NEWUSER)}},
+		{Call: "clone3", Errno: unix.ENOSYS},
+	})
+	if err == nil {
+		err = errors.Join(unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), seccomp.Install(program))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	TestHelperProcess(t)
+}
+
+// boxArgv is the command line of a helper that puts a sandbox around another one.
+func boxArgv(t *testing.T, b helper.Box, args ...string) []string {
+	t.Helper()
+	text, err := b.Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return helperArgv(t, append([]string{"serve", "--sandbox", text}, args...)...)
+}
+
+// prints runs a script.
+func prints(t *testing.T, c *wire.Client, script string) string {
+	t.Helper()
+	var out bytes.Buffer
+	res, err := c.Exec(t.Context(), env.Command{Argv: []string{"/bin/sh", "-c", script}, Stdout: &out, Stderr: &out})
+	if err != nil || res.ExitCode != 0 {
+		t.Errorf("%s: %+v, %v, %s", script, res, err, &out)
+	}
+	return out.String()
+}
+
+// TestBox has a helper serve from a sandbox, by the standard streams and by its socket, and ends it in each way.
+func TestBox(t *testing.T) {
+	for _, by := range confine.Mechanisms() {
+		for _, end := range []string{"close", "signal", "client"} {
+			t.Run(string(by)+"/"+end, func(t *testing.T) {
+				t.Parallel()
+				if err := confine.Available(by); err != nil {
+					t.Skip(err)
+				}
+				work := t.TempDir()
+				if out, err := exec.CommandContext(t.Context(), "git", "init", "-q", "--template=", work).CombinedOutput(); err != nil {
+					t.Fatalf("%v\n%s", err, out)
+				}
+				folder := filepath.Join(t.TempDir(), "own")
+				if err := os.Mkdir(folder, 0o700); err != nil {
+					t.Fatal(err)
+				}
+				socket := filepath.Join(folder, "s")
+				argv := boxArgv(t, helper.Box{Dir: work, Sandbox: env.Sandbox{Require: true}}, "--socket", socket, "--folder", folder, "--ttl", "1s")
+				p := launch(t, argv, func(cmd *exec.Cmd) {
+					cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "TMPDIR=" + t.TempDir()}
+					if by == confine.Landlock {
+						cmd.Env = append(cmd.Env, noNamespacesVar+"=yes")
+						cmd.Args[1] = "-test.run=^TestBoxProcess$"
+					}
+				})
+				again := func() (io.ReadWriteCloser, error) { return net.Dial("unix", socket) }
+				c, err := open(t, p, wire.ClientConfig{Token: token, Start: start(t, work), Redial: 5 * time.Second}, again)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = c.Close() })
+				isolation := env.Guarantee{}
+				for _, g := range c.Info().Guarantees {
+					if g.Promise == env.Isolation {
+						isolation = g
+					}
+				}
+				if !strings.Contains(isolation.By, string(by)) || by == confine.Landlock && !strings.Contains(isolation.By, "it is not bubblewrap: ") {
+					t.Errorf("%+v", isolation)
+				}
+				_ = p.Close() // the client comes back by the socket
+				if got := prints(t, c, `echo made >file; cat file; pwd`); got != "made\n"+work+"\n" {
+					t.Errorf("%q", got)
+				}
+				switch end {
+				case "close":
+					err = c.Close()
+				case "signal":
+					err = p.Process.Signal(unix.SIGTERM)
+				case "client":
+					c.Leave()
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				want := map[string]int{"close": 0, "client": 0, "signal": 128 + int(unix.SIGTERM)}[end]
+				if code := p.code(t); code != want {
+					t.Errorf("exit code %d, want %d", code, want)
+				}
+				for _, name := range []string{folder, work + "/.git/hooks"} {
+					if _, err := os.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
+						t.Errorf("%s is left: %v", name, err)
+					}
+				}
+				if _, err := os.Lstat(work + "/file"); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// TestNoBox has sandboxes that cannot be.
+func TestNoBox(t *testing.T) {
+	p := launch(t, helperArgv(t, "serve", "--sandbox", "{"), nil)
+	if code := p.code(t); code != 1 || !strings.Contains(p.said.String(), "--sandbox: ") {
+		t.Errorf("exit code %d, %s", code, p.said)
+	}
+	for name, tt := range map[string]struct {
+		box  helper.Box
+		want string
+	}{
+		"the root folder":     {helper.Box{Dir: "/", Sandbox: env.Sandbox{Require: true}}, "no sandbox is to be had here: / "},
+		"a promise":           {helper.Box{Dir: t.TempDir(), Sandbox: env.Sandbox{Network: true, Enforce: []env.Promise{env.NoNetwork}}}, "no sandbox here enforces [no-network]: "},
+		"a missing folder":    {helper.Box{Dir: "/nowhere/at/all"}, "stat /nowhere/at/all: "},
+		"a folder to be read": {helper.Box{Dir: t.TempDir(), Sandbox: env.Sandbox{Read: []string{"/nowhere"}}}, "/nowhere"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := launch(t, boxArgv(t, tt.box), nil)
+			c, err := open(t, p, wire.ClientConfig{Start: start(t, "/")}, nil)
+			if err == nil {
+				_ = c.Close()
+			}
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+		})
+	}
+	t.Run("none, which is allowed", func(t *testing.T) {
+		p := launch(t, boxArgv(t, helper.Box{Dir: "/"}), nil)
+		c, err := open(t, p, wire.ClientConfig{Start: start(t, "/")}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }()
+		if text := c.Info().Guarantees; c.Info().Strength(env.Isolation) != env.Absent || !strings.Contains(text[len(text)-1].By+text[0].By, "there is no sandbox: / ") {
+			t.Errorf("%+v", text)
+		}
+		prints(t, c, "true")
+	})
+}
