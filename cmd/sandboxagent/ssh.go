@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -106,7 +109,7 @@ func openSSH(ctx context.Context, o backendOptions) (opened, error) {
 	}
 	e, err := host.Open(ctx, cfg)
 	if err != nil {
-		return opened{}, errors.Join(sshError(workdirError(err)), host.Close())
+		return opened{}, errors.Join(sshError(hostPathError(err, o.sandbox)), host.Close())
 	}
 	if note := sandboxNote(e.Info()); note != "" && o.sandbox.wanted() {
 		o.note(note)
@@ -132,6 +135,23 @@ func openSSH(ctx context.Context, o backendOptions) (opened, error) {
 		},
 		whose: host.Way(), isolated: isolates(e.Info()),
 	}, nil
+}
+
+// hostPathError tells mistakes about names on a host from what the host cannot do.
+func hostPathError(err error, s sandboxOptions) error {
+	var path *fs.PathError
+	if errors.As(err, &path) && s.wanted() {
+		for _, name := range slices.Concat(s.Write, s.Read) {
+			if strings.HasSuffix(path.Path, strings.TrimPrefix(name, "~/")) {
+				return usagef("--allow-write, --allow-read: %s: %s; it must exist on the host", path.Path, path.Err)
+			}
+		}
+	}
+	var start *ssh.StartError
+	if errors.Is(err, fs.ErrInvalid) && s.wanted() && errors.As(err, &start) {
+		return usagef("%s (--workdir, --sandbox=off)", err)
+	}
+	return workdirError(err)
 }
 
 // sshPlace is an environment whose host goes with it.

@@ -143,7 +143,7 @@ func streamLive(c *caseT) {
 
 func streamHuge(c *caseT) {
 	c.tool("head")
-	total := int64(c.size(1<<30, 256<<20))
+	total := int64(c.size(512<<20, 256<<20))
 	before := heap()
 	var peak uint64
 	var n, since int64

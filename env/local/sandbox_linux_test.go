@@ -119,6 +119,36 @@ func TestSandboxTells(t *testing.T) {
 	})
 }
 
+// TestSandboxIsDeclared compares what Info says of each promise with the table for people.
+func TestSandboxIsDeclared(t *testing.T) {
+	text, err := os.ReadFile("../../docs/security.md")
+	if err != nil {
+		t.Skip("there is no checkout here")
+	}
+	columns := map[confine.Mechanism]int{confine.Bubblewrap: 2, confine.Landlock: 3}
+	words := map[env.Strength]string{env.Enforced: "enforced", env.BestEffort: "best effort", env.Absent: "**not**"}
+	declared := map[string][]string{}
+	for line := range strings.Lines(string(text)) {
+		if cells := strings.Split(line, "|"); len(cells) > 4 && strings.HasPrefix(strings.TrimSpace(cells[1]), "`") {
+			declared[strings.Split(cells[1], "`")[1]] = cells
+		}
+	}
+	eachSandbox(t, func(t *testing.T, by confine.Mechanism) {
+		for _, g := range sandboxed(t, by, local.Config{}, env.Sandbox{}).Info().Guarantees {
+			if slices.Contains([]env.Promise{env.KillTree, env.CleanClose, env.CleanCrash, env.AtomicWrite}, g.Promise) {
+				continue // which needs no sandbox
+			}
+			cells := declared[string(g.Promise)]
+			if len(cells) == 0 || !strings.HasPrefix(strings.TrimSpace(cells[columns[by]]), words[g.Strength]) {
+				t.Errorf("%s is %s, and docs/security.md has %q", g.Promise, g.Strength, cells)
+			}
+			if g.By == "" {
+				t.Errorf("nobody keeps %s", g.Promise)
+			}
+		}
+	})
+}
+
 // TestNoSandbox has a machine without any.
 func TestNoSandbox(t *testing.T) {
 	e, err := local.SandboxedBy(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t), env.Sandbox{})

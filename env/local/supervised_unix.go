@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"runtime"
 	"syscall"
@@ -119,7 +118,7 @@ func startHelper(find locator, plan *confine.Plan) (*helperProcess, io.ReadWrite
 		return nil, nil, err
 	}
 	defer program.Close()
-	ours, theirs, err := socketPair()
+	ours, theirs, err := launch.SocketPair()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -136,25 +135,6 @@ func startHelper(find locator, plan *confine.Plan) (*helperProcess, io.ReadWrite
 		return nil, nil, errors.Join(err, ours.Close())
 	}
 	return &helperProcess{p, said}, ours, nil
-}
-
-// socketPair returns two ends of a stream. Ours can be waited for with others.
-func socketPair() (ours, theirs *os.File, err error) {
-	syscall.ForkLock.RLock()
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	if err == nil {
-		unix.CloseOnExec(pair[0])
-		unix.CloseOnExec(pair[1])
-	}
-	syscall.ForkLock.RUnlock()
-	if err != nil {
-		return nil, nil, os.NewSyscallError("socketpair", err)
-	}
-	theirs = os.NewFile(uintptr(pair[1]), "helper")
-	if err := unix.SetNonblock(pair[0], true); err != nil {
-		return nil, nil, errors.Join(os.NewSyscallError("fcntl", err), unix.Close(pair[0]), theirs.Close())
-	}
-	return os.NewFile(uintptr(pair[0]), "helper"), theirs, nil
 }
 
 // refused ends the helper and returns why there is no environment: the error with which it refused, or, if it did not get

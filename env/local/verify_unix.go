@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -35,6 +36,9 @@ func (e *SupervisedEnvironment) Verify(ctx context.Context, host verify.Host) (_
 	}()
 	if e.plan == nil {
 		return verify.Report{}, fmt.Errorf("there is no sandbox: %w", errors.ErrUnsupported)
+	}
+	if runtime.GOOS != "linux" {
+		return verify.Report{}, fmt.Errorf("there is no probe for %s: %w", runtime.GOOS, errors.ErrUnsupported)
 	}
 	program, err := e.find()
 	if err != nil {

@@ -2,13 +2,17 @@ package sandboxd_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -68,7 +72,7 @@ func prints(t *testing.T, c *wire.Client, script string) string {
 // TestBox has a helper serve from a sandbox, by the standard streams and by its socket, and ends it in each way.
 func TestBox(t *testing.T) {
 	for _, by := range confine.Mechanisms() {
-		for _, end := range []string{"close", "signal", "client"} {
+		for _, end := range []string{"close", "signal", "client", "kill", "kill the helper inside"} {
 			t.Run(string(by)+"/"+end, func(t *testing.T) {
 				t.Parallel()
 				if err := confine.Available(by); err != nil {
@@ -110,7 +114,15 @@ func TestBox(t *testing.T) {
 				if got := prints(t, c, `echo made >file; cat file; pwd`); got != "made\n"+work+"\n" {
 					t.Errorf("%q", got)
 				}
+				mark := "47" + strconv.Itoa(p.Process.Pid)
+				go func() { _, _ = c.Exec(context.Background(), env.Command{Argv: []string{"sleep", mark}}) }()
+				eventually(t, "the command", func() bool { return runs(t, mark) })
+				left := false
 				switch end {
+				case "kill":
+					err = p.Process.Kill()
+				case "kill the helper inside": // that of bubblewrap takes all along; else it is found by its folder
+					err, left = unix.Kill(childOf(t, p.Process.Pid), unix.SIGKILL), by == confine.Landlock
 				case "close":
 					err = c.Close()
 				case "signal":
@@ -121,14 +133,18 @@ func TestBox(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-				want := map[string]int{"close": 0, "client": 0, "signal": 128 + int(unix.SIGTERM)}[end]
+				want := map[string]int{"signal": 128 + int(unix.SIGTERM), "kill": -1, "kill the helper inside": 128 + int(unix.SIGKILL)}[end]
 				if code := p.code(t); code != want {
 					t.Errorf("exit code %d, want %d", code, want)
 				}
-				for _, name := range []string{folder, work + "/.git/hooks"} {
-					if _, err := os.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
-						t.Errorf("%s is left: %v", name, err)
-					}
+				gone := func(name string) bool { _, err := os.Lstat(name); return errors.Is(err, fs.ErrNotExist) }
+				if end == "kill" { // another process tidies up, but for the folder
+					eventually(t, "nobody to be left", func() bool { return !runs(t, mark) && gone(work+"/.git/hooks") })
+				} else if gone(folder) == left || !gone(work+"/.git/hooks") || runs(t, mark) != left {
+					t.Errorf("the folder has gone: %t, the hooks: %t; the command runs: %t", gone(folder), gone(work+"/.git/hooks"), runs(t, mark))
+				}
+				if left {
+					_ = exec.CommandContext(t.Context(), "pkill", "-9", "-f", "sleep "+mark).Run()
 				}
 				if _, err := os.Lstat(work + "/file"); err != nil {
 					t.Error(err)
@@ -136,6 +152,45 @@ func TestBox(t *testing.T) {
 			})
 		}
 	}
+}
+
+// runs reports whether a process sleeps for so long, in whichever sandbox.
+func runs(t *testing.T, mark string) bool {
+	t.Helper()
+	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(names, func(name string) bool {
+		got, err := os.ReadFile(name)
+		return err == nil && string(got) == "sleep\x00"+mark+"\x00"
+	})
+}
+
+// childOf returns the only child of a process, but for one that tidies up.
+func childOf(t *testing.T, pid int) (child int) {
+	t.Helper()
+	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil || len(names) == 0 {
+		t.Skip("the kernel does not tell of children", err)
+	}
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for word := range strings.FieldsSeq(string(data)) {
+			if words, err := os.ReadFile("/proc/" + word + "/cmdline"); err == nil && !strings.HasSuffix(string(words), "\x00tidy\x00") {
+				if child, err = strconv.Atoi(word); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	if child == 0 {
+		t.Fatalf("process %d has no child", pid)
+	}
+	return child
 }
 
 // TestNoBox has sandboxes that cannot be.

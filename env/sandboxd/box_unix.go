@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -26,9 +27,15 @@ import (
 // boxed is a helper in a sandbox. The one outside has put that up, and tidies up in the end.
 type boxed struct {
 	process *launch.Process
-	said    *earlyWords
-	socket  string
+	// inside is a stream to the helper, which ends when this process does.
+	inside *os.File
+	by     confine.Mechanism
+	said   *earlyWords
+	socket string
 }
+
+// readyTime bounds the start of a helper in a sandbox.
+const readyTime = time.Minute
 
 // box starts a helper in the sandbox that text describes, with the standard streams of this process and the socket. Where it
 // returns none, this process serves in its place, in the surroundings.
@@ -38,6 +45,9 @@ func box(text string, s serving) (*boxed, surroundings, error) {
 		return nil, surroundings{}, fmt.Errorf("--sandbox: %w", err)
 	}
 	want = want.At(os.Getenv("HOME"))
+	if !filepath.IsAbs(want.Dir) {
+		return nil, surroundings{refusal: fmt.Errorf("the user has no home folder, and %q is no absolute name: %w", want.Dir, fs.ErrInvalid)}, nil
+	}
 	dir, err := filepath.EvalSymlinks(want.Dir)
 	if err != nil {
 		var path *fs.PathError
@@ -58,18 +68,39 @@ func box(text string, s serving) (*boxed, surroundings, error) {
 		return nil, surroundings{refusal: err}, nil
 	}
 	defer program.Close()
+	signals, stop := notify()
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	go func() {
+		select {
+		case sig := <-signals:
+			cancel(fmt.Errorf("%s before the sandbox was ready", sig))
+		case <-ctx.Done():
+		}
+	}()
 	var b *boxed
-	none, err := launch.Choose(context.Background(), dir, want.Sandbox, confine.Mechanisms(), func(plan confine.Plan) (env.Info, func() error, error) {
+	none, err := launch.Choose(ctx, dir, want.Sandbox, s.own(), confine.Mechanisms(), func(plan confine.Plan) (env.Info, func() error, error) {
 		var err error
-		if b, err = s.start(&plan, program, socket); err != nil {
-			return env.Info{}, nil, errors.Join(&launch.Failure{Text: err.Error(), Err: err}, plan.Tidy())
+		if b, err = s.start(ctx, &plan, program, socket); err != nil {
+			err = errors.Join(err, plan.Tidy())
+			return env.Info{}, nil, &launch.Failure{Text: err.Error(), Err: err}
 		}
 		return env.Info{Guarantees: plan.Guarantees()}, b.end, nil
 	})
+	stop()
+	if ended := context.Cause(ctx); ended != nil {
+		if err == nil && none == nil {
+			ended = errors.Join(ended, b.end())
+		}
+		return nil, surroundings{}, ended
+	}
 	switch {
 	case err == nil && none == nil:
 		b.said.late.Store(true)
-		return b, surroundings{}, leaveStdio()
+		if err := leaveStdio(); err != nil {
+			return nil, surroundings{}, errors.Join(err, b.end())
+		}
+		return b, surroundings{}, nil
 	case err == nil && (want.Require || len(want.Enforce) > 0):
 		err = fmt.Errorf("no sandbox is to be had here: %s", none.Why())
 		if len(none.Missing) > 0 {
@@ -83,6 +114,17 @@ func box(text string, s serving) (*boxed, surroundings, error) {
 		return nil, surroundings{refusal: err}, nil
 	}
 	return nil, surroundings{bare: none.Why()}, nil
+}
+
+// own returns what of this helper must stay as it is: who could change that would be started outside of the sandbox.
+func (s serving) own() (names []string) {
+	if s.folder != "" {
+		names = append(names, s.folder)
+	}
+	if name, err := os.Executable(); err == nil {
+		names = append(names, filepath.Dir(name))
+	}
+	return names
 }
 
 // bindFor makes a socket for another process.
@@ -113,28 +155,41 @@ func ownProgram(args []string) (*launch.Program, error) {
 }
 
 // start starts a helper by a plan, and waits until it is ready.
-func (s serving) start(plan *confine.Plan, program *launch.Program, socket *os.File) (*boxed, error) {
-	wait, ready, err := os.Pipe()
+func (s serving) start(ctx context.Context, plan *confine.Plan, program *launch.Program, socket *os.File) (_ *boxed, err error) {
+	ours, theirs, err := launch.SocketPair()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = wait.Close() }()
-	b := &boxed{said: &earlyWords{}, socket: s.socket}
+	b := &boxed{by: plan.By, inside: ours, said: &earlyWords{}, socket: s.socket}
+	defer func() {
+		if err != nil {
+			_ = ours.Close()
+		}
+	}()
 	args := []string{"serve", "--confined", "--inside", "--ttl", s.ttl.String()}
 	if s.socket != "" {
 		args = append(args, "--socket", s.socket)
 	}
-	b.process, err = launch.Start(plan, program, confine.Handed{Ready: ready, Socket: socket}, func(cmd *exec.Cmd) {
+	b.process, err = launch.Start(plan, program, confine.Handed{Outside: theirs, Socket: socket}, func(cmd *exec.Cmd) {
 		cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = os.Stdin, os.Stdout, b.said, os.Environ()
 	}, args...)
-	if err := errors.Join(err, ready.Close()); err != nil {
+	if err = errors.Join(err, theirs.Close()); err != nil {
 		return nil, err
 	}
-	if _, err := io.ReadFull(wait, make([]byte, 1)); err == nil {
+	if err = ours.SetReadDeadline(time.Now().Add(readyTime)); err != nil {
+		return nil, errors.Join(err, b.end())
+	}
+	giveUp := context.AfterFunc(ctx, func() { _ = ours.SetReadDeadline(time.Now()) })
+	defer giveUp()
+	_, err = io.ReadFull(ours, make([]byte, 1))
+	switch {
+	case err == nil:
 		return b, nil
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, errors.Join(fmt.Errorf("the helper is not ready within %s", readyTime), b.end())
 	}
 	<-b.process.Exited
-	return nil, errors.Join(fmt.Errorf("the helper has ended: %w: %s", b.process.Status, b.said.String()), b.process.Tidy())
+	return nil, errors.Join(fmt.Errorf("the helper has ended: %s: %s", b.process.Cmd.ProcessState, b.said.String()), b.process.Tidy())
 }
 
 // arrive tells the helper outside that this one is in the sandbox, and takes the socket, if there is one.
@@ -150,9 +205,20 @@ func (in *surroundings) arrive(socket bool) error {
 			return fmt.Errorf("the socket: %w", os.ErrInvalid)
 		}
 	}
-	ready := confine.ReadyFile()
-	_, err := ready.Write([]byte{1})
-	return errors.Join(err, ready.Close())
+	outside, err := confine.OutsideFile()
+	if err != nil {
+		return err
+	}
+	if _, err := outside.Write([]byte{1}); err != nil {
+		return errors.Join(err, outside.Close())
+	}
+	alone := make(chan struct{})
+	go func() {
+		defer close(alone)
+		_, _ = outside.Read(make([]byte, 1)) // nothing comes but the end
+	}()
+	in.alone = alone
+	return nil
 }
 
 // leaveStdio leaves the standard streams to another process.
@@ -172,11 +238,12 @@ func leaveStdio() error {
 // end ends the helper, with everything in its sandbox, and tidies up.
 func (b *boxed) end() error {
 	b.process.Kill()
-	return b.process.Tidy()
+	return errors.Join(b.process.Tidy(), b.inside.Close())
 }
 
-// wait waits for the end, and returns the exit code.
-func (b *boxed) wait() int {
+// wait waits for the end, and returns the exit code. It reports whether commands may still run: the helper was killed, and
+// nothing else ends them.
+func (b *boxed) wait() (code int, orphans bool) {
 	signals, stop := notify()
 	defer stop()
 	for ended := false; !ended; {
@@ -192,11 +259,11 @@ func (b *boxed) wait() int {
 			}()
 		}
 	}
-	code := b.process.Cmd.ProcessState.ExitCode()
+	code = b.process.Cmd.ProcessState.ExitCode()
 	if status, ok := b.process.Cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		code = 128 + int(status.Signal())
+		code, orphans = 128+int(status.Signal()), b.by != confine.Bubblewrap
 	}
-	err := b.process.Tidy()
+	err := errors.Join(b.process.Tidy(), b.inside.Close())
 	if b.socket != "" && !isAbstract(b.socket) {
 		if gone := os.Remove(b.socket); !errors.Is(gone, os.ErrNotExist) {
 			err = errors.Join(err, gone)
@@ -205,7 +272,7 @@ func (b *boxed) wait() int {
 	if err != nil {
 		code = max(code, fail(err))
 	}
-	return code
+	return code, orphans
 }
 
 // earlyWords keeps what a helper says before it is ready, and hands on what it says later.

@@ -53,6 +53,8 @@ type surroundings struct {
 	confinement *confine.Plan
 	// listener is the socket, if somebody outside has made it.
 	listener *net.UnixListener
+	// alone, if set, is closed when the process outside that has put up the confinement has ended.
+	alone <-chan struct{}
 	// bare, if set, is why there is no sandbox where there should be one, and refusal, if set, why nothing is opened.
 	bare    string
 	refusal error
@@ -103,6 +105,8 @@ func (d *daemon) run(stdio *duplex) int {
 			return d.end(exitOK)
 		case <-d.server.Done():
 			return d.end(exitOK)
+		case <-d.alone:
+			return d.end(exitError)
 		case s := <-signals:
 			code := exitError
 			if number, ok := s.(syscall.Signal); ok {

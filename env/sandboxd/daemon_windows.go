@@ -31,7 +31,7 @@ func box(string, serving) (*boxed, surroundings, error) { return nil, surroundin
 
 type boxed struct{}
 
-func (*boxed) wait() int { return exitError }
+func (*boxed) wait() (code int, orphans bool) { return exitError, false }
 
 func (*surroundings) arrive(bool) error { return errSystem }
 

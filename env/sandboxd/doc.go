@@ -4,6 +4,9 @@
 //	sandboxd serve                                     serves its standard input and output
 //	sandboxd serve --socket PATH|@NAME [--ttl 60s]     the same, and later clients on a unix socket
 //	sandboxd dial --socket PATH|@NAME [--pid N]        connects its standard input and output to that socket
+//	sandboxd serve --sandbox JSON …                    has another helper serve, in a sandbox
+//	sandboxd serve --confined [--inside]               that one, by a plan that a descriptor has
+//	sandboxd tidy                                      removes what a sandbox leaves, once all others have been killed
 //	sandboxd probe                                     tells what a command sees of the place; see package verify
 //
 // With --folder DIR, serve removes that folder in the end, and the one around it if nothing else is in that.

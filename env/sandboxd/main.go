@@ -81,10 +81,13 @@ func mainServe(args []string) int {
 	if *folder != "" && (!filepath.IsAbs(*folder) || filepath.Dir(*folder) == *folder) {
 		return usage(fmt.Errorf("--folder %s: want the absolute name of a folder", *folder))
 	}
-	around := serving{socket: *socket, ttl: *ttl, program: os.Args[1:max(1, len(os.Args)-len(args)-1)]}
-	code, err := around.serve(*sandbox, *confined, *inside)
+	around := serving{socket: *socket, ttl: *ttl, folder: *folder, program: os.Args[1:max(1, len(os.Args)-len(args)-1)]}
+	code, orphans, err := around.serve(*sandbox, *confined, *inside)
 	if err != nil {
 		code = fail(err)
+	}
+	if orphans {
+		return code // by its folder they are found
 	}
 	if *folder != "" {
 		if err := removeFolder(*folder); err != nil {
@@ -98,19 +101,22 @@ func mainServe(args []string) int {
 type serving struct {
 	socket string
 	ttl    time.Duration
+	folder string
 	// program are arguments of this program that come before those of the helper.
 	program []string
 }
 
-// serve serves until the end, or has another helper do it in a sandbox, and returns the exit code.
-func (s serving) serve(sandbox string, confined, inside bool) (code int, err error) {
+// serve serves until the end, or has another helper do it in a sandbox, and returns the exit code, and whether commands may
+// still run.
+func (s serving) serve(sandbox string, confined, inside bool) (code int, orphans bool, err error) {
 	var in surroundings
 	if sandbox != "" {
 		var within *boxed
 		if within, in, err = box(sandbox, s); err != nil {
-			return 0, err
+			return 0, false, err
 		} else if within != nil {
-			return within.wait(), nil
+			code, orphans = within.wait()
+			return code, orphans, nil
 		}
 	}
 	if confined {
@@ -119,19 +125,19 @@ func (s serving) serve(sandbox string, confined, inside bool) (code int, err err
 			in.confinement, err = &plan, confine.Enter(plan)
 		}
 		if err != nil {
-			return 0, err
+			return 0, false, err
 		}
 	}
 	stream, err := takeStdio()
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	if inside {
 		if err := in.arrive(s.socket != ""); err != nil {
-			return 0, err
+			return 0, false, err
 		}
 	}
-	return newDaemon(s.socket, s.ttl, in).run(stream), nil
+	return newDaemon(s.socket, s.ttl, in).run(stream), false, nil
 }
 
 // mainTidy tidies up after a sandbox whose processes have all been killed.

@@ -24,5 +24,6 @@
 // needs an extension to replace anything, but the host's own, by its shell, in one round trip with the looks at links,
 // digest and mode: so it is the same with each server, and without SFTP.
 //
-// There is no isolation: a command can do what the user can do. Commands of an environment can kill its helper.
+// Without Config.Sandbox there is no isolation: a command can do what the user can do. Commands of an environment can kill its
+// helper then, and with Landlock. With a sandbox the helper on the host starts another one in it, which serves.
 package ssh

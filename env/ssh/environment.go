@@ -54,8 +54,8 @@ func newEnvironment(h *Host, in remote.Inside, c Config) *Environment {
 func (e *Environment) Session() string { return e.config.Session }
 
 // Close implements env.Environment. When it returns without an error, nothing of the environment is left on the host but
-// the helper's file, and for a moment the helper, which is ending. A host that does not answer is an error, after half a
-// minute; what runs there ends by itself when Config.TTL has passed.
+// the helper's file, and for a moment the helper, which is ending, and what it has put beside a sandbox. A host that does not
+// answer is an error, after half a minute; what runs there ends by itself when Config.TTL has passed.
 func (e *Environment) Close() error {
 	var err error
 	e.closing.Do(func() {

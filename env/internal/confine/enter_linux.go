@@ -87,7 +87,9 @@ func (p *Plan) again() error {
 	if err != nil {
 		return os.NewSyscallError("dup3", err)
 	}
-	return os.NewSyscallError("execve", unix.Exec("/proc/self/exe", os.Args, os.Environ()))
+	err = unix.Exec("/proc/self/exe", os.Args, os.Environ())
+	runtime.KeepAlive(f)
+	return os.NewSyscallError("execve", err)
 }
 
 // verify returns an error about what bubblewrap has not done. A program of its name need not be it.

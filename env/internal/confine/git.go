@@ -126,15 +126,13 @@ func (p *Plan) Tidy() (err error) {
 		err = os.RemoveAll(p.Made)
 	}
 	for _, name := range p.Unmade {
-		if exists(name) {
-			err = errors.Join(err, fmt.Errorf("a command has made %s, by which git would run programs of its choice outside; it is removed", name), os.Remove(name))
+		if removed, failed := p.remove(name, false); removed || failed != nil {
+			err = errors.Join(err, fmt.Errorf("a command has made %s, by which git would run programs of its choice outside; it is removed", name), failed)
 		}
 	}
 	if p.last() {
 		for _, name := range p.Absent {
-			if info, err := os.Lstat(name); err == nil && (info.IsDir() || info.Mode().IsRegular() && info.Size() == 0) {
-				_ = os.Remove(name) // a folder with something in it stays
-			}
+			_, _ = p.remove(name, true) // a folder with something in it stays
 		}
 	}
 	p.unlock()

@@ -17,7 +17,7 @@ const (
 	programFile = iota + 3
 	planFile
 	lifeFile
-	readyFile
+	outsideFile
 	socketFile
 )
 
@@ -25,12 +25,17 @@ const (
 type Handed struct {
 	// Life is closed when the program has ended, however that was.
 	Life *os.File
-	// Ready and Socket are for the two sides to agree upon.
-	Ready, Socket *os.File
+	// Outside is a stream between the two sides, and Socket is for them to agree upon.
+	Outside, Socket *os.File
 }
 
-// ReadyFile returns Handed.Ready in the program that got it.
-func ReadyFile() *os.File { return os.NewFile(readyFile, "ready") }
+// OutsideFile returns Handed.Outside in the program that got it.
+func OutsideFile() (*os.File, error) {
+	if err := unix.SetNonblock(outsideFile, true); err != nil { // or reads of it hold a thread each
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return os.NewFile(outsideFile, "outside"), nil
+}
 
 // SocketFile returns Handed.Socket in the program that got it.
 func SocketFile() *os.File { return os.NewFile(socketFile, "socket") }
@@ -41,7 +46,7 @@ func (h Handed) files(program, plan *os.File) (files []*os.File, release func(),
 	if err != nil {
 		return nil, nil, errors.Join(err, plan.Close())
 	}
-	files = []*os.File{program, plan, h.Life, h.Ready, h.Socket}
+	files = []*os.File{program, plan, h.Life, h.Outside, h.Socket}
 	for i := range files {
 		if files[i] == nil {
 			files[i] = null

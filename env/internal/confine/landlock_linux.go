@@ -52,6 +52,9 @@ func planLandlock(p Plan) (Plan, error) {
 			return Plan{}, &Error{By: Landlock, Err: fmt.Errorf("%s cannot be hidden there, in a folder that may be changed", name)}
 		}
 	}
+	if p.held {
+		return Plan{}, &Error{By: Landlock, Err: errors.New("what starts the sandbox is in a folder that may be changed, in which nothing can be kept")}
+	}
 	p.By = Landlock
 	return p, nil
 }

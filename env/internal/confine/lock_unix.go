@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,6 +24,32 @@ func (p *Plan) lock(git string) {
 		}
 	}
 	p.locks = append(p.locks, f)
+}
+
+// remove removes a file or an empty folder of a repository, if there is one, and, if it must be a placeholder, only one that has
+// nothing in it. It does so in the very folder that was locked: a command may have put a link in its place.
+func (p *Plan) remove(name string, placeholder bool) (removed bool, err error) {
+	at, base := unix.AT_FDCWD, name
+	if i := slices.IndexFunc(p.locks, func(f *os.File) bool { return f.Name() == filepath.Dir(name) }); i >= 0 {
+		at, base = int(p.locks[i].Fd()), filepath.Base(name)
+	} else if real, err := filepath.EvalSymlinks(filepath.Dir(name)); err != nil || real != filepath.Dir(name) {
+		return false, nil
+	}
+	var stat unix.Stat_t
+	if err := unix.Fstatat(at, base, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return false, nil // there is none
+	}
+	flags, kind := 0, uint32(stat.Mode)&unix.S_IFMT //nolint:unconvert // it has another size on some systems
+	switch {
+	case kind == unix.S_IFDIR:
+		flags = unix.AT_REMOVEDIR
+	case placeholder && (kind != unix.S_IFREG || stat.Size != 0):
+		return false, nil
+	}
+	if err := unix.Unlinkat(at, base, flags); err != nil {
+		return false, &os.PathError{Op: "remove", Path: name, Err: err}
+	}
+	return true, nil
 }
 
 // last reports whether no other plan uses placeholders in the same repositories. No other one begins to until unlock.
@@ -54,6 +81,10 @@ func Usable(dir string) error {
 			return &os.PathError{Op: "stat", Path: part, Err: err}
 		}
 		mode := uint32(stat.Mode) //nolint:unconvert // it has another size on some systems
+		if stat.Uid == 0 && mode>>6&want != want {
+			// Root without a sandbox would not notice, and a command could have done it to have none the next time.
+			return fmt.Errorf("the mode of %s keeps its own user, root, out, and a sandbox with it; change that, or work without a sandbox: %w", part, os.ErrInvalid)
+		}
 		switch {
 		case stat.Uid == 0:
 			mode >>= 6

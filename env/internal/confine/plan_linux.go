@@ -60,7 +60,7 @@ func (p *Plan) Outdated() bool {
 }
 
 // Command returns the command that starts an open program with args. The program calls Received before it does anything
-// else. It ends when the thread that starts it does, so that thread should stay. The caller calls release when the
+// else. With bubblewrap it ends with the thread that starts it, so that thread should stay. The caller calls release when the
 // command has been started, or will not be.
 func (p *Plan) Command(program *os.File, handed Handed, args ...string) (cmd *exec.Cmd, release func(), err error) {
 	plan, err := p.file()

@@ -45,4 +45,10 @@ func (p *Plan) Guarantees() []env.Guarantee { return nil }
 func realName(name string) (string, error) { return filepath.EvalSymlinks(name) }
 
 // Handed are files that a program gets.
-type Handed struct{ Life, Ready, Socket *os.File }
+type Handed struct{ Life, Outside, Socket *os.File }
+
+// OutsideFile returns an error.
+func OutsideFile() (*os.File, error) { return nil, ErrNone }
+
+// SocketFile returns nothing.
+func SocketFile() *os.File { return nil }

@@ -17,6 +17,8 @@ type Policy struct {
 	Dir string
 	// Write are more files and folders that may be changed. They must exist.
 	Write []string
+	// Keep stays as it is, also where something is that may be changed. It need not exist.
+	Keep []string
 	// Read is what may be read although it would be hidden. It must exist.
 	Read []string
 	// Hide is hidden in addition to the places where secrets are usually kept. It need not exist.
@@ -69,6 +71,7 @@ type Plan struct {
 	Unmade []string `json:"unmade,omitempty"`
 
 	program string // that of the mechanism, if it has one
+	held    bool   // the policy has something kept where something may be changed
 	// locks are repositories whose placeholders for what is absent others must not remove meanwhile.
 	locks []*os.File
 }
@@ -142,6 +145,16 @@ func resolve(p Policy, homes []string, getenv func(string) string) (Plan, error)
 	for _, name := range plan.Write {
 		if i := slices.IndexFunc(kernel, func(k string) bool { return inside(name, k) }); i >= 0 {
 			return Plan{}, fmt.Errorf("%s is in %s, in which a sandbox lets nothing be changed: %w", name, kernel[i], fs.ErrInvalid)
+		}
+	}
+	for _, name := range p.Keep {
+		name = place(name)
+		if slices.Contains(plan.Write, name) {
+			return Plan{}, fmt.Errorf("%s has to stay as it is: a sandbox in which it may be changed is none: %w", name, fs.ErrInvalid)
+		}
+		if plan.below(name) {
+			plan.keep(name)
+			plan.held = true
 		}
 	}
 	for _, name := range p.Read {

@@ -353,6 +353,16 @@ func TestUsable(t *testing.T) {
 	if err := Usable(w.work); err != nil {
 		t.Error(err)
 	}
+	if err := os.Chmod(w.work, 0); err != nil {
+		t.Fatal(err)
+	}
+	var unable *Error
+	if err := Usable(w.work); err == nil || errors.As(err, &unable) {
+		t.Errorf("root itself is kept out: %v", err)
+	}
+	if err := os.Chmod(w.work, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	for _, change := range []func() error{
 		func() error { return os.Chown(w.work, nobody, nobody) },
 		func() error {

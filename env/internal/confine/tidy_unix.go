@@ -21,8 +21,9 @@ const dismissed = '.'
 
 // heritage is what a Tidier needs to know.
 type heritage struct {
-	Plan  Plan `json:"plan"`
-	Locks int  `json:"locks,omitempty"`
+	Plan Plan `json:"plan"`
+	// Locks are the names of the files from firstLock on.
+	Locks []string `json:"locks,omitempty"`
 }
 
 // Leaves reports whether something has to be removed in the end.
@@ -33,7 +34,11 @@ func (p *Plan) Locks() []*os.File { return p.locks }
 
 // Entrust hands the plan to a Tidier.
 func (p *Plan) Entrust(w io.Writer) error {
-	return json.NewEncoder(w).Encode(heritage{*p, len(p.locks)})
+	left := heritage{Plan: *p}
+	for _, f := range p.locks {
+		left.Locks = append(left.Locks, f.Name())
+	}
+	return json.NewEncoder(w).Encode(left)
 }
 
 // Dismiss ends a Tidier, which then does nothing.
@@ -55,8 +60,8 @@ func Tidier(r io.Reader) error {
 	if err := json.Unmarshal(line, &left); err != nil {
 		return fmt.Errorf("what to tidy up: %w", err)
 	}
-	for i := range left.Locks {
-		left.Plan.locks = append(left.Plan.locks, os.NewFile(uintptr(firstLock+i), "lock"))
+	for i, name := range left.Locks {
+		left.Plan.locks = append(left.Plan.locks, os.NewFile(uintptr(firstLock+i), name))
 	}
 	switch _, err := in.ReadByte(); {
 	case err == nil:

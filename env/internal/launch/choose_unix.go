@@ -50,25 +50,31 @@ func (f *Failure) Unwrap() error { return f.Err }
 type Attempt func(plan confine.Plan) (promises env.Info, end func() error, err error)
 
 // Choose has a helper started in the strongest sandbox for a folder, which is free of links, that can be had and that enforces
-// what it must. It returns why there is none, and an error about what s names, or about the helper.
-func Choose(ctx context.Context, dir string, s env.Sandbox, mechanisms []confine.Mechanism, start Attempt) (*None, error) {
-	policy := confine.Policy{Dir: dir, Write: s.Write, Read: s.Read, Hide: s.Hide, Network: s.Network}
+// what it must. What is to be kept stays as it is, also where s lets things be changed. It returns why there is none, and an error
+// about what s names, or about the helper.
+func Choose(ctx context.Context, dir string, s env.Sandbox, keep []string, mechanisms []confine.Mechanism, start Attempt) (*None, error) {
+	policy := confine.Policy{Dir: dir, Write: s.Write, Keep: keep, Read: s.Read, Hide: s.Hide, Network: s.Network}
 	none := new(None)
-	if err := confine.Usable(dir); err != nil {
+	var unusable *confine.Error
+	if err := confine.Usable(dir); errors.As(err, &unusable) {
 		none.Reasons = append(none.Reasons, err)
 		return none, nil
+	} else if err != nil {
+		return nil, err
 	}
 	for _, by := range mechanisms {
-		promises, end, err := tried(ctx, policy, by, none.Why(), start)
+		promises, end, err := tried(ctx, policy, by, s.Enforce, none.Why(), start)
 		var unable *confine.Error
 		var failed *Failure
 		switch {
 		case err == nil:
-			none.Missing = slices.DeleteFunc(slices.Clone(s.Enforce), func(p env.Promise) bool { return promises.Strength(p) == env.Enforced })
-			if len(none.Missing) == 0 {
+			if none.Missing = lacking(promises, s.Enforce); len(none.Missing) == 0 {
 				return nil, nil
 			}
-			none.Reasons = append(none.Reasons, lacking(promises, none.Missing)...)
+			none.Reasons = append(none.Reasons, reasons(promises, none.Missing)...)
+			if end == nil { // it was not started
+				break
+			}
 			if err := end(); err != nil {
 				return nil, err
 			}
@@ -89,12 +95,19 @@ func Choose(ctx context.Context, dir string, s env.Sandbox, mechanisms []confine
 	return none, nil
 }
 
-// tried starts a helper with a mechanism, more than once if the machine changes meanwhile.
-func tried(ctx context.Context, policy confine.Policy, by confine.Mechanism, weaker string, start Attempt) (env.Info, func() error, error) {
+// tried starts a helper with a mechanism, more than once if the machine changes meanwhile. It starts none, and returns no end, if
+// the mechanism does not enforce what it says something of and must enforce.
+func tried(ctx context.Context, policy confine.Policy, by confine.Mechanism, enforce []env.Promise, weaker string, start Attempt) (env.Info, func() error, error) {
 	for tries := 1; ; tries++ {
 		plan, err := confine.New(policy, by, confine.Homes(), os.Getenv)
 		if err != nil {
 			return env.Info{}, nil, err
+		}
+		stated := env.Info{Guarantees: plan.Guarantees()}
+		if slices.ContainsFunc(lacking(stated, enforce), func(p env.Promise) bool {
+			return slices.ContainsFunc(stated.Guarantees, func(g env.Guarantee) bool { return g.Promise == p })
+		}) {
+			return stated, nil, plan.Tidy()
 		}
 		plan.Weaker = weaker
 		if err := ownTemp(&plan); err != nil {
@@ -136,14 +149,19 @@ func (r *notStarted) Error() string {
 // Unwrap returns the cause.
 func (r *notStarted) Unwrap() error { return r.err }
 
-// lacking returns who does not keep promises.
-func lacking(info env.Info, missing []env.Promise) (reasons []error) {
+// lacking returns which promises are not enforced.
+func lacking(info env.Info, enforce []env.Promise) []env.Promise {
+	return slices.DeleteFunc(slices.Clone(enforce), func(p env.Promise) bool { return info.Strength(p) == env.Enforced })
+}
+
+// reasons returns who does not keep promises.
+func reasons(info env.Info, missing []env.Promise) (all []error) {
 	for _, p := range missing {
 		for _, g := range info.Guarantees {
 			if g.Promise == p {
-				reasons = append(reasons, fmt.Errorf("%s is %s: %s", p, g.Strength, g.By))
+				all = append(all, fmt.Errorf("%s is %s: %s", p, g.Strength, g.By))
 			}
 		}
 	}
-	return reasons
+	return all
 }

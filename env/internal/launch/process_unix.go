@@ -3,9 +3,14 @@
 package launch
 
 import (
+	"errors"
+	"os"
 	"os/exec"
 	"runtime"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sandboxagent/sandboxagent/env/internal/confine"
 )
@@ -84,4 +89,23 @@ func (p *Process) Tidy() (err error) {
 func (p *Process) Kill() {
 	_ = p.Cmd.Process.Kill() // it may just have ended
 	<-p.Exited
+}
+
+// SocketPair returns two ends of a stream. Ours can be waited for with others.
+func SocketPair() (ours, theirs *os.File, err error) {
+	syscall.ForkLock.RLock()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err == nil {
+		unix.CloseOnExec(pair[0])
+		unix.CloseOnExec(pair[1])
+	}
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	theirs = os.NewFile(uintptr(pair[1]), "helper")
+	if err := unix.SetNonblock(pair[0], true); err != nil {
+		return nil, nil, errors.Join(os.NewSyscallError("fcntl", err), unix.Close(pair[0]), theirs.Close())
+	}
+	return os.NewFile(uintptr(pair[0]), "helper"), theirs, nil
 }
