@@ -17,7 +17,7 @@ import (
 
 const (
 	// caseTime bounds a case, so that an environment that hangs fails one case and not the whole test binary.
-	caseTime = 2 * time.Minute
+	caseTime = 5 * time.Minute
 	// closeTime bounds Close, which promises to be bounded.
 	closeTime = 30 * time.Second
 	// pollTime bounds the wait for an effect that the contract promises to come.
