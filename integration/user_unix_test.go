@@ -43,7 +43,7 @@ func TestOrdinaryUser(t *testing.T) {
 			if err := own(dir); err != nil {
 				t.Fatal(err)
 			}
-			cmd := exec.CommandContext(t.Context(), bin, "-test.short", "-test.timeout=10m")
+			cmd := exec.CommandContext(t.Context(), bin, "-test.short", "-test.timeout=20m")
 			cmd.Dir = here
 			cmd.Env = append(os.Environ(), "HOME="+dir, "TMPDIR="+dir, "XDG_CACHE_HOME="+dir)
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}

@@ -20,6 +20,9 @@ import (
 
 // TestSandboxedWork does real work in each kind of sandbox, without a network.
 func TestSandboxedWork(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles programs")
+	}
 	eachSandbox(t, func(t *testing.T, by confine.Mechanism) {
 		t.Run("no network", func(t *testing.T) { testNoNetwork(t, by) })
 		t.Run("this repository", func(t *testing.T) { testThisRepository(t, by) })

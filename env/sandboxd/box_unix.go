@@ -32,7 +32,13 @@ type boxed struct {
 	by     confine.Mechanism
 	said   *earlyWords
 	socket string
+	// signals are those that came to this process, until stop is called.
+	signals <-chan os.Signal
+	stop    func()
 }
+
+// errReady ends the watch for signals that come before a sandbox is ready.
+var errReady = errors.New("ready")
 
 // readyTime bounds the start of a helper in a sandbox.
 const readyTime = time.Minute
@@ -70,11 +76,12 @@ func box(text string, s serving) (*boxed, surroundings, error) {
 	defer program.Close()
 	signals, stop := notify()
 	ctx, cancel := context.WithCancelCause(context.Background())
-	defer cancel(nil)
+	watched, caught := make(chan struct{}), os.Signal(nil)
 	go func() {
+		defer close(watched)
 		select {
-		case sig := <-signals:
-			cancel(fmt.Errorf("%s before the sandbox was ready", sig))
+		case caught = <-signals:
+			cancel(fmt.Errorf("%s before the sandbox was ready", caught))
 		case <-ctx.Done():
 		}
 	}()
@@ -87,11 +94,15 @@ func box(text string, s serving) (*boxed, surroundings, error) {
 		}
 		return env.Info{Guarantees: plan.Guarantees()}, b.end, nil
 	})
-	stop()
-	if ended := context.Cause(ctx); ended != nil {
-		if err == nil && none == nil {
-			ended = errors.Join(ended, b.end())
-		}
+	cancel(errReady)
+	<-watched
+	ended := context.Cause(ctx)
+	switch {
+	case ended == errReady: //nolint:errorlint // it is this very one
+	case err == nil && none == nil: // the one that wait waits for
+		signals <- caught
+	default:
+		stop()
 		return nil, surroundings{}, ended
 	}
 	switch {
@@ -100,13 +111,12 @@ func box(text string, s serving) (*boxed, surroundings, error) {
 		if err := leaveStdio(); err != nil {
 			return nil, surroundings{}, errors.Join(err, b.end())
 		}
+		b.signals, b.stop = signals, stop
 		return b, surroundings{}, nil
 	case err == nil && (want.Require || len(want.Enforce) > 0):
-		err = fmt.Errorf("no sandbox is to be had here: %s", none.Why())
-		if len(none.Missing) > 0 {
-			err = fmt.Errorf("no sandbox here enforces %v: %s", none.Missing, none.Why())
-		}
+		err = refusal(none)
 	}
+	stop()
 	if s.socket != "" && !isAbstract(s.socket) {
 		err = errors.Join(err, os.Remove(s.socket))
 	}
@@ -114,6 +124,14 @@ func box(text string, s serving) (*boxed, surroundings, error) {
 		return nil, surroundings{refusal: err}, nil
 	}
 	return nil, surroundings{bare: none.Why()}, nil
+}
+
+// refusal is the error where there must be a sandbox.
+func refusal(none *launch.None) error {
+	if len(none.Missing) > 0 {
+		return fmt.Errorf("no sandbox here enforces %v: %s", none.Missing, none.Why())
+	}
+	return fmt.Errorf("no sandbox is to be had here: %s", none.Why())
 }
 
 // own returns what of this helper must stay as it is: who could change that would be started outside of the sandbox.
@@ -244,8 +262,8 @@ func (b *boxed) end() error {
 // wait waits for the end, and returns the exit code. It reports whether commands may still run: the helper was killed, and
 // nothing else ends them.
 func (b *boxed) wait() (code int, orphans bool) {
-	signals, stop := notify()
-	defer stop()
+	signals := b.signals
+	defer b.stop()
 	for ended := false; !ended; {
 		select {
 		case <-b.process.Exited:
