@@ -106,6 +106,7 @@ func TestSSHMessages(t *testing.T) {
 		{"missing key", flags(s, "--identity="+filepath.Join(dir, "none")), []string{"--identity", "none"}},
 		{"refused port", []string{"--env=ssh", "--host=127.0.0.1:1", "--known-hosts=" + empty}, []string{"127.0.0.1:1", "refused"}},
 		{"no such folder", flags(s, "--workdir=/nowhere/at/all"), []string{"/nowhere/at/all does not exist"}},
+		{"no such folder to write", flags(s, "--workdir="+dir, "--allow-write=none/at/all"), []string{"--allow-write", "none/at/all", "must exist on the host"}},
 		{"keep without a helper", flags(s, "--helper=off", "--keep", "--sandbox=off"), []string{"--keep"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -142,7 +142,7 @@ func hostPathError(err error, s sandboxOptions) error {
 	var path *fs.PathError
 	if errors.As(err, &path) && s.wanted() {
 		for _, name := range slices.Concat(s.Write, s.Read) {
-			if strings.HasSuffix(path.Path, strings.TrimPrefix(name, "~/")) {
+			if path.Path == name || strings.HasSuffix(path.Path, "/"+strings.TrimPrefix(name, "~/")) {
 				return usagef("--allow-write, --allow-read: %s: %s; it must exist on the host", path.Path, path.Err)
 			}
 		}

@@ -166,19 +166,10 @@ func (h *Host) startError(ctx context.Context, err error) error {
 
 // workDir returns the absolute name of the working directory.
 func workDir(home, dir string) (string, error) {
-	if !path.IsAbs(home) {
-		if !path.IsAbs(dir) {
-			return "", &ConfigError{Field: "working directory", Reason: fmt.Sprintf("the user has no home folder on the host (%q); name an absolute folder", home)}
-		}
-		return dir, nil
+	if !path.IsAbs(home) && !path.IsAbs(dir) {
+		return "", &ConfigError{Field: "working directory", Reason: fmt.Sprintf("the user has no home folder on the host (%q); name an absolute folder", home)}
 	}
-	if path.IsAbs(dir) {
-		return dir, nil
-	}
-	if dir == "~" {
-		return home, nil
-	}
-	return path.Join(home, strings.TrimPrefix(dir, "~/")), nil
+	return helper.Absolute(home, dir), nil
 }
 
 // launch starts the helper and returns the user's home folder. The process is p.first, which says no more.

@@ -196,7 +196,12 @@ func existing(name string) (string, error) {
 	if !filepath.IsAbs(name) {
 		return "", &fs.PathError{Op: "confine", Path: name, Err: fmt.Errorf("the name is not absolute: %w", fs.ErrInvalid)}
 	}
-	return realName(name)
+	real, err := realName(name)
+	var path *fs.PathError
+	if errors.As(err, &path) { // which is that of what is missing on the way there
+		err = &fs.PathError{Op: "stat", Path: name, Err: path.Err}
+	}
+	return real, err
 }
 
 // place returns a name without links, as far as there is something of the name.

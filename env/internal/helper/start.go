@@ -85,17 +85,18 @@ func ParseBox(text string) (Box, error) {
 
 // At returns the box with absolute names, for a home folder.
 func (b Box) At(home string) Box {
-	b.Dir = at(home, b.Dir)
+	b.Dir = Absolute(home, b.Dir)
 	for _, names := range []*[]string{&b.Write, &b.Read, &b.Hide} {
 		*names = slices.Clone(*names)
 		for i, name := range *names {
-			(*names)[i] = at(home, name)
+			(*names)[i] = Absolute(home, name)
 		}
 	}
 	return b
 }
 
-func at(home, name string) string {
+// Absolute returns the absolute name of what is looked for in a home folder, or begins with "~/".
+func Absolute(home, name string) string {
 	switch {
 	case path.IsAbs(name):
 		return name
