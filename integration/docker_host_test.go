@@ -57,6 +57,7 @@ func newDockerHost(t testing.TB, host string) *dockerHost {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = api.Close() })
+	api.NegotiateAPIVersion(t.Context()) // which the client is not safe to do in parallel calls: lists read the version without a lock
 	return &dockerHost{host, api}
 }
 

@@ -19,7 +19,7 @@ import (
 // patience ends the wait for what never comes, so that the case fails and the others run.
 func patience(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -40,7 +40,7 @@ func testIdle(t *testing.T, w Wire) {
 			t.Parallel()
 			reply := w.Reply()
 			reply.Fault = tt.fault
-			_, c := w.connect(t, llmtest.Sequence(reply), Config{IdleTimeout: time.Second}) // long enough for headers on a slow machine
+			_, c := w.connect(t, llmtest.Sequence(reply), Config{IdleTimeout: 4 * time.Second}) // long enough for headers on a busy machine
 			_, err := llm.Complete(patience(t), c, w.Ask())
 			w.checkError(t, err, llm.KindTimeout, tt.status, "")
 		})
