@@ -71,7 +71,7 @@ func BenchmarkVersion(b *testing.B) {
 }
 
 // BenchmarkFirstRequest is the time from the start of sandboxagent run to the arrival of its first request, in an
-// empty folder and in a git repository, and the memory used until then.
+// empty folder and in a git repository, with and without a sandbox, and the memory used until then.
 func BenchmarkFirstRequest(b *testing.B) {
 	repository := b.TempDir()
 	for _, args := range [][]string{{"init", "-q"}, {"-c", "user.name=t", "-c", "user.email=t@e", "commit", "-q", "--allow-empty", "-m", "x"}} {
@@ -98,24 +98,31 @@ func BenchmarkFirstRequest(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer srv.Close()
-			var times samples
+			var ours, bare samples
 			for b.Loop() {
-				cmd := exec.Command(name, "run", "--yes", "--workdir", dir, "--model", "openai/gpt-5.2", "--base-url", srv.URL(), "say done")
-				cmd.Env = append(os.Environ(), "OPENAI_API_KEY="+srv.Key(), "SANDBOXAGENT_STATE_DIR="+b.TempDir())
-				var out bytes.Buffer
-				cmd.Stdout, cmd.Stderr = &out, &out
-				program.Store(nil)
-				start := time.Now()
-				if err := cmd.Start(); err != nil {
-					b.Fatal(err)
+				for _, c := range []struct {
+					sandbox string
+					times   *samples
+				}{{"auto", &ours}, {"off", &bare}} {
+					cmd := exec.Command(name, "run", "--yes", "--sandbox="+c.sandbox, "--workdir", dir, "--model", "openai/gpt-5.2", "--base-url", srv.URL(), "say done")
+					cmd.Env = append(os.Environ(), "OPENAI_API_KEY="+srv.Key(), "SANDBOXAGENT_STATE_DIR="+b.TempDir())
+					var out bytes.Buffer
+					cmd.Stdout, cmd.Stderr = &out, &out
+					program.Store(nil)
+					start := time.Now()
+					if err := cmd.Start(); err != nil {
+						b.Fatal(err)
+					}
+					program.Store(cmd.Process)
+					if err := cmd.Wait(); err != nil {
+						b.Fatalf("%v: %s", err, out.String())
+					}
+					*c.times = append(*c.times, (<-arrived).Sub(start))
 				}
-				program.Store(cmd.Process)
-				if err := cmd.Wait(); err != nil {
-					b.Fatalf("%v: %s", err, out.String())
-				}
-				times = append(times, (<-arrived).Sub(start))
 			}
-			times.report(b, "first-request", time.Millisecond, "ms")
+			ours.report(b, "first-request", time.Millisecond, "ms")
+			bare.report(b, "no-sandbox", time.Millisecond, "ms")
+			b.ReportMetric(float64(ours.p(50))/float64(bare.p(50)), "x-of-no-sandbox")
 			if mib, ok := rss.Load().(float64); ok {
 				b.ReportMetric(mib, "MiB-RSS")
 			}

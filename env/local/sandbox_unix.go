@@ -30,6 +30,8 @@ func sandboxed(ctx context.Context, cfg Config, find locator, s env.Sandbox, mec
 	if cfg.Dir, err = filepath.EvalSymlinks(dir); err != nil {
 		return nil, fmt.Errorf("local: working directory: %w", pathError("stat", dir, err))
 	}
+	find, drop := find.ahead()
+	defer drop()
 	none, err := launch.Choose(ctx, cfg.Dir, s, nil, mechanisms, func(plan confine.Plan) (env.Info, func() error, error) {
 		var err error
 		if e, err = confined(ctx, cfg, find, plan); err != nil {

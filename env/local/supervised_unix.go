@@ -111,6 +111,32 @@ func (h Helper) locate() (*launch.Program, error) {
 	return &launch.Program{Path: installed.Exec(), Name: installed.Name(), Args: h.Args, File: installed.File()}, nil
 }
 
+// ahead begins to find the program at once, which reads all of it, beside what else there is to do. The first call of the
+// locator returns that program, and each later one finds it again. The function lets go of the program if nobody asked for it.
+func (find locator) ahead() (locator, func()) {
+	type result struct {
+		program *launch.Program
+		err     error
+	}
+	first := make(chan result, 1)
+	go func() {
+		defer close(first)
+		program, err := find()
+		first <- result{program, err}
+	}()
+	again := func() (*launch.Program, error) {
+		if r, ok := <-first; ok {
+			return r.program, r.err
+		}
+		return find()
+	}
+	return again, func() {
+		if r, ok := <-first; ok && r.err == nil {
+			r.program.Close()
+		}
+	}
+}
+
 // startHelper starts a helper and returns the stream to it.
 func startHelper(find locator, plan *confine.Plan) (*helperProcess, io.ReadWriteCloser, error) {
 	program, err := find()

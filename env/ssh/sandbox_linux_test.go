@@ -19,10 +19,10 @@ import (
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
-// needSandbox skips a test where the host, which is this machine, has no sandbox.
-func needSandbox(t *testing.T) {
+// needSandbox skips a test where the host, which is this machine, has no sandbox of a kind.
+func needSandbox(t *testing.T, by confine.Mechanism) {
 	t.Helper()
-	if err := confine.Available(confine.Bubblewrap); err != nil {
+	if err := confine.Available(by); err != nil {
 		if strings.Contains(os.Getenv("SANDBOXAGENT_REQUIRE"), "sandbox") {
 			t.Fatalf("SANDBOXAGENT_REQUIRE: %v", err)
 		}
@@ -46,9 +46,26 @@ func repository(t *testing.T, s *daemons.SSHD) string {
 	return dir
 }
 
+// secret is a file that a user of the host can read outside of a sandbox.
+func secret(t *testing.T, s *daemons.SSHD, c daemons.SSHDConfig) string {
+	t.Helper()
+	if c.Account == nil {
+		return "/etc/shadow"
+	}
+	name := filepath.Join(s.Home(), ".ssh", "id_test")
+	err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte("secret"), 0o600))
+	for _, made := range []string{filepath.Dir(name), name} {
+		err = errors.Join(err, os.Lchown(made, uid(t, s.Home()), -1))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
 // TestSandbox has commands in a sandbox on the host.
 func TestSandbox(t *testing.T) {
-	needSandbox(t)
+	needSandbox(t, confine.Bubblewrap)
 	for name, c := range map[string]daemons.SSHDConfig{"root": {}, "account": {Account: account()}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -74,7 +91,7 @@ func TestSandbox(t *testing.T) {
 				t.Errorf("the file has %q, %v", got, err)
 			}
 			for _, script := range []string{
-				`echo x > "$HOME/outside"`, `echo x > .git/hooks/pre-commit`, `echo x >> .git/config`, `cat "$HOME/.ssh/authorized_keys"`,
+				`echo x > "$HOME/outside"`, `echo x > .git/hooks/pre-commit`, `echo x >> .git/config`, `cat ` + secret(t, s, c),
 				`exec 3<>/dev/tcp/` + strings.Replace(listener.Addr().String(), ":", "/", 1), `mount -t tmpfs none /mnt`,
 			} {
 				res, err := e.Exec(t.Context(), env.Command{Argv: []string{"/bin/bash", "-c", script}})
@@ -104,7 +121,7 @@ func TestSandbox(t *testing.T) {
 // TestSandboxReturn comes back to a sandbox whose connection was lost, and from another client.
 func TestSandboxReturn(t *testing.T) {
 	t.Parallel()
-	needSandbox(t)
+	needSandbox(t, confine.Bubblewrap)
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	proxy, to := behind(t, s)
 	far := connect(t, to)
@@ -151,7 +168,7 @@ func guarantee(e env.Environment, p env.Promise) env.Guarantee {
 // TestSandboxDies kills the process that has put up a sandbox.
 func TestSandboxDies(t *testing.T) {
 	t.Parallel()
-	needSandbox(t)
+	needSandbox(t, confine.Bubblewrap)
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	work, h := repository(t, s), connect(t, target(t, s))
 	e, err := h.Open(t.Context(), config(t, ssh.Config{WorkDir: work, TTL: 2 * time.Second, Sandbox: &env.Sandbox{Require: true}}))

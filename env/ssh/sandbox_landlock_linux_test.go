@@ -1,0 +1,118 @@
+package ssh_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/confine"
+	"github.com/sandboxagent/sandboxagent/env/ssh"
+	"github.com/sandboxagent/sandboxagent/integration/daemons"
+)
+
+// withoutBubblewrap is a server on whose host no program bwrap can be executed.
+func withoutBubblewrap(t *testing.T) *daemons.SSHD {
+	t.Helper()
+	return server(t, daemons.SSHDConfig{Options: []string{
+		`ForceCommand unshare --mount sh -c 'for p in /usr/bin/bwrap /usr/local/bin/bwrap; do test ! -e $p || mount --bind /dev/null $p || exit; done; exec sh -c "$SSH_ORIGINAL_COMMAND"'`,
+	}})
+}
+
+// temporary lists the folders for temporary files of sandboxes that a command in e sees.
+func temporary(t *testing.T, e env.Environment) string {
+	t.Helper()
+	dir := strings.TrimSpace(does(t, e, "echo $TMPDIR"))
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() || !strings.HasPrefix(filepath.Base(dir), "sandboxagent-tmp-") {
+		t.Errorf("the folder for temporary files is %q: %v", dir, err)
+	}
+	return dir
+}
+
+// TestSandboxLandlock has commands in the sandbox of a host without bubblewrap, which says what it does not enforce, leaves
+// nothing, and is none where something else is required.
+func TestSandboxLandlock(t *testing.T) {
+	t.Parallel()
+	needSandbox(t, confine.Landlock)
+	s := withoutBubblewrap(t)
+	work, h := repository(t, s), connect(t, target(t, s))
+	e := open(t, h, ssh.Config{WorkDir: work, Sandbox: &env.Sandbox{Require: true}})
+	for p, want := range map[env.Promise]env.Strength{
+		env.Isolation: env.BestEffort, env.ConfinedWrites: env.Enforced, env.HiddenSecrets: env.Enforced, env.NoNetwork: env.Enforced,
+		env.NoNewRights: env.Enforced, env.HiddenProcesses: env.Absent, env.KeptHooks: env.Absent,
+	} {
+		if g := guarantee(e, p); g.Strength != want || p == env.Isolation && !strings.Contains(g.By, "Landlock") {
+			t.Errorf("want %s: %+v", want, g)
+		}
+	}
+	does(t, e, `echo inside > file && echo x > "$TMPDIR/file"`)
+	if got, err := os.ReadFile(filepath.Join(work, "file")); string(got) != "inside\n" {
+		t.Errorf("the file has %q, %v", got, err)
+	}
+	for _, script := range []string{
+		`echo x > "$HOME/outside"`, `echo x > /tmp/outside`, `cat /etc/shadow`, `mount -t tmpfs none /mnt`,
+		`exec 3<>/dev/tcp/` + strings.Replace(s.Address(), ":", "/", 1),
+	} {
+		res, err := e.Exec(t.Context(), env.Command{Argv: []string{"/bin/bash", "-c", script}})
+		if err != nil || res.ExitCode == 0 {
+			t.Errorf("%s: %+v, %v", script, res, err)
+		}
+	}
+	other, err := connect(t, target(t, s)).Attach(t.Context(), ticket(t, e))
+	if err != nil {
+		t.Fatal(err)
+	}
+	does(t, other, "test -f file")
+	if err := other.Leave(); err != nil {
+		t.Error(err)
+	}
+	temp := temporary(t, e)
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+	nothingLeft(t, s, e.Session())
+	if _, err := os.Lstat(temp); err == nil {
+		t.Errorf("%s is left", temp)
+	}
+
+	for _, p := range []env.Promise{env.HiddenProcesses, env.KeptHooks} {
+		_, err := h.Open(t.Context(), config(t, ssh.Config{WorkDir: work, Sandbox: &env.Sandbox{Enforce: []env.Promise{p}}}))
+		var start *ssh.StartError
+		if !errors.As(err, &start) || !strings.Contains(err.Error(), string(p)) || !strings.Contains(err.Error(), "bwrap is no program") {
+			t.Errorf("with %s demanded: %v", p, err)
+		}
+	}
+}
+
+// TestSandboxLandlockDies kills the process that has put up a sandbox with Landlock.
+func TestSandboxLandlockDies(t *testing.T) {
+	t.Parallel()
+	needSandbox(t, confine.Landlock)
+	s := withoutBubblewrap(t)
+	work, h := repository(t, s), connect(t, target(t, s))
+	e, err := h.Open(t.Context(), config(t, ssh.Config{WorkDir: work, Sandbox: &env.Sandbox{Require: true}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	temp := temporary(t, e)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for _, script := range runaways {
+		go func() { _, _ = e.Exec(ctx, env.Command{Argv: []string{"/bin/sh", "-c", script}}) }()
+	}
+	eventually(t, "the commands", func() bool { return len(left(t, s, e.Session())) > len(runaways) })
+	if err := unix.Kill(helperOf(t, h, e.Session()).PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_ = e.Close()
+	if _, err := h.Collect(t.Context(), ssh.CollectOptions{}); err != nil {
+		t.Error(err)
+	}
+	nothingLeft(t, s, e.Session())
+	eventually(t, "the end of the folder for temporary files", func() bool { _, err := os.Lstat(temp); return err != nil })
+}
