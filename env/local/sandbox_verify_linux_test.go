@@ -2,12 +2,16 @@ package local_test
 
 import (
 	"errors"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/confine"
@@ -100,6 +104,22 @@ func TestSandboxVerified(t *testing.T) {
 					t.Errorf("nobody looked at %s", name)
 				}
 			}
+		}
+	})
+}
+
+// TestVerifyWithoutExecution keeps temporary files where nothing can be executed.
+func TestVerifyWithoutExecution(t *testing.T) {
+	dir, temp := t.TempDir(), t.TempDir()
+	mount(t, "tmpfs", temp, "tmpfs", unix.MS_NOEXEC, "")
+	t.Setenv("TMPDIR", temp)
+	eachSandbox(t, func(t *testing.T, by confine.Mechanism) {
+		if by != confine.Landlock {
+			return // which has a private /tmp
+		}
+		e := sandboxed(t, by, local.Config{Dir: dir}, env.Sandbox{})
+		if r, err := e.Verify(t.Context(), verify.Host{}); r.OK() || !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "noexec") {
+			t.Errorf("%v, %v", r, err)
 		}
 	})
 }

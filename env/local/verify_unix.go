@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -54,7 +55,11 @@ func (e *SupervisedEnvironment) Verify(ctx context.Context, host verify.Host) (_
 		return verify.Report{}, err
 	}
 	defer func() { err = errors.Join(err, e.Remove(context.WithoutCancel(ctx), name, env.RemoveOptions{})) }()
-	return verify.Run(ctx, e, append([]string{name}, program.Args...), e.expect(host))
+	r, err := verify.Run(ctx, e, append([]string{name}, program.Args...), e.expect(host))
+	if errors.Is(err, fs.ErrPermission) {
+		err = fmt.Errorf("%w; its file system may be one of which nothing is executed (noexec): set TMPDIR to a folder of another", err)
+	}
+	return r, err
 }
 
 // expect returns what can be tried of what is promised.
@@ -76,7 +81,7 @@ func (e *SupervisedEnvironment) expect(host verify.Host) verify.Expect {
 	if promised(env.HiddenSecrets) {
 		x.Unreadable = slices.DeleteFunc(slices.Clone(p.Hidden), func(name string) bool {
 			_, err := os.Lstat(name)
-			return err != nil || slices.ContainsFunc(slices.Concat(p.Read, p.Write), func(other string) bool { return within(other, name) || within(name, other) })
+			return err != nil || slices.ContainsFunc(slices.Concat(p.Read, p.Write), func(other string) bool { return confine.Inside(other, name) || confine.Inside(name, other) })
 		})
 		x.Unreadable = x.Unreadable[:min(len(x.Unreadable), maxSecrets)]
 	}
@@ -113,7 +118,7 @@ func (e *SupervisedEnvironment) outside() (names []string) {
 	candidates := append([]string{"/", "/etc", "/usr", "/var", "/home", "/srv", "/opt", "/run", filepath.Dir(e.Info().WorkDir)}, confine.Homes()...)
 	for _, name := range candidates {
 		name, err := filepath.EvalSymlinks(name)
-		if err != nil || slices.ContainsFunc(own, func(o string) bool { return within(name, o) }) || slices.Contains(names, name) {
+		if err != nil || slices.ContainsFunc(own, func(o string) bool { return confine.Inside(name, o) }) || slices.Contains(names, name) {
 			continue
 		}
 		if info, err := os.Stat(name); err == nil && info.IsDir() {
@@ -121,9 +126,4 @@ func (e *SupervisedEnvironment) outside() (names []string) {
 		}
 	}
 	return names
-}
-
-// within reports whether name is dir or below it.
-func within(name, dir string) bool {
-	return name == dir || strings.HasPrefix(name, strings.TrimSuffix(dir, "/")+"/")
 }

@@ -107,7 +107,7 @@ func planBubblewrap(p Plan) (Plan, error) {
 // covers reports whether a socket is not to be seen under its name anyway, or is allowed by its name or by that of a folder
 // that may be changed.
 func (p *Plan) covers(name string) bool {
-	within := func(dir string) bool { return inside(name, dir) }
+	within := func(dir string) bool { return Inside(name, dir) }
 	return p.under(name) || slices.Contains(p.Read, name) || slices.ContainsFunc(slices.Concat([]string{"/dev", "/proc"}, p.Write), within) ||
 		slices.ContainsFunc(p.Hidden, within) && !slices.ContainsFunc(p.Read, within)
 }
@@ -148,7 +148,7 @@ func (p *Plan) arguments() []string {
 		args, last = append(args, "--tmpfs", "/run"), append(last, "--remount-ro", "/run")
 		bind("--ro-bind", p.runtime())
 	}
-	if p.Tree != "" && slices.ContainsFunc(append([]string{"/run"}, private()...), func(dir string) bool { return inside(p.Tree, dir) }) {
+	if p.Tree != "" && slices.ContainsFunc(append([]string{"/run"}, private()...), func(dir string) bool { return Inside(p.Tree, dir) }) {
 		bind("--ro-bind", []string{p.Tree})
 	}
 	hide(p.Hidden)
@@ -168,14 +168,14 @@ func (p *Plan) arguments() []string {
 	again := slices.DeleteFunc(slices.Clone(p.Hidden), func(name string) bool { return !p.below(name) })
 	hide(again)
 	bind("--ro-bind", slices.DeleteFunc(slices.Clone(p.Read), func(name string) bool {
-		return !slices.ContainsFunc(again, func(hidden string) bool { return inside(name, hidden) })
+		return !slices.ContainsFunc(again, func(hidden string) bool { return Inside(name, hidden) })
 	}))
 	return append(append(args, last...), "--chdir", "/", "--")
 }
 
 // under reports whether a name is in a folder that begins empty, and in no part that is shown of what was there before.
 func (p *Plan) under(name string) bool {
-	within := func(dir string) bool { return dir != "" && inside(name, dir) }
+	within := func(dir string) bool { return dir != "" && Inside(name, dir) }
 	if p.below(name) || !within("/run") && !slices.ContainsFunc(private(), within) {
 		return false
 	}
@@ -192,7 +192,7 @@ func (p *Plan) runtime() (names []string) {
 		}
 	}
 	for _, name := range candidates {
-		if inside(name, "/run") && exists(name) {
+		if Inside(name, "/run") && exists(name) {
 			names = append(names, name)
 		}
 	}

@@ -135,7 +135,7 @@ func verifyNetwork() error {
 
 // verifyHidden returns an error if something of a name can be read.
 func (p *Plan) verifyHidden(name string) error {
-	if slices.ContainsFunc(slices.Concat(p.Write, p.Read), func(other string) bool { return inside(other, name) }) {
+	if slices.ContainsFunc(slices.Concat(p.Write, p.Read), func(other string) bool { return Inside(other, name) }) {
 		return nil // its surroundings have been made for that
 	}
 	info, err := os.Stat(name)

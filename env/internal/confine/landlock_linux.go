@@ -182,7 +182,7 @@ func (p *Plan) readable() (dirs, files []string, err error) {
 		if dir == "/dev" {
 			return nil // root reads disks there
 		}
-		leads := slices.ContainsFunc(p.Hidden, func(h string) bool { return h != dir && inside(h, dir) })
+		leads := slices.ContainsFunc(p.Hidden, func(h string) bool { return h != dir && Inside(h, dir) })
 		switch {
 		case slices.Contains(p.Hidden, dir):
 			return nil

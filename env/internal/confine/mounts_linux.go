@@ -46,7 +46,7 @@ func (p *Plan) look() error {
 
 // changeable reports whether a name is one that may be changed, or below one.
 func (p *Plan) changeable(name string) bool {
-	return slices.ContainsFunc(p.Write, func(w string) bool { return inside(name, w) })
+	return slices.ContainsFunc(p.Write, func(w string) bool { return Inside(name, w) })
 }
 
 // identify returns which file a name stands for. A link stands for itself.
@@ -85,7 +85,7 @@ func (p *Plan) verifySeen() error {
 
 // hides reports whether a name is one that is hidden, or below one.
 func (p *Plan) hides(name string) bool {
-	return slices.ContainsFunc(p.Hidden, func(h string) bool { return inside(name, h) })
+	return slices.ContainsFunc(p.Hidden, func(h string) bool { return Inside(name, h) })
 }
 
 // verifyMounts returns an error if there is a mount that can be changed and was not planned.
@@ -98,7 +98,7 @@ func (p *Plan) verifyMounts() error {
 	for _, m := range mounts {
 		switch point := m.Mountpoint; {
 		case slices.Contains(strings.Split(m.Options, ","), "ro"):
-		case m.FSType == "tmpfs" && slices.Contains(private(), point), inside(point, "/dev"):
+		case m.FSType == "tmpfs" && slices.Contains(private(), point), Inside(point, "/dev"):
 		case slices.Contains(planned, point) && p.changeable(point), slices.Contains(p.Seen.Mounts, mountOf(m)):
 		case !writable(point): // for it is covered, or not for this user
 		default:

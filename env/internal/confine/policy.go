@@ -116,7 +116,7 @@ func resolve(p Policy, homes []string, getenv func(string) string) (Plan, error)
 	homes = slices.Clone(homes)
 	for i, home := range homes {
 		homes[i] = place(home)
-		if inside(homes[i], dir) {
+		if Inside(homes[i], dir) {
 			which := "is"
 			if dir != homes[i] {
 				which = "holds"
@@ -127,7 +127,7 @@ func resolve(p Policy, homes []string, getenv func(string) string) (Plan, error)
 	if dir == "/" || slices.Contains(system, dir) {
 		return Plan{}, noProject("%s belongs to the whole machine, and a sandbox there would leave open what it is for", dir)
 	}
-	if slices.ContainsFunc(kernel, func(k string) bool { return inside(dir, k) }) {
+	if slices.ContainsFunc(kernel, func(k string) bool { return Inside(dir, k) }) {
 		return Plan{}, noProject("a sandbox lets nothing be changed in %s", dir)
 	}
 	plan.Dir, plan.Write = dir, append(plan.Write, dir)
@@ -143,7 +143,7 @@ func resolve(p Policy, homes []string, getenv func(string) string) (Plan, error)
 	}
 	plan.Write = outermost(plan.Write)
 	for _, name := range plan.Write {
-		if i := slices.IndexFunc(kernel, func(k string) bool { return inside(name, k) }); i >= 0 {
+		if i := slices.IndexFunc(kernel, func(k string) bool { return Inside(name, k) }); i >= 0 {
 			return Plan{}, fmt.Errorf("%s is in %s, in which a sandbox lets nothing be changed: %w", name, kernel[i], fs.ErrInvalid)
 		}
 	}
@@ -171,7 +171,7 @@ func resolve(p Policy, homes []string, getenv func(string) string) (Plan, error)
 		}
 	}
 	plan.Hidden = slices.DeleteFunc(outermost(plan.Hidden), func(name string) bool {
-		return name == "/" || slices.ContainsFunc(plan.Read, func(r string) bool { return inside(name, r) })
+		return name == "/" || slices.ContainsFunc(plan.Read, func(r string) bool { return Inside(name, r) })
 	})
 	for _, name := range plan.Write {
 		if err := plan.protect(name); err != nil {
@@ -219,11 +219,11 @@ func place(name string) string {
 // hideable reports whether a name is that of a file or a folder, or of neither yet: HISTFILE may be /dev/null.
 func hideable(name string) bool {
 	info, err := os.Lstat(name)
-	return !slices.ContainsFunc(kernel, func(k string) bool { return inside(name, k) }) && (err != nil || info.IsDir() || info.Mode().IsRegular())
+	return !slices.ContainsFunc(kernel, func(k string) bool { return Inside(name, k) }) && (err != nil || info.IsDir() || info.Mode().IsRegular())
 }
 
-// inside reports whether name is dir or below it.
-func inside(name, dir string) bool {
+// Inside reports whether name is dir or below it. Both are absolute and clean.
+func Inside(name, dir string) bool {
 	return dir == "/" || name == dir || strings.HasPrefix(name, dir+"/")
 }
 
@@ -232,7 +232,7 @@ func outermost(names []string) (out []string) {
 	names = slices.Clone(names)
 	slices.Sort(names)
 	for _, name := range names {
-		if !slices.ContainsFunc(out, func(o string) bool { return inside(name, o) }) {
+		if !slices.ContainsFunc(out, func(o string) bool { return Inside(name, o) }) {
 			out = append(out, name)
 		}
 	}
@@ -252,7 +252,7 @@ func isFolder(name string) bool {
 
 // below reports whether a name is below one that may be changed.
 func (p *Plan) below(name string) bool {
-	return slices.ContainsFunc(p.Write, func(w string) bool { return name != w && inside(name, w) })
+	return slices.ContainsFunc(p.Write, func(w string) bool { return name != w && Inside(name, w) })
 }
 
 // pinned returns the folders between those that may be changed and what is to stay as it is in them: whoever could rename

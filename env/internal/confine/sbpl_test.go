@@ -168,7 +168,7 @@ func (c condition) holds(name string) bool {
 	case "literal":
 		return name == c.value
 	case "subpath":
-		return inside(name, c.value)
+		return Inside(name, c.value)
 	case "regex":
 		return regexp.MustCompile(c.value).MatchString(name)
 	}

@@ -110,7 +110,7 @@ func (p *Plan) files(s *seatbelt) {
 		s.each("deny "+changeFiles, "subpath", hidden)
 		s.each("allow file-read-metadata", "literal", leading(hidden, slices.Concat(p.Read, change)))
 		s.each("allow "+readFiles, "subpath", slices.DeleteFunc(slices.Clone(p.Read), func(name string) bool {
-			return !slices.ContainsFunc(hidden, func(h string) bool { return inside(name, h) })
+			return !slices.ContainsFunc(hidden, func(h string) bool { return Inside(name, h) })
 		}))
 	}
 	hide(p.Hidden)
@@ -153,7 +153,7 @@ func (p *Plan) changed() []string {
 func leading(hidden, names []string) (dirs []string) {
 	for _, name := range names {
 		for _, h := range hidden {
-			for dir := name; inside(name, h) && dir != h; {
+			for dir := name; Inside(name, h) && dir != h; {
 				if dir = filepath.Dir(dir); !slices.Contains(dirs, dir) {
 					dirs = append(dirs, dir)
 				}
@@ -213,7 +213,7 @@ func (p *Plan) tried(outside []string) error {
 func (p *Plan) triedOutside(outside []string) error {
 	refused := false
 	for _, dir := range outside {
-		if slices.ContainsFunc(p.changed(), func(w string) bool { return inside(dir, w) }) {
+		if slices.ContainsFunc(p.changed(), func(w string) bool { return Inside(dir, w) }) {
 			continue
 		}
 		err := tryChange(dir)

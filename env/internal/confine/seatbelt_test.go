@@ -222,7 +222,7 @@ func FuzzProfile(f *testing.F) {
 		}
 		for _, parameter := range parameters {
 			_, value, _ := strings.Cut(parameter, "=")
-			if !slices.ContainsFunc(names, func(name string) bool { return inside(name, value) }) {
+			if !slices.ContainsFunc(names, func(name string) bool { return Inside(name, value) }) {
 				t.Errorf("%q is none of %q, and leads to none", value, names)
 			}
 		}

@@ -25,7 +25,7 @@ func Homes() (homes []string) {
 	if os.Geteuid() == 0 {
 		users, _ := os.ReadFile("/etc/passwd") // without, there are none
 		for line := range strings.Lines(string(users)) {
-			if f := strings.Split(line, ":"); len(f) > 5 && (inside(f[5], "/home") || inside(f[5], "/root")) && f[5] != "/home" {
+			if f := strings.Split(line, ":"); len(f) > 5 && (Inside(f[5], "/home") || Inside(f[5], "/root")) && f[5] != "/home" {
 				add(f[5])
 			}
 		}
