@@ -17,8 +17,10 @@ import (
 )
 
 const (
-	// logMessage is the message of every record; the attribute "op" tells the calls apart.
+	// logMessage is the message of the record of a call; the attribute "op" tells the calls apart.
 	logMessage = "environment call"
+	// logBegin is the message, and the "op", of the first record.
+	logBegin = "environment"
 	// maxLogString and maxLogStrings bound what one record holds of a text, in bytes, and of a list.
 	maxLogString  = 1 << 10
 	maxLogStrings = 32
@@ -26,7 +28,8 @@ const (
 
 // Logging returns e with a record in logger for each call but Info, at slog.LevelInfo whether the call fails or not,
 // since a missing file is an everyday answer. A record has the name of the call, its duration, sizes, how a command ended
-// and the error if there is one. The record of CopyOut is made when the stream is closed. A nil logger records nothing.
+// and the error if there is one. The record of CopyOut is made when the stream is closed. The first record is made at once, and
+// tells what e is and promises, by its Info. A nil logger records nothing.
 //
 // Records hold no contents of files, no input or output of commands and no values of variables. Arguments, names,
 // patterns and errors are cut to a bounded length, and what looks like a secret in them is replaced; a secret that has
@@ -37,7 +40,9 @@ func Logging(e Environment, logger *slog.Logger) Environment {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	return &logging{inner: e, logger: logger}
+	l := &logging{inner: e, logger: logger}
+	l.begin()
+	return l
 }
 
 type logging struct {
@@ -191,24 +196,42 @@ func (l *logging) ReadFiles(ctx context.Context, names []string, limit int64) ([
 	return contents, err
 }
 
-// record makes the record of one call. It is the one place through which texts reach the log, and redacts them all.
+// begin makes the first record.
+func (l *logging) begin() {
+	ctx := context.Background()
+	if !l.logger.Enabled(ctx, slog.LevelInfo) {
+		return
+	}
+	info := l.inner.Info()
+	l.write(ctx, logBegin, []slog.Attr{slog.String("op", logBegin)},
+		slog.String("backend", info.Backend), slog.String("workdir", info.WorkDir), slog.Any("guarantees", info.Guarantees))
+}
+
+// record makes the record of one call.
 func (l *logging) record(ctx context.Context, op string, start time.Time, err error, attrs ...slog.Attr) {
 	if !l.logger.Enabled(ctx, slog.LevelInfo) {
 		return
 	}
-	out := []slog.Attr{slog.String("op", op), slog.Duration("duration", time.Since(start))}
 	if err != nil {
 		attrs = append(attrs, slog.String("err", err.Error()))
 	}
+	l.write(ctx, logMessage, []slog.Attr{slog.String("op", op), slog.Duration("duration", time.Since(start))}, attrs...)
+}
+
+// write makes a record of out and attrs. It is the one place through which texts reach the log, and redacts those of attrs.
+func (l *logging) write(ctx context.Context, message string, out []slog.Attr, attrs ...slog.Attr) {
 	for _, a := range attrs {
-		if list, ok := a.Value.Any().([]string); ok {
-			a.Value = slog.AnyValue(logStrings(list))
-		} else if a.Value.Kind() == slog.KindString {
-			a.Value = slog.StringValue(logString(secret.Redact(a.Value.String())))
+		switch v := a.Value.Any().(type) {
+		case []string:
+			a.Value = slog.AnyValue(logStrings(v))
+		case []Guarantee:
+			a.Value = slog.AnyValue(logGuarantees(v))
+		case string:
+			a.Value = slog.StringValue(logString(secret.Redact(v)))
 		}
 		out = append(out, a)
 	}
-	l.logger.LogAttrs(ctx, slog.LevelInfo, logMessage, out...)
+	l.logger.LogAttrs(ctx, slog.LevelInfo, message, out...)
 }
 
 func resultAttrs(r Result) []slog.Attr {
@@ -239,6 +262,16 @@ func logStrings(list []string) []string {
 	}
 	if more := len(list) - len(out); more > 0 {
 		out = append(out, fmt.Sprintf("… (%d more)", more))
+	}
+	return out
+}
+
+// logGuarantees is list with secrets redacted, cut to what a record may hold.
+func logGuarantees(list []Guarantee) []Guarantee {
+	text := func(s string) string { return logString(secret.Redact(s)) }
+	out := make([]Guarantee, 0, min(len(list), maxLogStrings))
+	for _, g := range list[:cap(out)] {
+		out = append(out, Guarantee{Promise: Promise(text(string(g.Promise))), Strength: Strength(text(string(g.Strength))), By: text(g.By)})
 	}
 	return out
 }

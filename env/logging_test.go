@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -19,7 +20,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// records returns what was logged into b, with the duration, which must be there, and the time taken out.
+// records returns what was logged of calls into b, with the duration, which must be there, and the time taken out.
 func records(t *testing.T, b *bytes.Buffer) []map[string]any {
 	t.Helper()
 	var out []map[string]any
@@ -31,6 +32,9 @@ func records(t *testing.T, b *bytes.Buffer) []map[string]any {
 		}
 		if err != nil {
 			t.Fatal(err)
+		}
+		if r["op"] == "environment" {
+			continue
 		}
 		if ns, ok := r["duration"].(float64); !ok || ns < 0 {
 			t.Errorf("duration is %v, want a number of nanoseconds", r["duration"])
@@ -157,6 +161,51 @@ func TestLoggingRecords(t *testing.T) {
 				t.Errorf("records of the failed call are %v, want one with its error", failed)
 			}
 		})
+	}
+}
+
+// promising is an environment that says something of itself.
+type promising struct {
+	env.Environment
+	info env.Info
+}
+
+func (p promising) Info() env.Info { return p.info }
+
+// TestLoggingBegins reads what the first record tells of an environment, in which there are neither secrets nor long texts.
+func TestLoggingBegins(t *testing.T) {
+	t.Parallel()
+	begin := func(guarantees []env.Guarantee) (first record, size int) {
+		t.Helper()
+		b := &bytes.Buffer{}
+		info := env.Info{Backend: "local", WorkDir: "/srv/" + fakeKey, Guarantees: guarantees}
+		e := env.Logging(promising{newScriptedEnv(t), info}, slog.New(slog.NewJSONHandler(b, nil)))
+		size = b.Len()
+		if _, err := e.Stat(t.Context(), "."); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.NewDecoder(b).Decode(&first); err != nil {
+			t.Fatal(err)
+		}
+		return first, size
+	}
+	first, _ := begin([]env.Guarantee{
+		{Promise: env.Isolation, Strength: env.BestEffort, By: "Landlock"}, {Promise: env.KeptHooks, Strength: env.Absent, By: fakeKey},
+	})
+	delete(first, "time")
+	want := record{
+		"level": "INFO", "msg": "environment", "op": "environment", "backend": "local", "workdir": "/srv/[REDACTED]",
+		"guarantees": []any{
+			record{"promise": "isolation", "strength": "best-effort", "by": "Landlock"},
+			record{"promise": "kept-hooks", "strength": "absent", "by": "[REDACTED]"},
+		},
+	}
+	if diff := cmp.Diff(want, first); diff != "" {
+		t.Errorf("first record (-want +got):\n%s", diff)
+	}
+	long := strings.Repeat("x", 1<<20)
+	if _, size := begin(slices.Repeat([]env.Guarantee{{Promise: env.Promise(long), Strength: env.Strength(long), By: long}}, 100)); size > 128<<10 {
+		t.Errorf("the record takes %d bytes, want 128 KiB at most", size)
 	}
 }
 

@@ -29,7 +29,7 @@ func environmentFlags(timeout string) []cli.Flag {
 		&cli.StringFlag{Name: "env", Value: "local", Usage: "the `ENVIRONMENT` to act in: " + knownBackends(), EnvVars: variable("env")},
 		&cli.StringFlag{Name: "workdir", Usage: "the `FOLDER` to work in (default: the current one; on a host the home folder)", EnvVars: variable("workdir")},
 		&cli.StringSliceFlag{Name: "var", Usage: "set a variable for commands, `NAME=VALUE`; may be repeated", EnvVars: variable("var")},
-		&cli.StringSliceFlag{Name: "pass-var", Usage: "let commands see the host's variable `NAME`; may be repeated", EnvVars: variable("pass-var")},
+		&cli.StringSliceFlag{Name: "pass-var", Usage: "let commands see the host's variable `NAME`; may be repeated, or A,B", EnvVars: variable("pass-var")},
 		&cli.StringFlag{
 			Name: "inherit-vars", Value: string(env.VarsFiltered),
 			Usage: "which of the host's variables commands see: `MODE` is filtered (no secrets), all, core or none", EnvVars: variable("inherit-vars"),

@@ -30,7 +30,7 @@ func openLocal(ctx context.Context, o backendOptions) (opened, error) {
 		e, err = start(local.Helper{Path: self, Args: []string{helperArgument}})
 	}
 	if err != nil {
-		return opened{}, sandboxError(err)
+		return opened{}, sandboxError(err, o.sandbox)
 	}
 	if note := sandboxNote(e.Info()); note != "" && o.sandbox.wanted() {
 		o.note(note)

@@ -11,7 +11,7 @@ import (
 func openLocal(ctx context.Context, o backendOptions) (opened, error) {
 	if o.sandbox.Require || len(o.sandbox.Enforce) > 0 {
 		_, err := local.Sandboxed(ctx, local.Config{}, local.Helper{}, o.sandbox.Sandbox)
-		return opened{}, sandboxError(err)
+		return opened{}, sandboxError(err, o.sandbox)
 	}
 	if o.sandbox.wanted() {
 		o.note("commands run without a sandbox: there is none for Windows")

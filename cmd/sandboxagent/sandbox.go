@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -26,7 +27,7 @@ func sandboxFlags() []cli.Flag {
 		&cli.StringFlag{Name: "sandbox", Value: sandboxAuto, Usage: "whether commands run in a sandbox: `MODE` is auto (the best that there is, or none), require or off", EnvVars: variable("sandbox")},
 		&cli.StringSliceFlag{Name: "allow-write", Usage: "let commands in the sandbox change `PATH` too; may be repeated", EnvVars: variable("allow-write")},
 		&cli.StringSliceFlag{Name: "allow-read", Usage: "let commands in the sandbox read `PATH`, which would be hidden; may be repeated", EnvVars: variable("allow-read")},
-		&cli.StringSliceFlag{Name: "enforce", Usage: "fail unless the sandbox enforces `PROMISE`, such as hidden-processes; may be repeated", EnvVars: variable("enforce")},
+		&cli.StringSliceFlag{Name: "enforce", Usage: "fail unless the sandbox enforces `PROMISE`, such as hidden-processes; may be repeated, or A,B", EnvVars: variable("enforce")},
 	}
 }
 
@@ -86,12 +87,14 @@ func readSandboxFlags(c *cli.Context) (o sandboxOptions, err error) {
 			*list.into = append(*list.into, abs)
 		}
 	}
-	for _, name := range c.StringSlice("enforce") {
-		p, err := readPromise(name)
-		if err != nil {
-			return o, err
+	for _, list := range c.StringSlice("enforce") {
+		for name := range strings.SplitSeq(list, ",") {
+			p, err := readPromise(name)
+			if err != nil {
+				return o, err
+			}
+			o.Enforce = append(o.Enforce, p)
 		}
-		o.Enforce = append(o.Enforce, p)
 	}
 	if o.mode == sandboxOff && (backend == "local" || backend == "ssh") {
 		for _, flag := range []string{"allow-write", "allow-read", "enforce", "network"} {
@@ -122,18 +125,43 @@ func isolates(info env.Info) bool {
 	return info.Strength(env.ConfinedWrites) == env.Enforced && info.Strength(env.HiddenSecrets) == env.Enforced
 }
 
-// sandboxNote tells what became of a sandbox, where that is less than the best; empty if it is not.
+// sandboxNote tells what became of a sandbox, where that is less than the best, and which promises that does not keep; empty if
+// it is not.
 func sandboxNote(info env.Info) string {
-	for _, g := range info.Guarantees {
-		if g.Promise != env.Isolation || g.Strength == env.Enforced {
-			continue
+	guarantee := func(p env.Promise) (found env.Guarantee, ok bool) {
+		i := slices.IndexFunc(info.Guarantees, func(g env.Guarantee) bool { return g.Promise == p })
+		if i < 0 {
+			return env.Guarantee{}, false
 		}
-		if g.Strength == env.Absent {
-			return g.By
-		}
-		return "the sandbox is not the strongest: " + g.By
+		return info.Guarantees[i], true
 	}
-	return ""
+	sandbox, ok := guarantee(env.Isolation)
+	switch {
+	case !ok:
+		return ""
+	case sandbox.Strength == env.Absent:
+		return sandbox.By
+	case sandbox.Strength == env.Enforced:
+		if hooks, ok := guarantee(env.KeptHooks); ok && hooks.Strength == env.Absent {
+			return "the sandbox does not keep what git runs outside (" + string(env.KeptHooks) + "): " + hooks.By
+		}
+		return ""
+	}
+	note := "the sandbox is not the strongest: " + sandbox.By
+	if lost := notKept(info); len(lost) > 0 {
+		note += "; not kept: " + strings.Join(lost, ", ")
+	}
+	return note
+}
+
+// notKept are the promises of which an environment says that it does not make them.
+func notKept(info env.Info) (names []string) {
+	for _, g := range info.Guarantees {
+		if g.Strength == env.Absent {
+			names = append(names, string(g.Promise))
+		}
+	}
+	return names
 }
 
 // sandboxWord tells in a few words whether an environment is a sandbox.
@@ -148,13 +176,23 @@ func sandboxWord(guarantees []env.Guarantee) string {
 }
 
 // sandboxError tells mistakes of the user from what this machine cannot do.
-func sandboxError(err error) error {
+func sandboxError(err error, o sandboxOptions) error {
 	var unable *local.SandboxError
 	switch {
 	case errors.As(err, &unable):
 		return err
 	case errors.Is(err, fs.ErrInvalid):
-		return usagef("%s (--workdir, --sandbox=off)", err)
+		return invalidSandbox(err, o)
 	}
 	return workdirError(err)
+}
+
+// invalidSandbox names the flag with which a sandbox was asked for that is none. What cannot be changed in a sandbox, or must not
+// be, was named with --allow-write.
+func invalidSandbox(err error, o sandboxOptions) error {
+	text := strings.TrimSuffix(err.Error(), ": "+fs.ErrInvalid.Error())
+	if len(o.Write) > 0 && strings.Contains(text, " be changed") {
+		return usagef("--allow-write: %s", text)
+	}
+	return usagef("%s (--workdir, --sandbox=off)", text)
 }

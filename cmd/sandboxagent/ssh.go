@@ -149,7 +149,7 @@ func hostPathError(err error, s sandboxOptions) error {
 	}
 	var start *ssh.StartError
 	if errors.Is(err, fs.ErrInvalid) && s.wanted() && errors.As(err, &start) {
-		return usagef("%s (--workdir, --sandbox=off)", err)
+		return invalidSandbox(err, s)
 	}
 	return workdirError(err)
 }

@@ -84,7 +84,8 @@ func (p *program) verify(ctx context.Context, c *cli.Context) (code int, err err
 		cerr := place.close()
 		err = errors.Join(err, cerr, place.logError())
 	}()
-	r := verification{Environment: s.backend, Findings: []verify.Finding{}}
+	info := place.plain.Info()
+	r := verification{Environment: s.backend, Findings: []verify.Finding{}, Promises: append([]env.Guarantee{}, info.Guarantees...)}
 	report, err := verifyPlace(ctx, place, host)
 	switch {
 	case err == nil:
@@ -92,8 +93,7 @@ func (p *program) verify(ctx context.Context, c *cli.Context) (code int, err err
 	case !errors.Is(err, errors.ErrUnsupported):
 		return 0, err
 	default:
-		info := place.plain.Info()
-		r.Promises, r.rights = info.Guarantees, "your rights"
+		r.rights = "your rights"
 		if place.whose != "" {
 			r.rights = "the rights of " + place.whose
 		}
@@ -127,8 +127,8 @@ type verification struct {
 	Sandbox  bool             `json:"sandbox"`
 	OK       bool             `json:"ok"`
 	Findings []verify.Finding `json:"findings"`
-	// Promises are what an environment says of itself where nothing is verified.
-	Promises []env.Guarantee `json:"promises,omitempty"`
+	// Promises are what an environment says of itself, whether it is verified or not.
+	Promises []env.Guarantee `json:"promises"`
 	// rights are those of commands where there is no sandbox.
 	rights string
 }

@@ -56,6 +56,7 @@ func TestSandboxVerified(t *testing.T) {
 		t.Fatal(err)
 	}
 	host := ourHost(t)
+	named := map[string]bool{"secrets": true, "kept-files": true, "outside-files": true, "host-sockets": true}
 	eachSandbox(t, func(t *testing.T, by confine.Mechanism) {
 		broken := map[string]bool{"secrets": true, "system-call-filter": true, "no-new-privileges": true, "setuid-programs": true, "core-files": true, "host-sockets": true, "host-loopback": true}
 		if by == confine.Bubblewrap {
@@ -78,6 +79,11 @@ func TestSandboxVerified(t *testing.T) {
 			r, err := e.Verify(t.Context(), host)
 			if err != nil || !r.OK() {
 				t.Fatalf("with a network %t: %+v, %v", network, r.Broken(), err)
+			}
+			for _, f := range r.Findings {
+				if named[f.Name] && !strings.Contains(f.By, string(by)) {
+					t.Errorf("with a network %t: %s is by %q, which does not name %s", network, f.Name, f.By, by)
+				}
 			}
 			if left, err := e.ReadDir(t.Context(), e.Info().WorkDir); err != nil || len(left) != 1 {
 				t.Errorf("left behind: %v, %v", left, err)

@@ -150,8 +150,8 @@ func testThisRepository(t *testing.T, by confine.Mechanism) {
 	head := strings.TrimSpace(outside(t, dir, nil, "git", "rev-parse", "HEAD"))
 	const module = "github.com/sandboxagent/sandboxagent/"
 	// CGO_ENABLED and -trimpath are those of make build, so that most of it is in the cache.
-	w := newWorker(t, by, dir, env.Sandbox{Write: []string{cache}},
-		"GOCACHE="+cache, "CGO_ENABLED=0", "GOPROXY=off", "GOTOOLCHAIN=local", "GOWORK=off")
+	w := newWorker(t, by, dir, env.Sandbox{Write: []string{cache}}, // which is how it is lent
+		"CGO_ENABLED=0", "GOPROXY=off", "GOTOOLCHAIN=local", "GOWORK=off")
 
 	all := "./..."
 	if by == confine.Landlock { // once is enough for what takes so long

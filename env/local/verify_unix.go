@@ -70,6 +70,7 @@ func (e *SupervisedEnvironment) expect(host verify.Host) verify.Expect {
 		NoNewRights: promised(env.NoNewRights), Filters: 1, NoCoreFiles: true,
 		Writable: []string{info.WorkDir, p.Temp},
 	}
+	x.By, x.SocketsBy = enforcers(p)
 	if promised(env.ConfinedWrites) {
 		if x.Unwritable = e.outside(); p.By == confine.Bubblewrap {
 			x.ReadOnly, x.Unwritable = x.Unwritable, nil // which takes mounts
@@ -106,6 +107,19 @@ func (e *SupervisedEnvironment) expect(host verify.Host) verify.Expect {
 		x.Host.Files = host.Files // which are among temporary files
 	}
 	return x
+}
+
+// enforcers names what keeps commands of a plan from files, and from sockets of programs outside.
+func enforcers(p *confine.Plan) (files, sockets string) {
+	switch {
+	case p.By == confine.Bubblewrap:
+		return "mounts of bubblewrap", "mounts of bubblewrap"
+	case p.By == confine.Landlock && !p.Network:
+		return "Landlock", "the system call filter that goes with Landlock"
+	case p.By == confine.Landlock:
+		return "Landlock", "Landlock and the system call filter that goes with it"
+	}
+	return string(p.By), string(p.By)
 }
 
 // outside returns folders of this machine that nothing may be made in.

@@ -203,7 +203,7 @@ func TestNoBox(t *testing.T) {
 		want string
 	}{
 		"the root folder":     {helper.Box{Dir: "/", Sandbox: env.Sandbox{Require: true}}, "no sandbox is to be had here: / "},
-		"a promise":           {helper.Box{Dir: t.TempDir(), Sandbox: env.Sandbox{Network: true, Enforce: []env.Promise{env.NoNetwork}}}, "no sandbox here enforces [no-network]: "},
+		"a promise":           {helper.Box{Dir: t.TempDir(), Sandbox: env.Sandbox{Network: true, Enforce: []env.Promise{env.NoNetwork}}}, "no sandbox here enforces no-network: "},
 		"a missing folder":    {helper.Box{Dir: "/nowhere/at/all"}, "stat /nowhere/at/all: "},
 		"a folder to be read": {helper.Box{Dir: t.TempDir(), Sandbox: env.Sandbox{Read: []string{"/nowhere"}}}, "/nowhere"},
 	} {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -129,7 +130,11 @@ func box(text string, s serving) (*boxed, surroundings, error) {
 // refusal is the error where there must be a sandbox.
 func refusal(none *launch.None) error {
 	if len(none.Missing) > 0 {
-		return fmt.Errorf("no sandbox here enforces %v: %s", none.Missing, none.Why())
+		var missing []string
+		for _, p := range none.Missing {
+			missing = append(missing, string(p))
+		}
+		return fmt.Errorf("no sandbox here enforces %s: %s", strings.Join(missing, ", "), none.Why())
 	}
 	return fmt.Errorf("no sandbox is to be had here: %s", none.Why())
 }

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -11,6 +12,9 @@ import (
 
 // untold is what is said of what the probe does not tell.
 const untold = "not told"
+
+// kernel keeps what nobody else is named for.
+const kernel = "the kernel"
 
 // elsewhere is what is said of what nothing is known of.
 const elsewhere = "not known: the environment is on another machine"
@@ -51,7 +55,7 @@ func (x Expect) judge(d probe.Document, boot string) Report {
 		j.ofHost("host-files", "the kernel: a mount namespace", "none", each(x.Host.Files, probe.TryFind), missing)
 	}
 	if x.Host.Sockets != nil {
-		j.ofHost("host-sockets", "the kernel", "none is reached", each(x.Host.Sockets, probe.TryDial), refusedOrMissing)
+		j.ofHost("host-sockets", cmp.Or(x.SocketsBy, kernel), "none is reached", each(x.Host.Sockets, probe.TryDial), refusedOrMissing)
 	}
 	j.places()
 	j.network()
@@ -174,14 +178,15 @@ func (j *judgement) folders() {
 			j.tries(name, by, wanted, keys, refusedOrMissing)
 		}
 	}
+	by := cmp.Or(x.By, kernel)
 	if x.Unwritable != nil {
-		j.tries("outside-files", "the kernel", fmt.Sprintf("none can be made in %d folders outside", len(x.Unwritable)), each(x.Unwritable, probe.TryWrite), refusedOrMissing)
+		j.tries("outside-files", by, fmt.Sprintf("none can be made in %d folders outside", len(x.Unwritable)), each(x.Unwritable, probe.TryWrite), refusedOrMissing)
 	}
 	if len(x.Kept) > 0 {
-		j.tries("kept-files", "the kernel", fmt.Sprintf("%d files and folders cannot be changed", len(x.Kept)), each(x.Kept, probe.TryChange), refusedOrMissing)
+		j.tries("kept-files", by, fmt.Sprintf("%d files and folders cannot be changed", len(x.Kept)), each(x.Kept, probe.TryChange), refusedOrMissing)
 	}
 	if x.Unreadable != nil {
-		j.tries("secrets", "the kernel", fmt.Sprintf("nothing is read of %d places", len(x.Unreadable)), each(x.Unreadable, probe.TryRead), refusedOrMissing)
+		j.tries("secrets", by, fmt.Sprintf("nothing is read of %d places", len(x.Unreadable)), each(x.Unreadable, probe.TryRead), refusedOrMissing)
 	}
 	if x.Writable != nil {
 		j.tries("writable-folders", "the configuration", "files can be made in "+list(x.Writable), each(x.Writable, probe.TryWrite), succeeded)

@@ -55,6 +55,9 @@ type Expect struct {
 	Unwritable, Unreadable []string
 	// Kept are files and folders that nobody can change.
 	Kept []string
+	// By names what keeps commands from Unwritable, Unreadable and Kept, such as "Landlock", and SocketsBy what keeps them from
+	// the sockets of Host. Empty, it is the kernel.
+	By, SocketsBy string
 	// Mounts, if not nil, are all mounts, but for those that the runtime of a container makes in /dev, /proc and /sys. Of
 	// several with the same name one is enough.
 	Mounts []Mount

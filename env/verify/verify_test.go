@@ -310,6 +310,29 @@ func TestWithoutRights(t *testing.T) {
 	}
 }
 
+// TestEnforcers sees who is named for what a mechanism refuses.
+func TestEnforcers(t *testing.T) {
+	for _, test := range []struct{ by, sockets, want, wantSockets string }{
+		{"", "", "the kernel", "the kernel"},
+		{"mounts", "a filter", "mounts", "a filter"},
+	} {
+		x := expected()
+		x.By, x.SocketsBy = test.by, test.sockets
+		got := map[string]string{}
+		for _, f := range x.judge(document(), boot).Findings {
+			got[f.Name] = f.By
+		}
+		for _, name := range []string{"secrets", "kept-files", "outside-files"} {
+			if got[name] != test.want {
+				t.Errorf("%s is by %q, want %q", name, got[name], test.want)
+			}
+		}
+		if got["host-sockets"] != test.wantSockets {
+			t.Errorf("host-sockets is by %q, want %q", got["host-sockets"], test.wantSockets)
+		}
+	}
+}
+
 // TestNothingPromised judges nothing where nothing is promised, and that is not good.
 func TestNothingPromised(t *testing.T) {
 	r := Expect{}.judge(document(), boot)

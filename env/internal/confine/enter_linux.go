@@ -220,9 +220,30 @@ func rules(p Plan) (all []seccomp.Rule) {
 			seccomp.Rule{Call: "sched_setattr", When: []seccomp.Condition{seccomp.NotZero(0)}},
 		)
 	}
-	if p.By == Landlock && !p.Network {
+	switch version, _ := landlockABI(); {
+	case p.By == Landlock && !p.Network:
 		// Pairs of sockets are no network.
 		all = append(all, seccomp.Rule{Call: "socket", Errno: unix.EACCES})
+	case p.By == Landlock && version < socketABI:
+		// Programs that take requests there, such as Docker or systemd, do what nothing in here may.
+		all = append(all, seccomp.Rule{Call: "socket", Errno: unix.EACCES, When: []seccomp.Condition{seccomp.OneOf(0, unix.AF_UNIX)}})
 	}
-	return all
+	return append(all, noSetID()...)
+}
+
+// noSetID refuses the making of set-id programs: one that belongs to this user gives others, outside, the rights of this user.
+func noSetID() (all []seccomp.Rule) {
+	const setID = unix.S_ISUID | unix.S_ISGID
+	for mode, calls := range map[int]string{1: "chmod fchmod mknod mkdir creat", 2: "fchmodat fchmodat2 mknodat mkdirat"} {
+		for _, call := range strings.Fields(calls) {
+			all = append(all, seccomp.Rule{Call: call, When: []seccomp.Condition{seccomp.AnyBit(mode, setID)}})
+		}
+	}
+	for flags, call := range map[int]string{1: "open", 2: "openat"} { // the mode comes next, and counts if a file is made
+		all = append(all, seccomp.Rule{Call: call, When: []seccomp.Condition{
+			seccomp.AnyBit(flags, unix.O_CREAT|unix.O_TMPFILE&^unix.O_DIRECTORY), seccomp.AnyBit(flags+1, setID),
+		}})
+	}
+	// Its mode is in memory. Programs that find it missing use openat.
+	return append(all, seccomp.Rule{Call: "openat2", Errno: unix.ENOSYS})
 }

@@ -18,15 +18,15 @@ const maxModules = 100
 // settings stay as they are, and so do ours. Where the repository of a linked working tree is elsewhere, it may be
 // changed as well.
 //
-// What is a link is an error: it would lead a mount to where a repository's content wants it.
-func (p *Plan) protect(dir string) error {
+// What is a link, or leads over one, is left as it is, in Loose: it would lead a mount to where a repository's content wants it.
+func (p *Plan) protect(dir string) {
 	p.keep(filepath.Join(dir, "sandboxagent.yaml"))
 	p.keep(filepath.Join(dir, ".sandboxagent"))
-	return p.protectRepository(filepath.Join(dir, ".git"))
+	p.protectRepository(filepath.Join(dir, ".git"))
 }
 
 // protectRepository protects the repository whose folder, or file that leads there, is given, if there is one.
-func (p *Plan) protectRepository(git string) error {
+func (p *Plan) protectRepository(git string) {
 	info, err := os.Lstat(git)
 	switch {
 	case err != nil:
@@ -47,39 +47,44 @@ func (p *Plan) protectRepository(git string) error {
 			p.Keep = append(p.Keep, p.modules(own)...)
 		}
 	}
-	for _, name := range slices.Concat([]string{git}, p.Keep, p.Absent) {
+	loose := func(name string) bool {
 		real, err := filepath.EvalSymlinks(filepath.Dir(name))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue
+			return false
 		}
 		info, lerr := os.Lstat(name)
-		if err != nil || real != filepath.Dir(name) || lerr == nil && info.Mode()&fs.ModeSymlink != 0 {
-			return fmt.Errorf("%s is a link, or leads over one, and cannot be kept as it is; work without a sandbox, or put there what it leads to: %w", name, fs.ErrInvalid)
+		linked := err != nil || real != filepath.Dir(name) || lerr == nil && info.Mode()&fs.ModeSymlink != 0
+		if linked && !slices.Contains(p.Loose, name) {
+			p.Loose = append(p.Loose, name)
 		}
+		return linked
 	}
-	return nil
+	loose(git)
+	p.Keep = slices.DeleteFunc(p.Keep, loose)
+	p.Absent = slices.DeleteFunc(p.Absent, loose)
+	p.Unmade = slices.DeleteFunc(p.Unmade, loose)
 }
 
 // surround has the repository, part of whose working tree a folder is, be used as from the whole of it. Of the rest of that
 // tree nothing can be changed.
-func (p *Plan) surround(dir string, homes []string) error {
+func (p *Plan) surround(dir string, homes []string) {
 	for tree := dir; !slices.Contains(append(homes, system...), tree); tree = filepath.Dir(tree) {
 		git := filepath.Join(tree, ".git")
 		info, err := os.Lstat(git)
 		switch {
 		case tree == filepath.Dir(tree):
-			return nil
+			return
 		case err != nil:
 			continue
 		case tree == dir || info.IsDir() && !exists(filepath.Join(git, "HEAD")):
-			return nil
+			return
 		case info.IsDir():
 			p.Write = outermost(append(p.Write, git))
 		}
 		p.Tree = tree
-		return p.protectRepository(git)
+		p.protectRepository(git)
+		return
 	}
-	return nil
 }
 
 // protectGit protects a repository.

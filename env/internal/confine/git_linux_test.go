@@ -2,12 +2,14 @@ package confine
 
 import (
 	"errors"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sandboxagent/sandboxagent/env"
 )
 
 // TestWorktree works in a linked working tree of git, whose repository is elsewhere.
@@ -56,7 +58,8 @@ func TestPointerElsewhere(t *testing.T) {
 	}
 }
 
-// TestLinksToKeep has links in the places of what is to be kept, which would lead mounts elsewhere.
+// TestLinksToKeep has links in the places of what is to be kept, which would lead mounts elsewhere: that is said, and all else is
+// as it is without them.
 func TestLinksToKeep(t *testing.T) {
 	for name, script := range map[string]string{
 		"our settings": `ln -sf ../../../run sandboxagent.yaml`,
@@ -73,8 +76,27 @@ func TestLinksToKeep(t *testing.T) {
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
-			if _, err := resolve(w.policy, []string{w.home}, os.Getenv); !errors.Is(err, fs.ErrInvalid) || !strings.Contains(err.Error(), w.work) {
-				t.Errorf("error %v", err)
+			p, err := resolve(w.policy, []string{w.home}, os.Getenv)
+			if err != nil || len(p.Loose) == 0 || !strings.HasPrefix(p.Loose[0], w.work) {
+				t.Errorf("what is not kept is %v, error %v", p.Loose, err)
+			}
+			for _, kept := range slices.Concat(p.Keep, p.Absent, p.Unmade) {
+				if real, err := filepath.EvalSymlinks(kept); err == nil && real != kept {
+					t.Errorf("a mount over %s would be one over %s", kept, real)
+				}
+			}
+			p.unlock()
+			if Available(Bubblewrap) != nil {
+				return
+			}
+			p = w.plan(t, Bubblewrap)
+			if out, code := w.start(t, p, `echo x >"$WORK/new"`); code != 0 {
+				t.Errorf("exit code %d, %s", code, out)
+			}
+			for _, g := range p.Guarantees() {
+				if g.Promise == env.KeptHooks && (g.Strength != env.Absent || !strings.Contains(g.By, p.Loose[0])) {
+					t.Errorf("%+v", g)
+				}
 			}
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -42,14 +43,14 @@ func landlockABI() (int, error) {
 	return int(version), nil
 }
 
-// planLandlock completes a plan. Nothing can be hidden below what may be changed.
+// planLandlock completes a plan. Nothing can be hidden, or kept, below what may be changed.
 func planLandlock(p Plan) (Plan, error) {
 	if _, err := landlockABI(); err != nil {
 		return Plan{}, &Error{By: Landlock, Err: err}
 	}
 	for _, name := range p.Hidden {
 		if p.below(name) && exists(name) {
-			return Plan{}, &Error{By: Landlock, Err: fmt.Errorf("%s cannot be hidden there, in a folder that may be changed", name)}
+			p.Bare = append(p.Bare, name)
 		}
 	}
 	if p.held {
@@ -175,7 +176,7 @@ func (s ruleset) allow(name string, rights uint64) error {
 }
 
 // readable returns folders and files that are all of the file system but what is hidden and what leads there: what is
-// allowed of a folder is allowed of everything below it.
+// allowed of a folder is allowed of everything below it. Of folders that cannot be listed it is what is known to be there.
 func (p *Plan) readable() (dirs, files []string, err error) {
 	var visit func(dir string) error
 	visit = func(dir string) error {
@@ -190,22 +191,19 @@ func (p *Plan) readable() (dirs, files []string, err error) {
 			dirs = append(dirs, dir)
 			return nil
 		}
-		entries, err := os.ReadDir(dir)
-		if errors.Is(err, os.ErrPermission) {
-			return nil // then it cannot be read anyway
-		}
+		names, err := p.children(dir)
 		if err != nil {
 			return err
 		}
-		for _, e := range entries {
-			name := filepath.Join(dir, e.Name())
+		for _, name := range names {
+			info, err := os.Lstat(name)
 			switch {
-			case !exists(name): // any more, or for this user
-			case e.IsDir():
+			case err != nil: // it is not there any more, or not for this user
+			case info.IsDir():
 				if err := visit(name); err != nil {
 					return err
 				}
-			case e.Type()&os.ModeSymlink == 0 && !slices.Contains(p.Hidden, name):
+			case info.Mode()&os.ModeSymlink == 0 && !slices.Contains(p.Hidden, name):
 				files = append(files, name)
 			}
 		}
@@ -220,4 +218,26 @@ func (p *Plan) readable() (dirs, files []string, err error) {
 		}
 	}
 	return dirs, files, err
+}
+
+// children returns what is in a folder. One that cannot be listed may let be used what somebody knows the name of: these are
+// the folders of the system, and what leads to what is hidden, such as a home folder.
+func (p *Plan) children(dir string) (names []string, err error) {
+	entries, err := os.ReadDir(dir)
+	if !errors.Is(err, os.ErrPermission) {
+		for _, e := range entries {
+			names = append(names, filepath.Join(dir, e.Name()))
+		}
+		return names, err
+	}
+	for _, name := range slices.Concat(p.Hidden, system, kernel) {
+		if name == dir || !Inside(name, dir) {
+			continue
+		}
+		first, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(name, dir), "/"), "/")
+		if name = filepath.Join(dir, first); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
 }

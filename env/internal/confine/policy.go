@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Policy says what a confined program may do.
@@ -56,8 +57,14 @@ type Plan struct {
 	Read   []string `json:"read,omitempty"`
 	// Tree is the working tree of git that the working folder is a part of; empty if it is all of one, or none.
 	Tree string `json:"tree,omitempty"`
+	// Bare is what of Hidden the mechanism cannot hide where it is.
+	Bare []string `json:"bare,omitempty"`
+	// Loose is what of a repository cannot be kept, since links lead there.
+	Loose []string `json:"loose,omitempty"`
 	// Sockets are those of other programs.
 	Sockets []string `json:"sockets,omitempty"`
+	// Caches are variables, as "NAME=value", that name caches of the user which may be changed.
+	Caches []string `json:"caches,omitempty"`
 	// Temp is the folder for temporary files.
 	Temp string `json:"temp"`
 	// Made, if set, is Temp under a name by which it is to be removed in the end.
@@ -142,6 +149,7 @@ func resolve(p Policy, homes []string, getenv func(string) string) (Plan, error)
 		plan.Write = append(plan.Write, name)
 	}
 	plan.Write = outermost(plan.Write)
+	plan.Caches = plan.lent(homes, getenv)
 	for _, name := range plan.Write {
 		if i := slices.IndexFunc(kernel, func(k string) bool { return Inside(name, k) }); i >= 0 {
 			return Plan{}, fmt.Errorf("%s is in %s, in which a sandbox lets nothing be changed: %w", name, kernel[i], fs.ErrInvalid)
@@ -174,15 +182,9 @@ func resolve(p Policy, homes []string, getenv func(string) string) (Plan, error)
 		return name == "/" || slices.ContainsFunc(plan.Read, func(r string) bool { return Inside(name, r) })
 	})
 	for _, name := range plan.Write {
-		if err := plan.protect(name); err != nil {
-			plan.unlock()
-			return Plan{}, err
-		}
+		plan.protect(name)
 	}
-	if err := plan.surround(dir, homes); err != nil {
-		plan.unlock()
-		return Plan{}, err
-	}
+	plan.surround(dir, homes)
 	return plan, nil
 }
 
@@ -195,6 +197,9 @@ func noProject(format string, args ...any) error {
 func existing(name string) (string, error) {
 	if !filepath.IsAbs(name) {
 		return "", &fs.PathError{Op: "confine", Path: name, Err: fmt.Errorf("the name is not absolute: %w", fs.ErrInvalid)}
+	}
+	if !utf8.ValidString(name) { // plans are handed over as JSON
+		return "", &Error{Err: fmt.Errorf("the name %q is no UTF-8, and a sandbox takes no others", name)}
 	}
 	real, err := realName(name)
 	var path *fs.PathError

@@ -298,7 +298,7 @@ func (p *Plan) bySandboxExec() []env.Guarantee {
 		return env.Guarantee{Promise: promise, Strength: strength, By: text}
 	}
 	all := []env.Guarantee{
-		by(env.Isolation, env.BestEffort, "what is not kept is listed, and services of the system do what they are asked for"),
+		by(env.Isolation, env.BestEffort, "services of the system do what they are asked for"),
 		by(env.ConfinedWrites, env.BestEffort, "no writing elsewhere, which was tried at the start; devices of terminals are written to"),
 		by(env.HiddenSecrets, env.BestEffort, "no reading in the places in a list, and no keychain; secrets elsewhere are seen"),
 		by(env.NoNetwork, env.BestEffort, "no sockets of a network, loopback included, which was tried at the start"),

@@ -88,13 +88,12 @@ func Program(rules []Rule) ([]unix.SockFilter, error) {
 
 // section is the filter for one kind of programs.
 func (a abi) section(rules []Rule) ([]unix.SockFilter, error) {
-	table := numbers()
 	code := []unix.SockFilter{load(offsetNumber)}
 	if a.limit > 0 {
 		code = append(code, jumpIf(unix.BPF_JGE, a.limit, 0, 1), refuse(unix.ENOSYS))
 	}
 	for _, r := range rules {
-		number, ok := table[r.Call]
+		number, ok := numbersOf(r.Call)
 		if !ok {
 			return nil, fmt.Errorf("no number is known of the call %q", r.Call)
 		}
