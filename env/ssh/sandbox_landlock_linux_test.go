@@ -24,7 +24,7 @@ func withoutBubblewrap(t *testing.T) *daemons.SSHD {
 	}})
 }
 
-// temporary lists the folders for temporary files of sandboxes that a command in e sees.
+// temporary returns the folder for temporary files of the commands in e.
 func temporary(t *testing.T, e env.Environment) string {
 	t.Helper()
 	dir := strings.TrimSpace(does(t, e, "echo $TMPDIR"))
