@@ -1,0 +1,136 @@
+package grep
+
+import (
+	"bytes"
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func compile(t testing.TB, expr string) *Pattern {
+	t.Helper()
+	re, err := regexp.Compile(expr)
+	if err != nil {
+		t.Skip(err)
+	}
+	parsed, err := syntax.Parse(expr, syntax.Perl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(re, parsed)
+}
+
+// lines finds the lines that match as the package does.
+func (p *Pattern) lines(text []byte) (found []string) {
+	s := p.Scan(text)
+	for from := 0; ; {
+		start, end, ok := s.Next(from)
+		if !ok {
+			return found
+		}
+		found = append(found, fmt.Sprintf("%d:%q", start, text[start:end]))
+		from = lineEnd(text, end) + 1
+	}
+}
+
+// tried finds them by trying each line.
+func (p *Pattern) tried(text []byte) (found []string) {
+	for start := 0; start < len(text); {
+		end := lineEnd(text, start)
+		line := text[start:end]
+		if end < len(text) {
+			line = bytes.TrimSuffix(line, []byte("\r"))
+		}
+		if p.re.Match(line) {
+			found = append(found, fmt.Sprintf("%d:%q", start, line))
+		}
+		start = end + 1
+	}
+	return found
+}
+
+// TestRequired sees what is looked for.
+func TestRequired(t *testing.T) {
+	for expr, want := range map[string]string{
+		`foo`:                        "=foo",
+		`foo|bar`:                    "=foo =bar",
+		`foo\w+barbar`:               "barbar",
+		`(?i)foo`:                    "=foo/i",
+		`(?i:foo)bar`:                "foobar/i",
+		`colou?r`:                    "=colour =color",
+		`[ab]c`:                      "=ac =bc",
+		`[a-z]c`:                     "c",
+		`func \w+Error\(`:            "Error(",
+		`[A-Z][a-z]+Foo\d+`:          "Foo",
+		`\w+`:                        "",
+		`a*`:                         "",
+		`^$`:                         "",
+		`^foo$`:                      "foo",
+		`\bfoo\b`:                    "foo",
+		`(foo)+`:                     "foo",
+		`(foo){2,3}`:                 "foo",
+		`(foo){0,3}`:                 "",
+		`foo|\w+`:                    "",
+		`foo|bar.*baz`:               "foo baz",
+		`(a|b|c|d)(e|f|g|h)(i|j|k)x`: "ix jx kx",
+		`x(?:|y)z`:                   "=xz =xyz",
+		`Foo(?i:bar)`:                "foobar/i",
+		`größe`:                      "=größe",
+		`(?i)größe`:                  "gr/i",
+		"a\ufffdlong":                "long",
+		`[^x]`:                       "",
+		`.*`:                         "",
+	} {
+		parsed, err := syntax.Parse(expr, syntax.Perl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		some, enough := required(parsed)
+		var got []string
+		for _, l := range some {
+			text := l.text
+			if l.fold {
+				text += "/i"
+			}
+			if enough {
+				text = "=" + text
+			}
+			got = append(got, text)
+		}
+		if !strings.HasPrefix(strings.Join(got, " "), want) || want == "" && len(got) > 0 {
+			t.Errorf("%s: %q, want %q", expr, got, want)
+		}
+	}
+}
+
+// TestLines compares with trying each line.
+func TestLines(t *testing.T) {
+	text := []byte("foo\nbar foo\r\n\n\r\nFOO Bar\nK\u212a \u017fession\nSESSION \u00c9t\u00e9 caf\xc3\xa9\n\xff\xfe foo\xff\ncolor colour\r\r\nfunc newError(x)\n1234\nlast session")
+	for _, expr := range []string{
+		`foo`, `(?i)foo`, `foo|bar`, `(?i)session`, `(?i)k`, `(?i)kk`, `^foo`, `foo$`, `\bfoo\b`, `^$`, ``, `colou?r`, "r\r", `.`, `^.$`, `\d+`, `(?i)été`, `(?i)x|last`, `(?i)s`,
+		`new\w+\(`, `[fb][ao][or]`, "\ufffd", "foo\ufffd", `^\x{fffd}`, `n$`, `(?s).`, `\r`, `(foo)+$`, `last session\z`, `\Afoo`, `nothing`,
+	} {
+		p := compile(t, expr)
+		if got, want := p.lines(text), p.tried(text); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", expr, got, want)
+		}
+	}
+}
+
+func FuzzLines(f *testing.F) {
+	f.Add(`(?i)foo|ba[rz]`, []byte("Foo\nbar\r\nbaz"))
+	f.Add(`(?i)\u017f?s+k`, []byte("\u212a\nSK\n\u017fk"))
+	f.Add(`a(b|c)?d{2}`, []byte("add\nabdd\r\nacd"))
+	f.Fuzz(func(t *testing.T, expr string, text []byte) {
+		if len(expr) > 100 || strings.ContainsAny(expr, "\n") {
+			t.Skip()
+		}
+		p := compile(t, expr)
+		if got, want := p.lines(text), p.tried(text); !slices.Equal(got, want) {
+			t.Errorf("%q: %q, want %q", expr, got, want)
+		}
+	})
+}

@@ -1,0 +1,273 @@
+package grep
+
+import (
+	"regexp/syntax"
+	"unicode/utf8"
+)
+
+const (
+	// maxLiterals is how many alternatives are looked for at once.
+	maxLiterals = 16
+	// maxClass is how many characters a class may have to be taken for alternatives.
+	maxClass = 4
+)
+
+// literal is a text that is in a match, in ASCII letters of either case if fold is set. It is then in lower case. If loose is set,
+// some of its letters count in one case only.
+type literal struct {
+	text        string
+	fold, loose bool
+}
+
+// language is what is known of the texts that an expression matches.
+type language struct {
+	// exact are all of them; nil if there are many, or if that is not known.
+	exact []literal
+	// some are texts of which each match has one; nil if nothing is known.
+	some []literal
+}
+
+// required returns texts of which each match of an expression has one; nil if nothing is known. It says whether each line that
+// has one of them has a match.
+func required(re *syntax.Regexp) (some []literal, enough bool) {
+	l := analyze(re)
+	enough = l.exact != nil && !hasAnchor(re)
+	for _, one := range l.exact {
+		enough = enough && !one.loose
+	}
+	return l.best(), enough
+}
+
+func hasAnchor(re *syntax.Regexp) bool {
+	switch re.Op {
+	case syntax.OpBeginLine, syntax.OpEndLine, syntax.OpBeginText, syntax.OpEndText, syntax.OpWordBoundary, syntax.OpNoWordBoundary:
+		return true
+	}
+	for _, sub := range re.Sub {
+		if hasAnchor(sub) {
+			return true
+		}
+	}
+	return false
+}
+
+// best returns what there is to look for.
+func (l language) best() []literal {
+	return better(l.some, l.exact)
+}
+
+func analyze(re *syntax.Regexp) language {
+	switch re.Op {
+	case syntax.OpEmptyMatch, syntax.OpBeginLine, syntax.OpEndLine, syntax.OpBeginText, syntax.OpEndText, syntax.OpWordBoundary, syntax.OpNoWordBoundary:
+		return language{exact: []literal{{}}}
+	case syntax.OpLiteral:
+		return ofRunes(re.Rune, re.Flags&syntax.FoldCase != 0)
+	case syntax.OpCharClass:
+		return ofClass(re.Rune)
+	case syntax.OpCapture:
+		return analyze(re.Sub[0])
+	case syntax.OpQuest:
+		if l := analyze(re.Sub[0]); l.exact != nil && len(l.exact) < maxLiterals {
+			return language{exact: append(l.exact, literal{})}
+		}
+	case syntax.OpPlus:
+		return language{some: analyze(re.Sub[0]).best()}
+	case syntax.OpRepeat:
+		if re.Min > 0 {
+			return language{some: analyze(re.Sub[0]).best()}
+		}
+	case syntax.OpConcat:
+		return ofConcat(re.Sub)
+	case syntax.OpAlternate:
+		return ofAlternate(re.Sub)
+	}
+	return language{}
+}
+
+// ofRunes is the language of one text. Letters beyond ASCII have too many cases, and what stands for bytes that are no UTF-8 has
+// many forms: the longest part without them is required.
+func ofRunes(runes []rune, fold bool) language {
+	var parts []literal
+	at := 0
+	for i, r := range runes {
+		if r == utf8.RuneError || fold && r >= utf8.RuneSelf {
+			parts = append(parts, ofText(runes[at:i], fold))
+			at = i + 1
+		}
+	}
+	parts = append(parts, ofText(runes[at:], fold))
+	if len(parts) == 1 {
+		return language{exact: parts}
+	}
+	var l language
+	for _, p := range parts {
+		l.some = better(l.some, []literal{p})
+	}
+	return l
+}
+
+func ofText(runes []rune, fold bool) literal {
+	text := string(runes)
+	if fold {
+		text = lower(text)
+	}
+	return literal{text: text, fold: fold}
+}
+
+// ofClass is the language of one of few characters, given as pairs of a first and a last one.
+func ofClass(pairs []rune) language {
+	var exact []literal
+	for i := 0; i+1 < len(pairs); i += 2 {
+		for r := pairs[i]; r <= pairs[i+1]; r++ {
+			if len(exact) == maxClass || r == utf8.RuneError {
+				return language{}
+			}
+			exact = append(exact, literal{text: string(r)})
+		}
+	}
+	return language{exact: exact}
+}
+
+// ofConcat joins what follows each other as far as there are few texts.
+func ofConcat(subs []*syntax.Regexp) language {
+	run, whole := []literal{{}}, true
+	var best []literal
+	for _, sub := range subs {
+		l := analyze(sub)
+		if l.exact != nil && len(run)*len(l.exact) <= maxLiterals {
+			run = join(run, l.exact)
+			continue
+		}
+		best = better(better(best, run), l.some)
+		run, whole = []literal{{}}, false
+		if l.exact != nil {
+			run = l.exact
+		}
+	}
+	if whole {
+		return language{exact: run}
+	}
+	return language{some: better(best, run)}
+}
+
+func join(first, second []literal) (all []literal) {
+	for _, a := range first {
+		for _, b := range second {
+			l := literal{a.text + b.text, a.fold || b.fold, a.loose || b.loose || a.fold != b.fold && a.text != "" && b.text != ""}
+			if l.fold {
+				l.text = lower(l.text)
+			}
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// lower makes ASCII letters small.
+func lower(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		b[i] = lowerByte(c)
+	}
+	return string(b)
+}
+
+func lowerByte(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		c += 'a' - 'A'
+	}
+	return c
+}
+
+func ofAlternate(subs []*syntax.Regexp) (l language) {
+	whole := true
+	for _, sub := range subs {
+		one := analyze(sub)
+		if whole = whole && one.exact != nil; whole {
+			l.exact = append(l.exact, one.exact...)
+		}
+		l.some = append(l.some, one.best()...)
+		if len(one.best()) == 0 || len(l.some) > maxLiterals {
+			l.some = nil
+			if !whole || len(l.exact) > maxLiterals {
+				return language{}
+			}
+			// One alternative is empty, say. All of them are known as yet.
+			return ofExact(subs)
+		}
+	}
+	if !whole || len(l.exact) > maxLiterals {
+		l.exact = nil
+	}
+	return l
+}
+
+// ofExact is the language of alternatives of which something may be empty.
+func ofExact(subs []*syntax.Regexp) (l language) {
+	for _, sub := range subs {
+		one := analyze(sub)
+		if one.exact == nil || len(l.exact)+len(one.exact) > maxLiterals {
+			return language{}
+		}
+		l.exact = append(l.exact, one.exact...)
+	}
+	return l
+}
+
+// better returns the alternatives that are the rarer ones in text. Those of which one is empty are none.
+func better(a, b []literal) []literal {
+	if rareness(b) > rareness(a) {
+		return b
+	}
+	if rareness(a) > 0 {
+		return a
+	}
+	return nil
+}
+
+// rareness tells how rarely one of several texts is found: more for long ones with rare bytes, less if there are many.
+func rareness(all []literal) int {
+	least := 0
+	for i, l := range all {
+		if l.text == "" {
+			return 0
+		}
+		r := 16*min(len(l.text), 8) + int(rank(l.text[rarest(l.text)]))/8
+		if l.fold {
+			r -= 8
+		}
+		if i == 0 || r < least {
+			least = r
+		}
+	}
+	if least == 0 {
+		return 0
+	}
+	return max(1, least-2*(len(all)-1))
+}
+
+// common are bytes of program texts, the most frequent first. Others are rarer.
+const common = " e\tta\nriosnlcdupm.f,h()g=\"by/v_w0k:xE1T;S2RA*CI{}NO-DLPF3M84'U5B6>7[]<9GjV+qz&H\\WXY!K#@|JQZ%$`?~^"
+
+// ranks are how rare bytes are.
+var ranks = func() (of [256]uint8) {
+	for i := range of {
+		of[i] = 255
+	}
+	for i := range len(common) {
+		of[common[i]] = uint8(2 * i)
+	}
+	return of
+}()
+
+func rank(c byte) uint8 { return min(ranks[c], ranks[lowerByte(c)]) }
+
+// rarest returns where the rarest byte of a text is.
+func rarest(text string) (at int) {
+	for i := range len(text) {
+		if rank(text[i]) > rank(text[at]) {
+			at = i
+		}
+	}
+	return at
+}
