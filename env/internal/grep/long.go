@@ -1,0 +1,95 @@
+package grep
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+)
+
+// long searches the line that begins at kept, and that is longer than data.
+func (f *file) long() error {
+	if f.piece == nil {
+		f.piece = make([]byte, min(pieceSize, f.last))
+	}
+	rest := &longLine{f: f, now: f.data[f.kept:f.n]}
+	rest.hold()
+	match := f.pattern.re.MatchReader(bufio.NewReader(rest))
+	// The match may have been found early. An error shows here as well.
+	if _, err := io.Copy(io.Discard, rest); err != nil {
+		return err
+	}
+	var err error
+	switch {
+	case match:
+		err = f.around(f.kept)
+	default:
+		err = f.showAfter(f.kept)
+	}
+	if err == nil && (match || f.after > 0) {
+		if !match {
+			f.after--
+		}
+		f.count(f.kept)
+		err = f.hand(f.data[f.kept:f.n], match)
+	}
+	if match {
+		f.after = f.opts.After
+	}
+	f.count(f.kept)
+	f.line++
+	f.n = copy(f.data, rest.behind)
+	f.kept, f.counted, f.shown = 0, 0, 0
+	return err
+}
+
+// longLine reads one line without its ending.
+type longLine struct {
+	f *file
+	// now is what has been read of it, and behind what was read behind its end.
+	now, behind []byte
+	// held says that a carriage return comes next, unless it belongs to the line ending.
+	held bool
+	err  error
+}
+
+// Read implements io.Reader.
+func (l *longLine) Read(p []byte) (int, error) {
+	for len(l.now) == 0 {
+		if l.err != nil {
+			return 0, l.err
+		}
+		l.next()
+	}
+	n := copy(p, l.now)
+	l.now = l.now[n:]
+	return n, nil
+}
+
+// next reads the next piece.
+func (l *longLine) next() {
+	if l.f.ctx.Err() != nil {
+		l.err = context.Cause(l.f.ctx)
+		return
+	}
+	piece, start := l.f.piece, 1
+	if l.held {
+		piece[0], start = '\r', 0
+	}
+	n, err := l.f.r.Read(piece[1:])
+	if i := bytes.IndexByte(piece[1:1+n], '\n'); i >= 0 {
+		l.now, l.behind, l.err = bytes.TrimSuffix(piece[start:1+i], []byte("\r")), piece[2+i:1+n], io.EOF
+		return
+	}
+	l.now, l.err = piece[start:1+n], err
+	l.f.eof = l.f.eof || errors.Is(err, io.EOF)
+	l.hold()
+}
+
+// hold keeps a carriage return at the end of a piece until it is known what follows.
+func (l *longLine) hold() {
+	if l.held = l.err == nil && bytes.HasSuffix(l.now, []byte("\r")); l.held {
+		l.now = l.now[:len(l.now)-1]
+	}
+}

@@ -1,0 +1,227 @@
+package grep
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"unicode/utf8"
+)
+
+const (
+	// firstBuffer and lastBuffer are how much of a file is in memory at a time: the second if a line is that long. What is longer is
+	// matched piece by piece.
+	firstBuffer = 256 << 10
+	lastBuffer  = 1 << 20
+	// pieceSize is that of the pieces.
+	pieceSize = 64 << 10
+	// probeSize is how far into a file a NUL byte shows that it is binary.
+	probeSize = 8 << 10
+)
+
+// ErrBinary says that a file is not searched since it is no text.
+var ErrBinary = errors.New("the file is binary")
+
+// Options say which lines are delivered, and how much of them.
+type Options struct {
+	// Before and After are how many lines before and after a match are delivered as well.
+	Before, After int
+	// MaxLine is how many bytes of a line are delivered.
+	MaxLine int
+}
+
+// Line is a line of a file.
+type Line struct {
+	// Number counts from 1.
+	Number int
+	// Text is the line without its ending. It is valid until the function returns that gets it.
+	Text []byte
+	// Cut says that Text is only the start of the line, cut between two characters.
+	Cut bool
+	// Match says that the line matches, and is not one around those that do.
+	Match bool
+}
+
+// Searcher searches one file after another.
+type Searcher struct {
+	pattern *Pattern
+	opts    Options
+	data    []byte
+	piece   []byte
+	// first and last are the sizes of data.
+	first, last int
+}
+
+// NewSearcher returns a searcher, which is for one goroutine.
+func NewSearcher(p *Pattern, opts Options) *Searcher {
+	return &Searcher{pattern: p, opts: opts, first: firstBuffer, last: lastBuffer}
+}
+
+// Search calls fn for the lines of r that match, and those around them, in their order. Lines end with "\n" or "\r\n"; a byte order
+// mark is no part of the first one. It ends with the error of fn, that of r, ErrBinary before fn is called, or the cause of ctx.
+func (s *Searcher) Search(ctx context.Context, r io.Reader, fn func(Line) error) error {
+	if s.data == nil {
+		s.data = make([]byte, s.first)
+	}
+	f := &file{Searcher: s, ctx: ctx, r: r, fn: fn, line: 1}
+	if err := f.fill(min(probeSize, s.first)); err != nil {
+		return err
+	}
+	if bytes.IndexByte(s.data[:min(f.n, probeSize)], 0) >= 0 {
+		return ErrBinary
+	}
+	if mark := []byte("\xef\xbb\xbf"); bytes.HasPrefix(s.data[:f.n], mark) {
+		f.n = copy(s.data, s.data[len(mark):f.n])
+	}
+	for {
+		if err := f.fill(len(s.data)); err != nil {
+			return err
+		}
+		end := f.n
+		if !f.eof {
+			end = f.kept + bytes.LastIndexByte(s.data[f.kept:f.n], '\n') + 1
+		}
+		var err error
+		switch {
+		case end > f.kept:
+			err = f.lines(end)
+		case f.eof:
+			return nil
+		case len(s.data) < s.last:
+			s.data = append(s.data, make([]byte, len(s.data))...)
+		default:
+			err = f.long()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// file is one that is searched. Positions are in data.
+type file struct {
+	*Searcher
+	ctx context.Context
+	r   io.Reader
+	fn  func(Line) error
+
+	// n is how much of data has been read, and kept how much of it was searched and is there for what comes around matches.
+	n, kept int
+	eof     bool
+	// line is the number of the line that begins at counted.
+	line, counted int
+	// shown is up to where lines were delivered, and after how many behind that are to be.
+	shown, after int
+}
+
+// fill reads until there are so many bytes, or no more.
+func (f *file) fill(least int) error {
+	for f.n < least && !f.eof {
+		if f.ctx.Err() != nil {
+			return context.Cause(f.ctx)
+		}
+		n, err := f.r.Read(f.data[f.n:])
+		f.n += n
+		if errors.Is(err, io.EOF) {
+			f.eof = true
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lines searches whole lines, those from kept to end, and makes room for more.
+func (f *file) lines(end int) error {
+	scan := f.pattern.Scan(f.data[:end])
+	for from := f.kept; ; from = f.shown {
+		start, stop, ok := scan.Next(from)
+		if !ok {
+			break
+		}
+		if err := f.around(start); err != nil {
+			return err
+		}
+		if err := f.deliver(start, stop, true); err != nil {
+			return err
+		}
+		f.after = f.opts.After
+	}
+	if err := f.showAfter(end); err != nil {
+		return err
+	}
+	keep := f.back(end)
+	f.count(keep)
+	f.n = copy(f.data, f.data[keep:f.n])
+	f.kept, f.counted, f.shown = end-keep, 0, max(0, f.shown-keep)
+	return nil
+}
+
+// around delivers what is to be seen before the match at start, and after the one before it.
+func (f *file) around(start int) error {
+	if err := f.showAfter(start); err != nil {
+		return err
+	}
+	for at := f.back(start); at < start; at = f.shown {
+		if err := f.deliver(at, lineEnd(f.data[:start], at), false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// showAfter delivers what is to be seen after a match, as far as it is before end.
+func (f *file) showAfter(end int) error {
+	for ; f.after > 0 && f.shown < end; f.after-- {
+		if err := f.deliver(f.shown, lineEnd(f.data[:end], f.shown), false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// back returns where the first of the lines begins that are to be seen before the one at a position.
+func (f *file) back(at int) int {
+	for range f.opts.Before {
+		if at <= f.shown {
+			break
+		}
+		at = f.shown + bytes.LastIndexByte(f.data[f.shown:at-1], '\n') + 1
+	}
+	return at
+}
+
+// count finds out the number of the line that begins at a position.
+func (f *file) count(at int) {
+	f.line += bytes.Count(f.data[f.counted:at], []byte("\n"))
+	f.counted = at
+}
+
+// deliver hands a line on.
+func (f *file) deliver(start, end int, match bool) error {
+	f.count(start)
+	text := f.data[start:end]
+	f.shown = min(lineEnd(f.data[:f.n], end)+1, f.n)
+	if f.shown > end && bytes.HasSuffix(text, []byte("\r")) && !match {
+		text = text[:len(text)-1]
+	}
+	return f.hand(text, match)
+}
+
+func (f *file) hand(text []byte, match bool) error {
+	shown := cut(text, f.opts.MaxLine)
+	return f.fn(Line{Number: f.line, Text: shown, Cut: len(shown) < len(text), Match: match})
+}
+
+// cut returns at most limit bytes of text, and does not cut a character in two.
+func cut(text []byte, limit int) []byte {
+	if len(text) <= limit {
+		return text
+	}
+	for end := limit; end > 0 && end > limit-utf8.UTFMax; end-- {
+		if utf8.RuneStart(text[end]) {
+			return text[:end]
+		}
+	}
+	return text[:limit]
+}

@@ -1,0 +1,139 @@
+package grep
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+// searched returns what a searcher delivers, as NUMBER:TEXT for matches and NUMBER-TEXT for others.
+func searched(t testing.TB, s *Searcher, r io.Reader) (found []string) {
+	t.Helper()
+	err := s.Search(context.Background(), r, func(l Line) error {
+		sign, end := "-", ""
+		if l.Match {
+			sign = ":"
+		}
+		if l.Cut {
+			end = "…"
+		}
+		found = append(found, fmt.Sprintf("%d%s%s%s", l.Number, sign, l.Text, end))
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	return found
+}
+
+// expected is what it should deliver.
+func expected(p *Pattern, opts Options, text string) (found []string) {
+	if text == "" {
+		return nil
+	}
+	lines := strings.Split(strings.TrimPrefix(text, "\ufeff"), "\n")
+	last := len(lines) - 1
+	for i := range last {
+		lines[i] = strings.TrimSuffix(lines[i], "\r")
+	}
+	if lines[last] == "" {
+		lines = lines[:last]
+	}
+	match := make([]bool, len(lines))
+	for i, l := range lines {
+		match[i] = p.re.MatchString(l)
+	}
+	for i, l := range lines {
+		near := slices.Contains(match[max(0, i-opts.After):i+1], true) || slices.Contains(match[i:min(len(lines), i+opts.Before+1)], true)
+		if !near {
+			continue
+		}
+		sign := "-"
+		if match[i] {
+			sign = ":"
+		}
+		if shown := cut([]byte(l), opts.MaxLine); len(shown) < len(l) {
+			l = string(shown) + "…"
+		}
+		found = append(found, fmt.Sprintf("%d%s%s", i+1, sign, l))
+	}
+	return found
+}
+
+// TestSearch compares with a simple way, for files that are larger than what is in memory at a time.
+func TestSearch(t *testing.T) {
+	words := []string{"foo", "bar", "", "x", "\r", "foo\r", "session", "Foo", "été"}
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for i := range 3000 {
+		var text strings.Builder
+		for range rnd.IntN(30) {
+			for range rnd.IntN(5) {
+				text.WriteString(words[rnd.IntN(len(words))])
+			}
+			if rnd.IntN(10) > 0 {
+				text.WriteString([]string{"\n", "\r\n"}[rnd.IntN(2)])
+			}
+		}
+		p := compile(t, []string{"foo", "(?i)foo", "x|bar", "^$", "o$", "s.+n", "foo.*foo"}[rnd.IntN(7)])
+		opts := Options{Before: rnd.IntN(4), After: rnd.IntN(4), MaxLine: 20}
+		s := NewSearcher(p, opts)
+		s.first, s.last = 256, 256
+		var r io.Reader = strings.NewReader(text.String())
+		if rnd.IntN(2) == 0 {
+			r = iotest.OneByteReader(r)
+		}
+		if got, want := searched(t, s, r), expected(p, opts, text.String()); !slices.Equal(got, want) {
+			t.Fatalf("%d: %s, %+v in %q: got\n%q, want\n%q", i, p.re, opts, text.String(), got, want)
+		}
+	}
+}
+
+// TestLongLines has lines that are longer than what is in memory at a time.
+func TestLongLines(t *testing.T) {
+	for size := range 300 {
+		for _, end := range []string{"", "\n", "\r\n", "\rx\n", "\r"} {
+			text := "a\n" + strings.Repeat("é", size) + "z" + end
+			for _, expr := range []string{"z$", "^é+z", "a|z", "\r$"} {
+				p := compile(t, expr)
+				opts := Options{MaxLine: 8, After: 1}
+				s := NewSearcher(p, opts)
+				s.first, s.last = 32, 64
+				if got, want := searched(t, s, iotest.HalfReader(strings.NewReader(text+"b"))), expected(p, opts, text+"b"); !slices.Equal(got, want) {
+					t.Fatalf("%s, %d, %q: got %q, want %q", expr, size, end, got, want)
+				}
+			}
+		}
+	}
+}
+
+// TestSearchEnds sees why a search ends.
+func TestSearchEnds(t *testing.T) {
+	p := compile(t, "foo")
+	no := errors.New("no")
+	s := NewSearcher(p, Options{MaxLine: 100})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(no)
+	for name, tt := range map[string]struct {
+		ctx  context.Context
+		r    io.Reader
+		want error
+	}{
+		"binary":      {t.Context(), strings.NewReader("foo\x00"), ErrBinary},
+		"a NUL later": {t.Context(), io.MultiReader(bytes.NewReader(make([]byte, 0)), strings.NewReader(strings.Repeat("x", probeSize)+"\x00")), nil},
+		"its reader":  {t.Context(), iotest.ErrReader(no), no},
+		"its context": {ctx, strings.NewReader("foo"), no},
+		"its caller":  {t.Context(), strings.NewReader("foo"), io.ErrClosedPipe},
+	} {
+		err := s.Search(tt.ctx, tt.r, func(Line) error { return io.ErrClosedPipe })
+		if !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v, want %v", name, err, tt.want)
+		}
+	}
+}
