@@ -11,7 +11,7 @@ import (
 // long searches the line that begins at kept, and that is longer than data.
 func (f *file) long() error {
 	if f.piece == nil {
-		f.piece = make([]byte, min(pieceSize, f.last))
+		f.piece = make([]byte, min(pieceSize, f.size))
 	}
 	rest := &longLine{f: f, now: f.data[f.kept:f.n]}
 	rest.hold()

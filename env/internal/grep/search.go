@@ -9,10 +9,8 @@ import (
 )
 
 const (
-	// firstBuffer and lastBuffer are how much of a file is in memory at a time: the second if a line is that long. What is longer is
-	// matched piece by piece.
-	firstBuffer = 256 << 10
-	lastBuffer  = 1 << 20
+	// bufferSize is how much of a file is in memory at a time. A line that is longer is matched piece by piece.
+	bufferSize = 256 << 10
 	// pieceSize is that of the pieces.
 	pieceSize = 64 << 10
 	// probeSize is how far into a file a NUL byte shows that it is binary.
@@ -47,25 +45,27 @@ type Searcher struct {
 	pattern *Pattern
 	opts    Options
 	data    []byte
+	size    int // that of data
 	piece   []byte
-	// first and last are the sizes of data.
-	first, last int
 }
 
 // NewSearcher returns a searcher, which is for one goroutine.
 func NewSearcher(p *Pattern, opts Options) *Searcher {
-	return &Searcher{pattern: p, opts: opts, first: firstBuffer, last: lastBuffer}
+	return &Searcher{pattern: p, opts: opts, size: bufferSize}
 }
 
 // Search calls fn for the lines of r that match, and those around them, in their order. Lines end with "\n" or "\r\n"; a byte order
 // mark is no part of the first one. It ends with the error of fn, that of r, ErrBinary before fn is called, or the cause of ctx.
 func (s *Searcher) Search(ctx context.Context, r io.Reader, fn func(Line) error) error {
 	if s.data == nil {
-		s.data = make([]byte, s.first)
+		s.data = make([]byte, s.size)
 	}
 	f := &file{Searcher: s, ctx: ctx, r: r, fn: fn, line: 1}
-	if err := f.fill(min(probeSize, s.first)); err != nil {
+	if err := f.fill(min(probeSize, s.size)); err != nil {
 		return err
+	}
+	if f.err != nil && f.n == 0 {
+		return f.err
 	}
 	if bytes.IndexByte(s.data[:min(f.n, probeSize)], 0) >= 0 {
 		return ErrBinary
@@ -87,8 +87,8 @@ func (s *Searcher) Search(ctx context.Context, r io.Reader, fn func(Line) error)
 			err = f.lines(end)
 		case f.eof:
 			return nil
-		case len(s.data) < s.last:
-			s.data = append(s.data, make([]byte, len(s.data))...)
+		case f.err != nil:
+			return f.err
 		default:
 			err = f.long()
 		}
@@ -108,6 +108,7 @@ type file struct {
 	// n is how much of data has been read, and kept how much of it was searched and is there for what comes around matches.
 	n, kept int
 	eof     bool
+	err     error // why there is no more, if that is not its end
 	// line is the number of the line that begins at counted.
 	line, counted int
 	// shown is up to where lines were delivered, and after how many behind that are to be.
@@ -116,7 +117,7 @@ type file struct {
 
 // fill reads until there are so many bytes, or no more.
 func (f *file) fill(least int) error {
-	for f.n < least && !f.eof {
+	for f.n < least && !f.eof && f.err == nil {
 		if f.ctx.Err() != nil {
 			return context.Cause(f.ctx)
 		}
@@ -124,8 +125,8 @@ func (f *file) fill(least int) error {
 		f.n += n
 		if errors.Is(err, io.EOF) {
 			f.eof = true
-		} else if err != nil {
-			return err
+		} else {
+			f.err = err
 		}
 	}
 	return nil

@@ -84,7 +84,7 @@ func TestSearch(t *testing.T) {
 		p := compile(t, []string{"foo", "(?i)foo", "x|bar", "^$", "o$", "s.+n", "foo.*foo"}[rnd.IntN(7)])
 		opts := Options{Before: rnd.IntN(4), After: rnd.IntN(4), MaxLine: 20}
 		s := NewSearcher(p, opts)
-		s.first, s.last = 256, 256
+		s.size = 256
 		var r io.Reader = strings.NewReader(text.String())
 		if rnd.IntN(2) == 0 {
 			r = iotest.OneByteReader(r)
@@ -104,7 +104,7 @@ func TestLongLines(t *testing.T) {
 				p := compile(t, expr)
 				opts := Options{MaxLine: 8, After: 1}
 				s := NewSearcher(p, opts)
-				s.first, s.last = 32, 64
+				s.size = 32
 				if got, want := searched(t, s, iotest.HalfReader(strings.NewReader(text+"b"))), expected(p, opts, text+"b"); !slices.Equal(got, want) {
 					t.Fatalf("%s, %d, %q: got %q, want %q", expr, size, end, got, want)
 				}
