@@ -2,10 +2,13 @@ package grep
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"unicode/utf8"
+
+	"golang.org/x/text/encoding/unicode"
 )
 
 const (
@@ -55,7 +58,7 @@ func NewSearcher(p *Pattern, opts Options) *Searcher {
 }
 
 // Search calls fn for the lines of r that match, and those around them, in their order. Lines end with "\n" or "\r\n"; a byte order
-// mark is no part of the first one. It ends with the error of fn, that of r, ErrBinary before fn is called, or the cause of ctx.
+// mark is no part of the first one, and one of UTF-16 tells that the file is in that, which is searched as UTF-8. It ends with the error of fn, that of r, ErrBinary before fn is called, or the cause of ctx.
 func (s *Searcher) Search(ctx context.Context, r io.Reader, fn func(Line) error) error {
 	if s.data == nil {
 		s.data = make([]byte, s.size)
@@ -67,11 +70,11 @@ func (s *Searcher) Search(ctx context.Context, r io.Reader, fn func(Line) error)
 	if f.err != nil && f.n == 0 {
 		return f.err
 	}
+	if err := f.decode(); err != nil {
+		return err
+	}
 	if bytes.IndexByte(s.data[:min(f.n, probeSize)], 0) >= 0 {
 		return ErrBinary
-	}
-	if mark := []byte("\xef\xbb\xbf"); bytes.HasPrefix(s.data[:f.n], mark) {
-		f.n = copy(s.data, s.data[len(mark):f.n])
 	}
 	for {
 		if err := f.fill(len(s.data)); err != nil {
@@ -131,6 +134,42 @@ func (f *file) fill(least int) error {
 	}
 	return nil
 }
+
+// Byte order marks.
+var (
+	markUTF8    = []byte("\xef\xbb\xbf")
+	markUTF16LE = []byte("\xff\xfe")
+	markUTF16BE = []byte("\xfe\xff")
+)
+
+// decode makes UTF-8 of what has another byte order mark than that, and removes the mark.
+func (f *file) decode() error {
+	var order unicode.Endianness
+	switch data := f.data[:f.n]; {
+	case bytes.HasPrefix(data, markUTF8):
+		f.n = copy(f.data, data[len(markUTF8):])
+		return nil
+	case bytes.HasPrefix(data, markUTF16LE):
+		order = unicode.LittleEndian
+	case bytes.HasPrefix(data, markUTF16BE):
+		order = unicode.BigEndian
+	default:
+		return nil
+	}
+	begin := bytes.NewReader(bytes.Clone(f.data[len(markUTF16LE):f.n]))
+	rest := f.r
+	if f.eof || f.err != nil {
+		rest = ended{f.err}
+	}
+	f.r = unicode.UTF16(order, unicode.IgnoreBOM).NewDecoder().Reader(io.MultiReader(begin, rest))
+	f.n, f.eof, f.err = 0, false, nil
+	return f.fill(min(probeSize, f.size))
+}
+
+// ended is a reader that has ended, with an error if there is one.
+type ended struct{ err error }
+
+func (e ended) Read([]byte) (int, error) { return 0, cmp.Or(e.err, io.EOF) }
 
 // lines searches whole lines, those from kept to end, and makes room for more.
 func (f *file) lines(end int) error {

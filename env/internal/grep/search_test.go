@@ -3,6 +3,7 @@ package grep
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"unicode/utf16"
 )
 
 // searched returns what a searcher delivers, as NUMBER:TEXT for matches and NUMBER-TEXT for others.
@@ -109,6 +111,32 @@ func TestLongLines(t *testing.T) {
 					t.Fatalf("%s, %d, %q: got %q, want %q", expr, size, end, got, want)
 				}
 			}
+		}
+	}
+}
+
+// TestEncodings has files that are not UTF-8.
+func TestEncodings(t *testing.T) {
+	utf16 := func(order binary.ByteOrder, text string) string {
+		var b []byte
+		for _, u := range utf16.Encode([]rune(text)) {
+			b = append(b, 0, 0)
+			order.PutUint16(b[len(b)-2:], u)
+		}
+		return string(b)
+	}
+	text := "one\r\nzwölf 😀\nthree"
+	for name, content := range map[string]string{
+		"UTF-8":                    text,
+		"UTF-8 with a mark":        "\ufeff" + text,
+		"UTF-16, little end first": utf16(binary.LittleEndian, "\ufeff"+text),
+		"UTF-16, large end first":  utf16(binary.BigEndian, "\ufeff"+text),
+		"UTF-16 that is cut":       utf16(binary.LittleEndian, "\ufeff"+text+"\nzwölf")[:2*(1+len("one\r\nzwölf xx\nthree\nzwölf")-2)-1],
+	} {
+		p := compile(t, "^zwölf .+$|^o|ee$")
+		want := []string{"1:one", "2:zwölf 😀", "3:three"}
+		if got := searched(t, NewSearcher(p, Options{MaxLine: 100}), strings.NewReader(content)); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
 }
