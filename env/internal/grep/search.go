@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"unicode/utf8"
 
@@ -18,10 +19,17 @@ const (
 	pieceSize = 64 << 10
 	// probeSize is how far into a file a NUL byte shows that it is binary.
 	probeSize = 8 << 10
+	// MaxMultiline is the size of the largest file, in bytes, that is searched for matches of several lines: the search of one cannot be
+	// ended before its time.
+	MaxMultiline = 4 << 20
 )
 
-// ErrBinary says that a file is not searched since it is no text.
-var ErrBinary = errors.New("the file is binary")
+var (
+	// ErrBinary says that a file is not searched since it is no text.
+	ErrBinary = errors.New("the file is binary")
+	// ErrTooLong says that a file is not searched for matches of several lines since it is longer than MaxMultiline.
+	ErrTooLong = fmt.Errorf("the file has more than %d MiB, too many for matches of several lines", MaxMultiline>>20)
+)
 
 // Options say which lines are delivered, and how much of them.
 type Options struct {
@@ -29,6 +37,8 @@ type Options struct {
 	Before, After int
 	// MaxLine is how many bytes of a line are delivered.
 	MaxLine int
+	// Multiline has a match be of several lines, all of which are delivered. The pattern was made for that.
+	Multiline bool
 }
 
 // Line is a line of a file.
@@ -75,6 +85,9 @@ func (s *Searcher) Search(ctx context.Context, r io.Reader, fn func(Line) error)
 	}
 	if bytes.IndexByte(s.data[:min(f.n, probeSize)], 0) >= 0 {
 		return ErrBinary
+	}
+	if s.opts.Multiline {
+		return f.all()
 	}
 	for {
 		if err := f.fill(len(s.data)); err != nil {

@@ -115,6 +115,38 @@ func TestLongLines(t *testing.T) {
 	}
 }
 
+// TestMultiline has matches of several lines.
+func TestMultiline(t *testing.T) {
+	text := "one\r\ntwo\nthree\n\nfive two\nsix"
+	for _, tt := range []struct {
+		expr string
+		opts Options
+		want string
+	}{
+		{`(?ms)one.*three`, Options{}, "1:one 2:two 3:three"},
+		{`(?m)two\n`, Options{}, "2:two 5:five two"},
+		{`(?m)^two$`, Options{}, "2:two"},
+		{`(?m)two\nthree|three\n\nfive`, Options{}, "2:two 3:three"},
+		{`(?m)two$`, Options{Before: 1, After: 1}, "1-one 2:two 3-three 4- 5:five two 6-six"},
+		{`(?m)^$`, Options{}, "4:"},
+		{`(?ms)six.*`, Options{Before: 1}, "5-five two 6:six"},
+		{`(?m)nothing`, Options{}, ""},
+		{`(?s)\A.*\z`, Options{}, "1:one 2:two 3:three 4: 5:five two 6:six"},
+	} {
+		tt.opts.MaxLine, tt.opts.Multiline = 100, true
+		s := NewSearcher(compile(t, tt.expr), tt.opts)
+		s.size = 8
+		if got := strings.Join(searched(t, s, strings.NewReader(text)), " "); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.expr, got, tt.want)
+		}
+	}
+	s := NewSearcher(compile(t, "x"), Options{Multiline: true})
+	long := strings.NewReader(strings.Repeat("x", MaxMultiline+1))
+	if err := s.Search(t.Context(), long, func(Line) error { return nil }); !errors.Is(err, ErrTooLong) {
+		t.Errorf("a long file: %v", err)
+	}
+}
+
 // TestEncodings has files that are not UTF-8.
 func TestEncodings(t *testing.T) {
 	utf16 := func(order binary.ByteOrder, text string) string {
