@@ -22,36 +22,63 @@ const (
 	DefaultMaxLineBytes = 500
 )
 
+// GrepMode is what Grep delivers.
+type GrepMode string
+
+// Modes of Grep.
+const (
+	// GrepLines delivers each line that matches. It is the default.
+	GrepLines GrepMode = ""
+	// GrepFiles delivers each file with a line that matches, once, and searches it no further.
+	GrepFiles GrepMode = "files"
+	// GrepCounts delivers each file with a line that matches, once, and how many there are.
+	GrepCounts GrepMode = "counts"
+)
+
 // GrepOptions say what Grep looks for.
 type GrepOptions struct {
 	// Pattern is a regular expression in the syntax of package regexp. It is matched against one line at a time,
 	// without the line ending; one that can only match a line ending is ErrBadPattern.
 	Pattern string
+	// Literal takes Pattern for a text, not an expression.
+	Literal bool
+	// IgnoreCase matches letters of either case.
+	IgnoreCase bool
+	// Multiline matches Pattern against a whole file, so that a match may be of several lines, all of which are delivered: ^ and $ are
+	// the ends of lines, and a dot is a line ending, too. Files of more than 4 MiB are not searched, which is an error for each.
+	Multiline bool
 	// Path is the file or folder to search; empty means the working directory. It is searched even if it is ignored.
 	Path string
 	// Glob restricts the files of a folder. Without a slash, as in *.go, it is matched against the last element of a
-	// name, else against the name relative to Path. The syntax is that of GlobOptions.Pattern.
-	Glob string
-	// IgnoreCase matches letters of either case.
-	IgnoreCase bool
-	// MaxMatches is how many matches are delivered: 0 means DefaultMaxMatches, a negative number all.
-	MaxMatches int
-	// MaxLineBytes is how much of a line is delivered: 0 means DefaultMaxLineBytes; at most 64 KiB.
-	MaxLineBytes int
+	// name, else against the name relative to Path. The syntax is that of GlobOptions.Pattern. Exclude leaves files out.
+	Glob, Exclude string
 	// NoIgnore searches everything, see WalkOptions.
 	NoIgnore bool
+	// Mode is what is delivered.
+	Mode GrepMode
+	// Before and After are how many lines before and after each one that matches are delivered as well, 1000 at most.
+	Before, After int
+	// MaxMatches is how many matches are delivered, or files in a Mode with files: 0 means DefaultMaxMatches, a negative number all.
+	// MaxFileMatches is how many of one file; 0 means all.
+	MaxMatches, MaxFileMatches int
+	// MaxLineBytes is how much of a line is delivered: 0 means DefaultMaxLineBytes; at most 64 KiB.
+	MaxLineBytes int
 }
 
-// GrepMatch is one line that matches.
+// GrepMatch is one line that matches, or one around it.
 type GrepMatch struct {
 	// Name is the file, by a name that can be opened: Path with the name below it, or Path itself if that is a file.
 	Name string
-	// Line counts from 1.
+	// Line counts from 1. It is 0 in a mode with files.
 	Line int
 	// Text is the line without its line ending, byte by byte: it may hold invalid UTF-8.
 	Text string
 	// LineCut says that Text is only the start of the line, cut between two characters.
 	LineCut bool
+	// Context says that the line does not match, but is near one that does.
+	Context bool
+	// Count is how many lines of the file match, with GrepCounts.
+	Count int
 }
 
 // GrepStats tell what a search did.
@@ -88,21 +115,30 @@ func Grep(ctx context.Context, e FileReader, opts GrepOptions, fn func(GrepMatch
 	if s, ok := e.(Searcher); ok {
 		return s.Grep(ctx, opts, fn)
 	}
-	g := &grepper{e: e, fn: fn, left: cmp.Or(opts.MaxMatches, DefaultMaxMatches)}
-	maxLine := min(cmp.Or(max(opts.MaxLineBytes, 0), DefaultMaxLineBytes), maxLineBytes)
-	pattern, err := compileLine(opts.Pattern, opts.IgnoreCase)
+	g := &grepper{e: e, fn: fn, left: cmp.Or(opts.MaxMatches, DefaultMaxMatches), mode: opts.Mode, perFile: opts.MaxFileMatches}
+	lines := grep.Options{Multiline: opts.Multiline, MaxLine: min(cmp.Or(max(opts.MaxLineBytes, 0), DefaultMaxLineBytes), maxLineBytes)}
+	if opts.Mode == GrepLines {
+		lines.Before, lines.After = min(max(opts.Before, 0), maxContext), min(max(opts.After, 0), maxContext)
+	}
+	g.after = lines.After
+	pattern, err := compileGrep(opts)
 	if err != nil {
 		return g.stats, fmt.Errorf("grep %.100q: %w", opts.Pattern, err)
 	}
-	if g.filter, err = parseFilter(opts.Glob); err != nil {
-		return g.stats, fmt.Errorf("grep: glob %.100q: %w", opts.Glob, err)
+	for _, f := range []struct {
+		of   *filter
+		glob string
+	}{{&g.filter, opts.Glob}, {&g.exclude, opts.Exclude}} {
+		if *f.of, err = parseFilter(f.glob); err != nil {
+			return g.stats, fmt.Errorf("grep: glob %.100q: %w", f.glob, err)
+		}
 	}
 	root := cmp.Or(opts.Path, ".")
 	info, err := e.Stat(ctx, root)
 	if err != nil {
 		return g.stats, err
 	}
-	g.searcher = func() *grep.Searcher { return grep.NewSearcher(pattern, grep.Options{MaxLine: maxLine}) }
+	g.searcher = func() *grep.Searcher { return grep.NewSearcher(pattern, lines) }
 	if info.IsDir() {
 		err = g.folder(ctx, root, WalkOptions{NoIgnore: opts.NoIgnore})
 	} else {
@@ -114,13 +150,24 @@ func Grep(ctx context.Context, e FileReader, opts GrepOptions, fn func(GrepMatch
 	return g.stats, g.unreadable.err()
 }
 
-// maxLineBytes limits GrepOptions.MaxLineBytes.
-const maxLineBytes = 64 << 10
+const (
+	// maxLineBytes limits GrepOptions.MaxLineBytes.
+	maxLineBytes = 64 << 10
+	// maxContext limits GrepOptions.Before and After.
+	maxContext = 1000
+)
 
-// compileLine compiles a regular expression that is to match within one line. Its error wraps ErrBadPattern.
-func compileLine(pattern string, ignoreCase bool) (*grep.Pattern, error) {
-	if ignoreCase {
+// compileGrep compiles what is looked for. Its error wraps ErrBadPattern.
+func compileGrep(opts GrepOptions) (*grep.Pattern, error) {
+	pattern := opts.Pattern
+	if opts.Literal {
+		pattern = regexp.QuoteMeta(pattern)
+	}
+	if opts.IgnoreCase {
 		pattern = "(?i)" + pattern
+	}
+	if opts.Multiline {
+		pattern = "(?ms)" + pattern
 	}
 	re, err := regexp.Compile(pattern)
 	if err != nil {
@@ -134,7 +181,7 @@ func compileLine(pattern string, ignoreCase bool) (*grep.Pattern, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrBadPattern, err)
 	}
-	if wantsNewline(parsed) {
+	if !opts.Multiline && wantsNewline(parsed) {
 		return nil, fmt.Errorf("%w: it contains a line ending, but lines are matched one at a time", ErrBadPattern)
 	}
 	return grep.New(re, parsed), nil

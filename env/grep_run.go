@@ -23,9 +23,14 @@ const (
 type grepper struct {
 	e          FileReader
 	fn         func(GrepMatch) error
+	mode       GrepMode
+	perFile    int // how many matches of one file are delivered; 0 if there is no limit
+	after      int
 	filter     filter
+	exclude    filter // everything passes if it is empty
 	searcher   func() *grep.Searcher
-	left       int // how many matches to deliver, less than 0 if there is no limit
+	left       int       // how many matches to deliver, less than 0 if there is no limit
+	last       GrepMatch // the last one that was delivered
 	stats      GrepStats
 	unreadable unreadable
 }
@@ -77,7 +82,7 @@ func (g *grepper) folder(ctx context.Context, root string, opts WalkOptions) err
 				return send(order, f)
 			case entry.Mode.IsDir() && !g.filter.mayMatchBelow(entry.Name):
 				return fs.SkipDir
-			case !entry.Mode.IsRegular() || !g.filter.match(entry.Name):
+			case !entry.Mode.IsRegular() || !g.filter.match(entry.Name) || g.exclude.glob != nil && g.exclude.match(entry.Name):
 				return nil
 			}
 			f := &found{name: join(root, entry.Name), matches: make(chan []GrepMatch, 1)}
@@ -150,15 +155,23 @@ func (g *grepper) match(ctx context.Context, m GrepMatch) error {
 	switch {
 	case ctx.Err() != nil:
 		return &fs.PathError{Op: "grep", Path: m.Name, Err: ended(ctx)}
+	case m.Context && (g.left != 0 || m.Name == g.last.Name && m.Line <= g.last.Line+g.after):
+		return g.fn(m)
+	case m.Context: // before one that is not delivered
+		return nil
 	case g.left == 0:
 		g.stats.Truncated = true
 		return fs.SkipAll
 	case g.left > 0:
 		g.left--
 	}
-	g.stats.Matches++
+	g.stats.Matches += max(1, m.Count)
+	g.last = GrepMatch{Name: m.Name, Line: m.Line}
 	return g.fn(m)
 }
+
+// errEnough ends the search of a file.
+var errEnough = errors.New("enough")
 
 // search searches one file.
 func (g *grepper) search(ctx context.Context, s *grep.Searcher, f *found) {
@@ -184,13 +197,36 @@ func (g *grepper) search(ctx context.Context, s *grep.Searcher, f *found) {
 			return ctx.Err()
 		}
 	}
+	matches := 0
 	err = s.Search(ctx, file, func(l grep.Line) error {
-		piece = append(piece, GrepMatch{Name: f.name, Line: l.Number, Text: string(l.Text), LineCut: l.Cut})
+		if l.Match {
+			if g.perFile > 0 && matches == g.perFile {
+				return errEnough
+			}
+			matches++
+		}
+		switch g.mode {
+		case GrepFiles:
+			return errEnough
+		case GrepCounts:
+			return nil
+		}
+		piece = append(piece, GrepMatch{Name: f.name, Line: l.Number, Text: string(l.Text), LineCut: l.Cut, Context: !l.Match})
 		if size += len(l.Text) + 64; size < grepPiece {
 			return nil
 		}
 		return flush()
 	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	switch {
+	case matches == 0:
+	case g.mode == GrepFiles:
+		piece = []GrepMatch{{Name: f.name}}
+	case g.mode == GrepCounts:
+		piece = []GrepMatch{{Name: f.name, Count: matches}}
+	}
 	if flushed := flush(); err == nil {
 		err = flushed
 	}

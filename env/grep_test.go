@@ -114,8 +114,8 @@ func TestGrepFolder(t *testing.T) {
 		{
 			"everything",
 			env.GrepOptions{},
-			[]string{".hidden:1:hit", "b/c.go:1:hit", "b/c.go:2:hit", "b/d.ts:1:hit", "b/e/f.tsx:1:hit", "b.go:1:hit"},
-			env.GrepStats{Files: 7, Matches: 6, SkippedBinary: 2},
+			[]string{".hidden:1:hit", "b/c.go:1:hit", "b/c.go:2:hit", "b/d.ts:1:hit", "b/e/f.tsx:1:hit", "b/utf16:1:hit", "b.go:1:hit"},
+			env.GrepStats{Files: 8, Matches: 7, SkippedBinary: 1},
 		},
 		{"base name", env.GrepOptions{Glob: "*.go"}, []string{"b/c.go:1:hit", "b/c.go:2:hit", "b.go:1:hit"}, env.GrepStats{Files: 2, Matches: 3}},
 		{"alternatives", env.GrepOptions{Glob: "*.{ts,tsx}"}, []string{"b/d.ts:1:hit", "b/e/f.tsx:1:hit"}, env.GrepStats{Files: 2, Matches: 2}},

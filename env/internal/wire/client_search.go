@@ -118,8 +118,10 @@ func (c *Client) Grep(ctx context.Context, opts env.GrepOptions, fn func(env.Gre
 	}
 	var stats env.GrepStats
 	body, err := jsonBody(grepRequest{
-		Pattern: text(opts.Pattern), Path: text(opts.Path), Glob: text(opts.Glob), IgnoreCase: opts.IgnoreCase,
-		MaxMatches: opts.MaxMatches, MaxLineBytes: opts.MaxLineBytes, NoIgnore: opts.NoIgnore,
+		Pattern: text(opts.Pattern), Literal: opts.Literal, IgnoreCase: opts.IgnoreCase, Multiline: opts.Multiline,
+		Path: text(opts.Path), Glob: text(opts.Glob), Exclude: text(opts.Exclude), NoIgnore: opts.NoIgnore,
+		Mode: opts.Mode, Before: opts.Before, After: opts.After,
+		MaxMatches: opts.MaxMatches, MaxFileMatches: opts.MaxFileMatches, MaxLineBytes: opts.MaxLineBytes,
 	})
 	if err != nil {
 		return stats, err
@@ -131,8 +133,11 @@ func (c *Client) Grep(ctx context.Context, opts env.GrepOptions, fn func(env.Gre
 			stats.Files++
 			last = string(m.Name)
 		}
-		stats.Matches++
-		if err := fn(env.GrepMatch{Name: string(m.Name), Line: m.Line, Text: string(m.Text), LineCut: m.Cut}); err != nil {
+		if !m.Context {
+			stats.Matches += max(1, m.Count)
+		}
+		match := env.GrepMatch{Name: string(m.Name), Line: m.Line, Text: string(m.Text), LineCut: m.Cut, Context: m.Context, Count: m.Count}
+		if err := fn(match); err != nil {
 			return &fnError{err}
 		}
 		return nil

@@ -225,19 +225,28 @@ type (
 		Limit    int  `json:"limit,omitempty"`
 	}
 	grepRequest struct {
-		Pattern      text `json:"pattern"`
-		Path         text `json:"path,omitempty"`
-		Glob         text `json:"glob,omitempty"`
-		IgnoreCase   bool `json:"ignore_case,omitempty"`
-		MaxMatches   int  `json:"max_matches,omitempty"`
-		MaxLineBytes int  `json:"max_line_bytes,omitempty"`
-		NoIgnore     bool `json:"no_ignore,omitempty"`
+		Pattern        text         `json:"pattern"`
+		Literal        bool         `json:"literal,omitempty"`
+		IgnoreCase     bool         `json:"ignore_case,omitempty"`
+		Multiline      bool         `json:"multiline,omitempty"`
+		Path           text         `json:"path,omitempty"`
+		Glob           text         `json:"glob,omitempty"`
+		Exclude        text         `json:"exclude,omitempty"`
+		NoIgnore       bool         `json:"no_ignore,omitempty"`
+		Mode           env.GrepMode `json:"mode,omitempty"`
+		Before         int          `json:"before,omitempty"`
+		After          int          `json:"after,omitempty"`
+		MaxMatches     int          `json:"max_matches,omitempty"`
+		MaxFileMatches int          `json:"max_file_matches,omitempty"`
+		MaxLineBytes   int          `json:"max_line_bytes,omitempty"`
 	}
 	grepMatch struct {
-		Name text `json:"name"`
-		Line int  `json:"line"`
-		Text text `json:"text"`
-		Cut  bool `json:"cut,omitempty"`
+		Name    text `json:"name"`
+		Line    int  `json:"line,omitempty"`
+		Text    text `json:"text,omitempty"`
+		Cut     bool `json:"cut,omitempty"`
+		Context bool `json:"context,omitempty"`
+		Count   int  `json:"count,omitempty"`
 	}
 )
 

@@ -183,11 +183,12 @@ func (p *peer) grep(r *http.Request, a *reply) error {
 	b := newBatch(a)
 	defer b.stop()
 	stats, err := env.Grep(r.Context(), p.s.environment(), env.GrepOptions{
-		Pattern: string(request.Pattern), Path: string(request.Path), Glob: string(request.Glob),
-		IgnoreCase: request.IgnoreCase, MaxMatches: request.MaxMatches, MaxLineBytes: request.MaxLineBytes,
-		NoIgnore: request.NoIgnore,
+		Pattern: string(request.Pattern), Literal: request.Literal, IgnoreCase: request.IgnoreCase, Multiline: request.Multiline,
+		Path: string(request.Path), Glob: string(request.Glob), Exclude: string(request.Exclude), NoIgnore: request.NoIgnore,
+		Mode: request.Mode, Before: request.Before, After: request.After,
+		MaxMatches: request.MaxMatches, MaxFileMatches: request.MaxFileMatches, MaxLineBytes: request.MaxLineBytes,
 	}, func(m env.GrepMatch) error {
-		return b.add(grepMatch{Name: text(m.Name), Line: m.Line, Text: text(m.Text), Cut: m.LineCut})
+		return b.add(grepMatch{Name: text(m.Name), Line: m.Line, Text: text(m.Text), Cut: m.LineCut, Context: m.Context, Count: m.Count})
 	})
 	if flushErr := b.flush(); flushErr != nil {
 		return flushErr
