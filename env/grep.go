@@ -52,6 +52,8 @@ type GrepOptions struct {
 	// Glob restricts the files of a folder. Without a slash, as in *.go, it is matched against the last element of a
 	// name, else against the name relative to Path. The syntax is that of GlobOptions.Pattern. Exclude leaves files out.
 	Glob, Exclude string
+	// Types restricts the files of a folder to those of one of these kinds, see FileTypes. One that is not known is ErrBadPattern.
+	Types []string
 	// NoIgnore searches everything, see WalkOptions.
 	NoIgnore bool
 	// Mode is what is delivered.
@@ -133,6 +135,9 @@ func Grep(ctx context.Context, e FileReader, opts GrepOptions, fn func(GrepMatch
 			return g.stats, fmt.Errorf("grep: glob %.100q: %w", f.glob, err)
 		}
 	}
+	if g.types, err = parseTypes(opts.Types); err != nil {
+		return g.stats, fmt.Errorf("grep: %w", err)
+	}
 	root := cmp.Or(opts.Path, ".")
 	info, err := e.Stat(ctx, root)
 	if err != nil {
@@ -204,6 +209,24 @@ func parseFilter(pattern string) (filter, error) {
 	}
 	glob, err := parseGlob(pattern)
 	return filter{glob: glob, baseOnly: !strings.Contains(pattern, "/")}, err
+}
+
+// parseTypes returns what lets files of some kinds pass; nil if there are none.
+func parseTypes(names []string) (all []filter, err error) {
+	for _, name := range names {
+		globs := typeGlobs(name)
+		if len(globs) == 0 {
+			return nil, fmt.Errorf("%w: there is no file type %.100q; there are %s", ErrBadPattern, name, strings.Join(FileTypes(), ", "))
+		}
+		for _, pattern := range globs {
+			f, err := parseFilter(pattern)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, f)
+		}
+	}
+	return all, nil
 }
 
 func (f filter) match(name string) bool {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/sandboxagent/sandboxagent/env/internal/grep"
@@ -27,7 +28,8 @@ type grepper struct {
 	perFile    int // how many matches of one file are delivered; 0 if there is no limit
 	after      int
 	filter     filter
-	exclude    filter // everything passes if it is empty
+	exclude    filter   // what matches is left out, if it is not empty
+	types      []filter // all files pass if there are none
 	searcher   func() *grep.Searcher
 	left       int       // how many matches to deliver, less than 0 if there is no limit
 	last       GrepMatch // the last one that was delivered
@@ -82,7 +84,7 @@ func (g *grepper) folder(ctx context.Context, root string, opts WalkOptions) err
 				return send(order, f)
 			case entry.Mode.IsDir() && !g.filter.mayMatchBelow(entry.Name):
 				return fs.SkipDir
-			case !entry.Mode.IsRegular() || !g.filter.match(entry.Name) || g.exclude.glob != nil && g.exclude.match(entry.Name):
+			case !entry.Mode.IsRegular() || !g.wants(entry.Name):
 				return nil
 			}
 			f := &found{name: join(root, entry.Name), matches: make(chan []GrepMatch, 1)}
@@ -98,6 +100,12 @@ func (g *grepper) folder(ctx context.Context, root string, opts WalkOptions) err
 		}
 	}
 	return walked
+}
+
+// wants reports whether a file is one of those to search.
+func (g *grepper) wants(name string) bool {
+	return g.filter.match(name) && (g.exclude.glob == nil || !g.exclude.match(name)) &&
+		(len(g.types) == 0 || slices.ContainsFunc(g.types, func(f filter) bool { return f.match(name) }))
 }
 
 // one searches one file that was named.

@@ -148,7 +148,7 @@ func TestGrepFolder(t *testing.T) {
 	// Every name can be opened, an absolute one too.
 	root := filepath.ToSlash(d.root) + "/b"
 	lines, _ := grepLines(t, d, env.GrepOptions{Pattern: "hit", Path: root})
-	if len(lines) != 4 || lines[0] != root+"/c.go:1:hit" {
+	if len(lines) != 5 || lines[0] != root+"/c.go:1:hit" {
 		t.Errorf("absolute: %q", lines)
 	}
 }

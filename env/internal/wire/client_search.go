@@ -119,7 +119,7 @@ func (c *Client) Grep(ctx context.Context, opts env.GrepOptions, fn func(env.Gre
 	var stats env.GrepStats
 	body, err := jsonBody(grepRequest{
 		Pattern: text(opts.Pattern), Literal: opts.Literal, IgnoreCase: opts.IgnoreCase, Multiline: opts.Multiline,
-		Path: text(opts.Path), Glob: text(opts.Glob), Exclude: text(opts.Exclude), NoIgnore: opts.NoIgnore,
+		Path: text(opts.Path), Glob: text(opts.Glob), Exclude: text(opts.Exclude), Types: opts.Types, NoIgnore: opts.NoIgnore,
 		Mode: opts.Mode, Before: opts.Before, After: opts.After,
 		MaxMatches: opts.MaxMatches, MaxFileMatches: opts.MaxFileMatches, MaxLineBytes: opts.MaxLineBytes,
 	})

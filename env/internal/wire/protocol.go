@@ -232,6 +232,7 @@ type (
 		Path           text         `json:"path,omitempty"`
 		Glob           text         `json:"glob,omitempty"`
 		Exclude        text         `json:"exclude,omitempty"`
+		Types          []string     `json:"types,omitempty"`
 		NoIgnore       bool         `json:"no_ignore,omitempty"`
 		Mode           env.GrepMode `json:"mode,omitempty"`
 		Before         int          `json:"before,omitempty"`

@@ -184,7 +184,7 @@ func (p *peer) grep(r *http.Request, a *reply) error {
 	defer b.stop()
 	stats, err := env.Grep(r.Context(), p.s.environment(), env.GrepOptions{
 		Pattern: string(request.Pattern), Literal: request.Literal, IgnoreCase: request.IgnoreCase, Multiline: request.Multiline,
-		Path: string(request.Path), Glob: string(request.Glob), Exclude: string(request.Exclude), NoIgnore: request.NoIgnore,
+		Path: string(request.Path), Glob: string(request.Glob), Exclude: string(request.Exclude), Types: request.Types, NoIgnore: request.NoIgnore,
 		Mode: request.Mode, Before: request.Before, After: request.After,
 		MaxMatches: request.MaxMatches, MaxFileMatches: request.MaxFileMatches, MaxLineBytes: request.MaxLineBytes,
 	}, func(m env.GrepMatch) error {
