@@ -3,6 +3,7 @@ package env
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"runtime"
 	"slices"
@@ -12,13 +13,22 @@ import (
 )
 
 const (
-	// grepAhead is how many files are searched, or wait for that, while what comes before them is not delivered.
-	grepAhead = 128
-	// grepPiece is how many bytes of matches are collected before they are delivered.
-	grepPiece = 16 << 10
-	// maxGrepWorkers is how many files are searched at once.
+	// grepBatch is how many files are searched by one worker, one after the other.
+	grepBatch = 32
+	// grepAhead is how many batches are searched, or wait for that, while what comes before them is not delivered.
+	grepAhead = 64
+	// grepPiece is how many bytes of results are collected before they are delivered, and grepPieces how many pieces of a batch may
+	// wait for that.
+	grepPiece, grepPieces = 16 << 10, 4
+	// maxGrepWorkers is how many batches are searched at once.
 	maxGrepWorkers = 8
 )
+
+// regularOpener is implemented by environments that open with less effort what ReadDir has just told to be a regular file. It waits
+// for no other file either, and opens none.
+type regularOpener interface {
+	OpenRegular(ctx context.Context, name string) (io.ReadCloser, error)
+}
 
 // grepper is one search.
 type grepper struct {
@@ -37,16 +47,30 @@ type grepper struct {
 	unreadable unreadable
 }
 
-// found is a file, and what is in it.
-type found struct {
+// batch are some files that follow each other, and what is in them.
+type batch struct {
+	files []grepFile
+	// results come in pieces until they are closed.
+	results chan []grepResult
+}
+
+// grepFile is a file to be searched.
+type grepFile struct {
 	name string
-	// matches come piece by piece until they are closed; then the rest is known.
-	matches chan []GrepMatch
-	binary  bool
-	// unread is why it could not be read to its end.
+	// listed says that it was a regular file a moment ago.
+	listed bool
+	// unread is why something of this name could not be read; then it is not searched.
 	unread error
-	// opened says that it was searched, if not to its end.
-	opened bool
+}
+
+// grepResult is a part of what is in one file.
+type grepResult struct {
+	matches []GrepMatch
+	// begins says that this is the first part of a file that is text, which may have none.
+	begins bool
+	binary bool
+	// unread is why the file could not be read to its end.
+	unread error
 }
 
 // folder searches what is below root, several files at once, and delivers what is found in the order of the walk.
@@ -55,20 +79,13 @@ func (g *grepper) folder(ctx context.Context, root string, opts WalkOptions) err
 	var work sync.WaitGroup
 	defer work.Wait()
 	defer cancel()
-	order, jobs := make(chan *found, grepAhead), make(chan *found, grepAhead)
-	send := func(to chan<- *found, f *found) error {
-		select {
-		case to <- f:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	for range min(runtime.GOMAXPROCS(0), maxGrepWorkers) {
+	workers := min(runtime.GOMAXPROCS(0), maxGrepWorkers)
+	order, jobs := make(chan *batch, grepAhead), make(chan *batch, workers)
+	for range workers {
 		work.Go(func() {
 			s := g.searcher()
-			for f := range jobs {
-				g.search(ctx, s, f)
+			for b := range jobs {
+				g.search(ctx, s, b)
 			}
 		})
 	}
@@ -76,30 +93,60 @@ func (g *grepper) folder(ctx context.Context, root string, opts WalkOptions) err
 	work.Go(func() {
 		defer close(order)
 		defer close(jobs)
-		walked = Walk(ctx, g.e, root, opts, func(entry Entry) error {
-			switch {
-			case entry.Err != nil:
-				f := &found{unread: entry.Err, matches: make(chan []GrepMatch)}
-				close(f.matches)
-				return send(order, f)
-			case entry.Mode.IsDir() && !g.filter.mayMatchBelow(entry.Name):
-				return fs.SkipDir
-			case !entry.Mode.IsRegular() || !g.wants(entry.Name):
-				return nil
-			}
-			f := &found{name: join(root, entry.Name), matches: make(chan []GrepMatch, 1)}
-			if err := send(order, f); err != nil {
+		walked = g.walk(ctx, root, opts, order, jobs)
+	})
+	for b := range order {
+		for piece := range b.results {
+			if err := g.deliver(ctx, piece); err != nil {
 				return err
 			}
-			return send(jobs, f)
-		})
-	})
-	for f := range order {
-		if err := g.deliver(ctx, f); err != nil {
-			return err
 		}
 	}
+	if ctx.Err() != nil { // Not everything was delivered.
+		return &fs.PathError{Op: "grep", Path: root, Err: ended(ctx)}
+	}
 	return walked
+}
+
+// walk sends what is to be searched both to where it is delivered and to the workers.
+func (g *grepper) walk(ctx context.Context, root string, opts WalkOptions, order, jobs chan<- *batch) error {
+	var files []grepFile
+	send := func() error {
+		if len(files) == 0 {
+			return nil
+		}
+		b := &batch{files: files, results: make(chan []grepResult, grepPieces)}
+		files = make([]grepFile, 0, grepBatch)
+		for _, to := range []chan<- *batch{order, jobs} {
+			select {
+			case to <- b:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return nil
+	}
+	err := Walk(ctx, g.e, root, opts, func(entry Entry) error {
+		switch {
+		case entry.Err != nil:
+			files = append(files, grepFile{unread: entry.Err})
+		case entry.Mode.IsDir() && !g.filter.mayMatchBelow(entry.Name):
+			return fs.SkipDir
+		case !entry.Mode.IsRegular() || !g.wants(entry.Name):
+			return nil
+		default:
+			files = append(files, grepFile{name: join(root, entry.Name), listed: true})
+		}
+		// Workers that have nothing to do get what there is.
+		if len(files) == grepBatch || len(jobs) == 0 {
+			return send()
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return send()
 }
 
 // wants reports whether a file is one of those to search.
@@ -114,47 +161,44 @@ func (g *grepper) one(ctx context.Context, name string) error {
 	var work sync.WaitGroup
 	defer work.Wait()
 	defer cancel()
-	f := &found{name: name, matches: make(chan []GrepMatch, 1)}
-	work.Go(func() { g.search(ctx, g.searcher(), f) })
-	if err := g.pass(ctx, f); err != nil {
-		return err
+	b := &batch{files: []grepFile{{name: name}}, results: make(chan []grepResult, grepPieces)}
+	work.Go(func() { g.search(ctx, g.searcher(), b) })
+	for piece := range b.results {
+		unread := piece[len(piece)-1].unread
+		piece[len(piece)-1].unread = nil
+		if err := g.deliver(ctx, piece); err != nil {
+			return err
+		}
+		if unread != nil {
+			return unread
+		}
 	}
-	return f.unread
-}
-
-// deliver delivers what is in a file once it is its turn.
-func (g *grepper) deliver(ctx context.Context, f *found) error {
-	if err := g.pass(ctx, f); err != nil {
-		return err
-	}
-	switch {
-	case endsSearch(ctx, f.unread):
-		return f.unread
-	case f.unread != nil && !errors.Is(f.unread, fs.ErrNotExist):
-		g.unreadable.add(f.unread)
+	if ctx.Err() != nil { // Not everything was delivered.
+		return &fs.PathError{Op: "grep", Path: name, Err: ended(ctx)}
 	}
 	return nil
 }
 
-// pass gives the matches in a file to fn.
-func (g *grepper) pass(ctx context.Context, f *found) error {
-	counted := false
-	for piece := range f.matches {
-		if !counted {
+// deliver gives what was found to fn.
+func (g *grepper) deliver(ctx context.Context, piece []grepResult) error {
+	for _, r := range piece {
+		if r.begins {
 			g.stats.Files++
-			counted = true
 		}
-		for _, m := range piece {
+		if r.binary {
+			g.stats.SkippedBinary++
+		}
+		for _, m := range r.matches {
 			if err := g.match(ctx, m); err != nil {
 				return err
 			}
 		}
-	}
-	switch {
-	case f.binary:
-		g.stats.SkippedBinary++
-	case f.opened && !counted:
-		g.stats.Files++
+		switch {
+		case endsSearch(ctx, r.unread):
+			return r.unread
+		case r.unread != nil && !errors.Is(r.unread, fs.ErrNotExist):
+			g.unreadable.add(r.unread)
+		}
 	}
 	return nil
 }
@@ -178,72 +222,114 @@ func (g *grepper) match(ctx context.Context, m GrepMatch) error {
 	return g.fn(m)
 }
 
+// search searches the files of a batch.
+func (g *grepper) search(ctx context.Context, s *grep.Searcher, b *batch) {
+	defer close(b.results)
+	w := grepWorker{grepper: g, ctx: ctx, searcher: s, to: b.results}
+	for _, f := range b.files {
+		if err := w.file(f); err != nil {
+			return
+		}
+	}
+	_ = w.flush() // The search has ended if this is an error.
+}
+
+// grepWorker searches one batch.
+type grepWorker struct {
+	*grepper
+	ctx      context.Context
+	searcher *grep.Searcher
+	to       chan<- []grepResult
+	piece    []grepResult
+	size     int // that of piece
+}
+
+// flush sends what was found. Its error is that of ctx.
+func (w *grepWorker) flush() error {
+	if len(w.piece) == 0 {
+		return nil
+	}
+	select {
+	case w.to <- w.piece:
+		w.piece, w.size = nil, 0
+		return nil
+	case <-w.ctx.Done():
+		return w.ctx.Err()
+	}
+}
+
 // errEnough ends the search of a file.
 var errEnough = errors.New("enough")
 
-// search searches one file.
-func (g *grepper) search(ctx context.Context, s *grep.Searcher, f *found) {
-	defer close(f.matches)
-	file, err := g.e.Open(ctx, f.name)
+// file searches one file. Its error is that of ctx.
+func (w *grepWorker) file(f grepFile) error {
+	if w.piece == nil {
+		w.piece = make([]grepResult, 0, grepBatch)
+	}
+	w.piece = append(w.piece, grepResult{unread: f.unread})
+	if f.unread != nil {
+		return nil
+	}
+	file, err := w.open(f)
 	if err != nil {
-		f.unread = err
-		return
+		w.now().unread = err
+		return nil
 	}
 	defer func() { _ = file.Close() }() // It was only read.
-	f.opened = true
-	var piece []GrepMatch
-	size := 0
-	flush := func() error {
-		if len(piece) == 0 {
-			return nil
-		}
-		select {
-		case f.matches <- piece:
-			piece, size = nil, 0
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	w.now().begins = true
 	matches := 0
-	err = s.Search(ctx, file, func(l grep.Line) error {
+	err = w.searcher.Search(w.ctx, file, func(l grep.Line) error {
 		if l.Match {
-			if g.perFile > 0 && matches == g.perFile {
+			if w.perFile > 0 && matches == w.perFile {
 				return errEnough
 			}
 			matches++
 		}
-		switch g.mode {
+		switch w.mode {
 		case GrepFiles:
 			return errEnough
 		case GrepCounts:
 			return nil
 		}
-		piece = append(piece, GrepMatch{Name: f.name, Line: l.Number, Text: string(l.Text), LineCut: l.Cut, Context: !l.Match})
-		if size += len(l.Text) + 64; size < grepPiece {
-			return nil
-		}
-		return flush()
+		return w.add(GrepMatch{Name: f.name, Line: l.Number, Text: string(l.Text), LineCut: l.Cut, Context: !l.Match})
 	})
-	if errors.Is(err, errEnough) {
-		err = nil
-	}
 	switch {
 	case matches == 0:
-	case g.mode == GrepFiles:
-		piece = []GrepMatch{{Name: f.name}}
-	case g.mode == GrepCounts:
-		piece = []GrepMatch{{Name: f.name, Count: matches}}
-	}
-	if flushed := flush(); err == nil {
-		err = flushed
+	case w.mode == GrepFiles:
+		w.now().matches = []GrepMatch{{Name: f.name}}
+	case w.mode == GrepCounts:
+		w.now().matches = []GrepMatch{{Name: f.name, Count: matches}}
 	}
 	switch {
+	case err == nil, errors.Is(err, errEnough):
 	case errors.Is(err, grep.ErrBinary):
-		f.binary = true
-	case err != nil && ctx.Err() != nil:
-		f.unread = &fs.PathError{Op: "grep", Path: f.name, Err: ended(ctx)}
-	case err != nil:
-		f.unread = pathError("read", f.name, err)
+		w.now().begins, w.now().binary = false, true
+	case w.ctx.Err() != nil:
+		w.now().unread = &fs.PathError{Op: "grep", Path: f.name, Err: ended(w.ctx)}
+	default:
+		w.now().unread = pathError("read", f.name, err)
 	}
+	return w.ctx.Err()
+}
+
+// now is the result that is made.
+func (w *grepWorker) now() *grepResult { return &w.piece[len(w.piece)-1] }
+
+// add adds a line to what was found.
+func (w *grepWorker) add(m GrepMatch) error {
+	now := w.now()
+	now.matches = append(now.matches, m)
+	if w.size += len(m.Text) + 64; w.size < grepPiece {
+		return nil
+	}
+	err := w.flush()
+	w.piece = append(w.piece, grepResult{}) // the rest of the file
+	return err
+}
+
+func (w *grepWorker) open(f grepFile) (io.ReadCloser, error) {
+	if o, ok := w.e.(regularOpener); ok && f.listed {
+		return o.OpenRegular(w.ctx, f.name)
+	}
+	return w.e.Open(w.ctx, f.name)
 }

@@ -9,7 +9,7 @@ const maxSpans = 100_000
 func (f *file) all() error {
 	for !f.eof && f.err == nil && f.n <= MaxMultiline {
 		if f.n == len(f.data) {
-			f.data = append(f.data, make([]byte, len(f.data))...)
+			f.grow()
 		}
 		if err := f.fill(len(f.data)); err != nil {
 			return err

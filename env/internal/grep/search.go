@@ -13,8 +13,10 @@ import (
 )
 
 const (
-	// bufferSize is how much of a file is in memory at a time. A line that is longer is matched piece by piece.
+	// bufferSize is how much of a file is in memory at a time. If a line is longer, there is more, up to maxGrowth times as much; one
+	// that is longer than that is matched piece by piece.
 	bufferSize = 256 << 10
+	maxGrowth  = 8
 	// pieceSize is that of the pieces.
 	pieceSize = 64 << 10
 	// probeSize is how far into a file a NUL byte shows that it is binary.
@@ -73,6 +75,7 @@ func (s *Searcher) Search(ctx context.Context, r io.Reader, fn func(Line) error)
 	if s.data == nil {
 		s.data = make([]byte, s.size)
 	}
+	s.data = s.data[:s.size]
 	f := &file{Searcher: s, ctx: ctx, r: r, fn: fn, line: 1}
 	if err := f.fill(min(probeSize, s.size)); err != nil {
 		return err
@@ -105,6 +108,8 @@ func (s *Searcher) Search(ctx context.Context, r io.Reader, fn func(Line) error)
 			return nil
 		case f.err != nil:
 			return f.err
+		case len(f.data) < maxGrowth*f.size:
+			f.grow()
 		default:
 			err = f.long()
 		}
@@ -112,6 +117,15 @@ func (s *Searcher) Search(ctx context.Context, r io.Reader, fn func(Line) error)
 			return err
 		}
 	}
+}
+
+// grow makes room for as much again.
+func (s *Searcher) grow() {
+	size := 2 * len(s.data)
+	if cap(s.data) < size {
+		s.data = append(make([]byte, 0, size), s.data...)
+	}
+	s.data = s.data[:size]
 }
 
 // file is one that is searched. Positions are in data.

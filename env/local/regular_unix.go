@@ -1,0 +1,96 @@
+//go:build unix
+
+package local
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+
+	"golang.org/x/sys/unix"
+)
+
+// OpenRegular opens a file for a search that has just found it to be a regular one. A link, and what has become something else
+// since, is not opened. It is for one goroutine.
+func (e *Environment) OpenRegular(ctx context.Context, name string) (io.ReadCloser, error) {
+	path, err := e.begin(ctx, "open", name)
+	if err != nil {
+		return nil, err
+	}
+	defer e.work.Done()
+	f := &regularFile{ctx: ctx, closed: e.done, name: name}
+	if err := f.open(path); err != nil {
+		return nil, pathError("open", name, err)
+	}
+	return f, nil
+}
+
+// regularFile is what file is, without what makes one that may be used in any way: it is read once, from start to end.
+type regularFile struct {
+	ctx    context.Context
+	closed <-chan struct{}
+	name   string
+	fd     int
+	// left is how much of it is to come, if that is known; a file of some file systems has no size, but content.
+	left int64
+}
+
+func (f *regularFile) open(path string) (err error) {
+	f.fd, err = again(func() (int, error) {
+		return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|nonBlocking, 0)
+	})
+	if err != nil {
+		return err
+	}
+	var info unix.Stat_t
+	_, err = again(func() (int, error) { return 0, unix.Fstat(f.fd, &info) })
+	if err == nil {
+		switch info.Mode & unix.S_IFMT {
+		case unix.S_IFREG:
+			f.left = info.Size
+		case unix.S_IFDIR:
+			err = unix.EISDIR
+		default:
+			err = unix.ENXIO
+		}
+	}
+	if err != nil {
+		_ = unix.Close(f.fd)
+	}
+	return err
+}
+
+// Read implements io.Reader.
+func (f *regularFile) Read(p []byte) (int, error) {
+	err := contextError(f.ctx)
+	if isClosed(f.closed) {
+		err = fs.ErrClosed
+	}
+	if err != nil {
+		return 0, &fs.PathError{Op: "read", Path: f.name, Err: err}
+	}
+	n, err := again(func() (int, error) { return unix.Read(f.fd, p) })
+	switch {
+	case err != nil:
+		return 0, pathError("read", f.name, err)
+	case n == 0 && len(p) > 0:
+		return 0, io.EOF
+	}
+	if f.left -= int64(n); f.left == 0 {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+// Close implements io.Closer.
+func (f *regularFile) Close() error { return pathError("close", f.name, unix.Close(f.fd)) }
+
+// again makes a system call until no signal interrupts it.
+func again(call func() (int, error)) (int, error) {
+	for {
+		if n, err := call(); !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
+}
