@@ -2,6 +2,7 @@ package grep
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"regexp"
 	"regexp/syntax"
@@ -25,7 +26,7 @@ func compile(t testing.TB, expr string) *Pattern {
 
 // lines finds the lines that match as the package does.
 func (p *Pattern) lines(text []byte) (found []string) {
-	s := p.Scan(text)
+	s := p.Scan(context.Background(), text)
 	for from := 0; ; {
 		start, end, ok := s.Next(from)
 		if !ok {

@@ -56,6 +56,9 @@ type longLine struct {
 
 // Read implements io.Reader.
 func (l *longLine) Read(p []byte) (int, error) {
+	if l.f.ctx.Err() != nil {
+		return 0, context.Cause(l.f.ctx)
+	}
 	for len(l.now) == 0 {
 		if l.err != nil {
 			return 0, l.err
@@ -69,10 +72,6 @@ func (l *longLine) Read(p []byte) (int, error) {
 
 // next reads the next piece.
 func (l *longLine) next() {
-	if l.f.ctx.Err() != nil {
-		l.err = context.Cause(l.f.ctx)
-		return
-	}
 	piece, start := l.f.piece, 1
 	if l.held {
 		piece[0], start = '\r', 0

@@ -1,6 +1,9 @@
 package grep
 
-import "bytes"
+import (
+	"bytes"
+	"context"
+)
 
 // maxSpans bounds the matches of several lines in one file.
 const maxSpans = 100_000
@@ -22,10 +25,14 @@ func (f *file) all() error {
 		return ErrTooLong
 	}
 	text := f.data[:f.n]
-	if scan := f.pattern.Scan(text); len(scan.cursors) > 0 && scan.find(0) < 0 {
+	if scan := f.pattern.Scan(f.ctx, text); len(scan.cursors) > 0 && scan.find(0) < 0 {
 		return nil
 	}
-	for _, span := range f.pattern.re.FindAllIndex(text, maxSpans) {
+	spans, err := f.spans(text)
+	if err != nil {
+		return err
+	}
+	for _, span := range spans {
 		if max(span[0], span[1]-1) < f.shown {
 			continue // its lines are delivered
 		}
@@ -45,7 +52,26 @@ func (f *file) all() error {
 		}
 		f.after = f.opts.After
 	}
+	if len(spans) == maxSpans {
+		return ErrTooMany
+	}
 	return f.showAfter(len(text))
+}
+
+// spans returns where the matches are. If the context ends, it leaves the text to the search that goes on, until that has ended.
+func (f *file) spans(text []byte) ([][]int, error) {
+	if len(text) <= shortLine {
+		return f.pattern.re.FindAllIndex(text, maxSpans), nil
+	}
+	found, re := make(chan [][]int, 1), f.pattern.re
+	go func() { found <- re.FindAllIndex(text, maxSpans) }()
+	select {
+	case spans := <-found:
+		return spans, nil
+	case <-f.ctx.Done():
+		f.data = nil
+		return nil, context.Cause(f.ctx)
+	}
 }
 
 // trimmed returns where the line ends, without its ending, that begins at a position.

@@ -4,8 +4,11 @@ package grep
 
 import (
 	"bytes"
+	"context"
+	"io"
 	"regexp"
 	"regexp/syntax"
+	"unicode/utf8"
 )
 
 // Pattern is a regular expression for lines. It may be used concurrently.
@@ -35,9 +38,9 @@ func (p *Pattern) Literal() bool { return len(p.finders) > 0 }
 // Match reports whether a line without its ending matches.
 func (p *Pattern) Match(line []byte) bool { return p.re.Match(line) }
 
-// Scan returns a scanner of a text that begins with a line.
-func (p *Pattern) Scan(text []byte) *Scanner {
-	s := &Scanner{p: p, text: text, enough: p.enough}
+// Scan returns a scanner of a text that begins with a line. It finds nothing more once ctx has ended.
+func (p *Pattern) Scan(ctx context.Context, text []byte) *Scanner {
+	s := &Scanner{ctx: ctx, p: p, text: text, enough: p.enough}
 	for i := range p.finders {
 		c := p.finders[i].cursor(text)
 		s.cursors = append(s.cursors, c)
@@ -48,6 +51,7 @@ func (p *Pattern) Scan(text []byte) *Scanner {
 
 // Scanner finds the lines of one text that match.
 type Scanner struct {
+	ctx     context.Context
 	p       *Pattern
 	text    []byte
 	cursors []cursor
@@ -73,12 +77,50 @@ func (s *Scanner) Next(from int) (start, end int, ok bool) {
 		if end < len(s.text) {
 			line = bytes.TrimSuffix(line, []byte("\r"))
 		}
-		if len(s.cursors) > 0 && s.enough || s.p.re.Match(line) {
+		if len(s.cursors) > 0 && s.enough || s.match(line) {
 			return start, start + len(line), true
+		}
+		if s.ctx.Err() != nil {
+			break
 		}
 		from = end + 1
 	}
 	return 0, 0, false
+}
+
+// shortLine is how many bytes of a line are matched without a look at the context.
+const shortLine = 8 << 10
+
+// match tries the expression on a line. It does not matter what it returns after the context has ended.
+func (s *Scanner) match(line []byte) bool {
+	if len(line) <= shortLine {
+		return s.p.re.Match(line)
+	}
+	return s.p.re.MatchReader(&runeReader{ctx: s.ctx, left: line})
+}
+
+// runeReader reads a line until a context ends.
+type runeReader struct {
+	ctx  context.Context
+	left []byte
+	read int // since the last look at the context
+}
+
+// ReadRune implements io.RuneReader.
+func (r *runeReader) ReadRune() (rune, int, error) {
+	if r.read > 512 {
+		r.read = 0
+		if r.ctx.Err() != nil {
+			return 0, 0, r.ctx.Err()
+		}
+	}
+	if len(r.left) == 0 {
+		return 0, 0, io.EOF
+	}
+	char, size := utf8.DecodeRune(r.left)
+	r.left = r.left[size:]
+	r.read += size
+	return char, size, nil
 }
 
 // find returns where the next of what is looked for is; -1 if there is none.

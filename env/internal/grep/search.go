@@ -21,8 +21,7 @@ const (
 	pieceSize = 64 << 10
 	// probeSize is how far into a file a NUL byte shows that it is binary.
 	probeSize = 8 << 10
-	// MaxMultiline is the size of the largest file, in bytes, that is searched for matches of several lines: the search of one cannot be
-	// ended before its time.
+	// MaxMultiline is the size of the largest file, in bytes, that is searched for matches of several lines: it has to be in memory.
 	MaxMultiline = 4 << 20
 )
 
@@ -31,6 +30,8 @@ var (
 	ErrBinary = errors.New("the file is binary")
 	// ErrTooLong says that a file is not searched for matches of several lines since it is longer than MaxMultiline.
 	ErrTooLong = fmt.Errorf("the file has more than %d MiB, too many for matches of several lines", MaxMultiline>>20)
+	// ErrTooMany says that a file is not searched to its end since it has too many matches for a search for those of several lines.
+	ErrTooMany = fmt.Errorf("the file has more than %d matches, too many for matches of several lines", maxSpans)
 )
 
 // Options say which lines are delivered, and how much of them.
@@ -200,7 +201,7 @@ func (e ended) Read([]byte) (int, error) { return 0, cmp.Or(e.err, io.EOF) }
 
 // lines searches whole lines, those from kept to end, and makes room for more.
 func (f *file) lines(end int) error {
-	scan := f.pattern.Scan(f.data[:end])
+	scan := f.pattern.Scan(f.ctx, f.data[:end])
 	for from := f.kept; ; from = f.shown {
 		start, stop, ok := scan.Next(from)
 		if !ok {
@@ -213,6 +214,9 @@ func (f *file) lines(end int) error {
 			return err
 		}
 		f.after = f.opts.After
+	}
+	if f.ctx.Err() != nil {
+		return context.Cause(f.ctx)
 	}
 	if err := f.showAfter(end); err != nil {
 		return err

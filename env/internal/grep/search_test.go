@@ -10,8 +10,10 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
+	"time"
 	"unicode/utf16"
 )
 
@@ -196,4 +198,52 @@ func TestSearchEnds(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, err, tt.want)
 		}
 	}
+}
+
+// TestCancel ends searches that would take minutes.
+func TestCancel(t *testing.T) {
+	slow := `(?:a{1,30}b?){30}[c-z]`
+	for name, tt := range map[string]struct {
+		expr string
+		text io.Reader
+		opts Options
+	}{
+		"a long line":         {slow, strings.NewReader(strings.Repeat("a", 1<<20)), Options{}},
+		"a line without end":  {slow, endlessReader("a"), Options{}},
+		"many lines":          {slow, io.LimitReader(endlessReader("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n"), 100<<20), Options{}},
+		"matches of lines":    {`(?s)` + slow, strings.NewReader(strings.Repeat("a", 1<<20)), Options{Multiline: true}},
+		"a match that begins": {`a(?:a{1,30}b?){30}[c-z]|x`, strings.NewReader(strings.Repeat("x", 10) + strings.Repeat("a", 1<<20)), Options{Multiline: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			why := errors.New("why")
+			s := NewSearcher(compile(t, tt.expr), tt.opts)
+			begins := sync.OnceFunc(func() { time.AfterFunc(20*time.Millisecond, func() { cancel(why) }) })
+			if err := s.Search(ctx, readHook{tt.text, begins}, func(Line) error { return nil }); !errors.Is(err, why) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// endlessReader repeats itself.
+type endlessReader string
+
+func (r endlessReader) Read(p []byte) (n int, err error) {
+	text := string(r)
+	for n+len(text) <= len(p) {
+		n += copy(p[n:], text)
+	}
+	return n, nil
+}
+
+// readHook calls a function with each Read.
+type readHook struct {
+	io.Reader
+	hook func()
+}
+
+func (r readHook) Read(p []byte) (int, error) {
+	r.hook()
+	return r.Reader.Read(p)
 }
