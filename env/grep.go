@@ -145,6 +145,9 @@ func Grep(ctx context.Context, e FileReader, opts GrepOptions, fn func(GrepMatch
 	}
 	g.searcher = func() *grep.Searcher { return grep.NewSearcher(pattern, lines) }
 	if info.IsDir() {
+		if !opts.Multiline {
+			g.rg = findRipgrep(e, pattern)
+		}
 		err = g.folder(ctx, root, WalkOptions{NoIgnore: opts.NoIgnore})
 	} else {
 		err = g.one(ctx, root)

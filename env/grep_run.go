@@ -27,7 +27,8 @@ const (
 // regularOpener is implemented by environments that open with less effort what ReadDir has just told to be a regular file. It waits
 // for no other file either, and opens none.
 type regularOpener interface {
-	OpenRegular(ctx context.Context, name string) (io.ReadCloser, error)
+	// OpenRegular returns the file and its size in bytes.
+	OpenRegular(ctx context.Context, name string) (io.ReadCloser, int64, error)
 }
 
 // grepper is one search.
@@ -45,6 +46,8 @@ type grepper struct {
 	last       GrepMatch // the last one that was delivered
 	stats      GrepStats
 	unreadable unreadable
+	// rg, if set, says which files are not worth searching.
+	rg *ripgrep
 }
 
 // batch are some files that follow each other, and what is in them.
@@ -61,6 +64,10 @@ type grepFile struct {
 	listed bool
 	// unread is why something of this name could not be read; then it is not searched.
 	unread error
+	// known says that nothing has to be searched: it is binary, or is text without a match.
+	known, binary bool
+	// lines are those that may match, by their numbers; nil if each of them may.
+	lines []int
 }
 
 // grepResult is a part of what is in one file.
@@ -110,13 +117,17 @@ func (g *grepper) folder(ctx context.Context, root string, opts WalkOptions) err
 
 // walk sends what is to be searched both to where it is delivered and to the workers.
 func (g *grepper) walk(ctx context.Context, root string, opts WalkOptions, order, jobs chan<- *batch) error {
+	size := grepBatch
+	if g.rg != nil {
+		size = rgBatch
+	}
 	var files []grepFile
 	send := func() error {
 		if len(files) == 0 {
 			return nil
 		}
 		b := &batch{files: files, results: make(chan []grepResult, grepPieces)}
-		files = make([]grepFile, 0, grepBatch)
+		files = make([]grepFile, 0, size)
 		for _, to := range []chan<- *batch{order, jobs} {
 			select {
 			case to <- b:
@@ -138,7 +149,7 @@ func (g *grepper) walk(ctx context.Context, root string, opts WalkOptions, order
 			files = append(files, grepFile{name: join(root, entry.Name), listed: true})
 		}
 		// Workers that have nothing to do get what there is.
-		if len(files) == grepBatch || len(jobs) == 0 {
+		if len(files) == size || len(jobs) == 0 && g.rg == nil {
 			return send()
 		}
 		return nil
@@ -226,6 +237,9 @@ func (g *grepper) match(ctx context.Context, m GrepMatch) error {
 func (g *grepper) search(ctx context.Context, s *grep.Searcher, b *batch) {
 	defer close(b.results)
 	w := grepWorker{grepper: g, ctx: ctx, searcher: s, to: b.results}
+	if g.rg != nil && len(b.files) >= rgFewest {
+		w.sift(b.files)
+	}
 	for _, f := range b.files {
 		if err := w.file(f); err != nil {
 			return
@@ -270,7 +284,11 @@ func (w *grepWorker) file(f grepFile) error {
 	if f.unread != nil {
 		return nil
 	}
-	file, err := w.open(f)
+	if f.known {
+		w.now().begins, w.now().binary = !f.binary, f.binary
+		return w.ctx.Err()
+	}
+	file, _, err := w.open(f)
 	if err != nil {
 		w.now().unread = err
 		return nil
@@ -278,7 +296,7 @@ func (w *grepWorker) file(f grepFile) error {
 	defer func() { _ = file.Close() }() // It was only read.
 	w.now().begins = true
 	matches := 0
-	err = w.searcher.Search(w.ctx, file, func(l grep.Line) error {
+	err = w.lines(file, f.lines, func(l grep.Line) error {
 		if l.Match {
 			if w.perFile > 0 && matches == w.perFile {
 				return errEnough
@@ -312,6 +330,13 @@ func (w *grepWorker) file(f grepFile) error {
 	return w.ctx.Err()
 }
 
+func (w *grepWorker) lines(r io.Reader, some []int, fn func(grep.Line) error) error {
+	if some == nil {
+		return w.searcher.Search(w.ctx, r, fn)
+	}
+	return w.searcher.SearchLines(w.ctx, r, some, fn)
+}
+
 // now is the result that is made.
 func (w *grepWorker) now() *grepResult { return &w.piece[len(w.piece)-1] }
 
@@ -325,11 +350,4 @@ func (w *grepWorker) add(m GrepMatch) error {
 	err := w.flush()
 	w.piece = append(w.piece, grepResult{}) // the rest of the file
 	return err
-}
-
-func (w *grepWorker) open(f grepFile) (io.ReadCloser, error) {
-	if o, ok := w.e.(regularOpener); ok && f.listed {
-		return o.OpenRegular(w.ctx, f.name)
-	}
-	return w.e.Open(w.ctx, f.name)
 }

@@ -12,18 +12,18 @@ import (
 )
 
 // OpenRegular opens a file for a search that has just found it to be a regular one. A link, and what has become something else
-// since, is not opened. It is for one goroutine.
-func (e *Environment) OpenRegular(ctx context.Context, name string) (io.ReadCloser, error) {
+// since, is not opened. It returns the size in bytes, too. The file is for one goroutine.
+func (e *Environment) OpenRegular(ctx context.Context, name string) (io.ReadCloser, int64, error) {
 	path, err := e.begin(ctx, "open", name)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer e.work.Done()
 	f := &regularFile{ctx: ctx, closed: e.done, name: name}
 	if err := f.open(path); err != nil {
-		return nil, pathError("open", name, err)
+		return nil, 0, pathError("open", name, err)
 	}
-	return f, nil
+	return f, f.left, nil
 }
 
 // regularFile is what file is, without what makes one that may be used in any way: it is read once, from start to end.

@@ -24,6 +24,7 @@ var searches = []struct {
 	{"inner", `func \w+Error\(`, false},
 	{"alternatives", `ErrNotExist|ErrPermission|ErrClosed`, false},
 	{"case", `unexpectedeof`, true},
+	{"classes", `[A-Z]{4}[0-9]{4}`, false},
 }
 
 // BenchmarkGrep searches Go's sources, in this process and by programs that do nothing else, one after the other, and reports

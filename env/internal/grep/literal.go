@@ -246,6 +246,10 @@ func rareness(all []literal) int {
 	return max(1, least-2*(len(all)-1))
 }
 
+// frequent is the rareness of what is in so many lines that it hardly spares trying an expression on them: one of the most
+// frequent bytes.
+const frequent = 16 + 2*40/8
+
 // common are bytes of program texts, the most frequent first. Others are rarer.
 const common = " e\tta\nriosnlcdupm.f,h()g=\"by/v_w0k:xE1T;S2RA*CI{}NO-DLPF3M84'U5B6>7[]<9GjV+qz&H\\WXY!K#@|JQZ%$`?~^"
 

@@ -14,14 +14,17 @@ import (
 // Pattern is a regular expression for lines. It may be used concurrently.
 type Pattern struct {
 	re      *regexp.Regexp
+	parsed  *syntax.Regexp
 	finders []finder
 	// enough says that a line with what is looked for matches.
 	enough bool
+	// rare says that what is looked for is not in nearly every line.
+	rare bool
 }
 
 // New returns a pattern for an expression of package regexp, of which parsed is the syntax.
 func New(re *regexp.Regexp, parsed *syntax.Regexp) *Pattern {
-	p := &Pattern{re: re}
+	p := &Pattern{re: re, parsed: parsed}
 	some, enough := required(parsed)
 	for _, l := range some {
 		p.finders = append(p.finders, newFinder(l))
@@ -29,11 +32,12 @@ func New(re *regexp.Regexp, parsed *syntax.Regexp) *Pattern {
 		enough = enough && !bytes.ContainsRune([]byte(l.text), '\r')
 	}
 	p.enough = enough && len(some) > 0
+	p.rare = rareness(some) > frequent
 	return p
 }
 
-// Literal reports whether something can be looked for without trying the expression on each line.
-func (p *Pattern) Literal() bool { return len(p.finders) > 0 }
+// Literal reports whether something can be looked for that spares trying the expression on most lines.
+func (p *Pattern) Literal() bool { return p.enough || p.rare }
 
 // Match reports whether a line without its ending matches.
 func (p *Pattern) Match(line []byte) bool { return p.re.Match(line) }
@@ -62,30 +66,32 @@ type Scanner struct {
 // later.
 func (s *Scanner) Next(from int) (start, end int, ok bool) {
 	for from < len(s.text) {
-		start = from
+		at := from
 		if len(s.cursors) > 0 {
-			at := s.find(from)
-			if at < 0 {
+			if at = s.find(from); at < 0 {
 				return 0, 0, false
 			}
-			start += bytes.LastIndexByte(s.text[from:at], '\n') + 1
-			end = lineEnd(s.text, at)
-		} else {
-			end = lineEnd(s.text, from)
 		}
-		line := s.text[start:end]
-		if end < len(s.text) {
-			line = bytes.TrimSuffix(line, []byte("\r"))
-		}
-		if len(s.cursors) > 0 && s.enough || s.match(line) {
-			return start, start + len(line), true
+		start = from + bytes.LastIndexByte(s.text[from:at], '\n') + 1
+		start, end = s.line(start)
+		if len(s.cursors) > 0 && s.enough || s.match(s.text[start:end]) {
+			return start, end, true
 		}
 		if s.ctx.Err() != nil {
 			break
 		}
-		from = end + 1
+		from = lineEnd(s.text, end) + 1
 	}
 	return 0, 0, false
+}
+
+// line returns where the line is, without its ending, that begins at a position.
+func (s *Scanner) line(start int) (int, int) {
+	end := lineEnd(s.text, start)
+	if end < len(s.text) && bytes.HasSuffix(s.text[start:end], []byte("\r")) {
+		end--
+	}
+	return start, end
 }
 
 // shortLine is how many bytes of a line are matched without a look at the context.

@@ -73,33 +73,31 @@ func NewSearcher(p *Pattern, opts Options) *Searcher {
 // Search calls fn for the lines of r that match, and those around them, in their order. Lines end with "\n" or "\r\n"; a byte order
 // mark is no part of the first one, and one of UTF-16 tells that the file is in that, which is searched as UTF-8. It ends with the error of fn, that of r, ErrBinary before fn is called, or the cause of ctx.
 func (s *Searcher) Search(ctx context.Context, r io.Reader, fn func(Line) error) error {
-	if s.data == nil {
-		s.data = make([]byte, s.size)
-	}
-	s.data = s.data[:s.size]
-	f := &file{Searcher: s, ctx: ctx, r: r, fn: fn, line: 1}
-	if err := f.fill(min(probeSize, s.size)); err != nil {
+	return s.file(ctx, r, fn).search()
+}
+
+// SearchLines is Search for a file of which only some lines may match, by their numbers in ascending order. Lines that are not in
+// memory as a whole are searched as well.
+func (s *Searcher) SearchLines(ctx context.Context, r io.Reader, lines []int, fn func(Line) error) error {
+	f := s.file(ctx, r, fn)
+	f.some, f.which = true, lines
+	return f.search()
+}
+
+func (f *file) search() error {
+	if err := f.begin(); err != nil {
 		return err
 	}
-	if f.err != nil && f.n == 0 {
-		return f.err
-	}
-	if err := f.decode(); err != nil {
-		return err
-	}
-	if bytes.IndexByte(s.data[:min(f.n, probeSize)], 0) >= 0 {
-		return ErrBinary
-	}
-	if s.opts.Multiline {
+	if f.opts.Multiline {
 		return f.all()
 	}
 	for {
-		if err := f.fill(len(s.data)); err != nil {
+		if err := f.fill(len(f.data)); err != nil {
 			return err
 		}
 		end := f.n
 		if !f.eof {
-			end = f.kept + bytes.LastIndexByte(s.data[f.kept:f.n], '\n') + 1
+			end = f.kept + bytes.LastIndexByte(f.data[f.kept:f.n], '\n') + 1
 		}
 		var err error
 		switch {
@@ -118,6 +116,36 @@ func (s *Searcher) Search(ctx context.Context, r io.Reader, fn func(Line) error)
 			return err
 		}
 	}
+}
+
+// Probe reads the start of r and returns ErrBinary if that says that it is no text.
+func (s *Searcher) Probe(ctx context.Context, r io.Reader) error {
+	return s.file(ctx, r, nil).begin()
+}
+
+func (s *Searcher) file(ctx context.Context, r io.Reader, fn func(Line) error) *file {
+	if s.data == nil {
+		s.data = make([]byte, s.size)
+	}
+	s.data = s.data[:s.size]
+	return &file{Searcher: s, ctx: ctx, r: r, fn: fn, line: 1}
+}
+
+// begin reads the start.
+func (f *file) begin() error {
+	if err := f.fill(min(probeSize, f.size)); err != nil {
+		return err
+	}
+	if f.err != nil && f.n == 0 {
+		return f.err
+	}
+	if err := f.decode(); err != nil {
+		return err
+	}
+	if bytes.IndexByte(f.data[:min(f.n, probeSize)], 0) >= 0 {
+		return ErrBinary
+	}
+	return nil
 }
 
 // grow makes room for as much again.
@@ -142,6 +170,9 @@ type file struct {
 	err     error // why there is no more, if that is not its end
 	// line is the number of the line that begins at counted.
 	line, counted int
+	// some says that only which lines, those left, may match.
+	some  bool
+	which []int
 	// shown is up to where lines were delivered, and after how many behind that are to be.
 	shown, after int
 }
@@ -203,7 +234,7 @@ func (e ended) Read([]byte) (int, error) { return 0, cmp.Or(e.err, io.EOF) }
 func (f *file) lines(end int) error {
 	scan := f.pattern.Scan(f.ctx, f.data[:end])
 	for from := f.kept; ; from = f.shown {
-		start, stop, ok := scan.Next(from)
+		start, stop, ok := f.next(scan, from)
 		if !ok {
 			break
 		}
@@ -226,6 +257,31 @@ func (f *file) lines(end int) error {
 	f.n = copy(f.data, f.data[keep:f.n])
 	f.kept, f.counted, f.shown = end-keep, 0, max(0, f.shown-keep)
 	return nil
+}
+
+// next returns where the next line that matches is, from a position on where a line begins.
+func (f *file) next(scan *Scanner, from int) (start, end int, ok bool) {
+	if !f.some {
+		return scan.Next(from)
+	}
+	f.count(from)
+	for at, line := from, f.line; len(f.which) > 0; f.which = f.which[1:] {
+		for ; line < f.which[0]; line++ {
+			i := bytes.IndexByte(scan.text[at:], '\n')
+			if i < 0 {
+				return 0, 0, false
+			}
+			at += i + 1
+		}
+		if at == len(scan.text) || f.ctx.Err() != nil {
+			return 0, 0, false
+		}
+		start, end = scan.line(at)
+		if line == f.which[0] && scan.match(scan.text[start:end]) {
+			return start, end, true
+		}
+	}
+	return 0, 0, false
 }
 
 // around delivers what is to be seen before the match at start, and after the one before it.

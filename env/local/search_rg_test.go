@@ -1,0 +1,222 @@
+//go:build unix
+
+package local_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/local"
+)
+
+// wordless are patterns that have no text to look for.
+var wordless = []string{
+	`[A-Z]{3}[0-9]`, `\d+\w\d`, `^\s+\w{3,5}$`, `^.{3}$`, `^[^a-z]*$`, `\b\w\b\s\b\w\b`, `[[:upper:]]{2}[[:punct:]]`, `.[^\x00-\x7f].`, `\pL\pN`,
+	`^[\x{100}-\x{10ffff}]`, `^..?$`, `(?i)[k-m][r-t]`, `[^a]$`, `^[a-f]|[0-9]{4}$`, `(?:[ab]|[cd]{2}){3}`, `\S{30,}`, `^\W+$`, `[\r]`, `[^\r]$`,
+	`\x{fffd}|[0-9]{5}`, `(\d)(\D)(\d)`, `^\s*[})]$`, `[a-c]{2,3}?[x-z]`, `[\t ]$`, `^\D\d`, `\B[0-4]\B`,
+}
+
+// wordlessTree makes files of few different characters, with bytes that are no UTF-8, other encodings, line endings and names.
+func wordlessTree(t *testing.T) string {
+	dir := t.TempDir()
+	rnd := rand.New(rand.NewPCG(1, 2))
+	parts := []string{
+		"a", "b", "k", "S", "Z9", "12", "345", " ", "\t", "é", "ſ", "K", "\u2028", "\xff", "\xe2\x82", "\xed\xa0\x80", "�", "😀", ".", "})", "\r", "\n", "\n", "\r\n", "ABC1",
+	}
+	text := func() string {
+		var b strings.Builder
+		for range rnd.IntN(400) {
+			b.WriteString(parts[rnd.IntN(len(parts))])
+		}
+		return b.String()
+	}
+	names := []string{"-", "-e", "with space", "new\nline", "bytes\xff\xfe", "{a,b}", "é", `back\slash`, "*", "--pre=sh"}
+	for i := range 60 {
+		names = append(names, fmt.Sprint("sub", i%3, "/f", i))
+	}
+	for i, name := range names {
+		content := text()
+		switch i % 7 {
+		case 3:
+			content = "\xef\xbb\xbf" + content
+		case 4:
+			content = "\xff\xfe" + strings.Join(strings.Split("AB1 \nabc12\r\n", ""), "\x00") + "\x00"
+		case 5:
+			content = "\x00" + content
+		case 6:
+			content += strings.Repeat("aé", 12_000) + "9"
+		}
+		full := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(full), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(full, []byte(content), 0o600); err != nil {
+			t.Skip("a name that this system does not take: ", err)
+		}
+	}
+	return dir
+}
+
+func grepAll(t *testing.T, e env.Environment, opts env.GrepOptions) ([]env.GrepMatch, env.GrepStats) {
+	t.Helper()
+	var all []env.GrepMatch
+	stats, err := env.Grep(t.Context(), e, opts, func(m env.GrepMatch) error {
+		all = append(all, m)
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("%+v: %v", opts, err)
+	}
+	return all, stats
+}
+
+// fakeRipgrep makes a program rg the only one in PATH.
+func fakeRipgrep(t *testing.T, script string) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "rg"), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir)
+}
+
+// TestRipgrepMakesNoDifference compares a search that ripgrep takes part in with one without, and with one with a ripgrep that is
+// broken.
+func TestRipgrepMakesNoDifference(t *testing.T) {
+	rg, err := exec.LookPath("rg")
+	if err != nil {
+		t.Skip("there is no ripgrep: ", err)
+	}
+	dir := wordlessTree(t)
+	e, err := local.New(local.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close() })
+	used := filepath.Join(t.TempDir(), "used")
+	count := func() int {
+		b, err := os.ReadFile(used)
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		return strings.Count(string(b), "\n")
+	}
+	t.Setenv("PATH", t.TempDir())
+	var all []env.GrepOptions
+	for _, pattern := range wordless {
+		for _, opts := range []env.GrepOptions{{}, {IgnoreCase: true}, {Before: 1, After: 2}, {MaxFileMatches: 1}} {
+			opts.Pattern, opts.MaxMatches = pattern, -1
+			all = append(all, opts)
+		}
+	}
+	type found struct {
+		matches []env.GrepMatch
+		stats   env.GrepStats
+	}
+	want := map[int]found{}
+	matches := 0
+	for i, opts := range all {
+		m, s := grepAll(t, e, opts)
+		want[i] = found{m, s}
+		matches += s.Matches
+	}
+	if matches < 1000 {
+		t.Errorf("there are only %d matches", matches)
+	}
+	for name, script := range map[string]string{
+		"used":    fmt.Sprintf("echo x >>%s\nexec %s \"$@\"", used, rg),
+		"failing": fmt.Sprintf("%s \"$@\"\nexit 2", rg),
+		"killed":  "kill -9 $$",
+		"garbage": "echo nonsense",
+		"cut":     fmt.Sprintf("%s \"$@\" | /usr/bin/head -c 10000", rg),
+		"absent":  "exit 127",
+	} {
+		t.Run(name, func(t *testing.T) {
+			fakeRipgrep(t, script)
+			for i, opts := range all {
+				if name != "used" && i%7 != 0 {
+					continue
+				}
+				matches, stats := grepAll(t, e, opts)
+				if !slices.Equal(matches, want[i].matches) || stats != want[i].stats {
+					t.Errorf("%+v: %d matches, %+v, want %d, %+v", opts, len(matches), stats, len(want[i].matches), want[i].stats)
+				}
+			}
+		})
+	}
+	if n := count(); n < len(wordless) {
+		t.Errorf("ripgrep was used %d times", n)
+	}
+}
+
+// TestRipgrepThatIsNotInstalled has one in what is searched, which is not run.
+func TestRipgrepThatIsNotInstalled(t *testing.T) {
+	dir := wordlessTree(t)
+	ran := filepath.Join(t.TempDir(), "ran")
+	if err := os.WriteFile(filepath.Join(dir, "rg"), []byte("#!/bin/sh\necho x >"+ran), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	e, err := local.New(local.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close() })
+	t.Chdir(dir)
+	for _, path := range []string{dir, ".", "", dir + "/sub0/.."} {
+		t.Setenv("PATH", path)
+		grepAll(t, e, env.GrepOptions{Pattern: `^[a-z]{2}\d`, MaxMatches: -1})
+		if _, err := os.Stat(ran); err == nil {
+			t.Fatalf("PATH=%s: a program of what is searched was run", path)
+		}
+	}
+}
+
+// FuzzRipgrep sees that ripgrep is asked for no less than what matches.
+func FuzzRipgrep(f *testing.F) {
+	rg, err := exec.LookPath("rg")
+	if err != nil {
+		f.Skip("there is no ripgrep: ", err)
+	}
+	for _, pattern := range wordless {
+		f.Add(pattern, "Z9 12\r\nab345\xffé9\n\x00")
+	}
+	f.Fuzz(func(t *testing.T, pattern, text string) {
+		if _, err := regexp.Compile(pattern); err != nil || len(pattern) > 200 {
+			t.Skip()
+		}
+		dir := t.TempDir()
+		for i := range 20 {
+			if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e, err := local.New(local.Config{Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = e.Close() }()
+		search := func(path string) (all []env.GrepMatch, stats env.GrepStats, err error) {
+			t.Setenv("PATH", path)
+			stats, err = env.Grep(t.Context(), e, env.GrepOptions{Pattern: pattern, MaxMatches: -1}, func(m env.GrepMatch) error {
+				all = append(all, m)
+				return nil
+			})
+			return all, stats, err
+		}
+		with, withStats, err := search(filepath.Dir(rg))
+		if err != nil {
+			t.Skip(err)
+		}
+		without, stats, err := search(filepath.Join(dir, "nothing"))
+		if err != nil || !slices.Equal(with, without) || withStats != stats {
+			t.Errorf("%q in %q: %+v, %+v, without ripgrep %+v, %+v, %v", pattern, text, with, withStats, without, stats, err)
+		}
+	})
+}
