@@ -11,6 +11,7 @@ import (
 	"regexp/syntax"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sandboxagent/sandboxagent/env/internal/grep"
 )
@@ -20,6 +21,20 @@ const (
 	DefaultMaxMatches = 100
 	// DefaultMaxLineBytes is how much of a line Grep delivers if GrepOptions does not say.
 	DefaultMaxLineBytes = 500
+	// DefaultGrepTime and DefaultGrepBytes are how long Grep searches, and how much, if GrepOptions does not say.
+	DefaultGrepTime  = 30 * time.Second
+	DefaultGrepBytes = 2 << 30
+)
+
+// GrepStop is why a search ended before everything was searched.
+type GrepStop string
+
+// Limits that end a search.
+const (
+	// GrepOverTime means GrepOptions.MaxTime.
+	GrepOverTime GrepStop = "time"
+	// GrepOverBytes means GrepOptions.MaxBytes.
+	GrepOverBytes GrepStop = "bytes"
 )
 
 // GrepMode is what Grep delivers.
@@ -65,6 +80,11 @@ type GrepOptions struct {
 	MaxMatches, MaxFileMatches int
 	// MaxLineBytes is how much of a line is delivered: 0 means DefaultMaxLineBytes; at most 64 KiB.
 	MaxLineBytes int
+	// MaxTime and MaxBytes are how long is searched at most, and how many bytes of files, if Pattern has no text to look for, so that
+	// it has to be tried on each line: 0 means DefaultGrepTime and DefaultGrepBytes, a negative one that there is no limit. The search
+	// ends without an error then, and GrepStats.Stopped says so.
+	MaxTime  time.Duration
+	MaxBytes int64
 }
 
 // GrepMatch is one line that matches, or one around it.
@@ -93,6 +113,8 @@ type GrepStats struct {
 	SkippedBinary int
 	// Truncated says that there are more matches than GrepOptions.MaxMatches.
 	Truncated bool
+	// Stopped, if set, says that files were left out, and why: the search took too long, or there is too much.
+	Stopped GrepStop `json:",omitempty"`
 }
 
 // Searcher is implemented by environments that can search faster than by reading each file through Open. Callers use
@@ -117,7 +139,7 @@ func Grep(ctx context.Context, e FileReader, opts GrepOptions, fn func(GrepMatch
 	if s, ok := e.(Searcher); ok {
 		return s.Grep(ctx, opts, fn)
 	}
-	g := &grepper{e: e, fn: fn, left: cmp.Or(opts.MaxMatches, DefaultMaxMatches), mode: opts.Mode, perFile: opts.MaxFileMatches}
+	g := &grepper{ctx: ctx, e: e, fn: fn, left: cmp.Or(opts.MaxMatches, DefaultMaxMatches), mode: opts.Mode, perFile: opts.MaxFileMatches}
 	lines := grep.Options{Multiline: opts.Multiline, MaxLine: min(cmp.Or(max(opts.MaxLineBytes, 0), DefaultMaxLineBytes), maxLineBytes)}
 	if opts.Mode == GrepLines {
 		lines.Before, lines.After = min(max(opts.Before, 0), maxContext), min(max(opts.After, 0), maxContext)
@@ -143,6 +165,11 @@ func Grep(ctx context.Context, e FileReader, opts GrepOptions, fn func(GrepMatch
 	if err != nil {
 		return g.stats, err
 	}
+	if !pattern.Literal() {
+		var end context.CancelFunc
+		ctx, end = g.limit(ctx, opts)
+		defer end()
+	}
 	g.searcher = func() *grep.Searcher { return grep.NewSearcher(pattern, lines) }
 	if info.IsDir() {
 		if !opts.Multiline {
@@ -152,7 +179,12 @@ func Grep(ctx context.Context, e FileReader, opts GrepOptions, fn func(GrepMatch
 	} else {
 		err = g.one(ctx, root)
 	}
-	if err != nil && !errors.Is(err, fs.SkipAll) {
+	var over overLimit
+	switch {
+	case err == nil, errors.Is(err, fs.SkipAll):
+	case errors.As(context.Cause(ctx), &over):
+		g.stats.Stopped = GrepStop(over)
+	default:
 		return g.stats, err
 	}
 	return g.stats, g.unreadable.err()

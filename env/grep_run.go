@@ -1,6 +1,7 @@
 package env
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -8,6 +9,8 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/sandboxagent/sandboxagent/env/internal/grep"
 )
@@ -46,6 +49,10 @@ type grepper struct {
 	last       GrepMatch // the last one that was delivered
 	stats      GrepStats
 	unreadable unreadable
+	// ctx is the context of the caller.
+	ctx context.Context
+	// spend, if set, is told how many bytes of a file were read.
+	spend func(n int)
 	// rg, if set, says which files are not worth searching.
 	rg *ripgrep
 }
@@ -200,7 +207,7 @@ func (g *grepper) deliver(ctx context.Context, piece []grepResult) error {
 			g.stats.SkippedBinary++
 		}
 		for _, m := range r.matches {
-			if err := g.match(ctx, m); err != nil {
+			if err := g.match(g.ctx, m); err != nil { // what was found before a limit is delivered
 				return err
 			}
 		}
@@ -331,6 +338,9 @@ func (w *grepWorker) file(f grepFile) error {
 }
 
 func (w *grepWorker) lines(r io.Reader, some []int, fn func(grep.Line) error) error {
+	if w.spend != nil {
+		r = spender{r, w.spend}
+	}
 	if some == nil {
 		return w.searcher.Search(w.ctx, r, fn)
 	}
@@ -350,4 +360,44 @@ func (w *grepWorker) add(m GrepMatch) error {
 	err := w.flush()
 	w.piece = append(w.piece, grepResult{}) // the rest of the file
 	return err
+}
+
+// overLimit is why the context of a search ends that has a limit.
+type overLimit GrepStop
+
+func (o overLimit) Error() string { return "the search has reached its limit of " + string(o) }
+
+// limit returns the context of a search that may take only so long and read so much.
+func (g *grepper) limit(ctx context.Context, opts GrepOptions) (context.Context, context.CancelFunc) {
+	ctx, end := context.WithCancelCause(ctx)
+	var timer *time.Timer
+	if allowed := cmp.Or(opts.MaxTime, DefaultGrepTime); allowed > 0 {
+		timer = time.AfterFunc(allowed, func() { end(overLimit(GrepOverTime)) })
+	}
+	if allowed := cmp.Or(opts.MaxBytes, DefaultGrepBytes); allowed > 0 {
+		var spent atomic.Int64
+		g.spend = func(n int) {
+			if spent.Add(int64(n)) > allowed {
+				end(overLimit(GrepOverBytes))
+			}
+		}
+	}
+	return ctx, func() {
+		if timer != nil {
+			timer.Stop()
+		}
+		end(context.Canceled)
+	}
+}
+
+// spender tells how much is read.
+type spender struct {
+	io.Reader
+	spend func(n int)
+}
+
+func (s spender) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	s.spend(n)
+	return n, err
 }

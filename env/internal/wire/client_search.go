@@ -122,6 +122,7 @@ func (c *Client) Grep(ctx context.Context, opts env.GrepOptions, fn func(env.Gre
 		Path: text(opts.Path), Glob: text(opts.Glob), Exclude: text(opts.Exclude), Types: opts.Types, NoIgnore: opts.NoIgnore,
 		Mode: opts.Mode, Before: opts.Before, After: opts.After,
 		MaxMatches: opts.MaxMatches, MaxFileMatches: opts.MaxFileMatches, MaxLineBytes: opts.MaxLineBytes,
+		MaxTime: opts.MaxTime, MaxBytes: opts.MaxBytes,
 	})
 	if err != nil {
 		return stats, err

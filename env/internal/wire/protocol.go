@@ -225,21 +225,23 @@ type (
 		Limit    int  `json:"limit,omitempty"`
 	}
 	grepRequest struct {
-		Pattern        text         `json:"pattern"`
-		Literal        bool         `json:"literal,omitempty"`
-		IgnoreCase     bool         `json:"ignore_case,omitempty"`
-		Multiline      bool         `json:"multiline,omitempty"`
-		Path           text         `json:"path,omitempty"`
-		Glob           text         `json:"glob,omitempty"`
-		Exclude        text         `json:"exclude,omitempty"`
-		Types          []string     `json:"types,omitempty"`
-		NoIgnore       bool         `json:"no_ignore,omitempty"`
-		Mode           env.GrepMode `json:"mode,omitempty"`
-		Before         int          `json:"before,omitempty"`
-		After          int          `json:"after,omitempty"`
-		MaxMatches     int          `json:"max_matches,omitempty"`
-		MaxFileMatches int          `json:"max_file_matches,omitempty"`
-		MaxLineBytes   int          `json:"max_line_bytes,omitempty"`
+		Pattern        text          `json:"pattern"`
+		Literal        bool          `json:"literal,omitempty"`
+		IgnoreCase     bool          `json:"ignore_case,omitempty"`
+		Multiline      bool          `json:"multiline,omitempty"`
+		Path           text          `json:"path,omitempty"`
+		Glob           text          `json:"glob,omitempty"`
+		Exclude        text          `json:"exclude,omitempty"`
+		Types          []string      `json:"types,omitempty"`
+		NoIgnore       bool          `json:"no_ignore,omitempty"`
+		Mode           env.GrepMode  `json:"mode,omitempty"`
+		Before         int           `json:"before,omitempty"`
+		After          int           `json:"after,omitempty"`
+		MaxMatches     int           `json:"max_matches,omitempty"`
+		MaxFileMatches int           `json:"max_file_matches,omitempty"`
+		MaxLineBytes   int           `json:"max_line_bytes,omitempty"`
+		MaxTime        time.Duration `json:"max_time,omitempty"`
+		MaxBytes       int64         `json:"max_bytes,omitempty"`
 	}
 	grepMatch struct {
 		Name    text `json:"name"`

@@ -187,6 +187,7 @@ func (p *peer) grep(r *http.Request, a *reply) error {
 		Path: string(request.Path), Glob: string(request.Glob), Exclude: string(request.Exclude), Types: request.Types, NoIgnore: request.NoIgnore,
 		Mode: request.Mode, Before: request.Before, After: request.After,
 		MaxMatches: request.MaxMatches, MaxFileMatches: request.MaxFileMatches, MaxLineBytes: request.MaxLineBytes,
+		MaxTime: request.MaxTime, MaxBytes: request.MaxBytes,
 	}, func(m env.GrepMatch) error {
 		return b.add(grepMatch{Name: text(m.Name), Line: m.Line, Text: text(m.Text), Cut: m.LineCut, Context: m.Context, Count: m.Count})
 	})
