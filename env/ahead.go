@@ -12,8 +12,8 @@ import (
 
 const (
 	// aheadAtOnce is how many folders a walk lists in one request at most, and aheadFew how many while aheadMany entries wait
-	// for the walk to come to them. This bounds the memory of a walk, however large the tree is.
-	aheadAtOnce, aheadFew, aheadMany = 1000, 50, 100_000
+	// for the walk to come to them. This bounds the memory of a walk to what that many folders hold on each level.
+	aheadAtOnce, aheadFew, aheadMany = 1000, 200, 100_000
 )
 
 // aheadFiles are the files that a walk needs from each folder.
@@ -93,7 +93,7 @@ func (a *ahead) repositories(ctx context.Context, dir string) error {
 	if !endsSearch(ctx, err) {
 		return nil
 	}
-	return err
+	return pathError("walk", a.w.root, err)
 }
 
 // outer lists the folder top and those on the way from there to the last element of below.
@@ -112,7 +112,7 @@ func (a *ahead) outer(ctx context.Context, top, below string) error {
 	if !endsSearch(ctx, err) {
 		return nil
 	}
-	return err
+	return pathError("walk", a.w.root, err)
 }
 
 // list lists the folder name, to which the walk has come.

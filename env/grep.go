@@ -145,6 +145,7 @@ func Grep(ctx context.Context, e FileReader, opts GrepOptions, fn func(GrepMatch
 	}
 	g.searcher = func() *grep.Searcher { return grep.NewSearcher(pattern, lines) }
 	if info.IsDir() {
+		g.e = readsTogether(e, g.wants, g.filter.mayMatchBelow)
 		err = g.folder(ctx, root, WalkOptions{NoIgnore: opts.NoIgnore})
 	} else {
 		err = g.one(ctx, root)

@@ -169,6 +169,15 @@ func TestSearchCost(t *testing.T) {
 				all, err := env.Glob(t.Context(), e, env.GlobOptions{Pattern: "*"})
 				return len(all), err
 			}, 1},
+			// The files come after those of the folders: 32, 128, and the rest. There is one look at what is to be searched.
+			{"grep", depth + 1 + 3, func() (int, error) {
+				stats, err := env.Grep(t.Context(), e, env.GrepOptions{Pattern: "hit", MaxMatches: -1}, func(env.GrepMatch) error { return nil })
+				return stats.Files, err
+			}, 1 + 10*(10+1+10)},
+			{"grep of a few files", depth + 1 + 1, func() (int, error) {
+				stats, err := env.Grep(t.Context(), e, env.GrepOptions{Pattern: "hit", Glob: "src/*/a/b/7"}, func(env.GrepMatch) error { return nil })
+				return stats.Matches, err
+			}, 10},
 		} {
 			before := told.Load()
 			n, err := c.run()
