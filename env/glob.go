@@ -53,8 +53,10 @@ func Glob(ctx context.Context, e FileReader, opts GlobOptions) ([]Entry, error) 
 	}
 	// A foreign walker gives details now or never; otherwise only matches are looked at.
 	_, details := e.(Walker)
-	var found []Entry
+	var found, links []Entry
 	var unreadable unreadable
+	trees, together := e.(TreeReader)
+	together = together && !details
 	visit := func(entry Entry, d fs.DirEntry) error {
 		if entry.Err != nil {
 			unreadable.add(entry.Err)
@@ -69,7 +71,11 @@ func Glob(ctx context.Context, e FileReader, opts GlobOptions) ([]Entry, error) 
 		if !pattern.match(entry.Name) {
 			return nil
 		}
-		regular, err := isRegular(ctx, e, join(opts.Dir, entry.Name), entry.Mode)
+		link := together && entry.Mode.Type() == fs.ModeSymlink // It is left for later, when all are looked at together.
+		regular, err := link, error(nil)
+		if !link {
+			regular, err = isRegular(ctx, e, join(opts.Dir, entry.Name), entry.Mode)
+		}
 		if err == nil && regular && !details {
 			err = entry.fill(d)
 		}
@@ -79,6 +85,8 @@ func Glob(ctx context.Context, e FileReader, opts GlobOptions) ([]Entry, error) 
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
 			unreadable.add(err)
+		case link:
+			links = append(links, entry)
 		case regular:
 			found = append(found, entry)
 		}
@@ -88,7 +96,11 @@ func Glob(ctx context.Context, e FileReader, opts GlobOptions) ([]Entry, error) 
 	if details {
 		err = Walk(ctx, e, opts.Dir, walkOpts, func(entry Entry) error { return visit(entry, nil) })
 	} else {
-		err = walk(ctx, e, opts.Dir, walkOpts, visit)
+		err = walk(ctx, e, opts.Dir, walkOpts, pattern.mayMatchBelow, visit)
+	}
+	if err == nil && len(links) > 0 {
+		links, err = leadToFiles(ctx, trees, opts.Dir, links)
+		found = append(found, links...)
 	}
 	if err != nil {
 		return nil, err
@@ -116,6 +128,24 @@ func isRegular(ctx context.Context, e FileReader, name string, mode fs.FileMode)
 		return false, nil
 	}
 	return info.Mode().IsRegular(), nil
+}
+
+// leadToFiles returns those of links, which are below dir, that lead to a regular file.
+func leadToFiles(ctx context.Context, e TreeReader, dir string, links []Entry) (found []Entry, err error) {
+	names := make([]string, len(links))
+	for i, link := range links {
+		names[i] = join(dir, link.Name)
+	}
+	regular, err := e.AreFiles(ctx, names)
+	if err != nil {
+		return nil, pathError("stat", names[0], err)
+	}
+	for i, link := range links {
+		if regular[i] {
+			found = append(found, link)
+		}
+	}
+	return found, nil
 }
 
 // unreadable collects what a search could not read.

@@ -175,6 +175,7 @@ func Grep(ctx context.Context, e FileReader, opts GrepOptions, fn func(GrepMatch
 		if !opts.Multiline {
 			g.rg = findRipgrep(e, pattern)
 		}
+		g.e = readsTogether(e, g.wants, g.filter.mayMatchBelow)
 		err = g.folder(ctx, root, WalkOptions{NoIgnore: opts.NoIgnore})
 	} else {
 		err = g.one(ctx, root)

@@ -31,11 +31,21 @@ func (w *walker) outerRules(ctx context.Context, entries []fs.DirEntry) (*gitign
 			return nil, err
 		}
 	}
+	if w.ahead != nil {
+		if err := w.ahead.repositories(ctx, root); err != nil {
+			return nil, err
+		}
+	}
 	dir, git, err := w.repository(ctx, root)
 	if err != nil || git == nil {
 		return nil, err
 	}
 	below := strings.TrimPrefix(strings.TrimPrefix(root, dir), "/")
+	if w.ahead != nil {
+		if err := w.ahead.outer(ctx, dir, below); err != nil {
+			return nil, err
+		}
+	}
 	w.prefix = below + "/"
 
 	// Go down from the top of the repository to the folder that root is in. Seen from root, up leads to dir.
@@ -133,7 +143,7 @@ func (w *walker) absolute() string {
 	if strings.HasPrefix(w.root, "/") {
 		return path.Clean(w.root)
 	}
-	e, ok := w.e.(interface{ Info() Info })
+	e, ok := w.place.(interface{ Info() Info })
 	if !ok {
 		return ""
 	}

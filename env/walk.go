@@ -37,8 +37,8 @@ type WalkOptions struct {
 	Details bool
 }
 
-// Walker is implemented by environments that can walk a tree faster than with one ReadDir per folder. Callers use
-// [Walk], which means the same for every environment.
+// Walker is implemented by environments that can walk a tree where it is. Callers use [Walk], which means the same for every
+// environment. See [TreeReader] for those that can only list several folders at once.
 type Walker interface {
 	Walk(ctx context.Context, root string, opts WalkOptions, fn func(Entry) error) error
 }
@@ -82,13 +82,17 @@ func Walk(ctx context.Context, e FileReader, root string, opts WalkOptions, fn f
 	if w, ok := e.(Walker); ok {
 		return w.Walk(ctx, root, opts, fn)
 	}
-	return walk(ctx, e, root, opts, func(entry Entry, _ fs.DirEntry) error { return fn(entry) })
+	return walk(ctx, e, root, opts, nil, func(entry Entry, _ fs.DirEntry) error { return fn(entry) })
 }
 
-// walk is Walk without the optional interface. It calls fn with what the entry was made of as well.
-func walk(ctx context.Context, e FileReader, root string, opts WalkOptions, fn walkFunc) error {
-	w := &walker{e: e, root: cmp.Or(root, "."), opts: opts, fn: fn}
-	entries, err := e.ReadDir(ctx, w.root)
+// walk is Walk without [Walker]. It calls fn with what the entry was made of as well. If wanted is set, it is false for
+// folders for which fn returns fs.SkipDir.
+func walk(ctx context.Context, e FileReader, root string, opts WalkOptions, wanted func(name string) bool, fn walkFunc) error {
+	w := &walker{place: e, e: e, root: cmp.Or(root, "."), opts: opts, fn: fn}
+	if w.ahead = newAhead(w, wanted); w.ahead != nil {
+		w.e = w.ahead.known
+	}
+	entries, err := w.list(ctx, "")
 	if err != nil {
 		return err
 	}
@@ -109,7 +113,10 @@ type walkFunc func(Entry, fs.DirEntry) error
 
 // walker is one walk. Names are relative to root; "" is root itself.
 type walker struct {
-	e    FileReader
+	// place is what is walked, and e reads it: what ahead, if it is set, has read before is known.
+	place, e FileReader
+	ahead    *ahead
+
 	root string
 	opts WalkOptions
 	fn   walkFunc
@@ -122,18 +129,16 @@ type walker struct {
 
 // folder reports what is in the folder name.
 func (w *walker) folder(ctx context.Context, name string, depth int, entries []fs.DirEntry, rules *gitignore.Stack) error {
-	if !w.opts.NoIgnore {
-		var err error
-		if rules, err = w.innerRules(ctx, name, entries, rules); err != nil {
-			return err
-		}
+	rules, err := w.rules(ctx, name, entries, rules)
+	if err != nil {
+		return err
 	}
 	for _, d := range entries {
 		if ctx.Err() != nil {
 			return &fs.PathError{Op: "walk", Path: w.root, Err: ended(ctx)}
 		}
 		below := join(name, d.Name())
-		if !w.opts.NoIgnore && (d.Name() == gitDir || rules.Ignored(w.prefix+below, d.IsDir())) {
+		if w.leavesOut(below, d, rules) {
 			continue
 		}
 		err := w.entry(ctx, below, depth, d, rules)
@@ -145,6 +150,44 @@ func (w *walker) folder(ctx context.Context, name string, depth int, entries []f
 		}
 	}
 	return nil
+}
+
+// list lists the folder name.
+func (w *walker) list(ctx context.Context, name string) ([]fs.DirEntry, error) {
+	switch {
+	case w.ahead != nil && name == "":
+		return w.ahead.root(ctx)
+	case w.ahead != nil:
+		return w.ahead.list(ctx, name)
+	case name == "":
+		return w.e.ReadDir(ctx, w.root)
+	}
+	return w.e.ReadDir(ctx, join(w.root, name))
+}
+
+// rules returns the rules in the folder name, which lists entries and in which outer are those of the folder around it.
+func (w *walker) rules(ctx context.Context, name string, entries []fs.DirEntry, outer *gitignore.Stack) (*gitignore.Stack, error) {
+	if w.ahead != nil {
+		if rules, ok := w.ahead.rules(); ok {
+			return rules, nil
+		}
+	}
+	rules := outer
+	if !w.opts.NoIgnore {
+		var err error
+		if rules, err = w.innerRules(ctx, name, entries, outer); err != nil {
+			return nil, err
+		}
+	}
+	if w.ahead != nil {
+		w.ahead.enter(entries, rules)
+	}
+	return rules, nil
+}
+
+// leavesOut tells whether the entry d, called name, is ignored by the rules of the folder that it is in.
+func (w *walker) leavesOut(name string, d fs.DirEntry, rules *gitignore.Stack) bool {
+	return !w.opts.NoIgnore && (d.Name() == gitDir || rules.Ignored(w.prefix+name, d.IsDir()))
 }
 
 // entry reports one file, or one folder with what is in it. It returns fs.SkipDir if the rest of the folder around it
@@ -171,7 +214,7 @@ func (w *walker) entry(ctx context.Context, name string, depth int, d fs.DirEntr
 	if err != nil || depth == w.opts.MaxDepth {
 		return err
 	}
-	entries, err := w.e.ReadDir(ctx, join(w.root, name))
+	entries, err := w.list(ctx, name)
 	switch {
 	case err == nil:
 		return w.folder(ctx, name, depth+1, entries, rules)

@@ -108,8 +108,8 @@ func (c Config) keepers() int {
 	return 0
 }
 
-// Environment implements env.Environment and env.MultiReader. It has none of the other optional interfaces: what env does
-// instead is the same.
+// Environment implements env.Environment, env.MultiReader and env.TreeReader. It has none of the other optional interfaces:
+// what env does instead is the same.
 //
 // It differs from others in what a shell can do. A command that dies of SIGPIPE or SIGINT looks like one that exits with
 // 141 or 130. A text without interpreter line is run by sh. Terminals are errors.ErrUnsupported. Commands see what shells
@@ -141,6 +141,7 @@ type Environment struct {
 var (
 	_ env.Environment = (*Environment)(nil)
 	_ env.MultiReader = (*Environment)(nil)
+	_ env.TreeReader  = (*Environment)(nil)
 )
 
 // New starts the first shell and learns from it what the place is. It fails with an error that wraps errors.ErrUnsupported

@@ -13,7 +13,7 @@ import (
 )
 
 // smallFile is how large a file may be to come along with others, and smallFiles how many come at once.
-const smallFile, smallFiles = 128 << 10, 64
+const smallFile, smallFiles = 128 << 10, 256
 
 // ReadFiles implements env.MultiReader. Small files come many in a round trip, and the others one by one.
 func (e *Environment) ReadFiles(ctx context.Context, names []string, limit int64) ([]env.FileContent, error) {
@@ -94,6 +94,8 @@ func (e *Environment) readSmall(ctx context.Context, names []string, limit int64
 		switch {
 		case code == codeOK && len(data) <= most:
 			contents[i].Data = append([]byte{}, data...)
+		case code == codeOK && int64(most) == limit:
+			contents[i].Err = pathError("read", contents[i].Name, fmt.Errorf("%w: more than %d bytes", env.ErrTooLarge, limit))
 		case code != codeOK && code != codeOther:
 			contents[i].Err = pathError("open", contents[i].Name, errCode(code, ""))
 		}
