@@ -31,6 +31,8 @@ type GlobOptions struct {
 	Pattern string
 	// Dir is the folder to search; empty means the working directory. It is searched even if it is ignored.
 	Dir string
+	// IgnoreCase matches letters of either case, by the simple folding of Unicode.
+	IgnoreCase bool
 	// NoIgnore searches everything, see WalkOptions.
 	NoIgnore bool
 	// Limit is how many entries are returned at most, the newest; 0 means all.
@@ -51,6 +53,10 @@ func Glob(ctx context.Context, e FileReader, opts GlobOptions) ([]Entry, error) 
 	if err != nil {
 		return nil, fmt.Errorf("glob %.100q: %w", opts.Pattern, err)
 	}
+	element := doublestar.MatchUnvalidated
+	if opts.IgnoreCase {
+		element = matchFold
+	}
 	// A foreign walker gives details now or never; otherwise only matches are looked at.
 	_, details := e.(Walker)
 	var found, links []Entry
@@ -63,12 +69,12 @@ func Glob(ctx context.Context, e FileReader, opts GlobOptions) ([]Entry, error) 
 			return nil
 		}
 		if entry.Mode.IsDir() {
-			if !pattern.mayMatchBelow(entry.Name) {
+			if !pattern.matches(entry.Name, true, element) {
 				return fs.SkipDir
 			}
 			return nil
 		}
-		if !pattern.match(entry.Name) {
+		if !pattern.matches(entry.Name, false, element) {
 			return nil
 		}
 		link := together && entry.Mode.Type() == fs.ModeSymlink // It is left for later, when all are looked at together.
@@ -234,20 +240,22 @@ func mergeStars(element string) string {
 }
 
 // match tells whether the pattern matches name.
-func (g glob) match(name string) bool {
-	elements := strings.Split(name, "/")
-	return slices.ContainsFunc(g, func(a []string) bool { return matchElements(a, elements, false) })
-}
+func (g glob) match(name string) bool { return g.matches(name, false, doublestar.MatchUnvalidated) }
 
 // mayMatchBelow tells whether the pattern could match something in the folder name.
 func (g glob) mayMatchBelow(name string) bool {
+	return g.matches(name, true, doublestar.MatchUnvalidated)
+}
+
+// matches is match or, with below set, mayMatchBelow. Elements are matched by the function element.
+func (g glob) matches(name string, below bool, element func(pattern, name string) bool) bool {
 	elements := strings.Split(name, "/")
-	return slices.ContainsFunc(g, func(a []string) bool { return matchElements(a, elements, true) })
+	return slices.ContainsFunc(g, func(a []string) bool { return matchElements(a, elements, below, element) })
 }
 
 // matchElements matches element by element, so that no class can match a slash. With below set it tells whether the
 // pattern could match a name that starts with the elements of name and has more of them.
-func matchElements(pattern, name []string, below bool) bool {
+func matchElements(pattern, name []string, below bool, element func(pattern, name string) bool) bool {
 	p, n := 0, 0
 	retryPattern, retryName := -1, 0 // after the last **, which took the elements up to retryName
 	for {
@@ -262,7 +270,7 @@ func matchElements(pattern, name []string, below bool) bool {
 			if below || p == len(pattern) {
 				return below == (p < len(pattern))
 			}
-		case p < len(pattern) && doublestar.MatchUnvalidated(pattern[p], name[n]):
+		case p < len(pattern) && element(pattern[p], name[n]):
 			p, n = p+1, n+1
 			continue
 		}

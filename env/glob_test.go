@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"path"
 	"regexp"
 	"slices"
@@ -77,6 +78,87 @@ func TestGlobPatterns(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{".git/i.go"}, globNames(t, d, env.GlobOptions{Pattern: "**/i.go", NoIgnore: true})); diff != "" {
 		t.Error("no ignore: ", diff)
+	}
+}
+
+func TestGlobIgnoreCase(t *testing.T) {
+	d := newSearchDisk(t, map[string]string{
+		"Read.ME": "", "Src/Main.GO": "", "Src/x/Y.go": "", "ÄB.txt": "", "\u212aelvin": "", "σ_ς_Σ": "", "-": "", "a]": "", "xAyAz": "", "ß": "",
+	})
+	for pattern, want := range map[string][]string{
+		"read.me":           {"Read.ME"},
+		"READ*":             {"Read.ME"},
+		"src/**/*.go":       {"Src/Main.GO", "Src/x/Y.go"},
+		"SRC/X/?.GO":        {"Src/x/Y.go"},
+		"{SRC,nothing}/*":   {"Src/Main.GO"},
+		"**/main.*":         {"Src/Main.GO"},
+		"äb.TXT":            {"ÄB.txt"},
+		"kelvin":            {"\u212aelvin"},
+		"ς_σ_σ":             {"σ_ς_Σ"},
+		"SS":                {}, // not one letter
+		"[q-s]ead.me":       {"Read.ME"},
+		"[Q-S]ead.me":       {"Read.ME"},
+		"[!r]ead.me":        {},
+		"[^a-q]ead.me":      {"Read.ME"},
+		"[^a-z]*":           {"-", "ÄB.txt", "ß", "σ_ς_Σ"},
+		"[[\\-]":            {"-"},
+		`A\]`:               {"a]"},
+		`?[\]]`:             {"a]"},
+		"[a-]*":             {"-", "a]"},
+		"x*a*a*Z":           {"xAyAz"},
+		"x*a*a*a*z":         {},
+		"*Y*":               {"xAyAz"},
+		"Src/**/Nothing/**": {},
+	} {
+		got := globNames(t, d, env.GlobOptions{Pattern: pattern, IgnoreCase: true})
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", pattern, diff)
+		}
+	}
+	if got := globNames(t, d, env.GlobOptions{Pattern: "read.me"}); len(got) != 0 {
+		t.Errorf("case counts, and found is %q", got)
+	}
+	d.calls = nil
+	globNames(t, d, env.GlobOptions{Pattern: "sRC/*", IgnoreCase: true})
+	if diff := cmp.Diff([]string{"readdir .", "readdir Src"}, d.calls); diff != "" {
+		t.Error("folders in which nothing can match: ", diff)
+	}
+}
+
+// TestGlobIgnoreCaseAlone compares names of characters without case, for which it makes no difference.
+func TestGlobIgnoreCaseAlone(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	random := func(pieces ...string) string {
+		var s strings.Builder
+		for range 1 + r.IntN(8) {
+			s.WriteString(pieces[r.IntN(len(pieces))])
+		}
+		return s.String()
+	}
+	matched := 0
+	for range 30_000 {
+		pattern, name := random("1", "2", "3", "-", "*", "?", "*", "[", "]", "!", "^", `\`, "/", "世", "{1,2*}", "**"), random("1", "2", "3", "-", "!", "世", "\xff", "]")
+		if r.IntN(3) == 0 {
+			name += "/" + random("1", "2", "3")
+		}
+		find := func(ignoreCase bool) bool {
+			entries, err := env.Glob(t.Context(), oneName{name}, env.GlobOptions{Pattern: pattern, IgnoreCase: ignoreCase, NoIgnore: true})
+			if err != nil && !errors.Is(err, env.ErrBadPattern) {
+				t.Fatal(err)
+			}
+			return len(entries) == 1
+		}
+		want := find(false)
+		if want {
+			matched++
+		}
+		if got := find(true); got != want {
+			t.Fatalf("%q on %q: got %v, want %v", pattern, name, got, want)
+		}
+	}
+	if matched < 500 {
+		t.Errorf("only %d match", matched)
 	}
 }
 
@@ -254,13 +336,15 @@ func FuzzGlob(f *testing.F) {
 	f.Add("{b}[!/}]", "b")
 	f.Add("[{]}", "{}")
 	f.Add("a/**", "a")
+	f.Add("?*/**/B*{c,D}", "Ä/aa/bxc")
 	f.Add("a/**/{b*,c?/d}", "a/x/cd/d")
 	hard := regexp.MustCompile(`[\[\\]|\*\*[{},]|[{},]\*\*|//|/$|/[,{}]|[,{}]/|/\.|^\.`)
 	f.Fuzz(func(t *testing.T, pattern, name string) {
 		if !fs.ValidPath(name) || name == "." || len(name) > 100 || len(pattern) > 100 || !utf8.ValidString(pattern) || !utf8.ValidString(name) {
 			t.Skip("not a name, or nothing to learn from it")
 		}
-		entries, err := env.Glob(t.Context(), oneName{name}, env.GlobOptions{Pattern: pattern, NoIgnore: true})
+		opts := env.GlobOptions{Pattern: pattern, NoIgnore: true, IgnoreCase: len(name)%2 == 0}
+		entries, err := env.Glob(t.Context(), oneName{name}, opts)
 		if err != nil {
 			if !errors.Is(err, env.ErrBadPattern) {
 				t.Fatalf("error is %v", err)
@@ -271,6 +355,9 @@ func FuzzGlob(f *testing.F) {
 			return
 		}
 		expr := globExpr(pattern)
+		if opts.IgnoreCase {
+			expr = "(?i)" + expr
+		}
 		if got, want := len(entries) == 1, regexp.MustCompile(expr).MatchString(name); got != want {
 			t.Errorf("%q on %q: got %v, want %v by %s", pattern, name, got, want, expr)
 		}

@@ -86,7 +86,7 @@ var appendixProofs = map[string]func(*testing.T){
 func proveParameters(t *testing.T, p provider) {
 	want := map[string]string{
 		"read_file": "file_path* limit offset", "write_file": "content* file_path*", "shell": "command* description timeout_ms",
-		"grep": "case_insensitive glob_filter max_results path pattern*", "glob": "path pattern*", "list_dir": "depth path*",
+		"grep": "case_insensitive glob_filter max_results output_mode path pattern*", "glob": "path pattern*", "list_dir": "depth path*",
 		"ask_user": "options question*", "exit": "code* reason*",
 		"spawn_agent": "agent_type max_turns model task* working_dir", "send_input": "agent_id* message*", "wait": "agent_id*", "close_agent": "agent_id*",
 	}
@@ -94,9 +94,12 @@ func proveParameters(t *testing.T, p provider) {
 	case "openai":
 		want["apply_patch"] = "patch*"
 	case "anthropic":
-		want["grep"] = "case_insensitive glob_filter max_results output_mode path pattern*"
+		want["grep"] = "-A -B -C -n case_insensitive glob_filter max_results multiline offset output_mode path pattern* type"
 	case "gemini":
 		want["read_many_files"] = "paths patterns"
+		want["grep"] = "after before case_insensitive case_sensitive context exclude_pattern fixed_strings glob_filter max_matches_per_file max_results " +
+			"names_only no_ignore output_mode path pattern*"
+		want["glob"] = "case_sensitive path pattern* respect_git_ignore"
 	}
 	if p.name != "openai" {
 		want["edit_file"] = "file_path* new_string* old_string* replace_all"

@@ -1,5 +1,7 @@
 package envtest
 
+import "slices"
+
 // suite returns all cases.
 func suite() []group {
 	return []group{
@@ -12,7 +14,7 @@ func suite() []group {
 		{"write", writeCases()},
 		{"remove", removeCases()},
 		{"copy", copyCases()},
-		{"search", searchCases()},
+		{"search", slices.Concat(searchCases(), grepCases())},
 		{"readfiles", readFilesCases()},
 		{"info", infoCases()},
 		{"life", lifeCases()},

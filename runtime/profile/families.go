@@ -38,12 +38,12 @@ func New(provider, name string, models Models) (Profile, error) {
 // apply_patch, and commands may take 10 seconds. Figures are from [DefaultModels], see [New].
 func OpenAI(name string) Profile { return openai().describe(name, DefaultModels()) }
 
-// Anthropic is the profile for Anthropic's Claude models. Files are edited with edit_file, grep has output modes, and commands may
-// take 120 seconds. Figures are from [DefaultModels], see [New].
+// Anthropic is the profile for Anthropic's Claude models. Files are edited with edit_file, grep and glob are those of
+// [tool.AnthropicGrep] and [tool.AnthropicGlob], and commands may take 120 seconds. Figures are from [DefaultModels], see [New].
 func Anthropic(name string) Profile { return anthropic().describe(name, DefaultModels()) }
 
-// Gemini is the profile for Google's Gemini models. Files are edited with edit_file, read_many_files reads several at once,
-// and commands may take 10 seconds. Figures are from [DefaultModels], see [New].
+// Gemini is the profile for Google's Gemini models. Files are edited with edit_file, read_many_files reads several at once, grep
+// and glob are those of [tool.GeminiGrep] and [tool.GeminiGlob], and commands may take 10 seconds. Figures are from [DefaultModels], see [New].
 func Gemini(name string) Profile { return gemini().describe(name, DefaultModels()) }
 
 // family returns the constructor of a provider's profile without a model, or nil.
@@ -78,7 +78,7 @@ func anthropic() Profile {
 		Instructions: anthropicInstructions + commonInstructions,
 		ProjectDocs:  []string{"AGENTS.md", "CLAUDE.md"},
 		Tools: []tool.Tool{
-			tool.ReadFile(), tool.WriteFile(), tool.EditFile(), tool.Shell(), tool.GrepWithModes(), tool.Glob(), tool.ListDir(),
+			tool.ReadFile(), tool.WriteFile(), tool.EditFile(), tool.Shell(), tool.AnthropicGrep(), tool.AnthropicGlob(), tool.ListDir(),
 			tool.AskUser(), tool.ExitTool(),
 		},
 		CommandTimeout: 120 * time.Second,
@@ -91,7 +91,7 @@ func gemini() Profile {
 		Instructions: geminiInstructions + commonInstructions,
 		ProjectDocs:  []string{"AGENTS.md", "GEMINI.md"},
 		Tools: []tool.Tool{
-			tool.ReadFile(), tool.ReadManyFiles(), tool.WriteFile(), tool.EditFile(), tool.Shell(), tool.Grep(), tool.Glob(),
+			tool.ReadFile(), tool.ReadManyFiles(), tool.WriteFile(), tool.EditFile(), tool.Shell(), tool.GeminiGrep(), tool.GeminiGlob(),
 			tool.ListDir(), tool.AskUser(), tool.ExitTool(),
 		},
 		CommandTimeout: 10 * time.Second,

@@ -1,7 +1,9 @@
 package profile_test
 
 import (
+	"encoding/json"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,9 +42,6 @@ func TestFamilies_9_2(t *testing.T) {
 			var names []string
 			for _, tool := range p.Tools {
 				names = append(names, tool.Name)
-				if modes := strings.Contains(string(tool.Schema), "output_mode"); modes != (tool.Name == "grep" && tt.id == "anthropic") {
-					t.Errorf("%s: output modes %v", tool.Name, modes)
-				}
 			}
 			if diff := cmp.Diff(tt.tools, strings.Join(names, " ")); diff != "" {
 				t.Error(diff)
@@ -51,6 +50,57 @@ func TestFamilies_9_2(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestSearchParameters checks what the models of a family may ask of a search, and under which other names.
+func TestSearchParameters(t *testing.T) {
+	const all = "case_insensitive glob_filter max_results output_mode path pattern*"
+	want := map[string][2]string{
+		"openai grep":    {all, ""},
+		"openai glob":    {"path pattern*", ""},
+		"anthropic grep": {"-A -B -C -n " + all + " multiline offset type", "-i=case_insensitive context=-C glob=glob_filter head_limit=max_results"},
+		"anthropic glob": {"path pattern*", ""},
+		"gemini grep": {
+			all + " after before case_sensitive context exclude_pattern fixed_strings max_matches_per_file names_only no_ignore",
+			"dir_path=path include_pattern=glob_filter total_max_matches=max_results",
+		},
+		"gemini glob": {"case_sensitive path pattern* respect_git_ignore", "dir_path=path"},
+	}
+	for _, p := range families() {
+		for _, tool := range p.Tools {
+			w, ok := want[p.ID+" "+tool.Name]
+			if !ok {
+				continue
+			}
+			var schema struct {
+				Properties map[string]any
+				Required   []string
+			}
+			if err := json.Unmarshal(tool.Schema, &schema); err != nil {
+				t.Fatal(err)
+			}
+			var names, aliases []string
+			for name := range schema.Properties {
+				if slices.Contains(schema.Required, name) {
+					name += "*"
+				}
+				names = append(names, name)
+			}
+			for alias, name := range tool.Aliases {
+				aliases = append(aliases, alias+"="+name)
+				if _, known := schema.Properties[name]; !known {
+					t.Errorf("%s: %s of %s stands for %s, which it does not take", p.ID, alias, tool.Name, name)
+				}
+			}
+			slices.Sort(names)
+			slices.Sort(aliases)
+			wanted := strings.Fields(w[0])
+			slices.Sort(wanted)
+			if diff := cmp.Diff([]string{strings.Join(wanted, " "), w[1]}, []string{strings.Join(names, " "), strings.Join(aliases, " ")}); diff != "" {
+				t.Errorf("%s: %s (-want +got):\n%s", p.ID, tool.Name, diff)
+			}
+		}
 	}
 }
 
@@ -67,11 +117,11 @@ func TestInstructions_9_2_4(t *testing.T) {
 		"anthropic": {
 			"which tool": `(?m)^# Which tool for what$`, "edits, not files": "Prefer editing a file that exists", "edit, not write": "`edit_file` to `write_file`",
 			"old_string": "`old_string` exactly", "it is unique": `exactly once|unique`, "replace_all": "replace_all", "its documents": `CLAUDE\.md`,
-			"time-out": "two minutes", "output modes": "files_with_matches",
+			"time-out": "two minutes", "output modes": "files_with_matches", "lines around": "`-C`",
 		},
 		"gemini": {
 			"several files": "read_many_files", "its documents": `GEMINI\.md`, "old_string": "`old_string` must be exactly", "it is unique": `occur only once`,
-			"time-out": "ten seconds",
+			"time-out": "ten seconds", "lines around": "`context`",
 		},
 	}
 	for _, p := range families() {

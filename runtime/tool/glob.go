@@ -15,36 +15,72 @@ import (
 //go:embed glob.md
 var globText string
 
-// Glob is the tool glob.
-func Glob() Tool {
+// anthropicGlobFiles is how many files Claude models are shown.
+const anthropicGlobFiles = 100
+
+// Glob is the tool glob, which shows all files.
+func Glob() Tool { return globTool("", nil, globDefaults{gitIgnore: true, mindCase: true}) }
+
+// AnthropicGlob is the tool glob as Claude models know it. It shows the 100 newest files.
+func AnthropicGlob() Tool {
+	return globTool("", nil, globDefaults{gitIgnore: true, mindCase: true, most: anthropicGlobFiles})
+}
+
+// GeminiGlob is the tool glob as Gemini models know it. Unless they ask for it, case makes no difference.
+func GeminiGlob() Tool {
+	return globTool(`,
+		"case_sensitive": {"type": "boolean", "description": "Take upper and lower case for different. Default false."},
+		"respect_git_ignore": {"type": "boolean", "description": "Leave out what git ignores. Default true."}`,
+		map[string]string{"dir_path": "path"}, globDefaults{gitIgnore: true})
+}
+
+// globDefaults are how a form of the tool behaves unless a call says otherwise.
+type globDefaults struct {
+	gitIgnore, mindCase bool
+	// most is how many files are shown, 0 for all.
+	most int
+}
+
+func globTool(more string, aliases map[string]string, defaults globDefaults) Tool {
 	return Tool{
 		ToolSpec: llm.ToolSpec{Name: "glob", Description: globText, Schema: json.RawMessage(`{
 			"type": "object",
 			"properties": {
 				"pattern": {"type": "string", "minLength": 1, "description": "The pattern, such as **/*.go or cmd/*/main.{go,rs}, relative to path."},
-				"path": {"type": "string", "description": "The folder to search. Default: the working directory."}
+				"path": {"type": "string", "description": "The folder to search. Default: the working directory."}` + more + `
 			},
 			"required": ["pattern"],
 			"additionalProperties": false
 		}`)},
 		ReadOnly: true, NeedsEnv: true,
-		Limit: Limit{Chars: 20_000, Lines: 500, Keep: KeepHead},
-		Run:   glob,
+		Limit:   Limit{Chars: 20_000, Lines: 500, Keep: KeepHead},
+		Aliases: aliases,
+		Run:     func(ctx context.Context, call *Call) (Result, error) { return glob(ctx, call, defaults) },
 	}
 }
 
-func glob(ctx context.Context, call *Call) (Result, error) {
-	var args struct {
-		Pattern string `json:"pattern"`
-		Path    string `json:"path"`
-	}
+func glob(ctx context.Context, call *Call, defaults globDefaults) (Result, error) {
+	args := struct {
+		Pattern   string `json:"pattern"`
+		Path      string `json:"path"`
+		MindCase  bool   `json:"case_sensitive"`
+		GitIgnore bool   `json:"respect_git_ignore"`
+	}{MindCase: defaults.mindCase, GitIgnore: defaults.gitIgnore}
 	if err := unmarshal(call, &args); err != nil {
 		return Result{}, err
 	}
-	entries, err := env.Glob(ctx, call.Env, env.GlobOptions{Pattern: args.Pattern, Dir: args.Path})
+	opts := env.GlobOptions{Pattern: args.Pattern, Dir: args.Path, IgnoreCase: !args.MindCase, NoIgnore: !args.GitIgnore}
+	if defaults.most > 0 {
+		opts.Limit = defaults.most + 1 // one more tells that there are more
+	}
+	entries, err := env.Glob(ctx, call.Env, opts)
 	note, err := unreadable(err)
 	if err != nil {
 		return Result{}, err
+	}
+	if defaults.most > 0 && len(entries) > defaults.most {
+		entries = entries[:defaults.most]
+		note = fmt.Sprintf("[these are the %d newest files, there are more: narrow the pattern or the path]\n", defaults.most) + note
 	}
 	out := bufio.NewWriter(call.Out)
 	for _, entry := range entries {

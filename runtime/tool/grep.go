@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
+	"slices"
 	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env"
@@ -24,15 +24,41 @@ const (
 	grepCount   = "count"
 )
 
-// Grep is the tool grep.
-func Grep() Tool { return grepTool("") }
+// Grep is the tool grep with the parameters that all models are offered.
+func Grep() Tool { return grepTool("", nil, false) }
 
-// GrepWithModes is the tool grep with the parameter output_mode: content, files_with_matches or count.
-func GrepWithModes() Tool {
-	return grepTool(`"output_mode": {"type": "string", "enum": ["content", "files_with_matches", "count"], "description": "Matching lines (default), only the names of files, or the number of matching lines in each file."},`)
+// AnthropicGrep is the tool grep with those that Claude models know as well: lines around matches, types of files, matches of several
+// lines, and results from an offset on.
+func AnthropicGrep() Tool {
+	return grepTool(`,
+		"-A": {"type": "integer", "minimum": 0, "maximum": 1000, "description": "How many lines to show after each match, as path-line-text."},
+		"-B": {"type": "integer", "minimum": 0, "maximum": 1000, "description": "How many lines to show before each match, as path-line-text."},
+		"-C": {"type": "integer", "minimum": 0, "maximum": 1000, "description": "How many lines to show before and after each match, as path-line-text."},
+		"-n": {"type": "boolean", "description": "Show line numbers. Default true."},
+		"type": {"type": "string", "description": "Only files of this kind, such as go, py, ts, rust or java."},
+		"multiline": {"type": "boolean", "description": "Match across lines: a match may span several, and a dot is a line ending, too. Default false."},
+		"offset": {"type": "integer", "minimum": 0, "maximum": 1000000000, "description": "How many results to leave out before the first that is shown. Default 0."}`,
+		map[string]string{"glob": "glob_filter", "-i": "case_insensitive", "head_limit": "max_results", "context": "-C"}, true)
 }
 
-func grepTool(mode string) Tool {
+// GeminiGrep is the tool grep with those that Gemini models know as well: lines around matches, files to leave out, names only,
+// texts instead of expressions, ignored files, and a limit for each file.
+func GeminiGrep() Tool {
+	return grepTool(`,
+		"exclude_pattern": {"type": "string", "description": "No files whose name matches, such as *_test.go or vendor/**."},
+		"names_only": {"type": "boolean", "description": "Show only the names of files, as output_mode files_with_matches does. Default false."},
+		"case_sensitive": {"type": "boolean", "description": "The opposite of case_insensitive; give one of the two."},
+		"fixed_strings": {"type": "boolean", "description": "Take the pattern for a text, not an expression. Default false."},
+		"context": {"type": "integer", "minimum": 0, "maximum": 1000, "description": "How many lines to show before and after each match, as path-line-text."},
+		"before": {"type": "integer", "minimum": 0, "maximum": 1000, "description": "How many lines to show before each match, as path-line-text."},
+		"after": {"type": "integer", "minimum": 0, "maximum": 1000, "description": "How many lines to show after each match, as path-line-text."},
+		"no_ignore": {"type": "boolean", "description": "Search what git ignores, too. Default false."},
+		"max_matches_per_file": {"type": "integer", "minimum": 1, "maximum": 1000000000, "description": "How many matching lines to take of each file at most."}`,
+		map[string]string{"dir_path": "path", "include_pattern": "glob_filter", "total_max_matches": "max_results"}, false)
+}
+
+// grepTool returns a form of the tool with more parameters than all have. If it pages, there is the parameter offset.
+func grepTool(more string, aliases map[string]string, pages bool) Tool {
 	return Tool{
 		ToolSpec: llm.ToolSpec{Name: "grep", Description: grepText, Schema: json.RawMessage(`{
 			"type": "object",
@@ -40,38 +66,133 @@ func grepTool(mode string) Tool {
 				"pattern": {"type": "string", "minLength": 1, "description": "A regular expression (RE2 syntax), matched line by line."},
 				"path": {"type": "string", "description": "The file or folder to search, or output://ID. Default: the working directory."},
 				"glob_filter": {"type": "string", "description": "Only files whose name matches, such as *.go or src/**/*.ts."},
-				"case_insensitive": {"type": "boolean", "description": "Take upper and lower case for the same. Default false."},` + mode + `
-				"max_results": {"type": "integer", "minimum": 1, "description": "How many results to show at most. Default 100."}
+				"case_insensitive": {"type": "boolean", "description": "Take upper and lower case for the same. Default false."},
+				"output_mode": {"type": "string", "enum": ["content", "files_with_matches", "count"], "description": "Matching lines (default), only the names of files, or the number of matching lines in each file."},
+				"max_results": {"type": "integer", "minimum": 0, "maximum": 1000000000, "description": "How many results (matching lines, files or counts) to show at most; 0 for all. Default 100."}` + more + `
 			},
 			"required": ["pattern"],
 			"additionalProperties": false
 		}`)},
 		ReadOnly: true, NeedsEnv: true,
-		Limit: Limit{Chars: 20_000, Lines: 200, Keep: KeepHead},
-		Run:   grep,
+		Limit:   Limit{Chars: 20_000, Lines: 200, Keep: KeepHead},
+		Aliases: aliases,
+		Run:     func(ctx context.Context, call *Call) (Result, error) { return grep(ctx, call, pages) },
 	}
 }
 
-func grep(ctx context.Context, call *Call) (Result, error) {
-	var args struct {
-		Pattern    string  `json:"pattern"`
-		Path       string  `json:"path"`
-		Glob       string  `json:"glob_filter"`
-		IgnoreCase bool    `json:"case_insensitive"`
-		Max        integer `json:"max_results"`
-		Mode       string  `json:"output_mode"`
+// grepArgs are the parameters of all forms of the tool.
+type grepArgs struct {
+	Pattern    string   `json:"pattern"`
+	Path       string   `json:"path"`
+	Glob       string   `json:"glob_filter"`
+	IgnoreCase *bool    `json:"case_insensitive"`
+	Mode       string   `json:"output_mode"`
+	Max        *integer `json:"max_results"`
+
+	A         integer `json:"-A"`
+	B         integer `json:"-B"`
+	C         integer `json:"-C"`
+	Numbers   *bool   `json:"-n"`
+	Type      string  `json:"type"`
+	Multiline bool    `json:"multiline"`
+	Offset    integer `json:"offset"`
+
+	Exclude    string  `json:"exclude_pattern"`
+	NamesOnly  bool    `json:"names_only"`
+	MindCase   *bool   `json:"case_sensitive"`
+	Literal    bool    `json:"fixed_strings"`
+	Context    integer `json:"context"`
+	Before     integer `json:"before"`
+	After      integer `json:"after"`
+	NoIgnore   bool    `json:"no_ignore"`
+	MaxPerFile integer `json:"max_matches_per_file"`
+}
+
+// options returns what is searched for. An error is of KindValidation.
+func (a *grepArgs) options() (env.GrepOptions, error) {
+	opts := env.GrepOptions{
+		Pattern: a.Pattern, Literal: a.Literal, Multiline: a.Multiline, Path: a.Path, Glob: a.Glob, Exclude: a.Exclude, NoIgnore: a.NoIgnore,
+		MaxFileMatches: int(a.MaxPerFile), MaxMatches: -1,
 	}
+	switch {
+	case a.MindCase != nil && a.IgnoreCase != nil && *a.MindCase == *a.IgnoreCase:
+		return opts, errorf(KindValidation, "case_sensitive and case_insensitive are both %t, which contradict each other; give one of them", *a.MindCase)
+	case a.MindCase != nil:
+		opts.IgnoreCase = !*a.MindCase
+	case a.IgnoreCase != nil:
+		opts.IgnoreCase = *a.IgnoreCase
+	}
+	if a.Type != "" {
+		if types := env.FileTypes(); !slices.Contains(types, a.Type) {
+			return opts, errorf(KindValidation, "there is no type of files %s; use glob_filter, or one of these: %s", shown(a.Type), strings.Join(types, ", "))
+		}
+		opts.Types = []string{a.Type}
+	}
+	mode := a.Mode
+	if a.NamesOnly {
+		if mode != "" && mode != grepFiles {
+			return opts, errorf(KindValidation, "names_only and output_mode %s contradict each other; give one of them", mode)
+		}
+		mode = grepFiles
+	}
+	opts.Mode = map[string]env.GrepMode{grepFiles: env.GrepFiles, grepCount: env.GrepCounts}[mode]
+	var err error
+	if opts.Before, opts.After, err = a.around(); err != nil {
+		return opts, err
+	}
+	if opts.Mode != env.GrepLines && opts.Before+opts.After > 0 {
+		return opts, errorf(KindValidation, "lines around matches can only be shown with the matching lines, but the output is %s; leave them out, or ask for output_mode content", mode)
+	}
+	if most := a.most(); most > 0 {
+		opts.MaxMatches = int(a.Offset) + most
+	}
+	return opts, nil
+}
+
+// most returns how many results to show, 0 for all.
+func (a *grepArgs) most() int {
+	if a.Max == nil {
+		return env.DefaultMaxMatches
+	}
+	return int(*a.Max)
+}
+
+// around returns how many lines before and after a match to show.
+func (a *grepArgs) around() (before, after int, err error) {
+	type count struct {
+		name string
+		n    integer
+	}
+	both, sides := count{"context", a.Context}, []count{{"before", a.Before}, {"after", a.After}}
+	if a.A+a.B+a.C > 0 {
+		both, sides = count{"-C", a.C}, []count{{"-B", a.B}, {"-A", a.A}}
+	}
+	if both.n == 0 {
+		return int(sides[0].n), int(sides[1].n), nil
+	}
+	for _, side := range sides {
+		if side.n != 0 && side.n != both.n {
+			return 0, 0, errorf(KindValidation, "%s %d and %s %d contradict each other; give %s alone, or %s and %s", both.name, both.n, side.name, side.n, both.name, sides[0].name, sides[1].name)
+		}
+	}
+	return int(both.n), int(both.n), nil
+}
+
+func grep(ctx context.Context, call *Call, pages bool) (Result, error) {
+	var args grepArgs
 	if err := unmarshal(call, &args); err != nil {
 		return Result{}, err
 	}
-	out := bufio.NewWriter(call.Out)
-	g := &grepOutput{out: out, mode: args.Mode, max: int(args.Max)}
-	if g.max == 0 {
-		g.max = env.DefaultMaxMatches
+	opts, err := args.options()
+	if err != nil {
+		return Result{}, err
 	}
-	opts := env.GrepOptions{Pattern: args.Pattern, Path: args.Path, Glob: args.Glob, IgnoreCase: args.IgnoreCase, MaxMatches: -1}
+	out := bufio.NewWriter(call.Out)
+	g := &grepOutput{
+		out: out, numbers: args.Numbers == nil || *args.Numbers, offset: int(args.Offset),
+		groups: opts.Before+opts.After > 0, before: opts.Before,
+	}
 	stats, err := env.Grep(ctx, readerFor(call, args.Path), opts, g.match)
-	g.endFile()
 	if flushErr := out.Flush(); err == nil {
 		err = flushErr
 	}
@@ -80,10 +201,14 @@ func grep(ctx context.Context, call *Call) (Result, error) {
 		return Result{}, err
 	}
 	switch {
-	case g.more:
-		note += fmt.Sprintf("[stopped after %d results, there are more: narrow the pattern or the path, or raise max_results]\n", g.max)
+	case stats.Truncated && pages:
+		note += fmt.Sprintf("[stopped after %d results, there are more: narrow the pattern or the path, or go on with offset %d]\n", args.most(), opts.MaxMatches)
+	case stats.Truncated:
+		note += fmt.Sprintf("[stopped after %d results, there are more: narrow the pattern or the path, or raise max_results]\n", args.most())
 	case g.results == 0:
 		note += fmt.Sprintf("[no matches in %d files]\n", stats.Files)
+	case g.results <= g.offset:
+		note += fmt.Sprintf("[there are only %d results, and offset leaves out %d]\n", g.results, g.offset)
 	}
 	if stats.SkippedBinary > 0 {
 		note += fmt.Sprintf("[%d binary files were not searched]\n", stats.SkippedBinary)
@@ -98,63 +223,4 @@ func unreadable(err error) (note string, rest error) {
 		return "", err
 	}
 	return fmt.Sprintf("[%d files or folders could not be read, the first because of: %s]\n", u.Count, cutRunes(u.First.Error(), 300)), nil
-}
-
-// grepOutput writes matches in one of the modes.
-type grepOutput struct {
-	out     *bufio.Writer
-	mode    string
-	max     int
-	results int
-	// more says that there are more results than max.
-	more bool
-	// file is the file of the last match, and count how many it has.
-	file  string
-	count int
-}
-
-func (g *grepOutput) match(m env.GrepMatch) error {
-	isNew := m.Name != g.file || g.count == 0
-	if isNew {
-		g.endFile()
-	}
-	if isNew || g.mode == "" || g.mode == grepContent {
-		if g.results == g.max {
-			g.more = true
-			return fs.SkipAll
-		}
-		g.results++
-	}
-	g.file = m.Name
-	g.count++
-	if g.mode == "" || g.mode == grepContent {
-		cut := ""
-		if m.LineCut {
-			cut = " [line cut]"
-		}
-		_, _ = fmt.Fprintf(g.out, "%s:%d:%s%s\n", oneLine(m.Name), m.Line, m.Text, cut) // Flush tells the error.
-	}
-	return nil
-}
-
-// endFile writes what is told once for a file.
-func (g *grepOutput) endFile() {
-	if g.count == 0 {
-		return
-	}
-	switch g.mode {
-	case grepFiles:
-		_, _ = fmt.Fprintf(g.out, "%s\n", oneLine(g.file)) // Flush tells the error.
-	case grepCount:
-		_, _ = fmt.Fprintf(g.out, "%s:%d\n", oneLine(g.file), g.count) // Flush tells the error.
-	}
-	g.count = 0
-}
-
-// oneLine is a file name that stays on its line: one with control characters is quoted.
-func oneLine(name string) string {
-	if strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 }) {
-		return fmt.Sprintf("%q", name)
-	}
-	return name
 }

@@ -160,7 +160,7 @@ func (c *Client) Glob(ctx context.Context, opts env.GlobOptions) ([]env.Entry, e
 		return env.Glob(ctx, plain{c}, opts)
 	}
 	body, err := jsonBody(globRequest{
-		Pattern: text(opts.Pattern), Dir: text(opts.Dir), NoIgnore: opts.NoIgnore, Limit: opts.Limit,
+		Pattern: text(opts.Pattern), Dir: text(opts.Dir), IgnoreCase: opts.IgnoreCase, NoIgnore: opts.NoIgnore, Limit: opts.Limit,
 	})
 	if err == nil {
 		err = c.begin(ctx)

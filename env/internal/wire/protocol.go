@@ -219,10 +219,11 @@ type (
 		Details  bool `json:"details,omitempty"`
 	}
 	globRequest struct {
-		Pattern  text `json:"pattern"`
-		Dir      text `json:"dir,omitempty"`
-		NoIgnore bool `json:"no_ignore,omitempty"`
-		Limit    int  `json:"limit,omitempty"`
+		Pattern    text `json:"pattern"`
+		Dir        text `json:"dir,omitempty"`
+		IgnoreCase bool `json:"ignore_case,omitempty"`
+		NoIgnore   bool `json:"no_ignore,omitempty"`
+		Limit      int  `json:"limit,omitempty"`
 	}
 	grepRequest struct {
 		Pattern        text          `json:"pattern"`

@@ -159,7 +159,7 @@ func (p *peer) glob(r *http.Request, a *reply) error {
 		return err
 	}
 	found, err := env.Glob(r.Context(), p.s.environment(), env.GlobOptions{
-		Pattern: string(request.Pattern), Dir: string(request.Dir), NoIgnore: request.NoIgnore, Limit: request.Limit,
+		Pattern: string(request.Pattern), Dir: string(request.Dir), IgnoreCase: request.IgnoreCase, NoIgnore: request.NoIgnore, Limit: request.Limit,
 	})
 	b := newBatch(a)
 	defer b.stop()

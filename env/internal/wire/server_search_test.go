@@ -106,6 +106,10 @@ func TestSearch(t *testing.T) {
 	if got := decoded[walkEntry](t, a); len(got) != 2 || got[0].Name != "b.txt" || got[1].Size != 24 {
 		t.Errorf("found %+v", got)
 	}
+	a = c.call("POST", "/glob", jsonOf(globRequest{Pattern: "A.*", Dir: "d", IgnoreCase: true})).fine(t)
+	if got := decoded[walkEntry](t, a); len(got) != 1 || got[0].Name != "a.go" {
+		t.Errorf("found in any case: %+v", got)
+	}
 	for path, request := range map[string]any{"/grep": grepRequest{Pattern: "("}, "/glob": globRequest{Pattern: "["}} {
 		if a := c.call("POST", path, jsonOf(request)); a.end == nil || !errors.Is(a.end.Error.err(), env.ErrBadPattern) {
 			t.Errorf("%s: %+v", path, a)
