@@ -16,8 +16,8 @@ LINT          := $(CACHE)/golangci-lint-$(LINT_VERSION)
 VERSION       := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
 # Programs that tests run, and the Debian packages that have them.
-NEEDS         := git gcc bash setsid dockerd ip iptables busybox debootstrap nsenter tar ssh sshd dropbear bwrap
-PACKAGES      := git gcc libc6-dev bash util-linux docker.io iptables iproute2 busybox-static debootstrap debian-archive-keyring tar openssh-client openssh-server dropbear-bin bubblewrap
+NEEDS         := git rg gcc bash setsid dockerd ip iptables busybox debootstrap nsenter tar ssh sshd dropbear bwrap
+PACKAGES      := git ripgrep gcc libc6-dev bash util-linux docker.io iptables iproute2 busybox-static debootstrap debian-archive-keyring tar openssh-client openssh-server dropbear-bin bubblewrap
 
 ifeq ($(shell uname -s),Linux)
 export SANDBOXAGENT_REQUIRE ?= envtest,local,docker,ssh,sandbox

@@ -430,6 +430,9 @@ func (g *generator) compare(git string) {
 // ignored goes down to name as a walk would.
 func (g *generator) ignored(name string) bool {
 	var s *gitignore.Stack
+	if content, ok := g.ignore[""]; ok {
+		s = s.Push("", gitignore.Parse([]byte(content)))
+	}
 	elements := strings.Split(name, "/")
 	for i := range elements {
 		at := strings.Join(elements[:i+1], "/")
