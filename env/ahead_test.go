@@ -37,7 +37,7 @@ func (d *treeDisk) ReadDirs(ctx context.Context, names, with []string) ([]env.Fo
 	}
 	folders := make([]env.Folder, len(names))
 	for i, name := range names {
-		folders[i].Entries, folders[i].Err = d.searchDisk.ReadDir(ctx, name)
+		folders[i].Entries, folders[i].Err = d.ReadDir(ctx, name)
 		for _, w := range with {
 			if name != "." {
 				w = strings.TrimSuffix(name, "/") + "/" + w
