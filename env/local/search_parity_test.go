@@ -51,7 +51,7 @@ func TestGrepParity(t *testing.T) {
 	})
 	t.Run("checkout", func(t *testing.T) {
 		p := parity{rg: rg, root: checkout, lines: checkout, whole: checkout, odd: oddFiles(t, checkout, oddAll)}
-		p.run(t, parityCases, 1)
+		p.run(t, parityCases, 4)
 	})
 	t.Run("GOROOT", func(t *testing.T) {
 		if testing.Short() {
@@ -59,7 +59,7 @@ func TestGrepParity(t *testing.T) {
 		}
 		root := filepath.Join(runtime.GOROOT(), "src")
 		p := parity{rg: rg, root: root, lines: root, whole: root, odd: oddFiles(t, root, oddAll)}
-		p.run(t, parityCases, 5)
+		p.run(t, parityCases, 10)
 	})
 }
 
