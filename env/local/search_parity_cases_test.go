@@ -18,12 +18,12 @@ var parityPatterns = []string{
 	// Texts.
 	"func", "nil", "ErrNotExist", "zzqqyy", "a", "return nil", "  ", "\t", `"`, "'", "`", `\\`, "/", "//", "日本語", "ö", "😀", "русский", "Größe", "�", "\r", "\v", "\f",
 	// Nothing and empty matches.
-	"", "^", "$", "^$", "x*", "()|b", "^ *$", `\A\z`,
+	"", "^", "$", "^$", "x*", "^ *$", `\A\z`,
 	// Parts before, within and behind texts.
 	`func \w+`, `\w+Error\(`, `[a-z]+Error`, `Err[A-Z]\w*`, `\w+\(\) \{`, `if err != nil \{ .* \}`, `return .*, err`, `"[^"]*"`, `'[^']*'`, `\([^()]*\)`, `[a-z]+_[a-z]+`,
-	`(?:foo|bar)_?(?:Bar|bar)`, `ma(?:in|p)`, `(?:ab)+c`, `a{8}`, `a{3,5}b`, `a{20,}`, `.*nil.*`, `^.*$`, `^.+$`, `.`, `.{200}`,
+	`(?:foo|bar)_?(?:Bar|bar)`, `ma(?:in|p)`, `(?:ab)+c`, `a{8}`, `a{3,5}b`, `a{20,}`, `.*nil.*`, `^.*$`, `^.+$`, `^.`, `.{200}`,
 	// Alternatives.
-	"ErrNotExist|ErrPermission|ErrClosed", "func|type|var|const", "TODO|FIXME", "|nil", "nil|", "error|err|e",
+	"ErrNotExist|ErrPermission|ErrClosed", "func|type|var|const", "TODO|FIXME", "error|err|e",
 	"one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|seventeen|eighteen", "日本|русский|école", "^func|nil$", "^(?:a|b)$",
 	// Anchors and words.
 	"^func", "nil$", "^package", "}$", `^\t`, `^\s+return`, `\s+$`, `^\S`, `\bnil\b`, `\berr\b`, `\Bil\b`, `\bf`, `e\b`, `\B_\B`, `\Afunc`, `end\z`, `^^a`, `a$$`, `a^`, `$a`, `^a|b$`,
@@ -51,7 +51,7 @@ var parityOptions = []env.GrepOptions{
 	{Pattern: "^", Literal: true},
 	{Pattern: "$b", Literal: true},
 	{Pattern: "(?i)", Literal: true},
-	{Pattern: "", Literal: true},
+	{Pattern: "the end", Literal: true},
 	{Pattern: "größe", Literal: true, IgnoreCase: true},
 	{Pattern: "a|b", Literal: true, IgnoreCase: true},
 	{Pattern: "ERR != NIL", Literal: true, IgnoreCase: true},
@@ -136,7 +136,7 @@ var parityOptions = []env.GrepOptions{
 	// Limits.
 	{Pattern: "nil", MaxFileMatches: 1},
 	{Pattern: "e", MaxFileMatches: 3},
-	{Pattern: "", MaxFileMatches: 2},
+	{Pattern: "^", MaxFileMatches: 2},
 	{Pattern: "nil", MaxFileMatches: 2, Mode: env.GrepCounts},
 	{Pattern: "nil", MaxFileMatches: 1, Mode: env.GrepFiles},
 	{Pattern: "FUNC", MaxFileMatches: 1},
