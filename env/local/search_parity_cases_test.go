@@ -21,7 +21,7 @@ var parityPatterns = []string{
 	"", "^", "$", "^$", "x*", "^ *$", `\A\z`,
 	// Parts before, within and behind texts.
 	`func \w+`, `\w+Error\(`, `[a-z]+Error`, `Err[A-Z]\w*`, `\w+\(\) \{`, `if err != nil \{ .* \}`, `return .*, err`, `"[^"]*"`, `'[^']*'`, `\([^()]*\)`, `[a-z]+_[a-z]+`,
-	`(?:foo|bar)_?(?:Bar|bar)`, `ma(?:in|p)`, `(?:ab)+c`, `a{8}`, `a{3,5}b`, `a{20,}`, `.*nil.*`, `^.*$`, `^.+$`, `^.`, `.{200}`,
+	`(?:foo|bar)_?(?:Bar|bar)`, `ma(?:in|p)`, `(?:ab)+c`, `a{8}`, `a{3,5}b`, `a{20,}`, `.*nil.*`, `^.*$`, `^.+$`, `^.$`, `.{200}`,
 	// Alternatives.
 	"ErrNotExist|ErrPermission|ErrClosed", "func|type|var|const", "TODO|FIXME", "error|err|e",
 	"one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|seventeen|eighteen", "日本|русский|école", "^func|nil$", "^(?:a|b)$",

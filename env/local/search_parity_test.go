@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,7 +56,11 @@ func TestGrepParity(t *testing.T) {
 		if testing.Short() {
 			t.Skip("takes long")
 		}
-		root := filepath.Join(runtime.GOROOT(), "src")
+		goroot, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		root := filepath.Join(strings.TrimSpace(string(goroot)), "src")
 		p := parity{rg: rg, root: root, lines: root, whole: root, odd: oddFiles(t, root, oddAll)}
 		p.run(t, parityCases, 10)
 	})
