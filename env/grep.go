@@ -21,8 +21,9 @@ const (
 	DefaultMaxMatches = 100
 	// DefaultMaxLineBytes is how much of a line Grep delivers if GrepOptions does not say.
 	DefaultMaxLineBytes = 500
-	// DefaultGrepTime and DefaultGrepBytes are how long Grep searches, and how much, if GrepOptions does not say.
-	DefaultGrepTime  = 30 * time.Second
+	// DefaultGrepTime is how long Grep tries an expression on each line if GrepOptions does not say.
+	DefaultGrepTime = 30 * time.Second
+	// DefaultGrepBytes is on how many bytes it does so.
 	DefaultGrepBytes = 2 << 30
 )
 
@@ -60,12 +61,14 @@ type GrepOptions struct {
 	// IgnoreCase matches letters of either case.
 	IgnoreCase bool
 	// Multiline matches Pattern against a whole file, so that a match may be of several lines, all of which are delivered: ^ and $ are
-	// the ends of lines, and a dot is a line ending, too. Files of more than 4 MiB are not searched, which is an error for each.
+	// the ends of lines, which end with "\n" only, and a dot is a line ending, too. Files of more than 4 MiB are not searched, which is
+	// an error for each.
 	Multiline bool
 	// Path is the file or folder to search; empty means the working directory. It is searched even if it is ignored.
 	Path string
 	// Glob restricts the files of a folder. Without a slash, as in *.go, it is matched against the last element of a
-	// name, else against the name relative to Path. The syntax is that of GlobOptions.Pattern. Exclude leaves files out.
+	// name, else against the name relative to Path. The syntax is that of GlobOptions.Pattern. Exclude leaves files out, and
+	// folders with all that is in them.
 	Glob, Exclude string
 	// Types restricts the files of a folder to those of one of these kinds, see FileTypes. One that is not known is ErrBadPattern.
 	Types []string
@@ -175,7 +178,7 @@ func Grep(ctx context.Context, e FileReader, opts GrepOptions, fn func(GrepMatch
 		if !opts.Multiline {
 			g.rg = findRipgrep(e, pattern)
 		}
-		g.e = readsTogether(e, g.wants, g.filter.mayMatchBelow)
+		g.e = readsTogether(e, g.wants, g.wantsBelow)
 		err = g.folder(ctx, root, WalkOptions{NoIgnore: opts.NoIgnore})
 	} else {
 		err = g.one(ctx, root)

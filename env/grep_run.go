@@ -148,7 +148,7 @@ func (g *grepper) walk(ctx context.Context, root string, opts WalkOptions, order
 		switch {
 		case entry.Err != nil:
 			files = append(files, grepFile{unread: entry.Err})
-		case entry.Mode.IsDir() && !g.filter.mayMatchBelow(entry.Name):
+		case entry.Mode.IsDir() && !g.wantsBelow(entry.Name):
 			return fs.SkipDir
 		case !entry.Mode.IsRegular() || !g.wants(entry.Name):
 			return nil
@@ -171,6 +171,11 @@ func (g *grepper) walk(ctx context.Context, root string, opts WalkOptions, order
 func (g *grepper) wants(name string) bool {
 	return g.filter.match(name) && (g.exclude.glob == nil || !g.exclude.match(name)) &&
 		(len(g.types) == 0 || slices.ContainsFunc(g.types, func(f filter) bool { return f.match(name) }))
+}
+
+// wantsBelow reports whether a folder may have files to search.
+func (g *grepper) wantsBelow(name string) bool {
+	return g.filter.mayMatchBelow(name) && (g.exclude.glob == nil || !g.exclude.match(name))
 }
 
 // one searches one file that was named.
@@ -302,13 +307,14 @@ func (w *grepWorker) file(f grepFile) error {
 	}
 	defer func() { _ = file.Close() }() // It was only read.
 	w.now().begins = true
-	matches := 0
+	matches, last := 0, 0
 	err = w.lines(file, f.lines, func(l grep.Line) error {
+		if matches == w.perFile && w.perFile > 0 && (l.Match || l.Number > last+w.after) {
+			return errEnough
+		}
 		if l.Match {
-			if w.perFile > 0 && matches == w.perFile {
-				return errEnough
-			}
 			matches++
+			last = l.Number
 		}
 		switch w.mode {
 		case GrepFiles:

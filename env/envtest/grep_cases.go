@@ -195,6 +195,7 @@ func grepExclude(c *caseT) {
 	c.greps(
 		grepCase{opts: env.GrepOptions{Pattern: "needle", Exclude: "*_test.go", Types: []string{"go"}}, want: []string{"sub/code.go:4:\ta int, // needle"}},
 		grepCase{opts: env.GrepOptions{Pattern: "needle$|needle:", Exclude: "sub/**"}, want: []string{"Makefile:1:needle:", "crlf.txt:2:needle"}},
+		grepCase{opts: env.GrepOptions{Pattern: "needle$|needle:", Exclude: "sub"}, want: []string{"Makefile:1:needle:", "crlf.txt:2:needle"}},
 		grepCase{opts: env.GrepOptions{Pattern: "const|axb", Glob: "sub/*", Exclude: "*.{tsx,go}"}, want: []string{"sub/view.ts:1:const needle = 1"}},
 	)
 	c.both(func(what string, e env.Environment) {
@@ -245,6 +246,7 @@ func grepFileLimit(c *caseT) {
 		grepCase{opts: env.GrepOptions{Pattern: "needle", Path: "log.txt", MaxFileMatches: 2, Before: 1, After: 1}, want: []string{
 			"log.txt-1-one", "log.txt:2:needle 1", "log.txt-3-three", "log.txt-5-five", "log.txt:6:needle 2",
 		}},
+		grepCase{opts: env.GrepOptions{Pattern: "needle", Path: "log.txt", MaxFileMatches: 1, Before: 1}, want: []string{"log.txt-1-one", "log.txt:2:needle 1"}},
 	)
 }
 

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,7 +51,7 @@ func TestGrepParity(t *testing.T) {
 	})
 	t.Run("checkout", func(t *testing.T) {
 		p := parity{rg: rg, root: checkout, lines: checkout, whole: checkout, odd: oddFiles(t, checkout, oddAll)}
-		p.run(t, parityCases, 4)
+		p.run(t, parityCases[2:], part(6))
 	})
 	t.Run("GOROOT", func(t *testing.T) {
 		if testing.Short() {
@@ -62,8 +63,27 @@ func TestGrepParity(t *testing.T) {
 		}
 		root := filepath.Join(strings.TrimSpace(string(goroot)), "src")
 		p := parity{rg: rg, root: root, lines: root, whole: root, odd: oddFiles(t, root, oddAll)}
-		p.run(t, parityCases, 10)
+		p.run(t, rareOnes(parityCases), part(6))
 	})
+}
+
+// rareOnes returns the cases that look for a word. The others find so much in a large folder that they take long.
+func rareOnes(cases []env.GrepOptions) (rare []env.GrepOptions) {
+	word := regexp.MustCompile(`(?:^|[^\\p{A-Za-z:])[A-Za-z]{4}`)
+	for _, opts := range cases {
+		if word.MatchString(opts.Pattern) {
+			rare = append(rare, opts)
+		}
+	}
+	return rare
+}
+
+// part returns n, for each n-th case, or 1 if the variable SANDBOXAGENT_PARITY is all, which takes many minutes.
+func part(n int) int {
+	if os.Getenv("SANDBOXAGENT_PARITY") == "all" {
+		return 1
+	}
+	return n
 }
 
 // needRipgrep returns the program.
@@ -98,6 +118,7 @@ func (p parity) run(t *testing.T, cases []env.GrepOptions, each int) {
 	found := 0
 	for i := 0; i < len(cases); i += each {
 		opts := cases[i]
+		opts.MaxTime, opts.MaxBytes = -1, -1
 		t.Run(fmt.Sprintf("%d %.40q", i, opts.Pattern), func(t *testing.T) {
 			got, want := p.ours(t, e, opts), p.theirs(t, opts)
 			found += len(want)

@@ -210,6 +210,12 @@ func grep(ctx context.Context, call *Call, pages bool) (Result, error) {
 	case g.results <= g.offset:
 		note += fmt.Sprintf("[there are only %d results, and offset leaves out %d]\n", g.results, g.offset)
 	}
+	switch stats.Stopped {
+	case env.GrepOverTime:
+		note += fmt.Sprintf("[stopped after %v with a part of the files not searched, since the pattern has no text in it to look for: narrow the path, or add to the pattern]\n", env.DefaultGrepTime)
+	case env.GrepOverBytes:
+		note += fmt.Sprintf("[stopped after %d GiB with a part of the files not searched, since the pattern has no text in it to look for: narrow the path, or add to the pattern]\n", env.DefaultGrepBytes>>30)
+	}
 	if stats.SkippedBinary > 0 {
 		note += fmt.Sprintf("[%d binary files were not searched]\n", stats.SkippedBinary)
 	}
