@@ -98,6 +98,7 @@ bench:
 	$(GO) build -o $(CACHE)/withdaemons ./integration/withdaemons
 	$(CACHE)/withdaemons --images -- $(GO) test -run '^$$' -bench . -benchtime 20x ./env/docker
 	$(GO) test -run '^$$' -bench . -benchtime 50x ./env/ssh
+	$(GO) test -run '^$$' -bench '^BenchmarkGrep$$' -benchtime 7x ./env/local
 
 fuzz:
 	@$(GO) list ./... | while read -r pkg; do \
