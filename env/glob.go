@@ -102,7 +102,8 @@ func Glob(ctx context.Context, e FileReader, opts GlobOptions) ([]Entry, error) 
 	if details {
 		err = Walk(ctx, e, opts.Dir, walkOpts, func(entry Entry) error { return visit(entry, nil) })
 	} else {
-		err = walk(ctx, e, opts.Dir, walkOpts, pattern.mayMatchBelow, visit)
+		wanted := func(name string) bool { return pattern.matches(name, true, element) }
+		err = walk(ctx, e, opts.Dir, walkOpts, wanted, visit)
 	}
 	if err == nil && len(links) > 0 {
 		links, err = leadToFiles(ctx, trees, opts.Dir, links)
