@@ -69,10 +69,11 @@ unit:
 	$(GO) build -o $(CACHE)/withdaemons ./integration/withdaemons
 	GORACE='atexit_sleep_ms=0' $(CACHE)/withdaemons --images -- $(GO) test -race -timeout 45m ./...
 
-# With the race detector on, the soak has a tenth of its sessions, and calls of megabytes are smaller.
+# With the race detector on, the soak has a tenth of its sessions, calls of megabytes are smaller, and few searches are compared.
 soak:
 	$(GO) test -run '^TestFault30' -timeout 15m ./integration
 	$(GO) test -run '^TestFaults$$/^F22_every_call' -timeout 15m ./integration
+	$(GO) test -run '^Test(GrepParity|RipgrepMakesNoDifference)$$' -timeout 15m ./env/local
 
 cross:
 	@for os in linux darwin windows; do \

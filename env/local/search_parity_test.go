@@ -46,16 +46,16 @@ func TestGrepParity(t *testing.T) {
 		nasty(t, p.lines, func(s string) string { return unifyLines(unifyBytes(s)) })
 		nasty(t, p.whole, unifyBytes)
 		p.odd = oddFiles(t, p.root, oddNUL)
-		p.run(t, parityCases, 1)
-		p.run(t, parityFolders, 1)
+		p.run(t, parityCases, part(1))
+		p.run(t, parityFolders, part(1))
 	})
 	t.Run("checkout", func(t *testing.T) {
 		p := parity{rg: rg, root: checkout, lines: checkout, whole: checkout, odd: oddFiles(t, checkout, oddAll)}
 		p.run(t, parityCases[2:], part(6))
 	})
 	t.Run("GOROOT", func(t *testing.T) {
-		if testing.Short() {
-			t.Skip("takes long")
+		if testing.Short() || raceEnabled() {
+			t.Skip("takes long; make test runs it without the race detector")
 		}
 		goroot, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
 		if err != nil {
@@ -78,10 +78,14 @@ func rareOnes(cases []env.GrepOptions) (rare []env.GrepOptions) {
 	return rare
 }
 
-// part returns n, for each n-th case, or 1 if the variable SANDBOXAGENT_PARITY is all, which takes many minutes.
+// part returns n, for each n-th case: more with the race detector, and 1 if the variable SANDBOXAGENT_PARITY is all, which takes many
+// minutes.
 func part(n int) int {
-	if os.Getenv("SANDBOXAGENT_PARITY") == "all" {
+	switch {
+	case os.Getenv("SANDBOXAGENT_PARITY") == "all":
 		return 1
+	case raceEnabled():
+		return 11 * n
 	}
 	return n
 }

@@ -110,7 +110,10 @@ func TestRipgrepMakesNoDifference(t *testing.T) {
 	}
 	t.Setenv("PATH", t.TempDir())
 	var all []env.GrepOptions
-	for _, pattern := range wordless {
+	for i, pattern := range wordless {
+		if raceEnabled() && i%5 != 0 {
+			continue // It takes long, and make test does it without the race detector.
+		}
 		for _, opts := range []env.GrepOptions{{MaxFileMatches: 9}, {IgnoreCase: true, Before: 1, After: 2}} {
 			opts.Pattern, opts.MaxMatches = pattern, -1
 			all = append(all, opts)
@@ -127,7 +130,7 @@ func TestRipgrepMakesNoDifference(t *testing.T) {
 		want[i] = found{m, s}
 		matches += s.Matches
 	}
-	if matches < 1000 {
+	if matches < 10*len(all) {
 		t.Errorf("there are only %d matches", matches)
 	}
 	for name, script := range map[string]string{
@@ -151,7 +154,7 @@ func TestRipgrepMakesNoDifference(t *testing.T) {
 			}
 		})
 	}
-	if n := count(); n < len(wordless) {
+	if n := count(); n < len(all)/2 {
 		t.Errorf("ripgrep was used %d times", n)
 	}
 }
