@@ -45,7 +45,7 @@ func AnthropicGrep() Tool {
 // texts instead of expressions, ignored files, and a limit for each file.
 func GeminiGrep() Tool {
 	return grepTool(`,
-		"exclude_pattern": {"type": "string", "description": "No files whose name matches, such as *_test.go or vendor/**."},
+		"exclude_pattern": {"type": "string", "description": "No files whose name matches, such as *.min.js or vendor/**."},
 		"names_only": {"type": "boolean", "description": "Show only the names of files, as output_mode files_with_matches does. Default false."},
 		"case_sensitive": {"type": "boolean", "description": "The opposite of case_insensitive; give one of the two."},
 		"fixed_strings": {"type": "boolean", "description": "Take the pattern for a text, not an expression. Default false."},
