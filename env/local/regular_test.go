@@ -1,0 +1,51 @@
+//go:build unix
+
+package local_test
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/local"
+)
+
+// TestOpenRegular opens what a search has found to be a regular file a moment before.
+func TestOpenRegular(t *testing.T) {
+	e := newEnv(t, local.Config{})
+	dir := e.Info().WorkDir
+	write(t, filepath.Join(dir, "file"), "content", 0o600)
+	write(t, filepath.Join(dir, "empty"), "", 0o600)
+	if err := errors.Join(unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600), os.Symlink("file", filepath.Join(dir, "link")), os.Mkdir(filepath.Join(dir, "folder"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"file": "content", "empty": ""} {
+		f, size, err := e.OpenRegular(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(f)
+		if string(got) != want || size != int64(len(want)) || err != nil || f.Close() != nil {
+			t.Errorf("%s: %q, size %d, %v", name, got, size, err)
+		}
+	}
+	for name, want := range map[string]error{"pipe": env.ErrNotRegular, "folder": env.ErrIsDir, "link": unix.ELOOP, "missing": os.ErrNotExist} {
+		if _, _, err := e.OpenRegular(t.Context(), name); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", name, err, want)
+		}
+	}
+	if _, err := os.Stat("/proc/self/status"); err == nil { // which has no size, but content
+		f, _, err := e.OpenRegular(t.Context(), "/proc/self/status")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(f); len(got) == 0 || err != nil || f.Close() != nil {
+			t.Errorf("/proc/self/status: %q, %v", got, err)
+		}
+	}
+}
