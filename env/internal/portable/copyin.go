@@ -129,12 +129,12 @@ func (e *Environment) send(ctx context.Context, s *shell, full string, f *filter
 	a := <-answers
 	switch {
 	case ctx.Err() != nil:
-		e.bury(s, "")
+		e.bury(s, nil, false)
 		return partial, ended(ctx)
 	case err != nil && !errors.Is(err, errStopped):
 		return partial, err
 	case a.err != nil:
-		e.bury(s, "")
+		e.bury(s, nil, false)
 		return partial, e.lost(ctx, a.err)
 	case a.code != 0:
 		return partial, errCode(codeOther, a.text)

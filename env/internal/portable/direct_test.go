@@ -143,6 +143,7 @@ func TestNoShell(t *testing.T) {
 		"says a lot":           {"exec cat /dev/zero", "more than"},
 		"says a lot of errors": {"cat /dev/zero >&2; :", "more than"},
 		"on one only":          {"echo welcome; exec sh 2>/dev/null", "no shell answers"},
+		"waits":                {"echo your password has expired; exec sleep 60", "your password has expired"},
 	} {
 		start := func(context.Context) (portable.Shell, error) {
 			c := command()
@@ -156,6 +157,25 @@ func TestNoShell(t *testing.T) {
 		cancel()
 		if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: error %v, want %q", what, err, tt.want)
+		}
+	}
+}
+
+// TestStartCancelled starts shells in a way that is told of the end of the context, and does not say why it ended.
+func TestStartCancelled(t *testing.T) {
+	why := errors.New("enough")
+	for what, start := range map[string]func(context.Context) error{
+		"the end":      func(ctx context.Context) error { return fmt.Errorf("nobody there: %w", ctx.Err()) },
+		"all":          func(ctx context.Context) error { return fmt.Errorf("nobody there: %w: %w", ctx.Err(), context.Cause(ctx)) },
+		"another word": func(context.Context) error { return io.ErrUnexpectedEOF },
+	} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		_, err := portable.New(ctx, portable.Config{Start: func(ctx context.Context) (portable.Shell, error) {
+			cancel(why)
+			return portable.Shell{}, start(ctx)
+		}})
+		if !errors.Is(err, context.Canceled) || !errors.Is(err, why) || strings.Count(err.Error(), why.Error()) != 1 {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }

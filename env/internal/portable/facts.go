@@ -48,7 +48,7 @@ func (e *Environment) learn(ctx context.Context) error {
 	}
 	raw, err := e.cfg.Start(ctx)
 	if err != nil {
-		return fmt.Errorf("start a shell: %w", err)
+		return cut(ctx, fmt.Errorf("start a shell: %w", err))
 	}
 	s, err := newShell(ctx, raw, "/nonexistent", prologue) // it runs no commands
 	if err != nil {

@@ -408,7 +408,7 @@ func (s *stream) close() { s.release() }
 func (s *stream) finish() {
 	s.stop()
 	if !s.ended {
-		s.e.bury(s.shell, "")
+		s.e.bury(s.shell, nil, false)
 		if s.err == nil {
 			s.err = errors.New("the stream was closed")
 		}

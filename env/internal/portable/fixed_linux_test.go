@@ -46,9 +46,7 @@ func TestFixedFolder(t *testing.T) {
 			}
 			names = append(names, name)
 		}
-		var user *syscall.Credential
 		if os.Getuid() == 0 {
-			user = &syscall.Credential{Uid: ordinary, Gid: ordinary}
 			for _, name := range names {
 				if err := os.Chown(name, ordinary, ordinary); err != nil {
 					t.Fatal(err)
@@ -59,23 +57,7 @@ func TestFixedFolder(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = os.Chmod(fixed, 0o755) }) // for the removal
-		path := os.Getenv("PATH")
-		if k.only != nil {
-			path = filepath.Join(base, "bin")
-			if err := os.CopyFS(path, os.DirFS(k.only(t))); err != nil {
-				t.Fatal(err)
-			}
-		}
-		program, err := exec.LookPath(k.argv[0])
-		if err != nil {
-			t.Skipf("there is no %s", k.argv[0])
-		}
-		e, err := portable.New(t.Context(), portable.Config{Dir: fixed, Start: func(context.Context) (portable.Shell, error) {
-			c := exec.Command(program, k.argv[1:]...) //nolint:noctx // It outlives the call.
-			c.Env, c.Dir = []string{"PATH=" + path, "HOME=/", "TMPDIR=" + temp}, "/"
-			c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: user}
-			return startProcess(c)
-		}})
+		e, err := portable.New(t.Context(), portable.Config{Dir: fixed, Start: k.ordinaryStart(t, base, temp)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,4 +81,31 @@ func TestFixedFolder(t *testing.T) {
 		}
 		wg.Wait()
 	})
+}
+
+// ordinaryStart returns what starts shells of this kind as an ordinary user, who finds the programs that the kind is restricted to in
+// base.
+func (k kind) ordinaryStart(t *testing.T, base, temp string) func(context.Context) (portable.Shell, error) {
+	t.Helper()
+	path := os.Getenv("PATH")
+	if k.only != nil {
+		path = filepath.Join(base, "bin")
+		if err := os.CopyFS(path, os.DirFS(k.only(t))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	program, err := exec.LookPath(k.argv[0])
+	if err != nil {
+		t.Skipf("there is no %s", k.argv[0])
+	}
+	var user *syscall.Credential
+	if os.Getuid() == 0 {
+		user = &syscall.Credential{Uid: ordinary, Gid: ordinary}
+	}
+	return func(context.Context) (portable.Shell, error) {
+		c := exec.Command(program, k.argv[1:]...) //nolint:noctx // It outlives the call.
+		c.Env, c.Dir = []string{"PATH=" + path, "HOME=/", "TMPDIR=" + temp}, "/"
+		c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: user}
+		return startProcess(c)
+	}
 }

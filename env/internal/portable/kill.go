@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +20,8 @@ const (
 	pollFirst, pollLast = 5 * time.Millisecond, 100 * time.Millisecond
 	// killTime bounds how long processes that get SIGKILL may take.
 	killTime = 10 * time.Second
+	// lateTime is how long a process may take to become the command that it was started for.
+	lateTime = 3 * time.Second
 )
 
 // target says which processes are meant: those with a word in their variables, a root and those that were found before,
@@ -41,6 +44,38 @@ type process struct {
 // kill sends SIGKILL until nothing of t is left.
 func (e *Environment) kill(t *target) error {
 	return e.signalUntil(context.Background(), t, "KILL", time.Now().Add(killTime))
+}
+
+// killFirst is kill for a command that is killed before what it depends on. If it is late, it may be a process that has not become it,
+// which nothing shows: then it has lateTime to do so.
+func (e *Environment) killFirst(command *target, late bool) error {
+	for end := time.Now().Add(lateTime); late && time.Now().Before(end); {
+		pids, err := e.find(command)
+		if err != nil {
+			return err
+		}
+		if len(pids) > 0 {
+			break
+		}
+		select {
+		case <-time.After(pollLast):
+		case <-e.done:
+			return fs.ErrClosed
+		}
+	}
+	return e.kill(command)
+}
+
+// signal sends a signal to processes, some of which may have ended.
+func (e *Environment) signal(signal string, pids []int) error {
+	var words strings.Builder
+	for _, pid := range pids {
+		fmt.Fprintf(&words, " %d", pid)
+	}
+	if err := e.warden.inTime(operation{body: "kill -" + signal + words.String() + " 2>/dev/null\n:"}); err != nil {
+		return e.lost(context.Background(), err)
+	}
+	return nil
 }
 
 // terminate sends SIGTERM to t, and SIGKILL to what is left after env.GraceTime or when hurry is closed.
@@ -73,16 +108,16 @@ func (e *Environment) signalUntil(ctx context.Context, t *target, signal string,
 		if err != nil || len(pids) == 0 {
 			return err
 		}
-		words := []string{"kill", "-" + signal}
+		var tell []int
 		for _, pid := range pids {
 			if signal == "KILL" || !told[pid] {
-				words = append(words, strconv.Itoa(pid))
+				tell = append(tell, pid)
 			}
 			told[pid] = true
 		}
-		if len(words) > 2 {
-			if err := e.warden.inTime(operation{body: strings.Join(words, " ") + " 2>/dev/null\n:"}); err != nil {
-				return e.lost(context.Background(), err)
+		if len(tell) > 0 {
+			if err := e.signal(signal, tell); err != nil {
+				return err
 			}
 		}
 		select {

@@ -186,9 +186,12 @@ func (e *Environment) startShell(ctx context.Context, dir string) (*shell, error
 	return s, nil
 }
 
-// lost explains the loss of a shell.
+// lost explains the loss of a shell, or that there is none. If ctx has ended, that is why.
 func (e *Environment) lost(ctx context.Context, err error) error {
-	if ctx.Err() != nil || e.isClosed() || e.cfg.Gone == nil || errors.Is(err, env.ErrProtocol) {
+	if ctx.Err() != nil {
+		return cut(ctx, err)
+	}
+	if e.isClosed() || e.cfg.Gone == nil || errors.Is(err, env.ErrProtocol) {
 		return err
 	}
 	if why := e.cfg.Gone(ctx, err); why != nil {
@@ -278,15 +281,16 @@ func (e *Environment) ask(ctx context.Context, o operation) (code int, text stri
 	defer cancel()
 	code, text, err = s.run(ctx, o)
 	if err != nil {
-		e.bury(s, "")
+		e.bury(s, nil, false)
 		err = e.lost(ctx, err)
 	}
 	e.pool.give(s, false, err == nil && (code == codeOK || o.input == nil))
 	return code, text, err
 }
 
-// bury kills a shell that contact with is lost, and what it runs. A command of it is found by its marker, if there is one.
-func (e *Environment) bury(s *shell, marker string) {
+// bury kills a shell that contact with is lost, and before it the command of it, if there is one; late says that this may not have
+// begun.
+func (e *Environment) bury(s *shell, command *target, late bool) {
 	s.abandon()
 	if e.begin(context.Background()) != nil {
 		return // Close kills all
@@ -295,8 +299,8 @@ func (e *Environment) bury(s *shell, marker string) {
 		defer e.work.Done()
 		// All of this is as far as it is possible. The command goes first: it would take the death of what carries its
 		// standard input for the end of that.
-		if marker != "" {
-			_ = e.kill(&target{word: marker + "="})
+		if command != nil && e.killFirst(command, late) != nil {
+			return // Close kills all
 		}
 		_ = e.kill(&target{root: s.pid, word: e.shellMarker() + "=" + path.Base(s.dir) + "."})
 	}()

@@ -283,6 +283,21 @@ func (c *collect) add(data []byte) error {
 	return nil
 }
 
+// cut returns err, and if ctx has ended, an error that wraps why. What err says is kept then if it says that it was cut off,
+// as one does that has read what a login prints.
+func cut(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() == nil:
+		return err
+	case !errors.Is(err, ctx.Err()):
+		return ended(ctx)
+	case !errors.Is(err, context.Cause(ctx)):
+		return fmt.Errorf("%w: %w", err, context.Cause(ctx))
+	default:
+		return err
+	}
+}
+
 // ended is the error for a call that ended because ctx did. It wraps both ctx.Err and the cause.
 func ended(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)

@@ -240,7 +240,7 @@ func (x *execution) release(detached bool) {
 	}
 	sound := x.lost == nil && x.open == 0 && x.exited
 	if !sound {
-		x.e.bury(x.shell, x.marker)
+		x.e.bury(x.shell, x.target(), x.root == 0 && !x.exited)
 	}
 	x.e.pool.give(x.shell, true, sound)
 }
