@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// fileTypes are the globs of kinds of files, by the names that ripgrep has for them.
+// fileTypes are globs of kinds of files, a selection of those of ripgrep, by the names that it has for them.
 var fileTypes = map[string]string{
 	"ada": "*.adb *.ads", "asciidoc": "*.adoc *.asc *.asciidoc", "asm": "*.asm *.s *.S", "awk": "*.awk",
 	"bazel": "*.bazel *.bzl *.BUILD *.bazelrc BUILD MODULE.bazel WORKSPACE WORKSPACE.bazel", "bitbake": "*.bb *.bbappend *.bbclass *.conf *.inc",

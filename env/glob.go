@@ -27,7 +27,7 @@ const (
 type GlobOptions struct {
 	// Pattern is matched against names relative to Dir: * and ? stay within one path element, ** as a whole element
 	// stands for any number of them (as the last one for at least one), [a-z] and [^a-z] are classes, {a,b} are
-	// alternatives, 1000 at most in total, \ quotes. It may not be absolute and may not contain "..".
+	// alternatives, 1000 at most in total, \ quotes. It may not be absolute, may not contain ".." and may not end with a slash.
 	Pattern string
 	// Dir is the folder to search; empty means the working directory. It is searched even if it is ignored.
 	Dir string
@@ -35,7 +35,8 @@ type GlobOptions struct {
 	IgnoreCase bool
 	// NoIgnore searches everything, see WalkOptions.
 	NoIgnore bool
-	// Limit is how many entries are returned at most, the newest; 0 means all.
+	// Limit is how many entries are returned at most, the newest; 0 means all. Twice as many or a thousand, whichever
+	// is more, are held in memory at most.
 	Limit int
 }
 
@@ -50,6 +51,9 @@ func Glob(ctx context.Context, e FileReader, opts GlobOptions) ([]Entry, error) 
 		return s.Glob(ctx, opts)
 	}
 	pattern, err := parseGlob(opts.Pattern)
+	if err == nil && strings.HasSuffix(opts.Pattern, "/") {
+		err = fmt.Errorf("%w: it ends with a slash, but only files are found; what is in a folder is folder/**", ErrBadPattern)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("glob %.100q: %w", opts.Pattern, err)
 	}
@@ -59,7 +63,8 @@ func Glob(ctx context.Context, e FileReader, opts GlobOptions) ([]Entry, error) 
 	}
 	// A foreign walker gives details now or never; otherwise only matches are looked at.
 	_, details := e.(Walker)
-	var found, links []Entry
+	found := newest{limit: opts.Limit}
+	var links []Entry
 	var unreadable unreadable
 	trees, together := e.(TreeReader)
 	together = together && !details
@@ -92,9 +97,13 @@ func Glob(ctx context.Context, e FileReader, opts GlobOptions) ([]Entry, error) 
 		case err != nil:
 			unreadable.add(err)
 		case link:
-			links = append(links, entry)
+			if links = append(links, entry); len(links) == linksTogether {
+				err := found.addLinks(ctx, trees, opts.Dir, links)
+				links = links[:0]
+				return err
+			}
 		case regular:
-			found = append(found, entry)
+			found.add(entry)
 		}
 		return nil
 	}
@@ -106,19 +115,62 @@ func Glob(ctx context.Context, e FileReader, opts GlobOptions) ([]Entry, error) 
 		err = walk(ctx, e, opts.Dir, walkOpts, wanted, visit)
 	}
 	if err == nil && len(links) > 0 {
-		links, err = leadToFiles(ctx, trees, opts.Dir, links)
-		found = append(found, links...)
+		err = found.addLinks(ctx, trees, opts.Dir, links)
 	}
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(found, func(a, b Entry) int {
+	found.sort()
+	return found.entries, unreadable.err()
+}
+
+const (
+	// linksTogether is how many links are looked at in one request.
+	linksTogether = 1000
+	// newestMore is how many entries are held without sorting them.
+	newestMore = 1000
+)
+
+// newest keeps the newest entries, as many as its limit.
+type newest struct {
+	limit   int // 0 means all
+	entries []Entry
+}
+
+func (n *newest) add(entry Entry) {
+	n.entries = append(n.entries, entry)
+	if n.limit > 0 && len(n.entries) >= newestMore && len(n.entries)/2 >= n.limit {
+		n.sort()
+	}
+}
+
+// sort puts the newest first and drops those over the limit.
+func (n *newest) sort() {
+	slices.SortFunc(n.entries, func(a, b Entry) int {
 		return cmp.Or(b.ModTime.Compare(a.ModTime), strings.Compare(a.Name, b.Name))
 	})
-	if opts.Limit > 0 && len(found) > opts.Limit {
-		found = slices.Clone(found[:opts.Limit])
+	if n.limit > 0 && len(n.entries) > n.limit {
+		clear(n.entries[n.limit:])
+		n.entries = n.entries[:n.limit]
 	}
-	return found, unreadable.err()
+}
+
+// addLinks adds those of links, which are below dir, that lead to a regular file.
+func (n *newest) addLinks(ctx context.Context, e TreeReader, dir string, links []Entry) error {
+	names := make([]string, len(links))
+	for i, link := range links {
+		names[i] = join(dir, link.Name)
+	}
+	regular, err := e.AreFiles(ctx, names)
+	if err != nil {
+		return pathError("stat", names[0], err)
+	}
+	for i, link := range links {
+		if regular[i] {
+			n.add(link)
+		}
+	}
+	return nil
 }
 
 // isRegular tells whether name is a regular file or a link that leads to one.
@@ -135,24 +187,6 @@ func isRegular(ctx context.Context, e FileReader, name string, mode fs.FileMode)
 		return false, nil
 	}
 	return info.Mode().IsRegular(), nil
-}
-
-// leadToFiles returns those of links, which are below dir, that lead to a regular file.
-func leadToFiles(ctx context.Context, e TreeReader, dir string, links []Entry) (found []Entry, err error) {
-	names := make([]string, len(links))
-	for i, link := range links {
-		names[i] = join(dir, link.Name)
-	}
-	regular, err := e.AreFiles(ctx, names)
-	if err != nil {
-		return nil, pathError("stat", names[0], err)
-	}
-	for i, link := range links {
-		if regular[i] {
-			found = append(found, link)
-		}
-	}
-	return found, nil
 }
 
 // unreadable collects what a search could not read.

@@ -67,8 +67,9 @@ type GrepOptions struct {
 	// Path is the file or folder to search; empty means the working directory. It is searched even if it is ignored.
 	Path string
 	// Glob restricts the files of a folder. Without a slash, as in *.go, it is matched against the last element of a
-	// name, else against the name relative to Path. The syntax is that of GlobOptions.Pattern. Exclude leaves files out, and
-	// folders with all that is in them.
+	// name, else against the name relative to Path. The syntax is that of GlobOptions.Pattern, but for a slash at the end, which
+	// stands for what is in the folder, and "!" at the start, which has to be quoted. Exclude leaves files out, and folders with all
+	// that is in them.
 	Glob, Exclude string
 	// Types restricts the files of a folder to those of one of these kinds, see FileTypes. One that is not known is ErrBadPattern.
 	Types []string
@@ -76,7 +77,8 @@ type GrepOptions struct {
 	NoIgnore bool
 	// Mode is what is delivered.
 	Mode GrepMode
-	// Before and After are how many lines before and after each one that matches are delivered as well, 1000 at most.
+	// Before and After are how many lines before and after each one that matches are delivered as well, 1000 at most. Those before are
+	// delivered as far as 1 MiB of them goes, at least.
 	Before, After int
 	// MaxMatches is how many matches are delivered, or files in a Mode with files: 0 means DefaultMaxMatches, a negative number all.
 	// MaxFileMatches is how many of one file; 0 means all.
@@ -102,7 +104,7 @@ type GrepMatch struct {
 	LineCut bool
 	// Context says that the line does not match, but is near one that does.
 	Context bool
-	// Count is how many lines of the file match, with GrepCounts.
+	// Count is how many lines of the file match, with GrepCounts; those found until then if a limit has stopped the search.
 	Count int
 }
 
@@ -116,7 +118,7 @@ type GrepStats struct {
 	SkippedBinary int
 	// Truncated says that there are more matches than GrepOptions.MaxMatches.
 	Truncated bool
-	// Stopped, if set, says that files were left out, and why: the search took too long, or there is too much.
+	// Stopped, if set, says that files were left out or searched in part, and why: the search took too long, or there is too much.
 	Stopped GrepStop `json:",omitempty"`
 }
 
@@ -176,7 +178,9 @@ func Grep(ctx context.Context, e FileReader, opts GrepOptions, fn func(GrepMatch
 	g.searcher = func() *grep.Searcher { return grep.NewSearcher(pattern, lines) }
 	if info.IsDir() {
 		if !opts.Multiline {
-			g.rg = findRipgrep(e, pattern)
+			if g.rg = findRipgrep(e, pattern, root); g.rg != nil {
+				g.early = make(chan struct{})
+			}
 		}
 		g.e = readsTogether(e, g.wants, g.wantsBelow)
 		err = g.folder(ctx, root, WalkOptions{NoIgnore: opts.NoIgnore})
@@ -186,7 +190,13 @@ func Grep(ctx context.Context, e FileReader, opts GrepOptions, fn func(GrepMatch
 	var over overLimit
 	switch {
 	case err == nil, errors.Is(err, fs.SkipAll):
-	case errors.As(context.Cause(ctx), &over):
+	case g.failed != nil:
+		return g.stats, g.failed
+	case ctx.Err() == nil:
+		return g.stats, err
+	case g.ctx.Err() != nil:
+		return g.stats, &fs.PathError{Op: "grep", Path: root, Err: ended(g.ctx)}
+	case errors.Is(err, context.Canceled) && errors.As(context.Cause(ctx), &over):
 		g.stats.Stopped = GrepStop(over)
 	default:
 		return g.stats, err
@@ -203,17 +213,20 @@ const (
 
 // compileGrep compiles what is looked for. Its error wraps ErrBadPattern.
 func compileGrep(opts GrepOptions) (*grep.Pattern, error) {
-	pattern := opts.Pattern
+	pattern, flags := opts.Pattern, ""
 	if opts.Literal {
 		pattern = regexp.QuoteMeta(pattern)
 	}
 	if opts.IgnoreCase {
-		pattern = "(?i)" + pattern
+		flags = "(?i)"
 	}
 	if opts.Multiline {
-		pattern = "(?ms)" + pattern
+		flags += "(?ms)"
 	}
-	re, err := regexp.Compile(pattern)
+	re, err := regexp.Compile(pattern) // by itself, so that an error is about what was written
+	if err == nil && flags != "" {
+		re, err = regexp.Compile(flags + pattern)
+	}
 	if err != nil {
 		var detail *syntax.Error
 		if errors.As(err, &detail) {
@@ -221,12 +234,12 @@ func compileGrep(opts GrepOptions) (*grep.Pattern, error) {
 		}
 		return nil, fmt.Errorf("%w: %w", ErrBadPattern, err)
 	}
-	parsed, err := syntax.Parse(pattern, syntax.Perl)
+	parsed, err := syntax.Parse(flags+pattern, syntax.Perl)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrBadPattern, err)
 	}
 	if !opts.Multiline && wantsNewline(parsed) {
-		return nil, fmt.Errorf("%w: it contains a line ending, but lines are matched one at a time", ErrBadPattern)
+		return nil, fmt.Errorf("%w: it contains a line ending, but lines are matched one at a time; only a search for several lines finds it", ErrBadPattern)
 	}
 	return grep.New(re, parsed), nil
 }
@@ -245,6 +258,12 @@ type filter struct {
 func parseFilter(pattern string) (filter, error) {
 	if pattern == "" {
 		return filter{}, nil
+	}
+	if strings.HasPrefix(pattern, "!") {
+		return filter{}, fmt.Errorf(`%w: it starts with "!", which leaves nothing out here: say what to leave out as what to exclude, or write \! for the character`, ErrBadPattern)
+	}
+	if strings.HasSuffix(pattern, "/") {
+		pattern += anyElements // what is in the folder
 	}
 	glob, err := parseGlob(pattern)
 	return filter{glob: glob, baseOnly: !strings.Contains(pattern, "/")}, err

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"strings"
 	"testing"
 	"time"
@@ -17,17 +19,20 @@ func TestGrepLimits(t *testing.T) {
 	for i := range 100 {
 		files[fmt.Sprintf("%03d", i)] = "word 12345\n" + strings.Repeat("x", 10_000)
 	}
+	files["early"] = "word 1\nword 23456\nword 34567\nword 45678\n" + strings.Repeat("x y z\n", 1_000_000)
 	d := newSearchDisk(t, files)
 	for name, tt := range map[string]struct {
-		opts    env.GrepOptions
-		stopped env.GrepStop
+		opts        env.GrepOptions
+		stopped     env.GrepStop
+		least, most int // matches
 	}{
-		"bytes":             {env.GrepOptions{Pattern: `\d{5}`, MaxBytes: 200_000}, env.GrepOverBytes},
-		"bytes of one file": {env.GrepOptions{Pattern: `\d{5}`, MaxBytes: 10, Path: "000"}, env.GrepOverBytes},
-		"time":              {env.GrepOptions{Pattern: `\d{5}`, MaxTime: 1}, env.GrepOverTime},
-		"enough of both":    {env.GrepOptions{Pattern: `\d{5}`, MaxBytes: 2_000_000, MaxTime: time.Hour}, ""},
-		"no limits":         {env.GrepOptions{Pattern: `\d{5}`, MaxBytes: -1, MaxTime: -1}, ""},
-		"a text":            {env.GrepOptions{Pattern: `word \d`, MaxBytes: 1, MaxTime: 1}, ""},
+		"bytes":                {env.GrepOptions{Pattern: `\d{5}`, MaxBytes: 200_000}, env.GrepOverBytes, 1, 99},
+		"bytes of one file":    {env.GrepOptions{Pattern: `\d{5}`, MaxBytes: 2_000_000, Path: "early"}, env.GrepOverBytes, 3, 3},
+		"bytes of one of many": {env.GrepOptions{Pattern: `\d{5}`, MaxBytes: 3_000_000}, env.GrepOverBytes, 103, 103},
+		"time":                 {env.GrepOptions{Pattern: `\d{5}`, MaxTime: 1}, env.GrepOverTime, 0, 102},
+		"enough of both":       {env.GrepOptions{Pattern: `\d{5}`, MaxBytes: 12_000_000, MaxTime: time.Hour}, "", 103, 103},
+		"no limits":            {env.GrepOptions{Pattern: `\d{5}`, MaxBytes: -1, MaxTime: -1}, "", 103, 103},
+		"a text":               {env.GrepOptions{Pattern: `word \d{5}`, MaxBytes: 1, MaxTime: 1}, "", 103, 103},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.opts.MaxMatches = -1
@@ -39,8 +44,8 @@ func TestGrepLimits(t *testing.T) {
 			if err != nil || stats.Stopped != tt.stopped || stats.Matches != matches || stats.Truncated {
 				t.Errorf("%d matches, %+v, %v", matches, stats, err)
 			}
-			if (matches == 100) != (tt.stopped == "") {
-				t.Errorf("%d matches", matches)
+			if matches < tt.least || matches > tt.most {
+				t.Errorf("%d matches, want %d to %d", matches, tt.least, tt.most)
 			}
 		})
 	}
@@ -52,4 +57,116 @@ func TestGrepLimits(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || stats.Stopped != "" {
 		t.Errorf("a search that is canceled: %+v, %v", stats, err)
 	}
+}
+
+// TestGrepEnds ends searches of many files without a match at any time, each of which returns.
+func TestGrepEnds(t *testing.T) {
+	files := map[string]string{}
+	for i := range 500 {
+		files[fmt.Sprintf("%d/%d", i%20, i)] = strings.Repeat("a word\n", 100)
+	}
+	d := newSearchDisk(t, files)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for i := range 300 {
+			opts := env.GrepOptions{Pattern: `absent_[a-z]x`}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*100*time.Microsecond)
+			if i%3 == 0 {
+				opts = env.GrepOptions{Pattern: `\d{5}`, MaxBytes: int64(i) * 1000}
+			}
+			if _, err := env.Grep(ctx, d, opts, func(env.GrepMatch) error { return nil }); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+			cancel()
+		}
+	}()
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Fatal("a search that was ended does not return")
+	}
+}
+
+// TestGrepLimitAndError: an error of fn and a cancellation count, though a limit was reached before.
+func TestGrepLimitAndError(t *testing.T) {
+	d := newSearchDisk(t, map[string]string{"a": strings.Repeat("12345\n", 100_000)}) // The first read reaches the limit.
+	full := errors.New("the disk is full")
+	for name, fn := range map[string]func(cancel context.CancelCauseFunc) error{
+		"an error":       func(context.CancelCauseFunc) error { return fmt.Errorf("%w: %w", full, context.Canceled) },
+		"a cancellation": func(cancel context.CancelCauseFunc) error { cancel(full); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			_, err := env.Grep(ctx, d, env.GrepOptions{Pattern: `\d{5}`, MaxBytes: 1, MaxMatches: -1}, func(env.GrepMatch) error { return fn(cancel) })
+			if !errors.Is(err, full) {
+				t.Errorf("error is %v", err)
+			}
+		})
+	}
+}
+
+// TestGrepLimitInLine: a line in which a limit ends the search is not taken for one that ends there.
+func TestGrepLimitInLine(t *testing.T) {
+	d := newSearchDisk(t, map[string]string{"a": strings.Repeat("a", 200_000) + "x\n" + strings.Repeat("x", 200_000)})
+	for _, path := range []string{"a", ""} {
+		stats, err := env.Grep(t.Context(), d, env.GrepOptions{Pattern: `^[^x]*$`, Path: path, MaxBytes: 1}, func(m env.GrepMatch) error {
+			t.Errorf("line %d was found", m.Line)
+			return nil
+		})
+		if err != nil || stats.Stopped != env.GrepOverBytes {
+			t.Errorf("%q: %+v, %v", path, stats, err)
+		}
+	}
+}
+
+// TestGrepEarly: what is found at the start of a large file is delivered before the rest of it is read.
+func TestGrepEarly(t *testing.T) {
+	d := &longFile{searchDisk: newSearchDisk(t, map[string]string{"f": ""}), found: make(chan struct{})}
+	for _, path := range []string{"f", ""} {
+		d.found = make(chan struct{})
+		stats, err := env.Grep(t.Context(), d, env.GrepOptions{Path: path, Pattern: `12345`}, func(env.GrepMatch) error {
+			close(d.found)
+			return nil
+		})
+		if err != nil || stats.Matches != 1 {
+			t.Errorf("%q: %+v, %v", path, stats, err)
+		}
+	}
+}
+
+// longFile has files of one match whose rest does not end before the match is found.
+type longFile struct {
+	*searchDisk
+	found chan struct{}
+}
+
+func (l *longFile) Open(ctx context.Context, name string) (fs.File, error) {
+	f, err := l.searchDisk.Open(ctx, name)
+	return &longFileReader{File: f, found: l.found, text: []byte("12345\n")}, err
+}
+
+type longFileReader struct {
+	fs.File
+	found chan struct{}
+	text  []byte
+	n     int
+}
+
+func (l *longFileReader) Read(p []byte) (int, error) {
+	n := copy(p, l.text)
+	if l.text = l.text[n:]; n > 0 {
+		return n, nil
+	}
+	select {
+	case <-l.found:
+		return 0, io.EOF
+	default:
+	}
+	if l.n++; l.n > 10_000 {
+		return 0, errors.New("it is not found")
+	}
+	time.Sleep(time.Millisecond) // Reading takes its time.
+	return copy(p, strings.Repeat("nothing\n", 1<<10)), nil
 }

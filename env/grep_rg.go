@@ -7,21 +7,26 @@ import (
 	"errors"
 	"io"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"strconv"
 
 	"github.com/sandboxagent/sandboxagent/env/internal/grep"
 )
 
 const (
-	// rgBatch is how many files ripgrep is given at once, and rgArgs how many bytes their names may have.
-	rgBatch, rgArgs = 512, 96 << 10
+	// rgAfter is how many files are searched and delivered before ripgrep is asked. An expression that many lines match has reached its limit by
+	// then, and the first results do not wait for it.
+	rgAfter = 64
+	// rgBatch is how many files ripgrep is given at once, rgBytes how many bytes they may have, and rgArgs their names.
+	rgBatch, rgBytes, rgArgs = 512, 64 << 20, 96 << 10
 	// rgFewest is for how many files it is worth starting it, and rgLargest the size of a file that it is spared: it holds a
 	// line in memory, however long that is.
 	rgFewest, rgLargest = 16, 16 << 20
 	// rgRecord is the size of the longest record of it that is of interest. Names are shorter.
 	rgRecord = 64 << 10
-	// rgLines is how many lines of a file it may tell.
-	rgLines = 20_000
+	// rgLines is how many lines of a file it tells. Where there are more, each line of the file may match.
+	rgLines = 50
 )
 
 // ripgrep finds the files that may have a match for an expression that has no text to look for, which it tries on each line much
@@ -32,9 +37,9 @@ type ripgrep struct {
 	expr string
 }
 
-// findRipgrep returns nil if there is no ripgrep, or nothing for it to do. Only one that is installed is used, none that belongs to
-// what is searched or that a relative folder of PATH has.
-func findRipgrep(e FileReader, pattern *grep.Pattern) *ripgrep {
+// findRipgrep returns nil if there is no ripgrep, or nothing for it to do. Only one that is installed is used: none that is in the
+// working directory of e or in root, which is searched, by whatever name, and none that a relative folder of PATH has.
+func findRipgrep(e FileReader, pattern *grep.Pattern, root string) *ripgrep {
 	run, ok := e.(Environment)
 	if _, near := e.(regularOpener); !ok || !near || pattern.Literal() {
 		return nil
@@ -43,8 +48,14 @@ func findRipgrep(e FileReader, pattern *grep.Pattern) *ripgrep {
 	if err != nil || !filepath.IsAbs(file) {
 		return nil
 	}
-	if below, err := filepath.Rel(run.Info().WorkDir, file); err == nil && filepath.IsLocal(below) {
-		return nil
+	workDir := run.Info().WorkDir
+	if !path.IsAbs(root) {
+		root = join(workDir, root)
+	}
+	for _, dir := range []string{workDir, root} {
+		if isBelow(file, dir) {
+			return nil
+		}
 	}
 	expr := pattern.Ripgrep()
 	if expr == "" {
@@ -53,11 +64,34 @@ func findRipgrep(e FileReader, pattern *grep.Pattern) *ripgrep {
 	return &ripgrep{run: run, path: file, expr: expr}
 }
 
+// isBelow tells whether a file is in a folder, or below it, or whether that cannot be told. Both are absolute names of this machine.
+func isBelow(file, dir string) bool {
+	dir, err := filepath.EvalSymlinks(filepath.FromSlash(dir))
+	if err != nil {
+		return true
+	}
+	target, err := filepath.EvalSymlinks(file)
+	if err != nil {
+		return true
+	}
+	// The folder that has the file may be a part of what is searched, though the file is a link out of it.
+	folder, err := filepath.EvalSymlinks(filepath.Dir(file))
+	if err != nil {
+		return true
+	}
+	for _, name := range []string{target, folder} {
+		if below, err := filepath.Rel(dir, name); err != nil || filepath.IsLocal(below) {
+			return true
+		}
+	}
+	return false
+}
+
 // candidates returns the numbers of the lines that may match, by the names of their files; false if it cannot tell.
 func (r *ripgrep) candidates(ctx context.Context, names []string) (map[string][]int, bool) {
 	argv := []string{
 		r.path, "--json", "--no-config", "--text", "--threads=1", "--no-pre", "--no-crlf", "--case-sensitive",
-		"-e", r.expr, "--",
+		"--max-count=" + strconv.Itoa(rgLines+1), "-e", r.expr, "--",
 	}
 	argv = append(argv, names...)
 	out := rgOutput{found: map[string][]int{}}
@@ -139,56 +173,77 @@ func (o *rgOutput) record() {
 
 // sift looks at the start of each file and asks ripgrep about the rest of it. It leaves those to search that may have a match.
 func (w *grepWorker) sift(files []grepFile) {
-	var names []string
-	var at []int
-	size := 0
-	ask := func() {
-		found, ok := w.rg.candidates(w.ctx, names)
-		for i, name := range names {
-			if ok {
-				lines, some := found[name]
-				files[at[i]].known, files[at[i]].lines = !some, lines
-			}
-		}
-		names, at, size = names[:0], at[:0], 0
-	}
+	var some siftedFiles
 	for i := range files {
 		if w.ctx.Err() != nil {
 			return
 		}
-		if f := &files[i]; f.unread != nil || !w.probe(f) {
+		f := &files[i]
+		if f.unread != nil {
 			continue
 		}
-		name := files[i].name
-		if name == "-" { // which is the standard input
-			name = "./-"
+		size, ok := w.probe(f)
+		if !ok {
+			continue
 		}
-		names, at = append(names, name), append(at, i)
-		if size += len(files[i].name) + 16; size > rgArgs {
-			ask()
+		f.spent = true
+		if w.spend != nil {
+			w.spend(size)
+		}
+		if some.add(f, size); some.size > rgBytes || some.args > rgArgs {
+			w.ask(&some)
 		}
 	}
-	if len(names) > 0 {
-		ask()
-	}
+	w.ask(&some)
 }
 
-// probe tells whether ripgrep is to look at a file, and otherwise sets what is known of it, if anything is.
-func (w *grepWorker) probe(f *grepFile) bool {
+// siftedFiles are those that ripgrep is to look at.
+type siftedFiles struct {
+	files      []*grepFile
+	names      []string
+	size, args int64
+}
+
+func (s *siftedFiles) add(f *grepFile, size int64) {
+	name := f.name
+	if name == "-" { // which is the standard input
+		name = "./-"
+	}
+	s.files, s.names = append(s.files, f), append(s.names, name)
+	s.size += size
+	s.args += int64(len(name)) + 16
+}
+
+// ask has ripgrep look at some files, of which there are none afterwards.
+func (w *grepWorker) ask(some *siftedFiles) {
+	if len(some.files) == 0 {
+		return
+	}
+	if found, ok := w.rg.candidates(w.ctx, some.names); ok {
+		for i, f := range some.files {
+			lines, may := found[some.names[i]]
+			f.known, f.lines = !may, lines
+		}
+	}
+	*some = siftedFiles{}
+}
+
+// probe returns the size of a file and tells whether ripgrep is to look at it. Otherwise it sets what is known of it, if anything is.
+func (w *grepWorker) probe(f *grepFile) (int64, bool) {
 	file, size, err := w.open(*f)
 	if err != nil {
 		f.unread = err
-		return false
+		return 0, false
 	}
 	defer func() { _ = file.Close() }() // It was only read.
 	if size > rgLargest {
-		return false
+		return 0, false
 	}
 	err = w.searcher.Probe(w.ctx, file)
 	if f.binary = errors.Is(err, grep.ErrBinary); f.binary {
 		f.known = true
 	}
-	return err == nil
+	return size, err == nil
 }
 
 // unknownSize is that of a file that is not looked at.

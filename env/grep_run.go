@@ -23,14 +23,16 @@ const (
 	// grepPiece is how many bytes of results are collected before they are delivered, and grepPieces how many pieces of a batch may
 	// wait for that.
 	grepPiece, grepPieces = 16 << 10, 4
+	// grepTime is how long results of a batch are held while more is searched for.
+	grepTime = 50 * time.Millisecond
 	// maxGrepWorkers is how many batches are searched at once.
 	maxGrepWorkers = 8
 )
 
-// regularOpener is implemented by environments that open with less effort what ReadDir has just told to be a regular file. It waits
-// for no other file either, and opens none.
+// regularOpener is implemented by environments that open with less effort what ReadDir has just told to be a regular file.
 type regularOpener interface {
-	// OpenRegular returns the file and its size in bytes.
+	// OpenRegular returns the file and its size in bytes. For what is not a regular file any more it returns an error, and it does not
+	// wait for another end of it.
 	OpenRegular(ctx context.Context, name string) (io.ReadCloser, int64, error)
 }
 
@@ -49,17 +51,21 @@ type grepper struct {
 	last       GrepMatch // the last one that was delivered
 	stats      GrepStats
 	unreadable unreadable
-	// ctx is the context of the caller.
-	ctx context.Context
-	// spend, if set, is told how many bytes of a file were read.
-	spend func(n int)
-	// rg, if set, says which files are not worth searching.
-	rg *ripgrep
+	// ctx is the context of the caller, and failed what fn returned to end the search.
+	ctx    context.Context
+	failed error
+	// spend, if set, is told how many bytes were read.
+	spend func(n int64)
+	// rg, if set, says which files are not worth searching. It is asked once early is closed, when the first are delivered.
+	rg    *ripgrep
+	early chan struct{}
 }
 
 // batch are some files that follow each other, and what is in them.
 type batch struct {
 	files []grepFile
+	// sift says that ripgrep is asked about them.
+	sift bool
 	// results come in pieces until they are closed.
 	results chan []grepResult
 }
@@ -73,6 +79,8 @@ type grepFile struct {
 	unread error
 	// known says that nothing has to be searched: it is binary, or is text without a match.
 	known, binary bool
+	// spent says that its bytes count as read.
+	spent bool
 	// lines are those that may match, by their numbers; nil if each of them may.
 	lines []int
 }
@@ -90,16 +98,18 @@ type grepResult struct {
 // folder searches what is below root, several files at once, and delivers what is found in the order of the walk.
 func (g *grepper) folder(ctx context.Context, root string, opts WalkOptions) error {
 	ctx, cancel := context.WithCancel(ctx)
+	wanted, unwanted := context.WithCancel(g.ctx)
 	var work sync.WaitGroup
 	defer work.Wait()
 	defer cancel()
+	defer unwanted()
 	workers := min(runtime.GOMAXPROCS(0), maxGrepWorkers)
 	order, jobs := make(chan *batch, grepAhead), make(chan *batch, workers)
 	for range workers {
 		work.Go(func() {
 			s := g.searcher()
 			for b := range jobs {
-				g.search(ctx, s, b)
+				g.search(ctx, wanted, s, b)
 			}
 		})
 	}
@@ -109,40 +119,56 @@ func (g *grepper) folder(ctx context.Context, root string, opts WalkOptions) err
 		defer close(jobs)
 		walked = g.walk(ctx, root, opts, order, jobs)
 	})
+	delivered := 0
 	for b := range order {
 		for piece := range b.results {
-			if err := g.deliver(ctx, piece); err != nil {
+			if err := g.deliver(piece); err != nil {
 				return err
 			}
 		}
+		before := delivered
+		if delivered += len(b.files); g.rg != nil && before < rgAfter && delivered >= rgAfter {
+			close(g.early)
+		}
 	}
-	if ctx.Err() != nil { // Not everything was delivered.
-		return &fs.PathError{Op: "grep", Path: root, Err: ended(ctx)}
+	if err := g.cut(ctx, root); err != nil {
+		return err
 	}
 	return walked
 }
 
 // walk sends what is to be searched both to where it is delivered and to the workers.
 func (g *grepper) walk(ctx context.Context, root string, opts WalkOptions, order, jobs chan<- *batch) error {
-	size := grepBatch
-	if g.rg != nil {
-		size = rgBatch
-	}
+	size, sent := grepBatch, 0
 	var files []grepFile
 	send := func() error {
 		if len(files) == 0 {
 			return nil
 		}
 		b := &batch{files: files, results: make(chan []grepResult, grepPieces)}
-		files = make([]grepFile, 0, size)
-		for _, to := range []chan<- *batch{order, jobs} {
+		if b.sift = size == rgBatch; b.sift {
 			select {
-			case to <- b:
+			case <-g.early:
 			case <-ctx.Done():
 				return ctx.Err()
 			}
 		}
-		return nil
+		if sent += len(files); g.rg != nil && sent >= rgAfter {
+			size = rgBatch
+		}
+		files = make([]grepFile, 0, size)
+		select {
+		case order <- b:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		select {
+		case jobs <- b:
+			return nil
+		case <-ctx.Done():
+			close(b.results) // Nobody searches it.
+			return ctx.Err()
+		}
 	}
 	err := Walk(ctx, g.e, root, opts, func(entry Entry) error {
 		switch {
@@ -156,7 +182,7 @@ func (g *grepper) walk(ctx context.Context, root string, opts WalkOptions, order
 			files = append(files, grepFile{name: join(root, entry.Name), listed: true})
 		}
 		// Workers that have nothing to do get what there is.
-		if len(files) == size || len(jobs) == 0 && g.rg == nil {
+		if len(files) == size || len(jobs) == 0 && size == grepBatch {
 			return send()
 		}
 		return nil
@@ -181,29 +207,38 @@ func (g *grepper) wantsBelow(name string) bool {
 // one searches one file that was named.
 func (g *grepper) one(ctx context.Context, name string) error {
 	ctx, cancel := context.WithCancel(ctx)
+	wanted, unwanted := context.WithCancel(g.ctx)
 	var work sync.WaitGroup
 	defer work.Wait()
 	defer cancel()
+	defer unwanted()
 	b := &batch{files: []grepFile{{name: name}}, results: make(chan []grepResult, grepPieces)}
-	work.Go(func() { g.search(ctx, g.searcher(), b) })
+	work.Go(func() { g.search(ctx, wanted, g.searcher(), b) })
 	for piece := range b.results {
 		unread := piece[len(piece)-1].unread
 		piece[len(piece)-1].unread = nil
-		if err := g.deliver(ctx, piece); err != nil {
+		if err := g.deliver(piece); err != nil {
 			return err
 		}
 		if unread != nil {
 			return unread
 		}
 	}
-	if ctx.Err() != nil { // Not everything was delivered.
-		return &fs.PathError{Op: "grep", Path: name, Err: ended(ctx)}
+	return g.cut(ctx, name)
+}
+
+// cut returns an error if the search has ended before all was delivered.
+func (g *grepper) cut(ctx context.Context, name string) error {
+	for _, ctx := range []context.Context{g.ctx, ctx} { // They end one after the other.
+		if ctx.Err() != nil {
+			return &fs.PathError{Op: "grep", Path: name, Err: ended(ctx)}
+		}
 	}
 	return nil
 }
 
-// deliver gives what was found to fn.
-func (g *grepper) deliver(ctx context.Context, piece []grepResult) error {
+// deliver gives what was found to fn, also what was found before the search reached a limit.
+func (g *grepper) deliver(piece []grepResult) error {
 	for _, r := range piece {
 		if r.begins {
 			g.stats.Files++
@@ -212,12 +247,12 @@ func (g *grepper) deliver(ctx context.Context, piece []grepResult) error {
 			g.stats.SkippedBinary++
 		}
 		for _, m := range r.matches {
-			if err := g.match(g.ctx, m); err != nil { // what was found before a limit is delivered
+			if err := g.match(m); err != nil {
 				return err
 			}
 		}
 		switch {
-		case endsSearch(ctx, r.unread):
+		case endsSearch(g.ctx, r.unread):
 			return r.unread
 		case r.unread != nil && !errors.Is(r.unread, fs.ErrNotExist):
 			g.unreadable.add(r.unread)
@@ -226,71 +261,79 @@ func (g *grepper) deliver(ctx context.Context, piece []grepResult) error {
 	return nil
 }
 
-func (g *grepper) match(ctx context.Context, m GrepMatch) error {
+func (g *grepper) match(m GrepMatch) error {
 	switch {
-	case ctx.Err() != nil:
-		return &fs.PathError{Op: "grep", Path: m.Name, Err: ended(ctx)}
-	case m.Context && (g.left != 0 || m.Name == g.last.Name && m.Line <= g.last.Line+g.after):
-		return g.fn(m)
-	case m.Context: // before one that is not delivered
+	case g.ctx.Err() != nil:
+		return &fs.PathError{Op: "grep", Path: m.Name, Err: ended(g.ctx)}
+	case m.Context && g.left == 0 && (m.Name != g.last.Name || m.Line > g.last.Line+g.after): // before one that is not delivered
 		return nil
-	case g.left == 0:
+	case !m.Context && g.left == 0:
 		g.stats.Truncated = true
 		return fs.SkipAll
-	case g.left > 0:
-		g.left--
+	case !m.Context:
+		if g.left > 0 {
+			g.left--
+		}
+		g.stats.Matches += max(1, m.Count)
+		g.last = GrepMatch{Name: m.Name, Line: m.Line}
 	}
-	g.stats.Matches += max(1, m.Count)
-	g.last = GrepMatch{Name: m.Name, Line: m.Line}
-	return g.fn(m)
+	g.failed = g.fn(m)
+	return g.failed
 }
 
-// search searches the files of a batch.
-func (g *grepper) search(ctx context.Context, s *grep.Searcher, b *batch) {
+// search searches the files of a batch. What it finds is sent as long as it is wanted.
+func (g *grepper) search(ctx, wanted context.Context, s *grep.Searcher, b *batch) {
 	defer close(b.results)
-	w := grepWorker{grepper: g, ctx: ctx, searcher: s, to: b.results}
-	if g.rg != nil && len(b.files) >= rgFewest {
+	w := grepWorker{grepper: g, ctx: ctx, wanted: wanted, searcher: s, to: b.results, sent: time.Now()}
+	if b.sift && len(b.files) >= rgFewest {
 		w.sift(b.files)
 	}
 	for _, f := range b.files {
-		if err := w.file(f); err != nil {
-			return
+		if w.file(f) != nil {
+			break
 		}
 	}
-	_ = w.flush() // The search has ended if this is an error.
+	_ = w.flush() // Nobody wants it if this is an error.
 }
 
 // grepWorker searches one batch.
 type grepWorker struct {
 	*grepper
-	ctx      context.Context
-	searcher *grep.Searcher
-	to       chan<- []grepResult
-	piece    []grepResult
-	size     int // that of piece
+	// ctx ends the search, and wanted the wait for who takes what was found.
+	ctx, wanted context.Context
+	searcher    *grep.Searcher
+	to          chan<- []grepResult
+	piece       []grepResult
+	size        int // that of the matches in piece
+	sent        time.Time
 }
 
-// flush sends what was found. Its error is that of ctx.
+// flush sends what was found. Its error is that of wanted.
 func (w *grepWorker) flush() error {
 	if len(w.piece) == 0 {
 		return nil
 	}
 	select {
 	case w.to <- w.piece:
-		w.piece, w.size = nil, 0
+		w.piece, w.size, w.sent = make([]grepResult, 0, grepBatch), 0, time.Now()
 		return nil
-	case <-w.ctx.Done():
-		return w.ctx.Err()
+	case <-w.wanted.Done():
+		return w.wanted.Err()
 	}
 }
 
 // errEnough ends the search of a file.
 var errEnough = errors.New("enough")
 
-// file searches one file. Its error is that of ctx.
+// file searches one file. Its error is that of ctx or of wanted.
 func (w *grepWorker) file(f grepFile) error {
-	if w.piece == nil {
-		w.piece = make([]grepResult, 0, grepBatch)
+	if w.due() {
+		if err := w.flush(); err != nil {
+			return err
+		}
+	}
+	if w.ctx.Err() != nil {
+		return w.ctx.Err()
 	}
 	w.piece = append(w.piece, grepResult{unread: f.unread})
 	if f.unread != nil {
@@ -302,13 +345,18 @@ func (w *grepWorker) file(f grepFile) error {
 	}
 	file, _, err := w.open(f)
 	if err != nil {
-		w.now().unread = err
-		return nil
+		if w.ctx.Err() == nil {
+			w.now().unread = err
+		}
+		return w.ctx.Err()
 	}
 	defer func() { _ = file.Close() }() // It was only read.
-	w.now().begins = true
-	matches, last := 0, 0
-	err = w.lines(file, f.lines, func(l grep.Line) error {
+	begun, matches, last := false, 0, 0
+	begin := func() {
+		w.now().begins, begun = w.now().begins || !begun, true
+	}
+	err = w.lines(file, f, func(l grep.Line) error {
+		begin()
 		if matches == w.perFile && w.perFile > 0 && (l.Match || l.Number > last+w.after) {
 			return errEnough
 		}
@@ -324,33 +372,63 @@ func (w *grepWorker) file(f grepFile) error {
 		}
 		return w.add(GrepMatch{Name: f.name, Line: l.Number, Text: string(l.Text), LineCut: l.Cut, Context: !l.Match})
 	})
+	if errors.Is(err, grep.ErrBinary) {
+		w.now().binary = true
+		return w.ctx.Err()
+	}
+	begin()
 	switch {
 	case matches == 0:
 	case w.mode == GrepFiles:
-		w.now().matches = []GrepMatch{{Name: f.name}}
+		w.now().matches, w.size = []GrepMatch{{Name: f.name}}, w.size+1
 	case w.mode == GrepCounts:
-		w.now().matches = []GrepMatch{{Name: f.name, Count: matches}}
+		w.now().matches, w.size = []GrepMatch{{Name: f.name, Count: matches}}, w.size+1
 	}
 	switch {
 	case err == nil, errors.Is(err, errEnough):
-	case errors.Is(err, grep.ErrBinary):
-		w.now().begins, w.now().binary = false, true
 	case w.ctx.Err() != nil:
-		w.now().unread = &fs.PathError{Op: "grep", Path: f.name, Err: ended(w.ctx)}
 	default:
 		w.now().unread = pathError("read", f.name, err)
 	}
 	return w.ctx.Err()
 }
 
-func (w *grepWorker) lines(r io.Reader, some []int, fn func(grep.Line) error) error {
-	if w.spend != nil {
-		r = spender{r, w.spend}
-	}
-	if some == nil {
+func (w *grepWorker) lines(file io.Reader, f grepFile, fn func(grep.Line) error) error {
+	r := grepReader{file, w, f.spent}
+	if f.lines == nil {
 		return w.searcher.Search(w.ctx, r, fn)
 	}
-	return w.searcher.SearchLines(w.ctx, r, some, fn)
+	return w.searcher.SearchLines(w.ctx, r, f.lines, fn)
+}
+
+// grepReader reads a file. Before that it sends what has been found for a while.
+type grepReader struct {
+	file  io.Reader
+	w     *grepWorker
+	spent bool
+}
+
+func (r grepReader) Read(p []byte) (int, error) {
+	if r.w.due() {
+		if err := r.w.part(); err != nil {
+			return 0, err
+		}
+	}
+	n, err := r.file.Read(p)
+	if r.w.spend != nil && !r.spent {
+		r.w.spend(int64(n))
+	}
+	return n, err
+}
+
+// due tells whether something has been found for a while.
+func (w *grepWorker) due() bool { return w.size > 0 && time.Since(w.sent) >= grepTime }
+
+// part sends what has been found of a file and before it.
+func (w *grepWorker) part() error {
+	err := w.flush()
+	w.piece = append(w.piece, grepResult{}) // the rest of the file
+	return err
 }
 
 // now is the result that is made.
@@ -363,9 +441,7 @@ func (w *grepWorker) add(m GrepMatch) error {
 	if w.size += len(m.Text) + 64; w.size < grepPiece {
 		return nil
 	}
-	err := w.flush()
-	w.piece = append(w.piece, grepResult{}) // the rest of the file
-	return err
+	return w.part()
 }
 
 // overLimit is why the context of a search ends that has a limit.
@@ -382,8 +458,8 @@ func (g *grepper) limit(ctx context.Context, opts GrepOptions) (context.Context,
 	}
 	if allowed := cmp.Or(opts.MaxBytes, DefaultGrepBytes); allowed > 0 {
 		var spent atomic.Int64
-		g.spend = func(n int) {
-			if spent.Add(int64(n)) > allowed {
+		g.spend = func(n int64) {
+			if spent.Add(n) > allowed {
 				end(overLimit(GrepOverBytes))
 			}
 		}
@@ -394,16 +470,4 @@ func (g *grepper) limit(ctx context.Context, opts GrepOptions) (context.Context,
 		}
 		end(context.Canceled)
 	}
-}
-
-// spender tells how much is read.
-type spender struct {
-	io.Reader
-	spend func(n int)
-}
-
-func (s spender) Read(p []byte) (int, error) {
-	n, err := s.Reader.Read(p)
-	s.spend(n)
-	return n, err
 }

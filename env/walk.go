@@ -72,7 +72,8 @@ func (e *UnreadableError) Unwrap() error { return e.First }
 // ignore files in it and below count. The folders above root are found by name, without resolving links; for a relative
 // root that takes an e with a method Info.
 //
-// If fn returns fs.SkipDir for a folder, the folder is skipped, for something else the rest of its folder; fs.SkipAll
+// Some folders may be listed before the walk comes to them: what fn makes in one of those may be missed. If fn returns
+// fs.SkipDir for a folder, the folder is skipped, for something else the rest of its folder; fs.SkipAll
 // ends the walk without an error, any other error ends it with that error.
 //
 // A folder that cannot be read is reported a second time, with Err, and the walk goes on; likewise an ignore file, which
@@ -91,8 +92,14 @@ func walk(ctx context.Context, e FileReader, root string, opts WalkOptions, want
 	w := &walker{place: e, e: e, root: cmp.Or(root, "."), opts: opts, fn: fn}
 	if w.ahead = newAhead(w, wanted); w.ahead != nil {
 		w.e = w.ahead.known
+	} else if _, ok := e.(regularOpener); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		w.near = &near{wanted: wanted}
+		defer w.near.work.Wait()
+		defer cancel()
 	}
-	entries, err := w.list(ctx, "")
+	entries, err := w.list(ctx, "", nil)
 	if err != nil {
 		return err
 	}
@@ -116,6 +123,8 @@ type walker struct {
 	// place is what is walked, and e reads it: what ahead, if it is set, has read before is known.
 	place, e FileReader
 	ahead    *ahead
+	// near, if set, is what lists folders ahead where no request would be spared.
+	near *near
 
 	root string
 	opts WalkOptions
@@ -133,6 +142,10 @@ func (w *walker) folder(ctx context.Context, name string, depth int, entries []f
 	if err != nil {
 		return err
 	}
+	var beside *siblings
+	if w.near != nil {
+		beside = &siblings{w: w, parent: name, entries: entries, rules: rules}
+	}
 	for _, d := range entries {
 		if ctx.Err() != nil {
 			return &fs.PathError{Op: "walk", Path: w.root, Err: ended(ctx)}
@@ -141,7 +154,7 @@ func (w *walker) folder(ctx context.Context, name string, depth int, entries []f
 		if w.leavesOut(below, d, rules) {
 			continue
 		}
-		err := w.entry(ctx, below, depth, d, rules)
+		err := w.entry(ctx, below, depth, d, rules, beside)
 		if errors.Is(err, fs.SkipDir) {
 			return nil
 		}
@@ -152,9 +165,11 @@ func (w *walker) folder(ctx context.Context, name string, depth int, entries []f
 	return nil
 }
 
-// list lists the folder name.
-func (w *walker) list(ctx context.Context, name string) ([]fs.DirEntry, error) {
+// list lists the folder name, which is one of those beside each other, if that is set.
+func (w *walker) list(ctx context.Context, name string, beside *siblings) ([]fs.DirEntry, error) {
 	switch {
+	case beside != nil:
+		return beside.list(ctx, name)
 	case w.ahead != nil && name == "":
 		return w.ahead.root(ctx)
 	case w.ahead != nil:
@@ -192,7 +207,7 @@ func (w *walker) leavesOut(name string, d fs.DirEntry, rules *gitignore.Stack) b
 
 // entry reports one file, or one folder with what is in it. It returns fs.SkipDir if the rest of the folder around it
 // is to be skipped.
-func (w *walker) entry(ctx context.Context, name string, depth int, d fs.DirEntry, rules *gitignore.Stack) error {
+func (w *walker) entry(ctx context.Context, name string, depth int, d fs.DirEntry, rules *gitignore.Stack, beside *siblings) error {
 	entry := Entry{Name: name, Mode: d.Type()}
 	if w.opts.Details {
 		switch err := entry.fill(d); {
@@ -214,7 +229,7 @@ func (w *walker) entry(ctx context.Context, name string, depth int, d fs.DirEntr
 	if err != nil || depth == w.opts.MaxDepth {
 		return err
 	}
-	entries, err := w.list(ctx, name)
+	entries, err := w.list(ctx, name, beside)
 	switch {
 	case err == nil:
 		return w.folder(ctx, name, depth+1, entries, rules)

@@ -2,6 +2,7 @@ package envtest
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/sandboxagent/sandboxagent/env"
@@ -49,6 +50,54 @@ func grepBut(change func(opts *env.GrepOptions)) func(*testing.T, env.Environmen
 func matchesBut(change func(m env.GrepMatch, fn func(env.GrepMatch) error) error) func(*testing.T, env.Environment) env.Environment {
 	return func(_ *testing.T, good env.Environment) env.Environment {
 		return &forgetful{altered: altered{Environment: good}, match: change}
+	}
+}
+
+// deaf is an environment whose searches take their contexts for others.
+type deaf struct {
+	altered
+	other func(ctx context.Context) context.Context
+	err   func(err error) error
+}
+
+func (d *deaf) Walk(ctx context.Context, root string, opts env.WalkOptions, fn func(env.Entry) error) error {
+	return d.err(env.Walk(d.other(ctx), plain{d.Environment}, root, opts, fn))
+}
+
+func (d *deaf) Grep(ctx context.Context, opts env.GrepOptions, fn func(env.GrepMatch) error) (env.GrepStats, error) {
+	stats, err := env.Grep(d.other(ctx), plain{d.Environment}, opts, fn)
+	return stats, d.err(err)
+}
+
+func (d *deaf) Glob(ctx context.Context, opts env.GlobOptions) ([]env.Entry, error) {
+	found, err := env.Glob(d.other(ctx), plain{d.Environment}, opts)
+	return found, d.err(err)
+}
+
+// brokenCancellations have searches that end with the test at the latest.
+func brokenCancellations() []breakage {
+	same := func(err error) error { return err }
+	all := []string{"search/grep_cancelled_at_a_match", "search/grep_cancelled_without_matches", "search/walk_cancelled", "search/glob_cancelled"}
+	return []breakage{
+		{"searches run on", func(t *testing.T, good env.Environment) env.Environment {
+			return &deaf{altered{Environment: good}, func(context.Context) context.Context { return t.Context() }, same}
+		}, all},
+		{"searches do not say why they ended", func(_ *testing.T, good env.Environment) env.Environment {
+			return &deaf{altered{Environment: good}, func(ctx context.Context) context.Context { return ctx }, func(err error) error {
+				if err != nil {
+					return context.Canceled
+				}
+				return nil
+			}}
+		}, all},
+		{"searches hide that they were cancelled", func(_ *testing.T, good env.Environment) env.Environment {
+			return &deaf{altered{Environment: good}, func(ctx context.Context) context.Context { return ctx }, func(error) error { return nil }}
+		}, all},
+		{"Walk and Grep go on, and say that they ended", func(t *testing.T, good env.Environment) env.Environment {
+			return &deaf{altered{Environment: good}, func(context.Context) context.Context { return t.Context() }, func(error) error {
+				return fmt.Errorf("%w: %w", context.Canceled, errEnoughSeen)
+			}}
+		}, all[:3]},
 	}
 }
 

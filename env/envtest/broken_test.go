@@ -132,7 +132,7 @@ func breakages() []breakage {
 	return slices.Concat(
 		brokenExec(), brokenArguments(), brokenStdin(), brokenStreams(), brokenProcesses(), brokenTerminals(), brokenScreens(),
 		brokenFiles(), brokenListings(), brokenWrites(), brokenConditions(),
-		brokenCopies(), brokenCopyOut(), brokenRest(), brokenReadFiles(), brokenSearches(), brokenLife(),
+		brokenCopies(), brokenCopyOut(), brokenRest(), brokenReadFiles(), brokenSearches(), brokenCancellations(), brokenLife(),
 	)
 }
 

@@ -51,6 +51,7 @@ const (
 	ruleCopyOut     = "CopyOut packs names relative to dir in lexical order, links as links, special files left out"
 	ruleOutNames    = "CopyOut takes names that exist and do not leave dir; a stream that ends early is an error"
 	ruleSearch      = "Walk, Glob and Grep mean the same on every environment"
+	ruleSearchEnds  = "a search that is cancelled ends at once, with an error that wraps ctx.Err and context.Cause"
 	ruleReadFiles   = "ReadFiles gives for each name what ReadFile gives, in order, and not more than MaxReadFiles bytes in all"
 	ruleFS          = "FS is a file system as io/fs defines it"
 	ruleInfo        = "Info describes the environment and does not change"

@@ -14,7 +14,7 @@ func suite() []group {
 		{"write", writeCases()},
 		{"remove", removeCases()},
 		{"copy", copyCases()},
-		{"search", slices.Concat(searchCases(), grepCases())},
+		{"search", slices.Concat(searchCases(), grepCases(), cancelCases())},
 		{"readfiles", readFilesCases()},
 		{"info", infoCases()},
 		{"life", lifeCases()},

@@ -3,9 +3,12 @@ package local
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env"
 )
@@ -107,8 +110,31 @@ func (e *Environment) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, 
 	if err != nil {
 		return nil, pathError("readdir", name, err)
 	}
-	entries, err := os.ReadDir(path)
+	entries, err := list(ctx, path)
 	return entries, pathError("readdir", name, err)
+}
+
+// list lists a folder by name until ctx ends. With an error come the entries that were read before.
+func list(ctx context.Context, path string) (entries []fs.DirEntry, err error) {
+	const piece = 4096 // entries, which are listed in some milliseconds
+	f, err := os.OpenFile(path, os.O_RDONLY|directoryFlag, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // It was only read.
+	for err == nil {
+		var some []fs.DirEntry
+		some, err = f.ReadDir(piece)
+		entries = append(entries, some...)
+		if err == nil {
+			err = contextError(ctx)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return entries, err
 }
 
 // Remove implements env.Environment. The root of a file system is never removed.

@@ -1,6 +1,7 @@
 package local_test
 
 import (
+	"context"
 	"errors"
 	"os/exec"
 	"path/filepath"
@@ -26,67 +27,122 @@ var searches = []struct {
 	{"classes", `[A-Z]{4}[0-9]{4}`, false},
 }
 
-// BenchmarkGrep searches Go's sources, in this process and by programs that do nothing else, one after the other, and reports
-// medians and their ratios.
+// programs search the folder they are in, but for the expression. The first folder is no repository, so that git is told so.
+func programs(goroot bool) map[string][]string {
+	git := []string{"git", "grep", "-nIE"}
+	if goroot {
+		git = []string{"git", "grep", "--no-index", "-nIE"}
+	}
+	return map[string][]string{
+		"rg":  {"rg", "--no-config", "--hidden", "-n", "--no-heading", "--no-messages"},
+		"git": git,
+		"gnu": {"grep", "-rnIE", "--exclude-dir=.git"},
+	}
+}
+
+// BenchmarkGrep searches Go's sources and this repository, in this process and by programs that do nothing else, one after the
+// other, and reports medians and their ratios.
 func BenchmarkGrep(b *testing.B) {
 	goroot, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
 		b.Skip("there is no go in PATH: ", err)
 	}
-	root := filepath.Join(strings.TrimSpace(string(goroot)), "src")
-	e, err := local.New(local.Config{Dir: root})
+	top, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
+	if err != nil {
+		b.Skip("this is no checkout: ", err)
+	}
+	for _, tree := range []struct {
+		name, dir string
+		programs  map[string][]string
+	}{
+		{"goroot", filepath.Join(strings.TrimSpace(string(goroot)), "src"), programs(true)},
+		{"checkout", strings.TrimSpace(string(top)), programs(false)},
+	} {
+		e, err := local.New(local.Config{Dir: tree.dir})
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, s := range searches {
+			b.Run(tree.name+"/"+s.name, func(b *testing.B) {
+				compareGrep(b, e, env.GrepOptions{Pattern: s.pattern, IgnoreCase: s.ignoreCase, MaxMatches: -1}, tree.dir, tree.programs)
+			})
+		}
+		if err := e.Close(); err != nil {
+			b.Error(err)
+		}
+	}
+}
+
+func compareGrep(b *testing.B, e env.Environment, opts env.GrepOptions, dir string, programs map[string][]string) {
+	b.Helper()
+	times := map[string][]time.Duration{}
+	for b.Loop() {
+		start := time.Now()
+		if _, err := env.Grep(b.Context(), e, opts, func(env.GrepMatch) error { return nil }); err != nil {
+			b.Fatal(err)
+		}
+		times["ours"] = append(times["ours"], time.Since(start))
+		for name, argv := range programs {
+			if _, err := exec.LookPath(argv[0]); err != nil {
+				continue
+			}
+			argv, pattern := slices.Clone(argv), opts.Pattern
+			if opts.IgnoreCase {
+				argv = append(argv, "-i")
+			}
+			if name != "rg" {
+				pattern = strings.ReplaceAll(pattern, `\w`, "[[:alnum:]_]")
+			}
+			cmd := exec.Command(argv[0], append(argv[1:], "-e", pattern, "--", ".")...)
+			cmd.Dir = dir
+			start := time.Now()
+			err := cmd.Run()
+			var exit *exec.ExitError
+			if err != nil && (!errors.As(err, &exit) || exit.ExitCode() > 1) {
+				b.Fatal(name, err)
+			}
+			times[name] = append(times[name], time.Since(start))
+		}
+	}
+	median := func(name string) float64 {
+		all := slices.Sorted(slices.Values(times[name]))
+		return float64(all[len(all)/2]) / float64(time.Millisecond)
+	}
+	b.ReportMetric(median("ours"), "ms")
+	b.ReportMetric(0, "ns/op")
+	for name := range programs {
+		if len(times[name]) > 0 {
+			b.ReportMetric(median(name), name+"-ms")
+			b.ReportMetric(median("ours")/median(name), "x-of-"+name)
+		}
+	}
+}
+
+// BenchmarkGrepCancel reports how long a search that takes seconds goes on after it was cancelled.
+func BenchmarkGrepCancel(b *testing.B) {
+	goroot, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		b.Skip("there is no go in PATH: ", err)
+	}
+	e, err := local.New(local.Config{Dir: filepath.Join(strings.TrimSpace(string(goroot)), "src")})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = e.Close() })
-	programs := map[string][]string{
-		"rg":  {"rg", "--no-config", "--hidden", "-n", "--no-heading", "--no-messages"},
-		"gnu": {"grep", "-rnIE"},
+	var all []time.Duration
+	for b.Loop() {
+		ctx, cancel := context.WithCancel(b.Context())
+		var at time.Time
+		timer := time.AfterFunc(100*time.Millisecond, func() { at = time.Now(); cancel() })
+		_, err := env.Grep(ctx, e, env.GrepOptions{Pattern: `(?:[a-z]{1,30}){1,30}[0-9]{9}`, MaxMatches: -1, MaxTime: -1}, func(env.GrepMatch) error { return nil })
+		if !errors.Is(err, context.Canceled) {
+			b.Fatal("a search that was to be cancelled: ", err)
+		}
+		all = append(all, time.Since(at))
+		timer.Stop()
 	}
-	for _, s := range searches {
-		b.Run(s.name, func(b *testing.B) {
-			times := map[string][]time.Duration{}
-			for b.Loop() {
-				start := time.Now()
-				if _, err := env.Grep(b.Context(), e, env.GrepOptions{Pattern: s.pattern, IgnoreCase: s.ignoreCase, MaxMatches: -1}, func(env.GrepMatch) error { return nil }); err != nil {
-					b.Fatal(err)
-				}
-				times["ours"] = append(times["ours"], time.Since(start))
-				for name, argv := range programs {
-					if _, err := exec.LookPath(argv[0]); err != nil {
-						continue
-					}
-					argv = slices.Clone(argv)
-					if s.ignoreCase {
-						argv = append(argv, "-i")
-					}
-					pattern := s.pattern
-					if name == "gnu" {
-						pattern = strings.ReplaceAll(pattern, `\w`, "[[:alnum:]_]")
-					}
-					cmd := exec.Command(argv[0], append(argv[1:], "-e", pattern, ".")...)
-					cmd.Dir = root
-					start := time.Now()
-					err := cmd.Run()
-					var exit *exec.ExitError
-					if err != nil && (!errors.As(err, &exit) || exit.ExitCode() > 1) {
-						b.Fatal(name, err)
-					}
-					times[name] = append(times[name], time.Since(start))
-				}
-			}
-			median := func(name string) float64 {
-				all := slices.Sorted(slices.Values(times[name]))
-				return float64(all[len(all)/2]) / float64(time.Millisecond)
-			}
-			b.ReportMetric(median("ours"), "ms")
-			b.ReportMetric(0, "ns/op")
-			for name := range programs {
-				if len(times[name]) > 0 {
-					b.ReportMetric(median(name), name+"-ms")
-					b.ReportMetric(median("ours")/median(name), "x-of-"+name)
-				}
-			}
-		})
-	}
+	slices.Sort(all)
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(all[len(all)/2])/float64(time.Millisecond), "p50-ms")
+	b.ReportMetric(float64(all[len(all)-1])/float64(time.Millisecond), "most-ms")
 }

@@ -33,7 +33,8 @@ var ignoreFiles = map[string]string{
 	"Linux":  ".*\n*.a\n*.mod.c\n*.o.*\n[!a-z]*.ko\n/Module.symvers\n!.clang-format\n!.gitignore\n!.mailmap\n/debian/\n/tags\n*.orig\n\\#*#\nx509.genkey\n/include/generated\n",
 	"VS":     "[Dd]ebug/\n[Rr]elease/\nx64/\n[Bb]in/\n[Oo]bj/\n*.user\n*.sln.docstates\n~$*\n*.[Cc]ache\n!*.[Cc]ache/\n[Tt]est[Rr]esult*/\n_ReSharper*/\n**/[Pp]ackages/*\n!**/[Pp]ackages/build/\n*.pfx \n",
 	"allow":  "*\n!*/\n!*.go\n!go.mod\n!/cmd/**\n/cmd/**/testdata/\n",
-	"odd":    "\xef\xbb\xbf*.bom\r\ntrailing \nkept\\ \n!\n/\n//\n[\n\\\na[\n*.[!co]\n**/deep/**/x\nmid/**/end\n/top*\nq?z\n\\!bang\n\\#hash\n doc/*.txt\n***\n!*\nlast",
+	"odd":    "\xef\xbb\xbf*.bom\r\ntrailing \nkept\\ \n!\n/\n//\n[\n\\\na[\n*.[!co]\n**/deep/**/x\nmid/**/end\n/top*\nq?z\n\\!bang\n\\#hash\n doc/*.txt\nc[/+]d\n?x**/e\nt/***/e\nfolder/",
+	"stars":  "*.a\n***\n!*\nlast",
 }
 
 // TestWalkAgainstGit compares the files that Walk finds with those that git sees: in this repository, in what the modules ship that
@@ -209,7 +210,7 @@ func moduleFiles(t *testing.T, module string) map[string]string {
 // takes them.
 func namesFor(t *testing.T, dir, content string) {
 	t.Helper()
-	plain := strings.NewReplacer("**", "x/y", "*", "z", "?", "q", "\\", "", "\r", "", "\x00", "")
+	plain := strings.NewReplacer("**", "x/y", "*", "z", "?", "q", "\\", "", "\r", "", "\x00", "", "\ufeff", "")
 	for line := range strings.Lines(content) {
 		name := plain.Replace(strings.Trim(strings.TrimSuffix(line, "\n"), "!/"))
 		if open := strings.IndexByte(name, '['); open >= 0 && open+1 < len(name) {

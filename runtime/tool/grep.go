@@ -208,7 +208,7 @@ func grep(ctx context.Context, call *Call, pages bool) (Result, error) {
 	case g.results == 0:
 		note += fmt.Sprintf("[no matches in %d files]\n", stats.Files)
 	case g.results <= g.offset:
-		note += fmt.Sprintf("[there are only %d results, and offset leaves out %d]\n", g.results, g.offset)
+		note += fmt.Sprintf("[%d results were found, and offset leaves out %d]\n", g.results, g.offset)
 	}
 	switch stats.Stopped {
 	case env.GrepOverTime:

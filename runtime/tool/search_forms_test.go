@@ -68,7 +68,7 @@ func TestAnthropicGrep(t *testing.T) {
 		{"several lines", args{"pattern": `F\(.*int`, "multiline": true, "path": "sub"}, "", "sub/a.go:2:func F(\nsub/a.go:3:\tx int,\n"},
 		{"offset", args{"pattern": "needle", "offset": 4}, "", lines[4] + lines[5]},
 		{"offset and limit", args{"pattern": "needle", "offset": 1, "head_limit": 2}, "", lines[1] + lines[2] + more(2, 3)},
-		{"offset at the end", args{"pattern": "needle", "offset": 6}, "", "[there are only 6 results, and offset leaves out 6]\n"},
+		{"offset at the end", args{"pattern": "needle", "offset": 6}, "", "[6 results were found, and offset leaves out 6]\n"},
 		{"offset of nothing", args{"pattern": "nothing", "path": "sub", "offset": 6}, "", "[no matches in 4 files]\n"},
 		{"offset with lines around", args{"pattern": "needle", "path": "log", "offset": 2, "-C": 2}, "", "log-5-five\nlog-6-needle 2\nlog:7:needle 3\nlog-8-eight\n"},
 		{"offset with lines after", args{"pattern": "needle", "path": "log", "offset": 1, "-A": 1}, "", "log:6:needle 2\nlog:7:needle 3\nlog-8-eight\n"},

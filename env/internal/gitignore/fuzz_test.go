@@ -24,6 +24,7 @@ func FuzzAgainstGit(f *testing.F) {
 	f.Add("a/**/b\n**/c\nd/**\n", "/e\n", "a/b\na/x/y/b\nx/c\nd/e\nd/f/e")
 	f.Add("[[:alpha:]-z]\n[!a]\n[]a]\n\\ \n", "\xef\xbb\xbf*\r\n!*/\r\n", "q\na\n]\n \nd/x")
 	f.Add("x**/a\\\n**\\/a\n?\n[a-", "***\n", "x/a\nxy/a\né\n[a-\nd/d/d")
+	f.Add("build/\nkept \nq\\ \n/a[+-0]b\n?x**/e\nt/***/e\n", "\xef\xbb\xbf*.bom\r\n", "build\nd/build\nkept\nkept \nq \na/b\na.b\nqx/e\nqx/y/e\nt/u/v/e\nd/x.bom")
 	root := f.TempDir()
 	f.Fuzz(func(t *testing.T, top, inner, list string) {
 		g := &generator{t: t, root: root, ignore: map[string]string{"": top, "d": inner}}

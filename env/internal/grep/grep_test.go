@@ -84,6 +84,10 @@ func TestRequired(t *testing.T) {
 		"a\ufffdlong":                "long",
 		`[^x]`:                       "",
 		`.*`:                         "",
+		`foo[\n ]`:                   "foo\n foo ",
+		`b|\n`:                       "\n b",
+		`[\x{D800}b]`:                "",
+		`foo\x{D800}longer`:          "longer",
 	} {
 		parsed, err := syntax.Parse(expr, syntax.Perl)
 		if err != nil {
@@ -107,11 +111,30 @@ func TestRequired(t *testing.T) {
 	}
 }
 
+// TestNested has alternatives within alternatives, each of which is looked at once.
+func TestNested(t *testing.T) {
+	expr := "a"
+	for range maxLiterals - 1 {
+		expr = "(" + expr + "|)"
+	}
+	parsed, err := syntax.Parse(expr, syntax.Perl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all := analyze(parsed).exact; len(all) != maxLiterals {
+		t.Errorf("%v", all)
+	}
+	if n := testing.AllocsPerRun(10, func() { analyze(parsed) }); n > 20*maxLiterals {
+		t.Errorf("%v allocations", n)
+	}
+}
+
 // TestLines compares with trying each line.
 func TestLines(t *testing.T) {
-	text := []byte("foo\nbar foo\r\n\n\r\nFOO Bar\nK\u212a \u017fession\nSESSION \u00c9t\u00e9 caf\xc3\xa9\n\xff\xfe foo\xff\ncolor colour\r\r\nfunc newError(x)\n1234\nlast session")
+	text := []byte("foo\nbar foo\r\n\n\r\nFOO Bar\nK\u212a \u017fession\nSESSION \u00c9t\u00e9 caf\xc3\xa9\n\xff\xfe foo\xff\n\ufffd color\ufffd\ncolor colour\r\r\nfunc newError(x)\n1234\nlast session")
 	for _, expr := range []string{
 		`foo`, `(?i)foo`, `foo|bar`, `(?i)session`, `(?i)k`, `(?i)kk`, `^foo`, `foo$`, `\bfoo\b`, `^$`, ``, `colou?r`, "r\r", `.`, `^.$`, `\d+`, `(?i)été`, `(?i)x|last`, `(?i)s`,
+		`[\nB]`, `K|\n`, `foo[\n ]`, `foo(,|\n)`, `foo\n`, `[\x{D800}B]`, `\x{D800}`, `[\x{DFFF}]`, `color\x{D800}|1`, `(?i)\x{D800}k`,
 		`new\w+\(`, `[fb][ao][or]`, "\ufffd", "foo\ufffd", `^\x{fffd}`, `n$`, `(?s).`, `\r`, `(foo)+$`, `last session\z`, `\Afoo`, `nothing`,
 	} {
 		p := compile(t, expr)
@@ -123,7 +146,8 @@ func TestLines(t *testing.T) {
 
 func FuzzLines(f *testing.F) {
 	f.Add(`(?i)foo|ba[rz]`, []byte("Foo\nbar\r\nbaz"))
-	f.Add(`(?i)\u017f?s+k`, []byte("\u212a\nSK\n\u017fk"))
+	f.Add(`(?i)\x{17f}?s+k`, []byte("\u212a\nSK\n\u017fk"))
+	f.Add(`a[\n ]|\x{D800}`, []byte("a\n\ufffd\nb"))
 	f.Add(`a(b|c)?d{2}`, []byte("add\nabdd\r\nacd"))
 	f.Fuzz(func(t *testing.T, expr string, text []byte) {
 		if len(expr) > 100 || strings.ContainsAny(expr, "\n") {

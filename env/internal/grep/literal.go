@@ -2,6 +2,7 @@ package grep
 
 import (
 	"regexp/syntax"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -28,12 +29,12 @@ type language struct {
 }
 
 // required returns texts of which each match of an expression has one; nil if nothing is known. It says whether each line that
-// has one of them has a match.
+// has one of them has a match: those with a line feed are found where a line ends, but are in none.
 func required(re *syntax.Regexp) (some []literal, enough bool) {
 	l := analyze(re)
 	enough = l.exact != nil && !hasAnchor(re)
 	for _, one := range l.exact {
-		enough = enough && !one.loose
+		enough = enough && !one.loose && !strings.Contains(one.text, "\n")
 	}
 	return l.best(), enough
 }
@@ -85,12 +86,12 @@ func analyze(re *syntax.Regexp) language {
 }
 
 // ofRunes is the language of one text. Letters beyond ASCII have too many cases, and what stands for bytes that are no UTF-8 has
-// many forms: the longest part without them is required.
+// many forms, and a surrogate none: the longest part without them is required.
 func ofRunes(runes []rune, fold bool) language {
 	var parts []literal
 	at := 0
 	for i, r := range runes {
-		if r == utf8.RuneError || fold && r >= utf8.RuneSelf {
+		if r == utf8.RuneError || !utf8.ValidRune(r) || fold && r >= utf8.RuneSelf {
 			parts = append(parts, ofText(runes[at:i], fold))
 			at = i + 1
 		}
@@ -119,7 +120,7 @@ func ofClass(pairs []rune) language {
 	var exact []literal
 	for i := 0; i+1 < len(pairs); i += 2 {
 		for r := pairs[i]; r <= pairs[i+1]; r++ {
-			if len(exact) == maxClass || r == utf8.RuneError {
+			if len(exact) == maxClass || r == utf8.RuneError || !utf8.ValidRune(r) {
 				return language{}
 			}
 			exact = append(exact, literal{text: string(r)})
@@ -179,37 +180,26 @@ func lowerByte(c byte) byte {
 	return c
 }
 
+// ofAlternate knows all texts if it does of each alternative, and some that are required if each has one.
 func ofAlternate(subs []*syntax.Regexp) (l language) {
-	whole := true
+	exact, some := true, true
 	for _, sub := range subs {
 		one := analyze(sub)
-		if whole = whole && one.exact != nil; whole {
+		best := one.best()
+		exact = exact && one.exact != nil && len(l.exact)+len(one.exact) <= maxLiterals
+		some = some && best != nil && len(l.some)+len(best) <= maxLiterals
+		if exact {
 			l.exact = append(l.exact, one.exact...)
 		}
-		l.some = append(l.some, one.best()...)
-		if len(one.best()) == 0 || len(l.some) > maxLiterals {
-			l.some = nil
-			if !whole || len(l.exact) > maxLiterals {
-				return language{}
-			}
-			// One alternative is empty, say. All of them are known as yet.
-			return ofExact(subs)
+		if some {
+			l.some = append(l.some, best...)
 		}
 	}
-	if !whole || len(l.exact) > maxLiterals {
+	if !exact {
 		l.exact = nil
 	}
-	return l
-}
-
-// ofExact is the language of alternatives of which something may be empty.
-func ofExact(subs []*syntax.Regexp) (l language) {
-	for _, sub := range subs {
-		one := analyze(sub)
-		if one.exact == nil || len(l.exact)+len(one.exact) > maxLiterals {
-			return language{}
-		}
-		l.exact = append(l.exact, one.exact...)
+	if !some {
+		l.some = nil
 	}
 	return l
 }

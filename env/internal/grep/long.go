@@ -8,14 +8,19 @@ import (
 	"io"
 )
 
-// long searches the line that begins at kept, and that is longer than data.
+// long searches the line that begins at kept, for which there is no room in data.
 func (f *file) long() error {
 	if f.piece == nil {
 		f.piece = make([]byte, min(pieceSize, f.size))
 	}
 	rest := &longLine{f: f, now: f.data[f.kept:f.n]}
 	rest.hold()
-	match := f.pattern.re.MatchReader(bufio.NewReader(rest))
+	var match bool
+	if size := f.pattern.textSize(); size > 0 {
+		match = rest.contains(f.pattern.finders, size)
+	} else {
+		match = f.pattern.re.MatchReader(f.pattern.reader(f.ctx, bufio.NewReader(rest)))
+	}
 	// The match may have been found early. An error shows here as well.
 	if _, err := io.Copy(io.Discard, rest); err != nil {
 		return err
@@ -32,7 +37,8 @@ func (f *file) long() error {
 			f.after--
 		}
 		f.count(f.kept)
-		err = f.hand(f.data[f.kept:f.n], match)
+		text := f.data[f.kept:min(f.n, f.kept+rest.size)]
+		err = f.hand(text, len(text) < rest.size, match)
 	}
 	if match {
 		f.after = f.opts.After
@@ -44,11 +50,49 @@ func (f *file) long() error {
 	return err
 }
 
+// textSize returns how long the longest of the texts is of which a line that matches has one, and every line that has one matches; 0
+// if the expression has to be tried.
+func (p *Pattern) textSize() int {
+	size := 0
+	for _, f := range p.finders {
+		if f.part != nil {
+			return 0
+		}
+		size = max(size, len(f.text))
+	}
+	if !p.enough {
+		return 0
+	}
+	return size
+}
+
+// contains tells whether one of some texts, of which the longest has the given size, is in the line. It ends with the line, with ctx
+// and at an error, which the next Read returns.
+func (l *longLine) contains(texts []finder, size int) bool {
+	buf := make([]byte, size-1+len(l.f.piece))
+	n := 0
+	for {
+		read, err := l.Read(buf[n:])
+		n += read
+		for i := range texts {
+			if c := texts[i].cursor(buf[:n]); c.next(0) >= 0 {
+				return true
+			}
+		}
+		if err != nil {
+			return false
+		}
+		n = copy(buf, buf[n-min(n, size-1):n]) // It may begin there.
+	}
+}
+
 // longLine reads one line without its ending.
 type longLine struct {
 	f *file
 	// now is what has been read of it, and behind what was read behind its end.
 	now, behind []byte
+	// size is how many bytes of the line were handed on.
+	size int
 	// held says that a carriage return comes next, unless it belongs to the line ending.
 	held bool
 	err  error
@@ -67,6 +111,7 @@ func (l *longLine) Read(p []byte) (int, error) {
 	}
 	n := copy(p, l.now)
 	l.now = l.now[n:]
+	l.size += n
 	return n, nil
 }
 

@@ -3,6 +3,11 @@ package grep
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+	"slices"
+	"unicode/utf8"
 )
 
 // maxSpans bounds the matches of several lines in one file.
@@ -25,10 +30,7 @@ func (f *file) all() error {
 		return ErrTooLong
 	}
 	text := f.data[:f.n]
-	if scan := f.pattern.Scan(f.ctx, text); len(scan.cursors) > 0 && scan.find(0) < 0 {
-		return nil
-	}
-	spans, err := f.spans(text)
+	spans, err := f.pattern.spans(f.ctx, text)
 	if err != nil {
 		return err
 	}
@@ -58,20 +60,143 @@ func (f *file) all() error {
 	return f.showAfter(len(text))
 }
 
-// spans returns where the matches are. If the context ends, it leaves the text to the search that goes on, until that has ended.
-func (f *file) spans(text []byte) ([][]int, error) {
-	if len(text) <= shortLine {
-		return f.pattern.re.FindAllIndex(text, maxSpans), nil
+// spans returns where the matches are: those of FindAllIndex.
+func (p *Pattern) spans(ctx context.Context, text []byte) (all [][]int, err error) {
+	scan := p.Scan(ctx, text)
+	for at, last := 0, -1; at <= len(text) && len(all) < maxSpans; {
+		span, err := scan.span(at)
+		switch {
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case span == nil || err != nil:
+			return all, err
+		}
+		// An empty match is none where the one before it ends.
+		if span[1] > at || span[0] != last {
+			all = append(all, span)
+		}
+		if span[1] == at {
+			_, size := utf8.DecodeRune(text[at:])
+			at += max(1, size)
+		} else {
+			at = span[1]
+		}
+		last = span[1]
 	}
-	found, re := make(chan [][]int, 1), f.pattern.re
-	go func() { found <- re.FindAllIndex(text, maxSpans) }()
-	select {
-	case spans := <-found:
-		return spans, nil
-	case <-f.ctx.Done():
-		f.data = nil
-		return nil, context.Cause(f.ctx)
+	return all, nil
+}
+
+// span returns where the next match is, from a position on; nil if there is none. It does not matter what it returns after the context
+// has ended.
+func (s *Scanner) span(at int) ([]int, error) {
+	if len(s.cursors) > 0 && s.find(at) < 0 {
+		return nil, nil
 	}
+	at = s.begins(at)
+	switch {
+	case at < 0:
+		return nil, nil
+	case at == 0:
+		return s.try(s.p.re, 0, 0), nil
+	}
+	behind, err := s.p.behind()
+	if err != nil {
+		return nil, fmt.Errorf("the expression is too large for matches of several lines: %w", err)
+	}
+	if len(s.text)-at > s.p.short {
+		var span []int
+		if span, at = s.hop(behind.here, at); span != nil || at < 0 {
+			return span, nil
+		}
+	}
+	if behind.later == nil {
+		return s.try(s.p.re, 0, at), nil
+	}
+	return s.try(behind.later, 1, at), nil
+}
+
+// begins returns where the next match may begin at the earliest, from a position on; -1 if there is none.
+func (s *Scanner) begins(at int) int {
+	prefix, _ := s.p.re.LiteralPrefix()
+	i := bytes.Index(s.text[at:], []byte(prefix))
+	if i < 0 {
+		return -1
+	}
+	return at + i
+}
+
+// hop tries where matches may begin if there are few such places. It returns where that was not tried, if there is no match before;
+// -1 if there is none at all. What it reads in vain is little more than what it need not read.
+func (s *Scanner) hop(here *regexp.Regexp, at int) (span []int, next int) {
+	prefix, _ := s.p.re.LiteralPrefix()
+	if prefix == "" {
+		return nil, at
+	}
+	read := 0
+	for first := at; at >= 0 && read <= at-first+4<<10 && s.ctx.Err() == nil; at = s.begins(at + 1) {
+		start := s.before(at)
+		r := s.p.reader(s.ctx, bytes.NewReader(s.text[start:]))
+		if found := here.FindReaderSubmatchIndex(r); found != nil {
+			return []int{start + found[2], start + found[3]}, at
+		}
+		read += r.read
+	}
+	return nil, at
+}
+
+// before returns where the character begins that ends at a position.
+func (s *Scanner) before(at int) int {
+	_, size := utf8.DecodeLastRune(s.text[:at])
+	return at - size
+}
+
+// try returns where the group of an expression matches first, from a position on. The whole expression is group 0; others look at the
+// character before the position.
+func (s *Scanner) try(re *regexp.Regexp, group, at int) []int {
+	if group > 0 {
+		at = s.before(at)
+	}
+	var found []int
+	if text := s.text[at:]; len(text) <= s.p.short {
+		found = re.FindSubmatchIndex(text)
+	} else {
+		found = re.FindReaderSubmatchIndex(s.p.reader(s.ctx, bytes.NewReader(text)))
+	}
+	if found == nil {
+		return nil
+	}
+	return []int{at + found[2*group], at + found[2*group+1]}
+}
+
+// behind are expressions of which the first group is a match of another one in a text without its first character. Unlike that one they
+// see the character, as ^ and \b need.
+type behind struct {
+	// here matches where the second character is, and later there or later. It is nil if the other expression itself does so.
+	here, later *regexp.Regexp
+}
+
+func newBehind(re *regexp.Regexp, parsed *syntax.Regexp) (b behind, err error) {
+	compile := func(expr string) (*regexp.Regexp, error) {
+		expr += "(" + re.String()
+		r, err := regexp.Compile(expr + ")")
+		if err != nil { // A \Q without an end quotes the parenthesis.
+			r, err = regexp.Compile(expr + `\E)`)
+		}
+		return r, err
+	}
+	if b.here, err = compile(`\A(?s:.)`); err != nil || !looksBack(parsed) {
+		return b, err
+	}
+	b.later, err = compile(`\A(?s:.)(?s:.*?)`)
+	return b, err
+}
+
+func looksBack(re *syntax.Regexp) bool {
+	switch re.Op {
+	case syntax.OpBeginLine, syntax.OpBeginText, syntax.OpWordBoundary, syntax.OpNoWordBoundary:
+		return true
+	}
+	return slices.ContainsFunc(re.Sub, looksBack)
 }
 
 // trimmed returns where the line ends, without its ending, that begins at a position.

@@ -8,7 +8,7 @@ import (
 	"io"
 	"regexp"
 	"regexp/syntax"
-	"unicode/utf8"
+	"sync"
 )
 
 // Pattern is a regular expression for lines. It may be used concurrently.
@@ -20,11 +20,23 @@ type Pattern struct {
 	enough bool
 	// rare says that what is looked for is not in nearly every line.
 	rare bool
+	// short is how many bytes the expression is tried on without a look at the context.
+	short int
+	// behind returns expressions for the matches behind the start of a text.
+	behind func() (behind, error)
 }
+
+// shortWork bounds short: it is how many instructions of the expression may be taken for each of those bytes, all in all. One takes
+// some 30 ns at worst.
+const shortWork = 1 << 20
 
 // New returns a pattern for an expression of package regexp, of which parsed is the syntax.
 func New(re *regexp.Regexp, parsed *syntax.Regexp) *Pattern {
-	p := &Pattern{re: re, parsed: parsed}
+	p := &Pattern{re: re, parsed: parsed, short: shortWork}
+	if prog, err := syntax.Compile(parsed.Simplify()); err == nil {
+		p.short /= len(prog.Inst)
+	}
+	p.behind = sync.OnceValues(func() (behind, error) { return newBehind(re, parsed) })
 	some, enough := required(parsed)
 	for _, l := range some {
 		p.finders = append(p.finders, newFinder(l))
@@ -94,39 +106,39 @@ func (s *Scanner) line(start int) (int, int) {
 	return start, end
 }
 
-// shortLine is how many bytes of a line are matched without a look at the context.
-const shortLine = 8 << 10
-
-// match tries the expression on a line. It does not matter what it returns after the context has ended.
+// match tries the expression on a line. Once the context has ended, a line may be taken for one that does not match.
 func (s *Scanner) match(line []byte) bool {
-	if len(line) <= shortLine {
+	if len(line) <= s.p.short {
 		return s.p.re.Match(line)
 	}
-	return s.p.re.MatchReader(&runeReader{ctx: s.ctx, left: line})
+	// Where the reader ends is not where the line ends, though the expression cannot tell.
+	return s.p.re.MatchReader(s.p.reader(s.ctx, bytes.NewReader(line))) && s.ctx.Err() == nil
 }
 
-// runeReader reads a line until a context ends.
+// reader returns a reader that ends when a context does.
+func (p *Pattern) reader(ctx context.Context, r io.RuneReader) *runeReader {
+	return &runeReader{RuneReader: r, ctx: ctx, every: min(p.short, 512)}
+}
+
+// runeReader reads until a context ends.
 type runeReader struct {
-	ctx  context.Context
-	left []byte
-	read int // since the last look at the context
+	io.RuneReader
+	ctx context.Context
+	// every is after how many bytes it looks at the context, read how many it has read, and looked how many they were at the last look.
+	every, read, looked int
 }
 
 // ReadRune implements io.RuneReader.
 func (r *runeReader) ReadRune() (rune, int, error) {
-	if r.read > 512 {
-		r.read = 0
+	if r.read-r.looked > r.every {
+		r.looked = r.read
 		if r.ctx.Err() != nil {
 			return 0, 0, r.ctx.Err()
 		}
 	}
-	if len(r.left) == 0 {
-		return 0, 0, io.EOF
-	}
-	char, size := utf8.DecodeRune(r.left)
-	r.left = r.left[size:]
+	char, size, err := r.RuneReader.ReadRune()
 	r.read += size
-	return char, size, nil
+	return char, size, err
 }
 
 // find returns where the next of what is looked for is; -1 if there is none.

@@ -36,7 +36,8 @@ var (
 
 // Options say which lines are delivered, and how much of them.
 type Options struct {
-	// Before and After are how many lines before and after a match are delivered as well.
+	// Before and After are how many lines before and after a match are delivered as well. Those before it have to be in memory: the last
+	// MiB of them is, and never more than two. A line of more than 1 MiB may be missing, with those before it.
 	Before, After int
 	// MaxLine is how many bytes of a line are delivered.
 	MaxLine int
@@ -92,6 +93,7 @@ func (f *file) search() error {
 		return f.all()
 	}
 	for {
+		f.room()
 		if err := f.fill(len(f.data)); err != nil {
 			return err
 		}
@@ -252,11 +254,29 @@ func (f *file) lines(end int) error {
 	if err := f.showAfter(end); err != nil {
 		return err
 	}
-	keep := f.back(end)
-	f.count(keep)
-	f.n = copy(f.data, f.data[keep:f.n])
-	f.kept, f.counted, f.shown = end-keep, 0, max(0, f.shown-keep)
+	f.kept = end
+	f.forget(f.back(end))
 	return nil
+}
+
+// forget removes what is before a position, where a line begins.
+func (f *file) forget(at int) {
+	f.count(at)
+	f.n = copy(f.data, f.data[at:f.n])
+	f.kept, f.counted, f.shown = f.kept-at, 0, max(0, f.shown-at)
+}
+
+// room has at least half of data be for what is not yet searched. If there is no more memory, it forgets the first lines that are kept.
+func (f *file) room() {
+	half := len(f.data) / 2
+	switch {
+	case f.kept <= half:
+	case len(f.data) < maxGrowth*f.size:
+		f.grow()
+	default:
+		from := f.kept - half
+		f.forget(from + bytes.IndexByte(f.data[from-1:f.kept], '\n'))
+	}
 }
 
 // next returns where the next line that matches is, from a position on where a line begins.
@@ -264,8 +284,8 @@ func (f *file) next(scan *Scanner, from int) (start, end int, ok bool) {
 	if !f.some {
 		return scan.Next(from)
 	}
-	f.count(from)
-	for at, line := from, f.line; len(f.which) > 0; f.which = f.which[1:] {
+	line := f.line + bytes.Count(f.data[f.counted:from], []byte("\n")) // what comes before it may yet be delivered
+	for at := from; len(f.which) > 0; f.which = f.which[1:] {
 		for ; line < f.which[0]; line++ {
 			i := bytes.IndexByte(scan.text[at:], '\n')
 			if i < 0 {
@@ -332,11 +352,16 @@ func (f *file) deliver(start, end int, match bool) error {
 	if f.shown > end && bytes.HasSuffix(text, []byte("\r")) && !match {
 		text = text[:len(text)-1]
 	}
-	return f.hand(text, match)
+	return f.hand(text, false, match)
 }
 
-func (f *file) hand(text []byte, match bool) error {
-	shown := cut(text, f.opts.MaxLine)
+// hand hands a line on, or the start of one that has more.
+func (f *file) hand(text []byte, more, match bool) error {
+	limit := f.opts.MaxLine
+	if more { // The last character may be a part of one.
+		limit = min(limit, len(text)-1)
+	}
+	shown := cut(text, limit)
 	return f.fn(Line{Number: f.line, Text: shown, Cut: len(shown) < len(text), Match: match})
 }
 

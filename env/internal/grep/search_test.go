@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -20,7 +21,14 @@ import (
 // searched returns what a searcher delivers, as NUMBER:TEXT for matches and NUMBER-TEXT for others.
 func searched(t testing.TB, s *Searcher, r io.Reader) (found []string) {
 	t.Helper()
-	err := s.Search(context.Background(), r, func(l Line) error {
+	if err := s.Search(context.Background(), r, collect(&found)); err != nil {
+		t.Error(err)
+	}
+	return found
+}
+
+func collect(found *[]string) func(Line) error {
+	return func(l Line) error {
 		sign, end := "-", ""
 		if l.Match {
 			sign = ":"
@@ -28,13 +36,9 @@ func searched(t testing.TB, s *Searcher, r io.Reader) (found []string) {
 		if l.Cut {
 			end = "…"
 		}
-		found = append(found, fmt.Sprintf("%d%s%s%s", l.Number, sign, l.Text, end))
+		*found = append(*found, fmt.Sprintf("%d%s%s%s", l.Number, sign, l.Text, end))
 		return nil
-	})
-	if err != nil {
-		t.Error(err)
 	}
-	return found
 }
 
 // expected is what it should deliver.
@@ -95,6 +99,36 @@ func TestSearch(t *testing.T) {
 		}
 		if got, want := searched(t, s, r), expected(p, opts, text.String()); !slices.Equal(got, want) {
 			t.Fatalf("%d: %s, %+v in %q: got\n%q, want\n%q", i, p.re, opts, text.String(), got, want)
+		}
+	}
+}
+
+// TestSearchLines compares with Search, of which it is a part.
+func TestSearchLines(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(3, 4))
+	for i := range 800 {
+		var text strings.Builder
+		var some []int
+		for line := range rnd.IntN(200) {
+			match := rnd.IntN(10) == 0
+			if match {
+				text.WriteString("foo")
+			}
+			if match || rnd.IntN(5) == 0 {
+				some = append(some, line+1)
+			}
+			text.WriteString(strings.Repeat("é", rnd.IntN(10)) + []string{"\n", "\r\n"}[rnd.IntN(2)])
+		}
+		opts := Options{Before: rnd.IntN(4), After: rnd.IntN(4), MaxLine: 10}
+		p := compile(t, "foo")
+		s := NewSearcher(p, opts)
+		s.size = 128
+		var got []string
+		if err := s.SearchLines(t.Context(), strings.NewReader(text.String()), some, collect(&got)); err != nil {
+			t.Fatal(err)
+		}
+		if want := expected(p, opts, text.String()); !slices.Equal(got, want) {
+			t.Fatalf("%d: %+v, %v in %q: got\n%q, want\n%q", i, opts, some, text.String(), got, want)
 		}
 	}
 }
@@ -212,6 +246,7 @@ func TestCancel(t *testing.T) {
 		"a line without end":  {slow, endlessReader("a"), Options{}},
 		"many lines":          {slow, io.LimitReader(endlessReader("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n"), 100<<20), Options{}},
 		"matches of lines":    {`(?s)` + slow, strings.NewReader(strings.Repeat("a", 1<<20)), Options{Multiline: true}},
+		"a match for each":    {`(?ms)a.*z|a`, strings.NewReader(strings.Repeat("a\n", MaxMultiline/2)), Options{Multiline: true}},
 		"a match that begins": {`a(?:a{1,30}b?){30}[c-z]|x`, strings.NewReader(strings.Repeat("x", 10) + strings.Repeat("a", 1<<20)), Options{Multiline: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -222,7 +257,32 @@ func TestCancel(t *testing.T) {
 			if err := s.Search(ctx, readHook{tt.text, begins}, func(Line) error { return nil }); !errors.Is(err, why) {
 				t.Error(err)
 			}
+			stacks := make([]byte, 1<<20)
+			if stacks = stacks[:runtime.Stack(stacks, true)]; bytes.Contains(stacks, []byte("\nregexp.")) {
+				t.Errorf("an expression is tried still: %s", stacks)
+			}
 		})
+	}
+}
+
+// TestCancelInLine sees that a context ends the search of a line that much work is left for.
+func TestCancelInLine(t *testing.T) {
+	line := []byte(strings.Repeat("x", 2000) + "1")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, tt := range []struct {
+		expr  string
+		ctx   context.Context
+		match bool
+	}{
+		{`[a-z]{900}[0-9]`, t.Context(), true},
+		{`[a-z]{900}[0-9]`, ended, false},
+		{`[a-z]{9}[0-9]`, t.Context(), true},
+		{`[a-z]{9}[0-9]`, ended, true}, // in no time
+	} {
+		if got := compile(t, tt.expr).Scan(tt.ctx, line).match(line); got != tt.match {
+			t.Errorf("%s, %v: %v, want %v", tt.expr, tt.ctx.Err(), got, tt.match)
+		}
 	}
 }
 

@@ -25,6 +25,9 @@ func (c *Client) Walk(ctx context.Context, root string, opts env.WalkOptions, fn
 	if err == nil {
 		w := walk{fn: fn}
 		_, err = c.search(ctx, request{method: "POST", path: "/walk", body: body}, records(func(i *fileInfo) error {
+			if ctx.Err() != nil {
+				return contextError(ctx)
+			}
 			return w.entry(i.entry())
 		}))
 	}
@@ -129,6 +132,9 @@ func (c *Client) Grep(ctx context.Context, opts env.GrepOptions, fn func(env.Gre
 	}
 	last := ""
 	end, err := c.search(ctx, request{method: "POST", path: "/grep", body: body}, records(func(m *grepMatch) error {
+		if ctx.Err() != nil {
+			return contextError(ctx)
+		}
 		// What is counted here counts if the search is ended before the server tells.
 		if stats.Files == 0 || string(m.Name) != last {
 			stats.Files++

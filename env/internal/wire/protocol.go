@@ -34,7 +34,7 @@ const (
 // Features that a side may have. A client uses only what the Welcome lists.
 const (
 	FeatureTTY    = "tty"
-	FeatureSearch = "search"
+	FeatureSearch = "search-2" // with all options of env.GrepOptions and env.GlobOptions
 	FeatureRead   = "read"
 	FeatureKill   = "kill"
 )

@@ -1,0 +1,66 @@
+package tool
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+// stopping is an environment whose searches leave files out because of a limit, of which they tell.
+type stopping struct {
+	*memory
+	at   env.GrepStop
+	asks []env.GrepOptions
+}
+
+func (s *stopping) Grep(ctx context.Context, opts env.GrepOptions, fn func(env.GrepMatch) error) (env.GrepStats, error) {
+	s.asks = append(s.asks, opts)
+	stats, err := env.Grep(ctx, s.memory, opts, fn)
+	stats.Stopped = s.at
+	return stats, err
+}
+
+func (s *stopping) Glob(ctx context.Context, opts env.GlobOptions) ([]env.Entry, error) {
+	return env.Glob(ctx, s.memory, opts)
+}
+
+// Every form of grep says that a search has ended at a limit, whatever it has found.
+func TestGrepStopped(t *testing.T) {
+	const (
+		overTime  = "[stopped after 30s with a part of the files not searched, since the pattern has no text in it to look for: narrow the path, or add to the pattern]\n"
+		overBytes = "[stopped after 2 GiB with a part of the files not searched, since the pattern has no text in it to look for: narrow the path, or add to the pattern]\n"
+	)
+	forms := map[string]Tool{"core": Grep(), "Anthropic": AnthropicGrep(), "Gemini": GeminiGrep()}
+	for name, tool := range forms {
+		more := "raise max_results"
+		if name == "Anthropic" {
+			more = "go on with offset 1"
+		}
+		for at, note := range map[env.GrepStop]string{env.GrepOverTime: overTime, env.GrepOverBytes: overBytes, "": ""} {
+			for what, tt := range map[string]struct {
+				args args
+				want string
+			}{
+				"matches":           {args{"pattern": "[0-9]"}, "a:1:1\nb:1:2\n" + note + "[1 binary files were not searched]\n"},
+				"no matches":        {args{"pattern": "[A-Z]"}, "[no matches in 2 files]\n" + note + "[1 binary files were not searched]\n"},
+				"files":             {args{"pattern": "[0-9]", "path": "a", "output_mode": "files_with_matches"}, "a\n" + note},
+				"more than allowed": {args{"pattern": "[0-9]", "max_results": 1}, "a:1:1\n[stopped after 1 results, there are more: narrow the pattern or the path, or " + more + "]\n" + note},
+			} {
+				t.Run(strings.Join([]string{name, string(at), what}, "/"), func(t *testing.T) {
+					s := &stopping{memory: newMemory(map[string]string{"a": "1\n", "b": "2\n", "c": "\x00"}), at: at}
+					o := registry(t, tool).Run(t.Context(), Scope{Env: s}, call(t, "grep", tt.args))
+					if diff := cmp.Diff(tt.want, o.Result.Text()); diff != "" || o.Err != nil {
+						t.Errorf("%v\n%s", o.Err, diff)
+					}
+					if len(s.asks) != 1 || s.asks[0].MaxTime != 0 || s.asks[0].MaxBytes != 0 {
+						t.Errorf("the limits of which the note tells are the usual ones, but it asked for %+v", s.asks)
+					}
+				})
+			}
+		}
+	}
+}
