@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os/exec"
@@ -64,15 +65,15 @@ type native struct {
 	id  string // of a plain container
 }
 
-// newNative starts a container that others would work in: it sleeps, and what runs in it is started by the exec call.
-func newNative(b *testing.B, image string) *native {
+// newNative starts a container that others would work in, with folders of this machine: it sleeps, and what runs in it is started by the exec call.
+func newNative(b *testing.B, image string, binds ...string) *native {
 	b.Helper()
 	api, err := client.NewClientWithOpts(client.WithHost(daemons.DockerHost(b)), client.WithAPIVersionNegotiation())
 	if err != nil {
 		b.Fatal(err)
 	}
 	n := &native{api: api}
-	n.id = n.create(b, image)
+	n.id = n.create(b, image, binds...)
 	if err := api.ContainerStart(b.Context(), n.id, container.StartOptions{}); err != nil {
 		b.Fatal(err)
 	}
@@ -83,9 +84,9 @@ func newNative(b *testing.B, image string) *native {
 	return n
 }
 
-func (n *native) create(b *testing.B, image string) string {
+func (n *native) create(b *testing.B, image string, binds ...string) string {
 	b.Helper()
-	made, err := n.api.ContainerCreate(b.Context(), &container.Config{Image: image, Cmd: []string{"sleep", "100000"}}, &container.HostConfig{NetworkMode: "none"}, nil, nil, "")
+	made, err := n.api.ContainerCreate(b.Context(), &container.Config{Image: image, Cmd: []string{"sleep", "100000"}}, &container.HostConfig{NetworkMode: "none", Binds: binds}, nil, nil, "")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -266,21 +267,58 @@ func BenchmarkFiles(b *testing.B) {
 	})
 }
 
-// BenchmarkGrep looks for a text in the image's own files, against ripgrep through the exec call.
+// BenchmarkGrep searches Go's sources, which are mounted, against ripgrep through the exec call.
 func BenchmarkGrep(b *testing.B) {
+	goroot, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		b.Skip("there is no go in PATH: ", err)
+	}
+	source, where := strings.TrimSpace(string(goroot))+"/src", "/usr/src/go"
 	e := connect(b)
 	c := benchConfig(b, e)
-	box, n := open(b, e, c), newNative(b, c.Image)
-	const pattern, where = "General Public License", "/usr/share"
-	var ours, api samples
-	for b.Loop() {
-		ours.time(b, func() error {
-			_, err := env.Grep(b.Context(), box, env.GrepOptions{Path: where, Pattern: pattern, NoIgnore: true, MaxMatches: -1}, func(env.GrepMatch) error { return nil })
-			return err
+	c.Mounts = []docker.Mount{{Source: source, Target: where, ReadOnly: true}}
+	box, n := open(b, e, c), newNative(b, c.Image, source+":"+where+":ro")
+	for _, tt := range []struct {
+		name, pattern string
+		ignoreCase    bool
+	}{
+		{"literal", `ErrUnexpectedEOF`, false},
+		{"inner", `func \w+Error\(`, false},
+		{"case", `unexpectedeof`, true},
+	} {
+		b.Run(tt.name, func(b *testing.B) {
+			argv := []string{"rg", "--no-config", "--hidden", "-n", "--no-heading", tt.pattern, where}
+			if tt.ignoreCase {
+				argv = slices.Insert(argv, 1, "-i")
+			}
+			opts := env.GrepOptions{Path: where, Pattern: tt.pattern, IgnoreCase: tt.ignoreCase, MaxMatches: -1}
+			var ours, api samples
+			for b.Loop() {
+				ours.time(b, func() error {
+					_, err := env.Grep(b.Context(), box, opts, func(env.GrepMatch) error { return nil })
+					return err
+				})
+				api.time(b, func() error { return n.run(b.Context(), argv...) })
+			}
+			compare(b, ours, map[string]samples{"exec-rg": api})
 		})
-		api.time(b, func() error { return n.run(b.Context(), "rg", "-uu", "-n", pattern, where) })
 	}
-	compare(b, ours, map[string]samples{"exec-rg": api})
+	b.Run("cancel", func(b *testing.B) { // how long a search that takes seconds goes on after it was cancelled
+		var all samples
+		for b.Loop() {
+			ctx, cancel := context.WithCancel(b.Context())
+			var at time.Time
+			timer := time.AfterFunc(300*time.Millisecond, func() { at = time.Now(); cancel() })
+			opts := env.GrepOptions{Path: where, Pattern: `(?:[a-z]{1,30}){1,30}[0-9]{9}`, MaxMatches: -1, MaxTime: -1}
+			_, err := env.Grep(ctx, box, opts, func(env.GrepMatch) error { return nil })
+			if !errors.Is(err, context.Canceled) {
+				b.Fatal("a search that was to be cancelled: ", err)
+			}
+			all = append(all, time.Since(at))
+			timer.Stop()
+		}
+		compare(b, all, nil)
+	})
 }
 
 // BenchmarkReady is the time until a new sandbox has answered, against the creation and the start of a plain container, and
