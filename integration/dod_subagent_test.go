@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -319,10 +320,10 @@ func proveAgentControl(t *testing.T, p provider) {
 			"hang": endless(use("shell", map[string]any{"command": "sh -c 'touch hanging; sleep 300; : " + marker + "'", "timeout_ms": 300_000})),
 		},
 	))
-	var aliveAtEnd bool
+	var aliveAtEnd atomic.Bool
 	s.Subscribe(10_000, func(e event.Event) {
-		if end, ok := e.Data.(event.ToolCallEnd); ok && end.Name == "close_agent" {
-			aliveAtEnd = aliveAtEnd || running(t, marker)
+		if end, ok := e.Data.(event.ToolCallEnd); ok && end.Name == "close_agent" && running(t, marker) {
+			aliveAtEnd.Store(true)
 		}
 	})
 	res := s.submit("have it done")
@@ -339,7 +340,7 @@ func proveAgentControl(t *testing.T, p provider) {
 	}
 	wantContains(t, "the second wait", shown(own[7])[0], "status: completed", "output:\nrested")
 	wantContains(t, "close_agent", shown(own[9])[0], "agent_id: agent_2", "status: failed", "success: false")
-	if aliveAtEnd || running(t, marker) {
+	if aliveAtEnd.Load() || running(t, marker) {
 		t.Error("what the closed agent ran is alive")
 	}
 	after := shown(own[10])
