@@ -24,9 +24,11 @@ const (
 	interruptPoints = 30
 	// firstPoints is at how many points it is killed while it makes what the daemon's first container needs.
 	firstPoints = 8
-	// crashTTL is how long a container outlives the program in these tests, and crashLimit until when all must be gone.
+	// crashTTL is how long a container outlives the program in these tests, and crashLimit until when all must be gone: a
+	// daemon that has much to do takes its time to end and remove what has been told to.
 	crashTTL   = 3 * time.Second
-	crashLimit = crashTTL + 5*time.Second
+	crashSlack = 30 * time.Second
+	crashLimit = crashTTL + crashSlack
 	// janitorLimit is until when the process must be gone that cleans up after a program which was killed while its
 	// container was made: it waits for what the daemon may still finish.
 	janitorLimit = 40 * time.Second
@@ -56,7 +58,7 @@ func TestDockerCrashes(t *testing.T) {
 	t.Run("F25_interrupt", func(t *testing.T) { proveInterrupts(t, d) })
 	t.Run("F1_kill", func(t *testing.T) { proveDockerCrashes(t, d) })
 	t.Run("F1_kill_with_the_default_TTL", func(t *testing.T) {
-		if err := late.awaitEnd(t.Context(), killedAt.Add(time.Minute+5*time.Second)); err != nil {
+		if err := late.awaitEnd(t.Context(), killedAt.Add(time.Minute+crashSlack)); err != nil {
 			t.Error(err)
 		}
 	})
@@ -260,7 +262,7 @@ func proveDockerCrashes(t *testing.T, d *dockerHost) {
 		}
 	})
 	t.Logf("in a life of %s: %v", life, seen.of)
-	if seen.of["killed, container none"] == 0 || seen.of["killed, container running"] == 0 || seen.of["had ended"] > crashPoints/2 {
+	if seen.of["killed, container none"] == 0 || seen.of["killed, container running"] == 0 || seen.of["had ended"] > 3*crashPoints/4 {
 		t.Errorf("the points are not spread over the life: %v", seen.of)
 	}
 }
@@ -310,7 +312,8 @@ func proveInterrupts(t *testing.T, d *dockerHost) {
 	life := d.lifetime(t)
 	var seen tally
 	atPoints(t, d, interruptPoints, life, nil, func(i int, v *victim) {
-		seen.add("container " + v.state(t.Context()))
+		state := v.state(t.Context())
+		seen.add("container " + state)
 		_ = v.Process.Signal(os.Interrupt) // it may have ended
 		timer := time.AfterFunc(30*time.Second, func() {
 			t.Errorf("interrupted at point %d of %d of %s, it does not end", i, interruptPoints, life)
@@ -323,7 +326,7 @@ func proveInterrupts(t *testing.T, d *dockerHost) {
 		case !ok:
 			t.Errorf("a state of another kind: %v", v.ProcessState)
 		case status.ExitStatus() == 0 || status.ExitStatus() == 130:
-		case status.Signaled() && status.Signal() == syscall.SIGINT && i < interruptPoints/4: // it had not got as far as to catch signals
+		case status.Signaled() && status.Signal() == syscall.SIGINT && state == "none": // it had not got as far as to catch signals
 		default:
 			t.Errorf("interrupted at point %d of %d of %s, it ends with %v\n%s", i, interruptPoints, life, v.ProcessState, v.stderr.String())
 		}

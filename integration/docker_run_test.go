@@ -245,7 +245,7 @@ func TestDockerExitCodes(t *testing.T) {
 				t.Fatal(err)
 			}
 		}},
-		"timeout":     {script: long, flags: []string{"--timeout=3s"}, code: 124, status: "timed_out"},
+		"timeout":     {script: long, flags: []string{"--timeout=15s"}, code: 124, status: "timed_out"},
 		"interrupted": {script: long, code: 130, status: "aborted", text: "interrupt", at: signalled(os.Interrupt)},
 		"terminated":  {script: long, code: 143, status: "aborted", text: "terminat", at: signalled(syscall.SIGTERM)},
 	}

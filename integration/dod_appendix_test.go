@@ -144,7 +144,7 @@ func proveToolErrors(t *testing.T, p provider) {
 		{tool.KindNotFound, readFile("nowhere.txt"), "nowhere.txt"},
 		{tool.KindEditConflict, conflict, "f"},
 		{tool.KindShellExit, shell("echo so far; exit 7"), "so far"},
-		{tool.KindShellTimeout, use("shell", map[string]any{"command": "echo begun; sleep 300", "timeout_ms": 200}), "begun"},
+		{tool.KindShellTimeout, use("shell", map[string]any{"command": "echo begun; sleep 300", "timeout_ms": 3000}), "begun"},
 		{tool.KindPermission, use("write_file", map[string]any{"file_path": "/outside.txt", "content": "x"}), "outside"},
 		{tool.KindValidation, use("shell", map[string]any{"command": 7}), "command"},
 		{tool.KindUnknownTool, use("teleport", map[string]any{}), "teleport"},

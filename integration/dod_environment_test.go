@@ -59,9 +59,9 @@ var environmentProofs = map[string]func(*testing.T){
 		// The command notes SIGTERM and goes on; only SIGKILL ends it, GraceTime later.
 		marker := fmt.Sprint("term-", time.Now().UnixNano())
 		command := "trap 'echo got TERM' TERM; echo before; while :; do sleep 0.05; : " + marker + "; done"
-		s := newSession(t, llmtest.Sequence(llmtest.Use(use("shell", map[string]any{"command": command, "timeout_ms": 300})), llmtest.Say("killed")))
+		s := newSession(t, llmtest.Sequence(llmtest.Use(use("shell", map[string]any{"command": command, "timeout_ms": 3000})), llmtest.Say("killed")))
 		res := s.submit("go")
-		wantContains(t, "the result", s.shown(1)[0], "before", "got TERM", "more than 300 ms", "timeout_ms")
+		wantContains(t, "the result", s.shown(1)[0], "before", "got TERM", "more than 3000 ms", "timeout_ms")
 		if d := res.ToolCalls[0].Duration; d < env.GraceTime {
 			t.Errorf("SIGKILL came after %s, before the time to end by itself was over", d)
 		}

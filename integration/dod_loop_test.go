@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -263,13 +264,13 @@ func proveAbortOrder(t *testing.T) {
 		s := newSession(t, brain)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		var last event.Event // written by the observer, read after Submit, which waits for observers
+		var last atomic.Pointer[event.Event] // is there when Submit returns, which waits for observers
 		s.Subscribe(10_000, func(e event.Event) {
 			switch e.Kind() {
 			case event.KindTextDelta, event.KindToolOutputDelta:
 				cancel()
 			}
-			last = e
+			last.Store(&e)
 		})
 		res, err := s.Submit(ctx, "go")
 		if res.Status != agent.StatusAborted || !errors.Is(err, context.Canceled) || s.State() != agent.SessionClosed {
@@ -279,8 +280,8 @@ func proveAbortOrder(t *testing.T) {
 		if kinds[len(kinds)-1] != event.KindSessionEnd || kinds[len(kinds)-2] != event.KindProcessingEnd {
 			t.Errorf("%s: events %v", name, kinds)
 		}
-		if last.Data == nil || last.Kind() != event.KindSessionEnd {
-			t.Errorf("%s: the observer's last event is %+v; events were not flushed", name, last)
+		if end := last.Load(); end == nil || end.Kind() != event.KindSessionEnd {
+			t.Errorf("%s: the observer's last event is %+v; events were not flushed", name, end)
 		}
 		if running(t, marker) {
 			t.Errorf("%s: the command is alive", name)

@@ -272,13 +272,13 @@ func proveShell(t *testing.T, p provider) {
 func proveShellTimeout(t *testing.T, p provider) {
 	marker := fmt.Sprint("slow-", time.Now().UnixNano())
 	s := p.session(t, llmtest.Sequence(
-		llmtest.Use(use("shell", map[string]any{"command": "echo before; (sleep 300; : " + marker + ") & sh -c 'sleep 300; : " + marker + "'; echo after", "timeout_ms": 400})),
+		llmtest.Use(use("shell", map[string]any{"command": "echo before; (sleep 300; : " + marker + ") & sh -c 'sleep 300; : " + marker + "'; echo after", "timeout_ms": 3000})),
 		llmtest.Use(shell("echo still here")),
 		llmtest.Say("It took too long."),
 	))
 	res := s.submit("wait for it")
 	text := s.shown(1)[0]
-	wantContains(t, "the result", text, "before\n", "more than 400 ms", "larger timeout_ms, at most 600000")
+	wantContains(t, "the result", text, "before\n", "more than 3000 ms", "larger timeout_ms, at most 600000")
 	if strings.Contains(text, "after\n") {
 		t.Errorf("the command went on: %s", text)
 	}

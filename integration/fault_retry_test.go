@@ -287,7 +287,7 @@ func proveWaitOfProgram(t *testing.T, w wire) {
 		"no wait":  {llmtest.TooMany("10", ""), []string{"--max-retry-wait=0s"}, 5, "--max-retry-wait", 1},
 		"shorter":  {llmtest.TooMany("10", ""), []string{"--max-retry-wait=1s"}, 0, "", 2},
 		"default":  {llmtest.TooMany("", "301"), nil, 5, "longer than the limit of 5m0s (--max-retry-wait)", 1},
-		"deadline": {llmtest.TooMany("", "200"), []string{"--timeout=2s"}, 124, "the run's time is over (--timeout)", 1},
+		"deadline": {llmtest.TooMany("", "200"), []string{"--timeout=10s"}, 124, "the run's time is over (--timeout)", 1},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -263,6 +263,7 @@ func proveSubscribers(t *testing.T, w wire) {
 	if got.Load()+missed.Load() != all || missed.Load() < all/2 {
 		t.Errorf("%d events came and %d were missed, of %d", got.Load(), missed.Load(), all)
 	}
+	await(t, "the note of the panic", func() bool { return strings.Contains(log.String(), "the subscriber exploded") })
 	if panics.Load() != 1 {
 		t.Errorf("the subscriber that panicked was called %d times", panics.Load())
 	}

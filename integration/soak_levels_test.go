@@ -82,6 +82,21 @@ func (k *soak) levels(t *testing.T) level {
 	return l
 }
 
+// still returns the levels when descriptors and goroutines have not changed for a while: those of connections end by themselves.
+func (k *soak) still(t *testing.T) level {
+	t.Helper()
+	last := k.levels(t)
+	for same, deadline := 0, time.Now().Add(20*time.Second); same < 10 && time.Now().Before(deadline); same++ {
+		time.Sleep(50 * time.Millisecond)
+		now := k.levels(t)
+		if now.files != last.files || now.goroutines != last.goroutines {
+			same = 0
+		}
+		last = now
+	}
+	return last
+}
+
 // settle waits until there are exactly as many descriptors and goroutines as there were.
 func (k *soak) settle(t *testing.T, want level) {
 	t.Helper()

@@ -52,7 +52,7 @@ func TestFault30Soak(t *testing.T) {
 	k := newSoak(t, seed, sessions)
 	k.open(t)
 	k.run(t, 0, 2*len(k.wires)) // what a process opens once is open now
-	empty := k.levels(t)
+	empty := k.still(t)
 	k.run(t, 2*len(k.wires), warm)
 	base := k.levels(t)
 	began := time.Now()

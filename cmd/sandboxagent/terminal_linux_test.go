@@ -282,9 +282,7 @@ func TestInterruptRun(t *testing.T) {
 			if last := text[strings.LastIndex(text, "> "):]; !strings.Contains(last, "\r\x1b[K") {
 				t.Errorf("the status line stays: %q", last)
 			}
-			if left := p.running(t); len(left) > 0 {
-				t.Errorf("left behind: %q", left)
-			}
+			p.leavesNothing(t, twice)
 		})
 	}
 }

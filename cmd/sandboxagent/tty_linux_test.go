@@ -186,12 +186,7 @@ func TestExecTTYRestores(t *testing.T) {
 			if lone := strings.Count(s.buf.String(), "\n") - strings.Count(s.buf.String(), "\r\n"); tt.text != "" && tt.name != "quit" && lone > 0 {
 				t.Errorf("a message comes while the terminal passes everything on: %q", s.buf.String())
 			}
-			if tt.name == "quit" { // the program could do nothing any more, but its terminals hang up
-				await(t, "the end of the command", func() bool { return len(p.running(t)) == 0 })
-			}
-			if left := p.running(t); len(left) > 0 {
-				t.Errorf("left behind: %q", left)
-			}
+			p.leavesNothing(t, tt.name == "quit" || len(tt.signals) > 1) // a program that quits can do nothing, but its terminals hang up
 		})
 	}
 }

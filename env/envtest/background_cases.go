@@ -49,7 +49,7 @@ func backgroundSilent(c *caseT) {
 	if r.Detached {
 		c.errorf("nobody holds the pipes, but Detached is true")
 	}
-	c.stays(m)
+	c.alive(m)
 	for range 3 { // what was killed may take a moment to be gone
 		if r := c.exec(c.script("echo out")); r.Detached {
 			c.errorf("a command without children has Detached set")
@@ -69,8 +69,14 @@ func backgroundDelivered(c *caseT) {
 }
 
 func backgroundLate(c *caseT) {
-	r := c.exec(c.script(`{ sleep 0.3 2>/dev/null || sleep 1; echo late; } & echo early`))
-	c.wantExit("a command with a child that ends soon", r, 0)
+	var r ran
+	for range 5 { // a machine may be too slow for a child that ends soon
+		r = c.exec(c.script(`{ sleep 0.3 2>/dev/null || sleep 1; echo late; } & echo early`))
+		c.wantExit("a command with a child that ends soon", r, 0)
+		if !r.Detached || r.stdout != "early\n" {
+			break
+		}
+	}
 	c.equal("stdout", r.stdout, "early\nlate\n")
 	if r.Detached {
 		c.errorf("nobody holds the pipes any more, but Detached is true")

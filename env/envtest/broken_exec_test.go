@@ -317,8 +317,10 @@ func lateWriter(_ *testing.T, good env.Environment) env.Environment {
 		res, err := good.Exec(ctx, cmd)
 		if res.Detached && cmd.Stdout != nil {
 			go func() {
-				time.Sleep(time.Second)
-				_, _ = fmt.Fprint(cmd.Stdout, "late")
+				for range 20 { // from before the child has ended until after it
+					time.Sleep(50 * time.Millisecond)
+					_, _ = fmt.Fprint(cmd.Stdout, "late")
+				}
 			}()
 		}
 		return res, err

@@ -294,7 +294,7 @@ func brokenLife() []breakage {
 					return nil, errors.New("busy")
 				}
 				defer busy.Store(false)
-				time.Sleep(time.Millisecond)
+				time.Sleep(100 * time.Millisecond)
 				return good.Stat(ctx, name)
 			}}
 		}, []string{"life/everything_at_once"}},

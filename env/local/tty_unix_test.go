@@ -238,19 +238,23 @@ func TestTTYEndOfInput(t *testing.T) {
 			e := newEnv(t, local.Config{})
 			ready := make(chan struct{})
 			var out screen
-			var once sync.Once
+			var once, ends sync.Once
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
 			cmd := onTTY(sh("stty -echo " + tt.stty + `; echo ready; cat >copy; stty sane; echo second; read -r line; echo third`))
 			cmd.Stdout = writerFunc(func(p []byte) (int, error) {
 				n, err := out.Write(p)
 				if strings.Contains(out.String(), "ready") {
 					once.Do(func() { close(ready) })
 				}
+				if strings.Contains(out.String(), "second\r\n") {
+					ends.Do(func() { time.AfterFunc(200*time.Millisecond, cancel) }) // until then the second reader waits
+				}
 				return n, err
 			})
-			cmd.Timeout = 2 * time.Second // which the second reader waits for
 			cmd.Stdin = io.MultiReader(readerFunc(func([]byte) (int, error) { <-ready; return 0, io.EOF }), strings.NewReader(tt.input))
-			r, err := e.Exec(t.Context(), cmd)
-			if err != nil || !r.TimedOut || out.String() != "ready\r\nsecond\r\n" {
+			r, err := e.Exec(ctx, cmd)
+			if !errors.Is(err, context.Canceled) || out.String() != "ready\r\nsecond\r\n" {
 				t.Errorf("%+v, %v, screen %q", r, err, out.String())
 			}
 			if data, err := os.ReadFile(e.Info().WorkDir + "/copy"); err != nil || string(data) != tt.want {

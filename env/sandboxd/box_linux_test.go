@@ -87,7 +87,11 @@ func TestBox(t *testing.T) {
 					t.Fatal(err)
 				}
 				socket := filepath.Join(folder, "s")
-				argv := boxArgv(t, helper.Box{Dir: work, Sandbox: env.Sandbox{Require: true}}, "--socket", socket, "--folder", folder, "--ttl", "1s")
+				ttl := "1m" // which a slow machine does not pass until the client is back
+				if end == "client" {
+					ttl = "5s"
+				}
+				argv := boxArgv(t, helper.Box{Dir: work, Sandbox: env.Sandbox{Require: true}}, "--socket", socket, "--folder", folder, "--ttl", ttl)
 				p := launch(t, argv, func(cmd *exec.Cmd) {
 					cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "TMPDIR=" + t.TempDir()}
 					if by == confine.Landlock {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
@@ -265,6 +266,9 @@ func TestSlowObserverGetsAGap(t *testing.T) {
 	close(release)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); got.Load()+missed.Load() < int64(len(ev.kinds())) && time.Now().Before(end); {
+		time.Sleep(time.Millisecond) // Close does not wait for ever for an observer
 	}
 	if total := int64(len(ev.kinds())); missed.Load() == 0 || got.Load()+missed.Load() != total {
 		t.Errorf("the observer got %d events and missed %d of %d", got.Load(), missed.Load(), total)

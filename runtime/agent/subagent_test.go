@@ -134,12 +134,14 @@ func (b *blocker) tool() tool.Tool {
 	})
 }
 
-// runs waits until n more calls run.
+// runs waits until n more calls run, or nobody wants them to.
 func (b *blocker) runs(n int) func(context.Context, llm.Request) {
-	return func(context.Context, llm.Request) {
+	return func(ctx context.Context, _ llm.Request) {
 		for range n {
 			select {
 			case <-b.running:
+			case <-ctx.Done():
+				return
 			case <-time.After(20 * time.Second):
 				return
 			}

@@ -152,7 +152,7 @@ func TestLocalShell(t *testing.T) {
 		read(t, filepath.Join(dir, "pid"))
 	})
 	t.Run("timeout_9_4_4", func(t *testing.T) {
-		o := use(t, e, "shell", args{"command": "echo begin; sleep 60", "timeout_ms": 300})
+		o := use(t, e, "shell", args{"command": "echo begin; sleep 60", "timeout_ms": 3000})
 		if kind(o) != KindShellTimeout || !strings.HasPrefix(o.Result.Text(), "begin\n[The command was killed") {
 			t.Errorf("%s: %s", kind(o), o.Result.Text())
 		}

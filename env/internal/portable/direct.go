@@ -88,6 +88,7 @@ func (e *Environment) openLarge(ctx context.Context, name, full string, info *fi
 	}
 	r, err := e.cfg.Files.Open(ctx, full)
 	if err != nil {
+		err = cut(ctx, err)
 		end()
 		return nil, err
 	}

@@ -138,12 +138,13 @@ func TestNoShell(t *testing.T) {
 	command := k.command(t)
 	for what, tt := range map[string]struct {
 		script, want string
+		patience     time.Duration
 	}{
-		"says no":              {"echo sorry, we are closed; exit 1", "sorry, we are closed"},
-		"says a lot":           {"exec cat /dev/zero", "more than"},
-		"says a lot of errors": {"cat /dev/zero >&2; :", "more than"},
-		"on one only":          {"echo welcome; exec sh 2>/dev/null", "no shell answers"},
-		"waits":                {"echo your password has expired; exec sleep 60", "your password has expired"},
+		"says no":              {"echo sorry, we are closed; exit 1", "sorry, we are closed", time.Minute},
+		"says a lot":           {"exec cat /dev/zero", "more than", time.Minute},
+		"says a lot of errors": {"cat /dev/zero >&2; :", "more than", time.Minute},
+		"on one only":          {"echo welcome; exec sh 2>/dev/null", "no shell answers", 4 * time.Second},
+		"waits":                {"echo your password has expired; exec sleep 60", "your password has expired", 4 * time.Second},
 	} {
 		start := func(context.Context) (portable.Shell, error) {
 			c := command()
@@ -152,7 +153,7 @@ func TestNoShell(t *testing.T) {
 			s.Noisy = true
 			return s, err
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), tt.patience)
 		_, err := portable.New(ctx, portable.Config{Start: start})
 		cancel()
 		if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), tt.want) {
@@ -165,8 +166,10 @@ func TestNoShell(t *testing.T) {
 func TestStartCancelled(t *testing.T) {
 	why := errors.New("enough")
 	for what, start := range map[string]func(context.Context) error{
-		"the end":      func(ctx context.Context) error { return fmt.Errorf("nobody there: %w", ctx.Err()) },
-		"all":          func(ctx context.Context) error { return fmt.Errorf("nobody there: %w: %w", ctx.Err(), context.Cause(ctx)) },
+		"the end": func(ctx context.Context) error { return fmt.Errorf("nobody there: %w", ctx.Err()) },
+		"all": func(ctx context.Context) error {
+			return fmt.Errorf("nobody there: %w: %w", ctx.Err(), context.Cause(ctx))
+		},
 		"another word": func(context.Context) error { return io.ErrUnexpectedEOF },
 	} {
 		ctx, cancel := context.WithCancelCause(t.Context())

@@ -222,9 +222,9 @@ func TestClientKilled(t *testing.T) {
 // TestClientSilent has nothing arrive any more, on links that seem to last.
 func TestClientSilent(t *testing.T) {
 	each(t, func(t *testing.T, k kind) {
-		p, pids, temp := busyPlace(t, k, 2*time.Second)
+		p, pids, temp := busyPlace(t, k, 4*time.Second)
 		// As long as the client is there, nothing happens.
-		for end := time.Now().Add(4 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		for end := time.Now().Add(7 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 			for _, pid := range pids {
 				if !runs(pid) {
 					t.Fatalf("process %d has ended while the client is there", pid)
@@ -306,8 +306,8 @@ func TestKeeperKilled(t *testing.T) {
 // TestSleepsKilled kills what the keeper sleeps with, again and again: that is no end of the client.
 func TestSleepsKilled(t *testing.T) {
 	each(t, func(t *testing.T, k kind) {
-		p, pids, temp := busyPlace(t, k, 2*time.Second)
-		for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		p, pids, temp := busyPlace(t, k, 4*time.Second)
+		for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 			for _, pid := range p.inSession(t) {
 				if line, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline"); strings.HasSuffix(string(line), "sleep\x001\x00") {
 					_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended

@@ -273,11 +273,13 @@ func TestHostileSilence(t *testing.T) {
 	for name, call := range calls {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := &hostile{session: "s", answer: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }}
-			c := impatient(t, ClientConfig{Dial: h.dial, Redial: time.Minute})
 			cause := errors.New("enough")
 			ctx, cancel := context.WithCancelCause(t.Context())
-			time.AfterFunc(50*time.Millisecond, func() { cancel(cause) })
+			h := &hostile{session: "s", answer: func(_ http.ResponseWriter, r *http.Request) {
+				time.AfterFunc(50*time.Millisecond, func() { cancel(cause) }) // one that was not sent would have another outcome
+				<-r.Context().Done()
+			}}
+			c := impatient(t, ClientConfig{Dial: h.dial, Redial: time.Minute})
 			err := call(ctx, c)
 			want := context.Canceled
 			if name == "kill" { // which has a time of its own

@@ -357,17 +357,20 @@ func TestHandshakeTooLong(t *testing.T) {
 }
 
 func TestHandshakeSilence(t *testing.T) {
-	for _, c := range []struct{ name, say string }{
-		{"nothing", ""},
-		{"half a line", `{"version":1`},
-		{"half of what to open", `{"version":1,"client":"c","start_size":3}` + "\n{}"},
-		{"nothing after the hello", `{"version":1,"client":"c"}` + "\n"},
+	for _, c := range []struct {
+		name, say string
+		wait      time.Duration
+	}{
+		{"nothing", "", 50 * time.Millisecond},
+		{"half a line", `{"version":1`, 50 * time.Millisecond},
+		{"half of what to open", `{"version":1,"client":"c","start_size":3}` + "\n{}", 50 * time.Millisecond},
+		{"nothing after the hello", `{"version":1,"client":"c"}` + "\n", 3 * time.Second}, // the hello has to come in time
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			noLeaks(t)
 			counts := make(chan int, 10)
 			s := startServer(t, &fakeEnv{}, func(cfg *ServerConfig) {
-				cfg.HandshakeTime = 50 * time.Millisecond
+				cfg.HandshakeTime = c.wait
 				cfg.Connected = func(n int) { counts <- n }
 			})
 			stream, result := s.stream()
