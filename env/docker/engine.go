@@ -129,10 +129,13 @@ func (e *Engine) call(ctx context.Context, do func(context.Context) error) error
 	limited, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	err := do(limited)
-	if err != nil && limited.Err() != nil && ctx.Err() == nil {
-		return &DaemonError{Address: e.address, Err: fmt.Errorf("nothing came within %s", callTime)}
+	switch {
+	case err == nil || limited.Err() == nil:
+		return err
+	case ctx.Err() != nil: // the client takes that for a daemon that is not there
+		return context.Cause(ctx)
 	}
-	return err
+	return &DaemonError{Address: e.address, Err: fmt.Errorf("nothing came within %s", callTime)}
 }
 
 // security returns the daemon's security options.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -98,12 +99,24 @@ func closeCutOff(t *testing.T, d *daemons.Docker) {
 
 func partition(t *testing.T, d *daemons.Docker, phase string) {
 	e, proxy := farAway(t, d)
+	over := make(chan struct{})
+	var mended sync.WaitGroup
 	cut := func() {
 		mend := spoil(t, proxy, "timeout", `{"timeout":0}`)
-		timer := time.AfterFunc(partitionTime, mend)
-		t.Cleanup(func() { timer.Stop() })
+		mended.Go(func() {
+			time.Sleep(partitionTime)
+			mend()
+		})
 	}
+	defer func() { // nothing is closed before the way is free again
+		close(over)
+		mended.Wait()
+	}()
 	if phase == "hello" {
+		// A request on a connection that is there is made again; a connection that is just being made is not.
+		if err := open(t, e, docker.Config{Image: "busybox:latest"}).Close(); err != nil {
+			t.Error(err)
+		}
 		cut()
 	}
 	box := open(t, e, docker.Config{Image: "busybox:latest"})
@@ -114,8 +127,13 @@ func partition(t *testing.T, d *daemons.Docker, phase string) {
 	seen := make(chan struct{}, 1)
 	var out bytes.Buffer
 	in, typed := io.Pipe()
-	go func() {
-		<-seen
+	defer in.Close() //nolint:errcheck // a command that has ended reads nothing
+	mended.Go(func() {
+		select {
+		case <-seen:
+		case <-over:
+			return
+		}
 		switch phase {
 		case "stream":
 			cut()
@@ -124,7 +142,7 @@ func partition(t *testing.T, d *daemons.Docker, phase string) {
 			defer cut()
 		}
 		_, _ = io.WriteString(typed, "typed\n")
-	}()
+	})
 	res, err := box.Exec(t.Context(), env.Command{
 		Argv: []string{"/bin/sh", "-c", script}, Stdin: in, Stdout: io.MultiWriter(&out, &waitFor{text: "now\n", found: seen}),
 	})
@@ -212,7 +230,8 @@ func TestCutInTheMiddle(t *testing.T) {
 	e, proxy := farAway(t, d)
 	box := open(t, e, docker.Config{Image: "busybox:latest"})
 	stop := make(chan struct{})
-	go func() {
+	var cutting sync.WaitGroup
+	cutting.Go(func() {
 		for range 10 {
 			select {
 			case <-stop:
@@ -222,12 +241,13 @@ func TestCutInTheMiddle(t *testing.T) {
 			proxy.Stop()
 			restart(t, proxy)
 		}
-	}()
+	})
 	var out bytes.Buffer
 	res, err := box.Exec(t.Context(), env.Command{
 		Argv: []string{"/bin/sh", "-c", "echo once >> count; i=0; while [ $i -lt 200000 ]; do echo $i; i=$((i+1)); done; exit 7"}, Stdout: &out,
 	})
 	close(stop)
+	cutting.Wait()
 	if err != nil || res.ExitCode != 7 {
 		t.Fatalf("%+v, %v", res, err)
 	}

@@ -54,9 +54,6 @@ func (e *Engine) openPortable(ctx context.Context, c Config, ref string, found i
 func (b *box) shell(ctx context.Context) (portable.Shell, error) {
 	hijacked, err := b.exec(ctx, []string{shellPath})
 	if err != nil {
-		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-			err = context.Cause(ctx) // the client takes it for a daemon that is not there
-		}
 		return portable.Shell{}, err
 	}
 	out, toOut := io.Pipe()

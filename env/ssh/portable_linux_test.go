@@ -379,11 +379,12 @@ func TestPortableCut(t *testing.T) {
 // started when the time for that has passed.
 func TestPortableHalfOpen(t *testing.T) {
 	s := daemons.NewSSHD(t, daemons.SSHDConfig{Account: &daemons.Account{Shell: "/bin/dash"}})
-	e := openPortable(t, s, ssh.Config{TTL: 2 * time.Second})
+	e := openPortable(t, s, ssh.Config{TTL: 4 * time.Second})
 	if _, err := e.Exec(t.Context(), env.Command{Argv: []string{"sh", "-c", "setsid sleep 4805 >/dev/null 2>&1 & sleep 4806 >/dev/null 2>&1 &"}}); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	eventually(t, "both processes", func() bool { return alive(t, "sleep", "4805") && alive(t, "sleep", "4806") })
+	for end := time.Now().Add(7 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		if !alive(t, "sleep", "4805") || !alive(t, "sleep", "4806") {
 			t.Fatal("a process has ended while the client is there")
 		}

@@ -4,12 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // accountFiles are the files of the machine that tell who there is.
@@ -47,8 +50,9 @@ func (s *SSHD) addAccount() error {
 		if err := passable(s.dir); err != nil {
 			return err
 		}
-		// So many that no two tests have the same, and none that a user of the machine has.
-		s.uid = 42_000 + rand.IntN(18_000)
+		if err := s.claimNumber(); err != nil {
+			return err
+		}
 		gid, group = s.uid, a.Name
 	}
 	for i, line := range []string{
@@ -75,6 +79,22 @@ func (s *SSHD) addAccount() error {
 		return s.writeHome(".ssh/authorized_keys", "", gid)
 	}
 	return nil
+}
+
+// claimNumber gives the account a number that no user of the machine has, and no other test as long as the server is there.
+// The claim is a name in the memory of the kernel, which goes with its process at the latest.
+func (s *SSHD) claimNumber() error {
+	for {
+		s.uid = 42_000 + rand.IntN(18_000)
+		claim, err := net.Listen("unix", fmt.Sprintf("@sandboxagent-test-account-%d", s.uid))
+		if err == nil {
+			s.claim = claim
+			return nil
+		}
+		if !errors.Is(err, unix.EADDRINUSE) {
+			return fmt.Errorf("sshd: claim a number for the account: %w", err)
+		}
+	}
 }
 
 // passable reports a folder that ordinary users cannot reach.

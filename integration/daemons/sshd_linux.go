@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -26,9 +27,10 @@ type SSHD struct {
 	port    int
 	user    string
 	home    string
-	uid     int    // of the account
-	program string // the server
-	client  string // the program ssh
+	uid     int       // of the account
+	claim   io.Closer // of that number
+	program string    // the server
+	client  string    // the program ssh
 
 	mu       sync.Mutex
 	hostKeys map[string]string // the public parts, by kind
@@ -48,7 +50,7 @@ func startSSHD(ctx context.Context, config SSHDConfig) (s *SSHD, err error) {
 		return nil, err
 	}
 	if err := s.prepare(ctx); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(s.dir))
+		return nil, errors.Join(err, s.remove(ctx))
 	}
 	// Others may have the port, or take it first.
 	for range 20 {
@@ -292,6 +294,9 @@ func (s *SSHD) NewHostKey() error {
 
 // remove removes the server's folder, in which something may still be ending.
 func (s *SSHD) remove(ctx context.Context) error {
+	if s.claim != nil {
+		defer s.claim.Close() //nolint:errcheck // it ends whatever it says
+	}
 	var err error
 	werr := wait(ctx, stopTimeout, func() bool {
 		err = os.RemoveAll(s.dir)

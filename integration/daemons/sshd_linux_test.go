@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -225,7 +226,11 @@ func TestSSHDLeavesNothing(t *testing.T) {
 			if err != nil && !errors.Is(err, os.ErrPermission) {
 				t.Fatal(err)
 			}
-			all[name] = string(text)
+			// Other tests of the machine make mounts of their own.
+			lines := slices.DeleteFunc(strings.SplitAfter(string(text), "\n"), func(line string) bool {
+				return strings.HasSuffix(name, "mountinfo") && !strings.Contains(line, "sandboxagent-sshd-") && !strings.Contains(line, " /etc/")
+			})
+			all[name] = strings.Join(lines, "")
 		}
 		return all
 	}

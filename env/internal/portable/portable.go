@@ -194,10 +194,11 @@ func (e *Environment) lost(ctx context.Context, err error) error {
 	if e.isClosed() || e.cfg.Gone == nil || errors.Is(err, env.ErrProtocol) {
 		return err
 	}
-	if why := e.cfg.Gone(ctx, err); why != nil {
-		return why
+	why := e.cfg.Gone(ctx, err)
+	if ctx.Err() != nil {
+		return cut(ctx, err)
 	}
-	return err
+	return cmp.Or(why, err)
 }
 
 // Info implements env.Environment.
