@@ -21,13 +21,16 @@ const (
 	maxPattern = 4096
 	// maxAlternatives is how many patterns the braces of one may stand for.
 	maxAlternatives = 1000
+	// maxExpansion is how many bytes are looked at to find them.
+	maxExpansion = 4 << 20
 )
 
 // GlobOptions say what Glob looks for.
 type GlobOptions struct {
 	// Pattern is matched against names relative to Dir: * and ? stay within one path element, ** as a whole element
 	// stands for any number of them (as the last one for at least one), [a-z] and [^a-z] are classes, {a,b} are
-	// alternatives, 1000 at most in total, \ quotes. It may not be absolute, may not contain ".." and may not end with a slash.
+	// alternatives, 1000 at most in total, \ quotes. It may not be absolute, may not contain ".." and may not end with a slash, nor
+	// may an alternative.
 	Pattern string
 	// Dir is the folder to search; empty means the working directory. It is searched even if it is ignored.
 	Dir string
@@ -50,10 +53,7 @@ func Glob(ctx context.Context, e FileReader, opts GlobOptions) ([]Entry, error) 
 	if s, ok := e.(Searcher); ok {
 		return s.Glob(ctx, opts)
 	}
-	pattern, err := parseGlob(opts.Pattern)
-	if err == nil && strings.HasSuffix(opts.Pattern, "/") {
-		err = fmt.Errorf("%w: it ends with a slash, but only files are found; what is in a folder is folder/**", ErrBadPattern)
-	}
+	pattern, err := parseGlob(opts.Pattern, false)
 	if err != nil {
 		return nil, fmt.Errorf("glob %.100q: %w", opts.Pattern, err)
 	}
@@ -212,8 +212,9 @@ type glob [][]string
 // anyElements is the element that stands for any number of elements.
 const anyElements = "**"
 
-// parseGlob checks and compiles a pattern. Its error wraps ErrBadPattern.
-func parseGlob(pattern string) (glob, error) {
+// parseGlob checks and compiles a pattern. A slash at its end, or at that of an alternative, stands for what is in the folder if folders
+// is set. Errors wrap ErrBadPattern.
+func parseGlob(pattern string, folders bool) (glob, error) {
 	if len(pattern) > maxPattern {
 		return nil, fmt.Errorf("%w: it has more than %d bytes", ErrBadPattern, maxPattern)
 	}
@@ -223,13 +224,23 @@ func parseGlob(pattern string) (glob, error) {
 	if !doublestar.ValidatePattern(pattern) {
 		return nil, ErrBadPattern
 	}
-	patterns, err := expandBraces(nil, pattern)
+	work := maxExpansion
+	patterns, err := expandBraces(nil, pattern, &work)
 	if err != nil {
 		return nil, err
 	}
 	var g glob
 	for _, p := range patterns {
 		elements := strings.Split(p, "/")
+		end := len(elements) - 1
+		if elements[end] == "" && folders {
+			elements[end] = anyElements
+		}
+		// Elements that say nothing may be anywhere but at the ends.
+		if end > 1 {
+			inner := slices.DeleteFunc(elements[1:end], func(e string) bool { return e == "" || e == "." })
+			elements = append(elements[:1+len(inner)], elements[end])
+		}
 		switch {
 		case p == "":
 			return nil, fmt.Errorf("%w: it is empty", ErrBadPattern)
@@ -237,6 +248,8 @@ func parseGlob(pattern string) (glob, error) {
 			return nil, fmt.Errorf("%w: it must be relative to the folder searched", ErrBadPattern)
 		case slices.Contains(elements, ".."):
 			return nil, fmt.Errorf("%w: it must not contain %q", ErrBadPattern, "..")
+		case elements[len(elements)-1] == "":
+			return nil, fmt.Errorf("%w: it ends with a slash, but only files are found; what is in a folder is folder/**", ErrBadPattern)
 		}
 		for i, element := range elements {
 			if !doublestar.ValidatePattern(element) {
@@ -317,9 +330,12 @@ func matchElements(pattern, name []string, below bool, element func(pattern, nam
 	}
 }
 
-// expandBraces appends the patterns without braces that pattern stands for. Doing so once bounds the work; a matcher that
-// tries alternatives as it goes takes exponential time.
-func expandBraces(to []string, pattern string) ([]string, error) {
+// expandBraces appends the patterns without braces that pattern stands for, and takes the bytes that it looks at from work. Doing so
+// once bounds the work; a matcher that tries alternatives as it goes takes exponential time.
+func expandBraces(to []string, pattern string, work *int) ([]string, error) {
+	if *work -= len(pattern); *work < 0 {
+		return nil, fmt.Errorf("%w: it has too many braces", ErrBadPattern)
+	}
 	start, depth := -1, 0
 	var cuts []int // the opening brace, the commas and the closing brace of the first group
 	inClass := false
@@ -355,7 +371,7 @@ func expandBraces(to []string, pattern string) ([]string, error) {
 	var err error
 	for i, cut := range cuts[:len(cuts)-1] {
 		alternative := pattern[cut+1 : cuts[i+1]]
-		to, err = expandBraces(to, pattern[:start]+alternative+pattern[cuts[len(cuts)-1]+1:])
+		to, err = expandBraces(to, pattern[:start]+alternative+pattern[cuts[len(cuts)-1]+1:], work)
 		if err != nil {
 			return nil, err
 		}

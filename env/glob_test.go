@@ -32,6 +32,8 @@ func TestGlobPatterns(t *testing.T) {
 		{"**/*.go", []string{".hidden.go", "a.go", "src/c.go", "src/x/d.go", "é.go"}},
 		{"./**/*.go", []string{".hidden.go", "a.go", "src/c.go", "src/x/d.go", "é.go"}},
 		{".//a.go", []string{"a.go"}},
+		{"src//c.go", []string{"src/c.go"}},
+		{"src/./x//.//d.go", []string{"src/x/d.go"}},
 		{"src/**", []string{"src/c.go", "src/x/d.go", "src/x/y/e.ts"}},
 		{"src/**/*", []string{"src/c.go", "src/x/d.go", "src/x/y/e.ts"}},
 		{"src/*", []string{"src/c.go"}},
@@ -212,6 +214,7 @@ func TestGlobErrors(t *testing.T) {
 		{"./", "", env.ErrBadPattern},
 		{"folder/", "", env.ErrBadPattern},
 		{"{,a}", "", env.ErrBadPattern},
+		{"{a/,file}", "", env.ErrBadPattern},
 		{"/etc/*", "", env.ErrBadPattern},
 		{"{a,/etc}/*", "", env.ErrBadPattern},
 		{"C:/*", "", env.ErrBadPattern},
@@ -219,6 +222,7 @@ func TestGlobErrors(t *testing.T) {
 		{"{.,}./b", "", env.ErrBadPattern},
 		{strings.Repeat("a", 5000), "", env.ErrBadPattern},
 		{strings.Repeat("{a,b}", 20), "", env.ErrBadPattern},
+		{strings.Repeat("{a,b}", 9) + strings.Repeat("{a}", 1340), "", env.ErrBadPattern},
 		{"[", "missing", env.ErrBadPattern},
 		{"*", "missing", fs.ErrNotExist},
 		{"*", "file", env.ErrNotDir},
@@ -264,13 +268,13 @@ func TestGlobCost(t *testing.T) {
 		files[name] = ""
 	}
 	for pattern, want := range map[string][]string{
-		"*":             {"readdir ."},
-		"a/b/**":        {"readdir .", "readdir a", "readdir a/b", "readdir a/b/c"},
-		"a/b/c/d":       {"readdir .", "readdir a", "readdir a/b", "readdir a/b/c"},
-		"*/*":           {"readdir .", "readdir a", "readdir q"},
-		"{q,a/b}/*/{,}": {"readdir .", "readdir a", "readdir a/b", "readdir a/b/c", "readdir q", "readdir q/r"},
-		"?/b/*/d":       {"readdir .", "readdir a", "readdir a/b", "readdir a/b/c", "readdir q"},
-		"a/**/q":        {"readdir .", "readdir a", "readdir a/b", "readdir a/b/c", "readdir a/x", "readdir a/x/y"},
+		"*":               {"readdir ."},
+		"a/b/**":          {"readdir .", "readdir a", "readdir a/b", "readdir a/b/c"},
+		"a/b/c/d":         {"readdir .", "readdir a", "readdir a/b", "readdir a/b/c"},
+		"*/*":             {"readdir .", "readdir a", "readdir q"},
+		"{q,a/b}/*/{x,y}": {"readdir .", "readdir a", "readdir a/b", "readdir a/b/c", "readdir q", "readdir q/r"},
+		"?/b/*/d":         {"readdir .", "readdir a", "readdir a/b", "readdir a/b/c", "readdir q"},
+		"a/**/q":          {"readdir .", "readdir a", "readdir a/b", "readdir a/b/c", "readdir a/x", "readdir a/x/y"},
 	} {
 		d := newSearchDisk(t, files)
 		globNames(t, d, env.GlobOptions{Pattern: pattern})

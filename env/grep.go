@@ -54,15 +54,15 @@ const (
 // GrepOptions say what Grep looks for.
 type GrepOptions struct {
 	// Pattern is a regular expression in the syntax of package regexp. It is matched against one line at a time,
-	// without the line ending; one that can only match a line ending is ErrBadPattern.
+	// without the line ending; one with a line ending in it is ErrBadPattern unless Multiline is set.
 	Pattern string
 	// Literal takes Pattern for a text, not an expression.
 	Literal bool
 	// IgnoreCase matches letters of either case.
 	IgnoreCase bool
 	// Multiline matches Pattern against a whole file, so that a match may be of several lines, all of which are delivered: ^ and $ are
-	// the ends of lines, which end with "\n" only, and a dot is a line ending, too. Files of more than 4 MiB are not searched, which is
-	// an error for each.
+	// the ends of lines, which end with "\n" only, and a dot is a line ending, too. Limits count lines, and so may cut a match. Files of
+	// more than 4 MiB are not searched, which is an error for each.
 	Multiline bool
 	// Path is the file or folder to search; empty means the working directory. It is searched even if it is ignored.
 	Path string
@@ -78,7 +78,7 @@ type GrepOptions struct {
 	// Mode is what is delivered.
 	Mode GrepMode
 	// Before and After are how many lines before and after each one that matches are delivered as well, 1000 at most. Those before are
-	// delivered as far as 1 MiB of them goes, at least.
+	// delivered as far as 1 MiB of them goes, at least; those after the last one that MaxMatches or MaxFileMatches allow may match, too.
 	Before, After int
 	// MaxMatches is how many matches are delivered, or files in a Mode with files: 0 means DefaultMaxMatches, a negative number all.
 	// MaxFileMatches is how many of one file; 0 means all.
@@ -102,7 +102,7 @@ type GrepMatch struct {
 	Text string
 	// LineCut says that Text is only the start of the line, cut between two characters.
 	LineCut bool
-	// Context says that the line does not match, but is near one that does.
+	// Context says that the line is delivered because it is near one that matches.
 	Context bool
 	// Count is how many lines of the file match, with GrepCounts; those found until then if a limit has stopped the search.
 	Count int
@@ -262,10 +262,7 @@ func parseFilter(pattern string) (filter, error) {
 	if strings.HasPrefix(pattern, "!") {
 		return filter{}, fmt.Errorf(`%w: it starts with "!", which leaves nothing out here: say what to leave out as what to exclude, or write \! for the character`, ErrBadPattern)
 	}
-	if strings.HasSuffix(pattern, "/") {
-		pattern += anyElements // what is in the folder
-	}
-	glob, err := parseGlob(pattern)
+	glob, err := parseGlob(pattern, true)
 	return filter{glob: glob, baseOnly: !strings.Contains(pattern, "/")}, err
 }
 

@@ -1,8 +1,11 @@
 package env
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"sync"
 )
@@ -16,6 +19,74 @@ const (
 	// sizeUnknown is what a file counts whose size is not known, and sizeLeast what any counts.
 	sizeUnknown, sizeLeast = 64 << 10, 1 << 10
 )
+
+// readAhead is the size of the largest file that is read before it is its turn, where files are not those of this machine.
+const readAhead = 512 << 10
+
+// hold opens a file. Environments whose files are elsewhere may have only so many of them open at once. So a batch that waits for
+// those before it holds none open: it reads what is small at once, and opens what is larger when it is its turn.
+func (w *grepWorker) hold(f grepFile) (io.ReadCloser, error) {
+	if _, ok := w.e.(regularOpener); ok {
+		file, _, err := w.open(f)
+		return file, err
+	}
+	if f.size <= readAhead {
+		file, err := w.e.Open(w.ctx, f.name)
+		if err != nil || w.isTurn() {
+			return file, err
+		}
+		if small := readSmall(file); small != nil {
+			return small, nil
+		}
+	}
+	select {
+	case <-w.turn:
+		return w.e.Open(w.ctx, f.name)
+	case <-w.ctx.Done():
+		return nil, w.ctx.Err()
+	}
+}
+
+func (w *grepWorker) isTurn() bool {
+	select {
+	case <-w.turn:
+		return true
+	default:
+		return false
+	}
+}
+
+// readSmall reads a file into memory and closes it. It returns nil if the file is too large for that.
+func readSmall(file fs.File) io.ReadCloser {
+	if known, ok := file.(knownFile); ok {
+		return known
+	}
+	defer func() { _ = file.Close() }() // It was only read.
+	if info, err := file.Stat(); err == nil && info.Size() > readAhead {
+		return nil
+	}
+	data, err := io.ReadAll(io.LimitReader(file, readAhead+1))
+	if len(data) > readAhead {
+		return nil
+	}
+	return &readBefore{bytes.NewReader(data), err}
+}
+
+// readBefore is what was read of a file until err.
+type readBefore struct {
+	data *bytes.Reader
+	err  error
+}
+
+func (r *readBefore) Read(p []byte) (int, error) {
+	n, err := r.data.Read(p)
+	if errors.Is(err, io.EOF) {
+		err = cmp.Or(r.err, io.EOF)
+	}
+	return n, err
+}
+
+func (r *readBefore) Close() error { return nil }
 
 // opened is a file that openAll has read, or could not read, or has left to Open.
 type opened struct {

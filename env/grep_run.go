@@ -68,13 +68,20 @@ type batch struct {
 	sift bool
 	// results come in pieces until they are closed.
 	results chan []grepResult
+	// turn is closed when nothing before them is left to be delivered.
+	turn chan struct{}
+}
+
+func newBatch(files []grepFile) *batch {
+	return &batch{files: files, results: make(chan []grepResult, grepPieces), turn: make(chan struct{})}
 }
 
 // grepFile is a file to be searched.
 type grepFile struct {
 	name string
-	// listed says that it was a regular file a moment ago.
+	// listed says that it was a regular file a moment ago, and size how many bytes it had; 0 if nobody has told.
 	listed bool
+	size   int64
 	// unread is why something of this name could not be read; then it is not searched.
 	unread error
 	// known says that nothing has to be searched: it is binary, or is text without a match.
@@ -121,6 +128,7 @@ func (g *grepper) folder(ctx context.Context, root string, opts WalkOptions) err
 	})
 	delivered := 0
 	for b := range order {
+		close(b.turn)
 		for piece := range b.results {
 			if err := g.deliver(piece); err != nil {
 				return err
@@ -139,13 +147,13 @@ func (g *grepper) folder(ctx context.Context, root string, opts WalkOptions) err
 
 // walk sends what is to be searched both to where it is delivered and to the workers.
 func (g *grepper) walk(ctx context.Context, root string, opts WalkOptions, order, jobs chan<- *batch) error {
-	size, sent := grepBatch, 0
+	size, sent, last := grepBatch, 0, time.Now()
 	var files []grepFile
 	send := func() error {
 		if len(files) == 0 {
 			return nil
 		}
-		b := &batch{files: files, results: make(chan []grepResult, grepPieces)}
+		b := newBatch(files)
 		if b.sift = size == rgBatch; b.sift {
 			select {
 			case <-g.early:
@@ -156,7 +164,7 @@ func (g *grepper) walk(ctx context.Context, root string, opts WalkOptions, order
 		if sent += len(files); g.rg != nil && sent >= rgAfter {
 			size = rgBatch
 		}
-		files = make([]grepFile, 0, size)
+		files, last = make([]grepFile, 0, size), time.Now()
 		select {
 		case order <- b:
 		case <-ctx.Done():
@@ -179,10 +187,10 @@ func (g *grepper) walk(ctx context.Context, root string, opts WalkOptions, order
 		case !entry.Mode.IsRegular() || !g.wants(entry.Name):
 			return nil
 		default:
-			files = append(files, grepFile{name: join(root, entry.Name), listed: true})
+			files = append(files, grepFile{name: join(root, entry.Name), listed: true, size: entry.Size})
 		}
-		// Workers that have nothing to do get what there is.
-		if len(files) == size || len(jobs) == 0 && size == grepBatch {
+		// Workers that have nothing to do get what there is, but not one file at a time where ripgrep is asked.
+		if len(files) == size || len(jobs) == 0 && (size == grepBatch || time.Since(last) >= grepTime) {
 			return send()
 		}
 		return nil
@@ -212,7 +220,8 @@ func (g *grepper) one(ctx context.Context, name string) error {
 	defer work.Wait()
 	defer cancel()
 	defer unwanted()
-	b := &batch{files: []grepFile{{name: name}}, results: make(chan []grepResult, grepPieces)}
+	b := newBatch([]grepFile{{name: name}})
+	close(b.turn)
 	work.Go(func() { g.search(ctx, wanted, g.searcher(), b) })
 	for piece := range b.results {
 		unread := piece[len(piece)-1].unread
@@ -240,6 +249,9 @@ func (g *grepper) cut(ctx context.Context, name string) error {
 // deliver gives what was found to fn, also what was found before the search reached a limit.
 func (g *grepper) deliver(piece []grepResult) error {
 	for _, r := range piece {
+		if r.begins && g.stats.Truncated {
+			return fs.SkipAll
+		}
 		if r.begins {
 			g.stats.Files++
 		}
@@ -262,14 +274,18 @@ func (g *grepper) deliver(piece []grepResult) error {
 }
 
 func (g *grepper) match(m GrepMatch) error {
+	near := m.Name == g.last.Name && m.Line <= g.last.Line+g.after
 	switch {
 	case g.ctx.Err() != nil:
 		return &fs.PathError{Op: "grep", Path: m.Name, Err: ended(g.ctx)}
-	case m.Context && g.left == 0 && (m.Name != g.last.Name || m.Line > g.last.Line+g.after): // before one that is not delivered
+	case m.Context && g.left == 0 && !near: // before one that is not delivered
 		return nil
 	case !m.Context && g.left == 0:
 		g.stats.Truncated = true
-		return fs.SkipAll
+		if !near {
+			return fs.SkipAll
+		}
+		m.Context = true // it comes after the last one
 	case !m.Context:
 		if g.left > 0 {
 			g.left--
@@ -284,7 +300,7 @@ func (g *grepper) match(m GrepMatch) error {
 // search searches the files of a batch. What it finds is sent as long as it is wanted.
 func (g *grepper) search(ctx, wanted context.Context, s *grep.Searcher, b *batch) {
 	defer close(b.results)
-	w := grepWorker{grepper: g, ctx: ctx, wanted: wanted, searcher: s, to: b.results, sent: time.Now()}
+	w := grepWorker{grepper: g, ctx: ctx, wanted: wanted, searcher: s, to: b.results, turn: b.turn, sent: time.Now()}
 	if b.sift && len(b.files) >= rgFewest {
 		w.sift(b.files)
 	}
@@ -303,6 +319,7 @@ type grepWorker struct {
 	ctx, wanted context.Context
 	searcher    *grep.Searcher
 	to          chan<- []grepResult
+	turn        <-chan struct{} // is closed when the batch is the one that is delivered
 	piece       []grepResult
 	size        int // that of the matches in piece
 	sent        time.Time
@@ -343,7 +360,7 @@ func (w *grepWorker) file(f grepFile) error {
 		w.now().begins, w.now().binary = !f.binary, f.binary
 		return w.ctx.Err()
 	}
-	file, _, err := w.open(f)
+	file, err := w.hold(f)
 	if err != nil {
 		if w.ctx.Err() == nil {
 			w.now().unread = err
@@ -357,8 +374,11 @@ func (w *grepWorker) file(f grepFile) error {
 	}
 	err = w.lines(file, f, func(l grep.Line) error {
 		begin()
-		if matches == w.perFile && w.perFile > 0 && (l.Match || l.Number > last+w.after) {
-			return errEnough
+		if matches == w.perFile && w.perFile > 0 {
+			if l.Number > last+w.after {
+				return errEnough
+			}
+			l.Match = false // it comes after the last one
 		}
 		if l.Match {
 			matches++

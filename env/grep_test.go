@@ -120,6 +120,7 @@ func TestGrepFolder(t *testing.T) {
 		{"base name", env.GrepOptions{Glob: "*.go"}, []string{"b/c.go:1:hit", "b/c.go:2:hit", "b.go:1:hit"}, env.GrepStats{Files: 2, Matches: 3}},
 		{"alternatives", env.GrepOptions{Glob: "*.{ts,tsx}"}, []string{"b/d.ts:1:hit", "b/e/f.tsx:1:hit"}, env.GrepStats{Files: 2, Matches: 2}},
 		{"whole name", env.GrepOptions{Glob: "b/**/*.tsx"}, []string{"b/e/f.tsx:1:hit"}, env.GrepStats{Files: 1, Matches: 1}},
+		{"one of two folders", env.GrepOptions{Glob: "{b/e/,missing/}"}, []string{"b/e/f.tsx:1:hit"}, env.GrepStats{Files: 1, Matches: 1}},
 		{"whole name at the top", env.GrepOptions{Glob: "./*.go"}, []string{"b.go:1:hit"}, env.GrepStats{Files: 1, Matches: 1}},
 		{"a folder", env.GrepOptions{Path: "b", Glob: "e/*"}, []string{"b/e/f.tsx:1:hit"}, env.GrepStats{Files: 1, Matches: 1}},
 		{"a folder with a slash", env.GrepOptions{Path: "b/", Glob: "*.ts"}, []string{"b/d.ts:1:hit"}, env.GrepStats{Files: 1, Matches: 1}},

@@ -244,7 +244,7 @@ func grepFileLimit(c *caseT) {
 			stats: env.GrepStats{Files: 3, Matches: 3},
 		},
 		grepCase{opts: env.GrepOptions{Pattern: "needle", Path: "log.txt", MaxFileMatches: 2, Before: 1, After: 1}, want: []string{
-			"log.txt-1-one", "log.txt:2:needle 1", "log.txt-3-three", "log.txt-5-five", "log.txt:6:needle 2",
+			"log.txt-1-one", "log.txt:2:needle 1", "log.txt-3-three", "log.txt-5-five", "log.txt:6:needle 2", "log.txt-7-needle 3",
 		}},
 		grepCase{opts: env.GrepOptions{Pattern: "needle", Path: "log.txt", MaxFileMatches: 1, Before: 1}, want: []string{"log.txt-1-one", "log.txt:2:needle 1"}},
 	)

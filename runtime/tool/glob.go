@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
+	"slices"
+	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
@@ -84,10 +86,18 @@ func glob(ctx context.Context, call *Call, defaults globDefaults) (Result, error
 	}
 	out := bufio.NewWriter(call.Out)
 	for _, entry := range entries {
-		_, _ = fmt.Fprintln(out, oneLine(path.Join(args.Path, entry.Name))) // Flush tells the error.
+		_, _ = fmt.Fprintln(out, oneLine(below(args.Path, entry.Name))) // Flush tells the error.
 	}
 	if len(entries) == 0 {
 		note = "[no files match]\n" + note
 	}
 	return Result{Text: note}, out.Flush()
+}
+
+// below makes a name from a folder and a name in it. It keeps "..", which path.Join resolves as if there were no links.
+func below(dir, name string) string {
+	if !slices.Contains(strings.Split(dir, "/"), "..") {
+		return path.Join(dir, name)
+	}
+	return strings.TrimSuffix(dir, "/") + "/" + name
 }

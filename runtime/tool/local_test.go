@@ -219,3 +219,15 @@ func TestLocalShellMemory_F13(t *testing.T) {
 }
 
 var _ io.Writer = (*recorder)(nil)
+
+// TestLocalGlobAbove searches a folder above what a link leads to: the names that are told lead there, too.
+func TestLocalGlobAbove(t *testing.T) {
+	posix(t)
+	e, dir := here(t, map[string]string{"other/sub/x": "", "other/f.go": "", "g.go": ""})
+	if err := os.Symlink("other/sub", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if o := use(t, e, "glob", args{"pattern": "*.go", "path": "link/.."}); o.Result.Text() != "link/../f.go\n" {
+		t.Errorf("%v: %q", o.Err, o.Result.Text())
+	}
+}

@@ -213,7 +213,8 @@ func (c *Client) exchange(
 			return nil, err
 		}
 		if err := take(payload); err != nil {
-			if errors.Is(err, env.ErrProtocol) {
+			var own *fnError // the caller's, who may work with other environments, too
+			if errors.Is(err, env.ErrProtocol) && !errors.As(err, &own) {
 				return nil, c.violate(err)
 			}
 			return nil, err

@@ -61,7 +61,7 @@ func TestWalkSkips(t *testing.T) {
 		return seen.String(), err
 	}
 	own := errors.New("of fn")
-	for _, what := range []error{fs.SkipDir, fs.SkipAll, own} {
+	for _, what := range []error{fs.SkipDir, fs.SkipAll, own, fmt.Errorf("of another environment: %w", env.ErrProtocol)} {
 		for _, at := range []string{"", "a", "a/1", "a/2", "a/b", "a/b/1", "a.x", "ab", "b/c/d", "b/c/d/e/1", "b/c/x", "c", "d/3"} {
 			for _, depth := range []int{0, 1, 2} {
 				want, wantErr := walk(onlyReads{c.server.environment()}, at, what, depth)
