@@ -40,7 +40,8 @@ func (e *Engine) Open(ctx context.Context, c Config) (*Environment, error) {
 	if c.Mounts, err = e.resolve(c.Mounts); err != nil {
 		return nil, err
 	}
-	e.work.Go(func() { _, _ = e.security(ctx) }) // it is asked again when it is needed, and known then
+	early := ctx
+	e.work.Go(func() { _, _ = e.security(early) }) // it is asked again when it is needed, and known then
 	found, ref, err := e.image(ctx, c)
 	if err != nil {
 		return nil, err

@@ -109,12 +109,18 @@ func threadsOf() []int {
 func everySignal() error {
 	var errs []error
 	for s := syscall.Signal(1); s <= 64; s++ {
-		errs = append(errs, unix.Kill(target, s))
+		ask := func(what string, err error) error {
+			if slices.Contains(unusedSignals, s) {
+				return refused(fmt.Sprintf("%s %d", what, s), err)
+			}
+			return err
+		}
+		errs = append(errs, ask("kill with", unix.Kill(target, s)))
 		for _, tid := range threadsOf() {
-			errs = append(errs, unix.Tgkill(target, tid, s))
+			errs = append(errs, unix.Tgkill(target, tid, s), ask("kill a thread with", unix.Kill(tid, s)))
 			if !slices.Contains(faultSignals, s) {
 				_, _, e := unix.Syscall(unix.SYS_RT_SIGQUEUEINFO, uintptr(tid), uintptr(s), uintptr(unsafe.Pointer(forged(s))))
-				errs = append(errs, errnoOf(e))
+				errs = append(errs, ask("queue", errnoOf(e)))
 			}
 		}
 	}
@@ -124,6 +130,9 @@ func everySignal() error {
 var faultSignals = []syscall.Signal{
 	unix.SIGILL, unix.SIGTRAP, unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGSTKFLT, unix.SIGSYS,
 }
+
+// unusedSignals are those that the target does not catch.
+var unusedSignals = []syscall.Signal{32, 33, 34}
 
 // forged is a siginfo that says that something else than kill sent a signal.
 func forged(s syscall.Signal) *[128]byte {
@@ -163,6 +172,9 @@ func faultsByDescriptor() error {
 		// Without details it is like kill.
 		errs = append(errs, unix.PidfdSendSignal(fd, s, nil, 0))
 	}
+	for _, s := range unusedSignals {
+		errs = append(errs, refused(fmt.Sprintf("%d by descriptor", s), unix.PidfdSendSignal(fd, s, nil, 0)))
+	}
 	return errors.Join(errs...)
 }
 
@@ -174,7 +186,7 @@ func faultsByInput() error {
 	}
 	_, err = unix.FcntlInt(uintptr(pair[0]), unix.F_SETOWN, target)
 	errs := []error{err}
-	for _, s := range faultSignals {
+	for _, s := range append(unusedSignals, faultSignals...) {
 		_, err := unix.FcntlInt(uintptr(pair[0]), unix.F_SETSIG, int(s))
 		errs = append(errs, refused(fmt.Sprintf("input as %v", s), err))
 	}

@@ -277,3 +277,29 @@ func TestHelperIsUnreadable(t *testing.T) {
 		}
 	}
 }
+
+// TestSignalsWhileForking has commands send signals that nothing catches while process 1 starts others, for which it blocks signals on
+// one of its threads.
+func TestSignalsWhileForking(t *testing.T) {
+	e, p := first(t, namespaced{})
+	ctx, cancel := context.WithCancel(t.Context())
+	var senders sync.WaitGroup
+	for range 2 {
+		senders.Go(func() {
+			_, _ = e.Exec(ctx, sh("while :; do kill -32 1; kill -33 1; kill -34 1; kill -STOP 1; done 2>/dev/null"))
+		}) // until it is cancelled
+	}
+	for range 300 {
+		if _, err := e.Exec(t.Context(), sh("true")); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	cancel()
+	senders.Wait()
+	select {
+	case <-p.exited:
+		t.Error("the helper has ended")
+	default:
+	}
+}

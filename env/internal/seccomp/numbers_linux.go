@@ -65,6 +65,7 @@ var numbers = [...]struct {
 	{"kexec_file_load", [...]int16{320, none, 294, 401}},
 	{"kexec_load", [...]int16{246, 283, 104, 347}},
 	{"keyctl", [...]int16{250, 288, 219, 311}},
+	{"kill", [...]int16{62, 37, 129, 37}},
 	{"landlock_create_ruleset", [...]int16{444, 444, 444, 444}},
 	{"mkdir", [...]int16{83, 39, none, 39}},
 	{"mkdirat", [...]int16{258, 296, 34, 323}},
