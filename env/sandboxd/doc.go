@@ -38,7 +38,8 @@
 // Commands usually run as the helper's own user. It is not dumpable, so that they cannot read its memory, its
 // descriptors or its stream, nor trace it. As process 1 of a pid namespace it cannot be killed or stopped from inside
 // either, signals that end other processes are passed on to the commands, and a system call filter, which commands
-// inherit, refuses what would reach it by a side way: limits and priorities of other processes, and forged faults.
+// inherit, refuses what would reach it by a side way: limits and priorities of other processes, forged faults, and the signals 32 to 34,
+// which are those of C libraries and not caught.
 // Installing the filter needs no_new_privs or CAP_SYS_ADMIN; without it Info promises nothing for hostile commands, and
 // neither does it for those of root, even of root without capabilities, whom files in /proc belong to. Elsewhere a command
 // can simply kill the helper, and Info says best effort.
