@@ -20,8 +20,8 @@ var faults = [...]syscall.Signal{
 // no danger.
 var unused = [...]uint32{32, 33, 34}
 
-// rules are what commands are refused beside process 1. All of it acts on other processes, or sends forged faults; what a
-// process does to itself stays allowed. Sending a fault with kill is harmless and stays allowed, too.
+// rules are what commands are refused beside process 1. All of it acts on other processes, sends forged faults or what is unused; else
+// a process may do to itself what it likes. Sending a fault with kill is harmless and stays allowed, too.
 func rules() []seccomp.Rule {
 	var forged []uint32
 	for _, f := range faults {

@@ -182,3 +182,48 @@ func TestStartCancelled(t *testing.T) {
 		}
 	}
 }
+
+// quitter is a way to files that says of a call that it cuts off only why.
+type quitter struct {
+	disk
+	quit func() error
+}
+
+func (q *quitter) Open(ctx context.Context, name string) (io.ReadCloser, error) {
+	if strings.HasSuffix(name, "/large") {
+		return nil, q.quit()
+	}
+	return q.disk.Open(ctx, name)
+}
+
+// TestCutMeanwhile cancels calls while a large file is opened past the shells, and while the loss of a shell is looked into.
+func TestCutMeanwhile(t *testing.T) {
+	why := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	quit := func() error { cancel(why); return why }
+	e := kinds()[0].open(t, func(cfg *portable.Config) { cfg.Files = &quitter{quit: quit} })
+	if err := os.WriteFile(filepath.Join(e.Info().WorkDir, "large"), make([]byte, 5<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Open(ctx, "large"); !errors.Is(err, why) || !errors.Is(err, context.Canceled) {
+		t.Errorf("a large file: %v", err)
+	}
+
+	ctx, cancel = context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	var broken atomic.Bool
+	e = kinds()[0].open(t, func(cfg *portable.Config) {
+		start := cfg.Start
+		cfg.Start = func(ctx context.Context) (portable.Shell, error) {
+			if broken.Load() {
+				return portable.Shell{}, io.ErrUnexpectedEOF
+			}
+			return start(ctx)
+		}
+		cfg.Gone = func(context.Context, error) error { return fmt.Errorf("%w: %w", env.ErrGone, quit()) }
+	})
+	broken.Store(true)
+	if _, err := e.Stat(ctx, "."); !errors.Is(err, why) || !errors.Is(err, context.Canceled) || errors.Is(err, env.ErrGone) {
+		t.Errorf("a shell that is lost: %v", err)
+	}
+}
