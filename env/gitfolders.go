@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// gitFolders are where git keeps what belongs to one working tree, and what all of one repository share. For most
+// gitDirs are where git keeps what belongs to one working tree, and what all of one repository share. For most
 // repositories it is the same folder.
-type gitFolders struct {
+type gitDirs struct {
 	own, common string
 	// linked says that they are not in the working tree, where there is a file instead that tells where they are.
 	linked bool
@@ -16,11 +16,11 @@ type gitFolders struct {
 
 // findGit finds the folders of the repository whose topmost folder is top; nil if it is none. A folder .git
 // in which there is nothing of git, and a file of that name that does not point anywhere, make no repository.
-func findGit(ctx context.Context, e FileReader, top string) (*gitFolders, error) {
+func findGit(ctx context.Context, e FileReader, top string) (*gitDirs, error) {
 	git := join(top, gitDir)
 	_, err := e.Stat(ctx, join(git, "HEAD"))
 	if err == nil {
-		return &gitFolders{own: git, common: git}, nil
+		return &gitDirs{own: git, common: git}, nil
 	}
 	if endsSearch(ctx, err) {
 		return nil, err
@@ -36,7 +36,7 @@ func findGit(ctx context.Context, e FileReader, top string) (*gitFolders, error)
 	if common == "" {
 		common = own
 	}
-	return &gitFolders{own: own, common: common, linked: true}, nil
+	return &gitDirs{own: own, common: common, linked: true}, nil
 }
 
 // readPointer returns what the file name, which is relative to dir, points to after a prefix. It is empty if there is no

@@ -34,7 +34,7 @@ type GlobOptions struct {
 	Pattern string
 	// Dir is the folder to search; empty means the working directory. It is searched even if it is ignored.
 	Dir string
-	// IgnoreCase matches letters of either case, by the simple folding of Unicode.
+	// IgnoreCase compares the lower case of both the pattern and the name.
 	IgnoreCase bool
 	// NoIgnore searches everything, see WalkOptions.
 	NoIgnore bool
@@ -53,40 +53,33 @@ func Glob(ctx context.Context, e FileReader, opts GlobOptions) ([]Entry, error) 
 	if s, ok := e.(Searcher); ok {
 		return s.Glob(ctx, opts)
 	}
-	pattern, err := parseGlob(opts.Pattern, false)
+	fold := func(s string) string { return s }
+	if opts.IgnoreCase {
+		fold = strings.ToLower
+	}
+	pattern, err := parseGlob(fold(opts.Pattern), false)
 	if err != nil {
 		return nil, fmt.Errorf("glob %.100q: %w", opts.Pattern, err)
-	}
-	element := doublestar.MatchUnvalidated
-	if opts.IgnoreCase {
-		element = matchFold
 	}
 	// A foreign walker gives details now or never; otherwise only matches are looked at.
 	_, details := e.(Walker)
 	found := newest{limit: opts.Limit}
-	var links []Entry
 	var unreadable unreadable
-	trees, together := e.(TreeReader)
-	together = together && !details
 	visit := func(entry Entry, d fs.DirEntry) error {
 		if entry.Err != nil {
 			unreadable.add(entry.Err)
 			return nil
 		}
 		if entry.Mode.IsDir() {
-			if !pattern.matches(entry.Name, true, element) {
+			if !pattern.mayMatchBelow(fold(entry.Name)) {
 				return fs.SkipDir
 			}
 			return nil
 		}
-		if !pattern.matches(entry.Name, false, element) {
+		if !pattern.match(fold(entry.Name)) {
 			return nil
 		}
-		link := together && entry.Mode.Type() == fs.ModeSymlink // It is left for later, when all are looked at together.
-		regular, err := link, error(nil)
-		if !link {
-			regular, err = isRegular(ctx, e, join(opts.Dir, entry.Name), entry.Mode)
-		}
+		regular, err := isRegular(ctx, e, join(opts.Dir, entry.Name), entry.Mode)
 		if err == nil && regular && !details {
 			err = entry.fill(d)
 		}
@@ -96,12 +89,6 @@ func Glob(ctx context.Context, e FileReader, opts GlobOptions) ([]Entry, error) 
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
 			unreadable.add(err)
-		case link:
-			if links = append(links, entry); len(links) == linksTogether {
-				err := found.addLinks(ctx, trees, opts.Dir, links)
-				links = links[:0]
-				return err
-			}
 		case regular:
 			found.add(entry)
 		}
@@ -111,11 +98,7 @@ func Glob(ctx context.Context, e FileReader, opts GlobOptions) ([]Entry, error) 
 	if details {
 		err = Walk(ctx, e, opts.Dir, walkOpts, func(entry Entry) error { return visit(entry, nil) })
 	} else {
-		wanted := func(name string) bool { return pattern.matches(name, true, element) }
-		err = walk(ctx, e, opts.Dir, walkOpts, wanted, visit)
-	}
-	if err == nil && len(links) > 0 {
-		err = found.addLinks(ctx, trees, opts.Dir, links)
+		err = walk(ctx, e, opts.Dir, walkOpts, visit)
 	}
 	if err != nil {
 		return nil, err
@@ -124,12 +107,8 @@ func Glob(ctx context.Context, e FileReader, opts GlobOptions) ([]Entry, error) 
 	return found.entries, unreadable.err()
 }
 
-const (
-	// linksTogether is how many links are looked at in one request.
-	linksTogether = 1000
-	// newestMore is how many entries are held without sorting them.
-	newestMore = 1000
-)
+// newestMore is how many entries are held without sorting them.
+const newestMore = 1000
 
 // newest keeps the newest entries, as many as its limit.
 type newest struct {
@@ -153,24 +132,6 @@ func (n *newest) sort() {
 		clear(n.entries[n.limit:])
 		n.entries = n.entries[:n.limit]
 	}
-}
-
-// addLinks adds those of links, which are below dir, that lead to a regular file.
-func (n *newest) addLinks(ctx context.Context, e TreeReader, dir string, links []Entry) error {
-	names := make([]string, len(links))
-	for i, link := range links {
-		names[i] = join(dir, link.Name)
-	}
-	regular, err := e.AreFiles(ctx, names)
-	if err != nil {
-		return pathError("stat", names[0], err)
-	}
-	for i, link := range links {
-		if regular[i] {
-			n.add(link)
-		}
-	}
-	return nil
 }
 
 // isRegular tells whether name is a regular file or a link that leads to one.
@@ -288,22 +249,20 @@ func mergeStars(element string) string {
 }
 
 // match tells whether the pattern matches name.
-func (g glob) match(name string) bool { return g.matches(name, false, doublestar.MatchUnvalidated) }
+func (g glob) match(name string) bool { return g.matches(name, false) }
 
 // mayMatchBelow tells whether the pattern could match something in the folder name.
-func (g glob) mayMatchBelow(name string) bool {
-	return g.matches(name, true, doublestar.MatchUnvalidated)
-}
+func (g glob) mayMatchBelow(name string) bool { return g.matches(name, true) }
 
-// matches is match or, with below set, mayMatchBelow. Elements are matched by the function element.
-func (g glob) matches(name string, below bool, element func(pattern, name string) bool) bool {
+// matches is match or, with below set, mayMatchBelow.
+func (g glob) matches(name string, below bool) bool {
 	elements := strings.Split(name, "/")
-	return slices.ContainsFunc(g, func(a []string) bool { return matchElements(a, elements, below, element) })
+	return slices.ContainsFunc(g, func(a []string) bool { return matchElements(a, elements, below) })
 }
 
 // matchElements matches element by element, so that no class can match a slash. With below set it tells whether the
 // pattern could match a name that starts with the elements of name and has more of them.
-func matchElements(pattern, name []string, below bool, element func(pattern, name string) bool) bool {
+func matchElements(pattern, name []string, below bool) bool {
 	p, n := 0, 0
 	retryPattern, retryName := -1, 0 // after the last **, which took the elements up to retryName
 	for {
@@ -318,7 +277,7 @@ func matchElements(pattern, name []string, below bool, element func(pattern, nam
 			if below || p == len(pattern) {
 				return below == (p < len(pattern))
 			}
-		case p < len(pattern) && element(pattern[p], name[n]):
+		case p < len(pattern) && doublestar.MatchUnvalidated(pattern[p], name[n]):
 			p, n = p+1, n+1
 			continue
 		}

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"math"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -59,26 +58,6 @@ func TestGlobLimit(t *testing.T) {
 		}
 		if limit <= 1000 && cap(got) > 4000 {
 			t.Errorf("limit %d: as many as %d were held", limit, cap(got))
-		}
-	}
-}
-
-// TestGlobManyLinks: links are looked at a thousand at a time.
-func TestGlobManyLinks(t *testing.T) {
-	files := map[string]string{"f": ""}
-	for i := range 2500 {
-		files[fmt.Sprintf("l%04d", i)] = "-> f"
-	}
-	files["l0007"] = "-> nothing"
-	d := newTreeDisk(t, files)
-	for limit, want := range map[int]int{0: 2499, 10: 10} {
-		got, err := env.Glob(t.Context(), d, env.GlobOptions{Pattern: "l*", Limit: limit})
-		if err != nil || len(got) != want || slices.ContainsFunc(got, func(e env.Entry) bool { return e.Name == "l0007" }) {
-			t.Errorf("limit %d: %d files, want %d, error %v", limit, len(got), want, err)
-		}
-		requests := slices.DeleteFunc(d.made(), func(r string) bool { return !strings.HasPrefix(r, "links") })
-		if diff := cmp.Diff([]string{"links 1000", "links 1000", "links 500"}, requests); diff != "" {
-			t.Error(diff)
 		}
 	}
 }

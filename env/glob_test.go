@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"path"
 	"regexp"
 	"slices"
@@ -95,7 +94,7 @@ func TestGlobIgnoreCase(t *testing.T) {
 		"**/main.*":         {"Src/Main.GO"},
 		"äb.TXT":            {"ÄB.txt"},
 		"kelvin":            {"\u212aelvin"},
-		"ς_σ_σ":             {"σ_ς_Σ"},
+		"Σ_ς_σ":             {"σ_ς_Σ"},
 		"SS":                {}, // not one letter
 		"[q-s]ead.me":       {"Read.ME"},
 		"[Q-S]ead.me":       {"Read.ME"},
@@ -124,42 +123,6 @@ func TestGlobIgnoreCase(t *testing.T) {
 	globNames(t, d, env.GlobOptions{Pattern: "sRC/*", IgnoreCase: true})
 	if diff := cmp.Diff([]string{"readdir .", "readdir Src"}, d.calls); diff != "" {
 		t.Error("folders in which nothing can match: ", diff)
-	}
-}
-
-// TestGlobIgnoreCaseAlone compares names of characters without case, for which it makes no difference.
-func TestGlobIgnoreCaseAlone(t *testing.T) {
-	r := rand.New(rand.NewPCG(3, 4))
-	random := func(pieces ...string) string {
-		var s strings.Builder
-		for range 1 + r.IntN(8) {
-			s.WriteString(pieces[r.IntN(len(pieces))])
-		}
-		return s.String()
-	}
-	matched := 0
-	for range 30_000 {
-		pattern, name := random("1", "2", "3", "-", "*", "?", "*", "[", "]", "!", "^", `\`, "/", "世", "{1,2*}", "**"), random("1", "2", "3", "-", "!", "世", "\xff", "]")
-		if r.IntN(3) == 0 {
-			name += "/" + random("1", "2", "3")
-		}
-		find := func(ignoreCase bool) bool {
-			entries, err := env.Glob(t.Context(), oneName{name}, env.GlobOptions{Pattern: pattern, IgnoreCase: ignoreCase, NoIgnore: true})
-			if err != nil && !errors.Is(err, env.ErrBadPattern) {
-				t.Fatal(err)
-			}
-			return len(entries) == 1
-		}
-		want := find(false)
-		if want {
-			matched++
-		}
-		if got := find(true); got != want {
-			t.Fatalf("%q on %q: got %v, want %v", pattern, name, got, want)
-		}
-	}
-	if matched < 500 {
-		t.Errorf("only %d match", matched)
 	}
 }
 

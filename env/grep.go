@@ -182,7 +182,6 @@ func Grep(ctx context.Context, e FileReader, opts GrepOptions, fn func(GrepMatch
 				g.early = make(chan struct{})
 			}
 		}
-		g.e = readsTogether(e, g.wants, g.wantsBelow)
 		err = g.folder(ctx, root, WalkOptions{NoIgnore: opts.NoIgnore})
 	} else {
 		err = g.one(ctx, root)

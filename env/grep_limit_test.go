@@ -170,3 +170,38 @@ func (l *longFileReader) Read(p []byte) (int, error) {
 	time.Sleep(time.Millisecond) // Reading takes its time.
 	return copy(p, strings.Repeat("nothing\n", 1<<10)), nil
 }
+
+// TestGrepAfterLimit: the lines after the last match that a limit allows are those that follow it, whether they match or not.
+func TestGrepAfterLimit(t *testing.T) {
+	d := newSearchDisk(t, map[string]string{"a": "hit\nhit 2\nx\nhit 4\ny\n", "b": "hit\n"})
+	for _, tt := range []struct {
+		opts      env.GrepOptions
+		want      string
+		truncated bool
+	}{
+		{env.GrepOptions{MaxMatches: 1, After: 2}, "a:1:hit a-2-hit 2 a-3-x", true},
+		{env.GrepOptions{MaxMatches: 2, After: 1}, "a:1:hit a:2:hit 2 a-3-x", true},
+		{env.GrepOptions{MaxMatches: 3, After: 9}, "a:1:hit a:2:hit 2 a-3-x a:4:hit 4 a-5-y", true},
+		{env.GrepOptions{MaxMatches: 4, After: 9}, "a:1:hit a:2:hit 2 a-3-x a:4:hit 4 a-5-y b:1:hit", false},
+		{env.GrepOptions{MaxFileMatches: 1, After: 2}, "a:1:hit a-2-hit 2 a-3-x b:1:hit", false},
+		{env.GrepOptions{MaxFileMatches: 1, After: 3}, "a:1:hit a-2-hit 2 a-3-x a-4-hit 4 b:1:hit", false},
+		{env.GrepOptions{MaxFileMatches: 1}, "a:1:hit b:1:hit", false},
+		{env.GrepOptions{MaxMatches: 1, Before: 1}, "a:1:hit", true},
+	} {
+		tt.opts.Pattern = "hit"
+		var got []string
+		matches := 0
+		stats, err := env.Grep(t.Context(), d, tt.opts, func(m env.GrepMatch) error {
+			sign := "-"
+			if !m.Context {
+				matches++
+				sign = ":"
+			}
+			got = append(got, fmt.Sprint(m.Name, sign, m.Line, sign, m.Text))
+			return nil
+		})
+		if text := strings.Join(got, " "); err != nil || text != tt.want || stats.Truncated != tt.truncated || stats.Matches != matches {
+			t.Errorf("%+v: %s; %+v, %v; want %s", tt.opts, text, stats, err, tt.want)
+		}
+	}
+}

@@ -68,20 +68,17 @@ type batch struct {
 	sift bool
 	// results come in pieces until they are closed.
 	results chan []grepResult
-	// turn is closed when nothing before them is left to be delivered.
-	turn chan struct{}
 }
 
 func newBatch(files []grepFile) *batch {
-	return &batch{files: files, results: make(chan []grepResult, grepPieces), turn: make(chan struct{})}
+	return &batch{files: files, results: make(chan []grepResult, grepPieces)}
 }
 
 // grepFile is a file to be searched.
 type grepFile struct {
 	name string
-	// listed says that it was a regular file a moment ago, and size how many bytes it had; 0 if nobody has told.
+	// listed says that it was a regular file a moment ago.
 	listed bool
-	size   int64
 	// unread is why something of this name could not be read; then it is not searched.
 	unread error
 	// known says that nothing has to be searched: it is binary, or is text without a match.
@@ -128,7 +125,6 @@ func (g *grepper) folder(ctx context.Context, root string, opts WalkOptions) err
 	})
 	delivered := 0
 	for b := range order {
-		close(b.turn)
 		for piece := range b.results {
 			if err := g.deliver(piece); err != nil {
 				return err
@@ -187,7 +183,7 @@ func (g *grepper) walk(ctx context.Context, root string, opts WalkOptions, order
 		case !entry.Mode.IsRegular() || !g.wants(entry.Name):
 			return nil
 		default:
-			files = append(files, grepFile{name: join(root, entry.Name), listed: true, size: entry.Size})
+			files = append(files, grepFile{name: join(root, entry.Name), listed: true})
 		}
 		// Workers that have nothing to do get what there is, but not one file at a time where ripgrep is asked.
 		if len(files) == size || len(jobs) == 0 && (size == grepBatch || time.Since(last) >= grepTime) {
@@ -221,7 +217,6 @@ func (g *grepper) one(ctx context.Context, name string) error {
 	defer cancel()
 	defer unwanted()
 	b := newBatch([]grepFile{{name: name}})
-	close(b.turn)
 	work.Go(func() { g.search(ctx, wanted, g.searcher(), b) })
 	for piece := range b.results {
 		unread := piece[len(piece)-1].unread
@@ -300,7 +295,7 @@ func (g *grepper) match(m GrepMatch) error {
 // search searches the files of a batch. What it finds is sent as long as it is wanted.
 func (g *grepper) search(ctx, wanted context.Context, s *grep.Searcher, b *batch) {
 	defer close(b.results)
-	w := grepWorker{grepper: g, ctx: ctx, wanted: wanted, searcher: s, to: b.results, turn: b.turn, sent: time.Now()}
+	w := grepWorker{grepper: g, ctx: ctx, wanted: wanted, searcher: s, to: b.results, sent: time.Now()}
 	if b.sift && len(b.files) >= rgFewest {
 		w.sift(b.files)
 	}
@@ -319,7 +314,6 @@ type grepWorker struct {
 	ctx, wanted context.Context
 	searcher    *grep.Searcher
 	to          chan<- []grepResult
-	turn        <-chan struct{} // is closed when the batch is the one that is delivered
 	piece       []grepResult
 	size        int // that of the matches in piece
 	sent        time.Time
@@ -360,7 +354,7 @@ func (w *grepWorker) file(f grepFile) error {
 		w.now().begins, w.now().binary = !f.binary, f.binary
 		return w.ctx.Err()
 	}
-	file, err := w.hold(f)
+	file, _, err := w.open(f)
 	if err != nil {
 		if w.ctx.Err() == nil {
 			w.now().unread = err

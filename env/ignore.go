@@ -31,21 +31,11 @@ func (w *walker) outerRules(ctx context.Context, entries []fs.DirEntry) (*gitign
 			return nil, err
 		}
 	}
-	if w.ahead != nil {
-		if err := w.ahead.repositories(ctx, root); err != nil {
-			return nil, err
-		}
-	}
 	dir, git, err := w.repository(ctx, root)
 	if err != nil || git == nil {
 		return nil, err
 	}
 	below := strings.TrimPrefix(strings.TrimPrefix(root, dir), "/")
-	if w.ahead != nil {
-		if err := w.ahead.outer(ctx, dir, below); err != nil {
-			return nil, err
-		}
-	}
 	w.prefix = below + "/"
 
 	// Go down from the top of the repository to the folder that root is in. Seen from root, up leads to dir.
@@ -76,7 +66,7 @@ func (w *walker) outerRules(ctx context.Context, entries []fs.DirEntry) (*gitign
 
 // repository finds the nearest folder above dir that is the top of a repository, and what git has there; nil if there is
 // none.
-func (w *walker) repository(ctx context.Context, dir string) (top string, git *gitFolders, err error) {
+func (w *walker) repository(ctx context.Context, dir string) (top string, git *gitDirs, err error) {
 	for top = parentOf(dir); top != ""; top = parentOf(top) {
 		if git, err = findGit(ctx, w.e, top); err != nil || git != nil {
 			return top, git, err
@@ -113,7 +103,7 @@ func (w *walker) innerRules(ctx context.Context, name string, entries []fs.DirEn
 
 // pushExclude returns the rules that git keeps for a repository whose topmost folder is at. Seen from root, its folder of
 // git is called shown.
-func (w *walker) pushExclude(ctx context.Context, at string, git *gitFolders, shown string) (*gitignore.Stack, error) {
+func (w *walker) pushExclude(ctx context.Context, at string, git *gitDirs, shown string) (*gitignore.Stack, error) {
 	if git.own != git.common || git.linked {
 		shown = git.common
 	}
@@ -143,7 +133,7 @@ func (w *walker) absolute() string {
 	if strings.HasPrefix(w.root, "/") {
 		return path.Clean(w.root)
 	}
-	e, ok := w.place.(interface{ Info() Info })
+	e, ok := w.e.(interface{ Info() Info })
 	if !ok {
 		return ""
 	}

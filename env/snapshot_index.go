@@ -12,7 +12,7 @@ import (
 // in its repository, with a slash at its end unless it is empty. There are no names where there is no repository, and
 // where its index cannot be read or understood: then only ignore files count.
 func trackedFiles(ctx context.Context, e FileReader, dir string) (names []string, prefix string, err error) {
-	top := (&walker{place: e, root: dir}).absolute()
+	top := (&walker{e: e, root: dir}).absolute()
 	below := ""
 	for strings.Contains(top, "/") {
 		git, err := findGit(ctx, e, top)

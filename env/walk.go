@@ -38,7 +38,7 @@ type WalkOptions struct {
 }
 
 // Walker is implemented by environments that can walk a tree where it is. Callers use [Walk], which means the same for every
-// environment. See [TreeReader] for those that can only list several folders at once.
+// environment.
 type Walker interface {
 	Walk(ctx context.Context, root string, opts WalkOptions, fn func(Entry) error) error
 }
@@ -72,8 +72,7 @@ func (e *UnreadableError) Unwrap() error { return e.First }
 // ignore files in it and below count. The folders above root are found by name, without resolving links; for a relative
 // root that takes an e with a method Info.
 //
-// Some folders may be listed before the walk comes to them: what fn makes in one of those may be missed. If fn returns
-// fs.SkipDir for a folder, the folder is skipped, for something else the rest of its folder; fs.SkipAll
+// If fn returns fs.SkipDir for a folder, the folder is skipped, for something else the rest of its folder; fs.SkipAll
 // ends the walk without an error, any other error ends it with that error.
 //
 // A folder that cannot be read is reported a second time, with Err, and the walk goes on; likewise an ignore file, which
@@ -83,23 +82,13 @@ func Walk(ctx context.Context, e FileReader, root string, opts WalkOptions, fn f
 	if w, ok := e.(Walker); ok {
 		return w.Walk(ctx, root, opts, fn)
 	}
-	return walk(ctx, e, root, opts, nil, func(entry Entry, _ fs.DirEntry) error { return fn(entry) })
+	return walk(ctx, e, root, opts, func(entry Entry, _ fs.DirEntry) error { return fn(entry) })
 }
 
-// walk is Walk without [Walker]. It calls fn with what the entry was made of as well. If wanted is set, it is false for
-// folders for which fn returns fs.SkipDir.
-func walk(ctx context.Context, e FileReader, root string, opts WalkOptions, wanted func(name string) bool, fn walkFunc) error {
-	w := &walker{place: e, e: e, root: cmp.Or(root, "."), opts: opts, fn: fn}
-	if w.ahead = newAhead(w, wanted); w.ahead != nil {
-		w.e = w.ahead.known
-	} else if _, ok := e.(regularOpener); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithCancel(ctx)
-		w.near = &near{wanted: wanted}
-		defer w.near.work.Wait()
-		defer cancel()
-	}
-	entries, err := w.list(ctx, "", nil)
+// walk is Walk without [Walker]. It calls fn with the directory entry as well, which gives the details.
+func walk(ctx context.Context, e FileReader, root string, opts WalkOptions, fn walkFunc) error {
+	w := &walker{e: e, root: cmp.Or(root, "."), opts: opts, fn: fn}
+	entries, err := e.ReadDir(ctx, w.root)
 	if err != nil {
 		return err
 	}
@@ -108,7 +97,7 @@ func walk(ctx context.Context, e FileReader, root string, opts WalkOptions, want
 		rules, err = w.outerRules(ctx, entries)
 	}
 	if err == nil {
-		err = w.folder(ctx, "", 1, entries, rules)
+		err = w.dir(ctx, "", 1, entries, rules)
 	}
 	if errors.Is(err, fs.SkipAll) {
 		return nil
@@ -120,41 +109,35 @@ type walkFunc func(Entry, fs.DirEntry) error
 
 // walker is one walk. Names are relative to root; "" is root itself.
 type walker struct {
-	// place is what is walked, and e reads it: what ahead, if it is set, has read before is known.
-	place, e FileReader
-	ahead    *ahead
-	// near, if set, is what lists folders ahead where no request would be spared.
-	near *near
-
+	e    FileReader
 	root string
 	opts WalkOptions
 	fn   walkFunc
-	// prefix is root by its name below the top of the repository, with a slash at its end, or empty. Names in the rules
-	// are relative to that top.
+	// prefix is the name of root relative to the top of its repository, with a trailing slash, or
+	// empty. Names in the rules are relative to that top.
 	prefix string
-	// git are the folders of git of a repository that root is the top of.
-	git *gitFolders
+	// git are the git directories of a repository whose top is root.
+	git *gitDirs
 }
 
-// folder reports what is in the folder name.
-func (w *walker) folder(ctx context.Context, name string, depth int, entries []fs.DirEntry, rules *gitignore.Stack) error {
-	rules, err := w.rules(ctx, name, entries, rules)
-	if err != nil {
-		return err
-	}
-	var beside *siblings
-	if w.near != nil {
-		beside = &siblings{w: w, parent: name, entries: entries, rules: rules}
+// dir reports the entries of the directory name. Outer are the rules of its parent.
+func (w *walker) dir(ctx context.Context, name string, depth int, entries []fs.DirEntry, outer *gitignore.Stack) error {
+	rules := outer
+	if !w.opts.NoIgnore {
+		var err error
+		if rules, err = w.innerRules(ctx, name, entries, outer); err != nil {
+			return err
+		}
 	}
 	for _, d := range entries {
 		if ctx.Err() != nil {
 			return &fs.PathError{Op: "walk", Path: w.root, Err: ended(ctx)}
 		}
 		below := join(name, d.Name())
-		if w.leavesOut(below, d, rules) {
+		if w.ignores(below, d, rules) {
 			continue
 		}
-		err := w.entry(ctx, below, depth, d, rules, beside)
+		err := w.entry(ctx, below, depth, d, rules)
 		if errors.Is(err, fs.SkipDir) {
 			return nil
 		}
@@ -165,49 +148,14 @@ func (w *walker) folder(ctx context.Context, name string, depth int, entries []f
 	return nil
 }
 
-// list lists the folder name, which is one of those beside each other, if that is set.
-func (w *walker) list(ctx context.Context, name string, beside *siblings) ([]fs.DirEntry, error) {
-	switch {
-	case beside != nil:
-		return beside.list(ctx, name)
-	case w.ahead != nil && name == "":
-		return w.ahead.root(ctx)
-	case w.ahead != nil:
-		return w.ahead.list(ctx, name)
-	case name == "":
-		return w.e.ReadDir(ctx, w.root)
-	}
-	return w.e.ReadDir(ctx, join(w.root, name))
-}
-
-// rules returns the rules in the folder name, which lists entries and in which outer are those of the folder around it.
-func (w *walker) rules(ctx context.Context, name string, entries []fs.DirEntry, outer *gitignore.Stack) (*gitignore.Stack, error) {
-	if w.ahead != nil {
-		if rules, ok := w.ahead.rules(); ok {
-			return rules, nil
-		}
-	}
-	rules := outer
-	if !w.opts.NoIgnore {
-		var err error
-		if rules, err = w.innerRules(ctx, name, entries, outer); err != nil {
-			return nil, err
-		}
-	}
-	if w.ahead != nil {
-		w.ahead.enter(entries, rules)
-	}
-	return rules, nil
-}
-
-// leavesOut tells whether the entry d, called name, is ignored by the rules of the folder that it is in.
-func (w *walker) leavesOut(name string, d fs.DirEntry, rules *gitignore.Stack) bool {
+// ignores reports whether the rules of its directory exclude the entry d, called name.
+func (w *walker) ignores(name string, d fs.DirEntry, rules *gitignore.Stack) bool {
 	return !w.opts.NoIgnore && (d.Name() == gitDir || rules.Ignored(w.prefix+name, d.IsDir()))
 }
 
 // entry reports one file, or one folder with what is in it. It returns fs.SkipDir if the rest of the folder around it
 // is to be skipped.
-func (w *walker) entry(ctx context.Context, name string, depth int, d fs.DirEntry, rules *gitignore.Stack, beside *siblings) error {
+func (w *walker) entry(ctx context.Context, name string, depth int, d fs.DirEntry, rules *gitignore.Stack) error {
 	entry := Entry{Name: name, Mode: d.Type()}
 	if w.opts.Details {
 		switch err := entry.fill(d); {
@@ -229,10 +177,10 @@ func (w *walker) entry(ctx context.Context, name string, depth int, d fs.DirEntr
 	if err != nil || depth == w.opts.MaxDepth {
 		return err
 	}
-	entries, err := w.list(ctx, name, beside)
+	entries, err := w.e.ReadDir(ctx, join(w.root, name))
 	switch {
 	case err == nil:
-		return w.folder(ctx, name, depth+1, entries, rules)
+		return w.dir(ctx, name, depth+1, entries, rules)
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case endsSearch(ctx, err):

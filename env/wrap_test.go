@@ -37,12 +37,6 @@ var roles = []reflect.Type{
 	reflect.TypeFor[env.Copier](),
 }
 
-// inner are the interfaces that decorators need not have: the optional ones of a decorator call the functions that look
-// for these on the environment inside.
-var inner = []reflect.Type{
-	reflect.TypeFor[env.TreeReader](),
-}
-
 func decorators() map[string]func(env.Environment) env.Environment {
 	return map[string]func(env.Environment) env.Environment{
 		"ReadOnly":   func(e env.Environment) env.Environment { return env.ReadOnly(e, nil) },
@@ -83,7 +77,7 @@ func TestDecoratorsImplementOptionalInterfaces(t *testing.T) {
 func TestOptionalInterfacesAreListed(t *testing.T) {
 	t.Parallel()
 	listed := map[string]bool{}
-	for _, iface := range slices.Concat(roles, optional, inner) {
+	for _, iface := range slices.Concat(roles, optional) {
 		listed[iface.Name()] = true
 	}
 	files, err := os.ReadDir(".")

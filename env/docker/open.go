@@ -60,7 +60,7 @@ func (e *Engine) Open(ctx context.Context, c Config) (*Environment, error) {
 		if c.Helper == HelperAuto {
 			c.note(missing.Error() + "; the sandbox uses its shell instead, which is slower and promises less")
 		}
-		return e.openPortable(ctx, c, ref, found)
+		return nil, &ConfigError{Field: "helper", Reason: "an environment needs its helper"}
 	case err != nil:
 		return nil, &ConfigError{Field: "helper", Reason: err.Error()}
 	}

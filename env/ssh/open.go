@@ -53,13 +53,13 @@ func (h *Host) Open(ctx context.Context, c Config) (_ *Environment, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.StartTimeout, &StartError{Host: h.String(), Err: fmt.Errorf("not ready within %s", c.StartTimeout)})
 	defer cancel()
 	if c.Helper == HelperOff {
-		return h.openPortable(ctx, c)
+		return nil, &ConfigError{Field: "helper", Reason: "an environment needs its helper"}
 	}
 	e, err := h.openHelper(ctx, c)
 	var unfit *unfitError
 	if c.Helper == HelperAuto && errors.As(err, &unfit) && !insists(c.Sandbox) {
 		c.note(unfit.Error() + "; the host's shell is used instead, which is slower and promises less")
-		return h.openPortable(ctx, c)
+		return nil, &ConfigError{Field: "helper", Reason: "an environment needs its helper"}
 	}
 	return e, err
 }
