@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 const (
@@ -54,9 +55,9 @@ func (w *watched) Open(ctx context.Context, name string) (fs.File, error) {
 	return &watchedFile{f, w.alive}, nil
 }
 
-// Walk implements env.Walker.
-func (w *watched) Walk(ctx context.Context, root string, opts env.WalkOptions, fn func(env.Entry) error) error {
-	return env.Walk(ctx, w.Environment, root, opts, func(entry env.Entry) error {
+// Walk implements search.Searcher.
+func (w *watched) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
+	return search.Walk(ctx, w.Environment, root, opts, func(entry search.Entry) error {
 		w.alive()
 		return fn(entry)
 	})

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
 	"github.com/sandboxagent/sandboxagent/env/workspace"
 )
 
@@ -149,9 +150,9 @@ func (s *spy) CopyOut(ctx context.Context, dir string, names ...string) (io.Read
 	return s.Environment.CopyOut(ctx, dir, names...)
 }
 
-func (s *spy) Walk(ctx context.Context, root string, o env.WalkOptions, fn func(env.Entry) error) error {
+func (s *spy) Walk(ctx context.Context, root string, o search.WalkOptions, fn func(search.Entry) error) error {
 	s.calls["Walk"]++
-	return env.Walk(ctx, s.Environment, root, o, fn)
+	return search.Walk(ctx, s.Environment, root, o, fn)
 }
 
 // trickle gives a few bytes at a time.
