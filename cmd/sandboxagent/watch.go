@@ -63,6 +63,22 @@ func (w *watched) Walk(ctx context.Context, root string, opts search.WalkOptions
 	})
 }
 
+// Glob implements search.Searcher.
+func (w *watched) Glob(ctx context.Context, opts search.GlobOptions) ([]search.Entry, error) {
+	defer w.alive()
+	return search.Glob(ctx, w.Environment, opts)
+}
+
+// Grep implements search.Searcher.
+func (w *watched) Grep(
+	ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error,
+) (search.GrepStats, error) {
+	return search.Grep(ctx, w.Environment, opts, func(m search.GrepMatch) error {
+		w.alive()
+		return fn(m)
+	})
+}
+
 func (w *watched) CopyOut(ctx context.Context, dir string, names ...string) (io.ReadCloser, error) {
 	defer w.alive()
 	archive, err := w.Environment.CopyOut(ctx, dir, names...)
@@ -71,6 +87,8 @@ func (w *watched) CopyOut(ctx context.Context, dir string, names ...string) (io.
 	}
 	return &watchedStream{archive, w.alive}, nil
 }
+
+var _ search.Searcher = (*watched)(nil)
 
 type watchedFile struct {
 	fs.File

@@ -325,6 +325,16 @@ func (l *lyingTree) Walk(_ context.Context, _ string, _ search.WalkOptions, fn f
 	return nil
 }
 
+func (l *lyingTree) Glob(ctx context.Context, opts search.GlobOptions) ([]search.Entry, error) {
+	return search.Glob(ctx, l.Tree, opts)
+}
+
+func (l *lyingTree) Grep(
+	ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error,
+) (search.GrepStats, error) {
+	return search.Grep(ctx, l.Tree, opts, fn)
+}
+
 func (l *lyingTree) CopyOut(context.Context, string, ...string) (io.ReadCloser, error) {
 	entries := map[string]string{"a": "a\n"}
 	for _, name := range lies {

@@ -155,6 +155,16 @@ func (s *spy) Walk(ctx context.Context, root string, o search.WalkOptions, fn fu
 	return search.Walk(ctx, s.Environment, root, o, fn)
 }
 
+func (s *spy) Glob(ctx context.Context, opts search.GlobOptions) ([]search.Entry, error) {
+	return search.Glob(ctx, s.Environment, opts)
+}
+
+func (s *spy) Grep(
+	ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error,
+) (search.GrepStats, error) {
+	return search.Grep(ctx, s.Environment, opts, fn)
+}
+
 // trickle gives a few bytes at a time.
 type trickle struct{ r io.Reader }
 

@@ -28,6 +28,10 @@ func (s *stopping) Glob(ctx context.Context, opts search.GlobOptions) ([]search.
 	return search.Glob(ctx, s.memory, opts)
 }
 
+func (s *stopping) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
+	return search.Walk(ctx, s.memory, root, opts, fn)
+}
+
 // Every form of grep says that a search has ended at a limit, whatever it has found.
 func TestGrepStopped(t *testing.T) {
 	const (

@@ -91,6 +91,16 @@ func (f *fakeEnv) Walk(ctx context.Context, root string, opts search.WalkOptions
 	return f.walk(ctx, root, opts, fn)
 }
 
+func (f *fakeEnv) Glob(ctx context.Context, opts search.GlobOptions) ([]search.Entry, error) {
+	return search.Glob(ctx, struct{ env.FileReader }{f}, opts)
+}
+
+func (f *fakeEnv) Grep(
+	ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error,
+) (search.GrepStats, error) {
+	return search.Grep(ctx, struct{ env.FileReader }{f}, opts, fn)
+}
+
 func (f *fakeEnv) Info() env.Info { return env.Info{Backend: "fake", OS: "linux", WorkDir: "/"} }
 
 func (f *fakeEnv) Close() error {
