@@ -19,6 +19,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	envtransfer "github.com/sandboxagent/sandboxagent/env/transfer"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
@@ -187,7 +188,7 @@ func (p *program) openDemoThere(ctx context.Context, options backendOptions) (_ 
 	}
 	folder = strings.TrimSuffix(string(made.Stdout.Bytes()), "\n")
 	options.dir = path.Join(folder, filepath.Base(source))
-	if err := env.Upload(ctx, home, source, options.dir, env.UploadOptions{}); err != nil {
+	if err := envtransfer.Upload(ctx, home, source, options.dir, envtransfer.UploadOptions{}); err != nil {
 		return nil, err
 	}
 	options.vars = append(slices.Clone(options.vars), "GOTMPDIR="+folder, "GOCACHE="+folder+"/cache", "GOPATH="+folder+"/gopath")

@@ -12,7 +12,6 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/docker"
 	"github.com/sandboxagent/sandboxagent/env/envtest"
-	"github.com/sandboxagent/sandboxagent/env/internal/portable"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
@@ -107,9 +106,6 @@ func TestContract(t *testing.T) {
 func contract(t *testing.T, c docker.Config) {
 	e := connect(t)
 	differ := maps.Clone(known[c.Image])
-	if c.Helper == docker.HelperOff {
-		differ = portable.Known()
-	}
 	envtest.Run(t, envtest.Options{
 		New: func(t *testing.T) env.Environment {
 			box, err := e.Open(t.Context(), config(t, c))

@@ -23,9 +23,9 @@ import (
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/system"
 
-	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
 // Open makes a container and returns the environment in it, when it is ready. Errors are *ConfigError for what cannot be
@@ -60,7 +60,7 @@ func (e *Engine) Open(ctx context.Context, c Config) (*Environment, error) {
 		if c.Helper == HelperAuto {
 			c.note(missing.Error() + "; the sandbox uses its shell instead, which is slower and promises less")
 		}
-		return e.openPortable(ctx, c, ref, found)
+		return nil, &ConfigError{Field: "helper", Reason: "an environment needs its helper"}
 	case err != nil:
 		return nil, &ConfigError{Field: "helper", Reason: err.Error()}
 	}
@@ -116,7 +116,7 @@ func (e *Engine) openWith(ctx context.Context, c Config, ref string, found image
 	if err != nil {
 		return nil, err
 	}
-	start, err := json.Marshal(helper.Start{Dir: c.WorkDir, Vars: c.vars(found), Inherit: env.VarsNone})
+	start, err := json.Marshal(helper.Start{Dir: c.WorkDir, Vars: c.vars(found), Inherit: vars.None})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("docker: %w", err), box.discard(ctx))
 	}

@@ -227,3 +227,28 @@ func (h *Host) openSFTP(ctx context.Context, opts ...sftp.ClientOption) (_ *file
 	}
 	return &fileClient{client, s}, nil
 }
+
+// await calls open and waits for it until ctx ends. What comes later is dropped.
+func await[T any](ctx context.Context, open func() (T, error), drop func(T)) (T, error) {
+	type result struct {
+		got T
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		got, err := open()
+		done <- result{got, err}
+	}()
+	select {
+	case r := <-done:
+		return r.got, r.err
+	case <-ctx.Done():
+		go func() {
+			if r := <-done; r.err == nil {
+				drop(r.got)
+			}
+		}()
+		var none T
+		return none, context.Cause(ctx)
+	}
+}

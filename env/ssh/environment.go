@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/remote"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // backend is what env.Info calls environments of this package.
@@ -17,7 +18,7 @@ type inside = remote.Place
 
 // Environment is an environment on a host. It is made by Host.Open.
 //
-// It implements env.Environment, env.Walker, env.Searcher and env.MultiReader. Its Kill kills everything that it started,
+// It implements env.Environment, search.Searcher and env.MultiReader. Its Kill kills everything that it started,
 // without any grace, and returns when that is dead. It is for a program that has to end at once: commands in progress end
 // with SIGKILL, and Close remains to be called.
 type Environment struct {
@@ -31,8 +32,7 @@ type Environment struct {
 
 var (
 	_ env.Environment = (*Environment)(nil)
-	_ env.Walker      = (*Environment)(nil)
-	_ env.Searcher    = (*Environment)(nil)
+	_ search.Searcher = (*Environment)(nil)
 	_ env.MultiReader = (*Environment)(nil)
 )
 

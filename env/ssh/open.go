@@ -20,6 +20,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	envvars "github.com/sandboxagent/sandboxagent/env/vars"
 )
 
 // launchScript starts the helper. It is sent to a shell, behind its variables.
@@ -53,13 +54,13 @@ func (h *Host) Open(ctx context.Context, c Config) (_ *Environment, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.StartTimeout, &StartError{Host: h.String(), Err: fmt.Errorf("not ready within %s", c.StartTimeout)})
 	defer cancel()
 	if c.Helper == HelperOff {
-		return h.openPortable(ctx, c)
+		return nil, &ConfigError{Field: "helper", Reason: "an environment needs its helper"}
 	}
 	e, err := h.openHelper(ctx, c)
 	var unfit *unfitError
 	if c.Helper == HelperAuto && errors.As(err, &unfit) && !insists(c.Sandbox) {
 		c.note(unfit.Error() + "; the host's shell is used instead, which is slower and promises less")
-		return h.openPortable(ctx, c)
+		return nil, &ConfigError{Field: "helper", Reason: "an environment needs its helper"}
 	}
 	return e, err
 }
@@ -129,7 +130,7 @@ func (h *Host) openHelper(ctx context.Context, c Config) (*Environment, error) {
 		return nil, errors.Join(err, p.first.Close())
 	}
 	vars := append([]string{SessionVar + "=" + c.Session}, c.Vars...)
-	start, err := json.Marshal(helper.Start{Dir: dir, Vars: vars, Inherit: env.VarsCore})
+	start, err := json.Marshal(helper.Start{Dir: dir, Vars: vars, Inherit: envvars.Core})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("ssh: %w", err), p.first.Close())
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // ClientConfig says how a Client reaches its server.
@@ -88,8 +89,7 @@ type limits struct {
 
 var (
 	_ env.Environment = (*Client)(nil)
-	_ env.Walker      = (*Client)(nil)
-	_ env.Searcher    = (*Client)(nil)
+	_ search.Searcher = (*Client)(nil)
 	_ env.MultiReader = (*Client)(nil)
 )
 

@@ -9,15 +9,16 @@ import (
 	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // plain is an environment without optional interfaces, for a server that does not search.
 type plain struct{ env.Environment }
 
-// Walk implements env.Walker.
-func (c *Client) Walk(ctx context.Context, root string, opts env.WalkOptions, fn func(env.Entry) error) error {
+// Walk implements search.Searcher.
+func (c *Client) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
 	if !c.has(FeatureSearch) {
-		return env.Walk(ctx, plain{c}, root, opts, fn)
+		return search.Walk(ctx, plain{c}, root, opts, fn)
 	}
 	body, err := jsonBody(walkRequest{
 		Root: text(root), NoIgnore: opts.NoIgnore, MaxDepth: opts.MaxDepth, Details: opts.Details,
@@ -57,11 +58,11 @@ func walkError(op, name string, err error) error {
 
 // walk hands the entries of a walk on, and leaves out what the caller wants skipped. The server does not know that.
 type walk struct {
-	fn      func(env.Entry) error
+	fn      func(search.Entry) error
 	skipped string // a folder with a slash at its end; "/" for everything
 }
 
-func (w *walk) entry(e env.Entry) error {
+func (w *walk) entry(e search.Entry) error {
 	if w.skipped == "/" || w.skipped != "" && strings.HasPrefix(e.Name+"/", w.skipped) {
 		return nil
 	}
@@ -84,8 +85,8 @@ func (w *walk) entry(e env.Entry) error {
 }
 
 // entry returns the entry of a walk.
-func (i *fileInfo) entry() env.Entry {
-	return env.Entry{Name: string(i.Name), Mode: i.Mode, Size: i.Size, ModTime: i.modTime(), Err: i.Error.err()}
+func (i *fileInfo) entry() search.Entry {
+	return search.Entry{Name: string(i.Name), Mode: i.Mode, Size: i.Size, ModTime: i.modTime(), Err: i.Error.err()}
 }
 
 // search sends a request whose answer is a list, which is handed on as it comes. It can be repeated as long as nothing has
@@ -114,12 +115,12 @@ func (c *Client) search(ctx context.Context, r request, take func([]byte) error)
 	return end, c.told(end.Error)
 }
 
-// Grep implements env.Searcher.
-func (c *Client) Grep(ctx context.Context, opts env.GrepOptions, fn func(env.GrepMatch) error) (env.GrepStats, error) {
+// Grep implements search.Searcher.
+func (c *Client) Grep(ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error) (search.GrepStats, error) {
 	if !c.has(FeatureSearch) {
-		return env.Grep(ctx, plain{c}, opts, fn)
+		return search.Grep(ctx, plain{c}, opts, fn)
 	}
-	var stats env.GrepStats
+	var stats search.GrepStats
 	body, err := jsonBody(grepRequest{
 		Pattern: text(opts.Pattern), Literal: opts.Literal, IgnoreCase: opts.IgnoreCase, Multiline: opts.Multiline,
 		Path: text(opts.Path), Glob: text(opts.Glob), Exclude: text(opts.Exclude), Types: opts.Types, NoIgnore: opts.NoIgnore,
@@ -143,7 +144,7 @@ func (c *Client) Grep(ctx context.Context, opts env.GrepOptions, fn func(env.Gre
 		if !m.Context {
 			stats.Matches += max(1, m.Count)
 		}
-		match := env.GrepMatch{Name: string(m.Name), Line: m.Line, Text: string(m.Text), LineCut: m.Cut, Context: m.Context, Count: m.Count}
+		match := search.GrepMatch{Name: string(m.Name), Line: m.Line, Text: string(m.Text), LineCut: m.Cut, Context: m.Context, Count: m.Count}
 		if err := fn(match); err != nil {
 			return &fnError{err}
 		}
@@ -160,10 +161,10 @@ func (c *Client) Grep(ctx context.Context, opts env.GrepOptions, fn func(env.Gre
 	return stats, walkError("grep", cmp.Or(opts.Path, "."), err)
 }
 
-// Glob implements env.Searcher.
-func (c *Client) Glob(ctx context.Context, opts env.GlobOptions) ([]env.Entry, error) {
+// Glob implements search.Searcher.
+func (c *Client) Glob(ctx context.Context, opts search.GlobOptions) ([]search.Entry, error) {
 	if !c.has(FeatureSearch) {
-		return env.Glob(ctx, plain{c}, opts)
+		return search.Glob(ctx, plain{c}, opts)
 	}
 	body, err := jsonBody(globRequest{
 		Pattern: text(opts.Pattern), Dir: text(opts.Dir), IgnoreCase: opts.IgnoreCase, NoIgnore: opts.NoIgnore, Limit: opts.Limit,
@@ -175,7 +176,7 @@ func (c *Client) Glob(ctx context.Context, opts env.GlobOptions) ([]env.Entry, e
 		return nil, err
 	}
 	defer c.work.Done()
-	var found []env.Entry
+	var found []search.Entry
 	var remote error
 	err = c.retry(ctx, func(l *link) error {
 		found = nil
@@ -195,7 +196,7 @@ func (c *Client) Glob(ctx context.Context, opts env.GlobOptions) ([]env.Entry, e
 	if err != nil {
 		return nil, walkError("glob", cmp.Or(opts.Dir, "."), err)
 	}
-	var unreadable *env.UnreadableError
+	var unreadable *search.UnreadableError
 	if remote != nil && !errors.As(remote, &unreadable) {
 		return nil, remote
 	}

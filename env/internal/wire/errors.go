@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/tartree"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 const (
@@ -34,7 +35,7 @@ var conditions = []struct {
 	{"changed", env.ErrChanged},
 	{"read_only", env.ErrReadOnly},
 	{"too_large", env.ErrTooLarge},
-	{"bad_pattern", env.ErrBadPattern},
+	{"bad_pattern", search.ErrBadPattern},
 	{"escapes", env.ErrEscapes},
 	{"special", tartree.ErrSpecial},
 	{"replaced", tartree.ErrReplaced},
@@ -83,7 +84,7 @@ func encodeError(err error, depth int) *wireError {
 				w.Argv = []text{cut(e.Argv[0])}
 			}
 			return w
-		case *env.UnreadableError:
+		case *search.UnreadableError:
 			return &wireError{Type: errorUnreadable, Count: e.Count, Inner: encodeError(e.First, depth-1)}
 		}
 	}
@@ -141,7 +142,7 @@ func (w *wireError) decode(depth int) error {
 		case errorStart:
 			return &env.StartError{Argv: plainStrings(w.Argv), Err: inner}
 		case errorUnreadable:
-			return &env.UnreadableError{Count: max(w.Count, 1), First: inner}
+			return &search.UnreadableError{Count: max(w.Count, 1), First: inner}
 		}
 	}
 	e := &remoteError{text: string(w.Text)}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 const (
@@ -34,7 +35,7 @@ const (
 // Features that a side may have. A client uses only what the Welcome lists.
 const (
 	FeatureTTY    = "tty"
-	FeatureSearch = "search-2" // with all options of env.GrepOptions and env.GlobOptions
+	FeatureSearch = "search-2" // with all options of search.GrepOptions and search.GlobOptions
 	FeatureRead   = "read"
 	FeatureKill   = "kill"
 )
@@ -178,7 +179,7 @@ func (i *fileInfo) modTime() time.Time {
 	return time.Time{}
 }
 
-// walkEntry is an env.Entry.
+// walkEntry is an search.Entry.
 type walkEntry = fileInfo
 
 // opAnswer tells what became of a change.
@@ -226,23 +227,23 @@ type (
 		Limit      int  `json:"limit,omitempty"`
 	}
 	grepRequest struct {
-		Pattern        text          `json:"pattern"`
-		Literal        bool          `json:"literal,omitempty"`
-		IgnoreCase     bool          `json:"ignore_case,omitempty"`
-		Multiline      bool          `json:"multiline,omitempty"`
-		Path           text          `json:"path,omitempty"`
-		Glob           text          `json:"glob,omitempty"`
-		Exclude        text          `json:"exclude,omitempty"`
-		Types          []string      `json:"types,omitempty"`
-		NoIgnore       bool          `json:"no_ignore,omitempty"`
-		Mode           env.GrepMode  `json:"mode,omitempty"`
-		Before         int           `json:"before,omitempty"`
-		After          int           `json:"after,omitempty"`
-		MaxMatches     int           `json:"max_matches,omitempty"`
-		MaxFileMatches int           `json:"max_file_matches,omitempty"`
-		MaxLineBytes   int           `json:"max_line_bytes,omitempty"`
-		MaxTime        time.Duration `json:"max_time,omitempty"`
-		MaxBytes       int64         `json:"max_bytes,omitempty"`
+		Pattern        text            `json:"pattern"`
+		Literal        bool            `json:"literal,omitempty"`
+		IgnoreCase     bool            `json:"ignore_case,omitempty"`
+		Multiline      bool            `json:"multiline,omitempty"`
+		Path           text            `json:"path,omitempty"`
+		Glob           text            `json:"glob,omitempty"`
+		Exclude        text            `json:"exclude,omitempty"`
+		Types          []string        `json:"types,omitempty"`
+		NoIgnore       bool            `json:"no_ignore,omitempty"`
+		Mode           search.GrepMode `json:"mode,omitempty"`
+		Before         int             `json:"before,omitempty"`
+		After          int             `json:"after,omitempty"`
+		MaxMatches     int             `json:"max_matches,omitempty"`
+		MaxFileMatches int             `json:"max_file_matches,omitempty"`
+		MaxLineBytes   int             `json:"max_line_bytes,omitempty"`
+		MaxTime        time.Duration   `json:"max_time,omitempty"`
+		MaxBytes       int64           `json:"max_bytes,omitempty"`
 	}
 	grepMatch struct {
 		Name    text `json:"name"`

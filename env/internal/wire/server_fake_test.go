@@ -7,6 +7,7 @@ import (
 	"io/fs"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // fakeEnv is an environment whose methods are what a test needs. Those that are not set are unsupported.
@@ -19,7 +20,7 @@ type fakeEnv struct {
 	remove    func(context.Context, string, env.RemoveOptions) error
 	copyIn    func(context.Context, string, io.Reader) error
 	copyOut   func(context.Context, string, ...string) (io.ReadCloser, error)
-	walk      func(context.Context, string, env.WalkOptions, func(env.Entry) error) error
+	walk      func(context.Context, string, search.WalkOptions, func(search.Entry) error) error
 	close     func() error
 }
 
@@ -83,11 +84,21 @@ func (f *fakeEnv) CopyOut(ctx context.Context, dir string, names ...string) (io.
 	return f.copyOut(ctx, dir, names...)
 }
 
-func (f *fakeEnv) Walk(ctx context.Context, root string, opts env.WalkOptions, fn func(env.Entry) error) error {
+func (f *fakeEnv) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
 	if f.walk == nil {
-		return env.Walk(ctx, struct{ env.FileReader }{f}, root, opts, fn)
+		return search.Walk(ctx, struct{ env.FileReader }{f}, root, opts, fn)
 	}
 	return f.walk(ctx, root, opts, fn)
+}
+
+func (f *fakeEnv) Glob(ctx context.Context, opts search.GlobOptions) ([]search.Entry, error) {
+	return search.Glob(ctx, struct{ env.FileReader }{f}, opts)
+}
+
+func (f *fakeEnv) Grep(
+	ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error,
+) (search.GrepStats, error) {
+	return search.Grep(ctx, struct{ env.FileReader }{f}, opts, fn)
 }
 
 func (f *fakeEnv) Info() env.Info { return env.Info{Backend: "fake", OS: "linux", WorkDir: "/"} }

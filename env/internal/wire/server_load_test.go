@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // TestStalledStreams: 16 answers that nobody reads, 16 standard inputs that no command reads, and all else goes on.
@@ -139,8 +140,8 @@ func TestPanics(t *testing.T) {
 		exec:   func(context.Context, env.Command) (env.Result, error) { panic("exec") },
 		stat:   func(context.Context, string) (fs.FileInfo, error) { panic("stat") },
 		remove: func(context.Context, string, env.RemoveOptions) error { panic("remove") },
-		walk: func(_ context.Context, _ string, _ env.WalkOptions, fn func(env.Entry) error) error {
-			if err := fn(env.Entry{Name: "a"}); err != nil {
+		walk: func(_ context.Context, _ string, _ search.WalkOptions, fn func(search.Entry) error) error {
+			if err := fn(search.Entry{Name: "a"}); err != nil {
 				return err
 			}
 			panic("walk")
