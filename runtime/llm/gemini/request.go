@@ -178,7 +178,7 @@ func (h *history) model(m llm.Message) error {
 			if p.Text == "" && len(f) == 0 {
 				continue
 			}
-			f["text"] = jsonText(p.Text)
+			f["text"] = exchange.MustJSON(p.Text)
 			out.Parts = append(out.Parts, f)
 		case p.Kind == llm.PartToolCall && p.ToolCall != nil:
 			f, err := h.call(*p.ToolCall, take(&mark, "functionCall", true))
@@ -241,7 +241,7 @@ func (h *history) call(call llm.ToolCall, f wirePart) (wirePart, error) {
 	if h.ids[id] {
 		// Models repeat ids, and results are told apart by them. The caller's own are unique.
 		id = call.ID
-		sent["id"] = jsonText(id)
+		sent["id"] = exchange.MustJSON(id)
 	}
 	if id == "" {
 		delete(sent, "id")
@@ -249,30 +249,13 @@ func (h *history) call(call llm.ToolCall, f wirePart) (wirePart, error) {
 		h.ids[id] = true
 	}
 	h.calls = append(h.calls, sentCall{local: call.ID, id: id, name: name})
-	sent["name"], sent["args"] = jsonText(name), arguments(call.Arguments)
+	sent["name"], sent["args"] = exchange.MustJSON(name), exchange.ArgumentsObject(call.Arguments, "arguments")
 	data, err := json.Marshal(sent)
 	if err != nil {
 		return nil, err
 	}
 	f["functionCall"] = data
 	return f, nil
-}
-
-// arguments returns the arguments of a call as an object, which is all that the server takes. What is none stands in one.
-func arguments(text string) json.RawMessage {
-	if object, ok := exchange.Object(text); ok {
-		return object
-	}
-	return json.RawMessage(`{"arguments":` + string(jsonText(text)) + `}`)
-}
-
-// jsonText writes a text, which is always possible.
-func jsonText(s string) json.RawMessage {
-	data, err := json.Marshal(s)
-	if err != nil {
-		return json.RawMessage(`""`)
-	}
-	return data
 }
 
 // result keeps the answer to a call until all of them are there.
