@@ -50,7 +50,6 @@ func TestDockerBadInput(t *testing.T) {
 		"network of no kind":      {flags: []string{"--network=bridge"}, code: 2, says: []string{`--network: "bridge" is none of none, full`}},
 		"user by name":            {flags: []string{"--user=bob"}, code: 2, says: []string{`--user: "bob" is neither root nor a number such as 10001`}},
 		"no time to live":         {flags: []string{"--ttl=0s"}, code: 2, says: []string{"--ttl is 0; leave it out for the default"}},
-		"helper of no kind":       {flags: []string{"--helper=perhaps"}, code: 2, says: []string{`--helper: "perhaps" is none of auto, require, off`}},
 		"label that is taken":     {flags: []string{"--label=sandboxagent.session=x"}, code: 2, says: []string{"--label: ", "taken"}},
 		"variables of the host":   {flags: []string{"--inherit-vars=all"}, code: 2, says: []string{"--inherit-vars: ", "--pass-var"}},
 		"working folder":          {flags: []string{"--workdir=" + missing}, code: 2, says: []string{"the working folder " + missing + " does not exist"}},

@@ -47,34 +47,30 @@ func noSessions(t *testing.T, s *daemons.SSHD) {
 
 func TestSSH(t *testing.T) {
 	s := overSSH(t)
-	for _, mode := range []docker.HelperMode{docker.HelperRequire, docker.HelperOff} {
-		t.Run(string(mode), func(t *testing.T) {
-			t.Setenv("DOCKER_HOST", s.Host())
-			e, err := docker.Connect(t.Context(), docker.Address{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if e.Address() != s.Host() {
-				t.Errorf("the address is %s", e.Address())
-			}
-			box, err := e.Open(t.Context(), config(t, docker.Config{Helper: mode}))
-			if err != nil {
-				t.Fatal(errors.Join(err, e.Close()))
-			}
-			name := box.Container()
-			if len(s.Sessions()) == 0 {
-				t.Error("it is not reached by ssh")
-			}
-			work(t, box)
-			if err := errors.Join(box.Close(), e.Close()); err != nil {
-				t.Error(err)
-			}
-			if left := daemon(t, daemons.DockerHost(t), "ps", "-aq", "--filter", "name="+name); left != "" {
-				t.Errorf("left behind: %s", left)
-			}
-			noSessions(t, s)
-		})
+	t.Setenv("DOCKER_HOST", s.Host())
+	e, err := docker.Connect(t.Context(), docker.Address{})
+	if err != nil {
+		t.Fatal(err)
 	}
+	if e.Address() != s.Host() {
+		t.Errorf("the address is %s", e.Address())
+	}
+	box, err := e.Open(t.Context(), config(t, docker.Config{}))
+	if err != nil {
+		t.Fatal(errors.Join(err, e.Close()))
+	}
+	name := box.Container()
+	if len(s.Sessions()) == 0 {
+		t.Error("it is not reached by ssh")
+	}
+	work(t, box)
+	if err := errors.Join(box.Close(), e.Close()); err != nil {
+		t.Error(err)
+	}
+	if left := daemon(t, daemons.DockerHost(t), "ps", "-aq", "--filter", "name="+name); left != "" {
+		t.Errorf("left behind: %s", left)
+	}
+	noSessions(t, s)
 }
 
 // work does a bit of everything in an environment.

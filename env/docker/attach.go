@@ -20,13 +20,9 @@ type Ticket struct {
 	TTL       time.Duration `json:"ttl"`
 }
 
-// Ticket returns what it takes to come back to the environment. It reports false for one without a helper, which ends with
-// its connection.
-func (e *Environment) Ticket() (Ticket, bool) {
-	if e.token == "" {
-		return Ticket{}, false
-	}
-	return Ticket{Session: e.config.Session, Container: e.box.id, Args: e.box.program.args, Token: e.token, TTL: e.box.ttl}, true
+// Ticket returns what it takes to come back to the environment.
+func (e *Environment) Ticket() Ticket {
+	return Ticket{Session: e.config.Session, Container: e.box.id, Args: e.box.program.args, Token: e.token, TTL: e.box.ttl}
 }
 
 // Attach returns an environment that there is already, and which may have other clients. One that has ended is
@@ -52,11 +48,8 @@ func (e *Engine) Attach(ctx context.Context, t Ticket) (*Environment, error) {
 }
 
 // Leave ends the contact and keeps the environment, which ends when it has had no client for Config.TTL. Calls in progress
-// end as if the connection was lost. Without a helper it is Close.
+// end as if the connection was lost.
 func (e *Environment) Leave() error {
-	if e.token == "" {
-		return e.Close()
-	}
 	e.closing.Do(func() {
 		e.inside.Leave()
 		e.box.engine.watch.forget(e.box.id)

@@ -37,7 +37,7 @@ func (e *Engine) Build(ctx context.Context, source io.Reader, o BuildOptions) er
 		err = errors.Join(followStream(answer.Body, o.Progress), answer.Body.Close())
 	}
 	if err != nil && ctx.Err() == nil {
-		return fmt.Errorf("docker: build %s: %w", o.Reference, e.explain(err))
+		return fmt.Errorf("docker: build %s: %w", o.Reference, e.explain(ctx, err))
 	}
 	return err
 }
@@ -57,7 +57,7 @@ func (e *Engine) FindImage(ctx context.Context, ref string) (ImageInfo, error) {
 	case errdefs.IsNotFound(err):
 		return ImageInfo{}, &ImageError{Reference: ref, Problem: ImageMissing, Hint: "the daemon does not have it"}
 	case err != nil:
-		return ImageInfo{}, fmt.Errorf("docker: image %s: %w", ref, e.explain(err))
+		return ImageInfo{}, fmt.Errorf("docker: image %s: %w", ref, e.explain(ctx, err))
 	}
 	created, _ := time.Parse(time.RFC3339Nano, found.Created) // an image without one was made at no time
 	return ImageInfo{ID: found.ID, Created: created, Size: found.Size}, nil

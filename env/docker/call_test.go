@@ -15,7 +15,7 @@ func TestCallCut(t *testing.T) {
 		t.Errorf("before: %v", err)
 	}
 	err := e.call(ctx, func(context.Context) error { cancel(why); return said })
-	if daemon := (*DaemonError)(nil); !errors.Is(err, why) || errors.As(e.explain(err), &daemon) {
+	if daemon := (*DaemonError)(nil); !errors.Is(err, why) || errors.As(e.explain(ctx, err), &daemon) {
 		t.Errorf("cut off: %v", err)
 	}
 	if err := e.call(ctx, func(context.Context) error { return nil }); err != nil {

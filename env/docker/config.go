@@ -60,16 +60,6 @@ const (
 	PullNever   PullPolicy = "never"
 )
 
-// A HelperMode says whether the helper runs in the container.
-type HelperMode string
-
-// Helper modes.
-const (
-	HelperAuto    HelperMode = "auto"    // if there is one for the image's platform
-	HelperRequire HelperMode = "require" // or there is an error
-	HelperOff     HelperMode = "off"     // everything goes by way of the image's shell
-)
-
 // Mount makes a folder or a file of the daemon's machine visible in the container.
 type Mount struct {
 	// Source and Target are absolute names, there and in the container.
@@ -121,7 +111,6 @@ type Config struct {
 	TTL time.Duration
 	// StartTimeout bounds the start without the fetching of an image; 0 means DefaultStartTimeout.
 	StartTimeout time.Duration
-	Helper       HelperMode // empty means HelperAuto
 	// HelperProgram, if not the zero value, takes the place of the helper that "make build" embeds.
 	HelperProgram HelperProgram
 	// Session names the container, for those who look at it from outside; empty means a random name. Lower-case letters,
@@ -161,7 +150,6 @@ func (c Config) check() (Config, error) {
 	}
 	c.Pull = cmp.Or(c.Pull, PullMissing)
 	c.Network = cmp.Or(c.Network, NetworkNone)
-	c.Helper = cmp.Or(c.Helper, HelperAuto)
 	c.atMost = c.atMost || c.CPUs == 0
 	c.CPUs = cmp.Or(c.CPUs, DefaultCPUs)
 	c.Memory = cmp.Or(c.Memory, DefaultMemory)
@@ -178,8 +166,6 @@ func (c Config) check() (Config, error) {
 		return bad("pull", "%q is none of missing, always, never", c.Pull)
 	case !slices.Contains([]Network{NetworkNone, NetworkFull}, c.Network):
 		return bad("network", "%q is none of none, full", c.Network)
-	case !slices.Contains([]HelperMode{HelperAuto, HelperRequire, HelperOff}, c.Helper):
-		return bad("helper", "%q is none of auto, require, off", c.Helper)
 	case !(c.CPUs >= 0.01 && c.CPUs <= 1<<20):
 		return bad("cpus", "%v is no number of processors; 0.5 or 2, say", c.CPUs)
 	case c.Memory < minMemory:

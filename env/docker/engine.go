@@ -35,9 +35,9 @@ type Engine struct {
 	config  dockerConfig
 
 	creates *semaphore.Weighted
-	helpers singleflight.Group
+	shared  singleflight.Group
 	watch   *watch
-	work    sync.WaitGroup // what is made for several callers, and tidies up after itself
+	work    sync.WaitGroup // shared calls
 
 	// life ends with the engine.
 	life context.Context //nolint:containedctx // what several callers wait for belongs to none of them
@@ -48,7 +48,6 @@ type Engine struct {
 	machine string          // the processor of the daemon's machine, once it is known
 	volumes map[string]bool // helper volumes that are known to be there
 	digests map[string]file // of programs that have been read
-	fetches map[string]*fetch
 }
 
 // Connect finds a daemon, without waiting for one that does not answer longer than ctx allows. The version of the
@@ -65,7 +64,7 @@ func Connect(ctx context.Context, a Address) (*Engine, error) {
 	}
 	e := &Engine{
 		api: api, address: address, creates: semaphore.NewWeighted(maxCreates),
-		volumes: make(map[string]bool), digests: make(map[string]file), fetches: make(map[string]*fetch),
+		volumes: make(map[string]bool), digests: make(map[string]file),
 	}
 	if e.config, err = loadConfig(); err != nil {
 		return nil, errors.Join(err, api.Close())
@@ -78,7 +77,7 @@ func Connect(ctx context.Context, a Address) (*Engine, error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		if explained := e.explain(err); explained != err { //nolint:errorlint // identity tells whether it was explained
+		if explained := e.explain(ctx, err); explained != err { //nolint:errorlint // identity tells whether it was explained
 			return nil, explained
 		}
 		return nil, &DaemonError{Address: address, Err: err}
@@ -108,14 +107,11 @@ func (e *Engine) Close() error {
 	return e.api.Close()
 }
 
-// once does work for all who want it at the same time. It goes on when ctx of one of them ends, and Close waits for it.
-func (e *Engine) once(ctx context.Context, group *singleflight.Group, key string, work func() (any, error)) (any, error) {
-	e.work.Add(1)
+// share calls work once for all concurrent callers with the same key. The call continues when ctx of a caller
+// ends; Close waits for it.
+func (e *Engine) share(ctx context.Context, key string, work func() (any, error)) (any, error) {
 	done := make(chan singleflight.Result, 1)
-	go func() {
-		defer e.work.Done()
-		done <- <-group.DoChan(key, work)
-	}()
+	e.work.Go(func() { done <- <-e.shared.DoChan(key, work) })
 	select {
 	case r := <-done:
 		return r.Val, r.Err
@@ -140,7 +136,7 @@ func (e *Engine) call(ctx context.Context, do func(context.Context) error) error
 
 // security returns the daemon's security options.
 func (e *Engine) security(ctx context.Context) ([]string, error) {
-	known, err := e.once(ctx, &e.helpers, "security", func() (any, error) {
+	known, err := e.share(ctx, "security", func() (any, error) {
 		e.mu.Lock()
 		known := e.options
 		e.mu.Unlock()
@@ -161,7 +157,7 @@ func (e *Engine) security(ctx context.Context) ([]string, error) {
 		return info.SecurityOptions, nil
 	})
 	options, _ := known.([]string)
-	return options, e.explain(err)
+	return options, e.explain(ctx, err)
 }
 
 // checkSecurity reports a daemon that runs containers without a system call filter. Other runtimes have means of their own.

@@ -26,7 +26,7 @@ type Environment struct {
 	inside
 	box     *box
 	config  Config // with its defaults
-	token   string // empty without a helper
+	token   string
 	closing sync.Once
 }
 

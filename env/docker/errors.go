@@ -21,9 +21,14 @@ type ConfigError struct {
 	// Field is the name of the value, in lower case.
 	Field  string
 	Reason string
+	// Err is the cause; it may be nil. The message is the Reason alone.
+	Err error
 }
 
 func (e *ConfigError) Error() string { return "docker: " + e.Field + ": " + e.Reason }
+
+// Unwrap returns the cause.
+func (e *ConfigError) Unwrap() error { return e.Err }
 
 // DaemonError means that there is no daemon at an address, or none that answers.
 type DaemonError struct {
@@ -150,9 +155,13 @@ func (e *GoneError) Error() string {
 func (e *GoneError) Unwrap() error { return env.ErrGone }
 
 // explain gives an error of the daemon's API the meaning that callers branch on.
-func (e *Engine) explain(err error) error {
+func (e *Engine) explain(ctx context.Context, err error) error {
 	switch {
-	case err == nil, errors.Is(err, context.Canceled):
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, context.Canceled):
 		return err
 	case isUnreachable(err):
 		return &DaemonError{Address: e.address, Err: e.cause(err)}

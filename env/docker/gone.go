@@ -35,7 +35,7 @@ func (b *box) gone(ctx context.Context, state container.InspectResponse, err err
 		if time.Since(b.lost) < daemonTime {
 			return nil
 		}
-		return &GoneError{Container: b.name, Reason: ReasonUnreachable, Detail: b.engine.explain(err).Error()}
+		return &GoneError{Container: b.name, Reason: ReasonUnreachable, Detail: b.engine.explain(ctx, err).Error()}
 	}
 	restarted := !b.lost.IsZero()
 	f := b.engine.watch.fate(ctx, b.id, fateTime)

@@ -122,7 +122,7 @@ func (e *Engine) ensureProgram(ctx context.Context, c Config, p *program, image 
 	if known && !anew {
 		return nil
 	}
-	_, err := e.once(ctx, &e.helpers, name, func() (any, error) {
+	_, err := e.share(ctx, name, func() (any, error) {
 		ctx, cancel := context.WithTimeout(e.life, c.StartTimeout)
 		defer cancel()
 		_, err := e.api.VolumeInspect(ctx, name)
@@ -136,7 +136,7 @@ func (e *Engine) ensureProgram(ctx context.Context, c Config, p *program, image 
 		}
 		return nil, err
 	})
-	return e.explain(err)
+	return e.explain(ctx, err)
 }
 
 // load fills the volume of a program, by way of a container that is never started. The program gets its name when all of
@@ -224,7 +224,7 @@ func (e *Engine) remove(ctx context.Context, name string) error {
 	case errdefs.IsConflict(err): // somebody else is removing it
 		return e.awaitRemoval(ctx, name)
 	}
-	return fmt.Errorf("remove the container %s: %w (\"sandboxagent env gc\" tries again)", name, e.explain(err))
+	return fmt.Errorf("remove the container %s: %w (\"sandboxagent env gc\" tries again)", name, e.explain(ctx, err))
 }
 
 // awaitRemoval waits until a container is gone.
@@ -239,6 +239,6 @@ func (e *Engine) awaitRemoval(ctx context.Context, name string) error {
 		if errdefs.IsNotFound(err) {
 			return nil
 		}
-		return fmt.Errorf("wait for the removal of the container %s: %w", name, e.explain(err))
+		return fmt.Errorf("wait for the removal of the container %s: %w", name, e.explain(ctx, err))
 	}
 }

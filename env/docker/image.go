@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -57,9 +56,9 @@ func (e *Engine) image(ctx context.Context, c Config) (image.InspectResponse, st
 		case err == nil && (c.Pull == PullNever || c.Platform == ""):
 			return found, ref, e.checkPlatform(ctx, c, ref, found)
 		case err != nil && !errdefs.IsNotFound(err):
-			return found, ref, e.explain(err)
+			return found, ref, e.explain(ctx, err)
 		case err != nil && c.Pull == PullNever:
-			return found, ref, &ImageError{Reference: ref, Problem: ImageMissing, Hint: "the daemon does not have it, and --pull never forbids to fetch it"}
+			return found, ref, &ImageError{Reference: ref, Problem: ImageMissing, Hint: "the daemon does not have it, and the pull policy is never"}
 		}
 	}
 	if err := e.pull(ctx, c, ref); err != nil {
@@ -67,7 +66,7 @@ func (e *Engine) image(ctx context.Context, c Config) (image.InspectResponse, st
 	}
 	found, err := e.findImage(ctx, ref)
 	if err != nil {
-		return found, ref, e.explain(err)
+		return found, ref, e.explain(ctx, err)
 	}
 	return found, ref, e.checkPlatform(ctx, c, ref, found)
 }
@@ -93,7 +92,7 @@ func (e *Engine) checkPlatform(ctx context.Context, c Config, ref string, found 
 	}
 	if want != nil {
 		if want.Architecture != found.Architecture {
-			return bad("--platform asks for " + c.Platform)
+			return bad("the configured platform is " + c.Platform)
 		}
 		return nil
 	}
@@ -102,7 +101,7 @@ func (e *Engine) checkPlatform(ctx context.Context, c Config, ref string, found 
 		return err
 	}
 	if arch != found.Architecture && found.Architecture != "" {
-		return bad("the daemon's machine is " + arch + "; --platform linux/" + found.Architecture + " runs it where emulation is set up")
+		return bad("the daemon's machine is " + arch + "; the platform linux/" + found.Architecture + " runs where emulation is set up")
 	}
 	return nil
 }
@@ -121,7 +120,7 @@ func (e *Engine) arch(ctx context.Context) (string, error) {
 		return err
 	})
 	if err != nil {
-		return "", e.explain(err)
+		return "", e.explain(ctx, err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -129,79 +128,19 @@ func (e *Engine) arch(ctx context.Context) (string, error) {
 	return e.machine, nil
 }
 
-// fetch is an image that is being fetched, for all who want it at the same time.
-type fetch struct {
-	stop   context.CancelFunc
-	wanted int           // by how many; guarded by the engine
-	done   chan struct{} // closed when err is there
-	err    error
-
-	mu    sync.Mutex // held while they are told
-	heard map[*Config]func(line string)
-}
-
-// tell hands a line to all who wait.
-func (f *fetch) tell(line string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, progress := range f.heard {
-		progress(line)
-	}
-}
-
-// pull fetches an image, once for all who want it at the same time. It goes on when one of them gives up, who is told no
-// more, and ends when the last one does.
+// pull downloads an image, once for all concurrent callers. It continues when a caller's context ends, until
+// the engine is closed. The progress of a shared download is reported to the caller that started it.
 func (e *Engine) pull(ctx context.Context, c Config, ref string) error {
-	key := ref + " " + c.Platform
-	if c.Progress == nil {
-		c.Progress = func(string) {}
-	}
-	e.mu.Lock()
-	f, joined := e.fetches[key]
-	if !joined {
-		life, stop := context.WithCancel(e.life)
-		f = &fetch{stop: stop, done: make(chan struct{}), heard: map[*Config]func(string){&c: c.Progress}}
-		e.fetches[key] = f
-		e.work.Go(func() {
-			defer close(f.done)
-			f.err = e.pullRetrying(life, c.Platform, ref, f.tell)
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			e.forget(key, f)
-		})
-	}
-	f.wanted++
-	e.mu.Unlock()
-	if joined {
-		f.mu.Lock()
-		c.Progress("pulling " + ref)
-		f.heard[&c] = c.Progress
-		f.mu.Unlock()
-	}
-	defer func() {
-		f.mu.Lock()
-		delete(f.heard, &c)
-		f.mu.Unlock()
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if f.wanted--; f.wanted == 0 {
-			e.forget(key, f)
+	progress := func(line string) {
+		if c.Progress != nil && ctx.Err() == nil {
+			c.Progress(line)
 		}
-	}()
-	select {
-	case <-f.done:
-		return f.err
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
-}
-
-// forget ends the fetching of an image, under the engine's lock. Who wants it from now on has it fetched anew.
-func (e *Engine) forget(key string, f *fetch) {
-	f.stop()
-	if e.fetches[key] == f {
-		delete(e.fetches, key)
-	}
+	progress("pulling " + ref)
+	_, err := e.share(ctx, "pull "+ref+" "+c.Platform, func() (any, error) {
+		return nil, e.pullRetrying(e.life, c.Platform, ref, progress)
+	})
+	return err
 }
 
 // pullRetrying fetches an image and tries again where that may help: not where the registry says no.
@@ -246,10 +185,9 @@ func (e *Engine) pullOnce(ctx context.Context, platform, ref, auth string, progr
 	defer cancel(nil)
 	watchdog := time.AfterFunc(silence, func() { cancel(fmt.Errorf("the daemon has said nothing for %s", silence)) })
 	defer watchdog.Stop()
-	progress("pulling " + ref)
 	said, err := e.api.ImagePull(ctx, ref, image.PullOptions{RegistryAuth: auth, Platform: platform})
 	if err != nil {
-		return e.imageError(ref, err)
+		return e.imageError(ctx, ref, err)
 	}
 	defer said.Close() //nolint:errcheck // it was only read
 	err = followStream(&watched{said, watchdog}, progress)
@@ -257,7 +195,7 @@ func (e *Engine) pullOnce(ctx context.Context, platform, ref, auth string, progr
 		err = cause
 	}
 	if err != nil {
-		return e.imageError(ref, err)
+		return e.imageError(ctx, ref, err)
 	}
 	return nil
 }
@@ -318,9 +256,9 @@ func followStream(r io.Reader, progress func(string)) error {
 }
 
 // imageError finds out what is wrong with an image. What registries say reaches this side as text only.
-func (e *Engine) imageError(ref string, err error) error {
+func (e *Engine) imageError(ctx context.Context, ref string, err error) error {
 	if isUnreachable(err) || errors.Is(err, context.Canceled) {
-		return e.explain(err)
+		return e.explain(ctx, err)
 	}
 	text := withoutName(strings.ToLower(err.Error()), ref)
 	has := func(parts ...string) bool {
@@ -334,9 +272,9 @@ func (e *Engine) imageError(ref string, err error) error {
 	problem, hint := ImageUnreachable, ""
 	switch {
 	case has("no space left on device"):
-		return fmt.Errorf("docker: image %s: %w", ref, e.explain(err))
+		return fmt.Errorf("docker: image %s: %w", ref, e.explain(ctx, err))
 	case has("no matching manifest", "does not match the specified platform"):
-		problem, hint = ImagePlatform, "the registry has it for other platforms only; --platform chooses one"
+		problem, hint = ImagePlatform, "the registry has it for other platforms only"
 	case has("toomanyrequests", "rate limit"):
 		problem, hint = ImageRateLimit, "log in with docker login, or use a mirror"
 	case has("pull access denied", "repository does not exist"):

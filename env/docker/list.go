@@ -47,7 +47,7 @@ func (e *Engine) List(ctx context.Context) ([]Sandbox, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("docker: list containers: %w", e.explain(err))
+		return nil, fmt.Errorf("docker: list containers: %w", e.explain(ctx, err))
 	}
 	list := make([]Sandbox, 0, len(found))
 	me, now := owner(), time.Now()
@@ -173,7 +173,7 @@ func (e *Engine) Collect(ctx context.Context, opts CollectOptions) ([]Collected,
 	}
 	volumes, err := e.api.VolumeList(ctx, volume.ListOptions{Filters: filters.NewArgs(filters.Arg("label", labelKind+"="+kindHelper), filters.Arg("dangling", "true"))})
 	if err != nil {
-		return done, errors.Join(append(errs, fmt.Errorf("docker: list volumes: %w", e.explain(err)))...)
+		return done, errors.Join(append(errs, fmt.Errorf("docker: list volumes: %w", e.explain(ctx, err)))...)
 	}
 	for _, v := range volumes.Volumes {
 		add(Collected{Kind: "volume", Name: v.Name, Why: "no container uses this helper; the next one stores it again"}, func() error {
@@ -182,7 +182,7 @@ func (e *Engine) Collect(ctx context.Context, opts CollectOptions) ([]Collected,
 	}
 	layers, err := e.api.ImageList(ctx, image.ListOptions{Filters: filters.NewArgs(filters.Arg("label", labelKind+"="+kindPrepared))})
 	if err != nil {
-		return done, errors.Join(append(errs, fmt.Errorf("docker: list images: %w", e.explain(err)))...)
+		return done, errors.Join(append(errs, fmt.Errorf("docker: list images: %w", e.explain(ctx, err)))...)
 	}
 	used, err := e.usedImages(ctx)
 	if err != nil {
@@ -210,7 +210,7 @@ func (e *Engine) usedImages(ctx context.Context) (map[string]bool, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("docker: list containers: %w", e.explain(err))
+		return nil, fmt.Errorf("docker: list containers: %w", e.explain(ctx, err))
 	}
 	used := make(map[string]bool)
 	for _, c := range all {
@@ -230,7 +230,7 @@ func (e *Engine) removeLayer(ctx context.Context, id string) error {
 	if err == nil || errdefs.IsNotFound(err) {
 		return nil
 	}
-	return fmt.Errorf("docker: remove the layer %s: %w", id, e.explain(err))
+	return fmt.Errorf("docker: remove the layer %s: %w", id, e.explain(ctx, err))
 }
 
 // removeVolume removes a volume.
@@ -242,7 +242,7 @@ func (e *Engine) removeVolume(ctx context.Context, name string) error {
 	if err == nil || errdefs.IsNotFound(err) {
 		return nil
 	}
-	return fmt.Errorf("docker: remove the volume %s: %w", name, e.explain(err))
+	return fmt.Errorf("docker: remove the volume %s: %w", name, e.explain(ctx, err))
 }
 
 // volumesOf returns the volumes of a session, or of all if that is empty, that no container has.
@@ -257,7 +257,7 @@ func (e *Engine) volumesOf(ctx context.Context, session string) ([]*volume.Volum
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("docker: list volumes: %w", e.explain(err))
+		return nil, fmt.Errorf("docker: list volumes: %w", e.explain(ctx, err))
 	}
 	return found.Volumes, nil
 }

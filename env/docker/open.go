@@ -54,15 +54,8 @@ func (e *Engine) Open(ctx context.Context, c Config) (*Environment, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.StartTimeout, timeout)
 	defer cancel()
 	p, err := e.program(c, cmp.Or(found.Architecture, "amd64"))
-	var missing *helper.MissingError
-	switch {
-	case c.Helper == HelperOff, c.Helper == HelperAuto && errors.As(err, &missing):
-		if c.Helper == HelperAuto {
-			c.note(missing.Error() + "; the sandbox uses its shell instead, which is slower and promises less")
-		}
-		return e.openPortable(ctx, c, ref, found)
-	case err != nil:
-		return nil, &ConfigError{Field: "helper", Reason: err.Error()}
+	if err != nil {
+		return nil, &ConfigError{Field: "helper", Reason: err.Error(), Err: err}
 	}
 	for try := 1; ; try++ {
 		if err := e.ensureProgram(ctx, c, p, found.ID, try > 1); err != nil {
@@ -192,7 +185,7 @@ func (e *Engine) startError(ctx context.Context, box *box, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("docker: start a container of %s: %w", box.image, context.Cause(ctx))
 	}
-	explained := e.explain(err)
+	explained := e.explain(ctx, err)
 	var daemon *DaemonError
 	if errors.As(explained, &daemon) {
 		return explained
@@ -228,7 +221,7 @@ func (b *box) dial(ctx context.Context) (io.ReadWriteCloser, error) {
 		return nil, gone
 	}
 	if err != nil {
-		return nil, b.engine.explain(err)
+		return nil, b.engine.explain(ctx, err)
 	}
 	hijacked, err := b.exec(ctx, dialCommand(b.program))
 	if err != nil {
@@ -257,7 +250,7 @@ func (b *box) exec(ctx context.Context, argv []string) (attached types.HijackedR
 		}
 		return err
 	})
-	return attached, b.engine.explain(err)
+	return attached, b.engine.explain(ctx, err)
 }
 
 // unready says why the helper in a container that has started does not answer.

@@ -51,15 +51,15 @@ func (e *Engine) prepare(ctx context.Context, c Config, found image.InspectRespo
 		return known.ID, nil
 	}
 	if !errdefs.IsNotFound(err) {
-		return "", e.explain(err)
+		return "", e.explain(ctx, err)
 	}
-	made, err := e.once(ctx, &e.helpers, ref, func() (any, error) {
+	made, err := e.share(ctx, ref, func() (any, error) {
 		ctx, cancel := context.WithTimeout(e.life, c.StartTimeout)
 		defer cancel()
 		return e.makePrepared(ctx, c, found.ID, ref)
 	})
 	if err != nil {
-		return "", fmt.Errorf("a layer with the folders %s and %s: %w", c.WorkDir, c.home(), e.explain(err))
+		return "", fmt.Errorf("a layer with the folders %s and %s: %w", c.WorkDir, c.home(), e.explain(ctx, err))
 	}
 	id, _ = made.(string)
 	return id, nil

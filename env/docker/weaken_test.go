@@ -14,11 +14,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/verify"
 )
 
-// ByDaemon has the daemon start processes in the container of e.
-func ByDaemon(e *Environment) env.Runner { return byDaemon{e.box} }
-
 // Promises is what a container promises with an image for the processor arch that declares volumes.
-func Promises(c Config, arch string, helper bool, mounted []container.MountPoint, volumes ...string) (verify.Expect, error) {
+func Promises(c Config, arch string, mounted []container.MountPoint, volumes ...string) (verify.Expect, error) {
 	declared := make(map[string]struct{})
 	for _, name := range volumes {
 		declared[name] = struct{}{}
@@ -27,7 +24,7 @@ func Promises(c Config, arch string, helper bool, mounted []container.MountPoint
 	var found image.InspectResponse
 	err = errors.Join(err, json.Unmarshal(said, &found))
 	c, cerr := c.check()
-	return c.promises(found, mounted, helper), errors.Join(err, cerr)
+	return c.promises(found, mounted), errors.Join(err, cerr)
 }
 
 // CheckSecurity checks the security options of a daemon.
