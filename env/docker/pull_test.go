@@ -78,7 +78,7 @@ func (p *puller) open(t *testing.T, ctx context.Context, c docker.Config) (strin
 }
 
 // tries is how often the daemon was asked to fetch an image.
-func (p *puller) tries() int { return len(p.lines("pulling ")) }
+func (p *puller) tries() int { return len(p.lines("pulling ")) + len(p.lines("; again in ")) }
 
 // lines are those of the progress so far that have a part.
 func (p *puller) lines(part string) []string {

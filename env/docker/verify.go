@@ -49,13 +49,14 @@ func (c Config) promises(found image.InspectResponse, mounted []container.MountP
 	x := verify.Expect{
 		Unprivileged: true, Filters: 1, User: &verify.User{UID: uid, GID: gid}, Writable: []string{c.WorkDir, c.home(), tempDir},
 		OwnNamespaces: true, NoNetwork: c.Network != NetworkFull, PIDs: c.PIDs, Memory: c.Memory, CPUs: c.CPUs,
-		NoCoreFiles: true, NoCredentials: true, Mounts: c.promisedMounts(found),
+		NoCredentials: true, Mounts: c.promisedMounts(found),
 	}
 	for _, t := range c.Tmpfs {
 		x.Writable = append(x.Writable, t.Target)
 	}
 	x.Executable = x.Writable
 	x.ReadOnly = slices.DeleteFunc([]string{"/", "/usr", "/etc"}, func(dir string) bool { return c.isWritable(dir, found) })
+	x.Helper = programDir + "/" + programName
 	if slices.Contains([]string{"amd64", "arm64", ""}, found.Architecture) { // on others the helper has no filter
 		x.Filters = helperFilters
 	}

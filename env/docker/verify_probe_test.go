@@ -22,13 +22,13 @@ func TestVerifyPromises(t *testing.T) {
 	}
 	bind := []container.MountPoint{{Type: mount.TypeBind, Source: "/x", Destination: "/tmp"}, {Type: mount.TypeVolume, Destination: "/workspace"}}
 	for name, test := range map[string]struct {
-		config       docker.Config
-		arch         string
-		mounted      []container.MountPoint
-		volumes      []string
-		readOnly     []string
-		filters      int
-		have, lack   string
+		config     docker.Config
+		arch       string
+		mounted    []container.MountPoint
+		volumes    []string
+		readOnly   []string
+		filters    int
+		have, lack string
 	}{
 		"default":          {arch: "amd64", readOnly: []string{"/", "/usr", "/etc"}, filters: 2, have: "/tmp"},
 		"other processor":  {arch: "386", readOnly: []string{"/", "/usr", "/etc"}, filters: 1},

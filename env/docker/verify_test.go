@@ -42,7 +42,7 @@ func broken(t *testing.T, box *docker.Environment, h verify.Host) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Findings) < 30 {
+	if len(r.Findings) < 20 {
 		t.Errorf("only %d findings", len(r.Findings))
 	}
 	for _, dir := range []string{"/tmp", "/workspace", "/home/sandbox"} {
