@@ -39,7 +39,13 @@ func TestMain(m *testing.M) {
 // connect returns the daemon of the tests.
 func connect(tb testing.TB) *docker.Engine {
 	tb.Helper()
-	e, err := docker.Connect(tb.Context(), docker.Address{Host: daemons.DockerHost(tb)})
+	return connectTo(tb, daemons.DockerHost(tb))
+}
+
+// connectTo returns a daemon; the connection is closed at the end of the test.
+func connectTo(tb testing.TB, host string) *docker.Engine {
+	tb.Helper()
+	e, err := docker.Connect(tb.Context(), docker.Address{Host: host})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -49,6 +55,17 @@ func connect(tb testing.TB) *docker.Engine {
 		}
 	})
 	return e
+}
+
+// isFull reports whether all combinations are to be tested.
+func isFull() bool { return os.Getenv("SANDBOXAGENT_FULL") == "1" }
+
+// full skips a test unless isFull.
+func full(t *testing.T, why string) {
+	t.Helper()
+	if !isFull() {
+		t.Skip("needs SANDBOXAGENT_FULL=1: " + why)
+	}
 }
 
 // config completes a configuration for tests.
@@ -83,16 +100,9 @@ var known = map[string]map[string]string{
 	daemons.Busybox: {"tty/no_input": "the shell of busybox, which edits lines itself, loses an end of file that comes before it does so"},
 }
 
-// full skips a test unless everything is to be tested.
-func full(t *testing.T, why string) {
-	t.Helper()
-	if os.Getenv("SANDBOXAGENT_FULL") != "1" {
-		t.Skip("needs SANDBOXAGENT_FULL=1: " + why)
-	}
-}
-
 // TestContract runs the conformance suite in images that have much, little and nothing, as root and as an ordinary user.
 func TestContract(t *testing.T) {
+	t.Parallel()
 	for _, image := range []string{daemons.Debian, daemons.Busybox, daemons.Empty} {
 		for _, user := range []string{docker.DefaultUser, "root"} {
 			name := strings.NewReplacer(":", "_", "/", "_").Replace(image + "_" + user)

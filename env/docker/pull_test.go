@@ -248,8 +248,8 @@ func TestPullCredentials(t *testing.T) {
 		{name: "right", configuration: login("ann", "se:cret"), tries: 1},
 		{name: "from a program", configuration: `{"credHelpers":{"HOST":"pull-test"}}`, tries: 1},
 		{name: "from the store", configuration: `{"credsStore":"pull-test"}`, tries: 1},
-		{name: "from a broken program", configuration: `{"credHelpers":{"HOST":"pull-test"}}`, broken: true, want: docker.ImageDenied},
-		{name: "from a program that is missing", configuration: `{"credHelpers":{"HOST":"none-of-this-name"}}`, want: docker.ImageDenied},
+		{name: "from a broken program", configuration: `{"credHelpers":{"HOST":"pull-test"}}`, broken: true, want: docker.ImageDenied, tries: 1},
+		{name: "from a program that is missing", configuration: `{"credHelpers":{"HOST":"none-of-this-name"}}`, want: docker.ImageDenied, tries: 1},
 	} {
 		for _, token := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, token %t", tt.name, token), func(t *testing.T) {
@@ -450,6 +450,7 @@ func TestPullOnce(t *testing.T) {
 
 // TestPullCut breaks the connection in the middle of a layer, with a daemon that does not try again by itself.
 func TestPullCut(t *testing.T) {
+	full(t, "a daemon of its own, and waits between tries")
 	d := daemons.NewDocker(t, daemons.DockerConfig{Args: []string{"--max-download-attempts=1"}})
 	t.Setenv(daemons.HostVar, d.Host())
 	p := newPuller(t, "{}")

@@ -115,21 +115,6 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// connectTo returns a daemon that is closed at the end.
-func connectTo(t *testing.T, host string) *docker.Engine {
-	t.Helper()
-	e, err := docker.Connect(t.Context(), docker.Address{Host: host})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return e
-}
-
 // TestFullWorkspace writes more than there is, in every way, and goes on.
 func TestFullWorkspace(t *testing.T) {
 	const size = 64 << 20

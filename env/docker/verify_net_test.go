@@ -6,25 +6,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandboxagent/sandboxagent/env/docker"
-	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
 // TestVerifyNetwork verifies containers on a bridge, which was asked for, and which was not. Nothing is sent there.
 func TestVerifyNetwork(t *testing.T) {
-	d := daemons.NewDocker(t, daemons.DockerConfig{Bridge: true})
-	if err := d.Load(t.Context(), daemons.Debian); err != nil {
-		t.Fatal(err)
-	}
-	e, err := docker.Connect(t.Context(), docker.Address{Host: d.Host()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	h := host(t)
+	t.Parallel()
+	e, h := connect(t), host(t)
 	asked := open(t, e, docker.Config{Network: docker.NetworkFull})
 	if bad := broken(t, asked, h); len(bad) > 0 {
 		t.Error(bad)

@@ -66,13 +66,13 @@ func broken(t *testing.T, box *docker.Environment, h verify.Host) []string {
 
 // TestVerify verifies containers that are what they promise.
 func TestVerify(t *testing.T) {
+	t.Parallel()
 	e := connect(t)
 	for name, c := range map[string]docker.Config{
-		"default":       {},
-		"busybox":       {Image: "busybox:latest"},
-		"root":          {User: "root"},
-		"base":          {Image: "sandboxagent-base:latest"},
-		"busybox, root": {Image: "busybox:latest", User: "root"},
+		"default": {},
+		"busybox": {Image: "busybox:latest"},
+		"root":    {User: "root"},
+		"base":    {Image: "sandboxagent-base:latest"},
 		"asked": {
 			CPUs: 0.5, Memory: 256 << 20, PIDs: 128, User: "4711:815", WorkDir: "/somewhere/else", Vars: []string{"WORD=x"},
 			Tmpfs: []docker.Tmpfs{{Target: "/scratch"}}, Mounts: []docker.Mount{{Source: "/tmp/nobody-has-this", Target: "/data", ReadOnly: true}},
@@ -82,6 +82,7 @@ func TestVerify(t *testing.T) {
 		"all programs writable": {WorkDir: "/usr"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			if c.Image != "" {
 				if _, err := e.FindImage(t.Context(), c.Image); err != nil {
 					daemons.Missing(t, "docker", err.Error())

@@ -199,6 +199,7 @@ func bounds() []weakening {
 // TestVerifyWeaker verifies containers that are weaker than they promise, each in one respect, and sees which findings
 // are broken.
 func TestVerifyWeaker(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("the daemon's machine has to be this one")
 	}
