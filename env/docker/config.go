@@ -197,12 +197,12 @@ func (c Config) check() (Config, error) {
 			return bad("label", "%q is not free; names that begin with %q are taken", name, labelPrefix)
 		}
 	}
-	return c, c.checkFolders()
+	return c, c.checkTargets()
 }
 
-// checkFolders checks the mounts and file systems in memory, which must not overlap with each other or with what a
+// checkTargets checks the mounts and file systems in memory, which must not overlap with each other or with what a
 // container has anyway.
-func (c Config) checkFolders() error {
+func (c Config) checkTargets() error {
 	taken := map[string]string{c.WorkDir: "the working directory", c.home(): "the home folder", programDir: "the helper"}
 	add := func(field, target string) error {
 		if !path.IsAbs(target) || path.Clean(target) != target || target == "/" {

@@ -16,11 +16,11 @@ import (
 	"github.com/docker/docker/api/types/volume"
 )
 
-// makingTime is how long a volume may be there before the container that it is made for.
-const makingTime = 10 * time.Second
+// creationGrace is how long a volume may be there before the container that it is made for.
+const creationGrace = 10 * time.Second
 
-// loaderTime is how long a container may be there that is never started.
-const loaderTime = 10 * time.Minute
+// loaderTimeout is how long a container may be there that is never started.
+const loaderTimeout = 10 * time.Minute
 
 // Sandbox is a container that somebody made with this package, as the daemon knows it.
 type Sandbox struct {
@@ -102,7 +102,7 @@ func judge(s Sandbox, labels map[string]string, now time.Time) (garbage bool, wh
 		return true, "it has ended"
 	case labels[labelKind] == kindLoader:
 		// It has no other labels, since they would become those of the image that is made of it.
-		if now.Sub(s.Created) > loaderTime {
+		if now.Sub(s.Created) > loaderTimeout {
 			return true, "it was there to fill something, and should be gone"
 		}
 		return false, "it is being filled"
@@ -163,7 +163,7 @@ func (e *Engine) Collect(ctx context.Context, opts CollectOptions) ([]Collected,
 		return done, errors.Join(append(errs, err)...)
 	}
 	for _, v := range left {
-		if created, err := time.Parse(time.RFC3339, v.CreatedAt); err == nil && time.Since(created) < makingTime {
+		if created, err := time.Parse(time.RFC3339, v.CreatedAt); err == nil && time.Since(created) < creationGrace {
 			continue // its container may be about to be made
 		}
 		add(Collected{Kind: "volume", Name: v.Name, Why: "its container is gone"}, func() error { return e.removeVolume(ctx, v.Name) })
@@ -264,7 +264,7 @@ func (e *Engine) volumesOf(ctx context.Context, session string) ([]*volume.Volum
 
 // removeVolumes removes the volumes of a session whose container went without them.
 func (e *Engine) removeVolumes(ctx context.Context, session string) error {
-	ctx, cancel := context.WithTimeout(ctx, callTime)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	left, err := e.volumesOf(ctx, session)
 	for _, v := range left {

@@ -30,26 +30,26 @@ func (e *Environment) Verify(ctx context.Context, host verify.Host) (_ verify.Re
 			err = fmt.Errorf("docker: verify: %w", err)
 		}
 	}()
-	state, err := e.box.inspect(ctx)
+	state, err := e.handle.inspect(ctx)
 	if err != nil {
-		return verify.Report{}, e.box.engine.explain(ctx, err)
+		return verify.Report{}, e.handle.engine.explain(ctx, err)
 	}
-	found, err := e.box.engine.findImage(ctx, state.Image)
+	found, err := e.handle.engine.findImage(ctx, state.Image)
 	if err != nil {
-		return verify.Report{}, e.box.engine.explain(ctx, err)
+		return verify.Report{}, e.handle.engine.explain(ctx, err)
 	}
-	x := e.config.promises(found, state.Mounts)
+	x := e.config.expect(found, state.Mounts)
 	x.Host = host
-	return verify.Run(ctx, e, append([]string{programDir + "/" + programName}, e.box.program.args...), x)
+	return verify.Run(ctx, e, append([]string{programDir + "/" + programName}, e.handle.program.args...), x)
 }
 
 // promises is what a container of this configuration promises. Mounted is what the daemon says of it.
-func (c Config) promises(found image.InspectResponse, mounted []container.MountPoint) verify.Expect {
+func (c Config) expect(found image.InspectResponse, mounted []container.MountPoint) verify.Expect {
 	uid, gid := c.ids()
 	x := verify.Expect{
 		Unprivileged: true, Filters: 1, User: &verify.User{UID: uid, GID: gid}, Writable: []string{c.WorkDir, c.home(), tempDir},
 		OwnNamespaces: true, NoNetwork: c.Network != NetworkFull, PIDs: c.PIDs, Memory: c.Memory, CPUs: c.CPUs,
-		NoCredentials: true, Mounts: c.promisedMounts(found),
+		NoCredentials: true, Mounts: c.expectedMounts(found),
 	}
 	for _, t := range c.Tmpfs {
 		x.Writable = append(x.Writable, t.Target)
@@ -91,8 +91,8 @@ func (c Config) isWritable(dir string, found image.InspectResponse) bool {
 	return slices.ContainsFunc(asked, func(a string) bool { return within(dir, a) })
 }
 
-// promisedMounts are the mounts of a container.
-func (c Config) promisedMounts(found image.InspectResponse) []verify.Mount {
+// expectedMounts are the mounts of a container.
+func (c Config) expectedMounts(found image.InspectResponse) []verify.Mount {
 	var all []verify.Mount
 	for _, name := range []string{"resolv.conf", "hostname", "hosts"} {
 		all = append(all, verify.Mount{Point: "/etc/" + name})
