@@ -151,7 +151,7 @@ func openDocker(ctx context.Context, o backendOptions) (opened, error) {
 	}
 	cfg := o.container
 	cfg.TTL = o.remote.ttl
-	if err := cfg.Check(); err != nil {
+	if err := cfg.Validate(); err != nil {
 		return opened{}, dockerError(err)
 	}
 	engine, err := docker.Connect(ctx, docker.Address{})

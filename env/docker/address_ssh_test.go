@@ -220,8 +220,8 @@ func TestSSHRefuses(t *testing.T) {
 		{name: "unknown host key, by a context", server: s, byName: true, more: []string{"UserKnownHostsFile /dev/null"}, says: []string{"Host key verification failed", "known_hosts"}},
 		{name: "nobody listens", server: s, host: "ssh://127.0.0.1:1", says: []string{"Connection refused", "ssh HOST docker version"}},
 		{name: "no such host", server: s, host: "ssh://nowhere.invalid", says: []string{"nowhere.invalid", "ssh HOST docker version"}},
-		{name: "no docker there", server: bare, says: []string{"not found", "the program docker is needed"}},
-		{name: "no ssh here", server: s, path: t.TempDir(), says: []string{"the program ssh is needed here"}},
+		{name: "no docker there", server: bare, says: []string{"not found", "install the program docker on that host"}},
+		{name: "no ssh here", server: s, path: t.TempDir(), says: []string{"install the program ssh here"}},
 		{name: "no daemon there", server: s, host: s.Host() + "/no/such.sock", says: []string{"no/such.sock"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

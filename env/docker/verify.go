@@ -16,14 +16,14 @@ import (
 	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 )
 
-// helperFilters is how many system call filters a command has: Docker's and the helper's.
+// helperFilters is the number of system call filters of a command: Docker's and the helper's.
 const helperFilters = 2
 
-// volumeData matches the name, in its file system, of a volume that was made for a container.
+// volumeData matches the path of an anonymous volume in its file system.
 var volumeData = lazyregexp.New(`/volumes/[0-9a-f]{64}/_data$`)
 
-// Verify proves from the inside that the container keeps what its configuration promises, and that host, which may be the
-// zero value, is not found in it. An error means that nothing is known.
+// Verify proves from the inside the guarantees of the container's configuration, and that host, which may be the zero value,
+// is not found in it. An error means that nothing is proved.
 func (e *Environment) Verify(ctx context.Context, host verify.Host) (_ verify.Report, err error) {
 	defer func() {
 		if err != nil {
@@ -43,7 +43,7 @@ func (e *Environment) Verify(ctx context.Context, host verify.Host) (_ verify.Re
 	return verify.Run(ctx, e, append([]string{programDir + "/" + programName}, e.handle.program.args...), x)
 }
 
-// promises is what a container of this configuration promises. Mounted is what the daemon says of it.
+// expect returns the guarantees of a container of this configuration. Mounted are its mounts according to the daemon.
 func (c Config) expect(found image.InspectResponse, mounted []container.MountPoint) verify.Expect {
 	uid, gid := c.ids()
 	x := verify.Expect{
@@ -57,14 +57,14 @@ func (c Config) expect(found image.InspectResponse, mounted []container.MountPoi
 	x.Executable = x.Writable
 	x.ReadOnly = slices.DeleteFunc([]string{"/", "/usr", "/etc"}, func(dir string) bool { return c.isWritable(dir, found) })
 	x.Helper = programDir + "/" + programName
-	if slices.Contains([]string{"amd64", "arm64", ""}, found.Architecture) { // on others the helper has no filter
+	if slices.Contains([]string{"amd64", "arm64", ""}, found.Architecture) { // elsewhere the helper has no filter
 		x.Filters = helperFilters
 	}
 	for _, v := range c.vars(found) {
 		name, _, _ := strings.Cut(v, "=")
 		x.Vars = append(x.Vars, name)
 	}
-	// What of the host was not asked for is unknown wherever it is, although it may look like what has to be there.
+	// A mount of the host that is not configured is unexpected, even where another mount is expected.
 	for _, m := range mounted {
 		asked := slices.ContainsFunc(c.Mounts, func(a Mount) bool { return a.Target == path.Clean(m.Destination) })
 		if m.Type == mount.TypeBind && !asked {
@@ -74,7 +74,7 @@ func (c Config) expect(found image.InspectResponse, mounted []container.MountPoi
 	return x
 }
 
-// isWritable reports whether it was asked for, by the configuration or the image, that a folder can be written.
+// isWritable reports whether the configuration or the image makes a directory writable.
 func (c Config) isWritable(dir string, found image.InspectResponse) bool {
 	asked := []string{c.WorkDir, c.home()}
 	for _, t := range c.Tmpfs {
@@ -91,7 +91,7 @@ func (c Config) isWritable(dir string, found image.InspectResponse) bool {
 	return slices.ContainsFunc(asked, func(a string) bool { return within(dir, a) })
 }
 
-// expectedMounts are the mounts of a container.
+// expectedMounts returns the mounts of a container.
 func (c Config) expectedMounts(found image.InspectResponse) []verify.Mount {
 	var all []verify.Mount
 	for _, name := range []string{"resolv.conf", "hostname", "hosts"} {
