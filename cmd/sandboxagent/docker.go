@@ -12,8 +12,8 @@ import (
 	"github.com/docker/go-units"
 	"github.com/urfave/cli/v2"
 
-	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/docker"
+	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
 // containerFlags are the flags that only an environment in a container has a use for.
@@ -146,7 +146,7 @@ func handedVars(o backendOptions) []string {
 // openDocker opens a container. A process of its own removes what there is of the container if this one is killed while it
 // is made; from then on the container sees to itself.
 func openDocker(ctx context.Context, o backendOptions) (opened, error) {
-	if o.inherit.Mode != env.VarsFiltered && o.inherit.Mode != "" {
+	if o.inherit.Mode != vars.Filtered && o.inherit.Mode != "" {
 		return opened{}, usagef("--inherit-vars: a container never starts with the host's variables; --pass-var hands single ones on")
 	}
 	cfg := o.container

@@ -19,6 +19,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/docker"
+	"github.com/sandboxagent/sandboxagent/env/search"
 	"github.com/sandboxagent/sandboxagent/images"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
@@ -291,11 +292,11 @@ func BenchmarkGrep(b *testing.B) {
 			if tt.ignoreCase {
 				argv = slices.Insert(argv, 1, "-i")
 			}
-			opts := env.GrepOptions{Path: where, Pattern: tt.pattern, IgnoreCase: tt.ignoreCase, MaxMatches: -1}
+			opts := search.GrepOptions{Path: where, Pattern: tt.pattern, IgnoreCase: tt.ignoreCase, MaxMatches: -1}
 			var ours, api samples
 			for b.Loop() {
 				ours.time(b, func() error {
-					_, err := env.Grep(b.Context(), box, opts, func(env.GrepMatch) error { return nil })
+					_, err := search.Grep(b.Context(), box, opts, func(search.GrepMatch) error { return nil })
 					return err
 				})
 				api.time(b, func() error { return n.run(b.Context(), argv...) })
@@ -309,8 +310,8 @@ func BenchmarkGrep(b *testing.B) {
 			ctx, cancel := context.WithCancel(b.Context())
 			var at time.Time
 			timer := time.AfterFunc(300*time.Millisecond, func() { at = time.Now(); cancel() })
-			opts := env.GrepOptions{Path: where, Pattern: `(?:[a-z]{1,30}){1,30}[0-9]{9}`, MaxMatches: -1, MaxTime: -1}
-			_, err := env.Grep(ctx, box, opts, func(env.GrepMatch) error { return nil })
+			opts := search.GrepOptions{Path: where, Pattern: `(?:[a-z]{1,30}){1,30}[0-9]{9}`, MaxMatches: -1, MaxTime: -1}
+			_, err := search.Grep(ctx, box, opts, func(search.GrepMatch) error { return nil })
 			if !errors.Is(err, context.Canceled) {
 				b.Fatal("a search that was to be cancelled: ", err)
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/remote"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // backend is the name of this package in env.Info.
@@ -19,7 +20,7 @@ type base = remote.Place
 
 // Environment is an environment in a container. It is made by Engine.Open.
 //
-// It implements env.Environment, env.Walker, env.Searcher and env.MultiReader. Kill sends SIGKILL to all processes that
+// It implements env.Environment, search.Searcher and env.MultiReader. Kill sends SIGKILL to all processes that
 // it started and returns when they are dead, for a program that has to end at once; Close remains to be called.
 type Environment struct {
 	base
@@ -31,8 +32,7 @@ type Environment struct {
 
 var (
 	_ env.Environment = (*Environment)(nil)
-	_ env.Walker      = (*Environment)(nil)
-	_ env.Searcher    = (*Environment)(nil)
+	_ search.Searcher = (*Environment)(nil)
 	_ env.MultiReader = (*Environment)(nil)
 )
 

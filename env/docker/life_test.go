@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/docker"
+	"github.com/sandboxagent/sandboxagent/env/search"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
@@ -58,7 +59,7 @@ func TestEmptyImage(t *testing.T) {
 			}
 			fileTrip(t, box, "a/b/c")
 			fileTrip(t, box, "/tmp/d")
-			if entries, err := env.Glob(t.Context(), box, env.GlobOptions{Pattern: "**/c"}); err != nil || len(entries) != 1 {
+			if entries, err := search.Glob(t.Context(), box, search.GlobOptions{Pattern: "**/c"}); err != nil || len(entries) != 1 {
 				t.Errorf("%v, %v", entries, err)
 			}
 			res, err = box.Exec(t.Context(), env.Command{Argv: []string{"/bin/probe", "sleep", "1000s"}, Timeout: 50 * time.Millisecond})

@@ -23,9 +23,9 @@ import (
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/system"
 
-	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
 // Open creates a container and returns the environment in it when it is ready. Errors are *ConfigError, also for a missing
@@ -110,7 +110,7 @@ func (e *Engine) openWith(ctx context.Context, c Config, ref string, found image
 	if err != nil {
 		return nil, err
 	}
-	start, err := json.Marshal(helper.Start{Dir: c.WorkDir, Vars: c.vars(found), Inherit: env.VarsNone})
+	start, err := json.Marshal(helper.Start{Dir: c.WorkDir, Vars: c.vars(found), Inherit: vars.None})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("docker: %w", err), h.discard(ctx))
 	}

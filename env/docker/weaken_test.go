@@ -8,9 +8,9 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
 
-	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	envvars "github.com/sandboxagent/sandboxagent/env/vars"
 	"github.com/sandboxagent/sandboxagent/env/verify"
 )
 
@@ -62,7 +62,7 @@ func (e *Engine) OpenWeaker(ctx context.Context, c Config, weaken func(*containe
 		return nil, err
 	}
 	h.first = attached
-	start, err := json.Marshal(helper.Start{Dir: c.WorkDir, Vars: append(c.vars(found), vars...), Inherit: env.VarsNone})
+	start, err := json.Marshal(helper.Start{Dir: c.WorkDir, Vars: append(c.vars(found), vars...), Inherit: envvars.None})
 	if err != nil {
 		return nil, errors.Join(err, h.discard(ctx))
 	}
