@@ -56,8 +56,6 @@ func readRemoteFlags(c *cli.Context) (remoteOptions, error) {
 	switch {
 	case c.IsSet("ttl") && o.ttl == 0:
 		return o, usagef("--ttl is 0; leave it out for the default")
-	case c.IsSet("ttl") && c.String("env") == "docker" && o.helper == string(docker.HelperOff):
-		return o, usagef("--ttl: without the helper the container ends with the connection to it")
 	}
 	return o, nil
 }
@@ -152,8 +150,8 @@ func openDocker(ctx context.Context, o backendOptions) (opened, error) {
 		return opened{}, usagef("--inherit-vars: a container never starts with the host's variables; --pass-var hands single ones on")
 	}
 	cfg := o.container
-	cfg.TTL, cfg.Helper = o.remote.ttl, docker.HelperMode(o.remote.helper)
-	if err := cfg.Check(); err != nil {
+	cfg.TTL = o.remote.ttl
+	if err := cfg.Validate(); err != nil {
 		return opened{}, dockerError(err)
 	}
 	engine, err := docker.Connect(ctx, docker.Address{})
@@ -173,12 +171,9 @@ func openDocker(ctx context.Context, o backendOptions) (opened, error) {
 		return opened{}, errors.Join(dockerError(err), engine.Close())
 	}
 	place := &dockerPlace{Environment: e, engine: engine}
-	var way *ticket
-	if t, ok := e.Ticket(); ok {
-		way = &ticket{Docker: &t, Daemon: engine.Address()}
-	}
+	t := e.Ticket()
 	return opened{
-		Environment: place, session: cfg.Session, ticket: way, leave: place.Leave,
+		Environment: place, session: cfg.Session, ticket: &ticket{Docker: &t, Daemon: engine.Address()}, leave: place.Leave,
 		kill: func() { _ = e.Kill() },
 		abandon: func() {
 			ctx, cancel := context.WithTimeout(context.Background(), killTime)
@@ -210,6 +205,10 @@ func dockerError(err error) error {
 		return usagef("%s: %s", flagOf(config.Field), config.Reason)
 	case errors.As(err, &image) && image.Problem == docker.ImageBadReference:
 		return usagef("--image: %s", image.Error())
+	case errors.As(err, &image) && image.Problem == docker.ImagePlatform:
+		return fmt.Errorf("%w; --platform chooses another one", err)
+	case errors.As(err, &image) && image.Err == nil && image.Problem == docker.ImageMissing:
+		return fmt.Errorf("%w; --pull missing fetches it", err)
 	}
 	return err
 }
@@ -219,7 +218,7 @@ func flagOf(field string) string {
 	switch field {
 	case "address":
 		return "DOCKER_HOST"
-	case "working directory", "session", "pool":
+	case "working directory", "session":
 		return field
 	}
 	return "--" + field

@@ -322,8 +322,8 @@ func BenchmarkGrep(b *testing.B) {
 	})
 }
 
-// BenchmarkReady is the time until a new sandbox has answered, against the creation and the start of a plain container, and
-// against the claim of one that a pool has ready.
+// BenchmarkReady measures the time until a new sandbox has answered, against the creation and the start of a plain
+// container.
 func BenchmarkReady(b *testing.B) {
 	e := connect(b)
 	c := benchConfig(b, e)
@@ -331,16 +331,8 @@ func BenchmarkReady(b *testing.B) {
 	if err := open(b, e, c).Close(); err != nil { // what is made once
 		b.Fatal(err)
 	}
-	pool, err := e.NewPool(c, 1)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer pool.Close() //nolint:errcheck // what is left is of no interest
-	var ours, plain, claim samples
+	var ours, plain samples
 	for b.Loop() {
-		for pool.Ready() == 0 {
-			time.Sleep(time.Millisecond)
-		}
 		var box *docker.Environment
 		ours.time(b, func() (err error) {
 			if box, err = e.Open(b.Context(), c); err == nil {
@@ -357,17 +349,8 @@ func BenchmarkReady(b *testing.B) {
 			return n.api.ContainerStart(b.Context(), id, container.StartOptions{})
 		})
 		n.remove(b, id)
-		claim.time(b, func() (err error) {
-			box, err = pool.Claim(b.Context())
-			return err
-		})
-		if err := box.Close(); err != nil {
-			b.Fatal(err)
-		}
 	}
 	b.ReportMetric(ours.p(50)/plain.p(50), "x-of-plain")
-	b.ReportMetric(claim.p(50), "claim-p50-ms")
-	b.ReportMetric(claim.p(95), "claim-p95-ms")
 	compare(b, ours, map[string]samples{"plain": plain})
 }
 

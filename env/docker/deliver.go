@@ -19,33 +19,33 @@ import (
 )
 
 const (
-	// programName is what the helper is called in its volume.
+	// programName is the name of the helper in its volume.
 	programName = "sandboxd"
-	// programMode lets everybody execute the helper and nobody read it: a program that may not be read is protected from
-	// its first moment on against others of the same user.
+	// programMode permits execution but no reading: the kernel protects a process of an unreadable program from
+	// other processes of the same user from its start.
 	programMode = 0o111
 	// maxProgram bounds the size of a helper, in bytes.
 	maxProgram = 128 << 20
 )
 
-// program is a helper that can be put in a volume.
+// program is a helper for delivery.
 type program struct {
 	digest string
 	args   []string
 	open   func() (io.ReadCloser, error)
 }
 
-// volume is the name of the volume that has the program. The processor is part of what the digest is of.
+// volume returns the name of the volume for the program. Programs for different processors have different digests.
 func (p *program) volume() string { return namePrefix + "helper-" + p.digest[:32] }
 
-// file is what was found in a file at some time.
+// file caches the digest of a file.
 type file struct {
 	digest  string
 	size    int64
 	changed time.Time
 }
 
-// program returns the helper for the processor arch. If none is built in, the error is a *helper.MissingError.
+// program returns the helper for the processor arch. Without one the error is a *helper.MissingError.
 func (e *Engine) program(c Config, arch string) (*program, error) {
 	path := c.HelperProgram.Path
 	if path == "" || c.HelperProgram.IfMissing {
@@ -62,7 +62,7 @@ func (e *Engine) program(c Config, arch string) (*program, error) {
 		return nil, err
 	}
 	if !isStatic(path, arch) {
-		return nil, fmt.Errorf("%s is no static program for linux/%s", path, arch)
+		return nil, fmt.Errorf("%s is not a static program for linux/%s", path, arch)
 	}
 	e.mu.Lock()
 	known, ok := e.digests[path]
@@ -82,7 +82,7 @@ func (e *Engine) program(c Config, arch string) (*program, error) {
 	}, nil
 }
 
-// HelperFor returns the helper that "make build" embeds for the processor of the daemon's machine.
+// HelperFor returns the embedded helper for the processor of the daemon's machine.
 func (e *Engine) HelperFor(ctx context.Context) ([]byte, error) {
 	arch, err := e.arch(ctx)
 	if err != nil {
@@ -100,20 +100,20 @@ func (e *Engine) HelperFor(ctx context.Context) ([]byte, error) {
 	return data, errors.Join(err, r.Close())
 }
 
-// IsProgram reports whether a file is a program for Linux on the processor of the daemon's machine that needs nothing else.
+// IsProgram reports whether a file is a static Linux program for the processor of the daemon's machine.
 func (e *Engine) IsProgram(ctx context.Context, path string) (bool, error) {
 	arch, err := e.arch(ctx)
 	return err == nil && isStatic(path, arch), err
 }
 
-// isStatic reports whether a program runs on Linux on a processor without anything else.
+// isStatic reports whether a file is a static Linux program for a processor.
 func isStatic(path, arch string) bool {
 	of, err := helper.Arch(path)
 	return err == nil && of == arch
 }
 
-// ensureProgram makes sure that there is a volume with the program, once for all who want it at the same time. Image is any
-// image that the daemon has. With anew it is filled even if it is there.
+// ensureProgram creates and fills the volume of the program if it is missing, once for concurrent callers. Image is any image
+// on the daemon. With anew it fills an existing volume too.
 func (e *Engine) ensureProgram(ctx context.Context, c Config, p *program, image string, anew bool) error {
 	name := p.volume()
 	e.mu.Lock()
@@ -122,7 +122,7 @@ func (e *Engine) ensureProgram(ctx context.Context, c Config, p *program, image 
 	if known && !anew {
 		return nil
 	}
-	_, err := e.once(ctx, &e.helpers, name, func() (any, error) {
+	_, err := e.share(ctx, name, func() (any, error) {
 		ctx, cancel := context.WithTimeout(e.life, c.StartTimeout)
 		defer cancel()
 		_, err := e.api.VolumeInspect(ctx, name)
@@ -136,11 +136,11 @@ func (e *Engine) ensureProgram(ctx context.Context, c Config, p *program, image 
 		}
 		return nil, err
 	})
-	return e.explain(err)
+	return e.explain(ctx, err)
 }
 
-// load fills the volume of a program, by way of a container that is never started. The program gets its name when all of
-// it is there, so that nobody ever sees a part of it under that name, also while others do the same.
+// load fills the volume of a program through a container that is never started. The program gets its name once it is
+// complete, also when other clients load it at the same time.
 func (e *Engine) load(ctx context.Context, c Config, p *program, image string) (err error) {
 	archive, size, err := p.archive(c.Session)
 	if err != nil {
@@ -162,32 +162,32 @@ func (e *Engine) load(ctx context.Context, c Config, p *program, image string) (
 		return fmt.Errorf("volume %s: %w", name, err)
 	}
 	defer func() {
-		ctx, cancel := detached(ctx, cleanTime)
+		ctx, cancel := detached(ctx, cleanupTimeout)
 		defer cancel()
 		failed := err != nil
 		if err = errors.Join(err, e.remove(ctx, loader)); failed {
-			_ = e.api.VolumeRemove(ctx, name, false) // a part of the program takes room; others may use the volume
+			_ = e.api.VolumeRemove(ctx, name, false) // fails if another container uses it
 		}
 	}()
 	if err != nil {
 		return fmt.Errorf("volume %s: %w", name, err)
 	}
-	there := func() bool {
+	complete := func() bool {
 		found, err := e.api.ContainerStatPath(ctx, loader, programDir+"/"+programName)
 		return err == nil && found.Size == size && found.Mode.Perm() == programMode
 	}
-	if there() {
-		return nil // somebody else was faster
+	if complete() {
+		return nil // another client was faster
 	}
 	err = e.api.CopyToContainer(ctx, loader, programDir, bytes.NewReader(archive), container.CopyToContainerOptions{})
-	if err != nil && !there() { // giving the name fails when somebody else has just given it
+	if err != nil && !complete() { // another client may have created the name meanwhile
 		return fmt.Errorf("volume %s: %w", name, err)
 	}
 	return nil
 }
 
-// archive returns the program as a tar stream in which it gets its name last, and its size. The session tells the files of
-// those apart who load at the same time.
+// archive returns the program as a tar stream that creates its name last, and its size. The session makes the temporary name
+// unique.
 func (p *program) archive(session string) (archive []byte, size int64, err error) {
 	r, err := p.open()
 	if err != nil {
@@ -213,7 +213,7 @@ func (p *program) archive(session string) (archive []byte, size int64, err error
 	return b.Bytes(), int64(len(content)), err
 }
 
-// remove removes a container, by name or number, with its volumes. One that is not there is no error.
+// remove removes a container, by name or ID, with its volumes. A missing one is no error.
 func (e *Engine) remove(ctx context.Context, name string) error {
 	err := e.call(ctx, func(ctx context.Context) error {
 		return e.api.ContainerRemove(ctx, name, container.RemoveOptions{Force: true, RemoveVolumes: true})
@@ -221,15 +221,15 @@ func (e *Engine) remove(ctx context.Context, name string) error {
 	switch {
 	case err == nil, errdefs.IsNotFound(err):
 		return nil
-	case errdefs.IsConflict(err): // somebody else is removing it
+	case errdefs.IsConflict(err): // its removal is in progress
 		return e.awaitRemoval(ctx, name)
 	}
-	return fmt.Errorf("remove the container %s: %w (\"sandboxagent env gc\" tries again)", name, e.explain(err))
+	return fmt.Errorf("remove the container %s: %w (\"sandboxagent env gc\" tries again)", name, e.explain(ctx, err))
 }
 
-// awaitRemoval waits until a container is gone.
+// awaitRemoval waits until a container is removed.
 func (e *Engine) awaitRemoval(ctx context.Context, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, cleanTime)
+	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
 	removed, failed := e.api.ContainerWait(ctx, name, container.WaitConditionRemoved)
 	select {
@@ -239,6 +239,6 @@ func (e *Engine) awaitRemoval(ctx context.Context, name string) error {
 		if errdefs.IsNotFound(err) {
 			return nil
 		}
-		return fmt.Errorf("wait for the removal of the container %s: %w", name, e.explain(err))
+		return fmt.Errorf("wait for the removal of the container %s: %w", name, e.explain(ctx, err))
 	}
 }

@@ -1,4 +1,4 @@
-package probe
+package verify
 
 import (
 	"fmt"
@@ -13,13 +13,14 @@ import (
 
 func hasOption(options, one string) bool { return strings.Contains(","+options+",", ","+one+",") }
 
-// mounts are the mounts that this process sees.
-func mounts() ([]Mount, error) {
+// mounts returns the mounts that this process sees.
+func mounts() ([]mountPoint, error) {
 	lines, err := mountinfo.GetMounts(nil)
-	all := []Mount{}
+	all := []mountPoint{}
 	for _, l := range lines {
-		all = append(all, Mount{
-			Point: l.Mountpoint, Type: l.FSType, Root: l.Root, Options: l.Options, ReadOnly: hasOption(l.Options, "ro") || hasOption(l.VFSOptions, "ro"),
+		all = append(all, mountPoint{
+			Point: l.Mountpoint, Type: l.FSType, Root: l.Root, Options: l.Options,
+			ReadOnly: hasOption(l.Options, "ro") || hasOption(l.VFSOptions, "ro"),
 		})
 	}
 	if len(all) > maxEntries {
@@ -28,13 +29,9 @@ func mounts() ([]Mount, error) {
 	return all, err
 }
 
-// limits are the limits of this process's control group, in either version of control groups, and on core files.
+// limits returns the limits of this process's control group, in either version of control groups.
 func limits() map[string]string {
 	all := make(map[string]string)
-	var core unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_CORE, &core) == nil {
-		all["core"] = number(strconv.FormatUint(core.Max, 10))
-	}
 	c := ownGroups()
 	set := func(key, value string) {
 		if value != "" {
@@ -64,7 +61,7 @@ func limits() map[string]string {
 	return all
 }
 
-// number returns a limit; one that is too high to limit anything is "max".
+// number returns a limit; "max" for one that limits nothing.
 func number(value string) string {
 	if n, err := strconv.ParseUint(value, 10, 64); err == nil && n < 1<<60 {
 		return value
@@ -72,7 +69,7 @@ func number(value string) string {
 	return "max"
 }
 
-// cpus is the number of processors, of what either version of control groups says.
+// cpus returns the number of processors: both is cpu.max of version 2, quota and period are of version 1.
 func cpus(both, quota, period string) string {
 	if f := strings.Fields(both); len(f) == 2 {
 		quota, period = f[0], f[1]
@@ -88,28 +85,20 @@ func cpus(both, quota, period string) string {
 	return strconv.FormatFloat(q/p, 'g', 6, 64)
 }
 
-// controlGroups are those of a process.
+// controlGroups are the mounted control groups and the groups of a process.
 type controlGroups struct {
 	lines []*mountinfo.Info
 	paths string // the text of /proc/self/cgroup
 }
 
-// ownGroups are those of this process.
+// ownGroups returns the control groups of this process.
 func ownGroups() controlGroups {
-	lines, _ := mountinfo.GetMounts(nil) // without, nothing can be told
+	lines, _ := mountinfo.GetMounts(nil) // without them all limits are missing
 	groups, _ := os.ReadFile("/proc/self/cgroup")
 	return controlGroups{lines: lines, paths: string(groups)}
 }
 
-// deviceRules are what version 1 of control groups says of devices.
-func deviceRules() (rules []string) {
-	for line := range strings.Lines(ownGroups().read("devices", "devices.list")) {
-		rules = append(rules, strings.TrimSpace(line))
-	}
-	return rules
-}
-
-// read reads a file of the group for a controller of version 1, or else of the one group of version 2.
+// read reads a file of the group of a version 1 controller, else of the version 2 group.
 func (c controlGroups) read(controller, file string) string {
 	for _, l := range c.lines {
 		one := controller != "" && l.FSType == "cgroup" && hasOption(l.VFSOptions, controller)
@@ -130,11 +119,11 @@ func (c controlGroups) read(controller, file string) string {
 	return ""
 }
 
-// path is the group of the process for a controller; the empty one is that of version 2.
+// path returns the group of the process for a version 1 controller, or, if that is empty, its version 2 group.
 func (c controlGroups) path(controller string) string {
 	for line := range strings.Lines(c.paths) {
 		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(f) == 3 && (f[1] == "" && controller == "" || controller != "" && hasOption(f[1], controller)) {
+		if len(f) == 3 && (f[1] == controller || controller != "" && hasOption(f[1], controller)) {
 			return f[2]
 		}
 	}
