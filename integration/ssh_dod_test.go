@@ -49,7 +49,7 @@ func logIn(t testing.TB, s *daemons.SSHD) *ssh.Host {
 func openOnHost(t testing.TB, dir string) env.Environment {
 	t.Helper()
 	e, err := sshOfProofs.Load().Open(t.Context(), ssh.Config{
-		WorkDir: dir, Helper: ssh.HelperRequire, HelperProgram: ssh.HelperProgram{Path: command(t), Args: []string{"__sandboxd"}},
+		WorkDir: dir, HelperProgram: ssh.HelperProgram{Path: command(t), Args: []string{"__sandboxd"}},
 	})
 	if err != nil {
 		t.Fatal(err)

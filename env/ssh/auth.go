@@ -111,7 +111,7 @@ func (l *login) collect(ctx context.Context) []gossh.Signer {
 			l.addLocked(ctx, k, certs)
 		}
 	}
-	if l.agent != nil && !l.hop.only {
+	if l.agent != nil && !l.hop.identitiesOnly {
 		for _, s := range l.agent.signers {
 			l.add(s, "ssh-agent", certs)
 		}

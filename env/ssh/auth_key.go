@@ -177,13 +177,13 @@ func (r *route) open(ctx context.Context, k *keyFile, pause func() func()) (goss
 	if signer != nil {
 		return signer, nil
 	}
-	if r.ask == nil {
+	if r.passphrase == nil {
 		return bad(nil, fmt.Sprintf("is encrypted, and nobody can be asked for its passphrase; add it to ssh-agent with \"ssh-add %s\"", k.path))
 	}
 	var err error
 	for range maxAsks {
 		var pass []byte
-		if pass, err = r.ask(ctx, k.path); err != nil {
+		if pass, err = r.passphrase(ctx, k.path); err != nil {
 			return bad(err, "is encrypted, and its passphrase was not given: "+cleanText(err.Error()))
 		}
 		signer, err = gossh.ParsePrivateKeyWithPassphrase(k.locked, pass)

@@ -2,7 +2,6 @@ package ssh_test
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -85,7 +84,7 @@ func TestServers(t *testing.T) {
 			var all [count]*ssh.Environment
 			var opening, going sync.WaitGroup
 			for i := range count {
-				c := config(t, ssh.Config{WorkDir: s.MakeFolder(t), Helper: ssh.HelperRequire})
+				c := config(t, ssh.Config{WorkDir: s.MakeFolder(t)})
 				opening.Go(func() {
 					var err error
 					if all[i], err = h.Open(t.Context(), c); err != nil {
@@ -126,11 +125,11 @@ func TestSilentHost(t *testing.T) {
 		t.Skip("an account of its own needs root")
 	}
 	h := connect(t, target(t, server(t, daemons.SSHDConfig{Account: &daemons.Account{}, Options: []string{"ForceCommand sleep 5"}})))
-	h.SetPatience(500 * time.Millisecond)
+	h.SetScriptTimeout(500 * time.Millisecond)
 	if _, err := h.List(t.Context()); err == nil || !strings.Contains(err.Error(), "no answer within") {
 		t.Errorf("list: %v", err)
 	}
-	ticket := ssh.Ticket{Session: "x", Folder: "/tmp/x", Program: "/tmp/y", Token: "z", TTL: time.Minute}
+	ticket := ssh.Ticket{Session: "x", Dir: "/tmp/x", Program: "/tmp/y", Token: "z", TTL: time.Minute}
 	if _, err := h.Attach(t.Context(), ticket); err == nil || !strings.Contains(err.Error(), "no answer within") {
 		t.Errorf("attach: %v", err)
 	}
@@ -166,7 +165,7 @@ func TestSessionIsTaken(t *testing.T) {
 	t.Parallel()
 	h := connect(t, target(t, server(t, daemons.SSHDConfig{Account: account()})))
 	e := open(t, h, ssh.Config{Session: "same"})
-	_, err := h.Open(t.Context(), config(t, ssh.Config{Session: "same", Helper: ssh.HelperRequire}))
+	_, err := h.Open(t.Context(), config(t, ssh.Config{Session: "same"}))
 	if config := (*ssh.ConfigError)(nil); !errors.As(err, &config) || config.Field != "session" {
 		t.Errorf("%T %v", err, err)
 	}
@@ -196,7 +195,7 @@ func TestNoDigest(t *testing.T) {
 		}
 	}
 	poor := server(t, daemons.SSHDConfig{Account: &daemons.Account{}, Vars: []string{"PATH=" + bin}})
-	_, err := connect(t, target(t, poor)).Open(t.Context(), config(t, ssh.Config{Helper: ssh.HelperRequire}))
+	_, err := connect(t, target(t, poor)).Open(t.Context(), config(t, ssh.Config{}))
 	if err == nil || !strings.Contains(err.Error(), "sha256sum") {
 		t.Errorf("%v", err)
 	}
@@ -222,24 +221,22 @@ func TestNoCommands(t *testing.T) {
 		{"hostile about where", "", []string{`ForceCommand read -r l; eval "$l"; echo "$m run a b"; sleep 1`}, ""},
 		{"silent", "", []string{"ForceCommand while ! [ -e ~/gate ]; do sleep 0.1; done"}, "not ready within 2s"},
 	} {
-		for _, helper := range []ssh.HelperMode{ssh.HelperAuto, ssh.HelperOff} {
-			t.Run(fmt.Sprint(tt.name, " ", helper), func(t *testing.T) {
-				t.Parallel()
-				s := server(t, daemons.SSHDConfig{Account: &daemons.Account{Shell: tt.shell}, Options: tt.options})
-				c := ssh.Config{Helper: helper}
-				if tt.name == "silent" {
-					c.StartTimeout = 2 * time.Second
-				}
-				h := connect(t, target(t, s))
-				_, err := h.Open(t.Context(), config(t, c))
-				var start *ssh.StartError
-				if err == nil || !strings.Contains(err.Error(), tt.want) || !errors.As(err, &start) {
-					t.Errorf("%T %v", err, err)
-				}
-				if err := os.WriteFile(filepath.Join(s.Home(), "gate"), nil, 0o600); err != nil { // until now the command of the host waits
-					t.Error(err)
-				}
-			})
-		}
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t, daemons.SSHDConfig{Account: &daemons.Account{Shell: tt.shell}, Options: tt.options})
+			var c ssh.Config
+			if tt.name == "silent" {
+				c.StartTimeout = 2 * time.Second
+			}
+			h := connect(t, target(t, s))
+			_, err := h.Open(t.Context(), config(t, c))
+			var start *ssh.StartError
+			if err == nil || !strings.Contains(err.Error(), tt.want) || !errors.As(err, &start) {
+				t.Errorf("%T %v", err, err)
+			}
+			if err := os.WriteFile(filepath.Join(s.Home(), "gate"), nil, 0o600); err != nil { // the command waits for it
+				t.Error(err)
+			}
+		})
 	}
 }

@@ -208,8 +208,7 @@ func TestNoSandbox(t *testing.T) {
 		config ssh.Config
 		want   string
 	}{
-		"at home":          {ssh.Config{}, "the home folder"},
-		"without a helper": {ssh.Config{Helper: ssh.HelperOff, WorkDir: s.MakeFolder(t)}, "without a helper"},
+		"at home": {ssh.Config{}, "the home folder"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := tt.config
