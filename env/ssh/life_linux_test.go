@@ -124,6 +124,7 @@ func TestClientKilled(t *testing.T) {
 
 // TestClientKilledWhileOpening kills a client in all phases of a start, the sending of the helper among them.
 func TestClientKilledWhileOpening(t *testing.T) {
+	needFull(t, "kills in all phases of a start")
 	t.Parallel()
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	whole := time.Duration(0)

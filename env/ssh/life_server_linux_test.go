@@ -74,6 +74,9 @@ func TestServers(t *testing.T) {
 		{"one session, no forwarding", daemons.SSHDConfig{Account: user(nil), Options: []string{"MaxSessions 1", "DisableForwarding yes"}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.name != "one session, no forwarding" {
+				needFull(t, "each restriction by itself")
+			}
 			t.Parallel()
 			s := server(t, tt.config)
 			h, err := ssh.Connect(t.Context(), target(t, s))
@@ -171,6 +174,29 @@ func TestSessionIsTaken(t *testing.T) {
 	}
 	if _, err := e.Stat(t.Context(), "."); err != nil {
 		t.Errorf("the first: %v", err)
+	}
+}
+
+// TestHelperDir opens environments on hosts whose home directory cannot hold the helper.
+func TestHelperDir(t *testing.T) {
+	t.Parallel()
+	if account() == nil {
+		t.Skip("an account of its own needs root")
+	}
+	s := server(t, daemons.SSHDConfig{Account: &daemons.Account{Home: daemons.HomeNoexec}})
+	h := connect(t, target(t, s))
+	dir := s.MakeFolder(t)
+	e := open(t, h, ssh.Config{HelperDir: dir})
+	does(t, e, "true")
+	if files, _ := filepath.Glob(dir + "/sandboxagent-*/sandboxd-*"); len(files) != 1 {
+		t.Errorf("%s has %v", dir, files)
+	}
+	for name, want := range map[string]string{"in/home": s.Home() + "/in/home/sandboxagent-", "/proc": "/proc/sandboxagent-"} {
+		_, err := h.Open(t.Context(), config(t, ssh.Config{HelperDir: name}))
+		var none *ssh.HelperDirError
+		if !errors.As(err, &none) || len(none.Dirs) != 1 || !strings.HasPrefix(none.Dirs[0], want) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
