@@ -18,14 +18,16 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/docker"
 	"github.com/sandboxagent/sandboxagent/env/ssh"
+	"github.com/sandboxagent/sandboxagent/env/vars"
 	"github.com/sandboxagent/sandboxagent/env/workspace"
+	"github.com/sandboxagent/sandboxagent/env/wrap"
 )
 
 // backendOptions are what a backend is told.
 type backendOptions struct {
 	dir       string
 	vars      []string
-	inherit   env.VarFilter
+	inherit   vars.Filter
 	container docker.Config
 	remote    remoteOptions
 	target    ssh.Target
@@ -179,7 +181,7 @@ func (p *program) open(ctx context.Context, s environmentSettings) (_ *workplace
 	filter := s.options.inherit
 	filter.Pass = s.given
 	w.plain = o.Environment
-	w.env = env.Decorate(o.Environment, env.Decorations{Logger: logger, ReadOnly: s.readOnly, Vars: &filter})
+	w.env = wrap.Apply(o.Environment, wrap.Options{Logger: logger, ReadOnly: s.readOnly, Vars: &filter})
 	return w, nil
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
 // variable is the name of the environment variable that stands for a flag; one that is blank is as if it were not set.
@@ -31,7 +31,7 @@ func environmentFlags(timeout string) []cli.Flag {
 		&cli.StringSliceFlag{Name: "var", Usage: "set a variable for commands, `NAME=VALUE`; may be repeated", EnvVars: variable("var")},
 		&cli.StringSliceFlag{Name: "pass-var", Usage: "let commands see the host's variable `NAME`; may be repeated, or A,B", EnvVars: variable("pass-var")},
 		&cli.StringFlag{
-			Name: "inherit-vars", Value: string(env.VarsFiltered),
+			Name: "inherit-vars", Value: string(vars.Filtered),
 			Usage: "which of the host's variables commands see: `MODE` is filtered (no secrets), all, core or none", EnvVars: variable("inherit-vars"),
 		},
 		&cli.BoolFlag{Name: "read-only", DisableDefaultText: true, Usage: "refuse writes and commands", EnvVars: variable("read-only")},
@@ -144,7 +144,7 @@ func (p *program) readEnvironmentFlags(c *cli.Context) (environmentSettings, err
 	if s.timeout < 0 {
 		return s, usagef("--timeout %s is negative", s.timeout)
 	}
-	mode, err := env.ParseVarMode(c.String("inherit-vars"))
+	mode, err := vars.ParseMode(c.String("inherit-vars"))
 	if err != nil {
 		return s, usagef("--inherit-vars: %q is none of filtered, all, core, none", c.String("inherit-vars"))
 	}

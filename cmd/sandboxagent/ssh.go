@@ -14,8 +14,8 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
 
-	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/ssh"
+	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
 // hostFlags are the flags that only an environment on a host over SSH has a use for.
@@ -95,7 +95,7 @@ func (p *program) passphrase() func(context.Context, string) ([]byte, error) {
 
 // openSSH logs in to a host and opens an environment there.
 func openSSH(ctx context.Context, o backendOptions) (opened, error) {
-	if o.inherit.Mode != env.VarsFiltered && o.inherit.Mode != "" {
+	if o.inherit.Mode != vars.Filtered && o.inherit.Mode != "" {
 		return opened{}, usagef("--inherit-vars: commands on a host never see this machine's variables; --pass-var hands single ones on")
 	}
 	cfg := ssh.Config{

@@ -112,7 +112,7 @@ func TestLogin(t *testing.T) {
 		},
 		"a locked key, and nobody to ask": {
 			given: given{files: map[string]string{"id_ed25519": locked}},
-			want:  "id_ed25519 is encrypted, and nobody can be asked for its passphrase; add it to ssh-agent",
+			want:  "id_ed25519 is encrypted, and no terminal can ask for its passphrase; add it to ssh-agent",
 		},
 		"a locked key, and an asker without a terminal": {
 			given: given{files: map[string]string{"id_ed25519": locked}, ask: &asker{}}, asks: 1,

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/remote"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // backend is the name of this package in env.Info.
@@ -17,7 +18,7 @@ type served = remote.Place
 
 // Environment is an environment on a host. Host.Open and Host.Attach return it.
 //
-// It implements env.Environment, env.Walker, env.Searcher and env.MultiReader. Kill kills
+// It implements env.Environment, search.Searcher and env.MultiReader. Kill kills
 // everything that it started, without grace, and returns when that is dead: commands in progress
 // end with SIGKILL. It is for a program that must end at once; Close remains to be called.
 type Environment struct {
@@ -31,8 +32,7 @@ type Environment struct {
 
 var (
 	_ env.Environment = (*Environment)(nil)
-	_ env.Walker      = (*Environment)(nil)
-	_ env.Searcher    = (*Environment)(nil)
+	_ search.Searcher = (*Environment)(nil)
 	_ env.MultiReader = (*Environment)(nil)
 )
 

@@ -78,55 +78,57 @@ func readKnownHosts(names []string, note func(string)) (*hostKeys, error) {
 
 // validKnownHosts returns a file with the valid lines of a known_hosts file: the file itself, or
 // a temporary one in which the invalid lines, with which the library rejects a file, are blank.
-func validKnownHosts(name string, data []byte, note func(string)) (file string, err error) {
+func validKnownHosts(name string, data []byte, note func(string)) (string, error) {
 	lines := bytes.Split(data, []byte("\n"))
-	file = name
-	bad := 0
-	blank := func(n int, reason string) error {
-		lines[n-1] = nil
-		if bad++; bad <= maxNotedLines {
-			note(fmt.Sprintf("%s:%d: the line is ignored: %s", name, n, reason))
-		}
-		if file == name {
-			f, err := os.CreateTemp("", "known_hosts-")
-			if err != nil {
-				return err
-			}
-			_ = f.Close() // nothing was written yet
-			file = f.Name()
-		}
-		return os.WriteFile(file, bytes.Join(lines, []byte("\n")), 0o600)
-	}
-	defer func() {
-		if bad > maxNotedLines {
-			note(fmt.Sprintf("%s: %d more lines are ignored", name, bad-maxNotedLines))
-		}
-		if err != nil && file != name {
-			_ = os.Remove(file) // err is more important
-		}
-	}()
-	for i, line := range lines {
-		if len(line) > maxKnownLine {
-			if err := blank(i+1, "it is too long"); err != nil {
-				return "", err
-			}
-		}
-	}
-	for {
-		_, err := knownhosts.New(file)
-		if err == nil {
+	file := name
+	var err error
+	for bad := range maxBadLines {
+		n, reason := invalidLine(file, lines)
+		if n == 0 {
 			return file, nil
 		}
-		rest, ok := strings.CutPrefix(err.Error(), "knownhosts: "+file+":")
-		number, reason, _ := strings.Cut(rest, ": ")
-		n, nerr := strconv.Atoi(number)
-		if !ok || nerr != nil || n < 1 || n > len(lines) || bad >= maxBadLines {
-			return "", err
+		lines[n-1] = nil
+		if bad < maxNotedLines {
+			note(fmt.Sprintf("%s:%d: the line is ignored: %s", name, n, reason))
+		} else if bad == maxNotedLines {
+			note(name + ": more lines are ignored")
 		}
-		if err := blank(n, strings.TrimPrefix(reason, "knownhosts: ")); err != nil {
+		if file, err = writeTemporary(file, name, bytes.Join(lines, []byte("\n"))); err != nil {
 			return "", err
 		}
 	}
+	_ = os.Remove(file) // the error is more important
+	return "", fmt.Errorf("%s: more than %d invalid lines", name, maxBadLines)
+}
+
+// invalidLine returns the number of the first line that the library rejects, and why, or 0.
+func invalidLine(file string, lines [][]byte) (int, string) {
+	if i := slices.IndexFunc(lines, func(l []byte) bool { return len(l) > maxKnownLine }); i >= 0 {
+		return i + 1, "it is too long"
+	}
+	_, err := knownhosts.New(file)
+	if err == nil {
+		return 0, ""
+	}
+	rest, _ := strings.CutPrefix(err.Error(), "knownhosts: "+file+":")
+	number, reason, _ := strings.Cut(rest, ": ")
+	if n, nerr := strconv.Atoi(number); nerr == nil && n > 0 && n <= len(lines) {
+		return n, strings.TrimPrefix(reason, "knownhosts: ")
+	}
+	return 0, "" // the error has no line: NewDB returns it again
+}
+
+// writeTemporary writes data into file, or into a new temporary one if file is the original.
+func writeTemporary(file, original string, data []byte) (string, error) {
+	if file == original {
+		f, err := os.CreateTemp("", "known_hosts-")
+		if err != nil {
+			return "", err
+		}
+		_ = f.Close() // nothing was written
+		file = f.Name()
+	}
+	return file, os.WriteFile(file, data, 0o600)
 }
 
 // noKey is a key that no host has.

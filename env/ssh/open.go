@@ -18,6 +18,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	envvars "github.com/sandboxagent/sandboxagent/env/vars"
 )
 
 // launchScript starts the helper. It is sent to a shell, after its variables.
@@ -77,7 +78,7 @@ func (h *Host) serve(ctx context.Context, c Config, p *helperProcess, home strin
 		return nil, errors.Join(err, first.Close())
 	}
 	vars := append([]string{SessionVar + "=" + c.Session}, c.Vars...)
-	start, err := json.Marshal(helper.Start{Dir: dir, Vars: vars, Inherit: env.VarsCore})
+	start, err := json.Marshal(helper.Start{Dir: dir, Vars: vars, Inherit: envvars.Core})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("ssh: %w", err), first.Close())
 	}

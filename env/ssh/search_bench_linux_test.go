@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandboxagent/sandboxagent/env"
+	envsearch "github.com/sandboxagent/sandboxagent/env/search"
 	"github.com/sandboxagent/sandboxagent/env/ssh"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
@@ -35,7 +35,7 @@ func BenchmarkSearch(b *testing.B) {
 			for _, pattern := range []string{`ErrUnexpectedEOF`, `func \w+Error\(`, `(?i)unexpectedeof`} {
 				b.Run("grep_"+pattern, func(b *testing.B) {
 					search(b, n, trip, "cd "+source+" && { rg --no-config --hidden -n --no-heading -e '"+pattern+"' . || [ $? = 1 ]; }", func() error {
-						_, err := env.Grep(b.Context(), e, env.GrepOptions{Pattern: pattern, MaxMatches: -1}, func(env.GrepMatch) error { return nil })
+						_, err := envsearch.Grep(b.Context(), e, envsearch.GrepOptions{Pattern: pattern, MaxMatches: -1}, func(envsearch.GrepMatch) error { return nil })
 						return err
 					})
 				})
@@ -44,7 +44,7 @@ func BenchmarkSearch(b *testing.B) {
 			b.Run("glob", func(b *testing.B) {
 				const glob = "**/*_test.go"
 				search(b, n, trip, "cd "+source+" && rg --no-config --hidden --files --sortr modified -g '"+glob+"'", func() error {
-					_, err := env.Glob(b.Context(), e, env.GlobOptions{Pattern: glob})
+					_, err := envsearch.Glob(b.Context(), e, envsearch.GlobOptions{Pattern: glob})
 					return err
 				})
 			})
@@ -73,7 +73,7 @@ func cancelled(b *testing.B, e *ssh.Environment, dir string) {
 		ctx, cancel := context.WithCancel(b.Context())
 		var at time.Time
 		timer := time.AfterFunc(300*time.Millisecond, func() { at = time.Now(); cancel() })
-		_, err := env.Grep(ctx, e, env.GrepOptions{Path: dir, Pattern: `(?:[a-z]{1,30}){1,30}[0-9]{9}`, MaxMatches: -1, MaxTime: -1}, func(env.GrepMatch) error { return nil })
+		_, err := envsearch.Grep(ctx, e, envsearch.GrepOptions{Path: dir, Pattern: `(?:[a-z]{1,30}){1,30}[0-9]{9}`, MaxMatches: -1, MaxTime: -1}, func(envsearch.GrepMatch) error { return nil })
 		if !errors.Is(err, context.Canceled) {
 			b.Fatal("a search that was to be cancelled: ", err)
 		}
