@@ -31,6 +31,7 @@ type backendOptions struct {
 	container docker.Config
 	remote    remoteOptions
 	target    ssh.Target
+	helperDir string
 	sandbox   sandboxOptions
 	// note tells the user of something that is no error.
 	note func(string)

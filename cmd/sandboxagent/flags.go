@@ -37,7 +37,7 @@ func environmentFlags(timeout string) []cli.Flag {
 		&cli.BoolFlag{Name: "read-only", DisableDefaultText: true, Usage: "refuse writes and commands", EnvVars: variable("read-only")},
 		&cli.DurationFlag{Name: "timeout", Usage: timeout, EnvVars: variable("timeout"), DefaultText: "none"},
 		&cli.StringFlag{Name: "log", Usage: "append a record of each operation to `FILE`, as lines of JSON", EnvVars: variable("log")},
-	}, uploadFlags(), remoteFlags(), networkFlags(), sandboxFlags(), containerFlags(), hostFlags())
+	}, uploadFlags(), remoteFlags(), networkFlags(), sandboxFlags(), containerFlags(), hostFlags(), hostHelperFlags())
 }
 
 // onlyFor refuses flags that nothing would obey in an environment.
@@ -51,6 +51,7 @@ func onlyFor(c *cli.Context, backend string) error {
 		{sandboxFlags(), []string{"local", "ssh"}},
 		{containerFlags(), []string{"docker"}},
 		{hostFlags(), []string{"ssh"}},
+		{hostHelperFlags(), []string{"ssh"}},
 	} {
 		for _, f := range group.flags {
 			if name := f.Names()[0]; c.IsSet(name) && !slices.Contains(group.backends, backend) {
@@ -133,6 +134,7 @@ func (p *program) readEnvironmentFlags(c *cli.Context) (environmentSettings, err
 	if s.options.target, err = p.readHostFlags(c); err != nil {
 		return s, err
 	}
+	s.options.helperDir = c.String("helper-dir")
 	if s.options.sandbox, err = readSandboxFlags(c); err != nil {
 		return s, err
 	}

@@ -56,8 +56,8 @@ func (p *program) listHost(ctx context.Context, c *cli.Context) error {
 				state, note = "dead", "its helper was killed; env gc removes what it has left"
 			}
 			began := "-"
-			if !l.Begun.IsZero() {
-				began = age(l.Begun)
+			if !l.Created.IsZero() {
+				began = age(l.Created)
 			}
 			_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", l.Session, state, began, l.TTL, l.From, note)
 		}

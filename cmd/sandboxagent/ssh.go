@@ -28,6 +28,13 @@ func hostFlags() []cli.Flag {
 	}
 }
 
+// hostHelperFlags are the flags for the helper on a host.
+func hostHelperFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "helper-dir", Usage: "put the helper into `DIR` of the host, which must allow execution", DefaultText: "~/.cache, else /tmp", EnvVars: variable("helper-dir")},
+	}
+}
+
 // readHostFlags reads the hostFlags.
 func (p *program) readHostFlags(c *cli.Context) (ssh.Target, error) {
 	t := ssh.Target{
@@ -40,7 +47,7 @@ func (p *program) readHostFlags(c *cli.Context) (ssh.Target, error) {
 	if t.Host == "" {
 		return t, usagef("--host is missing: --env=ssh needs one, as [USER@]HOST[:PORT]")
 	}
-	return t, sshError(t.Check())
+	return t, sshError(t.Validate())
 }
 
 // passphrase returns how to ask the user for the passphrase of a key; nil if there is no terminal.
@@ -92,7 +99,7 @@ func openSSH(ctx context.Context, o backendOptions) (opened, error) {
 		return opened{}, usagef("--inherit-vars: commands on a host never see this machine's variables; --pass-var hands single ones on")
 	}
 	cfg := ssh.Config{
-		WorkDir: o.dir, Vars: handedVars(o), TTL: o.remote.ttl, Helper: ssh.HelperMode(o.remote.helper), Note: o.note,
+		WorkDir: o.dir, Vars: handedVars(o), TTL: o.remote.ttl, HelperDir: o.helperDir, Note: o.note,
 	}
 	if o.sandbox.wanted() {
 		cfg.Sandbox = &o.sandbox.Sandbox
@@ -100,7 +107,7 @@ func openSSH(ctx context.Context, o backendOptions) (opened, error) {
 	if self, err := executable(); err == nil {
 		cfg.HelperProgram = ssh.HelperProgram{Path: self, Args: []string{helperArgument}, IfMissing: true}
 	}
-	if err := cfg.Check(); err != nil {
+	if err := cfg.Validate(); err != nil {
 		return opened{}, sshError(err)
 	}
 	host, err := ssh.Connect(ctx, o.target)
@@ -115,12 +122,9 @@ func openSSH(ctx context.Context, o backendOptions) (opened, error) {
 		o.note(note)
 	}
 	place := &sshPlace{e, host}
-	var way *ticket
-	if t, ok := e.Ticket(); ok {
-		way = &ticket{SSH: &t, Target: reachable(o.target)}
-	}
+	t := e.Ticket()
 	return opened{
-		Environment: place, session: e.Session(), ticket: way, leave: place.Leave,
+		Environment: place, session: e.Session(), ticket: &ticket{SSH: &t, Target: reachable(o.target)}, leave: place.Leave,
 		kill: func() { _ = e.Kill() },
 		abandon: func() { // what is left ends when it has been without a client for long enough
 			killed := make(chan struct{})
@@ -183,15 +187,29 @@ func absolute(name string) string {
 	return name
 }
 
-// sshError tells mistakes of the user from failures of the environment.
+// sshError makes usage errors of invalid flags, and names the flags that help with other errors.
 func sshError(err error) error {
 	var config *ssh.ConfigError
-	if !errors.As(err, &config) {
-		return err
+	var key *ssh.HostKeyError
+	var login *ssh.AuthError
+	var dir *ssh.HelperDirError
+	switch {
+	case errors.As(err, &config):
+		switch config.Field {
+		case "host", "identity", "known-hosts", "helper-dir", "ttl", "var":
+			return usagef("--%s: %s", config.Field, config.Reason)
+		case "StrictHostKeyChecking":
+			return usagef("%s: %s; --accept-new-host-key does so too", config.Field, config.Reason)
+		}
+		return usagef("%s: %s", config.Field, config.Reason)
+	case errors.As(err, &key) && key.Kind == ssh.HostKeyUnknown:
+		return fmt.Errorf("%w; --accept-new-host-key adds it", err)
+	case errors.As(err, &login) && len(login.Keys) == 0:
+		return fmt.Errorf("%w; --identity FILE names a key", err)
+	case errors.As(err, &login) && login.TooMany():
+		return fmt.Errorf("%w; --identity FILE is tried first", err)
+	case errors.As(err, &dir):
+		return fmt.Errorf("%w; --helper-dir DIR names another one", err)
 	}
-	switch config.Field {
-	case "host", "identity", "known-hosts", "helper", "ttl", "var":
-		return usagef("--%s: %s", config.Field, config.Reason)
-	}
-	return usagef("%s: %s", config.Field, config.Reason)
+	return err
 }
