@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -47,12 +48,42 @@ func Run(t *testing.T, opts Options) {
 	for _, name := range unknownNames(groups, opts.Known) {
 		t.Errorf("Options.Known names the case %q, which does not exist", name)
 	}
+	var l lanes
+	var wg sync.WaitGroup
 	for _, g := range groups {
-		t.Run(g.name, func(t *testing.T) { runGroup(t, opts, g) })
+		wg.Go(func() { t.Run(g.name, func(t *testing.T) { runGroup(t, opts, g, &l) }) })
+	}
+	wg.Wait()
+}
+
+// lanes bounds the number of cases that run at the same time. Most cases wait rather than compute,
+// so that the bound of package testing, the number of processors, is too small for them.
+type lanes struct {
+	once sync.Once
+	free chan struct{}
+	// shared is held for writing by a case that runs alone.
+	shared sync.RWMutex
+}
+
+// maxParallel is the number of cases that run at the same time.
+const maxParallel = 16
+
+// enter waits for a free lane, or for all of them if alone is set, and returns how to leave.
+func (l *lanes) enter(alone bool) (leave func()) {
+	if alone {
+		l.shared.Lock()
+		return l.shared.Unlock
+	}
+	l.once.Do(func() { l.free = make(chan struct{}, maxParallel) })
+	l.free <- struct{}{}
+	l.shared.RLock()
+	return func() {
+		l.shared.RUnlock()
+		<-l.free
 	}
 }
 
-func runGroup(t *testing.T, opts Options, g group) {
+func runGroup(t *testing.T, opts Options, g group, l *lanes) {
 	var shared *place
 	if slices.ContainsFunc(g.cases, func(tc testCase) bool { return !tc.fresh }) {
 		shared = newPlace(t, opts)
@@ -62,18 +93,21 @@ func runGroup(t *testing.T, opts Options, g group) {
 			}
 		})
 	}
+	var wg sync.WaitGroup
 	for _, tc := range g.cases {
-		t.Run(tc.name, func(t *testing.T) {
-			if !tc.alone {
-				t.Parallel()
-			}
-			p := shared
-			if tc.fresh {
-				p = newPlace(t, opts)
-			}
-			report(t, opts.Known[g.name+"/"+tc.name], p.Info().Backend, runCase(t, opts, p, tc))
+		wg.Go(func() {
+			t.Run(tc.name, func(t *testing.T) {
+				defer l.enter(tc.alone)()
+				p := shared
+				if tc.fresh {
+					p = newPlace(t, opts)
+				}
+				known := opts.Known[g.name+"/"+tc.name]
+				report(t, known, p.Info().Backend, runCase(t, opts, p, tc))
+			})
 		})
 	}
+	wg.Wait()
 }
 
 // report turns what a case found into the outcome of its subtest. It is the only place that skips.
