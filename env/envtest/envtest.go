@@ -22,6 +22,9 @@ type Options struct {
 	// Known maps the name of a case, such as "kill/double_fork_dies", to the reason why this environment differs
 	// there. A known difference that passes, or that names no case, fails the run.
 	Known map[string]string
+	// Groups, if set, names the groups of cases that run, such as "kill". It is for a second
+	// environment that shares its other code with one that has all cases.
+	Groups []string
 	// Bare says that the environment has no shell and no tools, and is not to have any: a case that needs one is skipped
 	// also where tools are required.
 	Bare bool
@@ -45,12 +48,20 @@ func Run(t *testing.T, opts Options) {
 		t.Fatal("envtest: Options.New is nil")
 	}
 	groups := suite()
+	for _, name := range opts.Groups {
+		if !slices.ContainsFunc(groups, func(g group) bool { return g.name == name }) {
+			t.Errorf("Options.Groups names the group %q, which does not exist", name)
+		}
+	}
 	for _, name := range unknownNames(groups, opts.Known) {
 		t.Errorf("Options.Known names the case %q, which does not exist", name)
 	}
 	var l lanes
 	var wg sync.WaitGroup
 	for _, g := range groups {
+		if len(opts.Groups) > 0 && !slices.Contains(opts.Groups, g.name) {
+			continue
+		}
 		wg.Go(func() { t.Run(g.name, func(t *testing.T) { runGroup(t, opts, g, &l) }) })
 	}
 	wg.Wait()
