@@ -22,6 +22,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
 // needProc skips tests that look for processes in /proc.
@@ -423,7 +424,7 @@ func TestCloseDuringExec(t *testing.T) {
 func TestNested(t *testing.T) {
 	needProc(t)
 	if dir := os.Getenv("LOCAL_TEST_NESTED"); dir != "" {
-		inner, err := local.New(local.Config{Dir: dir, Inherit: &env.VarFilter{Mode: env.VarsNone}})
+		inner, err := local.New(local.Config{Dir: dir, Inherit: &vars.Filter{Mode: vars.None}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -32,6 +32,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/proctree"
+	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
 // Config says how to make an Environment. The zero value works in the current folder with the filtered variables of
@@ -40,7 +41,7 @@ type Config struct {
 	// Dir is the working directory; empty means the current one. It must exist.
 	Dir string
 	// Inherit selects the variables of this process that commands see; nil means the filtered ones.
-	Inherit *env.VarFilter
+	Inherit *vars.Filter
 	// Vars are variables as "NAME=value" in addition to the inherited ones. Of duplicates the last wins.
 	Vars []string
 }

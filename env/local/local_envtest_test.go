@@ -8,6 +8,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/envtest"
 	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/wrap"
 )
 
 // TestContract runs the conformance suite. What commands read and write and what files hold is the
@@ -44,7 +45,7 @@ func TestContractConfined(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return env.Confine(e, "sub")
+			return wrap.Subdir(e, "sub")
 		},
 		Known: map[string]string{
 			"file/device":                outside,

@@ -15,8 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // maxNames is how many files are taken over from a module.
@@ -114,7 +114,7 @@ func walkAgainstGit(t *testing.T, git, root string) {
 	t.Helper()
 	e := newEnv(t, local.Config{Dir: root})
 	got := map[string]bool{}
-	err := env.Walk(t.Context(), e, "", env.WalkOptions{}, func(entry env.Entry) error {
+	err := search.Walk(t.Context(), e, "", search.WalkOptions{}, func(entry search.Entry) error {
 		if !entry.Mode.IsDir() {
 			got[entry.Name] = true
 		}
