@@ -391,7 +391,7 @@ func TestCloseKillsEverything(t *testing.T) {
 // TestCloseDuringExec starts commands while the environment is being closed: none may slip through.
 func TestCloseDuringExec(t *testing.T) {
 	needProc(t)
-	for round := range 40 {
+	for round := range amount(40, 10) {
 		e := newEnv(t, local.Config{})
 		mark := newMark(t)
 		var wg sync.WaitGroup

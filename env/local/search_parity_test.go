@@ -51,6 +51,7 @@ func TestGrepParity(t *testing.T) {
 		p.run(t, parityFolders, part(1))
 	})
 	t.Run("checkout", func(t *testing.T) {
+		needFull(t, "searches a large tree many times")
 		if _, err := os.Stat(filepath.Join(checkout, "go.mod")); err != nil {
 			t.Skip("the test does not run in its checkout: ", err)
 		}
@@ -58,8 +59,9 @@ func TestGrepParity(t *testing.T) {
 		p.run(t, parityCases[2:], part(6))
 	})
 	t.Run("GOROOT", func(t *testing.T) {
-		if testing.Short() || raceEnabled() {
-			t.Skip("takes long; make test runs it without the race detector")
+		needFull(t, "searches a large tree many times")
+		if raceEnabled() {
+			t.Skip("takes long with the race detector")
 		}
 		goroot, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
 		if err != nil {
@@ -82,13 +84,13 @@ func rareOnes(cases []search.GrepOptions) (rare []search.GrepOptions) {
 	return rare
 }
 
-// part returns n, for each n-th case: more with the race detector, and 1 if the variable SANDBOXAGENT_PARITY is all, which takes many
-// minutes.
+// part returns n, for each n-th case: more without SANDBOXAGENT_FULL and with the race detector, and 1
+// if SANDBOXAGENT_PARITY is all, which takes many minutes.
 func part(n int) int {
 	switch {
 	case os.Getenv("SANDBOXAGENT_PARITY") == "all":
 		return 1
-	case raceEnabled():
+	case !full(), raceEnabled():
 		return 11 * n
 	}
 	return n

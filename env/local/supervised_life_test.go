@@ -160,8 +160,8 @@ func TestSupervisedKillKeepsEnvironment(t *testing.T) {
 // TestSupervisedCycles starts and ends many helpers, of which nothing stays.
 func TestSupervisedCycles(t *testing.T) {
 	needProc(t)
-	cycles := 1000
-	if testing.Short() || raceEnabled() { // with the race detector each end takes a second
+	cycles := amount(1000, 10)
+	if raceEnabled() { // with the race detector each end takes a second
 		cycles = 10
 	}
 	dir, h := t.TempDir(), thisProgram(t)

@@ -1,4 +1,4 @@
-package local
+package proctree
 
 import (
 	"bytes"
@@ -11,6 +11,12 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+)
+
+// How members of a tree are found here, and what hides them.
+const (
+	trackedBy = "a marker variable read from /proc"
+	trackLost = "clears or overwrites its variables or changes its user"
 )
 
 // flagKernel marks threads of the kernel, in the flags of a process.

@@ -1,4 +1,4 @@
-package local
+package proctree
 
 import (
 	"bufio"
@@ -22,8 +22,6 @@ const (
 	tagRange = 1 << 40
 	// tagFloor is what no tag goes below: nine years.
 	tagFloor = 1 << 48
-	// slots is how many environments may be open at once. The tags of each have a remainder of their own.
-	slots = 64
 )
 
 // firstTag lowers this process's limit to the first tag. It is a random one, so that no two supervisors, inside of each
@@ -48,19 +46,15 @@ func firstTag() (first uint64, reason string) {
 	return first, ""
 }
 
-// nextTag lowers this process's limit to the next tag of a slot. It returns 0 if there is none, because somebody else has
-// lowered the limit.
-func nextTag(slot uint64) uint64 {
+// nextTag lowers this process's limit to the next tag. It returns 0 if none is left, because another
+// process has lowered the limit.
+func nextTag() uint64 {
 	var limit unix.Rlimit
-	if err := unix.Prlimit(0, unix.RLIMIT_RTTIME, nil, &limit); err != nil || limit.Max < tagFloor+slots {
+	err := unix.Prlimit(0, unix.RLIMIT_RTTIME, nil, &limit)
+	if err != nil || limit.Max < tagFloor || setTag(limit, limit.Max-1) != nil {
 		return 0
 	}
-	tag := limit.Max - 1
-	tag -= (tag - slot) % slots
-	if setTag(limit, tag) != nil {
-		return 0
-	}
-	return tag
+	return limit.Max - 1
 }
 
 func setTag(limit unix.Rlimit, tag uint64) error {

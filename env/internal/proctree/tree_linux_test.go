@@ -1,4 +1,4 @@
-package local
+package proctree
 
 import (
 	"bufio"
@@ -95,26 +95,28 @@ func TestSendSparesNumbersUsedAgain(t *testing.T) {
 
 // TestWithoutProc ends a group where processes cannot be listed.
 func TestWithoutProc(t *testing.T) {
-	e, err := New(Config{Dir: t.TempDir()})
+	set, err := New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = e.Close() }()
-	attr := &os.ProcAttr{Env: os.Environ(), Files: []*os.File{e.null, e.null, e.null}}
-	for name, script := range map[string]string{"gentle": "sleep 1000; :", "stubborn": "trap '' TERM; while :; do sleep 0.1; done"} {
+	for name, script := range map[string]string{
+		"gentle":   "sleep 1000; :",
+		"stubborn": "trap '' TERM; while :; do sleep 0.1; done",
+	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := e.startProcess("/bin/sh", []string{"sh", "-c", script}, attr, "")
+			attr := &os.ProcAttr{Env: os.Environ(), Files: []*os.File{nil, nil, nil}}
+			p, err := set.Start("/bin/sh", []string{"sh", "-c", script}, attr)
 			if err != nil {
 				t.Fatal(err)
 			}
-			tr := tree{leaders: []*process{p}}
+			tr := tree{leaders: []*Process{p}}
 			if err := tr.terminateGroups(100e6); err != nil {
 				t.Error(err)
 			}
 			if s, err := look(p.os.Pid); err != nil || !s.dead {
 				t.Errorf("%+v, %v", s, err)
 			}
-			_, _, _ = p.reap()
+			_, _, _ = p.Reap()
 		})
 	}
 }
@@ -259,7 +261,7 @@ func TestMarksAreSeenBetweenPrograms(t *testing.T) {
 		_ = c.Process.Kill()
 		_ = c.Wait()
 	}()
-	for range 20_000 {
+	for range 3000 {
 		if marked, hidden := carries(c.Process.Pid, []string{marker}); !marked && !hidden {
 			t.Fatal("a process with a mark was seen to have none")
 		}

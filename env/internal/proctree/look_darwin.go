@@ -1,9 +1,15 @@
-package local
+package proctree
 
 import (
 	"bytes"
 
 	"golang.org/x/sys/unix"
+)
+
+// How members of a tree are found here, and what hides them.
+const (
+	trackedBy = "a marker variable read by sysctl"
+	trackLost = "clears or overwrites its variables, or is a program that the system protects,"
 )
 
 // Process states of the kernel.

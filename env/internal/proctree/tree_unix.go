@@ -1,6 +1,6 @@
 //go:build unix
 
-package local
+package proctree
 
 import (
 	"cmp"
@@ -53,7 +53,7 @@ const (
 // tree is a set of processes to be killed: leaders, the members of their sessions and groups, their descendants and
 // whatever else carries their mark.
 type tree struct {
-	leaders []*process                          // not reaped while the tree is used
+	leaders []*Process                          // not reaped while the tree is used
 	carries func(pid int) (marked, hidden bool) // nil without marks
 	stop    func()                              // sends SIGSTOP to those that carry marks; nil if that is nothing quick
 	all     bool                                // members may be older than the leaders
@@ -68,7 +68,7 @@ type tree struct {
 	letGo func()            // undoes haltAfter; nil if there is nothing to undo
 }
 
-func newTree(leaders []*process) *tree {
+func newTree(leaders []*Process) *tree {
 	return &tree{leaders: leaders, known: make(map[identity]bool), fork: new(sync.Mutex)}
 }
 
@@ -80,29 +80,23 @@ func (t *tree) terminate(grace time.Duration) error {
 	defer t.stopAfter(grace)()
 	t.haltAfter(grace + freezeTime)
 	defer t.goOn()
-	// Whose parents die of the signal must be known before.
-	if _, err := t.scan(); err != nil {
+	// Members whose parents die of the signal must be found before.
+	alive, err := t.scan()
+	if err != nil {
 		return t.terminateGroups(grace)
 	}
 	t.signalGroups(unix.SIGTERM)
-	asked, groups := make(map[identity]bool), make(map[int]bool)
+	signalled, groups := make(map[identity]bool), make(map[int]bool)
 	for _, l := range t.leaders {
 		groups[l.os.Pid] = true
 	}
 	deadline := time.Now().Add(grace)
-	for {
-		alive, err := t.scan()
-		if err != nil {
-			return t.terminateGroups(0)
-		}
-		if len(alive) == 0 {
-			return nil
-		}
+	for len(alive) > 0 {
 		for _, s := range alive {
-			if asked[s.id()] || !time.Now().Before(deadline) {
+			if signalled[s.id()] || !time.Now().Before(deadline) {
 				continue
 			}
-			asked[s.id()] = true
+			signalled[s.id()] = true
 			if !groups[s.pgid] { // as a member of a group it has got it
 				_ = send(s, unix.SIGTERM)
 			}
@@ -113,7 +107,11 @@ func (t *tree) terminate(grace time.Duration) error {
 		if !awaitDeath(alive, deadline) {
 			return t.kill()
 		}
+		if alive, err = t.scan(); err != nil {
+			return t.terminateGroups(0)
+		}
 	}
+	return nil
 }
 
 // signal sends a signal to all members once.
@@ -412,7 +410,7 @@ func (t *tree) terminateGroups(grace time.Duration) error {
 		defer timer.Stop()
 		for _, l := range t.leaders {
 			select {
-			case <-l.exited:
+			case <-l.Exited:
 			case <-timer.C:
 				timer.Reset(0)
 			}
@@ -426,7 +424,7 @@ func (t *tree) terminateGroups(grace time.Duration) error {
 	defer timer.Stop()
 	for _, l := range t.leaders {
 		select {
-		case <-l.exited:
+		case <-l.Exited:
 		case <-timer.C:
 			return fmt.Errorf("process %d does not die of SIGKILL", l.os.Pid)
 		}

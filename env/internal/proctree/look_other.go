@@ -1,8 +1,14 @@
 //go:build unix && !linux && !darwin
 
-package local
+package proctree
 
 import "errors"
+
+// How members of a tree are found; empty, since processes cannot be listed.
+const (
+	trackedBy = ""
+	trackLost = ""
+)
 
 func trackable() error { return errors.ErrUnsupported }
 
