@@ -37,7 +37,6 @@ type ClientConfig struct {
 }
 
 const (
-	defaultPing = 10 * time.Second
 	// connectTime bounds one attempt to connect, once there has been a connection.
 	connectTime = 15 * time.Second
 	// closeTime bounds the wait for the environment to be closed.
@@ -54,17 +53,15 @@ const (
 
 // Client is an environment at the other end of a stream. It is made by Open.
 type Client struct {
-	cfg      ClientConfig
-	id       string
-	info     env.Info
-	features []string
-	session  string
-	limits   limits
-	buffers  sync.Pool // *bufio.Reader
-	ids      atomic.Uint64
-	broken   atomic.Int32 // answers in a row that ended early on a connection that was there
-	results  forgetter
-	orphans  orphans
+	cfg     ClientConfig
+	id      string
+	info    env.Info
+	session string
+	limits  limits
+	buffers sync.Pool // *bufio.Reader
+	ids     atomic.Uint64
+	broken  atomic.Int32 // answers in a row that ended early on a connection that was there
+	orphans orphans
 
 	closing sync.Once
 	stop    context.CancelFunc // ends the attempts to connect
@@ -113,7 +110,7 @@ func Open(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	c.session, c.info, c.features = welcome.Session, welcome.Info.info(), welcome.Features
+	c.session, c.info = welcome.Session, welcome.Info.info()
 	c.link = l
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	c.stop = stop
@@ -128,9 +125,6 @@ func (c *Client) Info() env.Info {
 	info.Guarantees = slices.Clone(info.Guarantees)
 	return info
 }
-
-// has tells whether the server has a feature.
-func (c *Client) has(feature string) bool { return slices.Contains(c.features, feature) }
 
 // newID returns an id for a command or a change, which no other client uses.
 func (c *Client) newID() string { return c.id + "-" + strconv.FormatUint(c.ids.Add(1), 36) }
@@ -261,7 +255,6 @@ func (c *Client) close() error {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
-	c.results.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), c.limits.closing)
 	defer cancel()
 	err := c.command(ctx, request{method: "POST", path: "/close"})
@@ -288,7 +281,6 @@ func (c *Client) Leave() {
 		c.mu.Lock()
 		c.closed = true
 		c.mu.Unlock()
-		c.results.stop()
 		c.fail(fs.ErrClosed)
 		<-c.idle
 		c.orphans.stop()
@@ -319,11 +311,7 @@ func (c *Client) Kill() error {
 	err := c.begin(ctx)
 	if err == nil {
 		defer c.work.Done()
-		if !c.has(FeatureKill) {
-			err = errors.ErrUnsupported
-		} else {
-			err = c.command(ctx, request{method: "POST", path: "/kill"})
-		}
+		err = c.command(ctx, request{method: "POST", path: "/kill"})
 	}
 	if err != nil {
 		return fmt.Errorf("kill: %w", err)

@@ -96,7 +96,7 @@ func (c *Client) failure(ctx context.Context, l *link, err error) error {
 	case ctx.Err() != nil:
 		return contextError(ctx)
 	}
-	if l.conn.Err() == nil && l.stream.ours.CompareAndSwap(false, true) {
+	if l.conn.Err() == nil && l.stream.closedLocally.CompareAndSwap(false, true) {
 		// The server gave up this answer. Nothing that is on its way on this connection is waited for.
 		l.close()
 		if c.broken.Add(1) > maxBroken {

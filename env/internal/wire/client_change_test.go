@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
+
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
@@ -165,11 +167,11 @@ type watched struct {
 }
 
 func (w *watched) Write(p []byte) (int, error) {
-	for q := bytes.TrimPrefix(p, []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")); len(q) >= frameHead && q[0] == 0; {
-		if q[3] == typeHeaders {
+	for q := bytes.TrimPrefix(p, []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")); len(q) >= 9 && q[0] == 0; {
+		if q[3] == byte(http2.FrameHeaders) {
 			w.request()
 		}
-		q = q[min(len(q), frameHead+int(q[1])<<8+int(q[2])):]
+		q = q[min(len(q), 9+int(q[1])<<8+int(q[2])):]
 	}
 	return w.Conn.Write(p)
 }

@@ -48,9 +48,6 @@ type execution struct {
 
 // newExecution registers a call and prepares the command. Its error is why the command cannot be sent.
 func (c *Client) newExecution(ctx context.Context, cmd env.Command) (*execution, error) {
-	if cmd.TTY != nil && !c.has(FeatureTTY) {
-		return nil, fmt.Errorf("terminal: %w", errors.ErrUnsupported)
-	}
 	size := 0
 	for _, s := range cmd.Argv {
 		size += len(s)
@@ -77,7 +74,6 @@ func (c *Client) newExecution(ctx context.Context, cmd env.Command) (*execution,
 	if err := c.begin(ctx); err != nil {
 		return nil, err
 	}
-	r.Forget = c.results.take()
 	var err error
 	if x.body, err = jsonBody(r); err != nil {
 		c.work.Done()
@@ -257,7 +253,6 @@ func (x *execution) outcome(ctx context.Context, r *execResult, err error, own [
 	if err != nil {
 		return env.Result{}, x.unknown(ctx, err, own)
 	}
-	x.c.results.add(x.c, x.id)
 	result := env.Result{
 		ExitCode: r.ExitCode, Signal: r.Signal, TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory, Detached: r.Detached,
 		Elapsed: r.Elapsed,

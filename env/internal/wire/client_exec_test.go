@@ -179,66 +179,6 @@ func TestStdinBeforeCommand(t *testing.T) {
 	}
 }
 
-// TestForgetBurst has many commands end at once. The server keeps no result.
-func TestForgetBurst(t *testing.T) {
-	noLeaks(t)
-	const count = 900
-	var started sync.WaitGroup
-	started.Add(count)
-	release := make(chan struct{})
-	c := connected(t, &fakeEnv{exec: func(context.Context, env.Command) (env.Result, error) {
-		started.Done()
-		<-release
-		return env.Result{}, nil
-	}}, nil)
-	var calls sync.WaitGroup
-	for range count {
-		calls.Go(func() {
-			if _, err := c.Exec(t.Context(), env.Command{Argv: []string{"x"}}); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	within(t, "every command starts", started.Wait)
-	close(release)
-	within(t, "every command ends", calls.Wait)
-	eventually(t, "all results to be forgotten", func() bool {
-		c.server.commands.mu.Lock()
-		defer c.server.commands.mu.Unlock()
-		return len(c.server.commands.byID) == 0
-	})
-}
-
-// TestForgetAtOnce has so many results arrive that the server is told without a delay.
-func TestForgetAtOnce(t *testing.T) {
-	noLeaks(t)
-	c := impatient(t, ClientConfig{Dial: (&hostile{session: "s", answer: body(frame(frameEnd, "{}"))}).dial})
-	f := &c.results
-	for i := range maxForget {
-		f.add(c, fmt.Sprint(i))
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.sending && len(f.ids) > 0 {
-		t.Errorf("%d results wait", len(f.ids))
-	}
-}
-
-// TestForgetterBounded has results arrive while the server cannot be told.
-func TestForgetterBounded(t *testing.T) {
-	f := &forgetter{sending: true}
-	for i := range maxKept + 10 {
-		f.add(nil, fmt.Sprint(i))
-	}
-	first := f.take()
-	if len(first) != maxForget || first[0] != "0" || len(f.ids) != maxKept-maxForget {
-		t.Errorf("%d taken, %d left", len(first), len(f.ids))
-	}
-	if second := f.take(); slices.Contains(second, first[maxForget-1]) || second[0] != fmt.Sprint(maxForget) {
-		t.Errorf("taken next: %q", second)
-	}
-}
-
 // TestInputReader has readers that do not keep to the rules, or are not wanted any more.
 func TestInputReader(t *testing.T) {
 	t.Run("nothing again and again", func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log"
 	"net"
 	"net/http"
 	"runtime"
@@ -48,7 +49,7 @@ func (h *hostile) dial(context.Context) (io.ReadWriteCloser, error) {
 		var protocols http.Protocols
 		protocols.SetUnencryptedHTTP2(true)
 		server := &http.Server{
-			Handler: h.answer, Protocols: &protocols, ErrorLog: silentLog(),
+			Handler: h.answer, Protocols: &protocols, ErrorLog: log.New(io.Discard, "", 0),
 			HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: Window, MaxReceiveBufferPerConnection: receiveBuffer},
 		}
 		l := newListener(c)
@@ -63,7 +64,7 @@ func (h *hostile) dial(context.Context) (io.ReadWriteCloser, error) {
 
 func goodWelcome(session string) []byte {
 	line, _ := json.Marshal(Welcome{
-		Version: Version, Session: session, Features: []string{FeatureSearch, FeatureRead, FeatureTTY, FeatureKill},
+		Version: Version, Session: session,
 		Info: &wireInfo{Backend: "hostile", OS: "linux", WorkDir: "/"},
 	})
 	return append(line, '\n')
@@ -377,12 +378,12 @@ func TestHostileWelcome(t *testing.T) {
 		"half a welcome":  {good[:20], io.ErrUnexpectedEOF},
 		"text":            {"sh: sandboxd: not found\n", env.ErrProtocol},
 		"no line":         {strings.Repeat("x", maxWelcome+10), env.ErrProtocol},
-		"a huge one":      {`{"version":1,"session":"` + strings.Repeat("x", maxWelcome) + "\"}\n", env.ErrProtocol},
-		"another version": {strings.Replace(good, `"version":1`, `"version":2`, 1), env.ErrProtocol},
+		"a huge one":      {`{"version":2,"session":"` + strings.Repeat("x", maxWelcome) + "\"}\n", env.ErrProtocol},
+		"another version": {strings.Replace(good, `"version":2`, `"version":3`, 1), env.ErrProtocol},
 		"no session":      {strings.Replace(good, `"session":"s"`, `"session":""`, 1), env.ErrProtocol},
 		"a long session":  {strings.Replace(good, `"session":"s"`, `"session":"`+strings.Repeat("s", maxID+1)+`"`, 1), env.ErrProtocol},
-		"no info":         {`{"version":1,"session":"s"}` + "\n", env.ErrProtocol},
-		"a refusal":       {`{"version":1,"error":{"text":"no","is":["permission"]}}` + "\n", fs.ErrPermission},
+		"no info":         {`{"version":2,"session":"s"}` + "\n", env.ErrProtocol},
+		"a refusal":       {`{"version":2,"error":{"text":"no","is":["permission"]}}` + "\n", fs.ErrPermission},
 	} {
 		t.Run(name, func(t *testing.T) {
 			here, there := net.Pipe()

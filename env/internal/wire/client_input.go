@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -179,100 +178,5 @@ func (x *execution) resize(life context.Context, sizes <-chan env.TTYSize) {
 		case <-life.Done():
 			return
 		}
-	}
-}
-
-const (
-	// maxForget is how many results are forgotten with one request.
-	maxForget = 256
-	// maxKept is how many results the server is to be told of at most. It keeps fewer.
-	maxKept = 4096
-	// forgetTime bounds a request that does nothing else.
-	forgetTime = 10 * time.Second
-)
-
-// forgetter tells the server which results have arrived: with the next command, or after a while on its own, or at once
-// when there are many.
-type forgetter struct {
-	mu      sync.Mutex
-	ids     []string
-	timer   *time.Timer // runs while there are ids
-	sending bool
-	over    bool
-}
-
-// add notes that the result of a command has arrived.
-func (f *forgetter) add(c *Client, id string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.over || len(f.ids) >= maxKept {
-		return // the server forgets by itself, the oldest first
-	}
-	f.ids = append(f.ids, id)
-	switch {
-	case f.sending:
-	case len(f.ids) >= maxForget:
-		f.sending = true
-		go f.send(c)
-	case f.timer == nil:
-		f.timer = time.AfterFunc(forgetDelay, func() {
-			f.mu.Lock()
-			start := !f.sending
-			f.timer, f.sending = nil, true
-			f.mu.Unlock()
-			if start {
-				f.send(c)
-			}
-		})
-	}
-}
-
-// take returns what is to be forgotten next.
-func (f *forgetter) take() []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	n := min(len(f.ids), maxForget)
-	ids := slices.Clone(f.ids[:n])
-	f.ids = slices.Delete(f.ids, 0, n)
-	return ids
-}
-
-// send tells the server until there is nothing more to tell.
-func (f *forgetter) send(c *Client) {
-	for !f.sent() {
-		if ids := f.take(); len(ids) > 0 { // the next command may have taken them
-			f.tell(c, ids)
-		}
-	}
-}
-
-// sent notes that the telling has ended, unless there is more to tell.
-func (f *forgetter) sent() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.sending = len(f.ids) > 0
-	return !f.sending
-}
-
-// tell sends one request.
-func (f *forgetter) tell(c *Client, ids []string) {
-	ctx, cancel := context.WithTimeout(context.Background(), forgetTime)
-	defer cancel()
-	if c.begin(ctx) != nil {
-		return
-	}
-	defer c.work.Done()
-	if body, err := jsonBody(ids); err == nil {
-		_ = c.value(ctx, request{method: "POST", path: "/forget", body: body}, nil) // the server forgets by itself, too
-	}
-}
-
-// stop ends the telling.
-func (f *forgetter) stop() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.over = true
-	if f.timer != nil {
-		f.timer.Stop()
 	}
 }

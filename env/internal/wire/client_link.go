@@ -36,7 +36,7 @@ type link struct {
 
 // close ends the connection. Requests in progress end.
 func (l *link) close() {
-	l.stream.ours.Store(true)
+	l.stream.closedLocally.Store(true)
 	_ = l.conn.Close()   // it only ends requests, and never fails
 	_ = l.stream.Close() // the stream is given up, whatever that says
 }
@@ -51,10 +51,14 @@ func (l *link) isDead() bool {
 }
 
 // linkConn is HTTP/2 on a link.
-type linkConn struct{ *http.ClientConn }
+type linkConn struct {
+	*http.ClientConn
+	frames *frameValidator
+}
 
 // RoundTrip sends a request. That the server broke the rules of HTTP/2 is env.ErrProtocol, also as the error of the body.
 func (c *linkConn) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.frames.requests.Add(1)
 	resp, err := c.ClientConn.RoundTrip(r)
 	if err != nil {
 		return nil, verdict(err)
@@ -82,29 +86,23 @@ func verdict(err error) error {
 // linkStream is the stream below a connection, once the handshake is over.
 type linkStream struct {
 	*conn
-	guard frameGuard
-	lie   atomic.Bool // guard has seen what is no HTTP/2
-	ours  atomic.Bool // this side has given the connection up
+	frames           *frameValidator
+	protocolViolated atomic.Bool
+	closedLocally    atomic.Bool
 }
 
 func newLinkStream(stream io.ReadWriteCloser) *linkStream {
 	s := &linkStream{conn: newConn(stream)}
-	s.guard.sent.left = preface
+	s.frames = newFrameValidator(s.conn)
 	return s
 }
 
 func (s *linkStream) Read(p []byte) (int, error) {
-	n, err := s.conn.Read(p)
-	if bad := s.guard.check(p[:n]); bad != nil {
-		s.lie.Store(true)
-		return 0, bad
+	n, err := s.frames.Read(p)
+	if errors.Is(err, env.ErrProtocol) {
+		s.protocolViolated.Store(true)
 	}
 	return n, err
-}
-
-func (s *linkStream) Write(p []byte) (int, error) {
-	s.guard.note(p)
-	return s.conn.Write(p)
 }
 
 // keep keeps the client connected until it ends.
@@ -113,14 +111,14 @@ func (c *Client) keep(life context.Context, l *link) {
 	tries := tries{since: time.Now(), pause: firstPause}
 	for {
 		<-l.stream.ended
-		if l.stream.lie.Load() {
-			c.fail(fmt.Errorf("%w: what the server sends is no HTTP/2", env.ErrProtocol))
+		if l.stream.protocolViolated.Load() {
+			c.fail(fmt.Errorf("%w: the server broke the rules of HTTP/2", env.ErrProtocol))
 			return
 		}
 		if !c.set(nil) {
 			return
 		}
-		tries.after(l)
+		tries.after(l, max(c.cfg.Redial, 3*c.cfg.PingEvery))
 		next, err := c.redial(life, &tries)
 		if err != nil {
 			c.fail(err)
@@ -141,19 +139,19 @@ type tries struct {
 	wait  bool // the first attempt is made at once
 }
 
-// after notes that l has been lost. If it was of use, or the other side has answered a ping, the attempts begin anew. Over a
-// quiet connection nothing may have been asked: the time for which it was there does not count, but each loss does.
-func (t *tries) after(l *link) {
-	switch {
-	case l.useful.Load(), l.stream.guard.answered.Load():
+// after accounts for a lost connection. One that was of use, or that lasted for so long that the server must have
+// answered pings, starts the attempts anew. The time that another one lasted does not count as time without one: no
+// request may have needed it.
+func (t *tries) after(l *link, long time.Duration) {
+	lasted := time.Since(l.born)
+	if l.useful.Load() || lasted >= long {
 		*t = tries{since: time.Now(), pause: firstPause}
-	case l.stream.guard.acked.Load():
-		from := l.born
-		if t.since.After(from) {
-			from = t.since
-		}
-		t.since = t.since.Add(time.Since(from))
+		return
 	}
+	if up := time.Since(t.since); up < lasted {
+		lasted = up
+	}
+	t.since = t.since.Add(lasted)
 }
 
 // redial connects again. It gives up when the time for that has passed since a connection was last of use, so that a
@@ -241,9 +239,7 @@ func (c *Client) connect(ctx context.Context) (*link, *Welcome, error) {
 // greet says Hello and reads the Welcome.
 func (c *Client) greet(s *linkStream) (*Welcome, error) {
 	say := Hello{
-		Version:  Version,
-		Features: []string{FeatureTTY, FeatureSearch, FeatureRead, FeatureKill},
-		Token:    c.cfg.Token, Client: c.id, Session: c.session,
+		Version: Version, Token: c.cfg.Token, Client: c.id, Session: c.session,
 	}
 	if c.session == "" { // otherwise it has been started
 		say.Start = c.cfg.Start
@@ -275,7 +271,7 @@ func readWelcome(r *bufio.Reader) (*Welcome, error) {
 	if err := decode(line, &w); err != nil {
 		return nil, fmt.Errorf("the server said %s: %w", quoted(line), err)
 	}
-	return &w, w.check()
+	return &w, checkWelcome(&w)
 }
 
 // readWelcomeLine reads a line, of bounded length.
@@ -308,8 +304,8 @@ func quoted(said []byte) string {
 	return fmt.Sprintf("%.200q", said)
 }
 
-// check returns what is wrong with a Welcome, or the error in it.
-func (w *Welcome) check() error {
+// checkWelcome returns the error in a Welcome, or what is wrong with it.
+func checkWelcome(w *Welcome) error {
 	switch {
 	case w.Error != nil:
 		return &turnedAway{w.Error.err()}
@@ -343,5 +339,5 @@ func (c *Client) newLink(ctx context.Context, s *linkStream) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &link{conn: &linkConn{conn}, stream: s, born: time.Now()}, nil
+	return &link{conn: &linkConn{conn, s.frames}, stream: s, born: time.Now()}, nil
 }

@@ -9,13 +9,16 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
+// plain is an environment without optional interfaces.
+type plain struct{ env.Environment }
+
 // ReadFiles implements env.MultiReader.
 func (c *Client) ReadFiles(ctx context.Context, names []string, limit int64) ([]env.FileContent, error) {
 	if limit <= 0 {
 		limit = env.DefaultReadLimit
 	}
 	body, err := jsonBody(readRequest{Names: texts(names), Limit: limit})
-	if errors.Is(err, env.ErrTooLarge) || !c.has(FeatureRead) {
+	if errors.Is(err, env.ErrTooLarge) {
 		return env.ReadFiles(ctx, plain{c}, names, limit)
 	}
 	if err == nil {

@@ -11,14 +11,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// plain is an environment without optional interfaces, for a server that does not search.
-type plain struct{ env.Environment }
-
 // Walk implements env.Walker.
 func (c *Client) Walk(ctx context.Context, root string, opts env.WalkOptions, fn func(env.Entry) error) error {
-	if !c.has(FeatureSearch) {
-		return env.Walk(ctx, plain{c}, root, opts, fn)
-	}
 	body, err := jsonBody(walkRequest{
 		Root: text(root), NoIgnore: opts.NoIgnore, MaxDepth: opts.MaxDepth, Details: opts.Details,
 	})
@@ -28,7 +22,7 @@ func (c *Client) Walk(ctx context.Context, root string, opts env.WalkOptions, fn
 			if ctx.Err() != nil {
 				return contextError(ctx)
 			}
-			return w.entry(i.entry())
+			return w.entry(toEntry(i))
 		}))
 	}
 	if errors.Is(err, fs.SkipAll) {
@@ -83,8 +77,8 @@ func (w *walk) entry(e env.Entry) error {
 	return nil
 }
 
-// entry returns the entry of a walk.
-func (i *fileInfo) entry() env.Entry {
+// toEntry returns the entry of a walk.
+func toEntry(i *fileInfo) env.Entry {
 	return env.Entry{Name: string(i.Name), Mode: i.Mode, Size: i.Size, ModTime: i.modTime(), Err: i.Error.err()}
 }
 
@@ -116,9 +110,6 @@ func (c *Client) search(ctx context.Context, r request, take func([]byte) error)
 
 // Grep implements env.Searcher.
 func (c *Client) Grep(ctx context.Context, opts env.GrepOptions, fn func(env.GrepMatch) error) (env.GrepStats, error) {
-	if !c.has(FeatureSearch) {
-		return env.Grep(ctx, plain{c}, opts, fn)
-	}
 	var stats env.GrepStats
 	body, err := jsonBody(grepRequest{
 		Pattern: text(opts.Pattern), Literal: opts.Literal, IgnoreCase: opts.IgnoreCase, Multiline: opts.Multiline,
@@ -162,9 +153,6 @@ func (c *Client) Grep(ctx context.Context, opts env.GrepOptions, fn func(env.Gre
 
 // Glob implements env.Searcher.
 func (c *Client) Glob(ctx context.Context, opts env.GlobOptions) ([]env.Entry, error) {
-	if !c.has(FeatureSearch) {
-		return env.Glob(ctx, plain{c}, opts)
-	}
 	body, err := jsonBody(globRequest{
 		Pattern: text(opts.Pattern), Dir: text(opts.Dir), IgnoreCase: opts.IgnoreCase, NoIgnore: opts.NoIgnore, Limit: opts.Limit,
 	})
@@ -183,7 +171,7 @@ func (c *Client) Glob(ctx context.Context, opts env.GlobOptions) ([]env.Entry, e
 			if len(found) >= c.limits.entries {
 				return errEndless
 			}
-			found = append(found, i.entry())
+			found = append(found, toEntry(i))
 			return nil
 		}))
 		end, err := c.exchange(ctx, l, request{method: "POST", path: "/glob", body: body}, frameRecords, take)

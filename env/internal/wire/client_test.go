@@ -179,22 +179,6 @@ func TestClientResize(t *testing.T) {
 	}
 }
 
-// TestForget checks that the server does not keep results that the client has.
-func TestForget(t *testing.T) {
-	noLeaks(t)
-	c := connected(t, &fakeEnv{exec: func(context.Context, env.Command) (env.Result, error) { return env.Result{}, nil }}, nil)
-	for range 1000 {
-		if _, err := c.Exec(t.Context(), env.Command{Argv: []string{"x"}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	eventually(t, "all results to be forgotten", func() bool {
-		c.server.commands.mu.Lock()
-		defer c.server.commands.mu.Unlock()
-		return len(c.server.commands.byID) == 0
-	})
-}
-
 // TestCancelWhileDisconnected cancels a command while nobody can be told. Once the client is back the command is killed.
 func TestCancelWhileDisconnected(t *testing.T) {
 	noLeaks(t)

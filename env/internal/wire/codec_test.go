@@ -283,7 +283,6 @@ func fuzzDecode[T any](f *testing.F, examples ...T) {
 func FuzzExecRequest(f *testing.F) {
 	fuzzDecode(f, execRequest{}, execRequest{
 		Argv: []text{"a", "\xff"}, Dir: "/", Vars: []text{"A=b"}, Timeout: 1, Stdin: true, TTY: &env.TTYSize{Columns: 1},
-		Forget: []string{"x"},
 	})
 }
 

@@ -11,10 +11,18 @@ import (
 
 const (
 	// Version is the version of the protocol. Sides with different versions do not talk.
-	Version = 1
+	Version = 2
 	// Window is how much of one answer or request may be on its way: HTTP/2's window for a stream, and with it what a
 	// server keeps of each output of a command. 1 MiB is what a stream with 20 ms of latency needs for 50 MB/s.
 	Window = 1 << 20
+
+	// receiveBuffer is how much a connection may hold for all of its streams. HTTP/2 stalls a connection when the streams
+	// that nobody reads have used it up.
+	receiveBuffer = 1 << 30
+	// readFrame is the size of HTTP/2's frames.
+	readFrame = 256 << 10
+	// defaultPing is after how long a silence each side checks that the other one is still there.
+	defaultPing = 10 * time.Second
 
 	// maxHello bounds the line with a Hello, which is read before it is known who sends it.
 	maxHello = 8 << 10
@@ -31,18 +39,9 @@ const (
 	opHeader = "Sandboxagent-Op"
 )
 
-// Features that a side may have. A client uses only what the Welcome lists.
-const (
-	FeatureTTY    = "tty"
-	FeatureSearch = "search-2" // with all options of env.GrepOptions and env.GlobOptions
-	FeatureRead   = "read"
-	FeatureKill   = "kill"
-)
-
 // Hello is what a client says first.
 type Hello struct {
-	Version  int      `json:"version"`
-	Features []string `json:"features,omitempty"`
+	Version int `json:"version"`
 	// Token is the secret that opens the server.
 	Token string `json:"token,omitempty"`
 	// Client is the id that the client has chosen for itself. Its later connections replace its earlier ones.
@@ -75,11 +74,10 @@ func (h Hello) encode() ([]byte, error) {
 
 // Welcome is the server's answer to a Hello.
 type Welcome struct {
-	Version  int        `json:"version"`
-	Features []string   `json:"features,omitempty"`
-	Session  string     `json:"session,omitempty"`
-	Info     *wireInfo  `json:"info,omitempty"`
-	Error    *wireError `json:"error,omitempty"`
+	Version int        `json:"version"`
+	Session string     `json:"session,omitempty"`
+	Info    *wireInfo  `json:"info,omitempty"`
+	Error   *wireError `json:"error,omitempty"`
 }
 
 // wireInfo is env.Info.
@@ -120,8 +118,6 @@ type execRequest struct {
 	Stderr bool         `json:"stderr,omitempty"`
 	Merged bool         `json:"merged,omitempty"`
 	TTY    *env.TTYSize `json:"tty,omitempty"`
-	// Forget are commands whose results the client has.
-	Forget []string `json:"forget,omitempty"`
 }
 
 // execResult is how a command ended.
@@ -253,6 +249,3 @@ type (
 		Count   int  `json:"count,omitempty"`
 	}
 )
-
-// forgetDelay is how long a client that sends no further command waits before it tells which results it has.
-const forgetDelay = 100 * time.Millisecond

@@ -9,16 +9,6 @@ import (
 	"testing"
 )
 
-// sequence returns size bytes that tell where in an output they stand.
-func sequence(from int64, size int) []byte {
-	p := make([]byte, size)
-	for i := range p {
-		o := from + int64(i)
-		p[i] = byte(o ^ o>>8 ^ o>>16*7)
-	}
-	return p
-}
-
 // modelClient reads a ring like a client behind HTTP/2: bytes that were taken out may be lost on the way, but never more
 // than ringKeep.
 type modelClient struct {

@@ -43,11 +43,6 @@ const (
 	defaultHandshake = 10 * time.Second
 	// lingerTime bounds how long connections last once the environment is closed, for answers that are on their way.
 	lingerTime = 5 * time.Second
-	// receiveBuffer is how much a connection may hold for all of its streams. HTTP/2 stalls a connection when the streams
-	// that nobody reads have used it up.
-	receiveBuffer = 1 << 30
-	// readFrame is the size of HTTP/2's frames.
-	readFrame = 256 << 10
 	// maxStreams is how many requests a connection may have in progress.
 	maxStreams = 10_000
 )
@@ -233,7 +228,7 @@ func (s *Server) serveHTTP(ctx context.Context, p *peer) {
 		Handler:        p.routes(),
 		Protocols:      &protocols,
 		MaxHeaderBytes: 128 << 10,
-		ErrorLog:       silentLog(),
+		ErrorLog:       log.New(io.Discard, "", 0), /* not what clients do wrong */
 		BaseContext:    func(net.Listener) context.Context { return ctx },
 		ConnState: func(_ net.Conn, state http.ConnState) {
 			switch state {
@@ -285,7 +280,7 @@ func (s *Server) handshake(ctx context.Context, p *peer) error {
 	}
 	p.id = hello.Client
 	s.join(p)
-	welcome := &Welcome{Session: s.session, Features: features(e), Info: toWireInfo(e.Info())}
+	welcome := &Welcome{Session: s.session, Info: toWireInfo(e.Info())}
 	if err := s.welcome(p, welcome); err != nil {
 		s.leave(p)
 		return err
@@ -433,15 +428,6 @@ func (s *Server) tell(before int) {
 	}
 }
 
-// features returns what the environment can do.
-func features(e env.Environment) []string {
-	list := []string{FeatureTTY, FeatureSearch, FeatureRead}
-	if _, ok := e.(killer); ok {
-		list = append(list, FeatureKill)
-	}
-	return list
-}
-
 // killer is an environment that can kill what it has started and go on.
 type killer interface{ Kill() error }
 
@@ -459,6 +445,3 @@ func validID(id string) bool {
 	}
 	return true
 }
-
-// silentLog keeps net/http from printing what clients do wrong.
-func silentLog() *log.Logger { return log.New(io.Discard, "", 0) }

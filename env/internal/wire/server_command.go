@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +21,6 @@ type command struct {
 	done           chan struct{}    // closed when it has ended
 	result         execResult       // how it ended
 	lost           bool             // the result is not known any more
-	element        *list.Element    // in a list of those that have ended; guarded by commands
 
 	mu      sync.Mutex
 	deleted bool

@@ -13,10 +13,10 @@ import (
 const (
 	// maxRunning is how many commands may run at once. Each takes memory as its output comes, up to two rings.
 	maxRunning = 1024
-	// maxFinished is how many results are kept for a client that has not said that it has them, and maxOutputs how many
-	// bytes of memory their outputs may take.
+	// maxFinished is how many results are kept for clients that reconnect, and maxOutputs how many bytes of memory their
+	// outputs may take: a third of what the helper lets the garbage collector reach.
 	maxFinished = 1024
-	maxOutputs  = 64 << 20
+	maxOutputs  = 16 << 20
 	// maxLost is how many commands beyond those are known by their ids, so that they do not run again.
 	maxLost = 64 << 10
 )
@@ -120,34 +120,18 @@ func (t *commands) end(c *command, result execResult) {
 // keep adds c to the finished ones. Of those that have been there longest only the ids are kept, so that they do not run
 // again.
 func (t *commands) keep(c *command) {
-	c.element = t.finished.PushBack(c)
+	t.finished.PushBack(c)
 	t.outputs += c.held()
 	for t.finished.Len() > maxFinished || t.outputs > maxOutputs && t.finished.Len() > 1 {
 		oldest, _ := t.finished.Remove(t.finished.Front()).(*command)
 		t.outputs -= oldest.held()
 		stub := &command{id: oldest.id, done: oldest.done, lost: true}
-		stub.element = t.lost.PushBack(stub)
+		t.lost.PushBack(stub)
 		t.byID[stub.id] = stub
 	}
 	if t.lost.Len() > maxLost {
 		oldest, _ := t.lost.Remove(t.lost.Front()).(*command)
 		delete(t.byID, oldest.id)
-	}
-}
-
-// forget forgets commands that have ended.
-func (t *commands) forget(ids []string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, id := range ids {
-		c := t.byID[id]
-		if c == nil || c.element == nil {
-			continue
-		}
-		t.finished.Remove(c.element) // of the two lists, the other one ignores it
-		t.lost.Remove(c.element)
-		t.outputs -= c.held()
-		delete(t.byID, id)
 	}
 }
 

@@ -38,7 +38,6 @@ func (p *peer) exec(r *http.Request, a *reply) error {
 	if err := decodeBody(r, &request); err != nil {
 		return err
 	}
-	p.s.commands.forget(request.Forget)
 	c, fresh, err := p.s.commands.begin(p, id, &request, stdout+stderr > 0)
 	if err != nil {
 		return err
@@ -153,16 +152,6 @@ func (p *peer) arrived(r *http.Request) (*command, error) {
 			return nil, cause(r.Context())
 		}
 	}
-}
-
-// forget forgets results that the client has.
-func (p *peer) forget(r *http.Request, _ *reply) error {
-	var ids []string
-	err := decodeBody(r, &ids)
-	if err == nil {
-		p.s.commands.forget(ids)
-	}
-	return err
 }
 
 func (s *Server) environment() env.Environment {

@@ -394,7 +394,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-func TestResultsForgottenAndLost(t *testing.T) {
+func TestResultsLost(t *testing.T) {
 	noLeaks(t)
 	e, started := writer(10)
 	s := startServer(t, e, nil)
@@ -415,39 +415,10 @@ func TestResultsForgottenAndLost(t *testing.T) {
 	if started.Load() != count {
 		t.Errorf("%d commands were started", started.Load())
 	}
-	c.call("POST", "/forget", jsonOf([]string{"0", "3", "unknown"})).fine(t)
-	c.run("last", execRequest{Stdout: true, Stderr: true, Forget: []string{"1", "4"}}).fine(t)
 	s.commands.mu.Lock()
 	defer s.commands.mu.Unlock()
-	for id, known := range map[string]bool{"0": false, "1": false, "2": true, "3": false, "4": false, "5": true, "last": true} {
-		if s.commands.byID[id] != nil != known {
-			t.Errorf("command %s is known: %t", id, !known)
-		}
-	}
 	if n := s.commands.finished.Len() + s.commands.lost.Len(); n != len(s.commands.byID) || s.commands.running != 0 {
 		t.Errorf("%d in the lists, %d in all, %d running", n, len(s.commands.byID), s.commands.running)
-	}
-}
-
-func TestForgetRunning(t *testing.T) {
-	noLeaks(t)
-	release := make(chan struct{})
-	var started atomic.Int32
-	e := &fakeEnv{exec: func(context.Context, env.Command) (env.Result, error) {
-		started.Add(1)
-		<-release
-		return env.Result{}, nil
-	}}
-	c := startServer(t, e, nil).connect("c")
-	first := make(chan *reading, 1)
-	go func() { first <- c.run("1", execRequest{}) }()
-	eventually(t, "it runs", func() bool { return started.Load() == 1 })
-	c.call("POST", "/forget", jsonOf([]string{"1"})).fine(t)
-	close(release)
-	c.run("1", execRequest{}).fine(t)
-	<-first
-	if started.Load() != 1 {
-		t.Error("a command that runs was forgotten, and ran again")
 	}
 }
 

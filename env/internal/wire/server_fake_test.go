@@ -5,6 +5,11 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"net"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
 
 	"github.com/sandboxagent/sandboxagent/env"
 )
@@ -97,4 +102,61 @@ func (f *fakeEnv) Close() error {
 		return nil
 	}
 	return f.close()
+}
+
+// noLeaks checks that a test leaves no goroutine behind.
+func noLeaks(t *testing.T) {
+	t.Helper()
+	ignore := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, ignore) })
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+// within fails the test if f takes too long.
+func within(t *testing.T, what string, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	select {
+	case <-done:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("%s: it takes too long", what)
+	}
+}
+
+// sequence returns size bytes that tell where in an output they stand.
+func sequence(from int64, size int) []byte {
+	p := make([]byte, size)
+	for i := range p {
+		o := from + int64(i)
+		p[i] = byte(o ^ o>>8 ^ o>>16*7)
+	}
+	return p
+}
+
+// pipeEnd is an end of a pipe that has no deadlines.
+type pipeEnd struct {
+	io.Reader
+	io.Writer
+	close func() error
+}
+
+func (p *pipeEnd) Close() error { return p.close() }
+
+// newPipe returns the ends of a stream without deadlines.
+func newPipe() (ours, theirs io.ReadWriteCloser) {
+	a, b := net.Pipe()
+	return &pipeEnd{a, a, a.Close}, &pipeEnd{b, b, b.Close}
 }

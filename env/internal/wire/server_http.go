@@ -37,7 +37,6 @@ func (p *peer) routes() http.Handler {
 		"DELETE /exec/{id}":      p.cancel,
 		"POST /exec/{id}/stdin":  p.stdin,
 		"POST /exec/{id}/resize": p.resize,
-		"POST /forget":           p.forget,
 		"GET /op/{id}":           p.op,
 		"POST /kill":             p.kill,
 		"POST /close":            p.close,

@@ -262,7 +262,7 @@ func TestCloseWhileOpening(t *testing.T) {
 		return &fakeEnv{close: func() error { closed.Add(1); return nil }}, nil
 	}})}
 	stream, result := s.stream()
-	if _, err := io.WriteString(stream, `{"version":1,"client":"c"}`+"\n"); err != nil {
+	if _, err := io.WriteString(stream, `{"version":2,"client":"c"}`+"\n"); err != nil {
 		t.Fatal(err)
 	}
 	<-opening
@@ -286,7 +286,7 @@ func TestServeEnds(t *testing.T) {
 		ours, theirs := newPipe()
 		result := make(chan error, 1)
 		go func() { result <- s.Serve(ctx, theirs) }()
-		if _, err := io.WriteString(ours, `{"version":1,"client":"c"}`+"\n"); err != nil {
+		if _, err := io.WriteString(ours, `{"version":2,"client":"c"}`+"\n"); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := newConn(ours).readLine(maxWelcome); err != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// TestOutputsOfEndedCommandsAreBounded has commands end with much output that nobody forgets.
+// TestOutputsOfEndedCommandsAreBounded has commands end with much output. What is kept of it stays well below the 48 MiB
+// that the helper may have.
 func TestOutputsOfEndedCommandsAreBounded(t *testing.T) {
 	noLeaks(t)
 	const size = 1 << 20
@@ -37,12 +38,7 @@ func TestOutputsOfEndedCommandsAreBounded(t *testing.T) {
 	if n := len(c.run(strconv.Itoa(count-1), execRequest{Stdout: true, Stderr: true}).fine(t).stdout); n != size {
 		t.Errorf("of the last one there are %d bytes", n)
 	}
-	ids := make([]string, count)
-	for i := range ids {
-		ids[i] = strconv.Itoa(i)
-	}
-	c.call("POST", "/forget", jsonOf(ids)).fine(t)
-	if s.commands.outputs != 0 || int(started.Load()) != count {
-		t.Errorf("%d bytes are noted when all is forgotten; %d of %d commands were started", s.commands.outputs, started.Load(), count)
+	if int(started.Load()) != count {
+		t.Errorf("%d of %d commands were started", started.Load(), count)
 	}
 }

@@ -20,7 +20,7 @@ const (
 	maxOps = 8192
 	// maxOutcome bounds the error that is remembered of a change. A longer one is shortened.
 	maxOutcome = 2 << 10
-	// maxMarks is of how many clients it is known at least what has been forgotten.
+	// maxMarks is of how many clients it is known what has been forgotten.
 	maxMarks = 4096
 )
 
@@ -45,9 +45,9 @@ type ops struct {
 	byID  map[string]*op
 	ended []string // the oldest first, from next on and around
 	next  int
-	// marks are the highest numbers of changes that have been forgotten, by client. Nobody knows which changes up to
-	// there have been made. When there are too many marks they become the older ones, and those are dropped.
-	marks, older map[string]uint64
+	// marks are the highest numbers of changes that have been forgotten, by client: nobody knows which changes up to
+	// there have been made. There are maxMarks at most.
+	marks map[string]uint64
 }
 
 func (t *ops) init() {
@@ -70,20 +70,20 @@ func opNumber(id string) (client string, number uint64) {
 func (t *ops) forgotten(id string) bool {
 	client, number := opNumber(id)
 	mark, ok := t.marks[client]
-	if !ok {
-		mark, ok = t.older[client]
-	}
 	return ok && number <= mark
 }
 
 // forget forgets a change. The lock is held.
 func (t *ops) forget(id string) {
 	delete(t.byID, id)
-	if len(t.marks) == maxMarks {
-		t.marks, t.older = make(map[string]uint64), t.marks
-	}
 	client, number := opNumber(id)
-	t.marks[client] = max(number, t.marks[client], t.older[client])
+	if _, ok := t.marks[client]; !ok && len(t.marks) == maxMarks {
+		for other := range t.marks { // any of them: only a client that is back within its time to reconnect needs its own
+			delete(t.marks, other)
+			break
+		}
+	}
+	t.marks[client] = max(number, t.marks[client])
 }
 
 // begin returns the change with the given id. If it is not known, it is a new one, to be made by the caller.

@@ -16,17 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/sandboxagent/sandboxagent/env"
 )
-
-// noLeaks checks that a test leaves no goroutine behind.
-func noLeaks(t *testing.T) {
-	t.Helper()
-	ignore := goleak.IgnoreCurrent()
-	t.Cleanup(func() { goleak.VerifyNone(t, ignore) })
-}
 
 // serving is a server that serves pipes to a test.
 type serving struct {
@@ -246,31 +237,6 @@ func (a *reading) fine(t *testing.T) *reading {
 
 func query1(name string) string { return "?name=" + url.QueryEscape(name) }
 
-// eventually waits for a condition.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %s", what)
-		}
-	}
-}
-
-// within fails the test if f takes too long.
-func within(t *testing.T, what string, f func()) {
-	t.Helper()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f()
-	}()
-	select {
-	case <-done:
-	case <-time.After(30 * time.Second):
-		t.Fatalf("%s: it takes too long", what)
-	}
-}
-
 func TestHandshakeRefusals(t *testing.T) {
 	token := func(c *ServerConfig) {
 		c.Authorize = func(h Hello) error {
@@ -298,9 +264,9 @@ func TestHandshakeRefusals(t *testing.T) {
 		{name: "wrong token", say: hello(Hello{Version: Version, Token: "x", Client: "c"}), is: fs.ErrPermission, text: "permission denied"},
 		{name: "no token", say: hello(Hello{Version: Version, Client: "c"}), is: fs.ErrPermission, text: "permission denied"},
 		{name: "no client", say: hello(Hello{Version: Version, Token: "secret"}), is: fs.ErrInvalid, text: "id of the client"},
-		{name: "too much to open", say: `{"version":1,"token":"secret","client":"c","start_size":4194305}` + "\n", is: env.ErrTooLarge, text: "4194305 bytes"},
-		{name: "less than nothing to open", say: `{"version":1,"token":"secret","client":"c","start_size":-1}` + "\n", is: env.ErrTooLarge, text: "-1 bytes"},
-		{name: "nobody says what to open", say: `{"version":1,"token":"x","client":"c","start_size":1000}` + "\n", is: fs.ErrPermission, text: "permission denied"},
+		{name: "too much to open", say: `{"version":2,"token":"secret","client":"c","start_size":4194305}` + "\n", is: env.ErrTooLarge, text: "4194305 bytes"},
+		{name: "less than nothing to open", say: `{"version":2,"token":"secret","client":"c","start_size":-1}` + "\n", is: env.ErrTooLarge, text: "-1 bytes"},
+		{name: "nobody says what to open", say: `{"version":2,"token":"x","client":"c","start_size":1000}` + "\n", is: fs.ErrPermission, text: "permission denied"},
 		{name: "another session", say: hello(Hello{Version: Version, Token: "secret", Client: "c", Session: "old"}), is: env.ErrGone, text: "another session"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -362,9 +328,9 @@ func TestHandshakeSilence(t *testing.T) {
 		wait      time.Duration
 	}{
 		{"nothing", "", 50 * time.Millisecond},
-		{"half a line", `{"version":1`, 50 * time.Millisecond},
-		{"half of what to open", `{"version":1,"client":"c","start_size":3}` + "\n{}", 50 * time.Millisecond},
-		{"nothing after the hello", `{"version":1,"client":"c"}` + "\n", 3 * time.Second}, // the hello has to come in time
+		{"half a line", `{"version":2`, 50 * time.Millisecond},
+		{"half of what to open", `{"version":2,"client":"c","start_size":3}` + "\n{}", 50 * time.Millisecond},
+		{"nothing after the hello", `{"version":2,"client":"c"}` + "\n", 3 * time.Second}, // the hello has to come in time
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			noLeaks(t)

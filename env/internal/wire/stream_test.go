@@ -10,21 +10,6 @@ import (
 	"time"
 )
 
-// pipeEnd is an end of a pipe that has no deadlines.
-type pipeEnd struct {
-	io.Reader
-	io.Writer
-	close func() error
-}
-
-func (p *pipeEnd) Close() error { return p.close() }
-
-// newPipe returns the ends of a stream without deadlines.
-func newPipe() (ours, theirs io.ReadWriteCloser) {
-	a, b := net.Pipe()
-	return &pipeEnd{a, a, a.Close}, &pipeEnd{b, b, b.Close}
-}
-
 func TestConnDeadlines(t *testing.T) {
 	bare, other := newPipe()
 	defer func() { _ = other.Close() }()
