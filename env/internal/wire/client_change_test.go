@@ -16,6 +16,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -147,7 +148,7 @@ func TestSourceReadAcrossRequests(t *testing.T) {
 
 // TestSourceHole: bytes that are not there any more are never replaced by others.
 func TestSourceHole(t *testing.T) {
-	s := newSource(t.Context(), failing{})
+	s := newSource(t.Context(), iotest.ErrReader(errors.New("the disk is broken")))
 	s.kept, s.chunk, s.total = []byte("01"), []byte("678"), 9
 	for pos, want := range []string{"01", "1", "", "", "", "", "678", "78", "8"} {
 		u := &upload{s: s, pos: int64(pos)}
@@ -234,62 +235,23 @@ func TestUploadBeginsAgainDuringRead(t *testing.T) {
 	}
 }
 
-// TestForgottenChangeIsNotRepeated has a server forget what became of changes before the client can ask.
+// TestForgottenChangeIsNotRepeated has a server that no longer has the outcomes of changes when the client requests them.
 func TestForgottenChangeIsNotRepeated(t *testing.T) {
 	noLeaks(t)
-	for name, call := range map[string]func(*pair) error{
-		"remove": func(c *pair) error { return c.Remove(t.Context(), "f", env.RemoveOptions{}) },
-		"write": func(c *pair) error {
-			_, err := c.WriteFile(t.Context(), "f", strings.NewReader("content"), env.WriteOptions{MustNotExist: true})
-			return err
-		},
-		"copyin": func(c *pair) error { return c.CopyIn(t.Context(), "d", strings.NewReader("content")) },
-	} {
+	for _, name := range []string{"remove", "write", "copyin"} {
 		t.Run(name, func(t *testing.T) {
 			var made atomic.Int32
-			var c *pair
-			once := func() error {
-				if made.Add(1) > 1 {
-					return fs.ErrExist
+			h := &hostile{session: "s", answer: func(w http.ResponseWriter, r *http.Request) {
+				if strings.HasPrefix(r.URL.Path, "/op/") {
+					_, _ = w.Write(frame(frameEnd, `{"error":{"text":"forgotten","is":["unknown_outcome"]}}`))
+					return
 				}
-				c.lose()
-				return nil
-			}
-			var dials int
-			c = connected(t, &fakeEnv{
-				remove: func(context.Context, string, env.RemoveOptions) error { return once() },
-				writeFile: func(_ context.Context, _ string, r io.Reader, _ env.WriteOptions) (env.Written, error) {
-					if _, err := io.ReadAll(r); err != nil {
-						return env.Written{}, err
-					}
-					return env.Written{}, once()
-				},
-				copyIn: func(_ context.Context, _ string, r io.Reader) error {
-					if _, err := io.ReadAll(r); err != nil {
-						return err
-					}
-					return once()
-				},
-			}, func(cfg *ClientConfig) {
-				dial := cfg.Dial
-				cfg.Dial = func(ctx context.Context) (io.ReadWriteCloser, error) {
-					if dials++; dials == 2 {
-						eventually(t, "the change has ended", func() bool {
-							c.server.ops.mu.Lock()
-							defer c.server.ops.mu.Unlock()
-							return len(c.server.ops.ended) == 1
-						})
-						c.server.ops.evict(t, &peer{})
-					}
-					return dial(ctx)
-				}
-			})
-			err := call(c)
-			if !errors.Is(err, env.ErrUnknownOutcome) || errors.Is(err, fs.ErrExist) {
-				t.Errorf("error %v, want ErrUnknownOutcome", err)
-			}
-			if n := made.Load(); n != 1 {
-				t.Errorf("made %d times", n)
+				made.Add(1)
+				panic(http.ErrAbortHandler)
+			}}
+			err := calls[name](t.Context(), impatient(t, ClientConfig{Dial: h.dial, Redial: time.Minute}))
+			if !errors.Is(err, env.ErrUnknownOutcome) || made.Load() != 1 {
+				t.Errorf("error %v, want ErrUnknownOutcome; sent %d times", err, made.Load())
 			}
 		})
 	}

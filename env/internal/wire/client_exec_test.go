@@ -2,7 +2,6 @@ package wire
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
@@ -109,73 +109,33 @@ func TestCloseWhileDisconnected(t *testing.T) {
 	})
 }
 
-// TestStdinOfUnknownCommand asks for pieces of commands that the server does not know, or not any more.
-func TestStdinOfUnknownCommand(t *testing.T) {
-	noLeaks(t)
-	e, _ := writer(1)
-	s := startServer(t, e, nil)
-	s.commands.patience = time.Millisecond
-	c := s.connect("c")
-	ask := func() (answer stdinAnswer) {
-		t.Helper()
-		a := c.call("POST", "/exec/1/stdin?offset=0&end=1", strings.NewReader("x")).fine(t)
-		if err := decode(a.end.Value, &answer); err != nil {
-			t.Fatal(err)
-		}
-		return answer
-	}
-	if got := ask(); got != (stdinAnswer{Unknown: true}) {
-		t.Errorf("a command that has not come: %+v", got)
-	}
-	c.call("DELETE", "/exec/1", nil).fine(t)
-	if got := ask(); got != (stdinAnswer{Closed: true}) {
-		t.Errorf("a command that was deleted: %+v", got)
-	}
-}
-
-// TestStdinBeforeCommand has the request that starts a command take longer than the server waits for it. The command gets all
-// of its input.
+// TestStdinBeforeCommand has a server that does not have the command yet. The client sends the piece again.
 func TestStdinBeforeCommand(t *testing.T) {
 	noLeaks(t)
-	server := NewServer(ServerConfig{
-		Open: func(context.Context, json.RawMessage) (env.Environment, error) {
-			return &fakeEnv{exec: func(_ context.Context, cmd env.Command) (env.Result, error) {
-				_, err := io.Copy(cmd.Stdout, cmd.Stdin)
-				return env.Result{}, err
-			}}, nil
-		},
-	})
-	server.commands.patience = time.Millisecond
-	if _, err := server.open(t.Context(), &Hello{}); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = server.Close() }() // nothing runs any more
-	routes := (&peer{s: server}).routes()
-	var unknown atomic.Int32
-	arrived := make(chan struct{})
+	input := string(sequence(0, 200_000))
+	var pieces atomic.Int32
+	arrived := make(chan string, 1)
 	h := &hostile{session: "s", answer: func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case r.URL.Path == "/close":
-			_, _ = w.Write(frame(frameEnd, "{}"))
-			return
 		case path.Base(r.URL.Path) != "stdin":
-			select {
-			case <-arrived:
-			case <-r.Context().Done():
+			if got := <-arrived; got != input {
+				t.Errorf("%d bytes of input arrived", len(got))
 			}
-		case unknown.Add(1) == 4:
-			close(arrived)
+			_, _ = w.Write(frame(frameResult, `{"exit_code":3}`))
+		case pieces.Add(1) < 4:
+			_, _ = w.Write(frame(frameEnd, `{"value":{"unknown":true}}`))
+		default:
+			data, _ := io.ReadAll(r.Body)
+			arrived <- string(data)
+			_, _ = w.Write(frame(frameEnd, fmt.Sprintf(`{"value":{"taken":%d,"closed":true}}`, len(data))))
 		}
-		routes.ServeHTTP(w, r)
 	}}
 	c := impatient(t, ClientConfig{Dial: h.dial})
+	cmd := env.Command{Argv: []string{"cat"}, Stdin: iotest.DataErrReader(strings.NewReader(input))}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	input := string(sequence(0, 200_000))
-	var output strings.Builder
-	result, err := c.Exec(ctx, env.Command{Argv: []string{"cat"}, Stdin: strings.NewReader(input), Stdout: &output})
-	if err != nil || output.String() != input {
-		t.Errorf("Exec: %+v, %v, %d bytes of output", result, err, output.Len())
+	if result, err := c.Exec(ctx, cmd); err != nil || result.ExitCode != 3 {
+		t.Errorf("Exec: %+v, %v", result, err)
 	}
 }
 
@@ -306,7 +266,6 @@ func TestClosedElsewhere(t *testing.T) {
 			<-closed
 			return env.Result{ExitCode: 137}, fmt.Errorf("exec x: %w", fs.ErrClosed)
 		},
-		close: func() error { close(closed); return nil },
 	}, nil)
 	var stdout strings.Builder
 	done := make(chan error, 1)
@@ -315,9 +274,7 @@ func TestClosedElsewhere(t *testing.T) {
 		done <- err
 	}()
 	<-running
-	if err := c.server.closeEnvironment(); err != nil {
-		t.Fatal(err)
-	}
+	close(closed)
 	err := <-done
 	if !errors.Is(err, env.ErrUnknownOutcome) || !errors.Is(err, env.ErrGone) || errors.Is(err, fs.ErrClosed) || stdout.String() != "before" {
 		t.Errorf("Exec: %v after %q, want ErrUnknownOutcome and ErrGone", err, stdout.String())

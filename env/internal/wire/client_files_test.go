@@ -64,7 +64,7 @@ func TestWalkSkips(t *testing.T) {
 	for _, what := range []error{fs.SkipDir, fs.SkipAll, own, fmt.Errorf("of another environment: %w", env.ErrProtocol)} {
 		for _, at := range []string{"", "a", "a/1", "a/2", "a/b", "a/b/1", "a.x", "ab", "b/c/d", "b/c/d/e/1", "b/c/x", "c", "d/3"} {
 			for _, depth := range []int{0, 1, 2} {
-				want, wantErr := walk(onlyReads{c.server.environment()}, at, what, depth)
+				want, wantErr := walk(onlyReads{served}, at, what, depth)
 				got, err := walk(c, at, what, depth)
 				if diff := cmp.Diff(want, got); diff != "" || !errors.Is(err, wantErr) || (err == nil) != (wantErr == nil) {
 					t.Errorf("%v at %q, depth %d: error %v, want %v (-want +got):\n%s", what, at, depth, err, wantErr, diff)

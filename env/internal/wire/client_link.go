@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -251,7 +250,7 @@ func (c *Client) greet(s *linkStream) (*Welcome, error) {
 	// A stream may take no more than the other side reads, and a server that says no may not read.
 	sent := make(chan error, 1)
 	go func() { sent <- s.writeLine(hello) }() // HTTP/2 comes after it
-	w, err := readWelcome(s.reader)
+	w, err := readWelcome(s.conn)
 	if err != nil {
 		_ = s.Close() // ends the Write
 	}
@@ -261,37 +260,22 @@ func (c *Client) greet(s *linkStream) (*Welcome, error) {
 	return w, err
 }
 
-// readWelcome reads a Welcome that says yes.
-func readWelcome(r *bufio.Reader) (*Welcome, error) {
-	line, err := readWelcomeLine(r)
-	if err != nil {
+// readWelcome reads a Welcome without an error.
+func readWelcome(c *conn) (*Welcome, error) {
+	line, err := c.readLine(maxWelcome)
+	switch {
+	case errors.Is(err, errLineTooLong):
+		return nil, fmt.Errorf("%w: a welcome of more than %d bytes", env.ErrProtocol, maxWelcome)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, fmt.Errorf("the server sent %s and nothing more: %w", quoted(line), err)
+	case err != nil:
 		return nil, err
 	}
 	var w Welcome
 	if err := decode(line, &w); err != nil {
-		return nil, fmt.Errorf("the server said %s: %w", quoted(line), err)
+		return nil, fmt.Errorf("the server sent %s: %w", quoted(line), err)
 	}
 	return &w, checkWelcome(&w)
-}
-
-// readWelcomeLine reads a line, of bounded length.
-func readWelcomeLine(r *bufio.Reader) ([]byte, error) {
-	var line []byte
-	for {
-		part, err := r.ReadSlice('\n')
-		line = append(line, part...)
-		switch {
-		case len(line) > maxWelcome:
-			return nil, fmt.Errorf("%w: a welcome of more than %d bytes", env.ErrProtocol, maxWelcome)
-		case err == nil:
-			return line, nil
-		case errors.Is(err, bufio.ErrBufferFull):
-		case errors.Is(err, io.EOF):
-			return nil, fmt.Errorf("the server said %s and nothing more: %w", quoted(line), io.ErrUnexpectedEOF)
-		default:
-			return nil, err
-		}
-	}
 }
 
 // quoted returns the start of what somebody said where a Welcome was expected, for people: a shell that does not find the

@@ -28,6 +28,7 @@ type pair struct {
 	// streams are this side's ends of the connections so far; to close one is to lose it.
 	mu      sync.Mutex
 	streams []net.Conn
+	hellos  []Hello
 }
 
 // lose ends the latest connection.
@@ -40,9 +41,16 @@ func (p *pair) lose() {
 // connected returns a client of a server of e. Both are closed at the end of the test.
 func connected(t testing.TB, e env.Environment, change func(*ClientConfig)) *pair {
 	t.Helper()
-	p := &pair{server: NewServer(ServerConfig{
+	p := &pair{}
+	p.server = NewServer(ServerConfig{
 		Open: func(context.Context, json.RawMessage) (env.Environment, error) { return e, nil },
-	})}
+		Authorize: func(h Hello) error {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.hellos = append(p.hellos, h)
+			return nil
+		},
+	})
 	var served sync.WaitGroup
 	cfg := ClientConfig{Redial: time.Minute, Dial: func(context.Context) (io.ReadWriteCloser, error) {
 		here, there := net.Pipe()
@@ -285,16 +293,13 @@ func TestSaysWhatToStartOnce(t *testing.T) {
 	c := connected(t, &fakeEnv{
 		stat: func(context.Context, string) (fs.FileInfo, error) { return nil, fs.ErrNotExist },
 	}, func(cfg *ClientConfig) { cfg.Start = json.RawMessage(`{"dir":"/x"}`) })
-	hellos := make(chan Hello, 1)
-	c.server.cfg.Authorize = func(h Hello) error { // of the second connection: the first one has been let in
-		hellos <- h
-		return nil
-	}
 	c.lose()
 	if _, err := c.Stat(t.Context(), "f"); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
-	if h := <-hellos; h.Session != c.server.session || h.StartSize != 0 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h := c.hellos[1]; h.Session != c.session || h.StartSize != 0 || c.hellos[0].StartSize == 0 {
 		t.Errorf("the second connection began with session %q and %d bytes to start", h.Session, h.StartSize)
 	}
 }

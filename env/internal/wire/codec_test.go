@@ -98,28 +98,6 @@ func TestErrorsSurvive(t *testing.T) {
 	}
 }
 
-// TestErrorsBounded: an error of any size and depth fits into a frame.
-func TestErrorsBounded(t *testing.T) {
-	const long = 100 << 10
-	err := errors.New(strings.Repeat("\x01", long))
-	for range 2 * maxErrorDepth {
-		err = &fs.PathError{Op: strings.Repeat("<", long), Path: strings.Repeat("\xff", long), Err: err}
-	}
-	a := &recorder{}
-	if err := a.reply().end(nil, err); err != nil {
-		t.Fatal(err)
-	}
-	frames := &frameReader{r: &a.Buffer}
-	_, payload, err := frames.next()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var end endRecord
-	if err := decode(payload, &end); err != nil || end.Error.err() == nil || len(end.Error.err().Error()) > 1<<10 {
-		t.Errorf("%v: %.100s", err, payload)
-	}
-}
-
 func TestTextSurvives(t *testing.T) {
 	for name, s := range map[string]string{
 		"empty": "", "ASCII": "abc", "quotes": `"\`, "UTF-8": "ä€𝄞\u2028", "not UTF-8": "a\xffb", "half a character": "\xe2\x82",

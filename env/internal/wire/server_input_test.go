@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
 )
@@ -72,4 +73,28 @@ func TestResize(t *testing.T) {
 		t.Errorf("sizes %q", a.stdout)
 	}
 	c.call("POST", "/exec/1/resize", jsonOf(env.TTYSize{Columns: 5, Rows: 6})).fine(t)
+}
+
+// TestStdinOfUnknownCommand asks for pieces of commands that the server does not know, or not any more.
+func TestStdinOfUnknownCommand(t *testing.T) {
+	noLeaks(t)
+	e, _ := writer(1)
+	s := startServer(t, e, nil)
+	s.commands.patience = time.Millisecond
+	c := s.connect("c")
+	ask := func() (answer stdinAnswer) {
+		t.Helper()
+		a := c.call("POST", "/exec/1/stdin?offset=0&end=1", strings.NewReader("x")).fine(t)
+		if err := decode(a.end.Value, &answer); err != nil {
+			t.Fatal(err)
+		}
+		return answer
+	}
+	if got := ask(); got != (stdinAnswer{Unknown: true}) {
+		t.Errorf("a command that has not come: %+v", got)
+	}
+	c.call("DELETE", "/exec/1", nil).fine(t)
+	if got := ask(); got != (stdinAnswer{Closed: true}) {
+		t.Errorf("a command that was deleted: %+v", got)
+	}
 }

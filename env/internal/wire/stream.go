@@ -50,13 +50,13 @@ func (c *conn) Close() error {
 	return c.err
 }
 
-// readLine reads a line of at most limit bytes, its end included. Memory is taken as it comes.
+// readLine reads a line of at most limit bytes, its end included. With an error it returns the bytes before it.
 func (c *conn) readLine(limit int) ([]byte, error) {
 	var line []byte
 	for {
 		part, err := c.reader.ReadSlice('\n')
 		if len(line)+len(part) > limit {
-			return nil, errLineTooLong
+			return line, errLineTooLong
 		}
 		line = append(line, part...)
 		switch {
@@ -64,9 +64,9 @@ func (c *conn) readLine(limit int) ([]byte, error) {
 			return line, nil
 		case errors.Is(err, bufio.ErrBufferFull):
 		case errors.Is(err, io.EOF):
-			return nil, io.ErrUnexpectedEOF
+			return line, io.ErrUnexpectedEOF
 		default:
-			return nil, fmt.Errorf("read a line: %w", err)
+			return line, fmt.Errorf("read a line: %w", err)
 		}
 	}
 }
