@@ -7,7 +7,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/remote"
-	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
 )
 
 // Ticket is what it takes to come back to an environment. Who has it, and may use the daemon, can do in the environment
@@ -37,7 +37,7 @@ func (e *Engine) Attach(ctx context.Context, t Ticket) (*Environment, error) {
 	}
 	b := &box{engine: e, id: t.Container, name: namePrefix + t.Session, program: &program{args: t.Args}, ttl: t.TTL}
 	e.watch.follow(b.id)
-	client, err := wire.Open(ctx, wire.ClientConfig{Dial: b.dial, Token: t.Token, Redial: t.TTL})
+	client, err := client.Open(ctx, client.Config{Dial: b.dial, Token: t.Token, Redial: t.TTL})
 	if err != nil {
 		e.watch.forget(b.id)
 		if ctx.Err() != nil {

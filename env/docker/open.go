@@ -25,7 +25,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
-	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
 )
 
 // Open makes a container and returns the environment in it, when it is ready. Errors are *ConfigError for what cannot be
@@ -122,7 +122,7 @@ func (e *Engine) openWith(ctx context.Context, c Config, ref string, found image
 	}
 	box.first = attached
 	token := newToken()
-	client, err := wire.Open(ctx, wire.ClientConfig{Dial: box.dial, Token: token, Start: start, Redial: c.TTL})
+	client, err := client.Open(ctx, client.Config{Dial: box.dial, Token: token, Start: start, Redial: c.TTL})
 	if err != nil {
 		return nil, errors.Join(box.unready(ctx, attached, err), box.discard(ctx))
 	}

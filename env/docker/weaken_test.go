@@ -10,7 +10,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
-	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
 	"github.com/sandboxagent/sandboxagent/env/verify"
 )
 
@@ -69,7 +69,7 @@ func (e *Engine) OpenWeaker(ctx context.Context, c Config, weaken func(*containe
 	if err != nil {
 		return nil, errors.Join(err, box.discard(ctx))
 	}
-	client, err := wire.Open(ctx, wire.ClientConfig{Dial: box.dial, Token: newToken(), Start: start, Redial: c.TTL})
+	client, err := client.Open(ctx, client.Config{Dial: box.dial, Token: newToken(), Start: start, Redial: c.TTL})
 	if err != nil {
 		return nil, errors.Join(box.unready(ctx, attached, err), box.discard(ctx))
 	}

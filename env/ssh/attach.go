@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
-	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
 )
 
 // Ticket is what it takes to come back to an environment. Who has it can do in the environment what its owner can: it is
@@ -50,7 +50,7 @@ func (h *Host) Attach(ctx context.Context, t Ticket) (_ *Environment, err error)
 	ctx, cancel := context.WithTimeoutCause(ctx, h.patience, fmt.Errorf("no answer within %s", h.patience))
 	defer cancel()
 	p := &place{host: h, ttl: t.TTL, program: t.Program, args: t.Args, folder: t.Folder}
-	client, err := wire.Open(ctx, wire.ClientConfig{Dial: p.dial, Token: t.Token, Redial: t.TTL})
+	client, err := client.Open(ctx, client.Config{Dial: p.dial, Token: t.Token, Redial: t.TTL})
 	switch {
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("ssh: attach to %s on %s: %w", t.Session, h, context.Cause(ctx))

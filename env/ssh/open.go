@@ -19,7 +19,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
-	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
 )
 
 // launchScript starts the helper. It is sent to a shell, behind its variables.
@@ -134,7 +134,7 @@ func (h *Host) openHelper(ctx context.Context, c Config) (*Environment, error) {
 		return nil, errors.Join(fmt.Errorf("ssh: %w", err), p.first.Close())
 	}
 	first, token := p.first, rand.Text()
-	client, err := wire.Open(ctx, wire.ClientConfig{Dial: p.dial, Token: token, Start: start, Redial: c.TTL})
+	client, err := client.Open(ctx, client.Config{Dial: p.dial, Token: token, Start: start, Redial: c.TTL})
 	if err != nil {
 		// Without a client its helper ends.
 		_ = first.Close()
