@@ -61,8 +61,8 @@ func TestReadLine(t *testing.T) {
 	}{
 		{"a line", "abc\ndef", "abc\n", 100, nil, "def"},
 		{"a long line", long + "\nabc", long + "\n", 10001, nil, "abc"},
-		{"too long by one", long + "\nabc", "", 10000, ErrLineTooLong, ""},
-		{"no end", "abc", "", 100, io.ErrUnexpectedEOF, ""},
+		{"too long by one", long + "\nabc", long + "\n", 10000, ErrLineTooLong, ""},
+		{"no end", "abc", "abc", 100, io.ErrUnexpectedEOF, ""},
 		{"nothing", "", "", 100, io.ErrUnexpectedEOF, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -88,7 +89,7 @@ func TestContract(t *testing.T) {
 
 // TestContractSlices runs it over a stream that delivers byte by byte.
 func TestContractSlices(t *testing.T) {
-	long(t)
+	full(t)
 	envtest.Run(t, envtest.Options{
 		Small: true,
 		New: func(t *testing.T) env.Environment {
@@ -104,7 +105,7 @@ func TestContractSlices(t *testing.T) {
 // TestContractSlowDecorated runs it over a stream that is slow, with all decorators that change nothing around the client,
 // and one around what is served.
 func TestContractSlowDecorated(t *testing.T) {
-	long(t)
+	full(t)
 	logger := slog.New(slog.NewJSONHandler(io.Discard, nil))
 	envtest.Run(t, envtest.Options{
 		Small: true,
@@ -119,11 +120,11 @@ func TestContractSlowDecorated(t *testing.T) {
 	})
 }
 
-// long skips a test that runs the whole suite once more.
-func long(t *testing.T) {
+// full skips a test unless the environment requests all combinations.
+func full(t *testing.T) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("-short: the suite runs once, over a pipe")
+	if os.Getenv("SANDBOXAGENT_FULL") != "1" {
+		t.Skip("needs SANDBOXAGENT_FULL=1: it runs the whole contract once more")
 	}
 }
 
