@@ -23,9 +23,9 @@ import (
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/system"
 
-	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
+	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
 // Open makes a container and returns the environment in it, when it is ready. Errors are *ConfigError for what cannot be
@@ -116,7 +116,7 @@ func (e *Engine) openWith(ctx context.Context, c Config, ref string, found image
 	if err != nil {
 		return nil, err
 	}
-	start, err := json.Marshal(helper.Start{Dir: c.WorkDir, Vars: c.vars(found), Inherit: env.VarsNone})
+	start, err := json.Marshal(helper.Start{Dir: c.WorkDir, Vars: c.vars(found), Inherit: vars.None})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("docker: %w", err), box.discard(ctx))
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
+	envvars "github.com/sandboxagent/sandboxagent/env/vars"
 	"github.com/sandboxagent/sandboxagent/env/verify"
 )
 
@@ -65,7 +66,7 @@ func (e *Engine) OpenWeaker(ctx context.Context, c Config, weaken func(*containe
 		return nil, err
 	}
 	box.first = attached
-	start, err := json.Marshal(helper.Start{Dir: c.WorkDir, Vars: append(c.vars(found), vars...), Inherit: env.VarsNone})
+	start, err := json.Marshal(helper.Start{Dir: c.WorkDir, Vars: append(c.vars(found), vars...), Inherit: envvars.None})
 	if err != nil {
 		return nil, errors.Join(err, box.discard(ctx))
 	}

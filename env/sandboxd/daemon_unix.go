@@ -23,6 +23,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire/server"
 	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
 const (
@@ -185,7 +186,7 @@ func (d *daemon) open(_ context.Context, raw json.RawMessage) (env.Environment, 
 	place, err := local.Exclusive(local.Config{
 		Dir:     start.Dir,
 		Vars:    start.Vars,
-		Inherit: &env.VarFilter{Mode: start.Inherit},
+		Inherit: &vars.Filter{Mode: start.Inherit},
 	})
 	if err != nil {
 		return nil, err

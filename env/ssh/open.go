@@ -20,6 +20,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
+	envvars "github.com/sandboxagent/sandboxagent/env/vars"
 )
 
 // launchScript starts the helper. It is sent to a shell, behind its variables.
@@ -129,7 +130,7 @@ func (h *Host) openHelper(ctx context.Context, c Config) (*Environment, error) {
 		return nil, errors.Join(err, p.first.Close())
 	}
 	vars := append([]string{SessionVar + "=" + c.Session}, c.Vars...)
-	start, err := json.Marshal(helper.Start{Dir: dir, Vars: vars, Inherit: env.VarsCore})
+	start, err := json.Marshal(helper.Start{Dir: dir, Vars: vars, Inherit: envvars.Core})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("ssh: %w", err), p.first.Close())
 	}

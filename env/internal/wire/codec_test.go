@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // someErrors are errors of environments, each with what a caller looks for.
@@ -26,7 +27,7 @@ func someErrors() map[string]error {
 		"path":        path,
 		"start":       &env.StartError{Argv: []string{"a b", "c"}, Err: path},
 		"chdir":       &env.StartError{Argv: []string{"x"}, Err: &fs.PathError{Op: "chdir", Path: "/d", Err: env.ErrNotDir}},
-		"unreadable":  &env.UnreadableError{Count: 3, First: path},
+		"unreadable":  &search.UnreadableError{Count: 3, First: path},
 		"wrapped":     fmt.Errorf("while walking: %w", path),
 		"deep":        fmt.Errorf("a: %w", fmt.Errorf("b: %w", &env.StartError{Argv: []string{"x"}, Err: fs.ErrPermission})),
 		"joined":      errors.Join(fs.ErrClosed, env.ErrGone),
@@ -82,7 +83,7 @@ func TestErrorsSurvive(t *testing.T) {
 			} else if start != nil && start.Argv[0] != wantStart.Argv[0] {
 				t.Errorf("start error %#v, want %#v", start, wantStart)
 			}
-			var unreadable, wantUnreadable *env.UnreadableError
+			var unreadable, wantUnreadable *search.UnreadableError
 			if errors.As(got, &unreadable) != errors.As(err, &wantUnreadable) {
 				t.Errorf("is an unreadable error: %t", unreadable != nil)
 			} else if unreadable != nil && unreadable.Count != wantUnreadable.Count {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/tartree"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 const (
@@ -34,7 +35,7 @@ var conditions = []struct {
 	{"changed", env.ErrChanged},
 	{"read_only", env.ErrReadOnly},
 	{"too_large", env.ErrTooLarge},
-	{"bad_pattern", env.ErrBadPattern},
+	{"bad_pattern", search.ErrBadPattern},
 	{"escapes", env.ErrEscapes},
 	{"special", tartree.ErrSpecial},
 	{"replaced", tartree.ErrReplaced},
@@ -83,7 +84,7 @@ func EncodeError(err error, depth int) *Error {
 				w.Argv = []Text{cut(e.Argv[0])}
 			}
 			return w
-		case *env.UnreadableError:
+		case *search.UnreadableError:
 			return &Error{Type: errorUnreadable, Count: e.Count, Inner: EncodeError(e.First, depth-1)}
 		}
 	}
@@ -141,7 +142,7 @@ func (w *Error) decode(depth int) error {
 		case errorStart:
 			return &env.StartError{Argv: Strings(w.Argv), Err: inner}
 		case errorUnreadable:
-			return &env.UnreadableError{Count: max(w.Count, 1), First: inner}
+			return &search.UnreadableError{Count: max(w.Count, 1), First: inner}
 		}
 	}
 	e := &remoteError{text: string(w.Text)}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 const (
@@ -174,7 +175,7 @@ func (i *FileInfo) ModTime() time.Time {
 	return time.Time{}
 }
 
-// walkEntry is an env.Entry.
+// walkEntry is an search.Entry.
 type WalkEntry = FileInfo
 
 // opAnswer tells what became of a change.
@@ -222,23 +223,23 @@ type (
 		Limit      int  `json:"limit,omitempty"`
 	}
 	GrepRequest struct {
-		Pattern        Text          `json:"pattern"`
-		Literal        bool          `json:"literal,omitempty"`
-		IgnoreCase     bool          `json:"ignore_case,omitempty"`
-		Multiline      bool          `json:"multiline,omitempty"`
-		Path           Text          `json:"path,omitempty"`
-		Glob           Text          `json:"glob,omitempty"`
-		Exclude        Text          `json:"exclude,omitempty"`
-		Types          []string      `json:"types,omitempty"`
-		NoIgnore       bool          `json:"no_ignore,omitempty"`
-		Mode           env.GrepMode  `json:"mode,omitempty"`
-		Before         int           `json:"before,omitempty"`
-		After          int           `json:"after,omitempty"`
-		MaxMatches     int           `json:"max_matches,omitempty"`
-		MaxFileMatches int           `json:"max_file_matches,omitempty"`
-		MaxLineBytes   int           `json:"max_line_bytes,omitempty"`
-		MaxTime        time.Duration `json:"max_time,omitempty"`
-		MaxBytes       int64         `json:"max_bytes,omitempty"`
+		Pattern        Text            `json:"pattern"`
+		Literal        bool            `json:"literal,omitempty"`
+		IgnoreCase     bool            `json:"ignore_case,omitempty"`
+		Multiline      bool            `json:"multiline,omitempty"`
+		Path           Text            `json:"path,omitempty"`
+		Glob           Text            `json:"glob,omitempty"`
+		Exclude        Text            `json:"exclude,omitempty"`
+		Types          []string        `json:"types,omitempty"`
+		NoIgnore       bool            `json:"no_ignore,omitempty"`
+		Mode           search.GrepMode `json:"mode,omitempty"`
+		Before         int             `json:"before,omitempty"`
+		After          int             `json:"after,omitempty"`
+		MaxMatches     int             `json:"max_matches,omitempty"`
+		MaxFileMatches int             `json:"max_file_matches,omitempty"`
+		MaxLineBytes   int             `json:"max_line_bytes,omitempty"`
+		MaxTime        time.Duration   `json:"max_time,omitempty"`
+		MaxBytes       int64           `json:"max_bytes,omitempty"`
 	}
 	GrepMatch struct {
 		Name    Text `json:"name"`

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // ClientConfig says how a Client reaches its server.
@@ -86,8 +87,7 @@ type limits struct {
 
 var (
 	_ env.Environment = (*Client)(nil)
-	_ env.Walker      = (*Client)(nil)
-	_ env.Searcher    = (*Client)(nil)
+	_ search.Searcher = (*Client)(nil)
 	_ env.MultiReader = (*Client)(nil)
 )
 

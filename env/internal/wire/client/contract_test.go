@@ -17,6 +17,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire/server"
 	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/vars"
+	"github.com/sandboxagent/sandboxagent/env/wrap"
 )
 
 // place is a server of the environment of this machine, to which any number of streams can be made.
@@ -36,7 +38,7 @@ func newPlace(t testing.TB, dir string, decorate func(env.Environment) env.Envir
 			if err != nil {
 				return nil, err
 			}
-			return env.Wrap(e, decorate), nil
+			return wrap.Chain(e, decorate), nil
 		},
 	})}
 	t.Cleanup(func() {
@@ -110,11 +112,11 @@ func TestContractSlowDecorated(t *testing.T) {
 	envtest.Run(t, envtest.Options{
 		Small: true,
 		New: func(t *testing.T) env.Environment {
-			p := newPlace(t, t.TempDir(), func(e env.Environment) env.Environment { return env.Logging(e, logger) })
+			p := newPlace(t, t.TempDir(), func(e env.Environment) env.Environment { return wrap.Logging(e, logger) })
 			p.between = func(client, server net.Conn) (io.ReadWriteCloser, io.ReadWriteCloser) {
 				return newDelayed(client, 3*time.Millisecond, 100<<20), newDelayed(server, 3*time.Millisecond, 100<<20)
 			}
-			return env.Decorate(p.open(t, nil), env.Decorations{Logger: logger, Vars: &env.VarFilter{Mode: env.VarsAll}})
+			return wrap.Apply(p.open(t, nil), wrap.Options{Logger: logger, Vars: &vars.Filter{Mode: vars.All}})
 		},
 		Known: map[string]string{"exec/bad_vars": "FilterVars leaves out what is no variable"},
 	})

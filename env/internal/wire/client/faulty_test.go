@@ -24,6 +24,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // brittle is a stream that breaks when a number of bytes have passed, counted over both directions.
@@ -253,7 +254,7 @@ func (s *scenario) copyOut(dir string, want map[string][]byte) {
 
 func (s *scenario) search(dir string, files int) {
 	var names []string
-	err := s.c.Walk(s.ctx, dir, env.WalkOptions{}, func(e env.Entry) error {
+	err := s.c.Walk(s.ctx, dir, search.WalkOptions{}, func(e search.Entry) error {
 		names = append(names, e.Name)
 		return nil
 	})
@@ -261,7 +262,7 @@ func (s *scenario) search(dir string, files int) {
 		s.t.Errorf("Walk: %q", names)
 	}
 	lines := 0
-	stats, err := s.c.Grep(s.ctx, env.GrepOptions{Pattern: "^needle$", Path: dir, NoIgnore: true}, func(m env.GrepMatch) error {
+	stats, err := s.c.Grep(s.ctx, search.GrepOptions{Pattern: "^needle$", Path: dir, NoIgnore: true}, func(m search.GrepMatch) error {
 		if m.Line == 1 {
 			lines++
 		}
@@ -270,7 +271,7 @@ func (s *scenario) search(dir string, files int) {
 	if s.ok("Grep", err) && (lines+stats.SkippedBinary != files) {
 		s.t.Errorf("Grep: %d lines, %+v", lines, stats)
 	}
-	if entries, err := s.c.Glob(s.ctx, env.GlobOptions{Pattern: "file-*", Dir: dir}); s.ok("Glob", err) && len(entries) != files {
+	if entries, err := s.c.Glob(s.ctx, search.GlobOptions{Pattern: "file-*", Dir: dir}); s.ok("Glob", err) && len(entries) != files {
 		s.t.Errorf("Glob: %d entries", len(entries))
 	}
 	if entries, err := s.c.ReadDir(s.ctx, dir); s.ok("ReadDir", err) && len(entries) != files {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire/wiretest"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // mapEnv returns an environment with the files of a map.
@@ -52,7 +53,7 @@ func TestWalkSkips(t *testing.T) {
 	c := connected(t, served, nil)
 	walk := func(e env.FileReader, at string, what error, depth int) (string, error) {
 		var seen strings.Builder
-		err := env.Walk(t.Context(), e, ".", env.WalkOptions{NoIgnore: true, MaxDepth: depth}, func(e env.Entry) error {
+		err := search.Walk(t.Context(), e, ".", search.WalkOptions{NoIgnore: true, MaxDepth: depth}, func(e search.Entry) error {
 			fmt.Fprintln(&seen, e.Name, e.Mode, e.Err)
 			if e.Name == at {
 				return what
@@ -84,15 +85,15 @@ func TestGrepEnds(t *testing.T) {
 	for _, tc := range []struct {
 		after int
 		with  error
-		want  env.GrepStats
+		want  search.GrepStats
 	}{
-		{1, fs.SkipAll, env.GrepStats{Files: 1, Matches: 1}},
-		{3, fs.SkipAll, env.GrepStats{Files: 2, Matches: 3}},
-		{2, own, env.GrepStats{Files: 1, Matches: 2}},
-		{9, own, env.GrepStats{Files: 3, Matches: 4}},
+		{1, fs.SkipAll, search.GrepStats{Files: 1, Matches: 1}},
+		{3, fs.SkipAll, search.GrepStats{Files: 2, Matches: 3}},
+		{2, own, search.GrepStats{Files: 1, Matches: 2}},
+		{9, own, search.GrepStats{Files: 3, Matches: 4}},
 	} {
 		count := 0
-		stats, err := c.Grep(t.Context(), env.GrepOptions{Pattern: "x"}, func(env.GrepMatch) error {
+		stats, err := c.Grep(t.Context(), search.GrepOptions{Pattern: "x"}, func(search.GrepMatch) error {
 			if count++; count == tc.after {
 				return tc.with
 			}

@@ -21,6 +21,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire/wiretest"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // hostile is a server that gives a good welcome and then answers as a test wants.
@@ -151,14 +152,14 @@ var calls = map[string]func(context.Context, *Client) error{
 		return errors.Join(err, r.Close())
 	},
 	"walk": func(ctx context.Context, c *Client) error {
-		return c.Walk(ctx, "d", env.WalkOptions{}, func(env.Entry) error { return nil })
+		return c.Walk(ctx, "d", search.WalkOptions{}, func(search.Entry) error { return nil })
 	},
 	"grep": func(ctx context.Context, c *Client) error {
-		_, err := c.Grep(ctx, env.GrepOptions{Pattern: "x"}, func(env.GrepMatch) error { return nil })
+		_, err := c.Grep(ctx, search.GrepOptions{Pattern: "x"}, func(search.GrepMatch) error { return nil })
 		return err
 	},
 	"glob": func(ctx context.Context, c *Client) error {
-		_, err := c.Glob(ctx, env.GlobOptions{Pattern: "x"})
+		_, err := c.Glob(ctx, search.GlobOptions{Pattern: "x"})
 		return err
 	},
 	"kill": func(_ context.Context, c *Client) error { return c.Kill() },

@@ -8,12 +8,12 @@ import (
 	"path"
 	"strings"
 
-	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// Walk implements env.Walker.
-func (c *Client) Walk(ctx context.Context, root string, opts env.WalkOptions, fn func(env.Entry) error) error {
+// Walk implements search.Searcher.
+func (c *Client) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
 	body, err := jsonBody(wire.WalkRequest{
 		Root: wire.Text(root), NoIgnore: opts.NoIgnore, MaxDepth: opts.MaxDepth, Details: opts.Details,
 	})
@@ -52,11 +52,11 @@ func walkError(op, name string, err error) error {
 
 // walk hands the entries of a walk on, and leaves out what the caller wants skipped. The server does not know that.
 type walk struct {
-	fn      func(env.Entry) error
+	fn      func(search.Entry) error
 	skipped string // a folder with a slash at its end; "/" for everything
 }
 
-func (w *walk) entry(e env.Entry) error {
+func (w *walk) entry(e search.Entry) error {
 	if w.skipped == "/" || w.skipped != "" && strings.HasPrefix(e.Name+"/", w.skipped) {
 		return nil
 	}
@@ -79,8 +79,8 @@ func (w *walk) entry(e env.Entry) error {
 }
 
 // toEntry returns the entry of a walk.
-func toEntry(i *wire.FileInfo) env.Entry {
-	return env.Entry{Name: string(i.Name), Mode: i.Mode, Size: i.Size, ModTime: i.ModTime(), Err: i.Error.Err()}
+func toEntry(i *wire.FileInfo) search.Entry {
+	return search.Entry{Name: string(i.Name), Mode: i.Mode, Size: i.Size, ModTime: i.ModTime(), Err: i.Error.Err()}
 }
 
 // search sends a request whose answer is a list, which is handed on as it comes. It can be repeated as long as nothing has
@@ -109,9 +109,9 @@ func (c *Client) search(ctx context.Context, r request, take func([]byte) error)
 	return end, c.told(end.Error)
 }
 
-// Grep implements env.Searcher.
-func (c *Client) Grep(ctx context.Context, opts env.GrepOptions, fn func(env.GrepMatch) error) (env.GrepStats, error) {
-	var stats env.GrepStats
+// Grep implements search.Searcher.
+func (c *Client) Grep(ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error) (search.GrepStats, error) {
+	var stats search.GrepStats
 	body, err := jsonBody(wire.GrepRequest{
 		Pattern: wire.Text(opts.Pattern), Literal: opts.Literal, IgnoreCase: opts.IgnoreCase, Multiline: opts.Multiline,
 		Path: wire.Text(opts.Path), Glob: wire.Text(opts.Glob), Exclude: wire.Text(opts.Exclude), Types: opts.Types, NoIgnore: opts.NoIgnore,
@@ -135,7 +135,7 @@ func (c *Client) Grep(ctx context.Context, opts env.GrepOptions, fn func(env.Gre
 		if !m.Context {
 			stats.Matches += max(1, m.Count)
 		}
-		match := env.GrepMatch{Name: string(m.Name), Line: m.Line, Text: string(m.Text), LineCut: m.Cut, Context: m.Context, Count: m.Count}
+		match := search.GrepMatch{Name: string(m.Name), Line: m.Line, Text: string(m.Text), LineCut: m.Cut, Context: m.Context, Count: m.Count}
 		if err := fn(match); err != nil {
 			return &fnError{err}
 		}
@@ -152,8 +152,8 @@ func (c *Client) Grep(ctx context.Context, opts env.GrepOptions, fn func(env.Gre
 	return stats, walkError("grep", cmp.Or(opts.Path, "."), err)
 }
 
-// Glob implements env.Searcher.
-func (c *Client) Glob(ctx context.Context, opts env.GlobOptions) ([]env.Entry, error) {
+// Glob implements search.Searcher.
+func (c *Client) Glob(ctx context.Context, opts search.GlobOptions) ([]search.Entry, error) {
 	body, err := jsonBody(wire.GlobRequest{
 		Pattern: wire.Text(opts.Pattern), Dir: wire.Text(opts.Dir), IgnoreCase: opts.IgnoreCase, NoIgnore: opts.NoIgnore, Limit: opts.Limit,
 	})
@@ -164,7 +164,7 @@ func (c *Client) Glob(ctx context.Context, opts env.GlobOptions) ([]env.Entry, e
 		return nil, err
 	}
 	defer c.work.Done()
-	var found []env.Entry
+	var found []search.Entry
 	var remote error
 	err = c.retry(ctx, func(l *link) error {
 		found = nil
@@ -184,7 +184,7 @@ func (c *Client) Glob(ctx context.Context, opts env.GlobOptions) ([]env.Entry, e
 	if err != nil {
 		return nil, walkError("glob", cmp.Or(opts.Dir, "."), err)
 	}
-	var unreadable *env.UnreadableError
+	var unreadable *search.UnreadableError
 	if remote != nil && !errors.As(remote, &unreadable) {
 		return nil, remote
 	}

@@ -5,19 +5,19 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire/wiretest"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // TestSearchCancelled cancels at the first result of a batch.
 func TestSearchCancelled(t *testing.T) {
 	wiretest.NoLeaks(t)
-	e := &asked{matches: make([]env.GrepMatch, 100)}
+	e := &asked{matches: make([]search.GrepMatch, 100)}
 	c := connected(t, e, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	found := 0
-	_, err := c.Grep(ctx, env.GrepOptions{}, func(env.GrepMatch) error {
+	_, err := c.Grep(ctx, search.GrepOptions{}, func(search.GrepMatch) error {
 		found++
 		cancel()
 		return nil

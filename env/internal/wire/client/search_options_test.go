@@ -8,21 +8,21 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire/wiretest"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // asked is an environment that finds what it is given, and notes what it is asked for.
 type asked struct {
 	wiretest.Env
-	grep    env.GrepOptions
-	matches []env.GrepMatch
-	stats   env.GrepStats
-	glob    env.GlobOptions
-	walk    env.WalkOptions
+	grep    search.GrepOptions
+	matches []search.GrepMatch
+	stats   search.GrepStats
+	glob    search.GlobOptions
+	walk    search.WalkOptions
 }
 
-func (a *asked) Grep(_ context.Context, opts env.GrepOptions, fn func(env.GrepMatch) error) (env.GrepStats, error) {
+func (a *asked) Grep(_ context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error) (search.GrepStats, error) {
 	a.grep = opts
 	for _, m := range a.matches {
 		if err := fn(m); err != nil {
@@ -32,12 +32,12 @@ func (a *asked) Grep(_ context.Context, opts env.GrepOptions, fn func(env.GrepMa
 	return a.stats, nil
 }
 
-func (a *asked) Glob(_ context.Context, opts env.GlobOptions) ([]env.Entry, error) {
+func (a *asked) Glob(_ context.Context, opts search.GlobOptions) ([]search.Entry, error) {
 	a.glob = opts
 	return nil, nil
 }
 
-func (a *asked) Walk(_ context.Context, _ string, opts env.WalkOptions, _ func(env.Entry) error) error {
+func (a *asked) Walk(_ context.Context, _ string, opts search.WalkOptions, _ func(search.Entry) error) error {
 	a.walk = opts
 	return nil
 }
@@ -82,7 +82,7 @@ func TestSearchOptions(t *testing.T) {
 	e := &asked{}
 	c := connected(t, e, nil)
 	t.Run("GrepOptions", func(t *testing.T) {
-		each(t, func(t *testing.T, opts env.GrepOptions) {
+		each(t, func(t *testing.T, opts search.GrepOptions) {
 			if _, err := c.Grep(t.Context(), opts, nil); err != nil {
 				t.Error(err)
 			}
@@ -92,32 +92,32 @@ func TestSearchOptions(t *testing.T) {
 		})
 	})
 	t.Run("GlobOptions", func(t *testing.T) {
-		each(t, func(t *testing.T, opts env.GlobOptions) {
+		each(t, func(t *testing.T, opts search.GlobOptions) {
 			if _, err := c.Glob(t.Context(), opts); err != nil || e.glob != opts {
 				t.Errorf("asked for %+v, at the server %+v, error %v", opts, e.glob, err)
 			}
 		})
 	})
 	t.Run("WalkOptions", func(t *testing.T) {
-		each(t, func(t *testing.T, opts env.WalkOptions) {
+		each(t, func(t *testing.T, opts search.WalkOptions) {
 			if err := c.Walk(t.Context(), ".", opts, nil); err != nil || e.walk != opts {
 				t.Errorf("asked for %+v, at the server %+v, error %v", opts, e.walk, err)
 			}
 		})
 	})
 	t.Run("GrepStats", func(t *testing.T) {
-		each(t, func(t *testing.T, stats env.GrepStats) {
+		each(t, func(t *testing.T, stats search.GrepStats) {
 			e.stats = stats
-			if got, err := c.Grep(t.Context(), env.GrepOptions{}, nil); err != nil || got != stats {
+			if got, err := c.Grep(t.Context(), search.GrepOptions{}, nil); err != nil || got != stats {
 				t.Errorf("the server tells %+v, here are %+v, error %v", stats, got, err)
 			}
 		})
 	})
 	t.Run("GrepMatch", func(t *testing.T) {
-		each(t, func(t *testing.T, m env.GrepMatch) {
-			e.matches = []env.GrepMatch{m}
-			var got []env.GrepMatch
-			_, err := c.Grep(t.Context(), env.GrepOptions{}, func(m env.GrepMatch) error {
+		each(t, func(t *testing.T, m search.GrepMatch) {
+			e.matches = []search.GrepMatch{m}
+			var got []search.GrepMatch
+			_, err := c.Grep(t.Context(), search.GrepOptions{}, func(m search.GrepMatch) error {
 				got = append(got, m)
 				return nil
 			})

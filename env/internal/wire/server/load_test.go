@@ -21,6 +21,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire/wiretest"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // TestStalledStreams: 16 answers that nobody reads, 16 standard inputs that no command reads, and all else goes on.
@@ -143,8 +144,8 @@ func TestPanics(t *testing.T) {
 		OnExec:   func(context.Context, env.Command) (env.Result, error) { panic("exec") },
 		OnStat:   func(context.Context, string) (fs.FileInfo, error) { panic("stat") },
 		OnRemove: func(context.Context, string, env.RemoveOptions) error { panic("remove") },
-		OnWalk: func(_ context.Context, _ string, _ env.WalkOptions, fn func(env.Entry) error) error {
-			if err := fn(env.Entry{Name: "a"}); err != nil {
+		OnWalk: func(_ context.Context, _ string, _ search.WalkOptions, fn func(search.Entry) error) error {
+			if err := fn(search.Entry{Name: "a"}); err != nil {
 				return err
 			}
 			panic("walk")

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 const (
@@ -131,8 +131,8 @@ func (p *peer) walk(r *http.Request, a *reply) error {
 	}
 	b := newBatch(a)
 	defer b.stop()
-	opts := env.WalkOptions{NoIgnore: request.NoIgnore, MaxDepth: request.MaxDepth, Details: request.Details}
-	err := env.Walk(r.Context(), p.s.environment(), string(request.Root), opts, func(e env.Entry) error {
+	opts := search.WalkOptions{NoIgnore: request.NoIgnore, MaxDepth: request.MaxDepth, Details: request.Details}
+	err := search.Walk(r.Context(), p.s.environment(), string(request.Root), opts, func(e search.Entry) error {
 		return b.add(toWalkEntry(e))
 	})
 	if flushErr := b.flush(); flushErr != nil {
@@ -141,7 +141,7 @@ func (p *peer) walk(r *http.Request, a *reply) error {
 	return err
 }
 
-func toWalkEntry(e env.Entry) wire.WalkEntry {
+func toWalkEntry(e search.Entry) wire.WalkEntry {
 	return wire.WalkEntry{
 		Name: wire.Text(e.Name), Size: e.Size, Mode: e.Mode,
 		Seconds: e.ModTime.Unix(), Nanos: int64(e.ModTime.Nanosecond()),
@@ -159,7 +159,7 @@ func (p *peer) glob(r *http.Request, a *reply) error {
 	if err := decodeBody(r, &request); err != nil {
 		return err
 	}
-	found, err := env.Glob(r.Context(), p.s.environment(), env.GlobOptions{
+	found, err := search.Glob(r.Context(), p.s.environment(), search.GlobOptions{
 		Pattern: string(request.Pattern), Dir: string(request.Dir), IgnoreCase: request.IgnoreCase, NoIgnore: request.NoIgnore, Limit: request.Limit,
 	})
 	b := newBatch(a)
@@ -183,13 +183,13 @@ func (p *peer) grep(r *http.Request, a *reply) error {
 	}
 	b := newBatch(a)
 	defer b.stop()
-	stats, err := env.Grep(r.Context(), p.s.environment(), env.GrepOptions{
+	stats, err := search.Grep(r.Context(), p.s.environment(), search.GrepOptions{
 		Pattern: string(request.Pattern), Literal: request.Literal, IgnoreCase: request.IgnoreCase, Multiline: request.Multiline,
 		Path: string(request.Path), Glob: string(request.Glob), Exclude: string(request.Exclude), Types: request.Types, NoIgnore: request.NoIgnore,
 		Mode: request.Mode, Before: request.Before, After: request.After,
 		MaxMatches: request.MaxMatches, MaxFileMatches: request.MaxFileMatches, MaxLineBytes: request.MaxLineBytes,
 		MaxTime: request.MaxTime, MaxBytes: request.MaxBytes,
-	}, func(m env.GrepMatch) error {
+	}, func(m search.GrepMatch) error {
 		return b.add(wire.GrepMatch{Name: wire.Text(m.Name), Line: m.Line, Text: wire.Text(m.Text), Cut: m.LineCut, Context: m.Context, Count: m.Count})
 	})
 	if flushErr := b.flush(); flushErr != nil {

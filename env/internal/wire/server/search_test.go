@@ -15,19 +15,19 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire/wiretest"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 func TestWalkStreams(t *testing.T) {
 	wiretest.NoLeaks(t)
 	seen, ended := make(chan struct{}), make(chan error, 1)
-	e := &wiretest.Env{OnWalk: func(ctx context.Context, root string, opts env.WalkOptions, fn func(env.Entry) error) error {
-		if want := (env.WalkOptions{NoIgnore: true, MaxDepth: 3, Details: true}); root != "r" || opts != want {
+	e := &wiretest.Env{OnWalk: func(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
+		if want := (search.WalkOptions{NoIgnore: true, MaxDepth: 3, Details: true}); root != "r" || opts != want {
 			return fmt.Errorf("root %q, options %+v", root, opts)
 		}
-		entries := []env.Entry{
+		entries := []search.Entry{
 			{Name: "a\xff", Mode: 0o644, Size: 5, ModTime: day},
 			{Name: "b", Mode: fs.ModeDir, Err: &fs.PathError{Op: "open", Path: "b", Err: fs.ErrPermission}},
 		}
@@ -39,7 +39,7 @@ func TestWalkStreams(t *testing.T) {
 		<-seen // the client has them while the walk goes on
 		var err error
 		for i := 0; err == nil && ctx.Err() == nil; i++ {
-			err = fn(env.Entry{Name: strconv.Itoa(i), Mode: 0o600, ModTime: day})
+			err = fn(search.Entry{Name: strconv.Itoa(i), Mode: 0o600, ModTime: day})
 		}
 		ended <- errors.Join(err, ctx.Err())
 		return err
@@ -97,7 +97,7 @@ func TestSearch(t *testing.T) {
 	if diff := cmp.Diff(want, decoded[wire.GrepMatch](t, a)); diff != "" {
 		t.Error(diff)
 	}
-	if got := valueOf[env.GrepStats](t, a); got != (env.GrepStats{Files: 1, Matches: 2}) {
+	if got := valueOf[search.GrepStats](t, a); got != (search.GrepStats{Files: 1, Matches: 2}) {
 		t.Errorf("stats %+v", got)
 	}
 	a = c.call("POST", "/grep", jsonOf(wire.GrepRequest{Pattern: "needle", Path: "w", MaxLineBytes: 64 << 10})).fine(t)
@@ -113,7 +113,7 @@ func TestSearch(t *testing.T) {
 		t.Errorf("found in any case: %+v", got)
 	}
 	for path, request := range map[string]any{"/grep": wire.GrepRequest{Pattern: "("}, "/glob": wire.GlobRequest{Pattern: "["}} {
-		if a := c.call("POST", path, jsonOf(request)); a.end == nil || !errors.Is(a.end.Error.Err(), env.ErrBadPattern) {
+		if a := c.call("POST", path, jsonOf(request)); a.end == nil || !errors.Is(a.end.Error.Err(), search.ErrBadPattern) {
 			t.Errorf("%s: %+v", path, a)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // fakeEnv is an environment whose methods are what a test needs. Those that are not set are unsupported.
@@ -25,7 +26,7 @@ type Env struct {
 	OnRemove    func(context.Context, string, env.RemoveOptions) error
 	OnCopyIn    func(context.Context, string, io.Reader) error
 	OnCopyOut   func(context.Context, string, ...string) (io.ReadCloser, error)
-	OnWalk      func(context.Context, string, env.WalkOptions, func(env.Entry) error) error
+	OnWalk      func(context.Context, string, search.WalkOptions, func(search.Entry) error) error
 	OnClose     func() error
 }
 
@@ -89,9 +90,9 @@ func (f *Env) CopyOut(ctx context.Context, dir string, names ...string) (io.Read
 	return f.OnCopyOut(ctx, dir, names...)
 }
 
-func (f *Env) Walk(ctx context.Context, root string, opts env.WalkOptions, fn func(env.Entry) error) error {
+func (f *Env) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
 	if f.OnWalk == nil {
-		return env.Walk(ctx, struct{ env.FileReader }{f}, root, opts, fn)
+		return search.Walk(ctx, struct{ env.FileReader }{f}, root, opts, fn)
 	}
 	return f.OnWalk(ctx, root, opts, fn)
 }
