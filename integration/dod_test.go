@@ -38,9 +38,9 @@ func allProofs() map[string]func(*testing.T) {
 	return proofs
 }
 
-// onEnvironment are the requirements whose proofs an environment can fail. They are proven again in containers and over
+// environmentProven are the requirements whose proofs an environment can fail. They are proven again in containers and over
 // SSH; the others concern the loop, the profiles and the wire formats, and are the same everywhere.
-var onEnvironment = []string{
+var environmentProven = []string{
 	"9.1.6", "9.2.1", "9.4.1", "9.4.2", "9.4.3", "9.4.4", "9.4.5", "9.4.6", "9.5.4", "9.8.3", "9.8.4", "9.9.2", "9.9.6", "9.11.5",
 	"9.12.1", "9.12.2", "9.12.3", "9.12.4", "9.12.5", "9.12.6", "9.12.7", "9.12.8", "9.12.9", "9.12.14", "9.12.15", "9.13",
 }
@@ -50,7 +50,7 @@ func proveElsewhere(t *testing.T) {
 	t.Helper()
 	proofs, seen := allProofs(), 0
 	for _, r := range readRequirements(t, "requirements.txt") {
-		if proof := proofs[r.id]; proof != nil && slices.Contains(onEnvironment, r.id) {
+		if proof := proofs[r.id]; proof != nil && slices.Contains(environmentProven, r.id) {
 			seen++
 			t.Run(r.name(), func(t *testing.T) {
 				t.Parallel()
@@ -58,8 +58,8 @@ func proveElsewhere(t *testing.T) {
 			})
 		}
 	}
-	if seen != len(onEnvironment) {
-		t.Errorf("%d requirements are proven here, want %d", seen, len(onEnvironment))
+	if seen != len(environmentProven) {
+		t.Errorf("%d requirements are proven here, want %d", seen, len(environmentProven))
 	}
 }
 
@@ -143,7 +143,7 @@ func TestConformancePage(t *testing.T) {
 		here, docker, host := "`TestDoD/"+r.id+"_`", "`TestDoDOnDocker/"+r.id+"_`", "`TestDoDOnSSH/"+r.id+"_`"
 		if proofs[r.id] == nil {
 			here, docker, host = "open: "+open[r.id], "open", "open"
-		} else if !slices.Contains(onEnvironment, r.id) {
+		} else if !slices.Contains(environmentProven, r.id) {
 			docker, host = "–", "–"
 		} else if why := differences[r.id]; why != "" {
 			docker += ", " + why

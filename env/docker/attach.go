@@ -7,7 +7,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/remote"
-	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
 )
 
 // Ticket identifies an environment for Attach. It is a secret: with it and the daemon anybody can use the environment. Its
@@ -34,7 +34,7 @@ func (e *Engine) Attach(ctx context.Context, t Ticket) (*Environment, error) {
 	}
 	h := &handle{engine: e, id: t.Container, name: namePrefix + t.Session, program: &program{args: t.Args}, ttl: t.TTL}
 	e.watch.follow(h.id)
-	client, err := wire.Open(ctx, wire.ClientConfig{Dial: h.dial, Token: t.Token, Redial: t.TTL})
+	client, err := client.Open(ctx, client.Config{Dial: h.dial, Token: t.Token, Redial: t.TTL})
 	if err != nil {
 		e.watch.forget(h.id)
 		if ctx.Err() != nil {

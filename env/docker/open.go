@@ -24,7 +24,7 @@ import (
 	"github.com/docker/docker/api/types/system"
 
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
-	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
 	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
@@ -116,7 +116,7 @@ func (e *Engine) openWith(ctx context.Context, c Config, ref string, found image
 	}
 	h.first = attached
 	token := newToken()
-	client, err := wire.Open(ctx, wire.ClientConfig{Dial: h.dial, Token: token, Start: start, Redial: c.TTL})
+	client, err := client.Open(ctx, client.Config{Dial: h.dial, Token: token, Start: start, Redial: c.TTL})
 	if err != nil {
 		return nil, errors.Join(h.startFailure(ctx, attached, err), h.discard(ctx))
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/docker/docker/api/types/image"
 
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
-	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
 	envvars "github.com/sandboxagent/sandboxagent/env/vars"
 	"github.com/sandboxagent/sandboxagent/env/verify"
 )
@@ -66,7 +66,7 @@ func (e *Engine) OpenWeaker(ctx context.Context, c Config, weaken func(*containe
 	if err != nil {
 		return nil, errors.Join(err, h.discard(ctx))
 	}
-	client, err := wire.Open(ctx, wire.ClientConfig{Dial: h.dial, Token: newToken(), Start: start, Redial: c.TTL})
+	client, err := client.Open(ctx, client.Config{Dial: h.dial, Token: newToken(), Start: start, Redial: c.TTL})
 	if err != nil {
 		return nil, errors.Join(h.startFailure(ctx, attached, err), h.discard(ctx))
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/confine"
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
 	"github.com/sandboxagent/sandboxagent/env/internal/launch"
-	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
 	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
@@ -56,7 +56,7 @@ func supervise(ctx context.Context, cfg Config, find locator, plan *confine.Plan
 	if err != nil {
 		return nil, &HelperError{Err: err}
 	}
-	client, err := wire.Open(ctx, wire.ClientConfig{
+	client, err := client.Open(ctx, client.Config{
 		Dial: func(context.Context) (io.ReadWriteCloser, error) {
 			s := stream
 			if stream = nil; s == nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/confine"
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire/server"
 	"github.com/sandboxagent/sandboxagent/env/local"
 	"github.com/sandboxagent/sandboxagent/env/vars"
 )
@@ -36,7 +37,7 @@ const (
 type daemon struct {
 	socket string // empty if only the standard streams are served
 	lease  *lease
-	server *wire.Server
+	server *server.Server
 	// unprotected is why a hostile command could harm this process; nil if it could not.
 	unprotected error
 	surroundings
@@ -64,7 +65,7 @@ type surroundings struct {
 func newDaemon(socket string, ttl time.Duration, in surroundings) *daemon {
 	prespawn(threads)
 	d := &daemon{socket: socket, lease: newLease(ttl, systemClock{time.Now()}), unprotected: fortify(), surroundings: in}
-	d.server = wire.NewServer(wire.ServerConfig{
+	d.server = server.New(server.Config{
 		Open:        d.open,
 		Authorize:   d.authorize,
 		Connected:   d.lease.set,

@@ -21,7 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire/server"
 )
 
 const (
@@ -43,7 +43,7 @@ const (
 // door is the socket by which clients come back.
 type door struct {
 	listener *net.UnixListener
-	server   *wire.Server
+	server   *server.Server
 	stop     context.CancelFunc
 
 	mu       sync.Mutex
@@ -69,7 +69,7 @@ func (v *visitor) Write(p []byte) (int, error) {
 }
 
 // listen opens the door.
-func listen(path string, server *wire.Server) (*door, error) {
+func listen(path string, server *server.Server) (*door, error) {
 	l, err := bind(path)
 	if err != nil {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
@@ -78,7 +78,7 @@ func listen(path string, server *wire.Server) (*door, error) {
 }
 
 // openDoor lets visitors of a socket in.
-func openDoor(l *net.UnixListener, server *wire.Server) *door {
+func openDoor(l *net.UnixListener, server *server.Server) *door {
 	ctx, stop := context.WithCancel(context.Background())
 	d := &door{listener: l, server: server, stop: stop, places: make(map[int]int), failures: make(map[int]int)}
 	go d.accept(ctx)

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandboxagent/sandboxagent/env"
-	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
 )
 
 // realHelper builds the program as it is shipped.
@@ -56,7 +56,7 @@ func field(t *testing.T, file, name string) int {
 func TestFootprint(t *testing.T) {
 	socket := socketPath(t)
 	p := launch(t, []string{realHelper(t), "serve", "--socket", socket}, nil)
-	e, err := open(t, p, wire.ClientConfig{Token: token, Start: start(t, t.TempDir())}, nil)
+	e, err := open(t, p, client.Config{Token: token, Start: start(t, t.TempDir())}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestFullPidsLimit(t *testing.T) {
 	argv := append([]string{"/bin/sh", "-c", `echo 0 >"$1/cgroup.procs" || exit; shift; exec "$@"`, "sh", group}, realHelper(t), "serve")
 	// As many threads would run at once on a machine with many processors.
 	p := launch(t, argv, func(cmd *exec.Cmd) { cmd.Env = []string{"GOMAXPROCS=128"} })
-	e, err := open(t, p, wire.ClientConfig{Start: start(t, t.TempDir())}, nil)
+	e, err := open(t, p, client.Config{Start: start(t, t.TempDir())}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +197,7 @@ func TestFloodKeepsNobodyOut(t *testing.T) {
 	}
 	for range 5 {
 		p := bridge(t, socket)
-		again, err := open(t, p, wire.ClientConfig{Token: token}, nil)
+		again, err := open(t, p, client.Config{Token: token}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

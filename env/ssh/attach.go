@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
-	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
 )
 
 // Ticket identifies an environment for Attach. It is a secret: its holder can do in the
@@ -46,7 +46,7 @@ func (h *Host) Attach(ctx context.Context, t Ticket) (_ *Environment, err error)
 	ctx, cancel := h.boundScript(ctx)
 	defer cancel()
 	p := &helperProcess{host: h, ttl: t.TTL, program: t.Program, args: t.Args, dir: t.Dir}
-	client, err := wire.Open(ctx, wire.ClientConfig{Dial: p.dial, Token: t.Token, Redial: t.TTL})
+	client, err := client.Open(ctx, client.Config{Dial: p.dial, Token: t.Token, Redial: t.TTL})
 	switch {
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("ssh: attach to %s on %s: %w", t.Session, h, context.Cause(ctx))

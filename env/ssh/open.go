@@ -17,7 +17,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
-	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
 	envvars "github.com/sandboxagent/sandboxagent/env/vars"
 )
 
@@ -83,7 +83,7 @@ func (h *Host) serve(ctx context.Context, c Config, p *helperProcess, home strin
 		return nil, errors.Join(fmt.Errorf("ssh: %w", err), first.Close())
 	}
 	token := rand.Text()
-	client, err := wire.Open(ctx, wire.ClientConfig{Dial: p.dial, Token: token, Start: start, Redial: c.TTL})
+	client, err := client.Open(ctx, client.Config{Dial: p.dial, Token: token, Start: start, Redial: c.TTL})
 	if err != nil {
 		_ = first.Close() // its helper exits without a client
 		if ctx.Err() == nil && errors.Is(err, io.ErrUnexpectedEOF) {
