@@ -16,9 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandboxagent/sandboxagent/env"
-	"github.com/sandboxagent/sandboxagent/env/internal/confine"
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
-	"github.com/sandboxagent/sandboxagent/env/internal/launch"
+	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 )
 
@@ -37,7 +36,7 @@ func Supervised(ctx context.Context, cfg Config, h Helper) (*SupervisedEnvironme
 }
 
 // supervise starts a helper, confined by a plan if there is one.
-func supervise(ctx context.Context, cfg Config, find locator, plan *confine.Plan) (*SupervisedEnvironment, error) {
+func supervise(ctx context.Context, cfg Config, find locator, plan *sandbox.Plan) (*SupervisedEnvironment, error) {
 	// Both depend on this process, not on the helper.
 	dir, err := workDir(cfg.Dir)
 	if err != nil {
@@ -88,17 +87,17 @@ func (e *SupervisedEnvironment) Close() error {
 
 // helperProcess is a helper that was started.
 type helperProcess struct {
-	*launch.Process
+	*sandbox.Process
 	said *helper.Said
 }
 
 // locator finds the program of a helper. Only that of a Helper knows of the embedded ones.
-type locator func() (*launch.Program, error)
+type locator func() (*sandbox.Program, error)
 
 // locate finds the program of a Helper.
-func (h Helper) locate() (*launch.Program, error) {
+func (h Helper) locate() (*sandbox.Program, error) {
 	if h.Path != "" {
-		return launch.At(h.Path, h.Args)
+		return sandbox.ProgramAt(h.Path, h.Args)
 	}
 	found, err := helper.Find(runtime.GOOS, runtime.GOARCH)
 	if err != nil {
@@ -108,14 +107,14 @@ func (h Helper) locate() (*launch.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &launch.Program{Path: installed.Exec(), Name: installed.Name(), Args: h.Args, File: installed.File()}, nil
+	return &sandbox.Program{Path: installed.Exec(), Name: installed.Name(), Args: h.Args, File: installed.File()}, nil
 }
 
 // ahead begins to find the program at once, which reads all of it, beside what else there is to do. The first call of the
 // locator returns that program, and each later one finds it again. The function lets go of the program if nobody asked for it.
 func (find locator) ahead() (locator, func()) {
 	type result struct {
-		program *launch.Program
+		program *sandbox.Program
 		err     error
 	}
 	first := make(chan result, 1)
@@ -124,7 +123,7 @@ func (find locator) ahead() (locator, func()) {
 		program, err := find()
 		first <- result{program, err}
 	}()
-	again := func() (*launch.Program, error) {
+	again := func() (*sandbox.Program, error) {
 		if r, ok := <-first; ok {
 			return r.program, r.err
 		}
@@ -138,13 +137,13 @@ func (find locator) ahead() (locator, func()) {
 }
 
 // startHelper starts a helper and returns the stream to it.
-func startHelper(find locator, plan *confine.Plan) (*helperProcess, io.ReadWriteCloser, error) {
+func startHelper(find locator, plan *sandbox.Plan) (*helperProcess, io.ReadWriteCloser, error) {
 	program, err := find()
 	if err != nil {
 		return nil, nil, err
 	}
 	defer program.Close()
-	ours, theirs, err := launch.SocketPair()
+	ours, theirs, err := sandbox.SocketPair()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -154,7 +153,7 @@ func startHelper(find locator, plan *confine.Plan) (*helperProcess, io.ReadWrite
 		args = append(args, "--confined")
 	}
 	said := &helper.Said{}
-	p, err := launch.Start(plan, program, confine.Handed{}, func(cmd *exec.Cmd) {
+	p, err := sandbox.Start(plan, program, sandbox.Handed{}, func(cmd *exec.Cmd) {
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, said
 	}, args...)
 	if err != nil {

@@ -1,0 +1,200 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// bubblewraps are where bubblewrap is looked for. PATH does not count: what is first in it may come from the workspace.
+var bubblewraps = []string{"/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap", "/run/wrappers/bin/bwrap"}
+
+// private returns the folders that a program has for itself, and that begin empty.
+var private = sync.OnceValue(func() []string {
+	return slices.DeleteFunc([]string{"/tmp", "/var/tmp"}, func(name string) bool { return !isFolder(name) })
+})
+
+// maxSockets bounds the sockets that are hidden one by one. Bubblewrap takes 9,000 arguments.
+const maxSockets = 1000
+
+// runtimeState are parts of /run that are programs, or settings, and no sockets.
+var runtimeState = []string{"/run/current-system", "/run/booted-system", "/run/opengl-driver", "/run/wrappers"}
+
+// findBubblewrap returns the program bwrap among candidates.
+func findBubblewrap(candidates []string) (string, error) {
+	var found error
+	var seen []string
+	for _, name := range candidates {
+		if real, err := filepath.EvalSymlinks(name); err == nil {
+			if slices.Contains(seen, real) {
+				continue
+			}
+			seen = append(seen, real)
+		}
+		err := trusted(name)
+		if err == nil {
+			return name, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			found = errors.Join(found, err)
+		}
+	}
+	if found == nil {
+		found = fmt.Errorf("the program bwrap is not installed; it is looked for in %s", strings.Join(folders(candidates), ", "))
+	}
+	return "", found
+}
+
+func folders(names []string) (dirs []string) {
+	for _, name := range names {
+		dirs = append(dirs, filepath.Dir(name))
+	}
+	return dirs
+}
+
+// trusted returns why a program might be anybody's: it, or a folder above it, can be changed by others than root.
+func trusted(name string) error {
+	real, err := filepath.EvalSymlinks(name)
+	if err != nil {
+		return err
+	}
+	for part := real; ; part = filepath.Dir(part) {
+		info, err := os.Lstat(part)
+		if err != nil {
+			return err
+		}
+		stat, ok := info.Sys().(*syscall.Stat_t)
+		switch {
+		case part == real && (!info.Mode().IsRegular() || info.Mode()&0o111 == 0):
+			return fmt.Errorf("%s is no program", real)
+		case !ok || stat.Uid != 0:
+			return fmt.Errorf("%s is not taken: %s belongs to user %d, and not to root", name, part, stat.Uid)
+		case info.Mode()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0:
+			return fmt.Errorf("%s is not taken: others than root may change %s", name, part)
+		case part == "/":
+			return nil
+		}
+	}
+}
+
+// planBubblewrap completes a plan.
+func planBubblewrap(p Plan) (Plan, error) {
+	program, err := findBubblewrap(bubblewraps)
+	if err != nil {
+		return Plan{}, &Error{By: Bubblewrap, Err: err}
+	}
+	p.By, p.program, p.Temp = Bubblewrap, program, "/tmp"
+	for _, name := range sockets() {
+		if !p.covers(name) {
+			p.Sockets = append(p.Sockets, name)
+		}
+	}
+	if len(p.Sockets) > maxSockets {
+		return Plan{}, &Error{By: Bubblewrap, Err: fmt.Errorf("there are %d sockets of other programs, more than %d, to hide", len(p.Sockets), maxSockets)}
+	}
+	if err := p.look(); err != nil {
+		return Plan{}, &Error{By: Bubblewrap, Err: err}
+	}
+	return p, nil
+}
+
+// covers reports whether a socket is not to be seen under its name anyway, or is allowed by its name or by that of a folder
+// that may be changed.
+func (p *Plan) covers(name string) bool {
+	within := func(dir string) bool { return Inside(name, dir) }
+	return p.under(name) || slices.Contains(p.Read, name) || slices.ContainsFunc(slices.Concat([]string{"/dev", "/proc"}, p.Write), within) ||
+		slices.ContainsFunc(p.Hidden, within) && !slices.ContainsFunc(p.Read, within)
+}
+
+// arguments returns what bwrap is told. What comes later covers what comes earlier.
+func (p *Plan) arguments() []string {
+	args := []string{
+		"--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
+		"--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL",
+		"--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc",
+	}
+	if !p.Network {
+		args = append(args, "--unshare-net")
+	}
+	// A file system takes what is mounted in it only while it can be written to. Settings of the kernel belong to root, who is
+	// root inside, too.
+	last := []string{"--remount-ro", "/proc"}
+	bind := func(how string, names []string) {
+		for _, name := range names {
+			args = append(args, how, name, name)
+		}
+	}
+	hide := func(names []string) {
+		for _, name := range names {
+			switch {
+			case p.under(name), !exists(name):
+			case isFolder(name):
+				args, last = append(args, "--tmpfs", name), append(last, "--remount-ro", name)
+			default:
+				args = append(args, "--ro-bind", os.DevNull, name)
+			}
+		}
+	}
+	for _, dir := range private() {
+		args = append(args, "--perms", "1777", "--tmpfs", dir)
+	}
+	if isFolder("/run") {
+		args, last = append(args, "--tmpfs", "/run"), append(last, "--remount-ro", "/run")
+		bind("--ro-bind", p.runtime())
+	}
+	if p.Tree != "" && slices.ContainsFunc(append([]string{"/run"}, private()...), func(dir string) bool { return Inside(p.Tree, dir) }) {
+		bind("--ro-bind", []string{p.Tree})
+	}
+	hide(p.Hidden)
+	bind("--ro-bind", p.Read)
+	hide(p.Sockets)
+	bind("--bind", p.Write)
+	bind("--bind", p.pinned())
+	bind("--ro-bind", p.Keep)
+	for _, name := range p.Absent {
+		if filepath.Base(name) == "hooks" {
+			args, last = append(args, "--tmpfs", name), append(last, "--remount-ro", name)
+		} else {
+			args = append(args, "--ro-bind", os.DevNull, name)
+		}
+	}
+	// What is hidden stays so below what was bound since.
+	again := slices.DeleteFunc(slices.Clone(p.Hidden), func(name string) bool { return !p.below(name) })
+	hide(again)
+	bind("--ro-bind", slices.DeleteFunc(slices.Clone(p.Read), func(name string) bool {
+		return !slices.ContainsFunc(again, func(hidden string) bool { return Inside(name, hidden) })
+	}))
+	return append(append(args, last...), "--chdir", "/", "--")
+}
+
+// under reports whether a name is in a folder that begins empty, and in no part that is shown of what was there before.
+func (p *Plan) under(name string) bool {
+	within := func(dir string) bool { return dir != "" && Inside(name, dir) }
+	if p.below(name) || !within("/run") && !slices.ContainsFunc(private(), within) {
+		return false
+	}
+	return !slices.ContainsFunc(slices.Concat(p.Read, []string{p.Tree}, p.runtime()), within)
+}
+
+// runtime returns what stays visible of /run.
+func (p *Plan) runtime() (names []string) {
+	candidates := runtimeState
+	if p.Network {
+		// How names are resolved is often told by a file there.
+		if conf, err := filepath.EvalSymlinks("/etc/resolv.conf"); err == nil {
+			candidates = append(candidates, conf)
+		}
+	}
+	for _, name := range candidates {
+		if Inside(name, "/run") && exists(name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}

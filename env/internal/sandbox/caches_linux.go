@@ -1,0 +1,53 @@
+package sandbox
+
+import (
+	"cmp"
+	"path/filepath"
+	"slices"
+)
+
+// caches are variables that tell programs where to keep what can be made again, below the folder for temporary files: what
+// is kept at home cannot be changed. The last of each is where programs keep it without the variable, below the home folder, if
+// that is another name.
+var caches = [][3]string{
+	{"XDG_CACHE_HOME", ".cache"},
+	{"GOCACHE", ".cache/go-build"},
+	{"GOLANGCI_LINT_CACHE", ".cache/golangci-lint"},
+	{"STATICCHECK_CACHE", ".cache/staticcheck"},
+	{"npm_config_cache", ".cache/npm", ".npm"},
+	{"YARN_CACHE_FOLDER", ".cache/yarn"},
+	{"PIP_CACHE_DIR", ".cache/pip"},
+	{"UV_CACHE_DIR", ".cache/uv"},
+	{"RUFF_CACHE_DIR", ".cache/ruff"},
+	{"MYPY_CACHE_DIR", ".cache/mypy"},
+	{"CCACHE_DIR", ".cache/ccache"},
+	{"SCCACHE_DIR", ".cache/sccache"},
+	{"DENO_DIR", ".cache/deno"},
+}
+
+// lent returns the variables of those caches of the user that are where something may be changed.
+func (p *Plan) lent(homes []string, getenv func(string) string) (vars []string) {
+	for _, c := range caches {
+		own := getenv(c[0])
+		if own == "" && len(homes) > 0 {
+			own = filepath.Join(homes[0], cmp.Or(c[2], c[1]))
+		}
+		if !filepath.IsAbs(own) {
+			continue
+		}
+		if own = place(own); slices.ContainsFunc(p.Write, func(w string) bool { return Inside(own, w) }) {
+			vars = append(vars, c[0]+"="+own)
+		}
+	}
+	return vars
+}
+
+// Vars are the variables with which programs find a place for temporary files and caches, as "NAME=value". Of those of one
+// name the last counts.
+func (p *Plan) Vars() []string {
+	vars := []string{"TMPDIR=" + p.Temp, "TMP=" + p.Temp, "TEMP=" + p.Temp, "GOTMPDIR=" + p.Temp}
+	for _, c := range caches {
+		vars = append(vars, c[0]+"="+p.Temp+"/"+c[1])
+	}
+	return append(vars, p.Caches...)
+}

@@ -1,0 +1,246 @@
+package sandbox
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// maxModules bounds the repositories of submodules that are looked for.
+const maxModules = 100
+
+// protect keeps a folder's repository from running other programs than before, for whoever uses it outside: its hooks and
+// settings stay as they are, and so do ours. Where the repository of a linked working tree is elsewhere, it may be
+// changed as well.
+//
+// What is a link, or leads over one, is left as it is, in Loose: it would lead a mount to where a repository's content wants it.
+func (p *Plan) protect(dir string) {
+	p.keep(filepath.Join(dir, "sandboxagent.yaml"))
+	p.keep(filepath.Join(dir, ".sandboxagent"))
+	p.protectRepository(filepath.Join(dir, ".git"))
+}
+
+// protectRepository protects the repository whose folder, or file that leads there, is given, if there is one.
+func (p *Plan) protectRepository(git string) {
+	info, err := os.Lstat(git)
+	switch {
+	case err != nil:
+	case info.IsDir():
+		p.protectGit(git)
+		p.Keep = append(p.Keep, p.modules(git)...)
+	case info.Mode().IsRegular():
+		p.Keep = append(p.Keep, git)
+		if own, common, ok := linked(git); ok {
+			p.Write = outermost(append(p.Write, own, common))
+			p.protectGit(common)
+			p.keep(filepath.Join(own, "config.worktree"))
+			p.keep(filepath.Join(own, "gitdir"))
+			p.keep(filepath.Join(own, "commondir"))
+		} else if own, ok := submodule(git); ok {
+			p.Write = outermost(append(p.Write, own))
+			p.protectGit(own)
+			p.Keep = append(p.Keep, p.modules(own)...)
+		}
+	}
+	loose := func(name string) bool {
+		real, err := filepath.EvalSymlinks(filepath.Dir(name))
+		if errors.Is(err, fs.ErrNotExist) {
+			return false
+		}
+		info, lerr := os.Lstat(name)
+		linked := err != nil || real != filepath.Dir(name) || lerr == nil && info.Mode()&fs.ModeSymlink != 0
+		if linked && !slices.Contains(p.Loose, name) {
+			p.Loose = append(p.Loose, name)
+		}
+		return linked
+	}
+	loose(git)
+	p.Keep = slices.DeleteFunc(p.Keep, loose)
+	p.Absent = slices.DeleteFunc(p.Absent, loose)
+	p.Unmade = slices.DeleteFunc(p.Unmade, loose)
+}
+
+// surround has the repository, part of whose working tree a folder is, be used as from the whole of it. Of the rest of that
+// tree nothing can be changed.
+func (p *Plan) surround(dir string, homes []string) {
+	for tree := dir; !slices.Contains(append(homes, system...), tree); tree = filepath.Dir(tree) {
+		git := filepath.Join(tree, ".git")
+		info, err := os.Lstat(git)
+		switch {
+		case tree == filepath.Dir(tree):
+			return
+		case err != nil:
+			continue
+		case tree == dir || info.IsDir() && !exists(filepath.Join(git, "HEAD")):
+			return
+		case info.IsDir():
+			p.Write = outermost(append(p.Write, git))
+		}
+		p.Tree = tree
+		p.protectRepository(git)
+		return
+	}
+}
+
+// protectGit protects a repository.
+func (p *Plan) protectGit(git string) {
+	if !exists(filepath.Join(git, "HEAD")) {
+		return
+	}
+	p.lock(git)
+	trees, _ := filepath.Glob(filepath.Join(escape(git), "worktrees", "*")) // the pattern is a good one
+	for _, tree := range trees[:min(len(trees), maxModules)] {
+		for _, name := range []string{"commondir", "gitdir", "config.worktree"} {
+			p.keep(filepath.Join(tree, name))
+		}
+	}
+	for _, name := range []string{"hooks", "config", "config.worktree", "commondir"} {
+		switch name := filepath.Join(git, name); {
+		case exists(name):
+			p.keep(name)
+		case filepath.Base(name) == "commondir": // which would be there for git even as an empty file
+			p.Unmade = append(p.Unmade, name)
+		case filepath.Base(name) == "config.worktree" && !worktreeConfig(git):
+		default:
+			p.Absent = append(p.Absent, name)
+		}
+	}
+}
+
+// worktreeConfig reports whether git may read settings of working trees of their own.
+func worktreeConfig(git string) bool {
+	data, err := os.ReadFile(filepath.Join(git, "config"))
+	return err == nil && bytes.Contains(bytes.ToLower(data), []byte("worktreeconfig"))
+}
+
+// escape returns a name as a pattern that matches it alone.
+func escape(name string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(name)
+}
+
+// Tidy removes the folder for temporary files if it was made for the program, and what had to be made so that nothing else could
+// be there, once the program has ended, or was not started. What
+// the program has made to have git take another repository for this one is removed as well, and is an error.
+func (p *Plan) Tidy() (err error) {
+	if p.Made != "" {
+		err = os.RemoveAll(p.Made)
+	}
+	for _, name := range p.Unmade {
+		if removed, failed := p.remove(name, false); removed || failed != nil {
+			err = errors.Join(err, fmt.Errorf("a command has made %s, by which git would run programs of its choice outside; it is removed", name), failed)
+		}
+	}
+	if p.last() {
+		for _, name := range p.Absent {
+			_, _ = p.remove(name, true) // a folder with something in it stays
+		}
+	}
+	p.unlock()
+	p.Made, p.Absent, p.Unmade = "", nil, nil // others may need what has such names from now on
+	return err
+}
+
+// keep protects what exists.
+func (p *Plan) keep(name string) {
+	if exists(name) {
+		p.Keep = append(p.Keep, name)
+	}
+}
+
+// modules returns what is to be protected in the repositories of submodules.
+func (p *Plan) modules(git string) (names []string) {
+	found := 0
+	_ = filepath.WalkDir(filepath.Join(git, "modules"), func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case found >= maxModules:
+			return fs.SkipAll
+		case err != nil || !d.IsDir():
+			return nil // there may be none
+		}
+		if !exists(filepath.Join(name, "HEAD")) || !exists(filepath.Join(name, "objects")) {
+			return nil
+		}
+		found++
+		for _, part := range []string{"hooks", "config"} {
+			if part := filepath.Join(name, part); exists(part) {
+				names = append(names, part)
+			}
+		}
+		if !exists(filepath.Join(name, "modules")) {
+			return fs.SkipDir
+		}
+		return nil
+	})
+	return names
+}
+
+// linked returns the folders of a linked working tree whose file .git is given: its own one, and the one that it shares. The
+// file is content of the working tree, which may have come from anywhere: it counts only where the repository, too,
+// knows of the working tree.
+func linked(file string) (own, common string, ok bool) {
+	own, ok = pointer(file, "gitdir: ")
+	if !ok {
+		return "", "", false
+	}
+	back, ok := pointer(filepath.Join(own, "gitdir"), "")
+	if !ok || back != file {
+		return "", "", false
+	}
+	common, ok = pointer(filepath.Join(own, "commondir"), "")
+	if !ok || filepath.Dir(filepath.Dir(own)) != common || filepath.Base(filepath.Dir(own)) != "worktrees" || !exists(filepath.Join(common, "HEAD")) {
+		return "", "", false
+	}
+	return own, common, true
+}
+
+// submodule returns the repository of a submodule whose file .git is given. As with linked working trees it counts only where
+// the repository knows of the working tree, by its setting core.worktree.
+func submodule(file string) (own string, ok bool) {
+	own, ok = pointer(file, "gitdir: ")
+	if !ok || !exists(filepath.Join(own, "HEAD")) {
+		return "", false
+	}
+	config, err := os.ReadFile(filepath.Join(own, "config"))
+	if err != nil {
+		return "", false
+	}
+	for line := range strings.Lines(string(config)) {
+		key, value, _ := strings.Cut(line, "=")
+		if strings.TrimSpace(key) != "worktree" {
+			continue
+		}
+		name := strings.Trim(strings.TrimSpace(value), `"`)
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(own, name)
+		}
+		back, err := filepath.EvalSymlinks(name)
+		return own, err == nil && back == filepath.Dir(file)
+	}
+	return "", false
+}
+
+// pointer returns the name that a file consists of, behind a prefix, without links.
+func pointer(file, prefix string) (string, bool) {
+	info, err := os.Lstat(file)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > 8<<10 {
+		return "", false
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return "", false
+	}
+	name, ok := strings.CutPrefix(strings.TrimRight(string(data), "\r\n"), prefix)
+	if !ok || name == "" {
+		return "", false
+	}
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(filepath.Dir(file), name)
+	}
+	name, err = filepath.EvalSymlinks(name)
+	return name, err == nil
+}

@@ -1,0 +1,88 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Descriptors of a program that Command starts.
+const (
+	programFile = iota + 3
+	planFile
+	lifeFile
+	outsideFile
+	socketFile
+)
+
+// OutsideFile returns Handed.Outside in the program that got it.
+func OutsideFile() (*os.File, error) {
+	if err := unix.SetNonblock(outsideFile, true); err != nil { // or reads of it hold a thread each
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return os.NewFile(outsideFile, "outside"), nil
+}
+
+// SocketFile returns Handed.Socket in the program that got it.
+func SocketFile() *os.File { return os.NewFile(socketFile, "socket") }
+
+// files returns the descriptors from programFile on. The null device stands for a file that is nil.
+func (h Handed) files(program, plan *os.File) (files []*os.File, release func(), err error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, nil, errors.Join(err, plan.Close())
+	}
+	files = []*os.File{program, plan, h.Life, h.Outside, h.Socket}
+	for i := range files {
+		if files[i] == nil {
+			files[i] = null
+		}
+	}
+	return files, func() { _ = errors.Join(plan.Close(), null.Close()) }, nil
+}
+
+// keepFiles keeps what was handed to this program from what it starts.
+func keepFiles() {
+	for fd := lifeFile; fd <= socketFile; fd++ {
+		unix.CloseOnExec(fd)
+	}
+}
+
+// passFiles has what was handed to this program handed to the one that takes its place.
+func passFiles() error {
+	for fd := uintptr(lifeFile); fd <= socketFile; fd++ {
+		if _, err := unix.FcntlInt(fd, unix.F_SETFD, 0); err != nil {
+			return os.NewSyscallError("fcntl", err)
+		}
+	}
+	return nil
+}
+
+// fill writes the plan to an empty file, and has it be read from its beginning. On an error the file is closed.
+func (p *Plan) fill(f *os.File) (*os.File, error) {
+	err := json.NewEncoder(f).Encode(p)
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// Received returns the plan with which this program was started by a Command.
+func Received() (p Plan, err error) {
+	f := os.NewFile(planFile, "plan")
+	if f == nil {
+		return Plan{}, errors.New("no plan was handed over")
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := json.NewDecoder(f).Decode(&p); err != nil {
+		return Plan{}, fmt.Errorf("the plan: %w", err)
+	}
+	return p, nil
+}

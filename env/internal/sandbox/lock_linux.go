@@ -1,0 +1,99 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// lock notes that the placeholders in a repository are in use. What cannot be locked is as if nobody else used it.
+func (p *Plan) lock(git string) {
+	f, err := os.Open(git)
+	if err != nil {
+		return
+	}
+	for {
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_SH); !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	p.locks = append(p.locks, f)
+}
+
+// remove removes a file or an empty folder of a repository, if there is one, and, where it is to be one of those that stand for
+// what is absent, only one that has nothing in it. It does so in the very folder that was locked: a command may have put a link in its place.
+func (p *Plan) remove(name string, hollow bool) (removed bool, err error) {
+	at, base := unix.AT_FDCWD, name
+	if i := slices.IndexFunc(p.locks, func(f *os.File) bool { return f.Name() == filepath.Dir(name) }); i >= 0 {
+		at, base = int(p.locks[i].Fd()), filepath.Base(name)
+	} else if real, err := filepath.EvalSymlinks(filepath.Dir(name)); err != nil || real != filepath.Dir(name) {
+		return false, nil
+	}
+	var stat unix.Stat_t
+	if err := unix.Fstatat(at, base, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return false, nil // there is none
+	}
+	flags, kind := 0, uint32(stat.Mode)&unix.S_IFMT //nolint:unconvert // it has another size on some systems
+	switch {
+	case kind == unix.S_IFDIR:
+		flags = unix.AT_REMOVEDIR
+	case hollow && (kind != unix.S_IFREG || stat.Size != 0):
+		return false, nil
+	}
+	if err := unix.Unlinkat(at, base, flags); err != nil {
+		return false, &os.PathError{Op: "remove", Path: name, Err: err}
+	}
+	return true, nil
+}
+
+// last reports whether no other plan uses placeholders in the same repositories. No other one begins to until unlock.
+func (p *Plan) last() bool {
+	for _, f := range p.locks {
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// unlock ends the use of what lock has noted.
+func (p *Plan) unlock() {
+	for _, f := range p.locks {
+		_ = f.Close()
+	}
+	p.locks = nil
+}
+
+// Usable returns an *Error if this process could do nothing in a folder: in a sandbox, root has no more rights than other users.
+func Usable(dir string) error {
+	if os.Geteuid() != 0 {
+		return nil // who cannot use it without a sandbox cannot either
+	}
+	for part, want := dir, uint32(0o7); ; part, want = filepath.Dir(part), 0o1 {
+		var stat unix.Stat_t
+		if err := unix.Stat(part, &stat); err != nil {
+			return &os.PathError{Op: "stat", Path: part, Err: err}
+		}
+		mode := uint32(stat.Mode) //nolint:unconvert // it has another size on some systems
+		if stat.Uid == 0 && mode>>6&want != want {
+			// Root without a sandbox would not notice, and a command could have done it to have none the next time.
+			return fmt.Errorf("the mode of %s keeps its own user, root, out, and a sandbox with it; change that, or work without a sandbox: %w", part, os.ErrInvalid)
+		}
+		switch {
+		case stat.Uid == 0:
+			mode >>= 6
+		case stat.Gid == 0:
+			mode >>= 3
+		}
+		if mode&want != want {
+			return &Error{Err: fmt.Errorf("%s belongs to user %d, and in a sandbox root has no rights there that others do not have; run this as that user, or without a sandbox", part, stat.Uid)}
+		}
+		if part == "/" {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+func mountOf(m *mountinfo.Info) Mount {
+	return Mount{Point: m.Mountpoint, Major: m.Major, Minor: m.Minor, Root: m.Root}
+}
+
+// look completes a plan by what is seen outside.
+func (p *Plan) look() error {
+	p.Seen = Seen{Files: make(map[string]File), Namespaces: make(map[string]string)}
+	for _, name := range slices.Concat(p.Write, p.pinned(), p.Keep) {
+		file, err := identify(name)
+		if err != nil {
+			return err
+		}
+		p.Seen.Files[name] = file
+	}
+	mounts, err := mountinfo.GetMounts(nil)
+	if err != nil {
+		return fmt.Errorf("the mounts of this machine: %w", err)
+	}
+	for _, m := range mounts {
+		if p.changeable(m.Mountpoint) {
+			p.Seen.Mounts = append(p.Seen.Mounts, mountOf(m))
+		}
+	}
+	for _, kind := range []string{"user", "mnt", "pid", "ipc", "uts", "net"} {
+		if kind == "net" && p.Network {
+			continue
+		}
+		if p.Seen.Namespaces[kind], err = os.Readlink("/proc/self/ns/" + kind); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changeable reports whether a name is one that may be changed, or below one.
+func (p *Plan) changeable(name string) bool {
+	return slices.ContainsFunc(p.Write, func(w string) bool { return Inside(name, w) })
+}
+
+// identify returns which file a name stands for. A link stands for itself.
+func identify(name string) (File, error) {
+	var stat unix.Stat_t
+	if err := unix.Lstat(name, &stat); err != nil {
+		return File{}, &os.PathError{Op: "stat", Path: name, Err: err}
+	}
+	return File{Device: stat.Dev, Inode: stat.Ino}, nil
+}
+
+// verifySeen compares what is here with what was seen outside.
+func (p *Plan) verifySeen() error {
+	for kind, outside := range p.Seen.Namespaces {
+		own, err := os.Readlink("/proc/self/ns/" + kind)
+		if err != nil {
+			return err
+		}
+		if own == outside {
+			return fmt.Errorf("the process has no %s namespace of its own", kind)
+		}
+	}
+	for name, outside := range p.Seen.Files {
+		if p.hides(name) {
+			continue
+		}
+		switch file, err := identify(name); {
+		case err != nil:
+			return err
+		case file != outside:
+			return fmt.Errorf("%s has become something else while the sandbox was made", name)
+		}
+	}
+	return p.verifyMounts()
+}
+
+// hides reports whether a name is one that is hidden, or below one.
+func (p *Plan) hides(name string) bool {
+	return slices.ContainsFunc(p.Hidden, func(h string) bool { return Inside(name, h) })
+}
+
+// verifyMounts returns an error if there is a mount that can be changed and was not planned.
+func (p *Plan) verifyMounts() error {
+	mounts, err := mountinfo.GetMounts(nil)
+	if err != nil {
+		return err
+	}
+	planned := append(p.pinned(), p.Write...)
+	for _, m := range mounts {
+		switch point := m.Mountpoint; {
+		case slices.Contains(strings.Split(m.Options, ","), "ro"):
+		case m.FSType == "tmpfs" && slices.Contains(private(), point), Inside(point, "/dev"):
+		case slices.Contains(planned, point) && p.changeable(point), slices.Contains(p.Seen.Mounts, mountOf(m)):
+		case !writable(point): // for it is covered, or not for this user
+		default:
+			return fmt.Errorf("%s can be changed, which was not planned", point)
+		}
+	}
+	return nil
+}
+
+// writable reports whether a name can be reached, and is not mounted read-only.
+func writable(name string) bool {
+	var stat unix.Statfs_t
+	return unix.Statfs(name, &stat) == nil && stat.Flags&unix.ST_RDONLY == 0
+}
