@@ -90,7 +90,9 @@ func planBubblewrap(p Plan) (Plan, error) {
 		return Plan{}, &Error{By: Bubblewrap, Err: err}
 	}
 	p.By, p.program, p.Temp = Bubblewrap, program, "/tmp"
-	for _, name := range sockets() {
+	known := sockets()
+	p.hideMountable(known)
+	for _, name := range known {
 		if !p.covers(name) {
 			p.Sockets = append(p.Sockets, name)
 		}

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -66,34 +65,4 @@ func (p *Plan) unlock() {
 		_ = f.Close()
 	}
 	p.locks = nil
-}
-
-// Usable returns an *Error if this process could do nothing in a folder: in a sandbox, root has no more rights than other users.
-func Usable(dir string) error {
-	if os.Geteuid() != 0 {
-		return nil // who cannot use it without a sandbox cannot either
-	}
-	for part, want := dir, uint32(0o7); ; part, want = filepath.Dir(part), 0o1 {
-		var stat unix.Stat_t
-		if err := unix.Stat(part, &stat); err != nil {
-			return &os.PathError{Op: "stat", Path: part, Err: err}
-		}
-		mode := uint32(stat.Mode) //nolint:unconvert // it has another size on some systems
-		if stat.Uid == 0 && mode>>6&want != want {
-			// Root without a sandbox would not notice, and a command could have done it to have none the next time.
-			return fmt.Errorf("the mode of %s keeps its own user, root, out, and a sandbox with it; change that, or work without a sandbox: %w", part, os.ErrInvalid)
-		}
-		switch {
-		case stat.Uid == 0:
-			mode >>= 6
-		case stat.Gid == 0:
-			mode >>= 3
-		}
-		if mode&want != want {
-			return &Error{Err: fmt.Errorf("%s belongs to user %d, and in a sandbox root has no rights there that others do not have; run this as that user, or without a sandbox", part, stat.Uid)}
-		}
-		if part == "/" {
-			return nil
-		}
-	}
 }
