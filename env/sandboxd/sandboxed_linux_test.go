@@ -89,7 +89,7 @@ func TestBox(t *testing.T) {
 				socket := filepath.Join(folder, "s")
 				ttl := "1m" // which a slow machine does not pass until the client is back
 				if end == "client" {
-					ttl = "5s"
+					ttl = "3s"
 				}
 				argv := boxArgv(t, helper.Box{Dir: work, Sandbox: env.Sandbox{Require: true}}, "--socket", socket, "--folder", folder, "--ttl", ttl)
 				p := launch(t, argv, func(cmd *exec.Cmd) {
