@@ -34,6 +34,7 @@ func TestFakes(t *testing.T) {
 		"not as process": {`for a; do shift; [ "$a" = --as-pid-1 ] || set -- "$@" "$a"; done; exec bwrap "$@"`, "no pid namespace"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t)
 			p, err := New(w.policy, Bubblewrap, []string{w.home}, os.Getenv)
 			if err != nil {

@@ -34,7 +34,7 @@ func TestNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = abstract.Close() })
-	each(t, func(t *testing.T, w *world, by Mechanism) {
+	inTurn(t, func(t *testing.T, w *world, by Mechanism) {
 		named := listen(t, w.out+"/socket")
 		private := listen(t, t.TempDir()+"/socket")
 		for _, tt := range []struct {

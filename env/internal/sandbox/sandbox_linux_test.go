@@ -268,8 +268,16 @@ func (w *world) content(name string) string {
 	return string(data)
 }
 
-// each runs a test with each mechanism, as root where that can be, and as an ordinary user.
+// each runs a test with each mechanism, as root if possible, and as an ordinary user, in parallel.
 func each(t *testing.T, test func(t *testing.T, w *world, by Mechanism)) {
+	inTurn(t, func(t *testing.T, w *world, by Mechanism) {
+		t.Parallel()
+		test(t, w, by)
+	})
+}
+
+// inTurn runs a test as each does, one case after the other.
+func inTurn(t *testing.T, test func(t *testing.T, w *world, by Mechanism)) {
 	for _, by := range Mechanisms() {
 		for _, user := range []string{"root", "user"} {
 			t.Run(string(by)+"/"+user, func(t *testing.T) {
