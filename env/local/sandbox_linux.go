@@ -58,7 +58,7 @@ func confined(ctx context.Context, cfg Config, find locator, plan sandbox.Plan) 
 		err = errors.Join(err, plan.Tidy())
 		var helper *HelperError
 		if errors.As(err, &helper) {
-			return nil, &sandbox.Failure{Text: helper.Err.Error(), Err: err}
+			return nil, &sandbox.StartFailure{Text: helper.Err.Error(), Err: err}
 		}
 		return nil, err
 	}

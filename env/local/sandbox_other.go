@@ -13,7 +13,7 @@ import (
 // this system has no sandbox.
 func Sandboxed(ctx context.Context, cfg Config, h Helper, s env.Sandbox) (*SupervisedEnvironment, error) {
 	if s.Require || len(s.Enforce) > 0 {
-		return nil, &SandboxError{Missing: s.Enforce, Reasons: []error{sandbox.ErrNone}}
+		return nil, &SandboxError{Missing: s.Enforce, Reasons: []error{sandbox.ErrUnsupported}}
 	}
 	return Supervised(ctx, cfg, h)
 }

@@ -153,7 +153,7 @@ func startHelper(find locator, plan *sandbox.Plan) (*helperProcess, io.ReadWrite
 		args = append(args, "--confined")
 	}
 	said := &helper.Said{}
-	p, err := sandbox.Start(plan, program, sandbox.Handed{}, func(cmd *exec.Cmd) {
+	p, err := sandbox.Start(plan, program, sandbox.Files{}, func(cmd *exec.Cmd) {
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, said
 	}, args...)
 	if err != nil {
@@ -190,14 +190,14 @@ func (p *helperProcess) end(patience time.Duration) error {
 	defer timer.Stop()
 	select {
 	case <-p.Exited:
-		if p.Status == nil {
+		if p.ExitErr == nil {
 			return nil
 		}
 		orphans := ""
 		if status, ok := p.Cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 			orphans = "; what it had started may still run"
 		}
-		return fmt.Errorf("the helper has ended: %w%s%s", p.Status, orphans, tells(p.said))
+		return fmt.Errorf("the helper has ended: %w%s%s", p.ExitErr, orphans, tells(p.said))
 	case <-timer.C:
 	}
 	p.Kill()

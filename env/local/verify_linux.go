@@ -75,12 +75,12 @@ func (e *SupervisedEnvironment) expect(host verify.Host) verify.Expect {
 		}
 	}
 	if promised(env.KeptHooks) {
-		x.Kept = p.Keep[:min(len(p.Keep), maxSecrets)]
+		x.Kept = p.ReadOnly[:min(len(p.ReadOnly), maxSecrets)]
 	}
 	if promised(env.HiddenSecrets) {
 		x.Unreadable = slices.DeleteFunc(slices.Clone(p.Hidden), func(name string) bool {
 			_, err := os.Lstat(name)
-			return err != nil || slices.ContainsFunc(slices.Concat(p.Read, p.Write), func(other string) bool { return sandbox.Inside(other, name) || sandbox.Inside(name, other) })
+			return err != nil || slices.ContainsFunc(slices.Concat(p.Read, p.Write), func(other string) bool { return sandbox.Within(other, name) || sandbox.Within(name, other) })
 		})
 		x.Unreadable = x.Unreadable[:min(len(x.Unreadable), maxSecrets)]
 	}
@@ -127,10 +127,10 @@ func (e *SupervisedEnvironment) outside() (names []string) {
 	if p.By == sandbox.Bubblewrap {
 		own = append(own, "/tmp", "/var/tmp")
 	}
-	candidates := append([]string{"/", "/etc", "/usr", "/var", "/home", "/srv", "/opt", "/run", filepath.Dir(e.Info().WorkDir)}, sandbox.Homes()...)
+	candidates := append([]string{"/", "/etc", "/usr", "/var", "/home", "/srv", "/opt", "/run", filepath.Dir(e.Info().WorkDir)}, sandbox.HomeDirs()...)
 	for _, name := range candidates {
 		name, err := filepath.EvalSymlinks(name)
-		if err != nil || slices.ContainsFunc(own, func(o string) bool { return sandbox.Inside(name, o) }) || slices.Contains(names, name) {
+		if err != nil || slices.ContainsFunc(own, func(o string) bool { return sandbox.Within(name, o) }) || slices.Contains(names, name) {
 			continue
 		}
 		if info, err := os.Stat(name); err == nil && info.IsDir() {

@@ -120,7 +120,7 @@ func (s serving) serve(want string, confined, inside bool) (code int, orphans bo
 		}
 	}
 	if confined {
-		plan, err := sandbox.Received()
+		plan, err := sandbox.ReceivePlan()
 		if err == nil {
 			in.confinement, err = &plan, sandbox.Enter(plan)
 		}

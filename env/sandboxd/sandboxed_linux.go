@@ -88,7 +88,7 @@ func box(text string, s serving) (*boxed, surroundings, error) {
 		var err error
 		if b, err = s.start(ctx, &plan, program, socket); err != nil {
 			err = errors.Join(err, plan.Tidy())
-			return env.Info{}, nil, &sandbox.Failure{Text: err.Error(), Err: err}
+			return env.Info{}, nil, &sandbox.StartFailure{Text: err.Error(), Err: err}
 		}
 		return env.Info{Guarantees: plan.Guarantees()}, b.end, nil
 	})
@@ -125,7 +125,7 @@ func box(text string, s serving) (*boxed, surroundings, error) {
 }
 
 // refusal is the error where there must be a sandbox.
-func refusal(none *sandbox.None) error {
+func refusal(none *sandbox.Unavailable) error {
 	if len(none.Missing) > 0 {
 		var missing []string
 		for _, p := range none.Missing {
@@ -190,7 +190,7 @@ func (s serving) start(ctx context.Context, plan *sandbox.Plan, program *sandbox
 	if s.socket != "" {
 		args = append(args, "--socket", s.socket)
 	}
-	b.process, err = sandbox.Start(plan, program, sandbox.Handed{Outside: theirs, Socket: socket}, func(cmd *exec.Cmd) {
+	b.process, err = sandbox.Start(plan, program, sandbox.Files{Parent: theirs, Socket: socket}, func(cmd *exec.Cmd) {
 		cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = os.Stdin, os.Stdout, b.said, os.Environ()
 	}, args...)
 	if err = errors.Join(err, theirs.Close()); err != nil {
@@ -225,7 +225,7 @@ func (in *surroundings) arrive(socket bool) error {
 			return fmt.Errorf("the socket: %w", os.ErrInvalid)
 		}
 	}
-	outside, err := sandbox.OutsideFile()
+	outside, err := sandbox.ParentFile()
 	if err != nil {
 		return err
 	}

@@ -21,9 +21,9 @@ func box(text string, _ serving) (*boxed, surroundings, error) {
 		return nil, surroundings{}, fmt.Errorf("--sandbox: %w", err)
 	}
 	if want.Require || len(want.Enforce) > 0 {
-		return nil, surroundings{refusal: sandbox.ErrNone}, nil
+		return nil, surroundings{refusal: sandbox.ErrUnsupported}, nil
 	}
-	return nil, surroundings{bare: sandbox.ErrNone.Error()}, nil
+	return nil, surroundings{bare: sandbox.ErrUnsupported.Error()}, nil
 }
 
-func (*surroundings) arrive(bool) error { return sandbox.ErrNone }
+func (*surroundings) arrive(bool) error { return sandbox.ErrUnsupported }

@@ -282,8 +282,8 @@ func (d *daemon) describe(info env.Info) env.Info {
 		case g.Promise != env.Isolation:
 		case d.bare != "":
 			info.Guarantees[i].By += "; there is no sandbox: " + d.bare
-		case d.confinement != nil && d.confinement.Weaker != "":
-			info.Guarantees[i].By += "; it is not " + d.confinement.Weaker
+		case d.confinement != nil && d.confinement.WhyWeaker != "":
+			info.Guarantees[i].By += "; it is not " + d.confinement.WhyWeaker
 		}
 	}
 	return info

@@ -11,7 +11,7 @@ import (
 
 // Usable returns an *Error if root could not work in dir inside a sandbox, where it lacks the
 // capabilities that override the modes of files. It returns nil for other users.
-func Usable(dir string) error {
+func CheckAccess(dir string) error {
 	if os.Geteuid() != 0 {
 		return nil // a directory that they cannot use outside either is not the sandbox's concern
 	}
@@ -69,17 +69,17 @@ func mountable(name string) string {
 // ancestors of sockets, too. An ancestor of a directory that stays visible is not taken:
 // bubblewrap then reports the directory that it cannot reach.
 func (p *Plan) hideMountable(sockets []string) {
-	visible := slices.Concat(p.Write, p.Read, p.Keep)
+	visible := slices.Concat(p.Write, p.Read, p.ReadOnly)
 	replace := func(name string) string {
 		dir := mountable(name)
-		if slices.ContainsFunc(visible, func(v string) bool { return Inside(v, dir) }) {
+		if slices.ContainsFunc(visible, func(v string) bool { return Within(v, dir) }) {
 			return name
 		}
 		return dir
 	}
 	hidden := slices.Clone(p.Hidden)
 	for i, name := range hidden {
-		if !p.below(name) {
+		if !p.belowWritable(name) {
 			hidden[i] = replace(name)
 		}
 	}

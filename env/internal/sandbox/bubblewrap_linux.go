@@ -16,8 +16,8 @@ import (
 var bubblewraps = []string{"/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap", "/run/wrappers/bin/bwrap"}
 
 // private returns the folders that a program has for itself, and that begin empty.
-var private = sync.OnceValue(func() []string {
-	return slices.DeleteFunc([]string{"/tmp", "/var/tmp"}, func(name string) bool { return !isFolder(name) })
+var privateDirs = sync.OnceValue(func() []string {
+	return slices.DeleteFunc([]string{"/tmp", "/var/tmp"}, func(name string) bool { return !isDir(name) })
 })
 
 // maxSockets bounds the sockets that are hidden one by one. Bubblewrap takes 9,000 arguments.
@@ -46,12 +46,12 @@ func findBubblewrap(candidates []string) (string, error) {
 		}
 	}
 	if found == nil {
-		found = fmt.Errorf("the program bwrap is not installed; it is looked for in %s", strings.Join(folders(candidates), ", "))
+		found = fmt.Errorf("the program bwrap is not installed; it is looked for in %s", strings.Join(parentDirs(candidates), ", "))
 	}
 	return "", found
 }
 
-func folders(names []string) (dirs []string) {
+func parentDirs(names []string) (dirs []string) {
 	for _, name := range names {
 		dirs = append(dirs, filepath.Dir(name))
 	}
@@ -93,14 +93,14 @@ func planBubblewrap(p Plan) (Plan, error) {
 	known := sockets()
 	p.hideMountable(known)
 	for _, name := range known {
-		if !p.covers(name) {
+		if !p.socketHidden(name) {
 			p.Sockets = append(p.Sockets, name)
 		}
 	}
 	if len(p.Sockets) > maxSockets {
 		return Plan{}, &Error{By: Bubblewrap, Err: fmt.Errorf("there are %d sockets of other programs, more than %d, to hide", len(p.Sockets), maxSockets)}
 	}
-	if err := p.look(); err != nil {
+	if err := p.observe(); err != nil {
 		return Plan{}, &Error{By: Bubblewrap, Err: err}
 	}
 	return p, nil
@@ -108,9 +108,9 @@ func planBubblewrap(p Plan) (Plan, error) {
 
 // covers reports whether a socket is not to be seen under its name anyway, or is allowed by its name or by that of a folder
 // that may be changed.
-func (p *Plan) covers(name string) bool {
-	within := func(dir string) bool { return Inside(name, dir) }
-	return p.under(name) || slices.Contains(p.Read, name) || slices.ContainsFunc(slices.Concat([]string{"/dev", "/proc"}, p.Write), within) ||
+func (p *Plan) socketHidden(name string) bool {
+	within := func(dir string) bool { return Within(name, dir) }
+	return p.inEmptyDir(name) || slices.Contains(p.Read, name) || slices.ContainsFunc(slices.Concat([]string{"/dev", "/proc"}, p.Write), within) ||
 		slices.ContainsFunc(p.Hidden, within) && !slices.ContainsFunc(p.Read, within)
 }
 
@@ -135,31 +135,31 @@ func (p *Plan) arguments() []string {
 	hide := func(names []string) {
 		for _, name := range names {
 			switch {
-			case p.under(name), !exists(name):
-			case isFolder(name):
+			case p.inEmptyDir(name), !exists(name):
+			case isDir(name):
 				args, last = append(args, "--tmpfs", name), append(last, "--remount-ro", name)
 			default:
 				args = append(args, "--ro-bind", os.DevNull, name)
 			}
 		}
 	}
-	for _, dir := range private() {
+	for _, dir := range privateDirs() {
 		args = append(args, "--perms", "1777", "--tmpfs", dir)
 	}
-	if isFolder("/run") {
+	if isDir("/run") {
 		args, last = append(args, "--tmpfs", "/run"), append(last, "--remount-ro", "/run")
 		bind("--ro-bind", p.runtime())
 	}
-	if p.Tree != "" && slices.ContainsFunc(append([]string{"/run"}, private()...), func(dir string) bool { return Inside(p.Tree, dir) }) {
-		bind("--ro-bind", []string{p.Tree})
+	if p.WorkTree != "" && slices.ContainsFunc(append([]string{"/run"}, privateDirs()...), func(dir string) bool { return Within(p.WorkTree, dir) }) {
+		bind("--ro-bind", []string{p.WorkTree})
 	}
 	hide(p.Hidden)
 	bind("--ro-bind", p.Read)
 	hide(p.Sockets)
 	bind("--bind", p.Write)
-	bind("--bind", p.pinned())
-	bind("--ro-bind", p.Keep)
-	for _, name := range p.Absent {
+	bind("--bind", p.guardedDirs())
+	bind("--ro-bind", p.ReadOnly)
+	for _, name := range p.Placeholders {
 		if filepath.Base(name) == "hooks" {
 			args, last = append(args, "--tmpfs", name), append(last, "--remount-ro", name)
 		} else {
@@ -167,21 +167,21 @@ func (p *Plan) arguments() []string {
 		}
 	}
 	// What is hidden stays so below what was bound since.
-	again := slices.DeleteFunc(slices.Clone(p.Hidden), func(name string) bool { return !p.below(name) })
+	again := slices.DeleteFunc(slices.Clone(p.Hidden), func(name string) bool { return !p.belowWritable(name) })
 	hide(again)
 	bind("--ro-bind", slices.DeleteFunc(slices.Clone(p.Read), func(name string) bool {
-		return !slices.ContainsFunc(again, func(hidden string) bool { return Inside(name, hidden) })
+		return !slices.ContainsFunc(again, func(hidden string) bool { return Within(name, hidden) })
 	}))
 	return append(append(args, last...), "--chdir", "/", "--")
 }
 
 // under reports whether a name is in a folder that begins empty, and in no part that is shown of what was there before.
-func (p *Plan) under(name string) bool {
-	within := func(dir string) bool { return dir != "" && Inside(name, dir) }
-	if p.below(name) || !within("/run") && !slices.ContainsFunc(private(), within) {
+func (p *Plan) inEmptyDir(name string) bool {
+	within := func(dir string) bool { return dir != "" && Within(name, dir) }
+	if p.belowWritable(name) || !within("/run") && !slices.ContainsFunc(privateDirs(), within) {
 		return false
 	}
-	return !slices.ContainsFunc(slices.Concat(p.Read, []string{p.Tree}, p.runtime()), within)
+	return !slices.ContainsFunc(slices.Concat(p.Read, []string{p.WorkTree}, p.runtime()), within)
 }
 
 // runtime returns what stays visible of /run.
@@ -194,7 +194,7 @@ func (p *Plan) runtime() (names []string) {
 		}
 	}
 	for _, name := range candidates {
-		if Inside(name, "/run") && exists(name) {
+		if Within(name, "/run") && exists(name) {
 			names = append(names, name)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 // caches are variables that tell programs where to keep what can be made again, below the folder for temporary files: what
 // is kept at home cannot be changed. The last of each is where programs keep it without the variable, below the home folder, if
 // that is another name.
-var caches = [][3]string{
+var cacheVars = [][3]string{
 	{"XDG_CACHE_HOME", ".cache"},
 	{"GOCACHE", ".cache/go-build"},
 	{"GOLANGCI_LINT_CACHE", ".cache/golangci-lint"},
@@ -26,8 +26,8 @@ var caches = [][3]string{
 }
 
 // lent returns the variables of those caches of the user that are where something may be changed.
-func (p *Plan) lent(homes []string, getenv func(string) string) (vars []string) {
-	for _, c := range caches {
+func (p *Plan) sharedCaches(homes []string, getenv func(string) string) (vars []string) {
+	for _, c := range cacheVars {
 		own := getenv(c[0])
 		if own == "" && len(homes) > 0 {
 			own = filepath.Join(homes[0], cmp.Or(c[2], c[1]))
@@ -35,7 +35,7 @@ func (p *Plan) lent(homes []string, getenv func(string) string) (vars []string) 
 		if !filepath.IsAbs(own) {
 			continue
 		}
-		if own = place(own); slices.ContainsFunc(p.Write, func(w string) bool { return Inside(own, w) }) {
+		if own = resolvePrefix(own); slices.ContainsFunc(p.Write, func(w string) bool { return Within(own, w) }) {
 			vars = append(vars, c[0]+"="+own)
 		}
 	}
@@ -46,7 +46,7 @@ func (p *Plan) lent(homes []string, getenv func(string) string) (vars []string) 
 // name the last counts.
 func (p *Plan) Vars() []string {
 	vars := []string{"TMPDIR=" + p.Temp, "TMP=" + p.Temp, "TEMP=" + p.Temp, "GOTMPDIR=" + p.Temp}
-	for _, c := range caches {
+	for _, c := range cacheVars {
 		vars = append(vars, c[0]+"="+p.Temp+"/"+c[1])
 	}
 	return append(vars, p.Caches...)

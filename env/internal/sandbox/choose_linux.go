@@ -16,13 +16,13 @@ import (
 const maxTries = 3
 
 // None says why there is no sandbox, or none that keeps what is Missing.
-type None struct {
+type Unavailable struct {
 	Missing []env.Promise
 	Reasons []error
 }
 
 // Why returns the reasons as one line; empty if there is none.
-func (n *None) Why() string {
+func (n *Unavailable) Why() string {
 	var texts []string
 	for _, r := range n.Reasons {
 		texts = append(texts, r.Error())
@@ -31,16 +31,16 @@ func (n *None) Why() string {
 }
 
 // Failure is an error of a start that may not come with another kind of sandbox.
-type Failure struct {
+type StartFailure struct {
 	// Text tells of it; Err is what callers look for.
 	Text string
 	Err  error
 }
 
-func (f *Failure) Error() string { return f.Text }
+func (f *StartFailure) Error() string { return f.Text }
 
 // Unwrap returns the cause.
-func (f *Failure) Unwrap() error { return f.Err }
+func (f *StartFailure) Unwrap() error { return f.Err }
 
 // An StartFunc starts a helper by a plan, and returns what that promises, and what ends it and tidies up. It tidies up itself
 // where it fails. What failed for the sake of the kind of sandbox is a *Failure.
@@ -49,23 +49,23 @@ type StartFunc func(plan Plan) (promises env.Info, end func() error, err error)
 // Choose has a helper started in the strongest sandbox for a folder, which is free of links, that can be had and that enforces
 // what it must. What is to be kept stays as it is, also where s lets things be changed. It returns why there is none, and an error
 // about what s names, or about the helper.
-func Choose(ctx context.Context, dir string, s env.Sandbox, keep []string, mechanisms []Mechanism, start StartFunc) (*None, error) {
-	policy := Policy{Dir: dir, Write: s.Write, Keep: keep, Read: s.Read, Hide: s.Hide, Network: s.Network}
-	none := new(None)
+func Choose(ctx context.Context, dir string, s env.Sandbox, keep []string, mechanisms []Mechanism, start StartFunc) (*Unavailable, error) {
+	policy := Policy{Dir: dir, Write: s.Write, ReadOnly: keep, Read: s.Read, Hide: s.Hide, Network: s.Network}
+	none := new(Unavailable)
 	var unusable *Error
-	if err := Usable(dir); errors.As(err, &unusable) {
+	if err := CheckAccess(dir); errors.As(err, &unusable) {
 		none.Reasons = append(none.Reasons, err)
 		return none, nil
 	} else if err != nil {
 		return nil, err
 	}
 	for _, by := range mechanisms {
-		promises, end, err := tried(ctx, policy, by, s.Enforce, none.Why(), start)
+		promises, end, err := tryMechanism(ctx, policy, by, s.Enforce, none.Why(), start)
 		var unable *Error
-		var failed *Failure
+		var failed *StartFailure
 		switch {
 		case err == nil:
-			if none.Missing = lacking(promises, s.Enforce); len(none.Missing) == 0 {
+			if none.Missing = notEnforced(promises, s.Enforce); len(none.Missing) == 0 {
 				return nil, nil
 			}
 			none.Reasons = append(none.Reasons, reasons(promises, none.Missing)...)
@@ -81,33 +81,33 @@ func Choose(ctx context.Context, dir string, s env.Sandbox, keep []string, mecha
 				return none, nil
 			}
 		case errors.As(err, &failed) && ctx.Err() == nil:
-			none.Reasons = append(none.Reasons, &notStarted{by, failed})
+			none.Reasons = append(none.Reasons, &startRefused{by, failed})
 		default:
 			return nil, err
 		}
 	}
 	if len(none.Reasons) == 0 {
-		none.Reasons = append(none.Reasons, ErrNone)
+		none.Reasons = append(none.Reasons, ErrUnsupported)
 	}
 	return none, nil
 }
 
 // tried starts a helper with a mechanism, more than once if the machine changes meanwhile. It starts none, and returns no end, if
 // the mechanism does not enforce what it says something of and must enforce.
-func tried(ctx context.Context, policy Policy, by Mechanism, enforce []env.Promise, weaker string, start StartFunc) (env.Info, func() error, error) {
+func tryMechanism(ctx context.Context, policy Policy, by Mechanism, enforce []env.Promise, weaker string, start StartFunc) (env.Info, func() error, error) {
 	for tries := 1; ; tries++ {
-		plan, err := New(policy, by, Homes(), os.Getenv)
+		plan, err := New(policy, by, HomeDirs(), os.Getenv)
 		if err != nil {
 			return env.Info{}, nil, err
 		}
 		stated := env.Info{Guarantees: plan.Guarantees()}
-		if slices.ContainsFunc(lacking(stated, enforce), func(p env.Promise) bool {
+		if slices.ContainsFunc(notEnforced(stated, enforce), func(p env.Promise) bool {
 			return slices.ContainsFunc(stated.Guarantees, func(g env.Guarantee) bool { return g.Promise == p })
 		}) {
 			return stated, nil, plan.Tidy()
 		}
-		plan.Weaker = weaker
-		if err := ownTemp(&plan); err != nil {
+		plan.WhyWeaker = weaker
+		if err := makeTemp(&plan); err != nil {
 			return env.Info{}, nil, errors.Join(err, plan.Tidy())
 		}
 		promises, end, err := start(plan)
@@ -118,24 +118,24 @@ func tried(ctx context.Context, policy Policy, by Mechanism, enforce []env.Promi
 }
 
 // ownTemp makes the folder for temporary files where a plan has none.
-func ownTemp(plan *Plan) (err error) {
+func makeTemp(plan *Plan) (err error) {
 	if plan.Temp != "" {
 		return nil
 	}
-	if plan.Made, err = os.MkdirTemp("", "sandboxagent-tmp-"); err != nil {
+	if plan.OwnTemp, err = os.MkdirTemp("", "sandboxagent-tmp-"); err != nil {
 		return err
 	}
-	plan.Temp, err = filepath.EvalSymlinks(plan.Made)
+	plan.Temp, err = filepath.EvalSymlinks(plan.OwnTemp)
 	return err
 }
 
 // notStarted is why a helper did not start with a mechanism. Another helper may.
-type notStarted struct {
+type startRefused struct {
 	by  Mechanism
-	err *Failure
+	err *StartFailure
 }
 
-func (r *notStarted) Error() string {
+func (r *startRefused) Error() string {
 	text := fmt.Sprintf("%s: %s", r.by, strings.TrimRight(r.err.Text, "."))
 	if hint := Hint(r.by); hint != "" {
 		text += "; " + hint
@@ -144,10 +144,10 @@ func (r *notStarted) Error() string {
 }
 
 // Unwrap returns the cause.
-func (r *notStarted) Unwrap() error { return r.err }
+func (r *startRefused) Unwrap() error { return r.err }
 
 // lacking returns which promises are not enforced.
-func lacking(info env.Info, enforce []env.Promise) []env.Promise {
+func notEnforced(info env.Info, enforce []env.Promise) []env.Promise {
 	return slices.DeleteFunc(slices.Clone(enforce), func(p env.Promise) bool { return info.Strength(p) == env.Enforced })
 }
 

@@ -32,7 +32,7 @@ func (p *Plan) enter() error {
 	case p.By != Bubblewrap && p.By != Landlock:
 		return fmt.Errorf("%q is no mechanism: %w", p.By, fs.ErrInvalid)
 	case p.Entered:
-		keepFiles()
+		setCloseOnExec()
 		return verifyRights()
 	case p.By == Bubblewrap:
 		if err := p.verify(); err != nil {
@@ -72,7 +72,7 @@ func (p *Plan) again() error {
 			return os.NewSyscallError("prctl", err)
 		}
 	}
-	if err := passFiles(); err != nil {
+	if err := inheritFiles(); err != nil {
 		return err
 	}
 	f, err := entered.file()
@@ -100,8 +100,8 @@ func (p *Plan) verify() error {
 	if !readOnly("/") {
 		return errors.New("/ can be changed")
 	}
-	for _, name := range slices.Concat(p.Keep, p.Absent) {
-		if !p.hides(name) && !readOnly(name) {
+	for _, name := range slices.Concat(p.ReadOnly, p.Placeholders) {
+		if !p.isHidden(name) && !readOnly(name) {
 			return fmt.Errorf("%s can be changed", name)
 		}
 	}
@@ -135,7 +135,7 @@ func verifyNetwork() error {
 
 // verifyHidden returns an error if something of a name can be read.
 func (p *Plan) verifyHidden(name string) error {
-	if slices.ContainsFunc(slices.Concat(p.Write, p.Read), func(other string) bool { return Inside(other, name) }) {
+	if slices.ContainsFunc(slices.Concat(p.Write, p.Read), func(other string) bool { return Within(other, name) }) {
 		return nil // its surroundings have been made for that
 	}
 	info, err := os.Stat(name)

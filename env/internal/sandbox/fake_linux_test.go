@@ -128,7 +128,7 @@ func TestWhoseBubblewrap(t *testing.T) {
 }
 
 func TestHint(t *testing.T) {
-	for _, s := range switches {
+	for _, s := range kernelSettings {
 		dir := t.TempDir()
 		name := filepath.Join(dir, s.file)
 		other := map[string]string{"0": "1", "1": "0"}[s.value]

@@ -19,7 +19,7 @@ const maxModules = 100
 // changed as well.
 //
 // What is a link, or leads over one, is left as it is, in Loose: it would lead a mount to where a repository's content wants it.
-func (p *Plan) protect(dir string) {
+func (p *Plan) protectDir(dir string) {
 	p.keep(filepath.Join(dir, "sandboxagent.yaml"))
 	p.keep(filepath.Join(dir, ".sandboxagent"))
 	p.protectRepository(filepath.Join(dir, ".git"))
@@ -31,20 +31,20 @@ func (p *Plan) protectRepository(git string) {
 	switch {
 	case err != nil:
 	case info.IsDir():
-		p.protectGit(git)
-		p.Keep = append(p.Keep, p.modules(git)...)
+		p.protectGitDir(git)
+		p.ReadOnly = append(p.ReadOnly, p.modules(git)...)
 	case info.Mode().IsRegular():
-		p.Keep = append(p.Keep, git)
+		p.ReadOnly = append(p.ReadOnly, git)
 		if own, common, ok := linked(git); ok {
 			p.Write = outermost(append(p.Write, own, common))
-			p.protectGit(common)
+			p.protectGitDir(common)
 			p.keep(filepath.Join(own, "config.worktree"))
 			p.keep(filepath.Join(own, "gitdir"))
 			p.keep(filepath.Join(own, "commondir"))
 		} else if own, ok := submodule(git); ok {
 			p.Write = outermost(append(p.Write, own))
-			p.protectGit(own)
-			p.Keep = append(p.Keep, p.modules(own)...)
+			p.protectGitDir(own)
+			p.ReadOnly = append(p.ReadOnly, p.modules(own)...)
 		}
 	}
 	loose := func(name string) bool {
@@ -54,21 +54,21 @@ func (p *Plan) protectRepository(git string) {
 		}
 		info, lerr := os.Lstat(name)
 		linked := err != nil || real != filepath.Dir(name) || lerr == nil && info.Mode()&fs.ModeSymlink != 0
-		if linked && !slices.Contains(p.Loose, name) {
-			p.Loose = append(p.Loose, name)
+		if linked && !slices.Contains(p.Unprotected, name) {
+			p.Unprotected = append(p.Unprotected, name)
 		}
 		return linked
 	}
 	loose(git)
-	p.Keep = slices.DeleteFunc(p.Keep, loose)
-	p.Absent = slices.DeleteFunc(p.Absent, loose)
-	p.Unmade = slices.DeleteFunc(p.Unmade, loose)
+	p.ReadOnly = slices.DeleteFunc(p.ReadOnly, loose)
+	p.Placeholders = slices.DeleteFunc(p.Placeholders, loose)
+	p.MustStayAbsent = slices.DeleteFunc(p.MustStayAbsent, loose)
 }
 
 // surround has the repository, part of whose working tree a folder is, be used as from the whole of it. Of the rest of that
 // tree nothing can be changed.
-func (p *Plan) surround(dir string, homes []string) {
-	for tree := dir; !slices.Contains(append(homes, system...), tree); tree = filepath.Dir(tree) {
+func (p *Plan) protectEnclosing(dir string, homes []string) {
+	for tree := dir; !slices.Contains(append(homes, systemDirs...), tree); tree = filepath.Dir(tree) {
 		git := filepath.Join(tree, ".git")
 		info, err := os.Lstat(git)
 		switch {
@@ -81,14 +81,14 @@ func (p *Plan) surround(dir string, homes []string) {
 		case info.IsDir():
 			p.Write = outermost(append(p.Write, git))
 		}
-		p.Tree = tree
+		p.WorkTree = tree
 		p.protectRepository(git)
 		return
 	}
 }
 
 // protectGit protects a repository.
-func (p *Plan) protectGit(git string) {
+func (p *Plan) protectGitDir(git string) {
 	if !exists(filepath.Join(git, "HEAD")) {
 		return
 	}
@@ -104,10 +104,10 @@ func (p *Plan) protectGit(git string) {
 		case exists(name):
 			p.keep(name)
 		case filepath.Base(name) == "commondir": // which would be there for git even as an empty file
-			p.Unmade = append(p.Unmade, name)
+			p.MustStayAbsent = append(p.MustStayAbsent, name)
 		case filepath.Base(name) == "config.worktree" && !worktreeConfig(git):
 		default:
-			p.Absent = append(p.Absent, name)
+			p.Placeholders = append(p.Placeholders, name)
 		}
 	}
 }
@@ -127,28 +127,28 @@ func escape(name string) string {
 // be there, once the program has ended, or was not started. What
 // the program has made to have git take another repository for this one is removed as well, and is an error.
 func (p *Plan) Tidy() (err error) {
-	if p.Made != "" {
-		err = os.RemoveAll(p.Made)
+	if p.OwnTemp != "" {
+		err = os.RemoveAll(p.OwnTemp)
 	}
-	for _, name := range p.Unmade {
+	for _, name := range p.MustStayAbsent {
 		if removed, failed := p.remove(name, false); removed || failed != nil {
 			err = errors.Join(err, fmt.Errorf("a command has made %s, by which git would run programs of its choice outside; it is removed", name), failed)
 		}
 	}
 	if p.last() {
-		for _, name := range p.Absent {
+		for _, name := range p.Placeholders {
 			_, _ = p.remove(name, true) // a folder with something in it stays
 		}
 	}
 	p.unlock()
-	p.Made, p.Absent, p.Unmade = "", nil, nil // others may need what has such names from now on
+	p.OwnTemp, p.Placeholders, p.MustStayAbsent = "", nil, nil // others may need what has such names from now on
 	return err
 }
 
 // keep protects what exists.
 func (p *Plan) keep(name string) {
 	if exists(name) {
-		p.Keep = append(p.Keep, name)
+		p.ReadOnly = append(p.ReadOnly, name)
 	}
 }
 

@@ -52,7 +52,7 @@ func TestPointerElsewhere(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p, err := resolve(w.policy, []string{w.home}, os.Getenv)
+	p, err := resolvePolicy(w.policy, []string{w.home}, os.Getenv)
 	if err != nil || len(p.Write) != 1 || p.Write[0] != w.work {
 		t.Errorf("%v may be changed, error %v", p.Write, err)
 	}
@@ -76,11 +76,11 @@ func TestLinksToKeep(t *testing.T) {
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
-			p, err := resolve(w.policy, []string{w.home}, os.Getenv)
-			if err != nil || len(p.Loose) == 0 || !strings.HasPrefix(p.Loose[0], w.work) {
-				t.Errorf("what is not kept is %v, error %v", p.Loose, err)
+			p, err := resolvePolicy(w.policy, []string{w.home}, os.Getenv)
+			if err != nil || len(p.Unprotected) == 0 || !strings.HasPrefix(p.Unprotected[0], w.work) {
+				t.Errorf("what is not kept is %v, error %v", p.Unprotected, err)
 			}
-			for _, kept := range slices.Concat(p.Keep, p.Absent, p.Unmade) {
+			for _, kept := range slices.Concat(p.ReadOnly, p.Placeholders, p.MustStayAbsent) {
 				if real, err := filepath.EvalSymlinks(kept); err == nil && real != kept {
 					t.Errorf("a mount over %s would be one over %s", kept, real)
 				}
@@ -94,7 +94,7 @@ func TestLinksToKeep(t *testing.T) {
 				t.Errorf("exit code %d, %s", code, out)
 			}
 			for _, g := range p.Guarantees() {
-				if g.Promise == env.KeptHooks && (g.Strength != env.Absent || !strings.Contains(g.By, p.Loose[0])) {
+				if g.Promise == env.KeptHooks && (g.Strength != env.Absent || !strings.Contains(g.By, p.Unprotected[0])) {
 					t.Errorf("%+v", g)
 				}
 			}
@@ -114,7 +114,7 @@ func TestAbsent(t *testing.T) {
 	if code != 0 {
 		t.Errorf("exit code %d, %s", code, out)
 	}
-	p.Absent = []string{w.work + "/.git/hooks", w.work + "/.git/config.worktree", w.work + "/file", w.work + "/missing"}
+	p.Placeholders = []string{w.work + "/.git/hooks", w.work + "/.git/config.worktree", w.work + "/file", w.work + "/missing"}
 	if err := p.Tidy(); err != nil {
 		t.Error(err)
 	}

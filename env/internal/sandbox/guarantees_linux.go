@@ -34,8 +34,8 @@ func (p *Plan) byBubblewrap(landlock int) []env.Guarantee {
 			p.set(all, env.HiddenSockets, env.BestEffort, "bubblewrap: empty mounts over all that there were at the start; abstract ones are reached by the network that was asked for")
 		}
 	}
-	if len(p.Loose) > 0 {
-		p.set(all, env.KeptHooks, env.Absent, fmt.Sprintf("%s is a link, or leads over one, and so cannot be kept as it is", p.Loose[0]))
+	if len(p.Unprotected) > 0 {
+		p.set(all, env.KeptHooks, env.Absent, fmt.Sprintf("%s is a link, or leads over one, and so cannot be kept as it is", p.Unprotected[0]))
 	}
 	switch {
 	case landlock == 0:
@@ -69,8 +69,8 @@ func (p *Plan) byLandlock(version int) []env.Guarantee {
 			p.set(all, env.HiddenSockets, env.Enforced, "Landlock")
 		}
 	}
-	if len(p.Bare) > 0 {
-		p.set(all, env.HiddenSecrets, env.BestEffort, fmt.Sprintf("Landlock: no reading in the places in a list, but of %s, in a folder that may be changed; names are seen, and secrets elsewhere", strings.Join(p.Bare, " and ")))
+	if len(p.Exposed) > 0 {
+		p.set(all, env.HiddenSecrets, env.BestEffort, fmt.Sprintf("Landlock: no reading in the places in a list, but of %s, in a folder that may be changed; names are seen, and secrets elsewhere", strings.Join(p.Exposed, " and ")))
 	}
 	return all
 }

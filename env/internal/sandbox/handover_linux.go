@@ -15,28 +15,28 @@ const (
 	programFile = iota + 3
 	planFile
 	lifeFile
-	outsideFile
+	parentFile
 	socketFile
 )
 
 // OutsideFile returns Handed.Outside in the program that got it.
-func OutsideFile() (*os.File, error) {
-	if err := unix.SetNonblock(outsideFile, true); err != nil { // or reads of it hold a thread each
+func ParentFile() (*os.File, error) {
+	if err := unix.SetNonblock(parentFile, true); err != nil { // or reads of it hold a thread each
 		return nil, os.NewSyscallError("fcntl", err)
 	}
-	return os.NewFile(outsideFile, "outside"), nil
+	return os.NewFile(parentFile, "outside"), nil
 }
 
 // SocketFile returns Handed.Socket in the program that got it.
 func SocketFile() *os.File { return os.NewFile(socketFile, "socket") }
 
 // files returns the descriptors from programFile on. The null device stands for a file that is nil.
-func (h Handed) files(program, plan *os.File) (files []*os.File, release func(), err error) {
+func (h Files) files(program, plan *os.File) (files []*os.File, release func(), err error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, nil, errors.Join(err, plan.Close())
 	}
-	files = []*os.File{program, plan, h.Life, h.Outside, h.Socket}
+	files = []*os.File{program, plan, h.Life, h.Parent, h.Socket}
 	for i := range files {
 		if files[i] == nil {
 			files[i] = null
@@ -46,14 +46,14 @@ func (h Handed) files(program, plan *os.File) (files []*os.File, release func(),
 }
 
 // keepFiles keeps what was handed to this program from what it starts.
-func keepFiles() {
+func setCloseOnExec() {
 	for fd := lifeFile; fd <= socketFile; fd++ {
 		unix.CloseOnExec(fd)
 	}
 }
 
 // passFiles has what was handed to this program handed to the one that takes its place.
-func passFiles() error {
+func inheritFiles() error {
 	for fd := uintptr(lifeFile); fd <= socketFile; fd++ {
 		if _, err := unix.FcntlInt(fd, unix.F_SETFD, 0); err != nil {
 			return os.NewSyscallError("fcntl", err)
@@ -75,7 +75,7 @@ func (p *Plan) fill(f *os.File) (*os.File, error) {
 }
 
 // Received returns the plan with which this program was started by a Command.
-func Received() (p Plan, err error) {
+func ReceivePlan() (p Plan, err error) {
 	f := os.NewFile(planFile, "plan")
 	if f == nil {
 		return Plan{}, errors.New("no plan was handed over")

@@ -7,7 +7,7 @@ import (
 )
 
 // switches are settings of the kernel that keep ordinary users from namespaces of their own.
-var switches = []struct{ file, value, hint string }{
+var kernelSettings = []struct{ file, value, hint string }{
 	{
 		"kernel/apparmor_restrict_unprivileged_userns", "1",
 		"AppArmor restricts user namespaces (kernel.apparmor_restrict_unprivileged_userns is 1); a profile for bwrap that has \"userns\", or the setting 0, allows them",
@@ -32,7 +32,7 @@ func Hint(by Mechanism) string {
 }
 
 func hint(settings string) string {
-	for _, s := range switches {
+	for _, s := range kernelSettings {
 		if data, err := os.ReadFile(filepath.Join(settings, s.file)); err == nil && strings.TrimSpace(string(data)) == s.value {
 			return s.hint
 		}

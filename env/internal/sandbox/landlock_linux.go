@@ -49,11 +49,11 @@ func planLandlock(p Plan) (Plan, error) {
 		return Plan{}, &Error{By: Landlock, Err: err}
 	}
 	for _, name := range p.Hidden {
-		if p.below(name) && exists(name) {
-			p.Bare = append(p.Bare, name)
+		if p.belowWritable(name) && exists(name) {
+			p.Exposed = append(p.Exposed, name)
 		}
 	}
-	if p.held {
+	if p.readOnlyInWritable {
 		return Plan{}, &Error{By: Landlock, Err: errors.New("what starts the sandbox is in a folder that may be changed, in which nothing can be kept")}
 	}
 	p.By = Landlock
@@ -71,7 +71,7 @@ const (
 
 // handled returns what a version of the interface can restrict, with network all but that, and of it the rights that come
 // with leave to change a folder.
-func handled(version int, network bool) (attr unix.LandlockRulesetAttr, change uint64) {
+func rulesetAttr(version int, network bool) (attr unix.LandlockRulesetAttr, change uint64) {
 	change = rightsVersion1 | unix.LANDLOCK_ACCESS_FS_REFER | unix.LANDLOCK_ACCESS_FS_TRUNCATE
 	attr.Handled_access_fs = change
 	if version >= 4 && !network {
@@ -103,18 +103,18 @@ func (p *Plan) restrict() error {
 	if err != nil {
 		return err
 	}
-	folders, files, err := p.readable()
+	parentDirs, files, err := p.readablePaths()
 	if err != nil {
 		return err
 	}
-	attr, change := handled(version, p.Network || p.By == Bubblewrap)
+	attr, change := rulesetAttr(version, p.Network || p.By == Bubblewrap)
 	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
 	if errno != 0 {
 		return os.NewSyscallError("landlock_create_ruleset", errno)
 	}
 	set := ruleset{fd: int(fd), access: attr.Handled_access_fs}
 	defer unix.Close(set.fd) //nolint:errcheck // it has served
-	for _, name := range folders {
+	for _, name := range parentDirs {
 		err = errors.Join(err, set.allow(name, rightsToRead))
 	}
 	for _, name := range files {
@@ -126,7 +126,7 @@ func (p *Plan) restrict() error {
 	}
 	own := append(slices.Clone(p.Write), p.Temp)
 	if p.By == Bubblewrap {
-		own = append(append(own, private()...), "/dev")
+		own = append(append(own, privateDirs()...), "/dev")
 		// What is hidden has an empty mount over it.
 		err = errors.Join(err, set.allow("/", unix.LANDLOCK_ACCESS_FS_READ_DIR), set.allow("/dev", unix.LANDLOCK_ACCESS_FS_IOCTL_DEV))
 	} else {
@@ -177,13 +177,13 @@ func (s ruleset) allow(name string, rights uint64) error {
 
 // readable returns folders and files that are all of the file system but what is hidden and what leads there: what is
 // allowed of a folder is allowed of everything below it. Of folders that cannot be listed it is what is known to be there.
-func (p *Plan) readable() (dirs, files []string, err error) {
+func (p *Plan) readablePaths() (dirs, files []string, err error) {
 	var visit func(dir string) error
 	visit = func(dir string) error {
 		if dir == "/dev" {
 			return nil // root reads disks there
 		}
-		leads := slices.ContainsFunc(p.Hidden, func(h string) bool { return h != dir && Inside(h, dir) })
+		leads := slices.ContainsFunc(p.Hidden, func(h string) bool { return h != dir && Within(h, dir) })
 		switch {
 		case slices.Contains(p.Hidden, dir):
 			return nil
@@ -211,7 +211,7 @@ func (p *Plan) readable() (dirs, files []string, err error) {
 	}
 	err = visit("/")
 	for _, name := range slices.Concat(p.Read, p.Write) {
-		if isFolder(name) {
+		if isDir(name) {
 			dirs = append(dirs, name)
 		} else {
 			files = append(files, name)
@@ -230,8 +230,8 @@ func (p *Plan) children(dir string) (names []string, err error) {
 		}
 		return names, err
 	}
-	for _, name := range slices.Concat(p.Hidden, system, kernel) {
-		if name == dir || !Inside(name, dir) {
+	for _, name := range slices.Concat(p.Hidden, systemDirs, kernelDirs) {
+		if name == dir || !Within(name, dir) {
 			continue
 		}
 		first, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(name, dir), "/"), "/")

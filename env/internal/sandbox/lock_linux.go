@@ -25,7 +25,7 @@ func (p *Plan) lock(git string) {
 
 // remove removes a file or an empty folder of a repository, if there is one, and, where it is to be one of those that stand for
 // what is absent, only one that has nothing in it. It does so in the very folder that was locked: a command may have put a link in its place.
-func (p *Plan) remove(name string, hollow bool) (removed bool, err error) {
+func (p *Plan) remove(name string, onlyPlaceholder bool) (removed bool, err error) {
 	at, base := unix.AT_FDCWD, name
 	if i := slices.IndexFunc(p.locks, func(f *os.File) bool { return f.Name() == filepath.Dir(name) }); i >= 0 {
 		at, base = int(p.locks[i].Fd()), filepath.Base(name)
@@ -40,7 +40,7 @@ func (p *Plan) remove(name string, hollow bool) (removed bool, err error) {
 	switch {
 	case kind == unix.S_IFDIR:
 		flags = unix.AT_REMOVEDIR
-	case hollow && (kind != unix.S_IFREG || stat.Size != 0):
+	case onlyPlaceholder && (kind != unix.S_IFREG || stat.Size != 0):
 		return false, nil
 	}
 	if err := unix.Unlinkat(at, base, flags); err != nil {

@@ -15,29 +15,29 @@ func mountOf(m *mountinfo.Info) Mount {
 }
 
 // look completes a plan by what is seen outside.
-func (p *Plan) look() error {
-	p.Seen = Seen{Files: make(map[string]File), Namespaces: make(map[string]string)}
-	for _, name := range slices.Concat(p.Write, p.pinned(), p.Keep) {
+func (p *Plan) observe() error {
+	p.Observed = Observed{Files: make(map[string]File), Namespaces: make(map[string]string)}
+	for _, name := range slices.Concat(p.Write, p.guardedDirs(), p.ReadOnly) {
 		file, err := identify(name)
 		if err != nil {
 			return err
 		}
-		p.Seen.Files[name] = file
+		p.Observed.Files[name] = file
 	}
 	mounts, err := mountinfo.GetMounts(nil)
 	if err != nil {
 		return fmt.Errorf("the mounts of this machine: %w", err)
 	}
 	for _, m := range mounts {
-		if p.changeable(m.Mountpoint) {
-			p.Seen.Mounts = append(p.Seen.Mounts, mountOf(m))
+		if p.mayChange(m.Mountpoint) {
+			p.Observed.Mounts = append(p.Observed.Mounts, mountOf(m))
 		}
 	}
 	for _, kind := range []string{"user", "mnt", "pid", "ipc", "uts", "net"} {
 		if kind == "net" && p.Network {
 			continue
 		}
-		if p.Seen.Namespaces[kind], err = os.Readlink("/proc/self/ns/" + kind); err != nil {
+		if p.Observed.Namespaces[kind], err = os.Readlink("/proc/self/ns/" + kind); err != nil {
 			return err
 		}
 	}
@@ -45,8 +45,8 @@ func (p *Plan) look() error {
 }
 
 // changeable reports whether a name is one that may be changed, or below one.
-func (p *Plan) changeable(name string) bool {
-	return slices.ContainsFunc(p.Write, func(w string) bool { return Inside(name, w) })
+func (p *Plan) mayChange(name string) bool {
+	return slices.ContainsFunc(p.Write, func(w string) bool { return Within(name, w) })
 }
 
 // identify returns which file a name stands for. A link stands for itself.
@@ -60,7 +60,7 @@ func identify(name string) (File, error) {
 
 // verifySeen compares what is here with what was seen outside.
 func (p *Plan) verifySeen() error {
-	for kind, outside := range p.Seen.Namespaces {
+	for kind, outside := range p.Observed.Namespaces {
 		own, err := os.Readlink("/proc/self/ns/" + kind)
 		if err != nil {
 			return err
@@ -69,8 +69,8 @@ func (p *Plan) verifySeen() error {
 			return fmt.Errorf("the process has no %s namespace of its own", kind)
 		}
 	}
-	for name, outside := range p.Seen.Files {
-		if p.hides(name) {
+	for name, outside := range p.Observed.Files {
+		if p.isHidden(name) {
 			continue
 		}
 		switch file, err := identify(name); {
@@ -84,8 +84,8 @@ func (p *Plan) verifySeen() error {
 }
 
 // hides reports whether a name is one that is hidden, or below one.
-func (p *Plan) hides(name string) bool {
-	return slices.ContainsFunc(p.Hidden, func(h string) bool { return Inside(name, h) })
+func (p *Plan) isHidden(name string) bool {
+	return slices.ContainsFunc(p.Hidden, func(h string) bool { return Within(name, h) })
 }
 
 // verifyMounts returns an error if there is a mount that can be changed and was not planned.
@@ -94,12 +94,12 @@ func (p *Plan) verifyMounts() error {
 	if err != nil {
 		return err
 	}
-	planned := append(p.pinned(), p.Write...)
+	planned := append(p.guardedDirs(), p.Write...)
 	for _, m := range mounts {
 		switch point := m.Mountpoint; {
 		case slices.Contains(strings.Split(m.Options, ","), "ro"):
-		case m.FSType == "tmpfs" && slices.Contains(private(), point), Inside(point, "/dev"):
-		case slices.Contains(planned, point) && p.changeable(point), slices.Contains(p.Seen.Mounts, mountOf(m)):
+		case m.FSType == "tmpfs" && slices.Contains(privateDirs(), point), Within(point, "/dev"):
+		case slices.Contains(planned, point) && p.mayChange(point), slices.Contains(p.Observed.Mounts, mountOf(m)):
 		case !writable(point): // for it is covered, or not for this user
 		default:
 			return fmt.Errorf("%s can be changed, which was not planned", point)

@@ -35,7 +35,7 @@ func Available(by Mechanism) error {
 // cannot enforce the policy, and tells of a mistake in the policy otherwise. The variables that getenv knows, and the home
 // folders, tell where secrets are kept. The caller calls Tidy in the end.
 func New(p Policy, by Mechanism, homes []string, getenv func(string) string) (Plan, error) {
-	plan, err := resolve(p, homes, getenv)
+	plan, err := resolvePolicy(p, homes, getenv)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -62,7 +62,7 @@ func (p *Plan) Outdated() bool {
 // Command returns the command that starts an open program with args. The program calls Received before it does anything
 // else. With bubblewrap it ends with the thread that starts it, so that thread should stay. The caller calls release when the
 // command has been started, or will not be.
-func (p *Plan) Command(program *os.File, handed Handed, args ...string) (cmd *exec.Cmd, release func(), err error) {
+func (p *Plan) Command(program *os.File, handed Files, args ...string) (cmd *exec.Cmd, release func(), err error) {
 	plan, err := p.file()
 	if err != nil {
 		return nil, nil, err

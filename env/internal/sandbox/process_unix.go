@@ -20,8 +20,8 @@ const deathTime = 2 * time.Second
 type Process struct {
 	Cmd *exec.Cmd
 	// Exited is closed when the process has ended; Status tells how, then.
-	Exited chan struct{}
-	Status error
+	Exited  chan struct{}
+	ExitErr error
 
 	plan   *Plan
 	tidier *tidier
@@ -30,7 +30,7 @@ type Process struct {
 // Start starts a program as a helper, confined by a plan if there is one, in a session of its own. Prepare completes the
 // command, also with variables, of which it has none otherwise. The program is handed the files only with a plan, and Life is
 // not for the caller to say.
-func Start(plan *Plan, prog *Program, files Handed, prepare func(*exec.Cmd), args ...string) (*Process, error) {
+func Start(plan *Plan, prog *Program, files Files, prepare func(*exec.Cmd), args ...string) (*Process, error) {
 	if plan != nil {
 		if err := prog.Open(); err != nil {
 			return nil, err
@@ -60,10 +60,10 @@ func Start(plan *Plan, prog *Program, files Handed, prepare func(*exec.Cmd), arg
 		// What is confined ends with the thread that started it.
 		runtime.LockOSThread()
 		var err error
-		p.Cmd, err = begin(command)
+		p.Cmd, err = startRetrying(command)
 		started <- err
 		if err == nil {
-			p.Status = p.Cmd.Wait()
+			p.ExitErr = p.Cmd.Wait()
 			close(p.Exited)
 		}
 	}()
@@ -110,7 +110,7 @@ func SocketPair() (ours, theirs *os.File, err error) {
 
 // begin starts a command in a session of its own and in the root folder, without variables if it has none. A file that was
 // just written may for an instant still be open in a child that is about to be started, so that there is more than one try.
-func begin(command func() (*exec.Cmd, func(), error)) (*exec.Cmd, error) {
+func startRetrying(command func() (*exec.Cmd, func(), error)) (*exec.Cmd, error) {
 	for pause := time.Millisecond; ; pause *= 2 {
 		cmd, release, err := command()
 		if err != nil {

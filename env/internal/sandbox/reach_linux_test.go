@@ -36,7 +36,7 @@ func TestNetwork(t *testing.T) {
 	t.Cleanup(func() { _ = abstract.Close() })
 	inTurn(t, func(t *testing.T, w *world, by Mechanism) {
 		named := listen(t, w.out+"/socket")
-		private := listen(t, t.TempDir()+"/socket")
+		privateDirs := listen(t, t.TempDir()+"/socket")
 		for _, tt := range []struct {
 			what, dial string
 			// open says that it works with a network, with each mechanism.
@@ -47,7 +47,7 @@ func TestNetwork(t *testing.T) {
 			{"the metadata address", "tcp 169.254.169.254:80", nil},
 			{"an abstract socket", "unix " + abstract.Addr().String(), map[Mechanism]bool{Bubblewrap: true}},
 			{"a socket with a name", "unix " + named, map[Mechanism]bool{}},
-			{"a socket in a folder for temporary files", "unix " + private, map[Mechanism]bool{}},
+			{"a socket in a folder for temporary files", "unix " + privateDirs, map[Mechanism]bool{}},
 		} {
 			for _, network := range []bool{false, true} {
 				if network && tt.open == nil {
@@ -208,7 +208,7 @@ func TestCaches(t *testing.T) {
 		if allowed != "" {
 			w.policy.Write = []string{allowed}
 		}
-		p, err := resolve(w.policy, []string{w.home}, func(name string) string { return w.vars[name] })
+		p, err := resolvePolicy(w.policy, []string{w.home}, func(name string) string { return w.vars[name] })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -323,7 +323,7 @@ func TestNoProject(t *testing.T) {
 		w.home: "home folder", w.root: "home folder",
 	} {
 		w.policy.Dir = name
-		if _, err := resolve(w.policy, []string{"/nonexistent", w.home}, os.Getenv); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := resolvePolicy(w.policy, []string{"/nonexistent", w.home}, os.Getenv); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
 	}
@@ -405,14 +405,14 @@ func TestUsable(t *testing.T) {
 		t.Skip("needs root")
 	}
 	w := newWorld(t)
-	if err := Usable(w.work); err != nil {
+	if err := CheckAccess(w.work); err != nil {
 		t.Error(err)
 	}
 	if err := os.Chmod(w.work, 0); err != nil {
 		t.Fatal(err)
 	}
 	var unable *Error
-	if err := Usable(w.work); err == nil || errors.As(err, &unable) {
+	if err := CheckAccess(w.work); err == nil || errors.As(err, &unable) {
 		t.Errorf("root itself is kept out: %v", err)
 	}
 	if err := os.Chmod(w.work, 0o755); err != nil {
@@ -427,7 +427,7 @@ func TestUsable(t *testing.T) {
 		if err := change(); err != nil {
 			t.Fatal(err)
 		}
-		if err := Usable(w.work); err == nil || !strings.Contains(err.Error(), "belongs to user 65534") {
+		if err := CheckAccess(w.work); err == nil || !strings.Contains(err.Error(), "belongs to user 65534") {
 			t.Errorf("error %v", err)
 		}
 	}

@@ -11,42 +11,42 @@ import (
 )
 
 // system are folders that belong to the whole machine: no project is one of them, though some are below.
-var system = []string{
+var systemDirs = []string{
 	"/bin", "/boot", "/etc", "/home", "/lib", "/lib32", "/lib64", "/media", "/mnt", "/nix", "/opt", "/root", "/run", "/sbin", "/srv", "/tmp", "/usr",
 	"/usr/local", "/var", "/var/lib", "/var/tmp", "/Users", "/Applications", "/Library", "/System", "/private", "/private/etc", "/private/tmp",
 	"/private/var", "/private/var/tmp", "/Volumes",
 }
 
 // kernel are folders in which there are no files, but the kernel.
-var kernel = []string{"/proc", "/sys", "/dev"}
+var kernelDirs = []string{"/proc", "/sys", "/dev"}
 
 // resolve returns the plan of p, without what only one mechanism needs. homes and getenv tell where secrets are kept.
-func resolve(p Policy, homes []string, getenv func(string) string) (Plan, error) {
+func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, error) {
 	plan := Plan{Network: p.Network}
-	dir, err := existing(p.Dir)
+	dir, err := resolveExisting(p.Dir)
 	if err != nil {
 		return Plan{}, err
 	}
 	homes = slices.Clone(homes)
 	for i, home := range homes {
-		homes[i] = place(home)
-		if Inside(homes[i], dir) {
+		homes[i] = resolvePrefix(home)
+		if Within(homes[i], dir) {
 			which := "is"
 			if dir != homes[i] {
 				which = "holds"
 			}
-			return Plan{}, noProject("%s %s the home folder %s, and a sandbox there would leave the files open that programs start with", dir, which, home)
+			return Plan{}, unsuitable("%s %s the home folder %s, and a sandbox there would leave the files open that programs start with", dir, which, home)
 		}
 	}
-	if dir == "/" || slices.Contains(system, dir) {
-		return Plan{}, noProject("%s belongs to the whole machine, and a sandbox there would leave open what it is for", dir)
+	if dir == "/" || slices.Contains(systemDirs, dir) {
+		return Plan{}, unsuitable("%s belongs to the whole machine, and a sandbox there would leave open what it is for", dir)
 	}
-	if slices.ContainsFunc(kernel, func(k string) bool { return Inside(dir, k) }) {
-		return Plan{}, noProject("a sandbox lets nothing be changed in %s", dir)
+	if slices.ContainsFunc(kernelDirs, func(k string) bool { return Within(dir, k) }) {
+		return Plan{}, unsuitable("a sandbox lets nothing be changed in %s", dir)
 	}
 	plan.Dir, plan.Write = dir, append(plan.Write, dir)
 	for _, name := range p.Write {
-		name, err := existing(name)
+		name, err := resolveExisting(name)
 		if err != nil {
 			return Plan{}, err
 		}
@@ -56,24 +56,24 @@ func resolve(p Policy, homes []string, getenv func(string) string) (Plan, error)
 		plan.Write = append(plan.Write, name)
 	}
 	plan.Write = outermost(plan.Write)
-	plan.Caches = plan.lent(homes, getenv)
+	plan.Caches = plan.sharedCaches(homes, getenv)
 	for _, name := range plan.Write {
-		if i := slices.IndexFunc(kernel, func(k string) bool { return Inside(name, k) }); i >= 0 {
-			return Plan{}, fmt.Errorf("%s is in %s, in which a sandbox lets nothing be changed: %w", name, kernel[i], fs.ErrInvalid)
+		if i := slices.IndexFunc(kernelDirs, func(k string) bool { return Within(name, k) }); i >= 0 {
+			return Plan{}, fmt.Errorf("%s is in %s, in which a sandbox lets nothing be changed: %w", name, kernelDirs[i], fs.ErrInvalid)
 		}
 	}
-	for _, name := range p.Keep {
-		name = place(name)
+	for _, name := range p.ReadOnly {
+		name = resolvePrefix(name)
 		if slices.Contains(plan.Write, name) {
 			return Plan{}, fmt.Errorf("%s has to stay as it is: a sandbox in which it may be changed is none: %w", name, fs.ErrInvalid)
 		}
-		if plan.below(name) {
+		if plan.belowWritable(name) {
 			plan.keep(name)
-			plan.held = true
+			plan.readOnlyInWritable = true
 		}
 	}
 	for _, name := range p.Read {
-		name, err := existing(name)
+		name, err := resolveExisting(name)
 		if err != nil {
 			return Plan{}, err
 		}
@@ -81,27 +81,27 @@ func resolve(p Policy, homes []string, getenv func(string) string) (Plan, error)
 	}
 	plan.Read = outermost(plan.Read)
 	for _, name := range append(secrets(homes, getenv), p.Hide...) {
-		if name = place(name); hideable(name) {
+		if name = resolvePrefix(name); hideable(name) {
 			plan.Hidden = append(plan.Hidden, name)
 		}
 	}
 	plan.Hidden = slices.DeleteFunc(outermost(plan.Hidden), func(name string) bool {
-		return name == "/" || slices.ContainsFunc(plan.Read, func(r string) bool { return Inside(name, r) })
+		return name == "/" || slices.ContainsFunc(plan.Read, func(r string) bool { return Within(name, r) })
 	})
 	for _, name := range plan.Write {
-		plan.protect(name)
+		plan.protectDir(name)
 	}
-	plan.surround(dir, homes)
+	plan.protectEnclosing(dir, homes)
 	return plan, nil
 }
 
 // noProject tells that a sandbox would be of little use in a folder.
-func noProject(format string, args ...any) error {
+func unsuitable(format string, args ...any) error {
 	return &Error{Err: fmt.Errorf(format+"; work in a folder of a project, or without a sandbox", args...)}
 }
 
 // existing returns name without links.
-func existing(name string) (string, error) {
+func resolveExisting(name string) (string, error) {
 	if !filepath.IsAbs(name) {
 		return "", &fs.PathError{Op: "confine", Path: name, Err: fmt.Errorf("the name is not absolute: %w", fs.ErrInvalid)}
 	}
@@ -117,7 +117,7 @@ func existing(name string) (string, error) {
 }
 
 // place returns a name without links, as far as there is something of the name.
-func place(name string) string {
+func resolvePrefix(name string) string {
 	for dir, rest := name, ""; ; dir, rest = filepath.Dir(dir), filepath.Join(filepath.Base(dir), rest) {
 		if real, err := realName(dir); err == nil {
 			return filepath.Join(real, rest)
@@ -131,7 +131,7 @@ func place(name string) string {
 // hideable reports whether a name is that of a file or a folder, or of neither yet: HISTFILE may be /dev/null.
 func hideable(name string) bool {
 	info, err := os.Lstat(name)
-	return !slices.ContainsFunc(kernel, func(k string) bool { return Inside(name, k) }) && (err != nil || info.IsDir() || info.Mode().IsRegular())
+	return !slices.ContainsFunc(kernelDirs, func(k string) bool { return Within(name, k) }) && (err != nil || info.IsDir() || info.Mode().IsRegular())
 }
 
 // outermost returns names in order, without those below others.
@@ -139,7 +139,7 @@ func outermost(names []string) (out []string) {
 	names = slices.Clone(names)
 	slices.Sort(names)
 	for _, name := range names {
-		if !slices.ContainsFunc(out, func(o string) bool { return Inside(name, o) }) {
+		if !slices.ContainsFunc(out, func(o string) bool { return Within(name, o) }) {
 			out = append(out, name)
 		}
 	}
@@ -152,24 +152,26 @@ func exists(name string) bool {
 	return err == nil
 }
 
-func isFolder(name string) bool {
+func isDir(name string) bool {
 	info, err := os.Lstat(name)
 	return err == nil && info.IsDir()
 }
 
 // below reports whether a name is below one that may be changed.
-func (p *Plan) below(name string) bool {
-	return slices.ContainsFunc(p.Write, func(w string) bool { return name != w && Inside(name, w) })
+func (p *Plan) belowWritable(name string) bool {
+	return slices.ContainsFunc(p.Write, func(w string) bool { return name != w && Within(name, w) })
 }
 
 // pinned returns the folders between those that may be changed and what is to stay as it is in them: whoever could rename
 // one could put another in its place.
-func (p *Plan) pinned() []string { return p.between(slices.Concat(p.Keep, p.Absent)) }
+func (p *Plan) guardedDirs() []string {
+	return p.dirsBetween(slices.Concat(p.ReadOnly, p.Placeholders))
+}
 
 // between returns the folders between those that may be changed and names below them, the outer ones first.
-func (p *Plan) between(below []string) (names []string) {
+func (p *Plan) dirsBetween(below []string) (names []string) {
 	for _, name := range below {
-		if !p.below(name) {
+		if !p.belowWritable(name) {
 			continue // nobody can rename anything there
 		}
 		for dir := filepath.Dir(name); !slices.Contains(p.Write, dir); dir = filepath.Dir(dir) {

@@ -15,7 +15,7 @@ type Policy struct {
 	// Write are more files and folders that may be changed. They must exist.
 	Write []string
 	// Keep stays as it is, also where something is that may be changed. It need not exist.
-	Keep []string
+	ReadOnly []string
 	// Read is what may be read although it would be hidden. It must exist.
 	Read []string
 	// Hide is hidden in addition to the places where secrets are usually kept. It need not exist.
@@ -40,21 +40,21 @@ type Plan struct {
 	// Dir is the working folder.
 	Dir string `json:"dir"`
 	// Weaker, if set, is why it is not a stronger mechanism.
-	Weaker string `json:"weaker,omitempty"`
+	WhyWeaker string `json:"weaker,omitempty"`
 	// Write are files and folders that may be changed, Keep those below them that may not, and Absent those that must not
 	// come into being.
-	Write  []string `json:"write"`
-	Keep   []string `json:"keep,omitempty"`
-	Absent []string `json:"absent,omitempty"`
+	Write        []string `json:"write"`
+	ReadOnly     []string `json:"keep,omitempty"`
+	Placeholders []string `json:"absent,omitempty"`
 	// Hidden is what must not be read, but for Read. Some of it may not be there.
 	Hidden []string `json:"hidden,omitempty"`
 	Read   []string `json:"read,omitempty"`
 	// Tree is the working tree of git that the working folder is a part of; empty if it is all of one, or none.
-	Tree string `json:"tree,omitempty"`
+	WorkTree string `json:"tree,omitempty"`
 	// Bare is what of Hidden the mechanism cannot hide where it is.
-	Bare []string `json:"bare,omitempty"`
+	Exposed []string `json:"bare,omitempty"`
 	// Loose is what of a repository cannot be kept, since links lead there.
-	Loose []string `json:"loose,omitempty"`
+	Unprotected []string `json:"loose,omitempty"`
 	// Sockets are those of other programs.
 	Sockets []string `json:"sockets,omitempty"`
 	// Caches are variables, as "NAME=value", that name caches of the user which may be changed.
@@ -62,23 +62,23 @@ type Plan struct {
 	// Temp is the folder for temporary files.
 	Temp string `json:"temp"`
 	// Made, if set, is Temp under a name by which it is to be removed in the end.
-	Made string `json:"made,omitempty"`
+	OwnTemp string `json:"made,omitempty"`
 	// Seen is what of this machine the plan was made by.
-	Seen Seen `json:"seen"`
+	Observed Observed `json:"seen"`
 	// Entered says that the process has confined itself already.
 	Entered bool `json:"entered,omitempty"`
 
 	// Unmade are files that were not there, and with which git would take another repository for this one.
-	Unmade []string `json:"unmade,omitempty"`
+	MustStayAbsent []string `json:"unmade,omitempty"`
 
-	program string // that of the mechanism, if it has one
-	held    bool   // the policy has something kept where something may be changed
+	program            string // that of the mechanism, if it has one
+	readOnlyInWritable bool   // the policy has something kept where something may be changed
 	// locks are repositories whose placeholders for what is absent others must not remove meanwhile.
 	locks []*os.File
 }
 
 // ErrNone means that this system has no sandbox.
-var ErrNone = fmt.Errorf("%s has no sandbox: %w", systemName(), errors.ErrUnsupported)
+var ErrUnsupported = fmt.Errorf("%s has no sandbox: %w", systemName(), errors.ErrUnsupported)
 
 func systemName() string {
 	switch runtime.GOOS {
@@ -108,13 +108,13 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // Inside reports whether name is dir or below it. Both are absolute and clean.
-func Inside(name, dir string) bool {
+func Within(name, dir string) bool {
 	return dir == "/" || name == dir || strings.HasPrefix(name, dir+"/")
 }
 
 // Seen is what of this machine a plan was made by. Bubblewrap is told names, and names may stand for something else by
 // then: what has become of them is compared from inside.
-type Seen struct {
+type Observed struct {
 	// Files are what may be changed, and what is mounted below it, by their names.
 	Files map[string]File `json:"files,omitempty"`
 	// Mounts are those below what may be changed.
@@ -138,9 +138,9 @@ type Mount struct {
 }
 
 // Handed are files that a program gets that Command starts. What it starts itself does not get them. All may be nil.
-type Handed struct {
+type Files struct {
 	// Life is closed when the program has ended, however that was.
 	Life *os.File
 	// Outside is a stream between the two sides, and Socket is for them to agree upon.
-	Outside, Socket *os.File
+	Parent, Socket *os.File
 }

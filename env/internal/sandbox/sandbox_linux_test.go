@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 
 // confined enters a plan and runs a script.
 func confined(args []string) int {
-	p, err := Received()
+	p, err := ReceivePlan()
 	if err == nil {
 		err = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // as the helper is
 	}
@@ -214,7 +214,7 @@ func (w *world) start(t *testing.T, p Plan, script string) (string, int) {
 		t.Fatal(err)
 	}
 	defer program.Close() //nolint:errcheck // it was only read
-	cmd, release, err := p.Command(program, Handed{}, "confined", script)
+	cmd, release, err := p.Command(program, Files{}, "confined", script)
 	if err != nil {
 		t.Fatal(err)
 	}

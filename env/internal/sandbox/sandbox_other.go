@@ -20,20 +20,20 @@ func (p *Plan) Vars() []string { return nil }
 func (p *Plan) Tidy() error { return nil }
 
 // Received returns an *Error.
-func Received() (Plan, error) { return Plan{}, &Error{Err: ErrNone} }
+func ReceivePlan() (Plan, error) { return Plan{}, &Error{Err: ErrUnsupported} }
 
 // Enter returns an *Error.
-func Enter(p Plan) error { return &Error{By: p.By, Err: ErrNone} }
+func Enter(p Plan) error { return &Error{By: p.By, Err: ErrUnsupported} }
 
 // RunTidier returns ErrNone.
-func RunTidier(io.Reader) error { return ErrNone }
+func RunTidier(io.Reader) error { return ErrUnsupported }
 
 // Homes returns nil.
-func Homes() []string { return nil }
+func HomeDirs() []string { return nil }
 
 // Command returns an *Error.
-func (p *Plan) Command(*os.File, Handed, ...string) (cmd *exec.Cmd, release func(), err error) {
-	return nil, nil, &Error{By: p.By, Err: ErrNone}
+func (p *Plan) Command(*os.File, Files, ...string) (cmd *exec.Cmd, release func(), err error) {
+	return nil, nil, &Error{By: p.By, Err: ErrUnsupported}
 }
 
 // tidier is not needed on this system.

@@ -10,7 +10,7 @@ import (
 
 // Homes returns the home folders in which secrets are looked for: that of the variable HOME and that of this user, and for
 // root, who can read all, those of all users.
-func Homes() (homes []string) {
+func HomeDirs() (homes []string) {
 	add := func(name string) {
 		if filepath.IsAbs(name) && !slices.Contains(homes, name) {
 			homes = append(homes, filepath.Clean(name))
@@ -25,7 +25,7 @@ func Homes() (homes []string) {
 	if os.Geteuid() == 0 {
 		users, _ := os.ReadFile("/etc/passwd") // without, there are none
 		for line := range strings.Lines(string(users)) {
-			if f := strings.Split(line, ":"); len(f) > 5 && (Inside(f[5], "/home") || Inside(f[5], "/root")) && f[5] != "/home" {
+			if f := strings.Split(line, ":"); len(f) > 5 && (Within(f[5], "/home") || Within(f[5], "/root")) && f[5] != "/home" {
 				add(f[5])
 			}
 		}

@@ -24,7 +24,7 @@ func startTidier(plan *Plan, prog *Program) (t *tidier, err error) {
 		return nil, err
 	}
 	defer func() { _ = theirs.Close() }()
-	cmd, err := begin(func() (*exec.Cmd, func(), error) {
+	cmd, err := startRetrying(func() (*exec.Cmd, func(), error) {
 		cmd := exec.Command(prog.Path, prog.Argv("tidy")...)
 		cmd.Args[0] = "sandboxd"
 		cmd.Stdin, cmd.ExtraFiles = theirs, plan.Locks()

@@ -15,24 +15,26 @@ import (
 const firstLock = 3
 
 // dismissed is what a Tidier is told when nothing is left to do.
-const dismissed = '.'
+const dismissByte = '.'
 
 // heritage is what a Tidier needs to know.
-type heritage struct {
+type tidyState struct {
 	Plan Plan `json:"plan"`
 	// Locks are the names of the files from firstLock on.
 	Locks []string `json:"locks,omitempty"`
 }
 
 // Leaves reports whether something has to be removed in the end.
-func (p *Plan) Leaves() bool { return p.Made != "" || len(p.Absent) > 0 || len(p.Unmade) > 0 }
+func (p *Plan) Leaves() bool {
+	return p.OwnTemp != "" || len(p.Placeholders) > 0 || len(p.MustStayAbsent) > 0
+}
 
 // Locks returns the files that a Tidier gets, behind its standard streams.
 func (p *Plan) Locks() []*os.File { return p.locks }
 
 // Entrust hands the plan to a Tidier.
 func (p *Plan) Entrust(w io.Writer) error {
-	left := heritage{Plan: *p}
+	left := tidyState{Plan: *p}
 	for _, f := range p.locks {
 		left.Locks = append(left.Locks, f.Name())
 	}
@@ -41,7 +43,7 @@ func (p *Plan) Entrust(w io.Writer) error {
 
 // Dismiss ends a Tidier, which then does nothing.
 func Dismiss(w io.Writer) error {
-	_, err := w.Write([]byte{dismissed})
+	_, err := w.Write([]byte{dismissByte})
 	return err
 }
 
@@ -54,7 +56,7 @@ func RunTidier(r io.Reader) error {
 	if err != nil {
 		return fmt.Errorf("what to tidy up: %w", err)
 	}
-	var left heritage
+	var left tidyState
 	if err := json.Unmarshal(line, &left); err != nil {
 		return fmt.Errorf("what to tidy up: %w", err)
 	}

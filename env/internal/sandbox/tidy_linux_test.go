@@ -49,7 +49,7 @@ func TestKept(t *testing.T) {
 	if err := errors.Join(os.MkdirAll(kept, 0o777), os.WriteFile(kept+"/file", []byte("kept\n"), 0o666)); err != nil {
 		t.Fatal(err)
 	}
-	w.policy.Write, w.policy.Keep = []string{w.out}, []string{kept, w.home + "/plain", w.out + "/missing"}
+	w.policy.Write, w.policy.ReadOnly = []string{w.out}, []string{kept, w.home + "/plain", w.out + "/missing"}
 	if out, code := w.run(t, Bubblewrap, `echo x >"$OUT/new" && ! echo x >"$OUT/sub/kept/file" && ! mv "$OUT/sub" "$OUT/moved"`); code != 0 {
 		t.Errorf("exit code %d, %s", code, out)
 	}
@@ -74,14 +74,14 @@ func TestTidier(t *testing.T) {
 	for name, tt := range map[string]struct {
 		after string
 		stays bool
-	}{"the end": {"", false}, "a word": {string(dismissed), true}} {
+	}{"the end": {"", false}, "a word": {string(dismissByte), true}} {
 		t.Run(name, func(t *testing.T) {
 			made := filepath.Join(t.TempDir(), "made")
 			if err := os.Mkdir(made, 0o700); err != nil {
 				t.Fatal(err)
 			}
 			var text bytes.Buffer
-			if err := (&Plan{Made: made}).Entrust(&text); err != nil {
+			if err := (&Plan{OwnTemp: made}).Entrust(&text); err != nil {
 				t.Fatal(err)
 			}
 			if err := RunTidier(strings.NewReader(text.String() + tt.after)); err != nil {
