@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Usable returns an *Error if root could not work in dir inside a sandbox, where it lacks the
-// capabilities that override the modes of files. It returns nil for other users.
+// CheckAccess returns an *Error if root could not work in dir inside a sandbox, where it lacks the
+// capabilities that override file modes. It returns nil for other users.
 func CheckAccess(dir string) error {
 	if os.Geteuid() != 0 {
 		return nil // a directory that they cannot use outside either is not the sandbox's concern
@@ -26,11 +26,21 @@ func CheckAccess(dir string) error {
 		case granted:
 		case stat.Uid == 0:
 			// No *Error: a command could have set the mode to get no sandbox the next time.
-			return fmt.Errorf("the mode of %s excludes its own user, root, inside a sandbox (change it, or work "+
-				"without a sandbox): %w", part, os.ErrInvalid)
+			return fmt.Errorf(
+				"the mode of %s excludes its own user, root, inside a sandbox (change it, or work "+
+					"without a sandbox): %w",
+				part,
+				os.ErrInvalid,
+			)
 		default:
-			return &Error{Err: fmt.Errorf("%s belongs to user %d, and root cannot override modes inside a sandbox "+
-				"(run this as that user, or without a sandbox)", part, stat.Uid)}
+			return &Error{
+				Err: fmt.Errorf(
+					"%s belongs to user %d, and root cannot override modes inside a sandbox "+
+						"(run this as that user, or without a sandbox)",
+					part,
+					stat.Uid,
+				),
+			}
 		}
 	}
 }
@@ -47,7 +57,7 @@ func rootAccess(stat *unix.Stat_t) uint32 {
 }
 
 // mountable returns name, or its outermost ancestor that root cannot enter without capabilities.
-// Bubblewrap, which has none over the files of other accounts, can mount over that ancestor and over
+// Bubblewrap has none over the files of other accounts: it can mount over that ancestor, but over
 // nothing below it.
 func mountable(name string) string {
 	if os.Geteuid() != 0 {
@@ -65,9 +75,9 @@ func mountable(name string) string {
 	return name
 }
 
-// hideMountable replaces each of p.Hidden that bubblewrap cannot mount over by an ancestor, and hides
-// ancestors of sockets, too. An ancestor of a directory that stays visible is not taken:
-// bubblewrap then reports the directory that it cannot reach.
+// hideMountable replaces each element of p.Hidden that bubblewrap cannot mount over by an ancestor,
+// and hides such ancestors of sockets too. It keeps an element whose ancestor contains a visible
+// directory: bubblewrap then reports the directory that it cannot reach.
 func (p *Plan) hideMountable(sockets []string) {
 	visible := slices.Concat(p.Write, p.Read, p.ReadOnly)
 	replace := func(name string) string {

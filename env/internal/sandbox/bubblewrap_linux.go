@@ -12,21 +12,36 @@ import (
 	"syscall"
 )
 
-// bubblewraps are where bubblewrap is looked for. PATH does not count: what is first in it may come from the workspace.
-var bubblewraps = []string{"/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap", "/run/wrappers/bin/bwrap"}
+// bubblewraps are the paths of bubblewrap. PATH is ignored: its first directory may be in the
+// workspace.
+var bubblewraps = []string{
+	"/usr/bin/bwrap",
+	"/bin/bwrap",
+	"/usr/local/bin/bwrap",
+	"/run/current-system/sw/bin/bwrap",
+	"/run/wrappers/bin/bwrap",
+}
 
-// private returns the folders that a program has for itself, and that begin empty.
+// privateDirs returns the directories that start empty and are private to the sandbox.
 var privateDirs = sync.OnceValue(func() []string {
-	return slices.DeleteFunc([]string{"/tmp", "/var/tmp"}, func(name string) bool { return !isDir(name) })
+	return slices.DeleteFunc(
+		[]string{"/tmp", "/var/tmp"},
+		func(name string) bool { return !isDir(name) },
+	)
 })
 
 // maxSockets bounds the sockets that are hidden one by one. Bubblewrap takes 9,000 arguments.
 const maxSockets = 1000
 
-// runtimeState are parts of /run that are programs, or settings, and no sockets.
-var runtimeState = []string{"/run/current-system", "/run/booted-system", "/run/opengl-driver", "/run/wrappers"}
+// runtimeState are the parts of /run that hold programs or settings, and no sockets.
+var runtimeState = []string{
+	"/run/current-system",
+	"/run/booted-system",
+	"/run/opengl-driver",
+	"/run/wrappers",
+}
 
-// findBubblewrap returns the program bwrap among candidates.
+// findBubblewrap returns the first trusted program among candidates.
 func findBubblewrap(candidates []string) (string, error) {
 	var found error
 	var seen []string
@@ -46,7 +61,10 @@ func findBubblewrap(candidates []string) (string, error) {
 		}
 	}
 	if found == nil {
-		found = fmt.Errorf("the program bwrap is not installed; it is looked for in %s", strings.Join(parentDirs(candidates), ", "))
+		found = fmt.Errorf(
+			"the program bwrap is not installed; it is looked for in %s",
+			strings.Join(parentDirs(candidates), ", "),
+		)
 	}
 	return "", found
 }
@@ -58,7 +76,8 @@ func parentDirs(names []string) (dirs []string) {
 	return dirs
 }
 
-// trusted returns why a program might be anybody's: it, or a folder above it, can be changed by others than root.
+// trusted returns an error if another user than root can change the program or a directory above
+// it.
 func trusted(name string) error {
 	real, err := filepath.EvalSymlinks(name)
 	if err != nil {
@@ -74,7 +93,12 @@ func trusted(name string) error {
 		case part == real && (!info.Mode().IsRegular() || info.Mode()&0o111 == 0):
 			return fmt.Errorf("%s is no program", real)
 		case !ok || stat.Uid != 0:
-			return fmt.Errorf("%s is not taken: %s belongs to user %d, and not to root", name, part, stat.Uid)
+			return fmt.Errorf(
+				"%s is not taken: %s belongs to user %d, and not to root",
+				name,
+				part,
+				stat.Uid,
+			)
 		case info.Mode()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0:
 			return fmt.Errorf("%s is not taken: others than root may change %s", name, part)
 		case part == "/":
@@ -98,7 +122,14 @@ func planBubblewrap(p Plan) (Plan, error) {
 		}
 	}
 	if len(p.Sockets) > maxSockets {
-		return Plan{}, &Error{By: Bubblewrap, Err: fmt.Errorf("there are %d sockets of other programs, more than %d, to hide", len(p.Sockets), maxSockets)}
+		return Plan{}, &Error{
+			By: Bubblewrap,
+			Err: fmt.Errorf(
+				"there are %d sockets of other programs, more than %d, to hide",
+				len(p.Sockets),
+				maxSockets,
+			),
+		}
 	}
 	if err := p.observe(); err != nil {
 		return Plan{}, &Error{By: Bubblewrap, Err: err}
@@ -106,15 +137,16 @@ func planBubblewrap(p Plan) (Plan, error) {
 	return p, nil
 }
 
-// covers reports whether a socket is not to be seen under its name anyway, or is allowed by its name or by that of a folder
-// that may be changed.
+// socketHidden reports whether the name of a socket needs no mount of its own: it is not visible
+// anyway, or the policy allows it by its name or that of a writable directory.
 func (p *Plan) socketHidden(name string) bool {
 	within := func(dir string) bool { return Within(name, dir) }
-	return p.inEmptyDir(name) || slices.Contains(p.Read, name) || slices.ContainsFunc(slices.Concat([]string{"/dev", "/proc"}, p.Write), within) ||
+	return p.inEmptyDir(name) || slices.Contains(p.Read, name) ||
+		slices.ContainsFunc(slices.Concat([]string{"/dev", "/proc"}, p.Write), within) ||
 		slices.ContainsFunc(p.Hidden, within) && !slices.ContainsFunc(p.Read, within)
 }
 
-// arguments returns what bwrap is told. What comes later covers what comes earlier.
+// arguments returns the options of bwrap. Later mounts cover earlier ones.
 func (p *Plan) arguments() []string {
 	args := []string{
 		"--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
@@ -124,8 +156,8 @@ func (p *Plan) arguments() []string {
 	if !p.Network {
 		args = append(args, "--unshare-net")
 	}
-	// A file system takes what is mounted in it only while it can be written to. Settings of the kernel belong to root, who is
-	// root inside, too.
+	// Mount points can be created in a file system only while it is writable. Root outside is root
+	// inside too, and owns the settings of the kernel.
 	last := []string{"--remount-ro", "/proc"}
 	bind := func(how string, names []string) {
 		for _, name := range names {
@@ -150,7 +182,11 @@ func (p *Plan) arguments() []string {
 		args, last = append(args, "--tmpfs", "/run"), append(last, "--remount-ro", "/run")
 		bind("--ro-bind", p.runtime())
 	}
-	if p.WorkTree != "" && slices.ContainsFunc(append([]string{"/run"}, privateDirs()...), func(dir string) bool { return Within(p.WorkTree, dir) }) {
+	if p.WorkTree != "" &&
+		slices.ContainsFunc(
+			append([]string{"/run"}, privateDirs()...),
+			func(dir string) bool { return Within(p.WorkTree, dir) },
+		) {
 		bind("--ro-bind", []string{p.WorkTree})
 	}
 	hide(p.Hidden)
@@ -166,8 +202,11 @@ func (p *Plan) arguments() []string {
 			args = append(args, "--ro-bind", os.DevNull, name)
 		}
 	}
-	// What is hidden stays so below what was bound since.
-	again := slices.DeleteFunc(slices.Clone(p.Hidden), func(name string) bool { return !p.belowWritable(name) })
+	// Hidden paths stay hidden below the mounts made since.
+	again := slices.DeleteFunc(
+		slices.Clone(p.Hidden),
+		func(name string) bool { return !p.belowWritable(name) },
+	)
 	hide(again)
 	bind("--ro-bind", slices.DeleteFunc(slices.Clone(p.Read), func(name string) bool {
 		return !slices.ContainsFunc(again, func(hidden string) bool { return Within(name, hidden) })
@@ -175,7 +214,8 @@ func (p *Plan) arguments() []string {
 	return append(append(args, last...), "--chdir", "/", "--")
 }
 
-// under reports whether a name is in a folder that begins empty, and in no part that is shown of what was there before.
+// inEmptyDir reports whether name is in a directory that starts empty, and in no part of it that
+// stays visible.
 func (p *Plan) inEmptyDir(name string) bool {
 	within := func(dir string) bool { return dir != "" && Within(name, dir) }
 	if p.belowWritable(name) || !within("/run") && !slices.ContainsFunc(privateDirs(), within) {
@@ -184,11 +224,11 @@ func (p *Plan) inEmptyDir(name string) bool {
 	return !slices.ContainsFunc(slices.Concat(p.Read, []string{p.WorkTree}, p.runtime()), within)
 }
 
-// runtime returns what stays visible of /run.
+// runtime returns the parts of /run that stay visible.
 func (p *Plan) runtime() (names []string) {
 	candidates := runtimeState
 	if p.Network {
-		// How names are resolved is often told by a file there.
+		// The settings of the resolver are often there.
 		if conf, err := filepath.EvalSymlinks("/etc/resolv.conf"); err == nil {
 			candidates = append(candidates, conf)
 		}

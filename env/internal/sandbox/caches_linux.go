@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// caches are variables that tell programs where to keep what can be made again, below the folder for temporary files: what
-// is kept at home cannot be changed. The last of each is where programs keep it without the variable, below the home folder, if
-// that is another name.
+// cacheVars are the variables that move caches below the directory for temporary files: the home
+// directory is read-only. Each row has a variable, its path there, and the default path below the
+// home directory if that differs.
 var cacheVars = [][3]string{
 	{"XDG_CACHE_HOME", ".cache"},
 	{"GOCACHE", ".cache/go-build"},
@@ -25,7 +25,7 @@ var cacheVars = [][3]string{
 	{"DENO_DIR", ".cache/deno"},
 }
 
-// lent returns the variables of those caches of the user that are where something may be changed.
+// sharedCaches returns the variables of the user's caches that are in writable directories.
 func (p *Plan) sharedCaches(homes []string, getenv func(string) string) (vars []string) {
 	for _, c := range cacheVars {
 		own := getenv(c[0])
@@ -35,15 +35,18 @@ func (p *Plan) sharedCaches(homes []string, getenv func(string) string) (vars []
 		if !filepath.IsAbs(own) {
 			continue
 		}
-		if own = resolvePrefix(own); slices.ContainsFunc(p.Write, func(w string) bool { return Within(own, w) }) {
+		if own = resolvePrefix(own); slices.ContainsFunc(
+			p.Write,
+			func(w string) bool { return Within(own, w) },
+		) {
 			vars = append(vars, c[0]+"="+own)
 		}
 	}
 	return vars
 }
 
-// Vars are the variables with which programs find a place for temporary files and caches, as "NAME=value". Of those of one
-// name the last counts.
+// Vars returns the variables, as "NAME=value", that point programs to directories for temporary
+// files and caches. The last duplicate wins.
 func (p *Plan) Vars() []string {
 	vars := []string{"TMPDIR=" + p.Temp, "TMP=" + p.Temp, "TEMP=" + p.Temp, "GOTMPDIR=" + p.Temp}
 	for _, c := range cacheVars {

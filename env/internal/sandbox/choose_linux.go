@@ -12,16 +12,16 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// maxTries bounds how often a sandbox is begun while sockets that it is to hide come and go.
+// maxTries bounds the starts of one sandbox while sockets that it has to hide come and go.
 const maxTries = 3
 
-// None says why there is no sandbox, or none that keeps what is Missing.
+// Unavailable reports why no sandbox runs, or none that enforces Missing.
 type Unavailable struct {
 	Missing []env.Promise
 	Reasons []error
 }
 
-// Why returns the reasons as one line; empty if there is none.
+// Why returns the reasons as one line, or "".
 func (n *Unavailable) Why() string {
 	var texts []string
 	for _, r := range n.Reasons {
@@ -30,9 +30,9 @@ func (n *Unavailable) Why() string {
 	return strings.Join(texts, "; ")
 }
 
-// Failure is an error of a start that may not come with another kind of sandbox.
+// StartFailure is an error of a start that another mechanism may avoid.
 type StartFailure struct {
-	// Text tells of it; Err is what callers look for.
+	// Text is the message; Err is the error to unwrap.
 	Text string
 	Err  error
 }
@@ -42,15 +42,30 @@ func (f *StartFailure) Error() string { return f.Text }
 // Unwrap returns the cause.
 func (f *StartFailure) Unwrap() error { return f.Err }
 
-// An StartFunc starts a helper by a plan, and returns what that promises, and what ends it and tidies up. It tidies up itself
-// where it fails. What failed for the sake of the kind of sandbox is a *Failure.
+// StartFunc starts a helper by a plan. It returns what the helper guarantees, and a function that
+// ends the helper and calls Plan.Tidy. On an error it has tidied up; an error that another
+// mechanism may avoid is a *StartFailure.
 type StartFunc func(plan Plan) (promises env.Info, end func() error, err error)
 
-// Choose has a helper started in the strongest sandbox for a folder, which is free of links, that can be had and that enforces
-// what it must. What is to be kept stays as it is, also where s lets things be changed. It returns why there is none, and an error
-// about what s names, or about the helper.
-func Choose(ctx context.Context, dir string, s env.Sandbox, keep []string, mechanisms []Mechanism, start StartFunc) (*Unavailable, error) {
-	policy := Policy{Dir: dir, Write: s.Write, ReadOnly: keep, Read: s.Read, Hide: s.Hide, Network: s.Network}
+// Choose calls start for the strongest available sandbox that enforces s.Enforce. dir has no
+// symlinks; the paths in keep stay read-only even where s allows writes. It returns why no sandbox
+// runs, or an error about a path in s or about the helper.
+func Choose(
+	ctx context.Context,
+	dir string,
+	s env.Sandbox,
+	keep []string,
+	mechanisms []Mechanism,
+	start StartFunc,
+) (*Unavailable, error) {
+	policy := Policy{
+		Dir:      dir,
+		Write:    s.Write,
+		ReadOnly: keep,
+		Read:     s.Read,
+		Hide:     s.Hide,
+		Network:  s.Network,
+	}
 	none := new(Unavailable)
 	var unusable *Error
 	if err := CheckAccess(dir); errors.As(err, &unusable) {
@@ -92,9 +107,16 @@ func Choose(ctx context.Context, dir string, s env.Sandbox, keep []string, mecha
 	return none, nil
 }
 
-// tried starts a helper with a mechanism, more than once if the machine changes meanwhile. It starts none, and returns no end, if
-// the mechanism does not enforce what it says something of and must enforce.
-func tryMechanism(ctx context.Context, policy Policy, by Mechanism, enforce []env.Promise, weaker string, start StartFunc) (env.Info, func() error, error) {
+// tryMechanism starts a helper with one mechanism, again if the machine changed meanwhile. It
+// starts none, and returns no end, if the plan already fails to enforce one of enforce.
+func tryMechanism(
+	ctx context.Context,
+	policy Policy,
+	by Mechanism,
+	enforce []env.Promise,
+	weaker string,
+	start StartFunc,
+) (env.Info, func() error, error) {
 	for tries := 1; ; tries++ {
 		plan, err := New(policy, by, HomeDirs(), os.Getenv)
 		if err != nil {
@@ -102,7 +124,10 @@ func tryMechanism(ctx context.Context, policy Policy, by Mechanism, enforce []en
 		}
 		stated := env.Info{Guarantees: plan.Guarantees()}
 		if slices.ContainsFunc(notEnforced(stated, enforce), func(p env.Promise) bool {
-			return slices.ContainsFunc(stated.Guarantees, func(g env.Guarantee) bool { return g.Promise == p })
+			return slices.ContainsFunc(
+				stated.Guarantees,
+				func(g env.Guarantee) bool { return g.Promise == p },
+			)
 		}) {
 			return stated, nil, plan.Tidy()
 		}
@@ -117,7 +142,7 @@ func tryMechanism(ctx context.Context, policy Policy, by Mechanism, enforce []en
 	}
 }
 
-// ownTemp makes the folder for temporary files where a plan has none.
+// makeTemp makes the directory for temporary files if the plan has none.
 func makeTemp(plan *Plan) (err error) {
 	if plan.Temp != "" {
 		return nil
@@ -129,7 +154,7 @@ func makeTemp(plan *Plan) (err error) {
 	return err
 }
 
-// notStarted is why a helper did not start with a mechanism. Another helper may.
+// startRefused is the reason why a helper did not start with a mechanism.
 type startRefused struct {
 	by  Mechanism
 	err *StartFailure
@@ -146,12 +171,15 @@ func (r *startRefused) Error() string {
 // Unwrap returns the cause.
 func (r *startRefused) Unwrap() error { return r.err }
 
-// lacking returns which promises are not enforced.
+// notEnforced returns the elements of enforce that info does not enforce.
 func notEnforced(info env.Info, enforce []env.Promise) []env.Promise {
-	return slices.DeleteFunc(slices.Clone(enforce), func(p env.Promise) bool { return info.Strength(p) == env.Enforced })
+	return slices.DeleteFunc(
+		slices.Clone(enforce),
+		func(p env.Promise) bool { return info.Strength(p) == env.Enforced },
+	)
 }
 
-// reasons returns who does not keep promises.
+// reasons returns an error for each of missing, with its enforcer.
 func reasons(info env.Info, missing []env.Promise) (all []error) {
 	for _, p := range missing {
 		for _, g := range info.Guarantees {

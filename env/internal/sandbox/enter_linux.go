@@ -15,11 +15,12 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/sandbox/seccomp"
 )
 
-// Enter confines this process, and everything that it starts, as far as that is not done from the outside. It verifies what
-// is, and returns an *Error about what is not as planned. The process then must not go on. No confinement can be taken back.
+// Enter puts this process, and every process that it starts, into the sandbox, as far as Command
+// has not done so. It verifies the rest, and returns an *Error about what is not as planned; the
+// process then must exit. Nothing takes the sandbox back.
 //
-// It is called before anything else, and may start the program again with the same arguments, so that it happens in each
-// of its threads: then Enter does not return.
+// Enter is called before anything else. It may execute the program again with the same arguments,
+// so that all of its threads are restricted; then it does not return.
 func Enter(p Plan) error {
 	if err := p.enter(); err != nil {
 		return &Error{By: p.By, Err: err}
@@ -50,7 +51,7 @@ func (p *Plan) enter() error {
 	if err := dropCapabilities(); err != nil {
 		return err
 	}
-	// In bubblewrap, Landlock is for what somebody outside makes, mounts or replaces there later.
+	// Inside bubblewrap, Landlock covers what processes outside create, mount or replace later.
 	if _, err := landlockABI(); err == nil || p.By == Landlock {
 		if err := p.restrict(); err != nil {
 			return err
@@ -59,11 +60,11 @@ func (p *Plan) enter() error {
 	if err := seccomp.InstallThread(program); err != nil {
 		return err
 	}
-	return p.again()
+	return p.reexec()
 }
 
-// again starts this program anew, with a plan that says that it has entered.
-func (p *Plan) again() error {
+// reexec executes this program with a plan that is marked as entered.
+func (p *Plan) reexec() error {
 	entered := *p
 	entered.Entered = true
 	if p.By == Bubblewrap {
@@ -92,7 +93,8 @@ func (p *Plan) again() error {
 	return os.NewSyscallError("execve", err)
 }
 
-// verify returns an error about what bubblewrap has not done. A program of its name need not be it.
+// verify returns an error about a step that bubblewrap has not done. The program of that name may
+// be another one.
 func (p *Plan) verify() error {
 	if os.Getpid() != 1 {
 		return errors.New("the process has no pid namespace of its own")
@@ -115,17 +117,17 @@ func (p *Plan) verify() error {
 			return err
 		}
 	}
-	return p.verifySeen()
+	return p.verifyObserved()
 }
 
-// verifyNetwork returns an error if there is a network beyond this machine.
+// verifyNetwork returns an error if a network beyond this machine is reachable.
 func verifyNetwork() error {
 	interfaces, err := net.Interfaces()
 	if err != nil {
 		return fmt.Errorf("the network: %w", err)
 	}
 	for _, i := range interfaces {
-		// Some kernels give each namespace the far ends of tunnels, which are down.
+		// Some kernels create the far ends of tunnels, which are down, in each namespace.
 		if i.Flags&net.FlagLoopback == 0 && i.Flags&net.FlagUp != 0 {
 			return fmt.Errorf("there is the network interface %s", i.Name)
 		}
@@ -133,9 +135,12 @@ func verifyNetwork() error {
 	return nil
 }
 
-// verifyHidden returns an error if something of a name can be read.
+// verifyHidden returns an error if content of name can be read.
 func (p *Plan) verifyHidden(name string) error {
-	if slices.ContainsFunc(slices.Concat(p.Write, p.Read), func(other string) bool { return Within(other, name) }) {
+	if slices.ContainsFunc(
+		slices.Concat(p.Write, p.Read),
+		func(other string) bool { return Within(other, name) },
+	) {
 		return nil // its surroundings have been made for that
 	}
 	info, err := os.Stat(name)
@@ -160,14 +165,14 @@ func readOnly(name string) bool {
 	return unix.Statfs(name, &stat) == nil && stat.Flags&unix.ST_RDONLY != 0
 }
 
-// dropCapabilities gives up what root has beyond the rights of the owner of files, for this thread.
+// dropCapabilities drops all capabilities of this thread.
 func dropCapabilities() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var none [2]unix.CapUserData
 	return os.NewSyscallError("capset", unix.Capset(&header, &none[0]))
 }
 
-// verifyRights returns an error if this process has rights, or could gain some.
+// verifyRights returns an error if this process has privileges, or could gain some.
 func verifyRights() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var held [2]unix.CapUserData
@@ -184,37 +189,60 @@ func verifyRights() error {
 	return nil
 }
 
-// namespaces are the flags that ask for namespaces.
+// namespaces are the flags that create namespaces.
 const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
-// rules refuse system calls that a program has no use for in a sandbox, and that lead out of many.
+// rules refuse system calls that programs in a sandbox do not need and that many escapes use.
 func rules(p Plan) (all []seccomp.Rule) {
 	for _, call := range strings.Fields(`mount umount umount2 mount_setattr move_mount open_tree open_tree_attr fsopen fsconfig fsmount fspick
 		pivot_root setns keyctl add_key request_key bpf perf_event_open userfaultfd open_by_handle_at
 		init_module finit_module delete_module kexec_load kexec_file_load`) {
 		all = append(all, seccomp.Rule{Call: call})
 	}
-	all = append(all,
+	all = append(
+		all,
 		seccomp.Rule{Call: "unshare", When: []seccomp.Condition{seccomp.AnyBit(0, namespaces)}},
 		seccomp.Rule{Call: "clone", When: []seccomp.Condition{seccomp.AnyBit(0, namespaces)}},
-		// Its flags are in memory, where no filter sees them. Programs that find it missing use clone.
+		// Its flags are in memory, which filters do not see. Programs fall back to clone.
 		seccomp.Rule{Call: "clone3", Errno: unix.ENOSYS},
-		// Characters as if they were typed.
-		seccomp.Rule{Call: "ioctl", When: []seccomp.Condition{seccomp.OneOf(1, unix.TIOCSTI, unix.TIOCLINUX)}},
+		// These insert characters as if they were typed.
+		seccomp.Rule{
+			Call: "ioctl",
+			When: []seccomp.Condition{seccomp.OneOf(1, unix.TIOCSTI, unix.TIOCLINUX)},
+		},
 	)
-	// What is asked for that way is seen by no filter.
+	// Filters do not see the operations that these submit.
 	for _, call := range []string{"io_uring_setup", "io_uring_enter", "io_uring_register"} {
 		all = append(all, seccomp.Rule{Call: call, Errno: unix.ENOSYS})
 	}
-	// Some of these lead off the machine, or into the kernel, whatever network there is.
-	all = append(all,
-		seccomp.Rule{Call: "socket", When: []seccomp.Condition{seccomp.OneOf(0, unix.AF_VSOCK, unix.AF_ALG, unix.AF_TIPC, unix.AF_QIPCRTR, unix.AF_BLUETOOTH, unix.AF_CAN, unix.AF_RDS)}},
+	// Some of these reach other machines, or the kernel, without a network.
+	all = append(
+		all,
+		seccomp.Rule{
+			Call: "socket",
+			When: []seccomp.Condition{
+				seccomp.OneOf(
+					0,
+					unix.AF_VSOCK,
+					unix.AF_ALG,
+					unix.AF_TIPC,
+					unix.AF_QIPCRTR,
+					unix.AF_BLUETOOTH,
+					unix.AF_CAN,
+					unix.AF_RDS,
+				),
+			},
+		},
 		seccomp.Rule{Call: "socketcall", Errno: unix.ENOSYS},
 	)
 	if p.By == Landlock {
-		// The limits of a process outside would end it.
-		all = append(all,
-			seccomp.Rule{Call: "prlimit64", When: []seccomp.Condition{seccomp.NotZero(0), seccomp.NotNil(2)}},
+		// These could end a process outside by its limits.
+		all = append(
+			all,
+			seccomp.Rule{
+				Call: "prlimit64",
+				When: []seccomp.Condition{seccomp.NotZero(0), seccomp.NotNil(2)},
+			},
 			seccomp.Rule{Call: "sched_setparam", When: []seccomp.Condition{seccomp.NotZero(0)}},
 			seccomp.Rule{Call: "sched_setscheduler", When: []seccomp.Condition{seccomp.NotZero(0)}},
 			seccomp.Rule{Call: "sched_setattr", When: []seccomp.Condition{seccomp.NotZero(0)}},
@@ -222,28 +250,43 @@ func rules(p Plan) (all []seccomp.Rule) {
 	}
 	switch version, _ := landlockABI(); {
 	case p.By == Landlock && !p.Network:
-		// Pairs of sockets are no network.
+		// Socket pairs stay allowed: they are no network.
 		all = append(all, seccomp.Rule{Call: "socket", Errno: unix.EACCES})
 	case p.By == Landlock && version < socketABI:
-		// Programs that take requests there, such as Docker or systemd, do what nothing in here may.
-		all = append(all, seccomp.Rule{Call: "socket", Errno: unix.EACCES, When: []seccomp.Condition{seccomp.OneOf(0, unix.AF_UNIX)}})
+		// Servers on such sockets, for example Docker or systemd, act with rights that this process
+		// lacks.
+		all = append(
+			all,
+			seccomp.Rule{
+				Call:  "socket",
+				Errno: unix.EACCES,
+				When:  []seccomp.Condition{seccomp.OneOf(0, unix.AF_UNIX)},
+			},
+		)
 	}
 	return append(all, noSetID()...)
 }
 
-// noSetID refuses the making of set-id programs: one that belongs to this user gives others, outside, the rights of this user.
+// noSetID refuses to create set-id programs: outside, one would give other users the rights of this
+// one.
 func noSetID() (all []seccomp.Rule) {
 	const setID = unix.S_ISUID | unix.S_ISGID
 	for mode, calls := range map[int]string{1: "chmod fchmod mknod mkdir creat", 2: "fchmodat fchmodat2 mknodat mkdirat"} {
 		for _, call := range strings.Fields(calls) {
-			all = append(all, seccomp.Rule{Call: call, When: []seccomp.Condition{seccomp.AnyBit(mode, setID)}})
+			all = append(
+				all,
+				seccomp.Rule{Call: call, When: []seccomp.Condition{seccomp.AnyBit(mode, setID)}},
+			)
 		}
 	}
 	for flags, call := range map[int]string{1: "open", 2: "openat"} { // the mode comes next, and counts if a file is made
 		all = append(all, seccomp.Rule{Call: call, When: []seccomp.Condition{
-			seccomp.AnyBit(flags, unix.O_CREAT|unix.O_TMPFILE&^unix.O_DIRECTORY), seccomp.AnyBit(flags+1, setID),
+			seccomp.AnyBit(
+				flags,
+				unix.O_CREAT|unix.O_TMPFILE&^unix.O_DIRECTORY,
+			), seccomp.AnyBit(flags+1, setID),
 		}})
 	}
-	// Its mode is in memory. Programs that find it missing use openat.
+	// Its mode is in memory. Programs fall back to openat.
 	return append(all, seccomp.Rule{Call: "openat2", Errno: unix.ENOSYS})
 }

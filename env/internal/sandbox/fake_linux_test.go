@@ -45,7 +45,8 @@ func TestFakes(t *testing.T) {
 				t.Fatal(err)
 			}
 			out, code := w.start(t, p, `echo it runs; echo x >"$OUT/file"`)
-			if code == 0 || !strings.Contains(out, tt.want) || strings.Contains(out, "it runs") || w.content("out/file") != "content of out/file\n" {
+			if code == 0 || !strings.Contains(out, tt.want) || strings.Contains(out, "it runs") ||
+				w.content("out/file") != "content of out/file\n" {
 				t.Errorf("exit code %d, %s; want %q", code, out, tt.want)
 			}
 		})
@@ -76,7 +77,8 @@ func TestOutdated(t *testing.T) {
 	if err := os.WriteFile(p.program, []byte("#!/bin/sh\nrm \"$OUT/socket\"; exec bwrap \"$@\"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if out, code := w.start(t, p, "echo it runs"); code == 0 || strings.Contains(out, "it runs") || !p.Outdated() {
+	if out, code := w.start(t, p, "echo it runs"); code == 0 || strings.Contains(out, "it runs") ||
+		!p.Outdated() {
 		t.Errorf("exit code %d, %s; the plan is outdated: %t", code, out, p.Outdated())
 	}
 	if out, code := w.start(t, plan(), "echo it runs"); code != 0 {
@@ -113,7 +115,8 @@ func TestWhoseBubblewrap(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if found, err := findBubblewrap([]string{tt.candidate}); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if found, err := findBubblewrap([]string{tt.candidate}); err == nil ||
+			!strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: found %q, %v; want %q", name, found, err, tt.want)
 		}
 		if found, err := findBubblewrap([]string{tt.candidate, good}); err != nil || found != good {
@@ -152,7 +155,10 @@ func TestScanSockets(t *testing.T) {
 00000000ad348746: 00000002 00000000 00010000 0001 01 50045174 /x
 broken
 `
-	if got := scanSockets(strings.NewReader(table)); !slices.Equal(got, []string{"/run/a b.sock", "/x"}) {
+	if got := scanSockets(strings.NewReader(table)); !slices.Equal(
+		got,
+		[]string{"/run/a b.sock", "/x"},
+	) {
 		t.Errorf("found %q", got)
 	}
 }

@@ -11,21 +11,22 @@ import (
 	"strings"
 )
 
-// maxModules bounds the repositories of submodules that are looked for.
+// maxModules bounds the repositories of submodules that are protected.
 const maxModules = 100
 
-// protect keeps a folder's repository from running other programs than before, for whoever uses it outside: its hooks and
-// settings stay as they are, and so do ours. Where the repository of a linked working tree is elsewhere, it may be
-// changed as well.
+// protectDir makes the hooks and settings of the repository in dir, and those of this product,
+// read-only, so that a command cannot have git outside run programs. The repository of a linked
+// working tree becomes writable where it is elsewhere.
 //
-// What is a link, or leads over one, is left as it is, in Loose: it would lead a mount to where a repository's content wants it.
+// A path that is, or leads over, a symlink goes to Unprotected: a mount there would follow it to a
+// path of the repository's choice.
 func (p *Plan) protectDir(dir string) {
-	p.keep(filepath.Join(dir, "sandboxagent.yaml"))
-	p.keep(filepath.Join(dir, ".sandboxagent"))
+	p.protectExisting(filepath.Join(dir, "sandboxagent.yaml"))
+	p.protectExisting(filepath.Join(dir, ".sandboxagent"))
 	p.protectRepository(filepath.Join(dir, ".git"))
 }
 
-// protectRepository protects the repository whose folder, or file that leads there, is given, if there is one.
+// protectRepository protects the repository of a .git directory or file, if it exists.
 func (p *Plan) protectRepository(git string) {
 	info, err := os.Lstat(git)
 	switch {
@@ -38,9 +39,9 @@ func (p *Plan) protectRepository(git string) {
 		if own, common, ok := linked(git); ok {
 			p.Write = outermost(append(p.Write, own, common))
 			p.protectGitDir(common)
-			p.keep(filepath.Join(own, "config.worktree"))
-			p.keep(filepath.Join(own, "gitdir"))
-			p.keep(filepath.Join(own, "commondir"))
+			p.protectExisting(filepath.Join(own, "config.worktree"))
+			p.protectExisting(filepath.Join(own, "gitdir"))
+			p.protectExisting(filepath.Join(own, "commondir"))
 		} else if own, ok := submodule(git); ok {
 			p.Write = outermost(append(p.Write, own))
 			p.protectGitDir(own)
@@ -53,7 +54,8 @@ func (p *Plan) protectRepository(git string) {
 			return false
 		}
 		info, lerr := os.Lstat(name)
-		linked := err != nil || real != filepath.Dir(name) || lerr == nil && info.Mode()&fs.ModeSymlink != 0
+		linked := err != nil || real != filepath.Dir(name) ||
+			lerr == nil && info.Mode()&fs.ModeSymlink != 0
 		if linked && !slices.Contains(p.Unprotected, name) {
 			p.Unprotected = append(p.Unprotected, name)
 		}
@@ -65,8 +67,8 @@ func (p *Plan) protectRepository(git string) {
 	p.MustStayAbsent = slices.DeleteFunc(p.MustStayAbsent, loose)
 }
 
-// surround has the repository, part of whose working tree a folder is, be used as from the whole of it. Of the rest of that
-// tree nothing can be changed.
+// protectEnclosing makes the repository usable if dir is only a part of its working tree. The rest
+// of that tree stays read-only.
 func (p *Plan) protectEnclosing(dir string, homes []string) {
 	for tree := dir; !slices.Contains(append(homes, systemDirs...), tree); tree = filepath.Dir(tree) {
 		git := filepath.Join(tree, ".git")
@@ -87,22 +89,24 @@ func (p *Plan) protectEnclosing(dir string, homes []string) {
 	}
 }
 
-// protectGit protects a repository.
+// protectGitDir protects a repository.
 func (p *Plan) protectGitDir(git string) {
 	if !exists(filepath.Join(git, "HEAD")) {
 		return
 	}
 	p.lock(git)
-	trees, _ := filepath.Glob(filepath.Join(escape(git), "worktrees", "*")) // the pattern is a good one
+	trees, _ := filepath.Glob(
+		filepath.Join(escape(git), "worktrees", "*"),
+	) // the pattern is a good one
 	for _, tree := range trees[:min(len(trees), maxModules)] {
 		for _, name := range []string{"commondir", "gitdir", "config.worktree"} {
-			p.keep(filepath.Join(tree, name))
+			p.protectExisting(filepath.Join(tree, name))
 		}
 	}
 	for _, name := range []string{"hooks", "config", "config.worktree", "commondir"} {
 		switch name := filepath.Join(git, name); {
 		case exists(name):
-			p.keep(name)
+			p.protectExisting(name)
 		case filepath.Base(name) == "commondir": // which would be there for git even as an empty file
 			p.MustStayAbsent = append(p.MustStayAbsent, name)
 		case filepath.Base(name) == "config.worktree" && !worktreeConfig(git):
@@ -112,30 +116,37 @@ func (p *Plan) protectGitDir(git string) {
 	}
 }
 
-// worktreeConfig reports whether git may read settings of working trees of their own.
+// worktreeConfig reports whether git may read per-worktree settings.
 func worktreeConfig(git string) bool {
 	data, err := os.ReadFile(filepath.Join(git, "config"))
 	return err == nil && bytes.Contains(bytes.ToLower(data), []byte("worktreeconfig"))
 }
 
-// escape returns a name as a pattern that matches it alone.
+// escape returns a pattern that matches name alone.
 func escape(name string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(name)
 }
 
-// Tidy removes the folder for temporary files if it was made for the program, and what had to be made so that nothing else could
-// be there, once the program has ended, or was not started. What
-// the program has made to have git take another repository for this one is removed as well, and is an error.
+// Tidy removes the directory for temporary files and the placeholders, after the helper has ended
+// or failed to start. It also removes each of MustStayAbsent that a command has created, and
+// returns an error about it.
 func (p *Plan) Tidy() (err error) {
 	if p.OwnTemp != "" {
 		err = os.RemoveAll(p.OwnTemp)
 	}
 	for _, name := range p.MustStayAbsent {
 		if removed, failed := p.remove(name, false); removed || failed != nil {
-			err = errors.Join(err, fmt.Errorf("a command has made %s, by which git would run programs of its choice outside; it is removed", name), failed)
+			err = errors.Join(
+				err,
+				fmt.Errorf(
+					"a command has made %s, by which git would run programs of its choice outside; it is removed",
+					name,
+				),
+				failed,
+			)
 		}
 	}
-	if p.last() {
+	if p.lastUser() {
 		for _, name := range p.Placeholders {
 			_, _ = p.remove(name, true) // a folder with something in it stays
 		}
@@ -145,43 +156,46 @@ func (p *Plan) Tidy() (err error) {
 	return err
 }
 
-// keep protects what exists.
-func (p *Plan) keep(name string) {
+// protectExisting makes name read-only if it exists.
+func (p *Plan) protectExisting(name string) {
 	if exists(name) {
 		p.ReadOnly = append(p.ReadOnly, name)
 	}
 }
 
-// modules returns what is to be protected in the repositories of submodules.
+// modules returns the paths to protect in the repositories of submodules.
 func (p *Plan) modules(git string) (names []string) {
 	found := 0
-	_ = filepath.WalkDir(filepath.Join(git, "modules"), func(name string, d fs.DirEntry, err error) error {
-		switch {
-		case found >= maxModules:
-			return fs.SkipAll
-		case err != nil || !d.IsDir():
-			return nil // there may be none
-		}
-		if !exists(filepath.Join(name, "HEAD")) || !exists(filepath.Join(name, "objects")) {
-			return nil
-		}
-		found++
-		for _, part := range []string{"hooks", "config"} {
-			if part := filepath.Join(name, part); exists(part) {
-				names = append(names, part)
+	_ = filepath.WalkDir(
+		filepath.Join(git, "modules"),
+		func(name string, d fs.DirEntry, err error) error {
+			switch {
+			case found >= maxModules:
+				return fs.SkipAll
+			case err != nil || !d.IsDir():
+				return nil // there may be none
 			}
-		}
-		if !exists(filepath.Join(name, "modules")) {
-			return fs.SkipDir
-		}
-		return nil
-	})
+			if !exists(filepath.Join(name, "HEAD")) || !exists(filepath.Join(name, "objects")) {
+				return nil
+			}
+			found++
+			for _, part := range []string{"hooks", "config"} {
+				if part := filepath.Join(name, part); exists(part) {
+					names = append(names, part)
+				}
+			}
+			if !exists(filepath.Join(name, "modules")) {
+				return fs.SkipDir
+			}
+			return nil
+		},
+	)
 	return names
 }
 
-// linked returns the folders of a linked working tree whose file .git is given: its own one, and the one that it shares. The
-// file is content of the working tree, which may have come from anywhere: it counts only where the repository, too,
-// knows of the working tree.
+// linked returns the git directory of a linked working tree, and the one that it shares, from its
+// .git file. That file is content of the working tree, and may come from anywhere: it counts only
+// if the repository refers back to the working tree.
 func linked(file string) (own, common string, ok bool) {
 	own, ok = pointer(file, "gitdir: ")
 	if !ok {
@@ -192,14 +206,16 @@ func linked(file string) (own, common string, ok bool) {
 		return "", "", false
 	}
 	common, ok = pointer(filepath.Join(own, "commondir"), "")
-	if !ok || filepath.Dir(filepath.Dir(own)) != common || filepath.Base(filepath.Dir(own)) != "worktrees" || !exists(filepath.Join(common, "HEAD")) {
+	if !ok || filepath.Dir(filepath.Dir(own)) != common ||
+		filepath.Base(filepath.Dir(own)) != "worktrees" ||
+		!exists(filepath.Join(common, "HEAD")) {
 		return "", "", false
 	}
 	return own, common, true
 }
 
-// submodule returns the repository of a submodule whose file .git is given. As with linked working trees it counts only where
-// the repository knows of the working tree, by its setting core.worktree.
+// submodule returns the git directory of a submodule from its .git file. It counts only if its
+// setting core.worktree refers back to the working tree.
 func submodule(file string) (own string, ok bool) {
 	own, ok = pointer(file, "gitdir: ")
 	if !ok || !exists(filepath.Join(own, "HEAD")) {
@@ -224,7 +240,7 @@ func submodule(file string) (own string, ok bool) {
 	return "", false
 }
 
-// pointer returns the name that a file consists of, behind a prefix, without links.
+// pointer returns the path that a file contains behind prefix, without symlinks.
 func pointer(file, prefix string) (string, bool) {
 	info, err := os.Lstat(file)
 	if err != nil || !info.Mode().IsRegular() || info.Size() > 8<<10 {

@@ -77,7 +77,8 @@ func TestLinksToKeep(t *testing.T) {
 				t.Fatalf("%v\n%s", err, out)
 			}
 			p, err := resolvePolicy(w.policy, []string{w.home}, os.Getenv)
-			if err != nil || len(p.Unprotected) == 0 || !strings.HasPrefix(p.Unprotected[0], w.work) {
+			if err != nil || len(p.Unprotected) == 0 ||
+				!strings.HasPrefix(p.Unprotected[0], w.work) {
 				t.Errorf("what is not kept is %v, error %v", p.Unprotected, err)
 			}
 			for _, kept := range slices.Concat(p.ReadOnly, p.Placeholders, p.MustStayAbsent) {
@@ -94,7 +95,8 @@ func TestLinksToKeep(t *testing.T) {
 				t.Errorf("exit code %d, %s", code, out)
 			}
 			for _, g := range p.Guarantees() {
-				if g.Promise == env.KeptHooks && (g.Strength != env.Absent || !strings.Contains(g.By, p.Unprotected[0])) {
+				if g.Promise == env.KeptHooks &&
+					(g.Strength != env.Absent || !strings.Contains(g.By, p.Unprotected[0])) {
 					t.Errorf("%+v", g)
 				}
 			}
@@ -110,15 +112,25 @@ func TestAbsent(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := w.plan(t, Bubblewrap)
-	out, code := w.start(t, p, `cd "$WORK/.git"; mkdir hooks; echo x >hooks/post-commit && exit 1; echo x >config.worktree && exit 2; rm -rf hooks config.worktree; [ -d hooks ]`)
+	out, code := w.start(
+		t,
+		p,
+		`cd "$WORK/.git"; mkdir hooks; echo x >hooks/post-commit && exit 1; echo x >config.worktree && exit 2; rm -rf hooks config.worktree; [ -d hooks ]`,
+	)
 	if code != 0 {
 		t.Errorf("exit code %d, %s", code, out)
 	}
-	p.Placeholders = []string{w.work + "/.git/hooks", w.work + "/.git/config.worktree", w.work + "/file", w.work + "/missing"}
+	p.Placeholders = []string{
+		w.work + "/.git/hooks",
+		w.work + "/.git/config.worktree",
+		w.work + "/file",
+		w.work + "/missing",
+	}
 	if err := p.Tidy(); err != nil {
 		t.Error(err)
 	}
-	if exists(w.work+"/.git/hooks") || exists(w.work+"/.git/config.worktree") || !exists(w.work+"/file") {
+	if exists(w.work+"/.git/hooks") || exists(w.work+"/.git/config.worktree") ||
+		!exists(w.work+"/file") {
 		t.Error("something has stayed, or has gone")
 	}
 }
@@ -150,17 +162,36 @@ func TestSubfolder(t *testing.T) {
 				if out, code := w.run(t, by, script); code != 0 {
 					t.Errorf("%s: exit code %d, %s", dir, code, out)
 				}
-				if out, code := w.run(t, by, `cd "`+w.policy.Dir+`"; echo x >"$(git rev-parse --git-common-dir)/hooks/post-commit"`); (code == 0) != (by == Landlock) || code == 125 {
+				if out, code := w.run(t, by, `cd "`+w.policy.Dir+`"; echo x >"$(git rev-parse --git-common-dir)/hooks/post-commit"`); (code == 0) != (by == Landlock) ||
+					code == 125 {
 					t.Errorf("%s: a hook of the repository: exit code %d, %s", dir, code, out)
 				}
 				out, code := w.run(t, by, `cd "`+w.policy.Dir+`"; cat ../file; echo y >../file`)
-				if data, err := os.ReadFile(root + "/tree/file"); err != nil || string(data) != "x\n" || code == 125 {
-					t.Errorf("%s: the rest of the tree holds %q, %v: exit code %d, %s", dir, data, err, code, out)
+				if data, err := os.ReadFile(root + "/tree/file"); err != nil ||
+					string(data) != "x\n" ||
+					code == 125 {
+					t.Errorf(
+						"%s: the rest of the tree holds %q, %v: exit code %d, %s",
+						dir,
+						data,
+						err,
+						code,
+						out,
+					)
 				}
 				if by == Bubblewrap {
 					out, code := w.run(t, by, `chmod 711 "`+root+`"; cat "`+other+`"`)
-					if info, err := os.Stat(root); err != nil || info.Mode().Perm() != 0o755 || !strings.Contains(out, "No such file") || code == 125 {
-						t.Errorf("%s: outside: %v, %v: exit code %d, %s", dir, info.Mode(), err, code, out)
+					if info, err := os.Stat(root); err != nil || info.Mode().Perm() != 0o755 ||
+						!strings.Contains(out, "No such file") ||
+						code == 125 {
+						t.Errorf(
+							"%s: outside: %v, %v: exit code %d, %s",
+							dir,
+							info.Mode(),
+							err,
+							code,
+							out,
+						)
 					}
 				}
 				if dir != "/tree/sub" && !strings.Contains(out, "x\n") {
@@ -178,7 +209,9 @@ func TestAnotherRepository(t *testing.T) {
 		if out, code := w.start(t, p, `echo ../evil >"$WORK/.git/commondir"`); code != 0 {
 			t.Errorf("exit code %d, %s", code, out)
 		}
-		if err := p.Tidy(); err == nil || !strings.Contains(err.Error(), w.work+"/.git/commondir") || exists(w.work+"/.git/commondir") {
+		if err := p.Tidy(); err == nil ||
+			!strings.Contains(err.Error(), w.work+"/.git/commondir") ||
+			exists(w.work+"/.git/commondir") {
 			t.Errorf("%v; it is still there: %t", err, exists(w.work+"/.git/commondir"))
 		}
 		if err := p.Tidy(); err != nil {

@@ -19,7 +19,7 @@ const (
 	socketFile
 )
 
-// OutsideFile returns Handed.Outside in the program that got it.
+// ParentFile returns Files.Parent in the started program.
 func ParentFile() (*os.File, error) {
 	if err := unix.SetNonblock(parentFile, true); err != nil { // or reads of it hold a thread each
 		return nil, os.NewSyscallError("fcntl", err)
@@ -27,10 +27,10 @@ func ParentFile() (*os.File, error) {
 	return os.NewFile(parentFile, "outside"), nil
 }
 
-// SocketFile returns Handed.Socket in the program that got it.
+// SocketFile returns Files.Socket in the started program.
 func SocketFile() *os.File { return os.NewFile(socketFile, "socket") }
 
-// files returns the descriptors from programFile on. The null device stands for a file that is nil.
+// files returns the descriptors from programFile on, the null device for each that is nil.
 func (h Files) files(program, plan *os.File) (files []*os.File, release func(), err error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -45,14 +45,14 @@ func (h Files) files(program, plan *os.File) (files []*os.File, release func(), 
 	return files, func() { _ = errors.Join(plan.Close(), null.Close()) }, nil
 }
 
-// keepFiles keeps what was handed to this program from what it starts.
+// setCloseOnExec closes the received descriptors in processes that this program starts.
 func setCloseOnExec() {
 	for fd := lifeFile; fd <= socketFile; fd++ {
 		unix.CloseOnExec(fd)
 	}
 }
 
-// passFiles has what was handed to this program handed to the one that takes its place.
+// inheritFiles leaves the received descriptors open for the program that replaces this one.
 func inheritFiles() error {
 	for fd := uintptr(lifeFile); fd <= socketFile; fd++ {
 		if _, err := unix.FcntlInt(fd, unix.F_SETFD, 0); err != nil {
@@ -62,7 +62,7 @@ func inheritFiles() error {
 	return nil
 }
 
-// fill writes the plan to an empty file, and has it be read from its beginning. On an error the file is closed.
+// fill writes the plan to an empty file and rewinds it. On an error it closes the file.
 func (p *Plan) fill(f *os.File) (*os.File, error) {
 	err := json.NewEncoder(f).Encode(p)
 	if err == nil {
@@ -74,7 +74,7 @@ func (p *Plan) fill(f *os.File) (*os.File, error) {
 	return f, nil
 }
 
-// Received returns the plan with which this program was started by a Command.
+// ReceivePlan returns the plan of the Command that started this program.
 func ReceivePlan() (p Plan, err error) {
 	f := os.NewFile(planFile, "plan")
 	if f == nil {

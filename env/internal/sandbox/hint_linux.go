@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// switches are settings of the kernel that keep ordinary users from namespaces of their own.
+// kernelSettings keep ordinary users from creating user namespaces.
 var kernelSettings = []struct{ file, value, hint string }{
 	{
 		"kernel/apparmor_restrict_unprivileged_userns", "1",
@@ -22,8 +22,7 @@ var kernelSettings = []struct{ file, value, hint string }{
 	},
 }
 
-// Hint returns what of this machine's settings may be the reason why a mechanism that could be had does not work; empty
-// if nothing is known.
+// Hint returns the kernel setting that may be why a mechanism does not work, or "".
 func Hint(by Mechanism) string {
 	if by != Bubblewrap {
 		return ""
@@ -33,7 +32,8 @@ func Hint(by Mechanism) string {
 
 func hint(settings string) string {
 	for _, s := range kernelSettings {
-		if data, err := os.ReadFile(filepath.Join(settings, s.file)); err == nil && strings.TrimSpace(string(data)) == s.value {
+		if data, err := os.ReadFile(filepath.Join(settings, s.file)); err == nil &&
+			strings.TrimSpace(string(data)) == s.value {
 			return s.hint
 		}
 	}

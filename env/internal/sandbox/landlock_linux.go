@@ -14,36 +14,57 @@ import (
 
 // Versions of Landlock's interface.
 const (
-	// leastABI is the first with which no file can be cut short that may not be changed.
+	// leastABI is the first version that restricts truncation.
 	leastABI = 3
-	// scopeABI keeps signals and abstract sockets inside.
+	// scopeABI restricts signals and abstract sockets.
 	scopeABI = 6
-	// socketABI keeps programs from the sockets of others.
+	// socketABI restricts connections to the unix sockets of others.
 	socketABI = 9
 )
 
-// devices are what programs expect to be able to use.
-var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts"}
+// devices are the devices that programs expect.
+var devices = []string{
+	"/dev/null",
+	"/dev/zero",
+	"/dev/full",
+	"/dev/random",
+	"/dev/urandom",
+	"/dev/tty",
+	"/dev/ptmx",
+	"/dev/pts",
+}
 
-// landlockABI returns the version that the kernel has; an error says why it has none.
+// landlockABI returns the version of the kernel's interface, or why it has none.
 func landlockABI() (int, error) {
-	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	version, _, errno := unix.Syscall(
+		unix.SYS_LANDLOCK_CREATE_RULESET,
+		0,
+		0,
+		unix.LANDLOCK_CREATE_RULESET_VERSION,
+	)
 	switch {
 	case errno == unix.ENOSYS:
 		return 0, errors.New("the kernel has none, or a filter of system calls hides it")
 	case errno == unix.EOPNOTSUPP:
 		return 0, errors.New("it is switched off; the kernel's parameter lsm= must name landlock")
 	case errno == unix.EPERM:
-		return 0, fmt.Errorf("a filter of system calls, such as that of a container, refuses it: %w", errno)
+		return 0, fmt.Errorf(
+			"a filter of system calls, such as that of a container, refuses it: %w",
+			errno,
+		)
 	case errno != 0:
 		return 0, os.NewSyscallError("landlock_create_ruleset", errno)
 	case version < leastABI:
-		return 0, fmt.Errorf("the kernel has version %d, which lets programs cut files short; it takes version %d, which Linux 6.2 has", version, leastABI)
+		return 0, fmt.Errorf(
+			"the kernel has version %d, which lets programs cut files short; it takes version %d, which Linux 6.2 has",
+			version,
+			leastABI,
+		)
 	}
 	return int(version), nil
 }
 
-// planLandlock completes a plan. Nothing can be hidden, or kept, below what may be changed.
+// planLandlock completes a plan. Landlock can hide or protect nothing below a writable path.
 func planLandlock(p Plan) (Plan, error) {
 	if _, err := landlockABI(); err != nil {
 		return Plan{}, &Error{By: Landlock, Err: err}
@@ -54,13 +75,18 @@ func planLandlock(p Plan) (Plan, error) {
 		}
 	}
 	if p.readOnlyInWritable {
-		return Plan{}, &Error{By: Landlock, Err: errors.New("what starts the sandbox is in a folder that may be changed, in which nothing can be kept")}
+		return Plan{}, &Error{
+			By: Landlock,
+			Err: errors.New(
+				"what starts the sandbox is in a folder that may be changed, in which nothing can be kept",
+			),
+		}
 	}
 	p.By = Landlock
 	return p, nil
 }
 
-// Rights of Landlock by the version that brought them.
+// Access rights by the version that introduced them.
 const (
 	rightsToFiles  = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_READ_FILE
 	rightsToRead   = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
@@ -69,8 +95,8 @@ const (
 	networkRights  = unix.LANDLOCK_ACCESS_NET_BIND_TCP | unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
 )
 
-// handled returns what a version of the interface can restrict, with network all but that, and of it the rights that come
-// with leave to change a folder.
+// rulesetAttr returns what a version can restrict, without the network if network is set, and the
+// rights of a writable directory.
 func rulesetAttr(version int, network bool) (attr unix.LandlockRulesetAttr, change uint64) {
 	change = rightsVersion1 | unix.LANDLOCK_ACCESS_FS_REFER | unix.LANDLOCK_ACCESS_FS_TRUNCATE
 	attr.Handled_access_fs = change
@@ -89,15 +115,15 @@ func rulesetAttr(version int, network bool) (attr unix.LandlockRulesetAttr, chan
 	return attr, change
 }
 
-// ruleset is a set of rules that is being made.
+// ruleset is a set of rules under construction.
 type ruleset struct {
 	fd     int
 	access uint64 // what it restricts
 }
 
-// restrict has the kernel allow this thread, and what it starts or becomes, the reading of what is not hidden, and the
-// changing of what may be changed. No other thread is restricted: each would have rules of its own, and could not send
-// signals to what others have started.
+// restrict applies Landlock to this thread and its descendants: they can read what is not hidden
+// and change what is writable. Other threads are left out: each would get a domain of its own, and
+// could not signal processes that another has started.
 func (p *Plan) restrict() error {
 	version, err := landlockABI()
 	if err != nil {
@@ -108,7 +134,12 @@ func (p *Plan) restrict() error {
 		return err
 	}
 	attr, change := rulesetAttr(version, p.Network || p.By == Bubblewrap)
-	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
+	fd, _, errno := unix.Syscall(
+		unix.SYS_LANDLOCK_CREATE_RULESET,
+		uintptr(unsafe.Pointer(&attr)),
+		unsafe.Sizeof(attr),
+		0,
+	)
 	if errno != 0 {
 		return os.NewSyscallError("landlock_create_ruleset", errno)
 	}
@@ -120,15 +151,22 @@ func (p *Plan) restrict() error {
 	for _, name := range files {
 		err = errors.Join(err, set.allow(name, rightsToRead))
 	}
-	// This program starts again. It may be a file without a name, which may be used anyway.
-	if own := set.allow("/proc/self/exe", unix.LANDLOCK_ACCESS_FS_EXECUTE|unix.LANDLOCK_ACCESS_FS_READ_FILE); !errors.Is(own, unix.EBADFD) {
+	// This program is executed again. As an unnamed file it needs no rule.
+	if own := set.allow("/proc/self/exe", unix.LANDLOCK_ACCESS_FS_EXECUTE|unix.LANDLOCK_ACCESS_FS_READ_FILE); !errors.Is(
+		own,
+		unix.EBADFD,
+	) {
 		err = errors.Join(err, own)
 	}
 	own := append(slices.Clone(p.Write), p.Temp)
 	if p.By == Bubblewrap {
 		own = append(append(own, privateDirs()...), "/dev")
-		// What is hidden has an empty mount over it.
-		err = errors.Join(err, set.allow("/", unix.LANDLOCK_ACCESS_FS_READ_DIR), set.allow("/dev", unix.LANDLOCK_ACCESS_FS_IOCTL_DEV))
+		// Hidden paths have empty mounts over them.
+		err = errors.Join(
+			err,
+			set.allow("/", unix.LANDLOCK_ACCESS_FS_READ_DIR),
+			set.allow("/dev", unix.LANDLOCK_ACCESS_FS_IOCTL_DEV),
+		)
 	} else {
 		for _, name := range devices {
 			err = errors.Join(err, set.allow(name, rightsToFiles|unix.LANDLOCK_ACCESS_FS_TRUNCATE|unix.LANDLOCK_ACCESS_FS_IOCTL_DEV))
@@ -150,7 +188,7 @@ func (p *Plan) restrict() error {
 	return nil
 }
 
-// allow gives rights to what a name stands for, and to everything below it. What has gone meanwhile gets none.
+// allow grants rights to name and everything below it. A missing name is ignored.
 func (s ruleset) allow(name string, rights uint64) error {
 	fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
@@ -168,22 +206,34 @@ func (s ruleset) allow(name string, rights uint64) error {
 		rights &= rightsToFiles | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 	}
 	rule := unix.LandlockPathBeneathAttr{Allowed_access: rights & s.access, Parent_fd: int32(fd)}
-	_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(s.fd), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0)
+	_, _, errno := unix.Syscall6(
+		unix.SYS_LANDLOCK_ADD_RULE,
+		uintptr(s.fd),
+		unix.LANDLOCK_RULE_PATH_BENEATH,
+		uintptr(unsafe.Pointer(&rule)),
+		0,
+		0,
+		0,
+	)
 	if errno != 0 {
 		return &os.PathError{Op: "landlock_add_rule", Path: name, Err: errno}
 	}
 	return nil
 }
 
-// readable returns folders and files that are all of the file system but what is hidden and what leads there: what is
-// allowed of a folder is allowed of everything below it. Of folders that cannot be listed it is what is known to be there.
+// readablePaths returns directories and files that together are the file system without what is
+// hidden and its ancestors: a right to a directory covers everything below it. Of directories that
+// cannot be listed it returns the known entries.
 func (p *Plan) readablePaths() (dirs, files []string, err error) {
 	var visit func(dir string) error
 	visit = func(dir string) error {
 		if dir == "/dev" {
 			return nil // root reads disks there
 		}
-		leads := slices.ContainsFunc(p.Hidden, func(h string) bool { return h != dir && Within(h, dir) })
+		leads := slices.ContainsFunc(
+			p.Hidden,
+			func(h string) bool { return h != dir && Within(h, dir) },
+		)
 		switch {
 		case slices.Contains(p.Hidden, dir):
 			return nil
@@ -220,8 +270,8 @@ func (p *Plan) readablePaths() (dirs, files []string, err error) {
 	return dirs, files, err
 }
 
-// children returns what is in a folder. One that cannot be listed may let be used what somebody knows the name of: these are
-// the folders of the system, and what leads to what is hidden, such as a home folder.
+// children returns the entries of dir. Of one that cannot be listed, but may be entered, it returns
+// the entries with known names: system directories, and ancestors of hidden paths.
 func (p *Plan) children(dir string) (names []string, err error) {
 	entries, err := os.ReadDir(dir)
 	if !errors.Is(err, os.ErrPermission) {

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock notes that the placeholders in a repository are in use. What cannot be locked is as if nobody else used it.
+// lock marks the placeholders of a repository as in use. A repository that cannot be locked counts
+// as unused by others.
 func (p *Plan) lock(git string) {
 	f, err := os.Open(git)
 	if err != nil {
@@ -23,8 +24,9 @@ func (p *Plan) lock(git string) {
 	p.locks = append(p.locks, f)
 }
 
-// remove removes a file or an empty folder of a repository, if there is one, and, where it is to be one of those that stand for
-// what is absent, only one that has nothing in it. It does so in the very folder that was locked: a command may have put a link in its place.
+// remove removes a file or an empty directory of a repository, and, with onlyPlaceholder, nothing
+// that has content. It acts in the directory that was locked: a command may have put a symlink in
+// its place.
 func (p *Plan) remove(name string, onlyPlaceholder bool) (removed bool, err error) {
 	at, base := unix.AT_FDCWD, name
 	if i := slices.IndexFunc(p.locks, func(f *os.File) bool { return f.Name() == filepath.Dir(name) }); i >= 0 {
@@ -36,7 +38,9 @@ func (p *Plan) remove(name string, onlyPlaceholder bool) (removed bool, err erro
 	if err := unix.Fstatat(at, base, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return false, nil // there is none
 	}
-	flags, kind := 0, uint32(stat.Mode)&unix.S_IFMT //nolint:unconvert // it has another size on some systems
+	flags, kind := 0, uint32(
+		stat.Mode,
+	)&unix.S_IFMT //nolint:unconvert // it has another size on some systems
 	switch {
 	case kind == unix.S_IFDIR:
 		flags = unix.AT_REMOVEDIR
@@ -49,8 +53,9 @@ func (p *Plan) remove(name string, onlyPlaceholder bool) (removed bool, err erro
 	return true, nil
 }
 
-// last reports whether no other plan uses placeholders in the same repositories. No other one begins to until unlock.
-func (p *Plan) last() bool {
+// lastUser reports whether no other plan uses placeholders in the same repositories. None can until
+// unlock.
+func (p *Plan) lastUser() bool {
 	for _, f := range p.locks {
 		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
 			return false
@@ -59,7 +64,7 @@ func (p *Plan) last() bool {
 	return true
 }
 
-// unlock ends the use of what lock has noted.
+// unlock releases the locks.
 func (p *Plan) unlock() {
 	for _, f := range p.locks {
 		_ = f.Close()

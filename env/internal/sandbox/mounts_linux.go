@@ -14,7 +14,7 @@ func mountOf(m *mountinfo.Info) Mount {
 	return Mount{Point: m.Mountpoint, Major: m.Major, Minor: m.Minor, Root: m.Root}
 }
 
-// look completes a plan by what is seen outside.
+// observe records what the plan depends on, as seen from outside the sandbox.
 func (p *Plan) observe() error {
 	p.Observed = Observed{Files: make(map[string]File), Namespaces: make(map[string]string)}
 	for _, name := range slices.Concat(p.Write, p.guardedDirs(), p.ReadOnly) {
@@ -44,12 +44,12 @@ func (p *Plan) observe() error {
 	return nil
 }
 
-// changeable reports whether a name is one that may be changed, or below one.
+// mayChange reports whether name is writable by the plan.
 func (p *Plan) mayChange(name string) bool {
 	return slices.ContainsFunc(p.Write, func(w string) bool { return Within(name, w) })
 }
 
-// identify returns which file a name stands for. A link stands for itself.
+// identify returns the file that a name refers to. It does not follow a symlink.
 func identify(name string) (File, error) {
 	var stat unix.Stat_t
 	if err := unix.Lstat(name, &stat); err != nil {
@@ -58,8 +58,8 @@ func identify(name string) (File, error) {
 	return File{Device: stat.Dev, Inode: stat.Ino}, nil
 }
 
-// verifySeen compares what is here with what was seen outside.
-func (p *Plan) verifySeen() error {
+// verifyObserved compares this side of the sandbox with p.Observed.
+func (p *Plan) verifyObserved() error {
 	for kind, outside := range p.Observed.Namespaces {
 		own, err := os.Readlink("/proc/self/ns/" + kind)
 		if err != nil {
@@ -83,12 +83,12 @@ func (p *Plan) verifySeen() error {
 	return p.verifyMounts()
 }
 
-// hides reports whether a name is one that is hidden, or below one.
+// isHidden reports whether name is hidden by the plan.
 func (p *Plan) isHidden(name string) bool {
 	return slices.ContainsFunc(p.Hidden, func(h string) bool { return Within(name, h) })
 }
 
-// verifyMounts returns an error if there is a mount that can be changed and was not planned.
+// verifyMounts returns an error if a mount is writable that the plan does not have.
 func (p *Plan) verifyMounts() error {
 	mounts, err := mountinfo.GetMounts(nil)
 	if err != nil {
@@ -99,7 +99,8 @@ func (p *Plan) verifyMounts() error {
 		switch point := m.Mountpoint; {
 		case slices.Contains(strings.Split(m.Options, ","), "ro"):
 		case m.FSType == "tmpfs" && slices.Contains(privateDirs(), point), Within(point, "/dev"):
-		case slices.Contains(planned, point) && p.mayChange(point), slices.Contains(p.Observed.Mounts, mountOf(m)):
+		case slices.Contains(planned, point) && p.mayChange(point),
+			slices.Contains(p.Observed.Mounts, mountOf(m)):
 		case !writable(point): // for it is covered, or not for this user
 		default:
 			return fmt.Errorf("%s can be changed, which was not planned", point)
@@ -108,7 +109,7 @@ func (p *Plan) verifyMounts() error {
 	return nil
 }
 
-// writable reports whether a name can be reached, and is not mounted read-only.
+// writable reports whether name can be reached and is not mounted read-only.
 func writable(name string) bool {
 	var stat unix.Statfs_t
 	return unix.Statfs(name, &stat) == nil && stat.Flags&unix.ST_RDONLY == 0

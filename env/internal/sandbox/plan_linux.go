@@ -11,10 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mechanisms returns those that this system may have, the stronger one first.
+// Mechanisms returns the mechanisms of this system, the stronger one first.
 func Mechanisms() []Mechanism { return []Mechanism{Bubblewrap, Landlock} }
 
-// Available returns why a mechanism cannot be had on this machine, as far as can be told without starting anything.
+// Available returns an *Error if a mechanism cannot work on this machine, without starting
+// anything.
 func Available(by Mechanism) error {
 	var err error
 	switch by {
@@ -31,9 +32,9 @@ func Available(by Mechanism) error {
 	return nil
 }
 
-// New returns what a policy means on this machine for a mechanism. The error is an *Error if the mechanism cannot be had or
-// cannot enforce the policy, and tells of a mistake in the policy otherwise. The variables that getenv knows, and the home
-// folders, tell where secrets are kept. The caller calls Tidy in the end.
+// New returns the plan of a policy for a mechanism. The error is an *Error if the mechanism is
+// unavailable or cannot enforce the policy, and is about the policy otherwise. homes and getenv
+// locate secrets. The caller calls Tidy.
 func New(p Policy, by Mechanism, homes []string, getenv func(string) string) (Plan, error) {
 	plan, err := resolvePolicy(p, homes, getenv)
 	if err != nil {
@@ -53,16 +54,20 @@ func New(p Policy, by Mechanism, homes []string, getenv func(string) string) (Pl
 	return complete, nil
 }
 
-// Outdated reports whether something that is to be hidden has gone since the plan was made, so that there is nothing to put
-// an empty mount over: another plan may work.
+// Outdated reports whether a path to hide has been removed since, so that its mount fails: a new
+// plan may work.
 func (p *Plan) Outdated() bool {
 	return slices.ContainsFunc(p.Sockets, func(name string) bool { return !exists(name) })
 }
 
-// Command returns the command that starts an open program with args. The program calls Received before it does anything
-// else. With bubblewrap it ends with the thread that starts it, so that thread should stay. The caller calls release when the
-// command has been started, or will not be.
-func (p *Plan) Command(program *os.File, handed Files, args ...string) (cmd *exec.Cmd, release func(), err error) {
+// Command returns the command that starts an open program with args. The program calls ReceivePlan
+// and Enter first. With bubblewrap it ends with the thread that starts it, which the caller
+// therefore locks. The caller calls release after the start, or without one.
+func (p *Plan) Command(
+	program *os.File,
+	handed Files,
+	args ...string,
+) (cmd *exec.Cmd, release func(), err error) {
 	plan, err := p.file()
 	if err != nil {
 		return nil, nil, err
@@ -81,7 +86,7 @@ func (p *Plan) Command(program *os.File, handed Files, args ...string) (cmd *exe
 	return cmd, release, nil
 }
 
-// file returns the plan as a file without a name.
+// file returns the plan as an unnamed file.
 func (p *Plan) file() (*os.File, error) {
 	fd, err := unix.MemfdCreate("plan", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -90,5 +95,5 @@ func (p *Plan) file() (*os.File, error) {
 	return p.fill(os.NewFile(uintptr(fd), "plan"))
 }
 
-// realName returns a name without links.
+// realName returns name without symlinks.
 func realName(name string) (string, error) { return filepath.EvalSymlinks(name) }

@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// deathTime bounds the wait for a process that has been killed, or whose streams have been closed.
+// deathTime bounds the wait for a process that was killed, or whose streams were closed.
 const deathTime = 2 * time.Second
 
-// Process is a helper that was started.
+// Process is a started helper.
 type Process struct {
 	Cmd *exec.Cmd
-	// Exited is closed when the process has ended; Status tells how, then.
+	// Exited is closed when the process has ended; ExitErr is valid then.
 	Exited  chan struct{}
 	ExitErr error
 
@@ -27,10 +27,16 @@ type Process struct {
 	tidier *tidier
 }
 
-// Start starts a program as a helper, confined by a plan if there is one, in a session of its own. Prepare completes the
-// command, also with variables, of which it has none otherwise. The program is handed the files only with a plan, and Life is
-// not for the caller to say.
-func Start(plan *Plan, prog *Program, files Files, prepare func(*exec.Cmd), args ...string) (*Process, error) {
+// Start starts prog as a helper in a session of its own, in a sandbox if plan is not nil. prepare
+// completes the command; its environment is empty by default. files is used with a plan only, and
+// Start sets files.Life.
+func Start(
+	plan *Plan,
+	prog *Program,
+	files Files,
+	prepare func(*exec.Cmd),
+	args ...string,
+) (*Process, error) {
 	if plan != nil {
 		if err := prog.Open(); err != nil {
 			return nil, err
@@ -57,7 +63,7 @@ func Start(plan *Plan, prog *Program, files Files, prepare func(*exec.Cmd), args
 	}
 	started := make(chan error)
 	go func() {
-		// What is confined ends with the thread that started it.
+		// A sandbox ends with the thread that started it.
 		runtime.LockOSThread()
 		var err error
 		p.Cmd, err = startRetrying(command)
@@ -74,7 +80,7 @@ func Start(plan *Plan, prog *Program, files Files, prepare func(*exec.Cmd), args
 	return p, nil
 }
 
-// Tidy removes what the sandbox of a process that has ended leaves.
+// Tidy removes what the sandbox of an ended process leaves.
 func (p *Process) Tidy() (err error) {
 	if p.plan != nil {
 		err = p.plan.Tidy()
@@ -83,13 +89,13 @@ func (p *Process) Tidy() (err error) {
 	return err
 }
 
-// Kill kills the process, and waits until it is dead.
+// Kill kills the process and waits for its end.
 func (p *Process) Kill() {
 	_ = p.Cmd.Process.Kill() // it may just have ended
 	<-p.Exited
 }
 
-// SocketPair returns two ends of a stream. Ours can be waited for with others.
+// SocketPair returns two ends of a stream. The local one is non-blocking.
 func SocketPair() (ours, theirs *os.File, err error) {
 	syscall.ForkLock.RLock()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
@@ -103,13 +109,17 @@ func SocketPair() (ours, theirs *os.File, err error) {
 	}
 	theirs = os.NewFile(uintptr(pair[1]), "helper")
 	if err := unix.SetNonblock(pair[0], true); err != nil {
-		return nil, nil, errors.Join(os.NewSyscallError("fcntl", err), unix.Close(pair[0]), theirs.Close())
+		return nil, nil, errors.Join(
+			os.NewSyscallError("fcntl", err),
+			unix.Close(pair[0]),
+			theirs.Close(),
+		)
 	}
 	return os.NewFile(uintptr(pair[0]), "helper"), theirs, nil
 }
 
-// begin starts a command in a session of its own and in the root folder, without variables if it has none. A file that was
-// just written may for an instant still be open in a child that is about to be started, so that there is more than one try.
+// startRetrying starts a command in a session of its own and in the root directory. It retries
+// ETXTBSY: a program file that was just written may briefly be open in another child.
 func startRetrying(command func() (*exec.Cmd, func(), error)) (*exec.Cmd, error) {
 	for pause := time.Millisecond; ; pause *= 2 {
 		cmd, release, err := command()

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Program is what runs as a helper.
+// Program is the program of a helper.
 type Program struct {
 	Path string // by which it is executed
 	Name string // by which people know it
@@ -18,7 +18,7 @@ type Program struct {
 	File *os.File // nil until it is opened
 }
 
-// ProgramAt returns a program by its path.
+// ProgramAt returns the program at a path.
 func ProgramAt(path string, args []string) (_ *Program, err error) {
 	p := &Program{Path: path, Name: path, Args: args}
 	if strings.Contains(path, "/") { // the helper works in another folder
@@ -41,19 +41,19 @@ func (p *Program) Open() (err error) {
 	return nil
 }
 
-// Close closes it. What runs goes on.
+// Close closes the file. Started processes are not affected.
 func (p *Program) Close() {
 	if p.File != nil {
 		_ = p.File.Close()
 	}
 }
 
-// Argv returns the arguments with those for the helper behind them.
+// Argv returns p.Args followed by more.
 func (p *Program) Argv(more ...string) []string {
 	return append(p.Args[:len(p.Args):len(p.Args)], more...)
 }
 
-// failed tells why the program cannot be started, without its path, which is no name that people know.
+// failed adds the displayed name to an error of a start, and removes the path.
 func (p *Program) failed(err error) error {
 	var path *fs.PathError
 	var exe *exec.Error

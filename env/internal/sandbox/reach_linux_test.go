@@ -57,7 +57,8 @@ func TestNetwork(t *testing.T) {
 				out, code := w.run(t, by, "$DO dial "+tt.dial)
 				want := network && tt.open[by]
 				switch version, _ := landlockABI(); {
-				case version >= socketABI && strings.HasPrefix(tt.dial, "unix /"), version >= scopeABI && strings.HasPrefix(tt.dial, "unix @"):
+				case version >= socketABI && strings.HasPrefix(tt.dial, "unix /"),
+					version >= scopeABI && strings.HasPrefix(tt.dial, "unix @"):
 					want = false
 				}
 				if tt.what == "UDP" && by == Bubblewrap {
@@ -149,7 +150,8 @@ func TestSetuid(t *testing.T) {
 			if err := errors.Join(os.WriteFile(name, self, 0o755), os.Chown(name, 0, 0), os.Chmod(name, 0o755|fs.ModeSetuid)); err != nil {
 				t.Fatal(err)
 			}
-			if out, code := w.run(t, by, `"$OUT/setuid" do euid`); code != 0 || strings.TrimSpace(out) != strconv.Itoa(nobody) {
+			if out, code := w.run(t, by, `"$OUT/setuid" do euid`); code != 0 ||
+				strings.TrimSpace(out) != strconv.Itoa(nobody) {
 				t.Errorf("exit code %d, its user is %s", code, out)
 			}
 		})
@@ -164,13 +166,17 @@ func TestWidened(t *testing.T) {
 		if out, code := w.run(t, by, `echo x >"$OUT/new" && cat "$HOME/.ssh/id" && ! echo x >"$HOME/.ssh/id"`); code != 0 {
 			t.Errorf("exit code %d, %s", code, out)
 		}
-		if w.content("out/new") != "x\n" || w.content("home/.ssh/id") != "content of home/.ssh/id\n" {
+		if w.content("out/new") != "x\n" ||
+			w.content("home/.ssh/id") != "content of home/.ssh/id\n" {
 			t.Errorf("the files hold %q and %q", w.content("out/new"), w.content("home/.ssh/id"))
 		}
 		w.policy.Write, w.policy.Read = nil, nil
 		w.vars["KUBECONFIG"] = "/nowhere/config:" + w.out + "/file"
 		w.policy.Hide = []string{w.home + "/plain", w.home + "/missing"}
-		if out, _ := w.run(t, by, `cat "$OUT/file" "$HOME/plain"`); strings.Contains(out, "content") {
+		if out, _ := w.run(t, by, `cat "$OUT/file" "$HOME/plain"`); strings.Contains(
+			out,
+			"content",
+		) {
 			t.Errorf("printed %q", out)
 		}
 	})
@@ -182,7 +188,8 @@ func TestClosedFolder(t *testing.T) {
 		if err := errors.Join(os.Chown(w.root, 0, 0), os.Chmod(w.root, 0o711)); err != nil {
 			t.Skip(err)
 		}
-		if out, code := w.run(t, by, `cat "$HOME/plain" "$WORK/file" && ! cat "$HOME/.ssh/id"`); code != 0 || !strings.Contains(out, "content of home/plain") {
+		if out, code := w.run(t, by, `cat "$HOME/plain" "$WORK/file" && ! cat "$HOME/.ssh/id"`); code != 0 ||
+			!strings.Contains(out, "content of home/plain") {
 			t.Errorf("exit code %d, %s", code, out)
 		}
 	})
@@ -208,7 +215,11 @@ func TestCaches(t *testing.T) {
 		if allowed != "" {
 			w.policy.Write = []string{allowed}
 		}
-		p, err := resolvePolicy(w.policy, []string{w.home}, func(name string) string { return w.vars[name] })
+		p, err := resolvePolicy(
+			w.policy,
+			[]string{w.home},
+			func(name string) string { return w.vars[name] },
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -239,19 +250,39 @@ func TestLaterSecrets(t *testing.T) {
 				time.Sleep(time.Millisecond)
 			}
 			err := errors.Join(
-				os.WriteFile(w.home+"/new", []byte("later\n"), 0o644), os.Rename(w.home+"/new", w.home+"/.netrc"),
+				os.WriteFile(
+					w.home+"/new",
+					[]byte("later\n"),
+					0o644,
+				),
+				os.Rename(w.home+"/new", w.home+"/.netrc"),
 				os.WriteFile(w.home+"/.git-credentials", []byte("later\n"), 0o644),
-				os.Mkdir(w.home+"/.aws", 0o755), os.WriteFile(w.home+"/.aws/credentials", []byte("later\n"), 0o644),
-				os.Rename(w.home+"/.ssh", w.home+"/old"), os.Mkdir(w.home+"/.ssh", 0o755), os.WriteFile(w.home+"/.ssh/id", []byte("later\n"), 0o644),
+				os.Mkdir(
+					w.home+"/.aws",
+					0o755,
+				),
+				os.WriteFile(w.home+"/.aws/credentials", []byte("later\n"), 0o644),
+				os.Rename(
+					w.home+"/.ssh",
+					w.home+"/old",
+				),
+				os.Mkdir(w.home+"/.ssh", 0o755),
+				os.WriteFile(w.home+"/.ssh/id", []byte("later\n"), 0o644),
 			)
 			changed <- errors.Join(err, os.WriteFile(w.work+"/go", nil, 0o644))
 		}()
-		out, _ := w.run(t, by, `cd "$HOME"; : >"$WORK/ready"; while ! [ -e "$WORK/go" ]; do sleep 0.01; done
-			cat .netrc .git-credentials .aws/credentials .ssh/id old/id; [ -e .aws/credentials ] && echo seen; cat plain`)
+		out, _ := w.run(
+			t,
+			by,
+			`cd "$HOME"; : >"$WORK/ready"; while ! [ -e "$WORK/go" ]; do sleep 0.01; done
+			cat .netrc .git-credentials .aws/credentials .ssh/id old/id; [ -e .aws/credentials ] && echo seen; cat plain`,
+		)
 		if err := <-changed; err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(out, "later") || strings.Contains(out, "content of home/.") || !strings.Contains(out, "seen") || !strings.Contains(out, "content of home/plain") {
+		if strings.Contains(out, "later") || strings.Contains(out, "content of home/.") ||
+			!strings.Contains(out, "seen") ||
+			!strings.Contains(out, "content of home/plain") {
 			t.Errorf("printed %q", out)
 		}
 	})
@@ -298,7 +329,8 @@ func TestLaterMount(t *testing.T) {
 			if err := <-changed; err != nil {
 				t.Fatal(err)
 			}
-			if !strings.Contains(out, "arrived") || strings.Contains(out, "written") || exists(w.out+"/stick/file") {
+			if !strings.Contains(out, "arrived") || strings.Contains(out, "written") ||
+				exists(w.out+"/stick/file") {
 				t.Errorf("printed %q", out)
 			}
 		})
@@ -323,7 +355,8 @@ func TestNoProject(t *testing.T) {
 		w.home: "home folder", w.root: "home folder",
 	} {
 		w.policy.Dir = name
-		if _, err := resolvePolicy(w.policy, []string{"/nonexistent", w.home}, os.Getenv); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := resolvePolicy(w.policy, []string{"/nonexistent", w.home}, os.Getenv); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
 	}
@@ -334,7 +367,8 @@ func TestSecretsInWork(t *testing.T) {
 	need(t, Bubblewrap)
 	w := newWorld(t)
 	w.policy.Hide = []string{w.work + "/file", w.work + "/.git"}
-	if out, code := w.run(t, Bubblewrap, `cat "$WORK/file" "$WORK"/.git/*; echo x >"$WORK/file"; echo x >"$WORK/new"`); code != 0 || strings.Contains(out, "content") {
+	if out, code := w.run(t, Bubblewrap, `cat "$WORK/file" "$WORK"/.git/*; echo x >"$WORK/file"; echo x >"$WORK/new"`); code != 0 ||
+		strings.Contains(out, "content") {
 		t.Errorf("exit code %d, %s", code, out)
 	}
 	if w.content("work/file") != "content of work/file\n" {
@@ -343,7 +377,8 @@ func TestSecretsInWork(t *testing.T) {
 	need(t, Landlock)
 	p := w.plan(t, Landlock)
 	for _, g := range p.Guarantees() {
-		if g.Promise == env.HiddenSecrets && (g.Strength != env.BestEffort || !strings.Contains(g.By, w.work+"/.git and "+w.work+"/file")) {
+		if g.Promise == env.HiddenSecrets &&
+			(g.Strength != env.BestEffort || !strings.Contains(g.By, w.work+"/.git and "+w.work+"/file")) {
 			t.Errorf("Landlock cannot hide them, and says %+v", g)
 		}
 	}
@@ -427,7 +462,8 @@ func TestUsable(t *testing.T) {
 		if err := change(); err != nil {
 			t.Fatal(err)
 		}
-		if err := CheckAccess(w.work); err == nil || !strings.Contains(err.Error(), "belongs to user 65534") {
+		if err := CheckAccess(w.work); err == nil ||
+			!strings.Contains(err.Error(), "belongs to user 65534") {
 			t.Errorf("error %v", err)
 		}
 	}

@@ -10,17 +10,17 @@ import (
 	"unicode/utf8"
 )
 
-// system are folders that belong to the whole machine: no project is one of them, though some are below.
+// systemDirs belong to the whole machine: none is a working directory, though one may contain some.
 var systemDirs = []string{
 	"/bin", "/boot", "/etc", "/home", "/lib", "/lib32", "/lib64", "/media", "/mnt", "/nix", "/opt", "/root", "/run", "/sbin", "/srv", "/tmp", "/usr",
 	"/usr/local", "/var", "/var/lib", "/var/tmp", "/Users", "/Applications", "/Library", "/System", "/private", "/private/etc", "/private/tmp",
 	"/private/var", "/private/var/tmp", "/Volumes",
 }
 
-// kernel are folders in which there are no files, but the kernel.
+// kernelDirs contain the kernel's data instead of files.
 var kernelDirs = []string{"/proc", "/sys", "/dev"}
 
-// resolve returns the plan of p, without what only one mechanism needs. homes and getenv tell where secrets are kept.
+// resolvePolicy returns the part of p's plan that all mechanisms share.
 func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, error) {
 	plan := Plan{Network: p.Network}
 	dir, err := resolveExisting(p.Dir)
@@ -35,11 +35,19 @@ func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, 
 			if dir != homes[i] {
 				which = "holds"
 			}
-			return Plan{}, unsuitable("%s %s the home folder %s, and a sandbox there would leave the files open that programs start with", dir, which, home)
+			return Plan{}, unsuitable(
+				"%s %s the home folder %s, and a sandbox there would leave the files open that programs start with",
+				dir,
+				which,
+				home,
+			)
 		}
 	}
 	if dir == "/" || slices.Contains(systemDirs, dir) {
-		return Plan{}, unsuitable("%s belongs to the whole machine, and a sandbox there would leave open what it is for", dir)
+		return Plan{}, unsuitable(
+			"%s belongs to the whole machine, and a sandbox there would leave open what it is for",
+			dir,
+		)
 	}
 	if slices.ContainsFunc(kernelDirs, func(k string) bool { return Within(dir, k) }) {
 		return Plan{}, unsuitable("a sandbox lets nothing be changed in %s", dir)
@@ -51,7 +59,10 @@ func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, 
 			return Plan{}, err
 		}
 		if name == "/" {
-			return Plan{}, fmt.Errorf("a sandbox in which / may be changed is none: %w", fs.ErrInvalid)
+			return Plan{}, fmt.Errorf(
+				"a sandbox in which / may be changed is none: %w",
+				fs.ErrInvalid,
+			)
 		}
 		plan.Write = append(plan.Write, name)
 	}
@@ -59,13 +70,22 @@ func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, 
 	plan.Caches = plan.sharedCaches(homes, getenv)
 	for _, name := range plan.Write {
 		if i := slices.IndexFunc(kernelDirs, func(k string) bool { return Within(name, k) }); i >= 0 {
-			return Plan{}, fmt.Errorf("%s is in %s, in which a sandbox lets nothing be changed: %w", name, kernelDirs[i], fs.ErrInvalid)
+			return Plan{}, fmt.Errorf(
+				"%s is in %s, in which a sandbox lets nothing be changed: %w",
+				name,
+				kernelDirs[i],
+				fs.ErrInvalid,
+			)
 		}
 	}
 	for _, name := range p.ReadOnly {
 		name = resolvePrefix(name)
 		if slices.Contains(plan.Write, name) {
-			return Plan{}, fmt.Errorf("%s has to stay as it is: a sandbox in which it may be changed is none: %w", name, fs.ErrInvalid)
+			return Plan{}, fmt.Errorf(
+				"%s has to stay as it is: a sandbox in which it may be changed is none: %w",
+				name,
+				fs.ErrInvalid,
+			)
 		}
 		if plan.belowWritable(name) {
 			plan.keep(name)
@@ -86,7 +106,8 @@ func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, 
 		}
 	}
 	plan.Hidden = slices.DeleteFunc(outermost(plan.Hidden), func(name string) bool {
-		return name == "/" || slices.ContainsFunc(plan.Read, func(r string) bool { return Within(name, r) })
+		return name == "/" ||
+			slices.ContainsFunc(plan.Read, func(r string) bool { return Within(name, r) })
 	})
 	for _, name := range plan.Write {
 		plan.protectDir(name)
@@ -95,18 +116,26 @@ func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, 
 	return plan, nil
 }
 
-// noProject tells that a sandbox would be of little use in a folder.
+// unsuitable returns an *Error about a working directory in which a sandbox would protect little.
 func unsuitable(format string, args ...any) error {
-	return &Error{Err: fmt.Errorf(format+"; work in a folder of a project, or without a sandbox", args...)}
+	return &Error{
+		Err: fmt.Errorf(format+"; work in a folder of a project, or without a sandbox", args...),
+	}
 }
 
-// existing returns name without links.
+// resolveExisting returns name without symlinks.
 func resolveExisting(name string) (string, error) {
 	if !filepath.IsAbs(name) {
-		return "", &fs.PathError{Op: "confine", Path: name, Err: fmt.Errorf("the name is not absolute: %w", fs.ErrInvalid)}
+		return "", &fs.PathError{
+			Op:   "confine",
+			Path: name,
+			Err:  fmt.Errorf("the name is not absolute: %w", fs.ErrInvalid),
+		}
 	}
 	if !utf8.ValidString(name) { // plans are handed over as JSON
-		return "", &Error{Err: fmt.Errorf("the name %q is no UTF-8, and a sandbox takes no others", name)}
+		return "", &Error{
+			Err: fmt.Errorf("the name %q is no UTF-8, and a sandbox takes no others", name),
+		}
 	}
 	real, err := realName(name)
 	var path *fs.PathError
@@ -116,7 +145,7 @@ func resolveExisting(name string) (string, error) {
 	return real, err
 }
 
-// place returns a name without links, as far as there is something of the name.
+// resolvePrefix returns name with the symlinks in its longest existing prefix resolved.
 func resolvePrefix(name string) string {
 	for dir, rest := name, ""; ; dir, rest = filepath.Dir(dir), filepath.Join(filepath.Base(dir), rest) {
 		if real, err := realName(dir); err == nil {
@@ -128,13 +157,15 @@ func resolvePrefix(name string) string {
 	}
 }
 
-// hideable reports whether a name is that of a file or a folder, or of neither yet: HISTFILE may be /dev/null.
+// hideable reports whether name is a directory, a regular file or missing: HISTFILE may be
+// /dev/null.
 func hideable(name string) bool {
 	info, err := os.Lstat(name)
-	return !slices.ContainsFunc(kernelDirs, func(k string) bool { return Within(name, k) }) && (err != nil || info.IsDir() || info.Mode().IsRegular())
+	return !slices.ContainsFunc(kernelDirs, func(k string) bool { return Within(name, k) }) &&
+		(err != nil || info.IsDir() || info.Mode().IsRegular())
 }
 
-// outermost returns names in order, without those below others.
+// outermost returns names sorted, without those below others.
 func outermost(names []string) (out []string) {
 	names = slices.Clone(names)
 	slices.Sort(names)
@@ -146,7 +177,7 @@ func outermost(names []string) (out []string) {
 	return out
 }
 
-// exists reports whether there is something of a name, be it a link that leads nowhere.
+// exists reports whether name exists, also as a dangling symlink.
 func exists(name string) bool {
 	_, err := os.Lstat(name)
 	return err == nil
@@ -157,18 +188,19 @@ func isDir(name string) bool {
 	return err == nil && info.IsDir()
 }
 
-// below reports whether a name is below one that may be changed.
+// belowWritable reports whether name is below a writable path.
 func (p *Plan) belowWritable(name string) bool {
 	return slices.ContainsFunc(p.Write, func(w string) bool { return name != w && Within(name, w) })
 }
 
-// pinned returns the folders between those that may be changed and what is to stay as it is in them: whoever could rename
-// one could put another in its place.
+// guardedDirs returns the directories between writable paths and read-only ones below them. Whoever
+// could rename one could replace it.
 func (p *Plan) guardedDirs() []string {
 	return p.dirsBetween(slices.Concat(p.ReadOnly, p.Placeholders))
 }
 
-// between returns the folders between those that may be changed and names below them, the outer ones first.
+// dirsBetween returns the directories between writable paths and names below them, outer ones
+// first.
 func (p *Plan) dirsBetween(below []string) (names []string) {
 	for _, name := range below {
 		if !p.belowWritable(name) {

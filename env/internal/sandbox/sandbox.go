@@ -8,23 +8,23 @@ import (
 	"strings"
 )
 
-// Policy says what a confined program may do.
+// Policy states what a helper in a sandbox may do. Paths are absolute.
 type Policy struct {
-	// Dir is the working folder. It may be changed. It is neither the root of the file system nor a home folder.
+	// Dir is the writable working directory: neither the root nor a home directory.
 	Dir string
-	// Write are more files and folders that may be changed. They must exist.
+	// Write are further writable files and directories, which exist.
 	Write []string
-	// Keep stays as it is, also where something is that may be changed. It need not exist.
+	// ReadOnly are paths that stay read-only below writable ones. They may be missing.
 	ReadOnly []string
-	// Read is what may be read although it would be hidden. It must exist.
+	// Read are existing paths that stay readable although their parents are hidden.
 	Read []string
-	// Hide is hidden in addition to the places where secrets are usually kept. It need not exist.
+	// Hide are hidden in addition to the default places of secrets. They may be missing.
 	Hide []string
-	// Network is whether the network of the machine may be used.
+	// Network allows the network of the machine.
 	Network bool
 }
 
-// A Mechanism enforces a policy.
+// Mechanism enforces a policy.
 type Mechanism string
 
 // Mechanisms, the stronger one first.
@@ -33,51 +33,51 @@ const (
 	Landlock   Mechanism = "Landlock"
 )
 
-// Plan is a policy in terms of this machine. All names are absolute and free of links.
+// Plan is a policy resolved on this machine. Paths are absolute and have no symlinks.
 type Plan struct {
 	By      Mechanism `json:"by"`
 	Network bool      `json:"network,omitempty"`
-	// Dir is the working folder.
+	// Dir is the working directory.
 	Dir string `json:"dir"`
-	// Weaker, if set, is why it is not a stronger mechanism.
+	// WhyWeaker, if set, is the reason why a stronger mechanism is not used.
 	WhyWeaker string `json:"weaker,omitempty"`
-	// Write are files and folders that may be changed, Keep those below them that may not, and Absent those that must not
-	// come into being.
+	// Write are the writable files and directories. Below them, ReadOnly cannot be changed, and
+	// Placeholders cannot be created.
 	Write        []string `json:"write"`
 	ReadOnly     []string `json:"keep,omitempty"`
 	Placeholders []string `json:"absent,omitempty"`
-	// Hidden is what must not be read, but for Read. Some of it may not be there.
+	// Hidden are unreadable except for Read. Some may be missing.
 	Hidden []string `json:"hidden,omitempty"`
 	Read   []string `json:"read,omitempty"`
-	// Tree is the working tree of git that the working folder is a part of; empty if it is all of one, or none.
+	// WorkTree is the git working tree that Dir is a proper part of, or "".
 	WorkTree string `json:"tree,omitempty"`
-	// Bare is what of Hidden the mechanism cannot hide where it is.
+	// Exposed are the elements of Hidden that the mechanism cannot hide.
 	Exposed []string `json:"bare,omitempty"`
-	// Loose is what of a repository cannot be kept, since links lead there.
+	// Unprotected are paths of a repository that symlinks keep from being protected.
 	Unprotected []string `json:"loose,omitempty"`
-	// Sockets are those of other programs.
+	// Sockets are the sockets of other programs.
 	Sockets []string `json:"sockets,omitempty"`
-	// Caches are variables, as "NAME=value", that name caches of the user which may be changed.
+	// Caches are variables, as "NAME=value", of the user's caches in writable directories.
 	Caches []string `json:"caches,omitempty"`
-	// Temp is the folder for temporary files.
+	// Temp is the directory for temporary files.
 	Temp string `json:"temp"`
-	// Made, if set, is Temp under a name by which it is to be removed in the end.
+	// OwnTemp, if set, is the path by which Tidy removes Temp.
 	OwnTemp string `json:"made,omitempty"`
-	// Seen is what of this machine the plan was made by.
+	// Observed is the state of the machine that the plan depends on.
 	Observed Observed `json:"seen"`
-	// Entered says that the process has confined itself already.
+	// Entered is set when the process has restricted itself already.
 	Entered bool `json:"entered,omitempty"`
 
-	// Unmade are files that were not there, and with which git would take another repository for this one.
+	// MustStayAbsent are missing files that would redirect git to another repository.
 	MustStayAbsent []string `json:"unmade,omitempty"`
 
 	program            string // that of the mechanism, if it has one
 	readOnlyInWritable bool   // the policy has something kept where something may be changed
-	// locks are repositories whose placeholders for what is absent others must not remove meanwhile.
+	// locks keep other plans from removing shared placeholders.
 	locks []*os.File
 }
 
-// ErrNone means that this system has no sandbox.
+// ErrUnsupported means that this system has no sandbox.
 var ErrUnsupported = fmt.Errorf("%s has no sandbox: %w", systemName(), errors.ErrUnsupported)
 
 func systemName() string {
@@ -90,9 +90,9 @@ func systemName() string {
 	return runtime.GOOS
 }
 
-// Error says why a program is not confined.
+// Error is the reason why a helper does not run in a sandbox.
 type Error struct {
-	// By is the mechanism; empty where it is no matter of one.
+	// By is the mechanism, or "" if no mechanism could work.
 	By  Mechanism
 	Err error
 }
@@ -107,29 +107,29 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Inside reports whether name is dir or below it. Both are absolute and clean.
+// Within reports whether name is dir or below it. Both are absolute and clean.
 func Within(name, dir string) bool {
 	return dir == "/" || name == dir || strings.HasPrefix(name, dir+"/")
 }
 
-// Seen is what of this machine a plan was made by. Bubblewrap is told names, and names may stand for something else by
-// then: what has become of them is compared from inside.
+// Observed is the state of the machine that a plan depends on. Bubblewrap takes names, which may
+// refer to other files by then; Enter compares.
 type Observed struct {
-	// Files are what may be changed, and what is mounted below it, by their names.
+	// Files are the writable paths and the mounts below them, by name.
 	Files map[string]File `json:"files,omitempty"`
-	// Mounts are those below what may be changed.
+	// Mounts are the mounts below writable paths.
 	Mounts []Mount `json:"mounts,omitempty"`
-	// Namespaces are those outside, as links to them read, by their kinds.
+	// Namespaces are those outside, as their symlinks in /proc read, by kind.
 	Namespaces map[string]string `json:"namespaces,omitempty"`
 }
 
-// File is which file or folder something is.
+// File identifies a file or directory.
 type File struct {
 	Device uint64 `json:"device"`
 	Inode  uint64 `json:"inode"`
 }
 
-// Mount is a part of a file system, and where it is seen.
+// Mount is a part of a file system and its mount point.
 type Mount struct {
 	Point string `json:"point"`
 	Major int    `json:"major"`
@@ -137,10 +137,11 @@ type Mount struct {
 	Root  string `json:"root"`
 }
 
-// Handed are files that a program gets that Command starts. What it starts itself does not get them. All may be nil.
+// Files are the descriptors that Command passes to a program, which does not pass them on. Each may
+// be nil.
 type Files struct {
-	// Life is closed when the program has ended, however that was.
+	// Life is closed when the program has ended.
 	Life *os.File
-	// Outside is a stream between the two sides, and Socket is for them to agree upon.
+	// Parent is a stream to the helper outside. Socket is the socket that the program serves.
 	Parent, Socket *os.File
 }

@@ -63,7 +63,12 @@ func script(text, temp string) int {
 	}
 	cmd := exec.Command("/bin/sh", "-c", text)
 	cmd.ExtraFiles = []*os.File{self}
-	cmd.Env = append(os.Environ(), "DO=/proc/self/fd/3 do", "TMPDIR="+temp, "CONFINED="+strconv.Itoa(os.Getpid()))
+	cmd.Env = append(
+		os.Environ(),
+		"DO=/proc/self/fd/3 do",
+		"TMPDIR="+temp,
+		"CONFINED="+strconv.Itoa(os.Getpid()),
+	)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -143,7 +148,14 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(root) })
-	w := &world{root: root, home: root + "/home", work: root + "/work", out: root + "/out", uid: -1, vars: map[string]string{}}
+	w := &world{
+		root: root,
+		home: root + "/home",
+		work: root + "/work",
+		out:  root + "/out",
+		uid:  -1,
+		vars: map[string]string{},
+	}
 	for _, dir := range []string{"home/.ssh", "home/.config", "work/.git/hooks", "out"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 			t.Fatal(err)
@@ -241,7 +253,14 @@ func (w *world) finish(t *testing.T, cmd *exec.Cmd) (string, int) {
 	t.Helper()
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr, cmd.Dir = &out, &out, "/"
-	cmd.Env = []string{"PATH=/usr/bin:/bin:/usr/sbin:/sbin", "OUT=" + w.out, "WORK=" + w.work, "HOME=" + w.home, "ROOT=" + w.root, "GORACE=atexit_sleep_ms=0"}
+	cmd.Env = []string{
+		"PATH=/usr/bin:/bin:/usr/sbin:/sbin",
+		"OUT=" + w.out,
+		"WORK=" + w.work,
+		"HOME=" + w.home,
+		"ROOT=" + w.root,
+		"GORACE=atexit_sleep_ms=0",
+	}
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = w.credential()
 	}
@@ -256,7 +275,9 @@ func (w *world) credential() *syscall.SysProcAttr {
 	if w.uid < 0 {
 		return nil
 	}
-	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(w.uid), Gid: uint32(w.uid)}}
+	return &syscall.SysProcAttr{
+		Credential: &syscall.Credential{Uid: uint32(w.uid), Gid: uint32(w.uid)},
+	}
 }
 
 // content returns what a file outside holds now.

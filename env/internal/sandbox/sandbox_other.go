@@ -19,16 +19,16 @@ func (p *Plan) Vars() []string { return nil }
 // Tidy does nothing.
 func (p *Plan) Tidy() error { return nil }
 
-// Received returns an *Error.
+// ReceivePlan returns an *Error.
 func ReceivePlan() (Plan, error) { return Plan{}, &Error{Err: ErrUnsupported} }
 
 // Enter returns an *Error.
 func Enter(p Plan) error { return &Error{By: p.By, Err: ErrUnsupported} }
 
-// RunTidier returns ErrNone.
+// RunTidier returns ErrUnsupported.
 func RunTidier(io.Reader) error { return ErrUnsupported }
 
-// Homes returns nil.
+// HomeDirs returns nil.
 func HomeDirs() []string { return nil }
 
 // Command returns an *Error.

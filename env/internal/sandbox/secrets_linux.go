@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Homes returns the home folders in which secrets are looked for: that of the variable HOME and that of this user, and for
+// HomeDirs returns the home directories that may hold secrets: $HOME, that of this user, and for
 // root, who can read all, those of all users.
 func HomeDirs() (homes []string) {
 	add := func(name string) {
@@ -25,7 +25,9 @@ func HomeDirs() (homes []string) {
 	if os.Geteuid() == 0 {
 		users, _ := os.ReadFile("/etc/passwd") // without, there are none
 		for line := range strings.Lines(string(users)) {
-			if f := strings.Split(line, ":"); len(f) > 5 && (Within(f[5], "/home") || Within(f[5], "/root")) && f[5] != "/home" {
+			if f := strings.Split(line, ":"); len(f) > 5 &&
+				(Within(f[5], "/home") || Within(f[5], "/root")) &&
+				f[5] != "/home" {
 				add(f[5])
 			}
 		}
@@ -33,7 +35,7 @@ func HomeDirs() (homes []string) {
 	return homes
 }
 
-// secrets returns where secrets are kept: keys, tokens, passwords, cookies, and what was typed. Much of it does not exist.
+// secrets returns the places of keys, tokens, passwords, cookies and histories. Many do not exist.
 func secrets(homes []string, getenv func(string) string) (names []string) {
 	for _, home := range homes {
 		for _, name := range inHome {
@@ -51,7 +53,7 @@ func secrets(homes []string, getenv func(string) string) (names []string) {
 	return append(names, onSystem...)
 }
 
-// inHome are files and folders below a home folder.
+// inHome are files and directories below a home directory.
 var inHome = []string{
 	// Keys, and passwords of password managers.
 	".ssh", ".gnupg", ".pki", ".password-store", ".local/share/keyrings", ".local/share/kwalletd", ".config/keepassxc",
@@ -66,25 +68,25 @@ var inHome = []string{
 	".gem/credentials", ".m2/settings.xml", ".m2/settings-security.xml", ".gradle/gradle.properties", ".nuget/NuGet/NuGet.Config",
 	".composer/auth.json", ".config/composer/auth.json", ".hex/hex.config",
 	".pgpass", ".my.cnf", ".mylogin.cnf", ".mongorc.js", ".config/msmtp", ".msmtprc", ".mbsyncrc", ".thunderbird",
-	// Other agents, and this one.
+	// Agents.
 	".codex", ".claude", ".claude.json", ".gemini", ".config/opencode", ".local/share/opencode", ".config/crush", ".local/share/crush",
 	".config/github-copilot", ".config/sandboxagent", ".local/state/sandboxagent",
 	// Browsers and chats.
 	".mozilla", ".config/google-chrome", ".config/chromium", ".config/BraveSoftware", ".config/microsoft-edge", ".config/vivaldi", ".config/opera",
 	".config/Slack", ".config/Signal", ".config/discord",
-	// The screen, and what was typed.
+	// Displays and histories.
 	".Xauthority", ".ICEauthority", ".bash_history", ".zsh_history", ".histfile", ".local/share/fish/fish_history", ".python_history",
 	".node_repl_history", ".psql_history", ".mysql_history", ".sqlite_history", ".rediscli_history", ".lesshst", ".viminfo",
 }
 
-// inVariables are variables that hold names of such files and folders.
+// inVariables are variables that contain paths of such files and directories.
 var inVariables = []string{
 	"GNUPGHOME", "PASSWORD_STORE_DIR", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AZURE_CONFIG_DIR",
 	"CLOUDSDK_CONFIG", "GOOGLE_APPLICATION_CREDENTIALS", "KUBECONFIG", "DOCKER_CONFIG", "REGISTRY_AUTH_FILE", "NETRC", "NPM_CONFIG_USERCONFIG",
 	"PGPASSFILE", "XAUTHORITY", "ICEAUTHORITY", "HISTFILE", "VAULT_TOKEN_FILE", "GH_CONFIG_DIR", "SOPS_AGE_KEY_FILE", "RCLONE_CONFIG",
 }
 
-// onSystem are files and folders that root can read.
+// onSystem are files and directories that root can read.
 var onSystem = []string{
 	"/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/sudoers.d", "/etc/ssl/private", "/etc/krb5.keytab",
 	"/etc/ssh/ssh_host_dsa_key", "/etc/ssh/ssh_host_ecdsa_key", "/etc/ssh/ssh_host_ed25519_key", "/etc/ssh/ssh_host_rsa_key",

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// sockets returns the sockets of this machine that have names in the file system.
+// sockets returns the unix sockets of this machine that have a path.
 func sockets() []string {
 	f, err := os.Open("/proc/net/unix")
 	if err != nil {
@@ -28,7 +28,8 @@ func sockets() []string {
 	return names
 }
 
-// scanSockets returns the absolute names in a table like /proc/net/unix. A name is what stands behind the seventh column.
+// scanSockets returns the absolute paths in a table like /proc/net/unix. The path follows the
+// seventh column.
 func scanSockets(r io.Reader) (names []string) {
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {

@@ -7,14 +7,15 @@ import (
 	"time"
 )
 
-// tidier is a process that removes what a sandbox leaves, once neither this process nor the helper is there to do it.
+// tidier is a process that removes what a sandbox leaves if both this process and the helper are
+// killed.
 type tidier struct {
 	cmd   *exec.Cmd
 	life  *os.File // when it is closed here and in the helper, this process and the helper have ended
 	ended chan struct{}
 }
 
-// startTidier starts a program as the tidier of a plan; nil if the plan leaves nothing.
+// startTidier starts prog as the tidier of a plan, or returns nil if the plan leaves nothing.
 func startTidier(plan *Plan, prog *Program) (t *tidier, err error) {
 	if plan == nil || !plan.Leaves() {
 		return nil, nil
@@ -45,7 +46,7 @@ func startTidier(plan *Plan, prog *Program) (t *tidier, err error) {
 	return t, nil
 }
 
-// dismiss ends the tidier when there is nothing left for it to do.
+// dismiss ends the tidier without removing anything.
 func (t *tidier) dismiss() {
 	if t == nil {
 		return

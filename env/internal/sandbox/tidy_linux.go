@@ -11,28 +11,28 @@ import (
 	"syscall"
 )
 
-// firstLock is the first descriptor of the files of Locks in the process of a Tidier.
+// firstLock is the descriptor of the first lock file in the tidier.
 const firstLock = 3
 
-// dismissed is what a Tidier is told when nothing is left to do.
+// dismissByte ends a tidier that has nothing left to do.
 const dismissByte = '.'
 
-// heritage is what a Tidier needs to know.
+// tidyState is the input of a tidier.
 type tidyState struct {
 	Plan Plan `json:"plan"`
 	// Locks are the names of the files from firstLock on.
 	Locks []string `json:"locks,omitempty"`
 }
 
-// Leaves reports whether something has to be removed in the end.
+// Leaves reports whether Tidy has something to remove.
 func (p *Plan) Leaves() bool {
 	return p.OwnTemp != "" || len(p.Placeholders) > 0 || len(p.MustStayAbsent) > 0
 }
 
-// Locks returns the files that a Tidier gets, behind its standard streams.
+// Locks returns the files that a tidier inherits after its standard streams.
 func (p *Plan) Locks() []*os.File { return p.locks }
 
-// Entrust hands the plan to a Tidier.
+// Entrust writes the plan to a tidier.
 func (p *Plan) Entrust(w io.Writer) error {
 	left := tidyState{Plan: *p}
 	for _, f := range p.locks {
@@ -41,16 +41,20 @@ func (p *Plan) Entrust(w io.Writer) error {
 	return json.NewEncoder(w).Encode(left)
 }
 
-// Dismiss ends a Tidier, which then does nothing.
+// Dismiss ends a tidier, which then removes nothing.
 func Dismiss(w io.Writer) error {
 	_, err := w.Write([]byte{dismissByte})
 	return err
 }
 
-// RunTidier is the whole of a process that tidies up in place of another one, should that be killed. It reads the plan from r,
-// and waits for the end of r, whose other end that process and the confined program hold.
+// RunTidier is the main function of the tidier. It reads the plan from r and calls Tidy at the end
+// of r, whose other end the starting process and the helper hold.
 func RunTidier(r io.Reader) error {
-	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM) // it ends with those for whom it is there
+	signal.Ignore(
+		syscall.SIGHUP,
+		syscall.SIGINT,
+		syscall.SIGTERM,
+	) // it ends with those for whom it is there
 	in := bufio.NewReader(r)
 	line, err := in.ReadBytes('\n')
 	if err != nil {

@@ -49,7 +49,13 @@ func TestKept(t *testing.T) {
 	if err := errors.Join(os.MkdirAll(kept, 0o777), os.WriteFile(kept+"/file", []byte("kept\n"), 0o666)); err != nil {
 		t.Fatal(err)
 	}
-	w.policy.Write, w.policy.ReadOnly = []string{w.out}, []string{kept, w.home + "/plain", w.out + "/missing"}
+	w.policy.Write, w.policy.ReadOnly = []string{
+		w.out,
+	}, []string{
+		kept,
+		w.home + "/plain",
+		w.out + "/missing",
+	}
 	if out, code := w.run(t, Bubblewrap, `echo x >"$OUT/new" && ! echo x >"$OUT/sub/kept/file" && ! mv "$OUT/sub" "$OUT/moved"`); code != 0 {
 		t.Errorf("exit code %d, %s", code, out)
 	}
@@ -61,7 +67,8 @@ func TestKept(t *testing.T) {
 		t.Errorf("with Landlock: %v", err)
 	}
 	w.policy.Write = []string{kept}
-	if _, err := New(w.policy, Bubblewrap, []string{w.home}, os.Getenv); errors.As(err, &unable) || !errors.Is(err, fs.ErrInvalid) {
+	if _, err := New(w.policy, Bubblewrap, []string{w.home}, os.Getenv); errors.As(err, &unable) ||
+		!errors.Is(err, fs.ErrInvalid) {
 		t.Errorf("all of it: %v", err)
 	}
 }

@@ -67,7 +67,11 @@ const (
 func Program(rules []Rule) ([]unix.SockFilter, error) {
 	kinds := abis(runtime.GOARCH)
 	if len(kinds) == 0 {
-		return nil, fmt.Errorf("system call filter for %s: %w", runtime.GOARCH, errors.ErrUnsupported)
+		return nil, fmt.Errorf(
+			"system call filter for %s: %w",
+			runtime.GOARCH,
+			errors.ErrUnsupported,
+		)
 	}
 	code := []unix.SockFilter{load(offsetArch)}
 	for _, kind := range kinds {
@@ -81,7 +85,11 @@ func Program(rules []Rule) ([]unix.SockFilter, error) {
 	}
 	code = append(code, refuse(unix.ENOSYS))
 	if len(code) > unix.BPF_MAXINSNS {
-		return nil, fmt.Errorf("system call filter: %d instructions, more than %d", len(code), unix.BPF_MAXINSNS)
+		return nil, fmt.Errorf(
+			"system call filter: %d instructions, more than %d",
+			len(code),
+			unix.BPF_MAXINSNS,
+		)
 	}
 	return code, nil
 }
@@ -122,7 +130,12 @@ func (c Condition) check(miss int) []unix.SockFilter {
 	low := load(uint32(offsetArgs + 8*c.arg))
 	switch c.kind {
 	case notNil:
-		return []unix.SockFilter{low, jumpEqual(0, 0, 2), load(uint32(offsetArgs + 8*c.arg + 4)), jumpEqual(0, miss, 0)}
+		return []unix.SockFilter{
+			low,
+			jumpEqual(0, 0, 2),
+			load(uint32(offsetArgs + 8*c.arg + 4)),
+			jumpEqual(0, miss, 0),
+		}
 	case oneOf:
 		code := []unix.SockFilter{low}
 		for i, v := range c.values {
@@ -150,7 +163,12 @@ func jumpEqual(k uint32, equal, other int) unix.SockFilter {
 }
 
 func jumpIf(test uint16, k uint32, holds, other int) unix.SockFilter {
-	return unix.SockFilter{Code: unix.BPF_JMP | test | unix.BPF_K, K: k, Jt: uint8(holds), Jf: uint8(other)}
+	return unix.SockFilter{
+		Code: unix.BPF_JMP | test | unix.BPF_K,
+		K:    k,
+		Jt:   uint8(holds),
+		Jf:   uint8(other),
+	}
 }
 
 func jump(over int) unix.SockFilter {
@@ -158,7 +176,10 @@ func jump(over int) unix.SockFilter {
 }
 
 func refuse(with syscall.Errno) unix.SockFilter {
-	return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(with)}
+	return unix.SockFilter{
+		Code: unix.BPF_RET | unix.BPF_K,
+		K:    unix.SECCOMP_RET_ERRNO | uint32(with),
+	}
 }
 
 func allow() unix.SockFilter {
@@ -181,7 +202,12 @@ func install(program []unix.SockFilter, flags uintptr) error {
 	prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
 	// Without the flag every program below would run slower, for a danger that is not one of theirs.
 	flags |= unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW
-	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&prog)))
+	thread, _, errno := unix.Syscall(
+		unix.SYS_SECCOMP,
+		unix.SECCOMP_SET_MODE_FILTER,
+		flags,
+		uintptr(unsafe.Pointer(&prog)),
+	)
 	runtime.KeepAlive(program)
 	switch {
 	case errno != 0:

@@ -19,13 +19,16 @@ import (
 
 // TestNumbers compares the table with that of golang.org/x/sys, which is made from the kernel's headers.
 func TestNumbers(t *testing.T) {
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "golang.org/x/sys").Output()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "golang.org/x/sys").
+		Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	line := regexp.MustCompile(`(?m)^\s*SYS_(\w+)\s*=\s*(\d+)`)
 	for column, goarch := range map[int]string{columnAMD64: "amd64", column386: "386", columnARM64: "arm64", columnARM: "arm"} {
-		source, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(out)), "unix", "zsysnum_linux_"+goarch+".go"))
+		source, err := os.ReadFile(
+			filepath.Join(strings.TrimSpace(string(out)), "unix", "zsysnum_linux_"+goarch+".go"),
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +98,11 @@ func testRules() []Rule {
 		{Call: "mount"},
 		{Call: "clone3", Errno: unix.ENOSYS},
 		{Call: "prlimit64", When: []Condition{NotZero(0), NotNil(2)}},
-		{Call: "clone", When: []Condition{AnyBit(0, unix.CLONE_NEWUSER|unix.CLONE_NEWNS)}, Errno: unix.EACCES},
+		{
+			Call:  "clone",
+			When:  []Condition{AnyBit(0, unix.CLONE_NEWUSER|unix.CLONE_NEWNS)},
+			Errno: unix.EACCES,
+		},
 		{Call: "rt_sigqueueinfo", When: []Condition{OneOf(1, 4, 8, 11)}},
 		{Call: "rt_sigqueueinfo", When: []Condition{OneOf(0, 1), OneOf(1, 9)}, Errno: unix.ESRCH},
 		{Call: "fcntl64", When: []Condition{OneOf(1, 10)}},
@@ -144,7 +151,14 @@ func TestFilter(t *testing.T) {
 				want = unix.SECCOMP_RET_ERRNO | uint32(tt.want)
 			}
 			if got := run(t, program, kind.arch, uint32(number), tt.args); got != want {
-				t.Errorf("%s %v for kind %#x: %#x, want %#x", tt.call, tt.args, kind.arch, got, want)
+				t.Errorf(
+					"%s %v for kind %#x: %#x, want %#x",
+					tt.call,
+					tt.args,
+					kind.arch,
+					got,
+					want,
+				)
 			}
 		}
 	}
@@ -159,13 +173,15 @@ func TestFilterRefusesUnknownKinds(t *testing.T) {
 	if got := run(t, program, unix.AUDIT_ARCH_PPC, 1, [6]uint64{}); got != missing {
 		t.Errorf("a program of another kind gets %#x", got)
 	}
-	if got := run(t, program, unix.AUDIT_ARCH_X86_64, 0x40000000+1, [6]uint64{}); runtime.GOARCH == "amd64" && got != missing {
+	if got := run(t, program, unix.AUDIT_ARCH_X86_64, 0x40000000+1, [6]uint64{}); runtime.GOARCH == "amd64" &&
+		got != missing {
 		t.Errorf("a call of the x32 kind gets %#x", got)
 	}
 }
 
 func TestProgramErrors(t *testing.T) {
-	if _, err := Program([]Rule{{Call: "mont"}}); err == nil || !strings.Contains(err.Error(), `"mont"`) {
+	if _, err := Program([]Rule{{Call: "mont"}}); err == nil ||
+		!strings.Contains(err.Error(), `"mont"`) {
 		t.Errorf("a rule about no call: %v", err)
 	}
 	many := make([]Rule, 2000)

@@ -24,7 +24,10 @@ const (
 func abis(goarch string) []abi {
 	switch goarch {
 	case "amd64":
-		return []abi{{unix.AUDIT_ARCH_X86_64, columnAMD64, 0x40000000}, {unix.AUDIT_ARCH_I386, column386, 0}}
+		return []abi{
+			{unix.AUDIT_ARCH_X86_64, columnAMD64, 0x40000000},
+			{unix.AUDIT_ARCH_I386, column386, 0},
+		}
 	case "arm64":
 		return []abi{{unix.AUDIT_ARCH_AARCH64, columnARM64, 0}, {unix.AUDIT_ARCH_ARM, columnARM, 0}}
 	}
