@@ -5,6 +5,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // Helper says which program supervises. The zero value is the one that "make build" embeds, where there is one for this
@@ -32,7 +33,7 @@ func (e *HelperError) Unwrap() error { return e.Err }
 // that ended. If the helper itself ends before Close, calls give env.ErrGone, and env.ErrUnknownOutcome for a command that
 // may have run. It is made by Supervised.
 //
-// It implements env.Environment, env.Walker, env.Searcher and env.MultiReader. Its Kill kills everything that it started,
+// It implements env.Environment, search.Searcher and env.MultiReader. Its Kill kills everything that it started,
 // without any grace, and returns when that is dead. It is for a program that has to end at once: commands in progress end
 // with SIGKILL, and Close remains to be called.
 type SupervisedEnvironment struct {
@@ -59,16 +60,14 @@ func (e *SupervisedEnvironment) Info() env.Info {
 
 var (
 	_ env.Environment = (*SupervisedEnvironment)(nil)
-	_ env.Walker      = (*SupervisedEnvironment)(nil)
-	_ env.Searcher    = (*SupervisedEnvironment)(nil)
+	_ search.Searcher = (*SupervisedEnvironment)(nil)
 	_ env.MultiReader = (*SupervisedEnvironment)(nil)
 )
 
 // remote is what a helper serves.
 type remote interface {
 	env.Environment
-	env.Walker
-	env.Searcher
+	search.Searcher
 	env.MultiReader
 	Kill() error
 }

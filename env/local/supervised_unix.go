@@ -19,6 +19,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
 	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
 const (
@@ -46,7 +47,7 @@ func supervise(ctx context.Context, cfg Config, find locator, plan *sandbox.Plan
 	if err != nil {
 		return nil, fmt.Errorf("local: %w", err)
 	}
-	start, err := json.Marshal(helper.Start{Dir: dir, Vars: base.list, Inherit: env.VarsNone})
+	start, err := json.Marshal(helper.Start{Dir: dir, Vars: base.list, Inherit: vars.None})
 	if err != nil {
 		return nil, fmt.Errorf("local: %w", err)
 	}

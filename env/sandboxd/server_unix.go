@@ -22,6 +22,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
 const (
@@ -184,7 +185,7 @@ func (d *daemon) open(_ context.Context, raw json.RawMessage) (env.Environment, 
 	place, err := local.Exclusive(local.Config{
 		Dir:     start.Dir,
 		Vars:    start.Vars,
-		Inherit: &env.VarFilter{Mode: start.Inherit},
+		Inherit: &vars.Filter{Mode: start.Inherit},
 	})
 	if err != nil {
 		return nil, err
