@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
-	"github.com/sandboxagent/sandboxagent/env/internal/confine"
+	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
 	"github.com/sandboxagent/sandboxagent/env/local"
 )
 
@@ -16,9 +16,9 @@ import (
 // are kept, and files of 1 KiB that are written and read. It reports medians and their ratios.
 func BenchmarkSandbox(b *testing.B) {
 	const commands = 20
-	for _, by := range confine.Mechanisms() {
+	for _, by := range sandbox.Mechanisms() {
 		b.Run(string(by), func(b *testing.B) {
-			if err := confine.Available(by); err != nil {
+			if err := sandbox.Available(by); err != nil {
 				b.Skip(err)
 			}
 			times := map[string][]time.Duration{}

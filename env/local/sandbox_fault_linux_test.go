@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandboxagent/sandboxagent/env"
-	"github.com/sandboxagent/sandboxagent/env/internal/confine"
-	"github.com/sandboxagent/sandboxagent/env/internal/seccomp"
+	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
+	"github.com/sandboxagent/sandboxagent/env/internal/sandbox/seccomp"
 	"github.com/sandboxagent/sandboxagent/env/local"
 )
 
@@ -59,9 +59,9 @@ func TestSandboxProcess(t *testing.T) {
 		}
 	}
 	s := env.Sandbox{Require: os.Getenv(requireVar) != ""}
-	mechanisms := confine.Mechanisms()
+	mechanisms := sandbox.Mechanisms()
 	if by := os.Getenv(sandboxVar); by != "" {
-		mechanisms = []confine.Mechanism{confine.Mechanism(by)}
+		mechanisms = []sandbox.Mechanism{sandbox.Mechanism(by)}
 	}
 	dir := t.TempDir()
 	if mark != "" { // in a repository there is something to tidy up
@@ -91,19 +91,19 @@ func TestSandboxProcess(t *testing.T) {
 
 // TestLesserKernels has kernels that cannot do everything.
 func TestLesserKernels(t *testing.T) {
-	if err := errors.Join(confine.Available(confine.Bubblewrap), confine.Available(confine.Landlock)); err != nil {
+	if err := errors.Join(sandbox.Available(sandbox.Bubblewrap), sandbox.Available(sandbox.Landlock)); err != nil {
 		t.Skip(err)
 	}
 	for _, tt := range []struct {
 		kernel string
 		// by is the sandbox that is left; empty means none.
-		by confine.Mechanism
+		by sandbox.Mechanism
 		// why is what is said of the others.
 		why string
 	}{
-		{"no user namespaces", confine.Landlock, ""},
-		{"mounts that are forbidden", confine.Landlock, ""},
-		{"no Landlock", confine.Bubblewrap, ""},
+		{"no user namespaces", sandbox.Landlock, ""},
+		{"mounts that are forbidden", sandbox.Landlock, ""},
+		{"no Landlock", sandbox.Bubblewrap, ""},
 		{"no user namespaces,no Landlock", "", "the kernel has none"},
 		{"mounts that are forbidden,Landlock that is off", "", "lsm="},
 	} {
@@ -141,18 +141,18 @@ func TestLesserKernels(t *testing.T) {
 func TestSandboxedClientDies(t *testing.T) {
 	needProc(t)
 	for _, tt := range []struct {
-		by     confine.Mechanism
+		by     sandbox.Mechanism
 		victim string
 		depth  int // of the victim below the client
 	}{
-		{confine.Bubblewrap, "the client", 0},
-		{confine.Bubblewrap, "bubblewrap", 1},
-		{confine.Bubblewrap, "the helper", 2},
-		{confine.Landlock, "the client", 0},
+		{sandbox.Bubblewrap, "the client", 0},
+		{sandbox.Bubblewrap, "bubblewrap", 1},
+		{sandbox.Bubblewrap, "the helper", 2},
+		{sandbox.Landlock, "the client", 0},
 	} {
 		t.Run(string(tt.by)+"/"+tt.victim, func(t *testing.T) {
 			t.Parallel()
-			if err := confine.Available(tt.by); err != nil {
+			if err := sandbox.Available(tt.by); err != nil {
 				t.Skip(err)
 			}
 			mark, temp := newMark(t), t.TempDir()
@@ -174,7 +174,7 @@ func TestSandboxedClientDies(t *testing.T) {
 				want += r.count
 			}
 			eventually(t, "the processes", func() bool { return len(marked(t, mark)) >= want })
-			if tt.by == confine.Bubblewrap && len(remains(t, temp)) == 0 {
+			if tt.by == sandbox.Bubblewrap && len(remains(t, temp)) == 0 {
 				t.Error("nothing has been put in the place of the hooks")
 			}
 			pid := cmd.Process.Pid

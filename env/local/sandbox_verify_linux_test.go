@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandboxagent/sandboxagent/env"
-	"github.com/sandboxagent/sandboxagent/env/internal/confine"
+	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
 	"github.com/sandboxagent/sandboxagent/env/local"
 	"github.com/sandboxagent/sandboxagent/env/verify"
 )
@@ -57,9 +57,9 @@ func TestSandboxVerified(t *testing.T) {
 	}
 	host := ourHost(t)
 	named := map[string]bool{"secrets": true, "kept-files": true, "outside-files": true, "host-sockets": true}
-	eachSandbox(t, func(t *testing.T, by confine.Mechanism) {
+	eachSandbox(t, func(t *testing.T, by sandbox.Mechanism) {
 		broken := map[string]bool{"secrets": true, "system-call-filter": true, "no-new-privileges": true, "host-sockets": true, "host-loopback": true}
-		if by == confine.Bubblewrap {
+		if by == sandbox.Bubblewrap {
 			for _, name := range []string{"host-processes", "host-files", "root-file-system", "kept-files"} {
 				broken[name] = true
 			}
@@ -68,7 +68,7 @@ func TestSandboxVerified(t *testing.T) {
 		}
 		if os.Getuid() == 0 {
 			broken["capabilities"] = true
-			broken["outside-files"] = by == confine.Landlock
+			broken["outside-files"] = by == sandbox.Landlock
 		}
 		for _, network := range []bool{false, true} {
 			dir := t.TempDir()
@@ -119,8 +119,8 @@ func TestVerifyWithoutExecution(t *testing.T) {
 	dir, temp := t.TempDir(), t.TempDir()
 	mount(t, "tmpfs", temp, "tmpfs", unix.MS_NOEXEC, "")
 	t.Setenv("TMPDIR", temp)
-	eachSandbox(t, func(t *testing.T, by confine.Mechanism) {
-		if by != confine.Landlock {
+	eachSandbox(t, func(t *testing.T, by sandbox.Mechanism) {
+		if by != sandbox.Landlock {
 			return // which has a private /tmp
 		}
 		e := sandboxed(t, by, local.Config{Dir: dir}, env.Sandbox{})

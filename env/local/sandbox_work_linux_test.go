@@ -14,22 +14,22 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
-	"github.com/sandboxagent/sandboxagent/env/internal/confine"
+	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
 	"github.com/sandboxagent/sandboxagent/env/local"
 )
 
 // TestSandboxedWork does real work in each kind of sandbox, without a network.
 func TestSandboxedWork(t *testing.T) {
-	if testing.Short() {
-		t.Skip("compiles programs")
-	}
-	eachSandbox(t, func(t *testing.T, by confine.Mechanism) {
+	eachSandbox(t, func(t *testing.T, by sandbox.Mechanism) {
 		t.Run("no network", func(t *testing.T) { testNoNetwork(t, by) })
+		t.Run("git", func(t *testing.T) { testGit(t, by) })
+		if os.Getenv("SANDBOXAGENT_FULL") != "1" {
+			t.Skip("needs SANDBOXAGENT_FULL=1: compiles programs, runs npm and pip")
+		}
 		t.Run("this repository", func(t *testing.T) { testThisRepository(t, by) })
-		if by == confine.Bubblewrap { // it compiles much, and caches are the same in the other
+		if by == sandbox.Bubblewrap { // it compiles much, and caches are the same in the other
 			t.Run("a Go module", func(t *testing.T) { testGoModule(t, by) })
 		}
-		t.Run("git", func(t *testing.T) { testGit(t, by) })
 		t.Run("npm", func(t *testing.T) { testNPM(t, by) })
 		t.Run("Python", func(t *testing.T) { testPython(t, by) })
 	})
@@ -42,7 +42,7 @@ type worker struct {
 }
 
 // newWorker returns one that works in a folder.
-func newWorker(t *testing.T, by confine.Mechanism, dir string, s env.Sandbox, vars ...string) worker {
+func newWorker(t *testing.T, by sandbox.Mechanism, dir string, s env.Sandbox, vars ...string) worker {
 	t.Helper()
 	e := sandboxed(t, by, local.Config{Dir: dir}, s)
 	if got := e.Info().Strength(env.NoNetwork); got != env.Enforced {
@@ -117,7 +117,7 @@ func wantFile(t *testing.T, name, want string) {
 }
 
 // testNoNetwork tries to connect to this process.
-func testNoNetwork(t *testing.T, by confine.Mechanism) {
+func testNoNetwork(t *testing.T, by sandbox.Mechanism) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +139,7 @@ func testNoNetwork(t *testing.T, by confine.Mechanism) {
 }
 
 // testThisRepository builds and tests a clone of this repository, with the build cache of this user.
-func testThisRepository(t *testing.T, by confine.Mechanism) {
+func testThisRepository(t *testing.T, by sandbox.Mechanism) {
 	if err := exec.CommandContext(t.Context(), "git", "rev-parse", "HEAD").Run(); err != nil {
 		t.Skip("there is no checkout here:", err)
 	}
@@ -154,7 +154,7 @@ func testThisRepository(t *testing.T, by confine.Mechanism) {
 		"CGO_ENABLED=0", "GOPROXY=off", "GOTOOLCHAIN=local", "GOWORK=off")
 
 	all := "./..."
-	if by == confine.Landlock { // once is enough for what takes so long
+	if by == sandbox.Landlock { // once is enough for what takes so long
 		all = "./cmd/..."
 	}
 	w.run(t, "go", "build", "-trimpath", all)
@@ -187,7 +187,7 @@ func testThisRepository(t *testing.T, by confine.Mechanism) {
 }
 
 // testGoModule builds and tests a small module, with the build cache of the sandbox.
-func testGoModule(t *testing.T, by confine.Mechanism) {
+func testGoModule(t *testing.T, by sandbox.Mechanism) {
 	dir := t.TempDir()
 	fill(t, dir, map[string]string{
 		"go.mod":     "module example.com/work\n\ngo 1.26\n",
@@ -232,7 +232,7 @@ func TestOf(t *testing.T) {
 }
 
 // testGit commits to a repository that was made outside.
-func testGit(t *testing.T, by confine.Mechanism) {
+func testGit(t *testing.T, by sandbox.Mechanism) {
 	dir := t.TempDir()
 	vars := []string{"GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1"}
 	fill(t, dir, map[string]string{"README": "one\n"})
@@ -276,7 +276,7 @@ func testGit(t *testing.T, by confine.Mechanism) {
 }
 
 // testNPM installs a package from a folder, and runs scripts.
-func testNPM(t *testing.T, by confine.Mechanism) {
+func testNPM(t *testing.T, by sandbox.Mechanism) {
 	need(t, "npm", "npm", "--version")
 	dir := t.TempDir()
 	fill(t, dir, map[string]string{
@@ -333,7 +333,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 }
 
 // testPython installs a package into a virtual environment, and runs it.
-func testPython(t *testing.T, by confine.Mechanism) {
+func testPython(t *testing.T, by sandbox.Mechanism) {
 	need(t, "python3-venv", "python3", "-c", "import venv, ensurepip")
 	dir := t.TempDir()
 	fill(t, dir, pythonPackage)

@@ -4,8 +4,7 @@ import (
 	"sync"
 
 	"github.com/sandboxagent/sandboxagent/env"
-	"github.com/sandboxagent/sandboxagent/env/internal/confine"
-	"github.com/sandboxagent/sandboxagent/env/internal/launch"
+	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
@@ -44,8 +43,8 @@ type SupervisedEnvironment struct {
 	// bare, if set, is why there is no sandbox around an environment that should have one.
 	bare string
 	// plan is what the sandbox was made by; nil if there is none. find finds the helper's program.
-	plan *confine.Plan
-	find func() (*launch.Program, error)
+	plan *sandbox.Plan
+	find func() (*sandbox.Program, error)
 }
 
 // Info implements env.Environment.

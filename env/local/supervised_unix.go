@@ -16,9 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandboxagent/sandboxagent/env"
-	"github.com/sandboxagent/sandboxagent/env/internal/confine"
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
-	"github.com/sandboxagent/sandboxagent/env/internal/launch"
+	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
 	"github.com/sandboxagent/sandboxagent/env/vars"
 )
@@ -38,7 +37,7 @@ func Supervised(ctx context.Context, cfg Config, h Helper) (*SupervisedEnvironme
 }
 
 // supervise starts a helper, confined by a plan if there is one.
-func supervise(ctx context.Context, cfg Config, find locator, plan *confine.Plan) (*SupervisedEnvironment, error) {
+func supervise(ctx context.Context, cfg Config, find locator, plan *sandbox.Plan) (*SupervisedEnvironment, error) {
 	// Both depend on this process, not on the helper.
 	dir, err := workDir(cfg.Dir)
 	if err != nil {
@@ -89,17 +88,17 @@ func (e *SupervisedEnvironment) Close() error {
 
 // helperProcess is a helper that was started.
 type helperProcess struct {
-	*launch.Process
+	*sandbox.Process
 	said *helper.Said
 }
 
 // locator finds the program of a helper. Only that of a Helper knows of the embedded ones.
-type locator func() (*launch.Program, error)
+type locator func() (*sandbox.Program, error)
 
 // locate finds the program of a Helper.
-func (h Helper) locate() (*launch.Program, error) {
+func (h Helper) locate() (*sandbox.Program, error) {
 	if h.Path != "" {
-		return launch.At(h.Path, h.Args)
+		return sandbox.ProgramAt(h.Path, h.Args)
 	}
 	found, err := helper.Find(runtime.GOOS, runtime.GOARCH)
 	if err != nil {
@@ -109,14 +108,14 @@ func (h Helper) locate() (*launch.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &launch.Program{Path: installed.Exec(), Name: installed.Name(), Args: h.Args, File: installed.File()}, nil
+	return &sandbox.Program{Path: installed.Exec(), Name: installed.Name(), Args: h.Args, File: installed.File()}, nil
 }
 
 // ahead begins to find the program at once, which reads all of it, beside what else there is to do. The first call of the
 // locator returns that program, and each later one finds it again. The function lets go of the program if nobody asked for it.
 func (find locator) ahead() (locator, func()) {
 	type result struct {
-		program *launch.Program
+		program *sandbox.Program
 		err     error
 	}
 	first := make(chan result, 1)
@@ -125,7 +124,7 @@ func (find locator) ahead() (locator, func()) {
 		program, err := find()
 		first <- result{program, err}
 	}()
-	again := func() (*launch.Program, error) {
+	again := func() (*sandbox.Program, error) {
 		if r, ok := <-first; ok {
 			return r.program, r.err
 		}
@@ -139,13 +138,13 @@ func (find locator) ahead() (locator, func()) {
 }
 
 // startHelper starts a helper and returns the stream to it.
-func startHelper(find locator, plan *confine.Plan) (*helperProcess, io.ReadWriteCloser, error) {
+func startHelper(find locator, plan *sandbox.Plan) (*helperProcess, io.ReadWriteCloser, error) {
 	program, err := find()
 	if err != nil {
 		return nil, nil, err
 	}
 	defer program.Close()
-	ours, theirs, err := launch.SocketPair()
+	ours, theirs, err := sandbox.SocketPair()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -155,7 +154,7 @@ func startHelper(find locator, plan *confine.Plan) (*helperProcess, io.ReadWrite
 		args = append(args, "--confined")
 	}
 	said := &helper.Said{}
-	p, err := launch.Start(plan, program, confine.Handed{}, func(cmd *exec.Cmd) {
+	p, err := sandbox.Start(plan, program, sandbox.Files{}, func(cmd *exec.Cmd) {
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, said
 	}, args...)
 	if err != nil {
@@ -192,14 +191,14 @@ func (p *helperProcess) end(patience time.Duration) error {
 	defer timer.Stop()
 	select {
 	case <-p.Exited:
-		if p.Status == nil {
+		if p.ExitErr == nil {
 			return nil
 		}
 		orphans := ""
 		if status, ok := p.Cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 			orphans = "; what it had started may still run"
 		}
-		return fmt.Errorf("the helper has ended: %w%s%s", p.Status, orphans, tells(p.said))
+		return fmt.Errorf("the helper has ended: %w%s%s", p.ExitErr, orphans, tells(p.said))
 	case <-timer.C:
 	}
 	p.Kill()

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/sandboxagent/sandboxagent/env/internal/launch"
+	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
 )
 
 // TestAhead finds a program before it is asked for: it is handed out once, found anew for each later call, and closed if nobody
@@ -19,10 +19,10 @@ func TestAhead(t *testing.T) {
 		t.Fatal(err)
 	}
 	var opened []*os.File
-	find := locator(func() (*launch.Program, error) {
+	find := locator(func() (*sandbox.Program, error) {
 		f, err := os.Open(name)
 		opened = append(opened, f)
-		return &launch.Program{File: f}, err
+		return &sandbox.Program{File: f}, err
 	})
 	open := func(f *os.File) bool { _, err := f.Stat(); return err == nil }
 
@@ -49,7 +49,7 @@ func TestAhead(t *testing.T) {
 	}
 
 	no := errors.New("no")
-	asked, drop = locator(func() (*launch.Program, error) { return nil, no }).ahead()
+	asked, drop = locator(func() (*sandbox.Program, error) { return nil, no }).ahead()
 	for range 2 {
 		if _, err := asked(); !errors.Is(err, no) {
 			t.Errorf("got %v", err)

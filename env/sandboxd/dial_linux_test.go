@@ -21,6 +21,7 @@ func abstractSocket() string {
 
 // TestAbstractSocket has a client come back by a socket without a file, whose name a command cannot take.
 func TestAbstractSocket(t *testing.T) {
+	t.Parallel()
 	socket := abstractSocket()
 	e, p := serveSocket(t, socket, nil)
 	var said strings.Builder
@@ -52,6 +53,7 @@ func TestAbstractSocket(t *testing.T) {
 
 // TestImpostorGetsNoToken lets a command put a socket of its own in the place of the helper's.
 func TestImpostorGetsNoToken(t *testing.T) {
+	t.Parallel()
 	socket := socketPath(t)
 	e, p := serveSocket(t, socket, nil)
 	var running sync.WaitGroup
@@ -120,6 +122,7 @@ func inside(t *testing.T, p *process, argv ...string) []string {
 // TestWhoEntersIsSpared kills everything in a pid namespace while a client is connected by a process that has come from
 // outside, and closes the environment by it.
 func TestWhoEntersIsSpared(t *testing.T) {
+	t.Parallel()
 	socket := abstractSocket()
 	e, p := first(t, namespaced{}, "--socket", socket)
 	argv := append([]string{sharedProgram(t)}, helperArgv(t, "dial", "--socket", socket, "--pid", "1")[1:]...)

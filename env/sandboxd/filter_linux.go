@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandboxagent/sandboxagent/env/internal/seccomp"
+	"github.com/sandboxagent/sandboxagent/env/internal/sandbox/seccomp"
 )
 
 // faults are signals that the runtime takes for errors of this program unless they were sent with kill; then they are

@@ -137,6 +137,7 @@ func TestFirstProcess(t *testing.T) {
 
 // TestFirstProcessSurvivesAttacks lets commands of its own user do what they can.
 func TestFirstProcessSurvivesAttacks(t *testing.T) {
+	t.Parallel()
 	e, p := first(t, namespaced{})
 	for _, a := range attacks() {
 		t.Run(a.name, func(t *testing.T) {
@@ -194,6 +195,7 @@ func TestWithoutProtectionInfoSaysSo(t *testing.T) {
 
 // TestSignalsAreForwarded sends signals to process 1 from outside, as the runtime of a container does.
 func TestSignalsAreForwarded(t *testing.T) {
+	t.Parallel()
 	m := mark(t)
 	e, _ := first(t, namespaced{})
 	for _, s := range []unix.Signal{
@@ -281,6 +283,7 @@ func TestHelperIsUnreadable(t *testing.T) {
 // TestSignalsWhileForking has commands send signals that nothing catches while process 1 starts others, for which it blocks signals on
 // one of its threads.
 func TestSignalsWhileForking(t *testing.T) {
+	t.Parallel()
 	e, p := first(t, namespaced{})
 	ctx, cancel := context.WithCancel(t.Context())
 	var senders sync.WaitGroup

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandboxagent/sandboxagent/env/internal/confine"
+	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
 )
 
 // Exit codes of the helper. A signal n that ends it gives 128+n.
@@ -66,7 +66,7 @@ func mainServe(args []string) int {
 	socket := flags.String("socket", "", "serve later clients on this unix socket")
 	ttl := flags.Duration("ttl", defaultTTL, "how long to wait for a client to come back")
 	folder := flags.String("folder", "", "remove this folder in the end")
-	sandbox := flags.String("sandbox", "", "have another helper serve, in this sandbox")
+	sandboxFlag := flags.String("sandbox", "", "have another helper serve, in this sandbox")
 	confined := flags.Bool("confined", false, "enter the confinement that a descriptor tells of")
 	inside := flags.Bool("inside", false, "tell the helper outside of the confinement of the start, and take the socket from it")
 	if err := parse(flags, args); err != nil {
@@ -82,7 +82,7 @@ func mainServe(args []string) int {
 		return usage(fmt.Errorf("--folder %s: want the absolute name of a folder", *folder))
 	}
 	around := serving{socket: *socket, ttl: *ttl, folder: *folder, program: os.Args[1:max(1, len(os.Args)-len(args)-1)]}
-	code, orphans, err := around.serve(*sandbox, *confined, *inside)
+	code, orphans, err := around.serve(*sandboxFlag, *confined, *inside)
 	if err != nil {
 		code = fail(err)
 	}
@@ -108,11 +108,11 @@ type serving struct {
 
 // serve serves until the end, or has another helper do it in a sandbox, and returns the exit code, and whether commands may
 // still run.
-func (s serving) serve(sandbox string, confined, inside bool) (code int, orphans bool, err error) {
+func (s serving) serve(want string, confined, inside bool) (code int, orphans bool, err error) {
 	var in surroundings
-	if sandbox != "" {
+	if want != "" {
 		var within *boxed
-		if within, in, err = box(sandbox, s); err != nil {
+		if within, in, err = box(want, s); err != nil {
 			return 0, false, err
 		} else if within != nil {
 			code, orphans = within.wait()
@@ -120,9 +120,9 @@ func (s serving) serve(sandbox string, confined, inside bool) (code int, orphans
 		}
 	}
 	if confined {
-		plan, err := confine.Received()
+		plan, err := sandbox.ReceivePlan()
 		if err == nil {
-			in.confinement, err = &plan, confine.Enter(plan)
+			in.confinement, err = &plan, sandbox.Enter(plan)
 		}
 		if err != nil {
 			return 0, false, err
@@ -145,7 +145,7 @@ func mainTidy(args []string) int {
 	if err := parse(newFlags("tidy"), args); err != nil {
 		return usage(err)
 	}
-	if err := confine.Tidier(os.Stdin); err != nil {
+	if err := sandbox.RunTidier(os.Stdin); err != nil {
 		return fail(err)
 	}
 	return exitOK

@@ -41,6 +41,7 @@ func TestUsage(t *testing.T) {
 }
 
 func TestCloseEndsHelper(t *testing.T) {
+	t.Parallel()
 	m := mark(t)
 	e, p := serve(t, t.TempDir())
 	output(t, e, sh(`setsid sh -c 'while :; do sleep 1000; done' "$1" </dev/null >/dev/null 2>&1 &`, m))
@@ -58,6 +59,7 @@ func TestCloseEndsHelper(t *testing.T) {
 
 // TestEndOfStreamEndsEverything cuts the stream at either end or at both.
 func TestEndOfStreamEndsEverything(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name string
 		cut  func(p *process)
@@ -81,6 +83,7 @@ func TestEndOfStreamEndsEverything(t *testing.T) {
 }
 
 func TestSignalsEndHelper(t *testing.T) {
+	t.Parallel()
 	if os.Getpid() == 1 {
 		t.Skip("process 1 is another matter")
 	}

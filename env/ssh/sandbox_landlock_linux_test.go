@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandboxagent/sandboxagent/env"
-	"github.com/sandboxagent/sandboxagent/env/internal/confine"
+	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
 	"github.com/sandboxagent/sandboxagent/env/ssh"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
@@ -38,7 +38,7 @@ func temporary(t *testing.T, e env.Environment) string {
 // nothing, and is none where something else is required.
 func TestSandboxLandlock(t *testing.T) {
 	t.Parallel()
-	needSandbox(t, confine.Landlock)
+	needSandbox(t, sandbox.Landlock)
 	s := withoutBubblewrap(t)
 	work, h := repository(t, s), connect(t, target(t, s))
 	e := open(t, h, ssh.Config{WorkDir: work, Sandbox: &env.Sandbox{Require: true}})
@@ -92,7 +92,7 @@ func TestSandboxLandlock(t *testing.T) {
 // TestSandboxLandlockDies kills the process that has put up a sandbox with Landlock.
 func TestSandboxLandlockDies(t *testing.T) {
 	t.Parallel()
-	needSandbox(t, confine.Landlock)
+	needSandbox(t, sandbox.Landlock)
 	s := withoutBubblewrap(t)
 	work, h := repository(t, s), connect(t, target(t, s))
 	e, err := h.Open(t.Context(), config(t, ssh.Config{WorkDir: work, Sandbox: &env.Sandbox{Require: true}}))

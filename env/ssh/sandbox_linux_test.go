@@ -14,15 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandboxagent/sandboxagent/env"
-	"github.com/sandboxagent/sandboxagent/env/internal/confine"
+	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
 	"github.com/sandboxagent/sandboxagent/env/ssh"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
 // needSandbox skips a test where the host, which is this machine, has no sandbox of a kind.
-func needSandbox(t *testing.T, by confine.Mechanism) {
+func needSandbox(t *testing.T, by sandbox.Mechanism) {
 	t.Helper()
-	if err := confine.Available(by); err != nil {
+	if err := sandbox.Available(by); err != nil {
 		if strings.Contains(os.Getenv("SANDBOXAGENT_REQUIRE"), "sandbox") {
 			t.Fatalf("SANDBOXAGENT_REQUIRE: %v", err)
 		}
@@ -65,7 +65,7 @@ func secret(t *testing.T, s *daemons.SSHD, c daemons.SSHDConfig) string {
 
 // TestSandbox has commands in a sandbox on the host.
 func TestSandbox(t *testing.T) {
-	needSandbox(t, confine.Bubblewrap)
+	needSandbox(t, sandbox.Bubblewrap)
 	for name, c := range map[string]daemons.SSHDConfig{"root": {}, "account": {Account: account()}} {
 		t.Run(name, func(t *testing.T) {
 			if c.Account == nil {
@@ -124,7 +124,7 @@ func TestSandbox(t *testing.T) {
 // TestSandboxReturn comes back to a sandbox whose connection was lost, and from another client.
 func TestSandboxReturn(t *testing.T) {
 	t.Parallel()
-	needSandbox(t, confine.Bubblewrap)
+	needSandbox(t, sandbox.Bubblewrap)
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	proxy, to := behind(t, s)
 	far := connect(t, to)
@@ -171,7 +171,7 @@ func guarantee(e env.Environment, p env.Promise) env.Guarantee {
 // TestSandboxDies kills the process that has put up a sandbox.
 func TestSandboxDies(t *testing.T) {
 	t.Parallel()
-	needSandbox(t, confine.Bubblewrap)
+	needSandbox(t, sandbox.Bubblewrap)
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	work, h := repository(t, s), connect(t, target(t, s))
 	e, err := h.Open(t.Context(), config(t, ssh.Config{WorkDir: work, TTL: 2 * time.Second, Sandbox: &env.Sandbox{Require: true}}))

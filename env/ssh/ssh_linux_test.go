@@ -12,7 +12,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/envtest"
-	"github.com/sandboxagent/sandboxagent/env/internal/confine"
+	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
 	"github.com/sandboxagent/sandboxagent/env/ssh"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
@@ -142,7 +142,7 @@ func TestContract(t *testing.T) {
 				needFull(t, "the contract holds on every host")
 			}
 			if tt.sandbox != nil {
-				needSandbox(t, confine.Bubblewrap)
+				needSandbox(t, sandbox.Bubblewrap)
 			}
 			s := server(t, tt.config)
 			h := connect(t, target(t, s))

@@ -1,6 +1,0 @@
-package confine
-
-import "io"
-
-// Tidier returns ErrNone.
-func Tidier(io.Reader) error { return ErrNone }

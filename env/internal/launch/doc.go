@@ -1,2 +1,0 @@
-// Package launch starts helpers, and puts sandboxes around them.
-package launch

@@ -1,4 +1,0 @@
-package launch
-
-// Program is not needed on this system.
-type Program struct{}

@@ -1,0 +1,62 @@
+package sandbox
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestOtherAccounts has root start a sandbox beside directories of another account that root cannot
+// enter without the capabilities that it lacks inside.
+func TestOtherAccounts(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	need(t, Bubblewrap)
+	for name, closed := range map[string]string{
+		"its state directory": ".local/state/sandboxagent",
+		"a parent":            ".local",
+		"its home":            ".",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			other := filepath.Join(w.root, "other")
+			for _, dir := range []string{".local/state/sandboxagent/sessions", ".ssh"} {
+				if err := os.MkdirAll(filepath.Join(other, dir), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.write(t, "other/.ssh/id")
+			l, err := net.Listen("unix", filepath.Join(other, ".local/state/socket"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = l.Close() }()
+			// One place where secrets are kept is below a closed directory, one beside it.
+			w.policy.Hide = []string{filepath.Join(other, ".local/state/sandboxagent/sessions")}
+			if err := os.Chown(other, nobody, nobody); err != nil {
+				t.Fatal(err)
+			}
+			closed := filepath.Join(other, closed)
+			if err := os.Chown(closed, nobody, nobody); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chmod(closed, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			p, err := New(w.policy, Bubblewrap, []string{w.home, other}, os.Getenv)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.unlock()
+			hidden := `for n in "` + other + `"/.local/state/sandboxagent/sessions "` + other +
+				`"/.ssh/id; do ! ls "$n" 2>/dev/null | grep -q . || exit 1; done`
+			out, code := w.start(t, p, hidden+`; ! cat "`+other+`/.ssh/id"; ls "$WORK"`)
+			if code != 0 {
+				t.Errorf("exit code %d, %s", code, out)
+			}
+		})
+	}
+}

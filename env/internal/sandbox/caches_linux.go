@@ -1,0 +1,56 @@
+package sandbox
+
+import (
+	"cmp"
+	"path/filepath"
+	"slices"
+)
+
+// cacheVars are the variables that move caches below the directory for temporary files: the home
+// directory is read-only. Each row has a variable, its path there, and the default path below the
+// home directory if that differs.
+var cacheVars = [][3]string{
+	{"XDG_CACHE_HOME", ".cache"},
+	{"GOCACHE", ".cache/go-build"},
+	{"GOLANGCI_LINT_CACHE", ".cache/golangci-lint"},
+	{"STATICCHECK_CACHE", ".cache/staticcheck"},
+	{"npm_config_cache", ".cache/npm", ".npm"},
+	{"YARN_CACHE_FOLDER", ".cache/yarn"},
+	{"PIP_CACHE_DIR", ".cache/pip"},
+	{"UV_CACHE_DIR", ".cache/uv"},
+	{"RUFF_CACHE_DIR", ".cache/ruff"},
+	{"MYPY_CACHE_DIR", ".cache/mypy"},
+	{"CCACHE_DIR", ".cache/ccache"},
+	{"SCCACHE_DIR", ".cache/sccache"},
+	{"DENO_DIR", ".cache/deno"},
+}
+
+// sharedCaches returns the variables of the user's caches that are in writable directories.
+func (p *Plan) sharedCaches(homes []string, getenv func(string) string) (vars []string) {
+	for _, c := range cacheVars {
+		own := getenv(c[0])
+		if own == "" && len(homes) > 0 {
+			own = filepath.Join(homes[0], cmp.Or(c[2], c[1]))
+		}
+		if !filepath.IsAbs(own) {
+			continue
+		}
+		if own = resolvePrefix(own); slices.ContainsFunc(
+			p.Write,
+			func(w string) bool { return Within(own, w) },
+		) {
+			vars = append(vars, c[0]+"="+own)
+		}
+	}
+	return vars
+}
+
+// Vars returns the variables, as "NAME=value", that point programs to directories for temporary
+// files and caches. The last duplicate wins.
+func (p *Plan) Vars() []string {
+	vars := []string{"TMPDIR=" + p.Temp, "TMP=" + p.Temp, "TEMP=" + p.Temp, "GOTMPDIR=" + p.Temp}
+	for _, c := range cacheVars {
+		vars = append(vars, c[0]+"="+p.Temp+"/"+c[1])
+	}
+	return append(vars, p.Caches...)
+}

@@ -1,0 +1,192 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+// maxTries bounds the starts of one sandbox while sockets that it has to hide come and go.
+const maxTries = 3
+
+// Unavailable reports why no sandbox runs, or none that enforces Missing.
+type Unavailable struct {
+	Missing []env.Promise
+	Reasons []error
+}
+
+// Why returns the reasons as one line, or "".
+func (n *Unavailable) Why() string {
+	var texts []string
+	for _, r := range n.Reasons {
+		texts = append(texts, r.Error())
+	}
+	return strings.Join(texts, "; ")
+}
+
+// StartFailure is an error of a start that another mechanism may avoid.
+type StartFailure struct {
+	// Text is the message; Err is the error to unwrap.
+	Text string
+	Err  error
+}
+
+func (f *StartFailure) Error() string { return f.Text }
+
+// Unwrap returns the cause.
+func (f *StartFailure) Unwrap() error { return f.Err }
+
+// StartFunc starts a helper by a plan. It returns what the helper guarantees, and a function that
+// ends the helper and calls Plan.Tidy. On an error it has tidied up; an error that another
+// mechanism may avoid is a *StartFailure.
+type StartFunc func(plan Plan) (promises env.Info, end func() error, err error)
+
+// Choose calls start for the strongest available sandbox that enforces s.Enforce. dir has no
+// symlinks; the paths in keep stay read-only even where s allows writes. It returns why no sandbox
+// runs, or an error about a path in s or about the helper.
+func Choose(
+	ctx context.Context,
+	dir string,
+	s env.Sandbox,
+	keep []string,
+	mechanisms []Mechanism,
+	start StartFunc,
+) (*Unavailable, error) {
+	policy := Policy{
+		Dir:      dir,
+		Write:    s.Write,
+		ReadOnly: keep,
+		Read:     s.Read,
+		Hide:     s.Hide,
+		Network:  s.Network,
+	}
+	none := new(Unavailable)
+	var unusable *Error
+	if err := CheckAccess(dir); errors.As(err, &unusable) {
+		none.Reasons = append(none.Reasons, err)
+		return none, nil
+	} else if err != nil {
+		return nil, err
+	}
+	for _, by := range mechanisms {
+		promises, end, err := tryMechanism(ctx, policy, by, s.Enforce, none.Why(), start)
+		var unable *Error
+		var failed *StartFailure
+		switch {
+		case err == nil:
+			if none.Missing = notEnforced(promises, s.Enforce); len(none.Missing) == 0 {
+				return nil, nil
+			}
+			none.Reasons = append(none.Reasons, reasons(promises, none.Missing)...)
+			if end == nil { // it was not started
+				break
+			}
+			if err := end(); err != nil {
+				return nil, err
+			}
+		case errors.As(err, &unable):
+			none.Reasons = append(none.Reasons, err)
+			if unable.By == "" { // the others would say the same
+				return none, nil
+			}
+		case errors.As(err, &failed) && ctx.Err() == nil:
+			none.Reasons = append(none.Reasons, &startRefused{by, failed})
+		default:
+			return nil, err
+		}
+	}
+	if len(none.Reasons) == 0 {
+		none.Reasons = append(none.Reasons, ErrUnsupported)
+	}
+	return none, nil
+}
+
+// tryMechanism starts a helper with one mechanism, again if the machine changed meanwhile. It
+// starts none, and returns no end, if the plan already fails to enforce one of enforce.
+func tryMechanism(
+	ctx context.Context,
+	policy Policy,
+	by Mechanism,
+	enforce []env.Promise,
+	weaker string,
+	start StartFunc,
+) (env.Info, func() error, error) {
+	for tries := 1; ; tries++ {
+		plan, err := New(policy, by, HomeDirs(), os.Getenv)
+		if err != nil {
+			return env.Info{}, nil, err
+		}
+		stated := env.Info{Guarantees: plan.Guarantees()}
+		if slices.ContainsFunc(notEnforced(stated, enforce), func(p env.Promise) bool {
+			return slices.ContainsFunc(
+				stated.Guarantees,
+				func(g env.Guarantee) bool { return g.Promise == p },
+			)
+		}) {
+			return stated, nil, plan.Tidy()
+		}
+		plan.WhyWeaker = weaker
+		if err := makeTemp(&plan); err != nil {
+			return env.Info{}, nil, errors.Join(err, plan.Tidy())
+		}
+		promises, end, err := start(plan)
+		if err == nil || tries == maxTries || ctx.Err() != nil || !plan.Outdated() {
+			return promises, end, err
+		}
+	}
+}
+
+// makeTemp makes the directory for temporary files if the plan has none.
+func makeTemp(plan *Plan) (err error) {
+	if plan.Temp != "" {
+		return nil
+	}
+	if plan.OwnTemp, err = os.MkdirTemp("", "sandboxagent-tmp-"); err != nil {
+		return err
+	}
+	plan.Temp, err = filepath.EvalSymlinks(plan.OwnTemp)
+	return err
+}
+
+// startRefused is the reason why a helper did not start with a mechanism.
+type startRefused struct {
+	by  Mechanism
+	err *StartFailure
+}
+
+func (r *startRefused) Error() string {
+	text := fmt.Sprintf("%s: %s", r.by, strings.TrimRight(r.err.Text, "."))
+	if hint := Hint(r.by); hint != "" {
+		text += "; " + hint
+	}
+	return text
+}
+
+// Unwrap returns the cause.
+func (r *startRefused) Unwrap() error { return r.err }
+
+// notEnforced returns the elements of enforce that info does not enforce.
+func notEnforced(info env.Info, enforce []env.Promise) []env.Promise {
+	return slices.DeleteFunc(
+		slices.Clone(enforce),
+		func(p env.Promise) bool { return info.Strength(p) == env.Enforced },
+	)
+}
+
+// reasons returns an error for each of missing, with its enforcer.
+func reasons(info env.Info, missing []env.Promise) (all []error) {
+	for _, p := range missing {
+		for _, g := range info.Guarantees {
+			if g.Promise == p {
+				all = append(all, fmt.Errorf("%s is %s: %s", p, g.Strength, g.By))
+			}
+		}
+	}
+	return all
+}

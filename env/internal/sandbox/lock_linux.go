@@ -1,0 +1,73 @@
+package sandbox
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// lock marks the placeholders of a repository as in use. A repository that cannot be locked counts
+// as unused by others.
+func (p *Plan) lock(git string) {
+	f, err := os.Open(git)
+	if err != nil {
+		return
+	}
+	for {
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_SH); !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	p.locks = append(p.locks, f)
+}
+
+// remove removes a file or an empty directory of a repository, and, with onlyPlaceholder, nothing
+// that has content. It acts in the directory that was locked: a command may have put a symlink in
+// its place.
+func (p *Plan) remove(name string, onlyPlaceholder bool) (removed bool, err error) {
+	at, base := unix.AT_FDCWD, name
+	if i := slices.IndexFunc(p.locks, func(f *os.File) bool { return f.Name() == filepath.Dir(name) }); i >= 0 {
+		at, base = int(p.locks[i].Fd()), filepath.Base(name)
+	} else if real, err := filepath.EvalSymlinks(filepath.Dir(name)); err != nil || real != filepath.Dir(name) {
+		return false, nil
+	}
+	var stat unix.Stat_t
+	if err := unix.Fstatat(at, base, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return false, nil // there is none
+	}
+	flags, kind := 0, uint32(
+		stat.Mode,
+	)&unix.S_IFMT //nolint:unconvert // it has another size on some systems
+	switch {
+	case kind == unix.S_IFDIR:
+		flags = unix.AT_REMOVEDIR
+	case onlyPlaceholder && (kind != unix.S_IFREG || stat.Size != 0):
+		return false, nil
+	}
+	if err := unix.Unlinkat(at, base, flags); err != nil {
+		return false, &os.PathError{Op: "remove", Path: name, Err: err}
+	}
+	return true, nil
+}
+
+// lastUser reports whether no other plan uses placeholders in the same repositories. None can until
+// unlock.
+func (p *Plan) lastUser() bool {
+	for _, f := range p.locks {
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// unlock releases the locks.
+func (p *Plan) unlock() {
+	for _, f := range p.locks {
+		_ = f.Close()
+	}
+	p.locks = nil
+}

@@ -1,0 +1,238 @@
+package sandbox
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+// ways out of a sandbox, which succeed for root without one.
+var ways = map[string]struct {
+	script  string
+	promise env.Promise
+	// passes, if set, says that Landlock lets it pass: its guarantee says so with this word, or that the promise is not kept.
+	passes string
+	// alone says that it is not tried without a sandbox: it would change the machine, or not every machine has what it takes.
+	alone bool
+	// silent says that it is refused by what is there, and not by an error.
+	silent bool
+}{
+	"write outside":       {script: `echo x >"$OUT/file"`, promise: env.ConfinedWrites},
+	"make a file outside": {script: `echo x >"$OUT/new"`, promise: env.ConfinedWrites},
+	"make a file at home": {script: `echo x >"$HOME/.profile"`, promise: env.ConfinedWrites},
+	"cut short outside":   {script: `truncate -s 0 "$OUT/file"`, promise: env.ConfinedWrites},
+	"remove outside":      {script: `rm -f "$OUT/file"`, promise: env.ConfinedWrites},
+	"rename outside":      {script: `mv "$OUT/file" "$OUT/new"`, promise: env.ConfinedWrites},
+	"a mode outside": {
+		script:  `chmod 700 "$OUT/file"`,
+		promise: env.ConfinedWrites,
+		passes:  "modes",
+	},
+	"a time outside": {
+		script:  `touch -d 2001-01-01 "$OUT"`,
+		promise: env.ConfinedWrites,
+		passes:  "times",
+	},
+	"make a folder outside": {script: `mkdir "$OUT/new"`, promise: env.ConfinedWrites},
+	"write by a link": {
+		script:  `ln -s "$OUT/file" "$WORK/link" && echo x >"$WORK/link"`,
+		promise: env.ConfinedWrites,
+	},
+	"write by a hard link": {
+		script:  `ln "$OUT/file" "$WORK/hard" && echo x >"$WORK/hard"`,
+		promise: env.ConfinedWrites,
+	},
+	"move the folder of work": {script: `mv "$WORK" "$OUT/work"`, promise: env.ConfinedWrites},
+	"write by a descriptor": {
+		script:  `exec 3<"$OUT/file"; echo x >/proc/self/fd/3`,
+		promise: env.ConfinedWrites,
+	},
+	"read a key": {script: `cat "$HOME/.ssh/id"`, promise: env.HiddenSecrets},
+	"read a password": {
+		script:  `cat "$HOME/.netrc" && grep -q . "$HOME/.netrc"`,
+		promise: env.HiddenSecrets,
+		silent:  true,
+	},
+	"list keys": {
+		script:  `ls "$HOME/.ssh/" && ls "$HOME/.ssh/" | grep -q .`,
+		promise: env.HiddenSecrets,
+		silent:  true,
+	},
+	"read a key by /proc": {
+		script:  `cat "/proc/1/root$HOME/.ssh/id"`,
+		promise: env.HiddenSecrets,
+		alone:   true,
+	},
+	"read a key by a link": {
+		script:  `ln -s "$HOME/.ssh/id" "$WORK/key" && cat "$WORK/key"`,
+		promise: env.HiddenSecrets,
+	},
+	"mount":            {script: `$DO mount "$WORK"`, promise: env.NoNewRights},
+	"a user namespace": {script: `$DO userns`, promise: env.NoNewRights},
+	"unmount": {
+		script:  `umount "$HOME/.ssh" || umount -l /proc`,
+		promise: env.NoNewRights,
+	},
+	"a set-id program": {
+		script:  `cp /bin/sh "$WORK/sh" && chmod u+s "$WORK/sh"`,
+		promise: env.NoNewRights,
+	},
+	"a set-group-id file": {
+		script:  `umask 0; : >"$WORK/sh" && chmod 2755 "$WORK/sh" && [ -g "$WORK/sh" ]`,
+		promise: env.NoNewRights,
+	},
+	"a set-id program at once": {
+		script:  `install -m 4755 /bin/sh "$WORK/sh" && [ -u "$WORK/sh" ]`,
+		promise: env.NoNewRights,
+	},
+	"a file opened as set-id":  {script: `$DO opensuid "$WORK/suid"`, promise: env.NoNewRights},
+	"a set-id program outside": {script: `chmod u+s "$OUT/file"`, promise: env.NoNewRights},
+	"attach to the helper":     {script: `$DO ptrace "$CONFINED"`, promise: env.Isolation},
+	"memory of process 1": {
+		script:  `head -c 1 /proc/1/mem || : >>/proc/1/mem`,
+		promise: env.Isolation,
+		alone:   true,
+	},
+	"memory of the helper": {
+		script:  `head -c 1 "/proc/$CONFINED/mem" || : >>"/proc/$CONFINED/mem"`,
+		promise: env.Isolation,
+	},
+	"variables of process 1": {
+		script:  `cat /proc/1/environ`,
+		promise: env.Isolation,
+		alone:   true,
+	},
+	"a setting of the kernel": {
+		script:  `cat /proc/sys/kernel/core_pattern >/proc/sys/kernel/core_pattern`,
+		promise: env.ConfinedWrites,
+	},
+	"a setting in sysfs": {
+		script:  `echo 1 >/sys/kernel/profiling || mkdir /sys/fs/cgroup/confine-test`,
+		promise: env.ConfinedWrites,
+		alone:   true,
+	},
+	"a device": {script: `mknod "$WORK/null" c 1 3`, promise: env.NoNewRights},
+	"a disk": {
+		script:  `for d in /dev/sd* /dev/vd* /dev/nvme* /dev/loop* /dev/mem; do if [ -e "$d" ] && head -c 1 "$d"; then exit 0; fi; done; exit 1`,
+		promise: env.HiddenSecrets,
+		alone:   true,
+		silent:  true,
+	},
+	"edit a hook": {
+		script:  `echo x >"$WORK/.git/hooks/post-commit"`,
+		promise: env.KeptHooks,
+		passes:  "Landlock",
+	},
+	"edit settings of git": {
+		script:  `echo x >>"$WORK/.git/config"`,
+		promise: env.KeptHooks,
+		passes:  "Landlock",
+	},
+	"another .git": {
+		script:  `mv "$WORK/.git" "$WORK/old"`,
+		promise: env.KeptHooks,
+		passes:  "Landlock",
+	},
+	"other hooks": {
+		script:  `mv "$WORK/.git/hooks" "$WORK/.git/old"`,
+		promise: env.KeptHooks,
+		passes:  "Landlock",
+	},
+	"edit our settings": {
+		script:  `echo x >>"$WORK/sandboxagent.yaml"`,
+		promise: env.KeptHooks,
+		passes:  "Landlock",
+	},
+	"replace our settings": {
+		script:  `echo x >"$WORK/new" && mv "$WORK/new" "$WORK/sandboxagent.yaml"`,
+		promise: env.KeptHooks,
+		passes:  "Landlock",
+	},
+	"another machine by vsock": {script: `$DO vsock`, promise: env.NoNetwork, alone: true},
+	"other processes are seen": {
+		script:  `[ -d "/proc/$VICTIM" ]`,
+		promise: env.HiddenProcesses,
+		passes:  "seen",
+		silent:  true,
+	},
+}
+
+// refused are the words in which programs tell that something may not be done, or is not there.
+var refused = regexp.MustCompile(
+	`(?i)permission denied|not permitted|read-only file system|no such file|busy|must be superuser|cross-device`,
+)
+
+// TestRefused tries to get out in every way. What Landlock cannot refuse says so in its guarantees. So that a way is one, it is
+// gone without a sandbox, too.
+func TestRefused(t *testing.T) {
+	for name, way := range ways {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			script := strings.ReplaceAll(way.script, "$VICTIM", strconv.Itoa(os.Getpid()))
+			each(t, func(t *testing.T, w *world, by Mechanism) {
+				passes := way.passes != "" && by == Landlock
+				plan := w.plan(t, by)
+				all := plan.Guarantees()
+				i := slices.IndexFunc(
+					all,
+					func(g env.Guarantee) bool { return g.Promise == way.promise },
+				)
+				switch {
+				case i < 0 || all[i].By == "":
+					t.Errorf("nothing is said of %s, or of who enforces it", way.promise)
+				case passes && !strings.Contains(all[i].By, way.passes),
+					!passes && all[i].Strength == env.Absent:
+					t.Errorf("it passes: %t, and what is said is %+v", passes, all[i])
+				}
+				before := w.content(
+					"out/file",
+				) + w.content(
+					"home/.ssh/id",
+				) + w.content(
+					"work/.git/config",
+				) + w.content(
+					"work/sandboxagent.yaml",
+				)
+				out, code := w.start(t, plan, script)
+				if (code == 0) != passes || code == 125 {
+					t.Errorf("exit code %d, %s", code, out)
+				}
+				if !passes && !way.silent && !refused.MatchString(out) {
+					t.Errorf("it has failed for another reason: %s", out)
+				}
+				if strings.Contains(out, "content of home/.") {
+					t.Errorf("printed %q", out)
+				}
+				after := w.content(
+					"out/file",
+				) + w.content(
+					"home/.ssh/id",
+				) + w.content(
+					"work/.git/config",
+				) + w.content(
+					"work/sandboxagent.yaml",
+				)
+				if before != after && !passes {
+					t.Errorf("files outside held\n%s\nand hold now\n%s", before, after)
+				}
+				for _, name := range []string{"out/new", "home/.profile", "out/work"} {
+					if exists(filepath.Join(w.root, name)) {
+						t.Errorf("%s has come into being", name)
+					}
+				}
+			})
+			if way.alone || os.Getuid() != 0 {
+				return
+			}
+			if out, code := newWorld(t).bare(t, script); code != 0 {
+				t.Errorf("without a sandbox it is no way, either: exit code %d, %s", code, out)
+			}
+		})
+	}
+}

@@ -1,0 +1,217 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"unicode/utf8"
+)
+
+// systemDirs belong to the whole machine: none is a working directory, though one may contain some.
+var systemDirs = []string{
+	"/bin", "/boot", "/etc", "/home", "/lib", "/lib32", "/lib64", "/media", "/mnt", "/nix", "/opt", "/root", "/run", "/sbin", "/srv", "/tmp", "/usr",
+	"/usr/local", "/var", "/var/lib", "/var/tmp", "/Users", "/Applications", "/Library", "/System", "/private", "/private/etc", "/private/tmp",
+	"/private/var", "/private/var/tmp", "/Volumes",
+}
+
+// kernelDirs contain the kernel's data instead of files.
+var kernelDirs = []string{"/proc", "/sys", "/dev"}
+
+// resolvePolicy returns the part of p's plan that all mechanisms share.
+func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, error) {
+	plan := Plan{Network: p.Network}
+	dir, err := resolveExisting(p.Dir)
+	if err != nil {
+		return Plan{}, err
+	}
+	homes = slices.Clone(homes)
+	for i, home := range homes {
+		homes[i] = resolvePrefix(home)
+		if Within(homes[i], dir) {
+			which := "is"
+			if dir != homes[i] {
+				which = "holds"
+			}
+			return Plan{}, unsuitable(
+				"%s %s the home folder %s, and a sandbox there would leave the files open that programs start with",
+				dir,
+				which,
+				home,
+			)
+		}
+	}
+	if dir == "/" || slices.Contains(systemDirs, dir) {
+		return Plan{}, unsuitable(
+			"%s belongs to the whole machine, and a sandbox there would leave open what it is for",
+			dir,
+		)
+	}
+	if slices.ContainsFunc(kernelDirs, func(k string) bool { return Within(dir, k) }) {
+		return Plan{}, unsuitable("a sandbox lets nothing be changed in %s", dir)
+	}
+	plan.Dir, plan.Write = dir, append(plan.Write, dir)
+	for _, name := range p.Write {
+		name, err := resolveExisting(name)
+		if err != nil {
+			return Plan{}, err
+		}
+		if name == "/" {
+			return Plan{}, fmt.Errorf(
+				"a sandbox in which / may be changed is none: %w",
+				fs.ErrInvalid,
+			)
+		}
+		plan.Write = append(plan.Write, name)
+	}
+	plan.Write = outermost(plan.Write)
+	plan.Caches = plan.sharedCaches(homes, getenv)
+	for _, name := range plan.Write {
+		if i := slices.IndexFunc(kernelDirs, func(k string) bool { return Within(name, k) }); i >= 0 {
+			return Plan{}, fmt.Errorf(
+				"%s is in %s, in which a sandbox lets nothing be changed: %w",
+				name,
+				kernelDirs[i],
+				fs.ErrInvalid,
+			)
+		}
+	}
+	for _, name := range p.ReadOnly {
+		name = resolvePrefix(name)
+		if slices.Contains(plan.Write, name) {
+			return Plan{}, fmt.Errorf(
+				"%s has to stay as it is: a sandbox in which it may be changed is none: %w",
+				name,
+				fs.ErrInvalid,
+			)
+		}
+		if plan.belowWritable(name) {
+			plan.keep(name)
+			plan.readOnlyInWritable = true
+		}
+	}
+	for _, name := range p.Read {
+		name, err := resolveExisting(name)
+		if err != nil {
+			return Plan{}, err
+		}
+		plan.Read = append(plan.Read, name)
+	}
+	plan.Read = outermost(plan.Read)
+	for _, name := range append(secrets(homes, getenv), p.Hide...) {
+		if name = resolvePrefix(name); hideable(name) {
+			plan.Hidden = append(plan.Hidden, name)
+		}
+	}
+	plan.Hidden = slices.DeleteFunc(outermost(plan.Hidden), func(name string) bool {
+		return name == "/" ||
+			slices.ContainsFunc(plan.Read, func(r string) bool { return Within(name, r) })
+	})
+	for _, name := range plan.Write {
+		plan.protectDir(name)
+	}
+	plan.protectEnclosing(dir, homes)
+	return plan, nil
+}
+
+// unsuitable returns an *Error about a working directory in which a sandbox would protect little.
+func unsuitable(format string, args ...any) error {
+	return &Error{
+		Err: fmt.Errorf(format+"; work in a folder of a project, or without a sandbox", args...),
+	}
+}
+
+// resolveExisting returns name without symlinks.
+func resolveExisting(name string) (string, error) {
+	if !filepath.IsAbs(name) {
+		return "", &fs.PathError{
+			Op:   "confine",
+			Path: name,
+			Err:  fmt.Errorf("the name is not absolute: %w", fs.ErrInvalid),
+		}
+	}
+	if !utf8.ValidString(name) { // plans are handed over as JSON
+		return "", &Error{
+			Err: fmt.Errorf("the name %q is no UTF-8, and a sandbox takes no others", name),
+		}
+	}
+	real, err := realName(name)
+	var path *fs.PathError
+	if errors.As(err, &path) { // which is that of what is missing on the way there
+		err = &fs.PathError{Op: "stat", Path: name, Err: path.Err}
+	}
+	return real, err
+}
+
+// resolvePrefix returns name with the symlinks in its longest existing prefix resolved.
+func resolvePrefix(name string) string {
+	for dir, rest := name, ""; ; dir, rest = filepath.Dir(dir), filepath.Join(filepath.Base(dir), rest) {
+		if real, err := realName(dir); err == nil {
+			return filepath.Join(real, rest)
+		}
+		if dir == filepath.Dir(dir) {
+			return name
+		}
+	}
+}
+
+// hideable reports whether name is a directory, a regular file or missing: HISTFILE may be
+// /dev/null.
+func hideable(name string) bool {
+	info, err := os.Lstat(name)
+	return !slices.ContainsFunc(kernelDirs, func(k string) bool { return Within(name, k) }) &&
+		(err != nil || info.IsDir() || info.Mode().IsRegular())
+}
+
+// outermost returns names sorted, without those below others.
+func outermost(names []string) (out []string) {
+	names = slices.Clone(names)
+	slices.Sort(names)
+	for _, name := range names {
+		if !slices.ContainsFunc(out, func(o string) bool { return Within(name, o) }) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// exists reports whether name exists, also as a dangling symlink.
+func exists(name string) bool {
+	_, err := os.Lstat(name)
+	return err == nil
+}
+
+func isDir(name string) bool {
+	info, err := os.Lstat(name)
+	return err == nil && info.IsDir()
+}
+
+// belowWritable reports whether name is below a writable path.
+func (p *Plan) belowWritable(name string) bool {
+	return slices.ContainsFunc(p.Write, func(w string) bool { return name != w && Within(name, w) })
+}
+
+// guardedDirs returns the directories between writable paths and read-only ones below them. Whoever
+// could rename one could replace it.
+func (p *Plan) guardedDirs() []string {
+	return p.dirsBetween(slices.Concat(p.ReadOnly, p.Placeholders))
+}
+
+// dirsBetween returns the directories between writable paths and names below them, outer ones
+// first.
+func (p *Plan) dirsBetween(below []string) (names []string) {
+	for _, name := range below {
+		if !p.belowWritable(name) {
+			continue // nobody can rename anything there
+		}
+		for dir := filepath.Dir(name); !slices.Contains(p.Write, dir); dir = filepath.Dir(dir) {
+			if !slices.Contains(names, dir) {
+				names = append(names, dir)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,44 @@
+//go:build !linux
+
+package sandbox
+
+import (
+	"io"
+	"os"
+	"os/exec"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+// Guarantees returns nil: no plan exists on this system.
+func (p *Plan) Guarantees() []env.Guarantee { return nil }
+
+// Vars returns nil.
+func (p *Plan) Vars() []string { return nil }
+
+// Tidy does nothing.
+func (p *Plan) Tidy() error { return nil }
+
+// ReceivePlan returns an *Error.
+func ReceivePlan() (Plan, error) { return Plan{}, &Error{Err: ErrUnsupported} }
+
+// Enter returns an *Error.
+func Enter(p Plan) error { return &Error{By: p.By, Err: ErrUnsupported} }
+
+// RunTidier returns ErrUnsupported.
+func RunTidier(io.Reader) error { return ErrUnsupported }
+
+// HomeDirs returns nil.
+func HomeDirs() []string { return nil }
+
+// Command returns an *Error.
+func (p *Plan) Command(*os.File, Files, ...string) (cmd *exec.Cmd, release func(), err error) {
+	return nil, nil, &Error{By: p.By, Err: ErrUnsupported}
+}
+
+// tidier is not needed on this system.
+type tidier struct{ life *os.File }
+
+func startTidier(*Plan, *Program) (*tidier, error) { return nil, nil }
+
+func (*tidier) dismiss() {}

@@ -1,0 +1,133 @@
+package local
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
+	"github.com/sandboxagent/sandboxagent/env/verify"
+)
+
+// maxSecrets bounds the places of secrets that are looked at.
+const maxSecrets = 200
+
+// Verify proves from the inside that the sandbox keeps what Info promises, as far as that can be tried, and that what host
+// has prepared, which may be the zero value, is not found in it. An error means that nothing is known; one that wraps
+// errors.ErrUnsupported, that there is no sandbox. The helper's program, which has the probe in it, is copied to the folder for
+// temporary files and removed afterwards.
+func (e *SupervisedEnvironment) Verify(ctx context.Context, host verify.Host) (_ verify.Report, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("local: verify: %w", err)
+		}
+	}()
+	if e.plan == nil {
+		return verify.Report{}, fmt.Errorf("there is no sandbox: %w", errors.ErrUnsupported)
+	}
+	if runtime.GOOS != "linux" {
+		return verify.Report{}, fmt.Errorf("there is no probe for %s: %w", runtime.GOOS, errors.ErrUnsupported)
+	}
+	program, err := e.find()
+	if err != nil {
+		return verify.Report{}, err
+	}
+	defer program.Close()
+	if err := program.Open(); err != nil {
+		return verify.Report{}, err
+	}
+	name := filepath.Join(e.plan.Temp, ".probe-"+strings.ToLower(rand.Text()))
+	whole := io.NewSectionReader(program.File, 0, math.MaxInt64)
+	if _, err := e.WriteFile(ctx, name, whole, env.WriteOptions{Mode: 0o500, MustNotExist: true}); err != nil {
+		return verify.Report{}, err
+	}
+	defer func() { err = errors.Join(err, e.Remove(context.WithoutCancel(ctx), name, env.RemoveOptions{})) }()
+	r, err := verify.Run(ctx, e, append([]string{name}, program.Args...), e.expect(host))
+	if errors.Is(err, fs.ErrPermission) {
+		err = fmt.Errorf("%w; its file system may be one of which nothing is executed (noexec): set TMPDIR to a folder of another", err)
+	}
+	return r, err
+}
+
+// expect returns what can be tried of what is promised.
+func (e *SupervisedEnvironment) expect(host verify.Host) verify.Expect {
+	info, p := e.Info(), e.plan
+	promised := func(promise env.Promise) bool { return info.Strength(promise) != env.Absent }
+	x := verify.Expect{
+		NoNewRights: promised(env.NoNewRights), Filters: 1,
+		Writable: []string{info.WorkDir, p.Temp},
+	}
+	x.By, x.SocketsBy = enforcers(p)
+	if promised(env.ConfinedWrites) {
+		if x.Unwritable = e.outside(); p.By == sandbox.Bubblewrap {
+			x.ReadOnly, x.Unwritable = x.Unwritable, nil // which takes mounts
+		}
+	}
+	if promised(env.KeptHooks) {
+		x.Kept = p.ReadOnly[:min(len(p.ReadOnly), maxSecrets)]
+	}
+	if promised(env.HiddenSecrets) {
+		x.Unreadable = slices.DeleteFunc(slices.Clone(p.Hidden), func(name string) bool {
+			_, err := os.Lstat(name)
+			return err != nil || slices.ContainsFunc(slices.Concat(p.Read, p.Write), func(other string) bool { return sandbox.Within(other, name) || sandbox.Within(name, other) })
+		})
+		x.Unreadable = x.Unreadable[:min(len(x.Unreadable), maxSecrets)]
+	}
+	if promised(env.NoNetwork) {
+		x.NoNetwork, x.NoSockets = p.By == sandbox.Bubblewrap, p.By == sandbox.Landlock
+		x.Host.Listening = host.Listening
+	}
+	if promised(env.HiddenSockets) {
+		x.Host.Sockets = host.Sockets
+	}
+	if promised(env.HiddenProcesses) {
+		x.Host.Process, x.Host.Name = host.Process, host.Name
+	}
+	if p.By == sandbox.Bubblewrap {
+		x.Host.Files = host.Files // which are among temporary files
+	}
+	return x
+}
+
+// enforcers names what keeps commands of a plan from files, and from sockets of programs outside.
+func enforcers(p *sandbox.Plan) (files, sockets string) {
+	switch {
+	case p.By == sandbox.Bubblewrap:
+		return "mounts of bubblewrap", "mounts of bubblewrap"
+	case p.By == sandbox.Landlock && !p.Network:
+		return "Landlock", "the system call filter that goes with Landlock"
+	case p.By == sandbox.Landlock:
+		return "Landlock", "Landlock and the system call filter that goes with it"
+	}
+	return string(p.By), string(p.By)
+}
+
+// outside returns folders of this machine that nothing may be made in.
+func (e *SupervisedEnvironment) outside() (names []string) {
+	p := e.plan
+	own := append(slices.Clone(p.Write), p.Temp)
+	if p.By == sandbox.Bubblewrap {
+		own = append(own, "/tmp", "/var/tmp")
+	}
+	candidates := append([]string{"/", "/etc", "/usr", "/var", "/home", "/srv", "/opt", "/run", filepath.Dir(e.Info().WorkDir)}, sandbox.HomeDirs()...)
+	for _, name := range candidates {
+		name, err := filepath.EvalSymlinks(name)
+		if err != nil || slices.ContainsFunc(own, func(o string) bool { return sandbox.Within(name, o) }) || slices.Contains(names, name) {
+			continue
+		}
+		if info, err := os.Stat(name); err == nil && info.IsDir() {
+			names = append(names, name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,48 @@
+//go:build unix
+
+package sandboxd
+
+import (
+	"net"
+	"testing"
+)
+
+// TestFloodIsReplaced fills all places with connections of processes that have failed before, and
+// lets others connect for the first time: none of those is refused, and none replaced.
+func TestFloodIsReplaced(t *testing.T) {
+	d := &door{places: map[int]int{}, failures: map[int]int{}}
+	knock := func(peer int) (*visitor, bool) {
+		v := &visitor{UnixConn: new(net.UnixConn), peer: peer, leave: d.forget}
+		return v, d.admit(v)
+	}
+	const attackers = 40
+	flood := func() {
+		for peer := 2; peer < 2+attackers; peer++ {
+			for range maxPendingPerPeer + 1 {
+				_, _ = knock(peer)
+			}
+		}
+	}
+	flood()
+	if len(d.pending) != maxPending {
+		t.Fatalf("%d connections are pending, want %d", len(d.pending), maxPending)
+	}
+	for newcomer := 1000; newcomer < 1000+maxPending/2; newcomer++ {
+		v, ok := knock(newcomer)
+		if !ok {
+			t.Fatalf("process %d is refused", newcomer)
+		}
+		flood()
+		if d.places[newcomer] != 1 {
+			t.Fatalf("process %d is replaced", newcomer)
+		}
+		if d.forget(v); d.places[newcomer] != 0 {
+			t.Fatalf("process %d still has a place", newcomer)
+		}
+	}
+	for peer, n := range d.places {
+		if n > maxPendingPerPeer {
+			t.Errorf("process %d has %d places, more than %d", peer, n, maxPendingPerPeer)
+		}
+	}
+}
