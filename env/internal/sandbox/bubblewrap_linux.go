@@ -125,7 +125,7 @@ func planBubblewrap(p Plan) (Plan, error) {
 		return Plan{}, &Error{
 			By: Bubblewrap,
 			Err: fmt.Errorf(
-				"there are %d sockets of other programs, more than %d, to hide",
+				"%d sockets of other programs to hide, more than %d",
 				len(p.Sockets),
 				maxSockets,
 			),

@@ -44,7 +44,8 @@ func (p *Plan) enter() error {
 	if err != nil {
 		return err
 	}
-	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil { // cores go where the machine puts them
+	// The machine may write core files anywhere.
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
 		return os.NewSyscallError("setrlimit", err)
 	}
 	runtime.LockOSThread() // for good: the other threads stay as they are, and end with the program
@@ -129,7 +130,7 @@ func verifyNetwork() error {
 	for _, i := range interfaces {
 		// Some kernels create the far ends of tunnels, which are down, in each namespace.
 		if i.Flags&net.FlagLoopback == 0 && i.Flags&net.FlagUp != 0 {
-			return fmt.Errorf("there is the network interface %s", i.Name)
+			return fmt.Errorf("the network interface %s is up", i.Name)
 		}
 	}
 	return nil
@@ -190,11 +191,13 @@ func verifyRights() error {
 }
 
 // namespaces are the flags that create namespaces.
-const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID |
+	unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
 // rules refuse system calls that programs in a sandbox do not need and that many escapes use.
 func rules(p Plan) (all []seccomp.Rule) {
-	for _, call := range strings.Fields(`mount umount umount2 mount_setattr move_mount open_tree open_tree_attr fsopen fsconfig fsmount fspick
+	for _, call := range strings.Fields(`mount umount umount2 mount_setattr move_mount open_tree
+		open_tree_attr fsopen fsconfig fsmount fspick
 		pivot_root setns keyctl add_key request_key bpf perf_event_open userfaultfd open_by_handle_at
 		init_module finit_module delete_module kexec_load kexec_file_load`) {
 		all = append(all, seccomp.Rule{Call: call})
@@ -271,7 +274,10 @@ func rules(p Plan) (all []seccomp.Rule) {
 // one.
 func noSetID() (all []seccomp.Rule) {
 	const setID = unix.S_ISUID | unix.S_ISGID
-	for mode, calls := range map[int]string{1: "chmod fchmod mknod mkdir creat", 2: "fchmodat fchmodat2 mknodat mkdirat"} {
+	for mode, calls := range map[int]string{
+		1: "chmod fchmod mknod mkdir creat",
+		2: "fchmodat fchmodat2 mknodat mkdirat",
+	} {
 		for _, call := range strings.Fields(calls) {
 			all = append(
 				all,
@@ -279,7 +285,8 @@ func noSetID() (all []seccomp.Rule) {
 			)
 		}
 	}
-	for flags, call := range map[int]string{1: "open", 2: "openat"} { // the mode comes next, and counts if a file is made
+	// The mode is the next argument, and counts if the file is created.
+	for flags, call := range map[int]string{1: "open", 2: "openat"} {
 		all = append(all, seccomp.Rule{Call: call, When: []seccomp.Condition{
 			seccomp.AnyBit(
 				flags,

@@ -70,7 +70,8 @@ func (p *Plan) protectRepository(git string) {
 // protectEnclosing makes the repository usable if dir is only a part of its working tree. The rest
 // of that tree stays read-only.
 func (p *Plan) protectEnclosing(dir string, homes []string) {
-	for tree := dir; !slices.Contains(append(homes, systemDirs...), tree); tree = filepath.Dir(tree) {
+	outer := slices.Concat(homes, systemDirs)
+	for tree := dir; !slices.Contains(outer, tree); tree = filepath.Dir(tree) {
 		git := filepath.Join(tree, ".git")
 		info, err := os.Lstat(git)
 		switch {
@@ -107,7 +108,7 @@ func (p *Plan) protectGitDir(git string) {
 		switch name := filepath.Join(git, name); {
 		case exists(name):
 			p.protectExisting(name)
-		case filepath.Base(name) == "commondir": // which would be there for git even as an empty file
+		case filepath.Base(name) == "commondir": // git would obey even an empty one
 			p.MustStayAbsent = append(p.MustStayAbsent, name)
 		case filepath.Base(name) == "config.worktree" && !worktreeConfig(git):
 		default:
@@ -139,7 +140,7 @@ func (p *Plan) Tidy() (err error) {
 			err = errors.Join(
 				err,
 				fmt.Errorf(
-					"a command has made %s, by which git would run programs of its choice outside; it is removed",
+					"a command has created %s, with which git outside would run its programs; removed",
 					name,
 				),
 				failed,
@@ -152,7 +153,7 @@ func (p *Plan) Tidy() (err error) {
 		}
 	}
 	p.unlock()
-	p.OwnTemp, p.Placeholders, p.MustStayAbsent = "", nil, nil // others may need what has such names from now on
+	p.OwnTemp, p.Placeholders, p.MustStayAbsent = "", nil, nil // others may need these names now
 	return err
 }
 

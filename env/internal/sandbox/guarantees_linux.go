@@ -22,7 +22,8 @@ func (p *Plan) byBubblewrap(landlock int) []env.Guarantee {
 		{
 			Promise:  env.Isolation,
 			Strength: env.Enforced,
-			By:       "bubblewrap: namespaces of user, mounts, processes and IPC, and a filter of system calls; what each of the other promises leaves open stays open",
+			By: "bubblewrap: namespaces of user, mounts, processes and IPC, and a filter of " +
+				"system calls; what the other guarantees leave open stays open",
 		},
 		{
 			Promise:  env.ConfinedWrites,
@@ -32,7 +33,8 @@ func (p *Plan) byBubblewrap(landlock int) []env.Guarantee {
 		{
 			Promise:  env.HiddenSecrets,
 			Strength: env.Enforced,
-			By:       "bubblewrap: empty mounts over the places in a list, and Landlock for what somebody outside makes or replaces there; secrets elsewhere are seen",
+			By: "bubblewrap: empty mounts over listed paths, and Landlock for files that are " +
+				"created or replaced there later; secrets elsewhere are readable",
 		},
 		{
 			Promise:  env.NoNetwork,
@@ -42,28 +44,32 @@ func (p *Plan) byBubblewrap(landlock int) []env.Guarantee {
 		{
 			Promise:  env.HiddenSockets,
 			Strength: env.BestEffort,
-			By:       "bubblewrap: empty mounts over those that are known at the start; one made or renamed later outside /run and /tmp, and one in a folder that may be changed, is reached",
+			By: "bubblewrap: empty mounts over those that exist at the start; one made or " +
+				"renamed later outside /run and /tmp, and one in a writable directory, is reachable",
 		},
 		{Promise: env.HiddenProcesses, Strength: env.Enforced, By: "bubblewrap: a pid namespace"},
 		{
 			Promise:  env.NoNewRights,
 			Strength: env.Enforced,
-			By:       "bubblewrap: no_new_privs and no capabilities; a filter of system calls, by which no set-id programs are made, either",
+			By: "bubblewrap: no_new_privs and no capabilities; a filter of system calls " +
+				"refuses to create set-id programs",
 		},
 		{
 			Promise:  env.KeptHooks,
 			Strength: env.BestEffort,
-			By:       "bubblewrap: hooks and settings of the repository are mounted read-only, until somebody outside replaces them; those of other repositories in the folder, also ones that are made in it, are not",
+			By: "bubblewrap: hooks and settings of the repository are mounted read-only, until " +
+				"a process outside replaces them; those of other repositories below are not",
 		},
 	}
 	if p.Network {
-		p.set(all, env.NoNetwork, env.Absent, "the network of this machine was asked for")
+		p.set(all, env.NoNetwork, env.Absent, "the network of this machine was requested")
 		if landlock < scopeABI {
 			p.set(
 				all,
 				env.HiddenSockets,
 				env.BestEffort,
-				"bubblewrap: empty mounts over all that there were at the start; abstract ones are reached by the network that was asked for",
+				"bubblewrap: empty mounts over those that existed at the start; abstract ones "+
+					"are reachable by the requested network",
 			)
 		}
 	}
@@ -73,7 +79,7 @@ func (p *Plan) byBubblewrap(landlock int) []env.Guarantee {
 			env.KeptHooks,
 			env.Absent,
 			fmt.Sprintf(
-				"%s is a link, or leads over one, and so cannot be kept as it is",
+				"%s is, or leads over, a symlink, and cannot be protected",
 				p.Unprotected[0],
 			),
 		)
@@ -90,7 +96,8 @@ func (p *Plan) byBubblewrap(landlock int) []env.Guarantee {
 			all,
 			env.HiddenSecrets,
 			env.Enforced,
-			"bubblewrap: empty mounts over the places in a list; secrets elsewhere are seen, and, for want of Landlock, what somebody outside makes or replaces there",
+			"bubblewrap: empty mounts over listed paths; secrets elsewhere are readable, and, "+
+				"without Landlock, files that are created or replaced there later",
 		)
 	case landlock >= socketABI:
 		p.set(all, env.HiddenSockets, env.Enforced, "Landlock, and bubblewrap")
@@ -112,12 +119,12 @@ func (p *Plan) byLandlock(version int) []env.Guarantee {
 		{
 			Promise:  env.ConfinedWrites,
 			Strength: env.Enforced,
-			By:       "Landlock; modes, owners and times of files elsewhere can be changed as far as the user may",
+			By:       "Landlock; modes, owners and times of the user's files elsewhere can be changed",
 		},
 		{
 			Promise:  env.HiddenSecrets,
 			Strength: env.Enforced,
-			By:       "Landlock: no reading in the places in a list; names are seen, and secrets elsewhere",
+			By:       "Landlock: listed paths cannot be read; names, and secrets elsewhere, can",
 		},
 		{
 			Promise:  env.NoNetwork,
@@ -133,16 +140,17 @@ func (p *Plan) byLandlock(version int) []env.Guarantee {
 		{
 			Promise:  env.NoNewRights,
 			Strength: env.Enforced,
-			By:       "no_new_privs and no capabilities; a filter of system calls, by which no set-id programs are made, either",
+			By: "no_new_privs and no capabilities; a filter of system calls refuses to create " +
+				"set-id programs",
 		},
 		{
 			Promise:  env.KeptHooks,
 			Strength: env.Absent,
-			By:       "Landlock cannot keep files in a folder that may be changed",
+			By:       "Landlock cannot protect files in a writable directory",
 		},
 	}
 	if p.Network {
-		p.set(all, env.NoNetwork, env.Absent, "the network of this machine was asked for")
+		p.set(all, env.NoNetwork, env.Absent, "the network of this machine was requested")
 		p.set(
 			all,
 			env.HiddenSockets,
@@ -159,7 +167,8 @@ func (p *Plan) byLandlock(version int) []env.Guarantee {
 			env.HiddenSecrets,
 			env.BestEffort,
 			fmt.Sprintf(
-				"Landlock: no reading in the places in a list, but of %s, in a folder that may be changed; names are seen, and secrets elsewhere",
+				"Landlock: listed paths cannot be read, except %s in a writable directory; names, "+
+					"and secrets elsewhere, can",
 				strings.Join(p.Exposed, " and "),
 			),
 		)

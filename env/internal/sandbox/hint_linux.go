@@ -10,15 +10,18 @@ import (
 var kernelSettings = []struct{ file, value, hint string }{
 	{
 		"kernel/apparmor_restrict_unprivileged_userns", "1",
-		"AppArmor restricts user namespaces (kernel.apparmor_restrict_unprivileged_userns is 1); a profile for bwrap that has \"userns\", or the setting 0, allows them",
+		"AppArmor restricts user namespaces (kernel.apparmor_restrict_unprivileged_userns is 1); " +
+			"a profile for bwrap that has \"userns\", or the setting 0, allows them",
 	},
 	{
 		"kernel/unprivileged_userns_clone", "0",
-		"only root may make user namespaces (kernel.unprivileged_userns_clone is 0); the setting 1 allows them",
+		"only root may make user namespaces (kernel.unprivileged_userns_clone is 0); " +
+			"the setting 1 allows them",
 	},
 	{
 		"user/max_user_namespaces", "0",
-		"there may be no user namespaces (user.max_user_namespaces is 0); a higher number allows them",
+		"user namespaces are limited to none (user.max_user_namespaces is 0); " +
+			"a higher number allows them",
 	},
 }
 

@@ -56,7 +56,8 @@ func landlockABI() (int, error) {
 		return 0, os.NewSyscallError("landlock_create_ruleset", errno)
 	case version < leastABI:
 		return 0, fmt.Errorf(
-			"the kernel has version %d, which lets programs cut files short; it takes version %d, which Linux 6.2 has",
+			"the kernel has version %d, which does not restrict truncation; version %d is "+
+				"needed (Linux 6.2)",
 			version,
 			leastABI,
 		)
@@ -78,7 +79,7 @@ func planLandlock(p Plan) (Plan, error) {
 		return Plan{}, &Error{
 			By: Landlock,
 			Err: errors.New(
-				"what starts the sandbox is in a folder that may be changed, in which nothing can be kept",
+				"the program that starts the sandbox is in a writable directory, and cannot be protected there",
 			),
 		}
 	}
@@ -88,8 +89,11 @@ func planLandlock(p Plan) (Plan, error) {
 
 // Access rights by the version that introduced them.
 const (
-	rightsToFiles  = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_READ_FILE
-	rightsToRead   = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
+	rightsToExecute = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE
+	rightsToFiles   = rightsToExecute | unix.LANDLOCK_ACCESS_FS_WRITE_FILE
+	rightsToDevices = rightsToFiles | unix.LANDLOCK_ACCESS_FS_TRUNCATE |
+		unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	rightsToRead   = rightsToExecute | unix.LANDLOCK_ACCESS_FS_READ_DIR
 	rightsVersion1 = 1<<13 - 1
 	scopes         = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
 	networkRights  = unix.LANDLOCK_ACCESS_NET_BIND_TCP | unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
@@ -152,11 +156,10 @@ func (p *Plan) restrict() error {
 		err = errors.Join(err, set.allow(name, rightsToRead))
 	}
 	// This program is executed again. As an unnamed file it needs no rule.
-	if own := set.allow("/proc/self/exe", unix.LANDLOCK_ACCESS_FS_EXECUTE|unix.LANDLOCK_ACCESS_FS_READ_FILE); !errors.Is(
-		own,
-		unix.EBADFD,
-	) {
-		err = errors.Join(err, own)
+	self := set.allow("/proc/self/exe",
+		rightsToExecute)
+	if !errors.Is(self, unix.EBADFD) {
+		err = errors.Join(err, self)
 	}
 	own := append(slices.Clone(p.Write), p.Temp)
 	if p.By == Bubblewrap {
@@ -169,7 +172,7 @@ func (p *Plan) restrict() error {
 		)
 	} else {
 		for _, name := range devices {
-			err = errors.Join(err, set.allow(name, rightsToFiles|unix.LANDLOCK_ACCESS_FS_TRUNCATE|unix.LANDLOCK_ACCESS_FS_IOCTL_DEV))
+			err = errors.Join(err, set.allow(name, rightsToDevices))
 		}
 		err = errors.Join(err, set.allow("/dev", unix.LANDLOCK_ACCESS_FS_READ_DIR))
 	}
@@ -203,7 +206,7 @@ func (s ruleset) allow(name string, rights uint64) error {
 		return &os.PathError{Op: "stat", Path: name, Err: err}
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFDIR {
-		rights &= rightsToFiles | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+		rights &= rightsToDevices
 	}
 	rule := unix.LandlockPathBeneathAttr{Allowed_access: rights & s.access, Parent_fd: int32(fd)}
 	_, _, errno := unix.Syscall6(

@@ -12,9 +12,8 @@ import (
 
 // systemDirs belong to the whole machine: none is a working directory, though one may contain some.
 var systemDirs = []string{
-	"/bin", "/boot", "/etc", "/home", "/lib", "/lib32", "/lib64", "/media", "/mnt", "/nix", "/opt", "/root", "/run", "/sbin", "/srv", "/tmp", "/usr",
-	"/usr/local", "/var", "/var/lib", "/var/tmp", "/Users", "/Applications", "/Library", "/System", "/private", "/private/etc", "/private/tmp",
-	"/private/var", "/private/var/tmp", "/Volumes",
+	"/bin", "/boot", "/etc", "/home", "/lib", "/lib32", "/lib64", "/media", "/mnt", "/nix", "/opt",
+	"/root", "/run", "/sbin", "/srv", "/tmp", "/usr", "/usr/local", "/var", "/var/lib", "/var/tmp",
 }
 
 // kernelDirs contain the kernel's data instead of files.
@@ -36,7 +35,8 @@ func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, 
 				which = "holds"
 			}
 			return Plan{}, unsuitable(
-				"%s %s the home folder %s, and a sandbox there would leave the files open that programs start with",
+				"%s %s the home folder %s, and a sandbox there would not protect the files that "+
+					"programs start with",
 				dir,
 				which,
 				home,
@@ -88,7 +88,7 @@ func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, 
 			)
 		}
 		if plan.belowWritable(name) {
-			plan.keep(name)
+			plan.protectExisting(name)
 			plan.readOnlyInWritable = true
 		}
 	}
@@ -119,7 +119,9 @@ func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, 
 // unsuitable returns an *Error about a working directory in which a sandbox would protect little.
 func unsuitable(format string, args ...any) error {
 	return &Error{
-		Err: fmt.Errorf(format+"; work in a folder of a project, or without a sandbox", args...),
+		Err: fmt.Errorf(
+			format+" (work in the directory of a project, or without a sandbox)",
+			args...),
 	}
 }
 
