@@ -50,6 +50,9 @@ type Config struct {
 	Sandbox *env.Sandbox
 	// HelperProgram, if not the zero value, takes the place of the helper that "make build" embeds.
 	HelperProgram HelperProgram
+	// HelperDir is the directory on the host that the helper is stored in; empty means the user's
+	// cache directory, else /tmp.
+	HelperDir string
 	// Session names the environment for those who look at the host; empty means a random name. Lower-case letters, digits
 	// and hyphens.
 	Session string
