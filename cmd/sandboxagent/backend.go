@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
 // backend opens the environments that one value of --env selects. It holds the values of its flags.
@@ -59,7 +60,7 @@ type openConfig struct {
 	dir string
 	// vars are variables for commands, as NAME=VALUE, and inherit selects those of the host.
 	vars    []string
-	inherit env.VarFilter
+	inherit vars.Filter
 	// note receives lines for the user.
 	note func(string)
 }

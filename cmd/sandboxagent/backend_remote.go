@@ -6,7 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
 // defaultTTL is the default of --ttl.
@@ -74,7 +74,7 @@ func checkExists(name string) error {
 // remoteVars returns the variables of commands in a remote environment: those of --var, and those of
 // the host that --pass-var names. Remote environments inherit no others.
 func remoteVars(o openConfig) ([]string, error) {
-	if o.inherit.Mode != env.VarsFiltered && o.inherit.Mode != "" {
+	if o.inherit.Mode != vars.Filtered && o.inherit.Mode != "" {
 		return nil, usagef("--inherit-vars has no effect here: remote commands inherit no variables of" +
 			" the host (--pass-var passes single ones)")
 	}

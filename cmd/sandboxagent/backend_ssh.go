@@ -16,6 +16,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/ssh"
+	envtransfer "github.com/sandboxagent/sandboxagent/env/transfer"
 )
 
 // sshBackend runs commands on a remote host.
@@ -302,7 +303,7 @@ func (b *sshBackend) prepareDemo(
 	}
 	dir = strings.TrimSuffix(string(made.Stdout.Bytes()), "\n")
 	repository := path.Join(dir, filepath.Base(cfg.dir))
-	if err := env.Upload(ctx, e.plain, cfg.dir, repository, env.UploadOptions{}); err != nil {
+	if err := envtransfer.Upload(ctx, e.plain, cfg.dir, repository, envtransfer.UploadOptions{}); err != nil {
 		return nil, errors.Join(err, remove())
 	}
 	cfg.dir = repository

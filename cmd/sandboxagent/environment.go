@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/workspace"
+	"github.com/sandboxagent/sandboxagent/env/wrap"
 )
 
 // environment is an open environment with everything that ends with it.
@@ -85,7 +86,7 @@ func (p *program) open(ctx context.Context, s environmentSettings) (_ *environme
 	p.kill.Store(&abandon)
 	filter := s.config.inherit
 	filter.Pass = s.given
-	e.wrapped = env.Decorate(e.plain, env.Decorations{
+	e.wrapped = wrap.Apply(e.plain, wrap.Options{
 		Logger: logger, ReadOnly: s.readOnly, Vars: &filter,
 	})
 	return e, nil

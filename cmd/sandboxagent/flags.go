@@ -11,7 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
 // variable returns the environment variable of a flag. A blank variable counts as not set.
@@ -45,7 +45,7 @@ func environmentFlags(timeout string) []cli.Flag {
 			Usage: "pass the host's environment variable `NAME` to commands; may be repeated, or A,B",
 		},
 		&cli.StringFlag{
-			Name: "inherit-vars", Value: string(env.VarsFiltered), EnvVars: variable("inherit-vars"),
+			Name: "inherit-vars", Value: string(vars.Filtered), EnvVars: variable("inherit-vars"),
 			Usage: "pass the host's environment variables to commands: `MODE` is filtered (no secrets)," +
 				" all, core or none",
 		},
@@ -171,7 +171,7 @@ func (p *program) parseEnvironmentFlags(c *cli.Context) (s environmentSettings, 
 // parseVars reads --var, --pass-var and --inherit-vars.
 func (s *environmentSettings) parseVars(c *cli.Context) (err error) {
 	inherit := &s.config.inherit
-	if inherit.Mode, err = env.ParseVarMode(c.String("inherit-vars")); err != nil {
+	if inherit.Mode, err = vars.ParseMode(c.String("inherit-vars")); err != nil {
 		return usagef("--inherit-vars: %q is none of filtered, all, core, none", c.String("inherit-vars"))
 	}
 	for _, v := range s.config.vars {

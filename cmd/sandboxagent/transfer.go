@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	envtransfer "github.com/sandboxagent/sandboxagent/env/transfer"
 )
 
 // transfer is a file or folder that is copied into the environment or out of it.
@@ -60,7 +61,7 @@ func parseTransfer(flag, text string) (transfer, error) {
 
 // upload copies into an environment what the user wants to be there.
 func (t transfer) upload(ctx context.Context, e env.Environment, note func(string)) error {
-	err := env.Upload(ctx, e, t.source, t.target, env.UploadOptions{SkipRepositories: func(name string) {
+	err := envtransfer.Upload(ctx, e, t.source, t.target, envtransfer.UploadOptions{SkipRepositories: func(name string) {
 		note(fmt.Sprintf("--upload: %q is left out: credentials may stand in the folders of git and its like; name it by itself to upload it",
 			filepath.Join(t.source, filepath.FromSlash(name))))
 	}})
@@ -99,7 +100,7 @@ func (t transfer) download(ctx context.Context, e env.Environment, note func(str
 	if name == ".." {
 		dir, names = t.source, nil
 	}
-	return env.Download(ctx, e, cmp.Or(dir, "."), names, t.target, env.DownloadOptions{SkipRepositories: func(name string) {
+	return envtransfer.Download(ctx, e, cmp.Or(dir, "."), names, t.target, envtransfer.DownloadOptions{SkipRepositories: func(name string) {
 		note(fmt.Sprintf("--download: %q is left out: what stands in the folders of git and its like can make them run commands",
 			filepath.Join(t.target, filepath.FromSlash(name))))
 	}})
