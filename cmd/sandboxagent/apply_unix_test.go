@@ -104,8 +104,8 @@ func TestApplyKeepsPatch(t *testing.T) {
 			if tt.named {
 				settings.file = filepath.Join(state, "named.patch")
 			}
-			change, err := startPatch(t.Context(), settings, &workplace{
-				tree: tree, plain: e, note: func(string) {},
+			change, err := startPatch(t.Context(), settings, &environment{
+				opened: opened{plain: e}, tree: tree, note: func(string) {},
 				applying: lookLocker{func() {
 					looked = true
 					if names := kept(); tt.named == (len(names) == 1) {

@@ -53,20 +53,9 @@ type patch struct {
 	note func(string)
 }
 
-// checkPatch reports as a usageError why a patch cannot be written to file, which may be empty.
-func checkPatch(file string) error {
-	if file == "" {
-		return nil
-	}
-	if _, err := writableFile(file); err != nil {
-		return usagef("--patch: %s", err)
-	}
-	return nil
-}
-
-// startPatch records how the working folder is, with settings that readPatchFlags has found good. If nothing is to become
+// startPatch records how the working folder is, with settings that parsePatchFlags has found good. If nothing is to become
 // of the changes, it gives a nil patch.
-func startPatch(ctx context.Context, settings patchSettings, w *workplace) (*patch, error) {
+func startPatch(ctx context.Context, settings patchSettings, w *environment) (*patch, error) {
 	if settings == (patchSettings{}) {
 		return nil, nil
 	}
@@ -84,7 +73,7 @@ func startPatch(ctx context.Context, settings patchSettings, w *workplace) (*pat
 		return p, nil
 	}
 	var err error
-	if w.whose != "" {
+	if w.account != "" {
 		p.dir, err = resolveThere(ctx, w.plain)
 	} else if p.dir, err = filepath.EvalSymlinks(w.plain.Info().WorkDir); err == nil {
 		// A repository that cannot be understood has no rules but those that the environment sees.

@@ -20,10 +20,10 @@ import (
 // transfer is a file or folder that is copied into the environment or out of it.
 type transfer struct{ source, target string }
 
-// readTransfers reads --upload and --download.
-func (s *environmentSettings) readTransfers(c *cli.Context) error {
+// parseTransfers reads --upload and --download.
+func (s *environmentSettings) parseTransfers(c *cli.Context) error {
 	for _, text := range c.StringSlice("upload") {
-		t, err := readTransfer("upload", text)
+		t, err := parseTransfer("upload", text)
 		if err != nil {
 			return err
 		}
@@ -33,7 +33,7 @@ func (s *environmentSettings) readTransfers(c *cli.Context) error {
 		s.uploads = append(s.uploads, t)
 	}
 	for _, text := range c.StringSlice("download") {
-		t, err := readTransfer("download", text)
+		t, err := parseTransfer("download", text)
 		if err != nil {
 			return err
 		}
@@ -45,8 +45,8 @@ func (s *environmentSettings) readTransfers(c *cli.Context) error {
 	return nil
 }
 
-// readTransfer reads SOURCE[:TARGET].
-func readTransfer(flag, text string) (transfer, error) {
+// parseTransfer reads SOURCE[:TARGET].
+func parseTransfer(flag, text string) (transfer, error) {
 	source, target, _ := strings.Cut(text, ":")
 	if flag == "upload" { // a name of Windows may have a colon
 		if i := strings.LastIndexByte(text, ':'); i > 1 {
@@ -72,7 +72,7 @@ func (t transfer) upload(ctx context.Context, e env.Environment, note func(strin
 }
 
 // fetch copies out of an environment what the user wants of it, in a time of its own.
-func (s environmentSettings) fetch(ctx context.Context, w *workplace) error {
+func (s environmentSettings) fetch(ctx context.Context, w *environment) error {
 	if len(s.downloads) == 0 {
 		return nil
 	}

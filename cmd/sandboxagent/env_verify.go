@@ -61,7 +61,7 @@ func (p *program) verify(ctx context.Context, c *cli.Context) (code int, err err
 	if format != formatText && format != formatJSON {
 		return 0, usagef("--output: %q is none of text, json", format)
 	}
-	s, err := p.readEnvironmentFlags(c)
+	s, err := p.parseEnvironmentFlags(c)
 	if err != nil {
 		return 0, err
 	}
@@ -76,17 +76,17 @@ func (p *program) verify(ctx context.Context, c *cli.Context) (code int, err err
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
-	place, err := p.open(ctx, s)
+	e, err := p.open(ctx, s)
 	if err != nil {
 		return 0, err
 	}
 	defer func() {
-		cerr := place.close()
-		err = errors.Join(err, cerr, place.logError())
+		cerr := e.close()
+		err = errors.Join(err, cerr, e.logError())
 	}()
-	info := place.plain.Info()
-	r := verification{Environment: s.backend, Findings: []verify.Finding{}, Promises: append([]env.Guarantee{}, info.Guarantees...)}
-	report, err := verifyPlace(ctx, place, host)
+	info := e.plain.Info()
+	r := verification{Environment: s.backend.name(), Findings: []verify.Finding{}, Promises: append([]env.Guarantee{}, info.Guarantees...)}
+	report, err := verifyEnvironment(ctx, e, host)
 	switch {
 	case err == nil:
 		r.Sandbox, r.OK, r.Findings = true, report.OK(), report.Findings
@@ -94,8 +94,8 @@ func (p *program) verify(ctx context.Context, c *cli.Context) (code int, err err
 		return 0, err
 	default:
 		r.rights = "your rights"
-		if place.whose != "" {
-			r.rights = "the rights of " + place.whose
+		if e.account != "" {
+			r.rights = "the rights of " + e.account
 		}
 		if info.Strength(env.Isolation) != env.Absent {
 			r.rights = ""
@@ -110,10 +110,10 @@ func (p *program) verify(ctx context.Context, c *cli.Context) (code int, err err
 	return codeDone, nil
 }
 
-// verifyPlace has an environment prove what it promises. An error that wraps errors.ErrUnsupported means that there is no
+// verifyEnvironment has an environment prove what it promises. An error that wraps errors.ErrUnsupported means that there is no
 // sandbox.
-func verifyPlace(ctx context.Context, place *workplace, host verify.Host) (verify.Report, error) {
-	v, ok := place.plain.(verifier)
+func verifyEnvironment(ctx context.Context, e *environment, host verify.Host) (verify.Report, error) {
+	v, ok := e.plain.(verifier)
 	if !ok {
 		return verify.Report{}, errors.ErrUnsupported
 	}
