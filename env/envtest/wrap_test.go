@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -216,12 +217,15 @@ func TestCheckWrapNoticesBrokenDecorators(t *testing.T) {
 	}
 }
 
-// TestDecorated runs the suite on the decorators that change nothing it looks at, around a local environment.
+// TestDecorated runs the suite on the decorators that change nothing it checks, around a local
+// environment: on the methods that they wrap, and on all cases if the tests may take minutes.
 func TestDecorated(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the suite takes most of a minute, and the tests of package local run it as well")
+	groups := []string{"exec", "file", "remove", "readfiles", "info"}
+	if os.Getenv("SANDBOXAGENT_FULL") == "1" {
+		groups = nil
 	}
 	Run(t, Options{
+		Groups: groups,
 		New: func(t *testing.T) env.Environment {
 			e, err := local.New(local.Config{Dir: t.TempDir()})
 			if err != nil {
