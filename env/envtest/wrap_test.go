@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -221,7 +220,7 @@ func TestCheckWrapNoticesBrokenDecorators(t *testing.T) {
 // environment: on the methods that they wrap, and on all cases if the tests may take minutes.
 func TestDecorated(t *testing.T) {
 	groups := []string{"exec", "file", "remove", "readfiles", "info"}
-	if os.Getenv("SANDBOXAGENT_FULL") == "1" {
+	if !testing.Short() {
 		groups = nil
 	}
 	Run(t, Options{

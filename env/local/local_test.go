@@ -28,13 +28,13 @@ func TestMain(m *testing.M) {
 }
 
 // full reports whether the tests may take minutes and prove every combination.
-func full() bool { return os.Getenv("SANDBOXAGENT_FULL") == "1" }
+func full() bool { return !testing.Short() }
 
 // needFull skips a test that is not for every run.
 func needFull(tb testing.TB, why string) {
 	tb.Helper()
 	if !full() {
-		tb.Skip("needs SANDBOXAGENT_FULL=1: " + why)
+		tb.Skip("left to make test-full: " + why)
 	}
 }
 

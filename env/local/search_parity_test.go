@@ -84,7 +84,7 @@ func rareOnes(cases []search.GrepOptions) (rare []search.GrepOptions) {
 	return rare
 }
 
-// part returns n, for each n-th case: more without SANDBOXAGENT_FULL and with the race detector, and 1
+// part returns n, for each n-th case: more with -short and with the race detector, and 1
 // if SANDBOXAGENT_PARITY is all, which takes many minutes.
 func part(n int) int {
 	switch {

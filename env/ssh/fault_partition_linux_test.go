@@ -21,7 +21,7 @@ import (
 // partitionTime is how long nothing gets through: in the full tests longer than the default
 // keepalive takes, else than that of impatient.
 func partitionTime() time.Duration {
-	if os.Getenv("SANDBOXAGENT_FULL") != "1" {
+	if testing.Short() {
 		return 4 * time.Second
 	}
 	return 30 * time.Second
@@ -61,7 +61,7 @@ func TestPartition(t *testing.T) {
 
 func partition(t *testing.T, s *daemons.SSHD, phase string) {
 	proxy, to := behind(t, s)
-	if os.Getenv("SANDBOXAGENT_FULL") != "1" {
+	if testing.Short() {
 		to = impatient(t, to)
 	}
 	e := open(t, connect(t, to), ssh.Config{WorkDir: s.MakeFolder(t), TTL: 2 * time.Minute})

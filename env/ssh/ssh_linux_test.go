@@ -48,8 +48,8 @@ func TestMain(m *testing.M) {
 // needFull skips a test that belongs to the full tests.
 func needFull(t *testing.T, reason string) {
 	t.Helper()
-	if os.Getenv("SANDBOXAGENT_FULL") != "1" {
-		t.Skip("needs SANDBOXAGENT_FULL=1: " + reason)
+	if testing.Short() {
+		t.Skip("left to make test-full: " + reason)
 	}
 }
 
@@ -127,7 +127,7 @@ func TestContract(t *testing.T) {
 		// sandbox, if set, is around all of it.
 		sandbox *env.Sandbox
 	}{
-		{name: "openssh", small: os.Getenv("SANDBOXAGENT_FULL") != "1"},
+		{name: "openssh", small: testing.Short()},
 		{"bash", daemons.SSHDConfig{
 			Account: &daemons.Account{Shell: "/bin/bash", Profile: map[string]string{".bashrc": slowProfile + noisyProfile}, Home: daemons.HomeNoexec},
 		}, true, nil},

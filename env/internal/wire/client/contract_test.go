@@ -125,8 +125,8 @@ func TestContractSlowDecorated(t *testing.T) {
 // full skips a test unless the environment requests all combinations.
 func full(t *testing.T) {
 	t.Helper()
-	if os.Getenv("SANDBOXAGENT_FULL") != "1" {
-		t.Skip("needs SANDBOXAGENT_FULL=1: it runs the whole contract once more")
+	if testing.Short() {
+		t.Skip("left to make test-full: it runs the whole contract once more")
 	}
 }
 
