@@ -209,7 +209,7 @@ type PackRequest struct {
 	Names []Text `json:"names,omitempty"`
 }
 
-// WalkRequest is what Walk is called with, globRequest and grepRequest what Glob and Grep are.
+// WalkRequest, GlobRequest and GrepRequest hold the arguments of Walk, Glob and Grep.
 type (
 	WalkRequest struct {
 		Root     Text `json:"root"`

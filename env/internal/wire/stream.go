@@ -136,7 +136,7 @@ type listener struct {
 }
 
 // NewListener returns a listener that yields conn once.
-func NewListener(c net.Conn) *listener {
+func NewListener(c net.Conn) net.Listener {
 	l := &listener{conns: make(chan net.Conn, 1), addr: c.LocalAddr(), closed: make(chan struct{})}
 	l.conns <- c
 	return l
