@@ -209,14 +209,15 @@ type PackRequest struct {
 	Names []Text `json:"names,omitempty"`
 }
 
-// WalkRequest, GlobRequest and GrepRequest hold the arguments of Walk, Glob and Grep.
 type (
+	// WalkRequest holds the arguments of Walk.
 	WalkRequest struct {
 		Root     Text `json:"root"`
 		NoIgnore bool `json:"no_ignore,omitempty"`
 		MaxDepth int  `json:"max_depth,omitempty"`
 		Details  bool `json:"details,omitempty"`
 	}
+	// GlobRequest holds the arguments of Glob.
 	GlobRequest struct {
 		Pattern    Text `json:"pattern"`
 		Dir        Text `json:"dir,omitempty"`
@@ -224,6 +225,7 @@ type (
 		NoIgnore   bool `json:"no_ignore,omitempty"`
 		Limit      int  `json:"limit,omitempty"`
 	}
+	// GrepRequest holds the arguments of Grep.
 	GrepRequest struct {
 		Pattern        Text            `json:"pattern"`
 		Literal        bool            `json:"literal,omitempty"`
