@@ -245,6 +245,7 @@ type (
 		MaxTime        time.Duration   `json:"max_time,omitempty"`
 		MaxBytes       int64           `json:"max_bytes,omitempty"`
 	}
+	// GrepMatch is env/search.Match on the wire.
 	GrepMatch struct {
 		Name    Text `json:"name"`
 		Line    int  `json:"line,omitempty"`
