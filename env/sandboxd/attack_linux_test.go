@@ -295,7 +295,7 @@ func useSocket(socket string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.Write([]byte(`{"version":1,"client":"x","token":"0123456789abcdef"}` + "\n")); err != nil {
+	if _, err := c.Write([]byte(`{"version":2,"client":"x","token":"0123456789abcdef"}` + "\n")); err != nil {
 		return err
 	}
 	_, err = io.Copy(os.Stdout, c)
@@ -343,7 +343,7 @@ func flood(socket string) error {
 			continue
 		}
 		if n%2 == 0 {
-			_, _ = c.Write([]byte(`{"version":1,"client":"x","token":"wrong"}` + "\n"))
+			_, _ = c.Write([]byte(`{"version":2,"client":"x","token":"wrong"}` + "\n"))
 		}
 		_ = c.Close()
 	}

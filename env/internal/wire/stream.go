@@ -56,10 +56,10 @@ func (c *Conn) ReadLine(limit int) ([]byte, error) {
 	var line []byte
 	for {
 		part, err := c.reader.ReadSlice('\n')
-		if len(line)+len(part) > limit {
+		line = append(line, part...)
+		if len(line) > limit {
 			return line, ErrLineTooLong
 		}
-		line = append(line, part...)
 		switch {
 		case err == nil:
 			return line, nil
