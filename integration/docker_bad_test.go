@@ -43,7 +43,7 @@ func TestDockerBadInput(t *testing.T) {
 		"platform of Windows":       {flags: []string{"--platform=windows/amd64"}, code: 2, says: []string{"--platform: ", "the environment is Linux"}},
 		"runtime that is not there": {flags: []string{"--runtime=none-of-this-name"}, code: 6, says: []string{"none-of-this-name"}},
 
-		"memory of no size":       {flags: []string{"--memory=much"}, code: 2, says: []string{`--memory: "much" is no size such as 512MiB or 4GiB`}},
+		"memory of no size":       {flags: []string{"--memory=much"}, code: 2, says: []string{`--memory: "much" is not a size such as 512MiB or 4GiB`}},
 		"too little memory":       {flags: []string{"--memory=1MiB"}, code: 2, says: []string{"--memory: ", "at least"}},
 		"too few processes":       {flags: []string{"--pids=2"}, code: 2, says: []string{"--pids: ", "at least"}},
 		"processors":              {flags: []string{"--cpus=-1"}, code: 2, says: []string{"--cpus: ", "0.5 or 2, say"}},
