@@ -1,6 +1,7 @@
 # build  builds the commands into ./bin, the helpers for Linux first, which the commands embed
-# test   installs what tests need (on Debian, as root), lints, builds for every system, and runs all tests with the race
-#        detector, beside a Docker daemon of their own; on Linux a test that lacks a tool fails instead of being skipped
+# test   installs what tests need (on Debian, as root), lints, builds for every system, and runs every contract and scenario
+#        once, beside a Docker daemon of their own; on Linux a test that lacks a tool fails instead of being skipped
+# test-full  is test with the race detector, all combinations, long faults and the soak
 # lint   runs the linters, built from source at a pinned version
 # bench  prints the benchmarks that docs/benchmarks.md quotes
 # fuzz   runs each fuzz target for FUZZTIME
@@ -12,6 +13,11 @@ CACHE         := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(if $(HOME),$(HOME)/.
 # What writes manual pages, which nothing here does, costs each start a millisecond.
 TAGS          := urfave_cli_no_docs
 HELPERS       := env/internal/helper/bin
+SUM_VERSION   := v1.13.0
+GOTESTSUM     := $(CACHE)/gotestsum-$(SUM_VERSION)
+# prints a line for each package, what failed, and what was skipped with the reason
+SUM           := $(GOTESTSUM) --format pkgname-and-test-fails --hide-summary=output --
+RACE          := ./env/internal/wire/... ./env/sandboxd ./runtime/agent ./runtime/event
 LINT          := $(CACHE)/golangci-lint-$(LINT_VERSION)
 VERSION       := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
@@ -23,7 +29,7 @@ ifeq ($(shell uname -s),Linux)
 export SANDBOXAGENT_REQUIRE ?= envtest,local,docker,ssh,sandbox
 endif
 
-.PHONY: build test deps unit soak cross lint bench fuzz
+.PHONY: build test test-full deps short full withdaemons cross lint bench fuzz
 
 # The same source gives the same helpers, byte for byte: nothing of the checkout or the machine gets in, and no helper of
 # an earlier build, which are removed first. What the helper has of cryptography comes with net/http and is hardly used: it
@@ -43,7 +49,9 @@ build:
 	done
 	CGO_ENABLED=0 $(GO) build -tags $(TAGS) -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ ./cmd/...
 
-test: deps lint cross unit soak
+test: deps lint cross short
+
+test-full: deps lint cross full
 
 deps:
 	@for need in $(NEEDS); do command -v $$need >/dev/null || missing="$$missing $$need"; done; \
@@ -66,21 +74,30 @@ install:
 		echo "tests that need $(WHAT) will be skipped or fail: install it"; \
 	fi
 
-# The program keeps the exit status of the command that it runs with a Docker daemon beside it, which "go run" would not.
-unit:
-	$(GO) build -o $(CACHE)/withdaemons ./integration/withdaemons
-	GORACE='atexit_sleep_ms=0' $(CACHE)/withdaemons --images -- $(GO) test -race -timeout 45m ./...
+# Packages that are concurrent by themselves run with the race detector. The program withdaemons, unlike "go run", passes
+# on the exit code of the command that it starts beside a Docker daemon.
+short: $(GOTESTSUM) withdaemons
+	$(SUM) -short -count=1 -race $(RACE)
+	$(CACHE)/withdaemons --images -- $(SUM) -short -count=1 -p 3 $$($(GO) list ./... | grep -vxF "$$($(GO) list $(RACE))")
 
-# With the race detector on, the soak has a tenth of its sessions, calls of megabytes are smaller, and few searches are compared.
-soak:
-	$(GO) test -run '^TestFault30' -timeout 15m ./integration
-	$(GO) test -run '^TestFaults$$/^F22_every_call' -timeout 15m ./integration
-	$(GO) test -run '^Test(GrepParity|RipgrepMakesNoDifference)$$' -timeout 15m ./env/local
+# Under the race detector the soak has a tenth of its sessions, calls of megabytes are smaller, and few searches are
+# compared: those run again without it.
+full: $(GOTESTSUM) withdaemons
+	GORACE='atexit_sleep_ms=0' $(CACHE)/withdaemons --images -- $(SUM) -race -count=1 -timeout 60m ./...
+	$(SUM) -count=1 -timeout 20m -run '^Test(Fault30|Faults$$|GrepParity$$|RipgrepMakesNoDifference$$)' ./integration ./env/local
+
+withdaemons:
+	$(GO) build -o $(CACHE)/withdaemons ./integration/withdaemons
 
 cross:
 	@for os in linux darwin windows; do \
-		echo "go vet for $$os" && CGO_ENABLED=0 GOOS=$$os $(GO) build ./... && CGO_ENABLED=0 GOOS=$$os $(GO) vet ./... || exit 1; \
+		echo "go build and go vet for $$os" && CGO_ENABLED=0 GOOS=$$os $(GO) build ./... && CGO_ENABLED=0 GOOS=$$os $(GO) vet ./... || exit 1; \
 	done
+
+$(GOTESTSUM):
+	@mkdir -p $(CACHE)
+	GOBIN=$(CACHE)/bin $(GO) install gotest.tools/gotestsum@$(SUM_VERSION)
+	mv $(CACHE)/bin/gotestsum $@
 
 lint: $(LINT)
 	$(LINT) run ./...
@@ -91,14 +108,13 @@ $(LINT):
 	GOBIN=$(CACHE)/bin $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
 	mv $(CACHE)/bin/golangci-lint $@
 
-bench:
+bench: withdaemons
 	$(GO) test -run '^$$' -bench '^Benchmark(Version|FirstRequest|Exec|Supervision)$$' -benchtime 100x ./integration
 	$(GO) test -run '^$$' -bench '^BenchmarkTurn$$' -benchtime 20x ./integration
 	$(GO) test -run '^$$' -bench '^BenchmarkPrompt$$' -benchtime 1x ./integration
 	$(GO) test -run '^$$' -bench '^Benchmark(GiB|IdleSessions)$$' -benchtime 5x ./integration
 	$(GO) test -run '^$$' -bench '^BenchmarkRoundTrips$$' -benchtime 200x ./env/internal/wire
 	$(GO) test -run '^$$' -bench '^BenchmarkBulk$$' -benchtime 5x ./env/internal/wire
-	$(GO) build -o $(CACHE)/withdaemons ./integration/withdaemons
 	$(CACHE)/withdaemons --images -- $(GO) test -run '^$$' -bench . -benchtime 20x ./env/docker
 	$(GO) test -run '^$$' -bench . -benchtime 50x ./env/ssh
 	$(GO) test -run '^$$' -bench '^BenchmarkGrep$$' -benchtime 7x ./env/local

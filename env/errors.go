@@ -1,8 +1,10 @@
 package env
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 )
 
@@ -29,6 +31,10 @@ var (
 	ErrChanged = errors.New("the file has changed")
 	// ErrReadOnly means that a read-only environment refused a write or a command.
 	ErrReadOnly = errors.New("the environment is read-only")
+	// ErrEscapes means that a name or a symlink in a tree leads out of the tree's directory.
+	ErrEscapes = errors.New("leads out of the directory")
+	// ErrTreeTooLarge means that a tree has more files or bytes than the caller allows.
+	ErrTreeTooLarge = errors.New("the tree is too large")
 	// ErrOutside means that a name leads out of the folder that an environment is confined to.
 	ErrOutside = errors.New("outside of the working directory")
 )
@@ -55,3 +61,31 @@ func (e *StartError) Error() string {
 
 // Unwrap returns the cause.
 func (e *StartError) Unwrap() error { return e.Err }
+
+// ContextError returns nil while ctx is alive, then an error that wraps ctx.Err and context.Cause.
+func ContextError(ctx context.Context) error {
+	err := ctx.Err()
+	if err == nil {
+		return nil
+	}
+	cause := context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// PathError returns err as a *fs.PathError, or unchanged if it wraps one already.
+func PathError(op, name string, err error) error {
+	if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
+		return err
+	}
+	return &fs.PathError{Op: op, Path: name, Err: err}
+}
+
+// IsFatal reports whether err concerns ctx or the whole environment rather than one file, so that an
+// operation over many files ends with it.
+func IsFatal(ctx context.Context, err error) bool {
+	return err != nil && (ctx.Err() != nil || errors.Is(err, fs.ErrClosed) ||
+		errors.Is(err, ErrGone) || errors.Is(err, ErrUnknownOutcome))
+}

@@ -3,7 +3,6 @@ package env_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"slices"
 
@@ -77,36 +76,6 @@ func ExampleReadFile() {
 		return string(data), nil
 	}
 	_ = module
-}
-
-// An environment that one may look at, with git and nothing else, and with a record of every call.
-func ExampleDecorate() {
-	inspectOnly := func(e env.Environment) env.Environment {
-		return env.Decorate(e, env.Decorations{
-			Logger:   slog.Default(),
-			ReadOnly: true,
-			Allow: func(cmd env.Command) bool {
-				return len(cmd.Argv) == 2 && cmd.Argv[0] == "git" && cmd.Argv[1] == "status" && len(cmd.Vars) == 0
-			},
-			Vars: &env.VarFilter{Mode: env.VarsCore},
-		})
-	}
-	_ = inspectOnly
-}
-
-// What the default filter keeps of a set of variables.
-func ExampleVarFilter() {
-	vars := []string{
-		"PATH=/usr/bin",
-		"EDITOR=vi",
-		"NPM_TOKEN=abc",
-		"DATABASE_URL=postgres://app:hunter2@db/app",
-	}
-	fmt.Println((&env.VarFilter{}).Apply(vars))
-	fmt.Println((&env.VarFilter{Mode: env.VarsCore, Pass: []string{"NPM_TOKEN"}}).Apply(vars))
-	// Output:
-	// [PATH=/usr/bin EDITOR=vi]
-	// [PATH=/usr/bin NPM_TOKEN=abc]
 }
 
 // A capture keeps both ends of a stream of any length.

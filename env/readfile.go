@@ -43,7 +43,7 @@ func readFile(ctx context.Context, e FileReader, name string, limit int64) ([]by
 	data := make([]byte, 0, max(0, min(size, DefaultReadLimit))+512)
 	for {
 		if ctx.Err() != nil {
-			return nil, &fs.PathError{Op: "read", Path: name, Err: ended(ctx)}
+			return nil, &fs.PathError{Op: "read", Path: name, Err: ContextError(ctx)}
 		}
 		if len(data) == cap(data) {
 			data = append(data, 0)[:len(data)]
@@ -57,28 +57,11 @@ func readFile(ctx context.Context, e FileReader, name string, limit int64) ([]by
 			return data, nil
 		}
 		if err != nil {
-			return nil, pathError("read", name, err)
+			return nil, PathError("read", name, err)
 		}
 	}
 }
 
 func tooLarge(limit int64) error {
 	return fmt.Errorf("%w: more than %d bytes", ErrTooLarge, limit)
-}
-
-// ended is the error for a call that ended because ctx did. It wraps both ctx.Err and the cause.
-func ended(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
-}
-
-// pathError is err as a *fs.PathError, which it may be already.
-func pathError(op, name string, err error) error {
-	if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
-		return err
-	}
-	return &fs.PathError{Op: op, Path: name, Err: err}
 }

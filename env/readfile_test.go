@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/treefake"
 )
 
 // oneFile is a FileReader with a single file, which may lie about its size.
@@ -126,7 +127,7 @@ func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 func TestReadFileOpenErrors(t *testing.T) {
 	t.Parallel()
-	e := newScriptedEnv(t)
+	e := treefake.New(t, t.TempDir())
 	for name, want := range map[string]error{".": env.ErrIsDir, "missing": fs.ErrNotExist} {
 		if _, err := env.ReadFile(t.Context(), e, name, 0); !errors.Is(err, want) {
 			t.Errorf("ReadFile(%q) error is %v, want %v", name, err, want)

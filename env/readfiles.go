@@ -46,7 +46,7 @@ func ReadFiles(ctx context.Context, e FileReader, names []string, limit int64) (
 		return m.ReadFiles(ctx, names, limit)
 	}
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("read files: %w", ended(ctx))
+		return nil, fmt.Errorf("read files: %w", ContextError(ctx))
 	}
 	if limit <= 0 {
 		limit = DefaultReadLimit
@@ -63,7 +63,7 @@ func ReadFiles(ctx context.Context, e FileReader, names []string, limit int64) (
 		}
 		wg.Wait()
 		for _, c := range batch {
-			if endsSearch(ctx, c.Err) {
+			if IsFatal(ctx, c.Err) {
 				return nil, c.Err
 			}
 			left -= int64(len(c.Data))

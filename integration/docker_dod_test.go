@@ -20,16 +20,7 @@ var differences = map[string]string{
 func TestDoDOnDocker(t *testing.T) {
 	t.Parallel()
 	sharedDocker(t).need(t, images.DefaultReference) // for git and rg
-	proofs := allProofs()
-	for _, r := range readRequirements(t, "requirements.txt") {
-		if proofs[r.id] == nil {
-			continue
-		}
-		t.Run(r.name(), func(t *testing.T) {
-			t.Parallel()
-			proofs[r.id](t)
-		})
-	}
+	proveElsewhere(t)
 }
 
 // place is the backend of the sessions of a test, which follows from the test's name: the proofs are the same everywhere.

@@ -55,8 +55,5 @@ func TestDockerKeep(t *testing.T) {
 	if got := run(attach(id, "--", "true")); got.code != 125 || !strings.Contains(got.stderr, "there is no environment") {
 		t.Errorf("after that: %+v", got)
 	}
-	if got := run(d.command(t, t.TempDir(), mark, "exec", "--image="+daemons.Debian, "--keep", "--helper=off", "--", "true")); got.code != 125 || !strings.Contains(got.stderr, "--keep") {
-		t.Errorf("without the helper: %+v", got)
-	}
 	d.nothing(t, mark)
 }

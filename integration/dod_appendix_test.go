@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/wrap"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
@@ -153,7 +153,7 @@ func proveToolErrors(t *testing.T, p provider) {
 	for _, f := range failures {
 		calls = append(calls, f.call)
 	}
-	s := p.session(t, llmtest.Sequence(llmtest.Use(calls...), llmtest.Say("I see")), func(c *agent.Config) { c.Env = env.Confine(c.Env, ".") })
+	s := p.session(t, llmtest.Sequence(llmtest.Use(calls...), llmtest.Say("I see")), func(c *agent.Config) { c.Env = wrap.Subdir(c.Env, ".") })
 	s.write("f", "text\n")
 	res := s.submit("fail")
 	shown := s.shown(1)

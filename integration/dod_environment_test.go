@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
+	envvars "github.com/sandboxagent/sandboxagent/env/vars"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
@@ -104,9 +106,9 @@ func proveOperations(t *testing.T) {
 		t.Errorf("%q, %+v", out.Stdout.Bytes(), res)
 	}
 	matches := 0
-	_, err = env.Grep(ctx, e, env.GrepOptions{Pattern: "w.rld"}, func(env.GrepMatch) error { matches++; return nil })
+	_, err = search.Grep(ctx, e, search.GrepOptions{Pattern: "w.rld"}, func(search.GrepMatch) error { matches++; return nil })
 	must(err)
-	files, err := env.Glob(ctx, e, env.GlobOptions{Pattern: "**/*.txt"})
+	files, err := search.Glob(ctx, e, search.GlobOptions{Pattern: "**/*.txt"})
 	must(err)
 	if matches != 1 || len(files) != 1 || files[0].Name != "a/b/c.txt" {
 		t.Errorf("%d matches, files %v", matches, files)
@@ -132,7 +134,7 @@ func proveVariables(t *testing.T) {
 		"PATH=/usr/bin:/bin", "HOME=/h", "LANG=C", "GOPATH=/g", "MY_API_KEY=1", "my_secret=2", "A_TOKEN=3", "DB_PASSWORD=4", "X_CREDENTIAL=5",
 		"AWS_SECRET_KEY=6", "DATABASE_URL=postgres://u:p@h/db", "EDITOR=vi",
 	}
-	names := func(f *env.VarFilter) string {
+	names := func(f *envvars.Filter) string {
 		var out []string
 		for _, v := range f.Apply(vars) {
 			name, _, _ := strings.Cut(v, "=")
@@ -144,11 +146,11 @@ func proveVariables(t *testing.T) {
 		"filtered": "PATH HOME LANG GOPATH EDITOR", "core": "PATH HOME LANG GOPATH", "none": "",
 		"all": "PATH HOME LANG GOPATH MY_API_KEY my_secret A_TOKEN DB_PASSWORD X_CREDENTIAL AWS_SECRET_KEY DATABASE_URL EDITOR",
 	} {
-		m, err := env.ParseVarMode(mode)
+		m, err := envvars.ParseMode(mode)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := names(&env.VarFilter{Mode: m}); got != want {
+		if got := names(&envvars.Filter{Mode: m}); got != want {
 			t.Errorf("%s keeps %s, want %s", mode, got, want)
 		}
 	}

@@ -19,6 +19,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/snapshot"
+	"github.com/sandboxagent/sandboxagent/env/transfer"
 )
 
 // TestFault17Names gives names that lead outside, or that no system can hold, to everything that writes on the host or
@@ -114,7 +116,7 @@ func proveArchives(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			err := env.Download(t.Context(), tarball(archive), "", nil, a.inside, env.DownloadOptions{})
+			err := transfer.Download(t.Context(), tarball(archive), "", nil, a.inside, transfer.DownloadOptions{})
 			switch {
 			case errors.Is(tt.want, errAny): // it depends on the file system
 			case errors.Is(tt.want, other):
@@ -154,23 +156,23 @@ func proveAskedNames(t *testing.T) {
 	}
 	for _, name := range names {
 		target := filepath.Join(t.TempDir(), "target")
-		if err := env.Download(t.Context(), e, "", []string{"last", name}, target, env.DownloadOptions{}); err == nil {
+		if err := transfer.Download(t.Context(), e, "", []string{"last", name}, target, transfer.DownloadOptions{}); err == nil {
 			t.Errorf("%.80q was downloaded", name)
 		}
 		a.checkDownload(target)
 	}
-	before, err := env.TakeSnapshot(t.Context(), makeTarball(t).environment(), "", env.SnapshotOptions{SpoolDir: t.TempDir()})
+	before, err := snapshot.Take(t.Context(), makeTarball(t).environment(), "", snapshot.Options{SpoolDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer before.Close() //nolint:errcheck // it was only read
-	after, err := env.TakeSnapshot(t.Context(), e, "", env.SnapshotOptions{Include: names, SpoolDir: t.TempDir()})
+	after, err := snapshot.Take(t.Context(), e, "", snapshot.Options{Include: names, SpoolDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer after.Close() //nolint:errcheck // it was only read
 	var patch bytes.Buffer
-	stats, err := env.WritePatch(t.Context(), &patch, before, after)
+	stats, err := snapshot.WritePatch(t.Context(), &patch, before, after)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,16 +239,16 @@ func proveLiar(t *testing.T) {
 	}
 	empty := makeTarball(t).environment()
 	full := makeTarball(t, entries...).environment(names...)
-	var snapshots []*env.Snapshot
+	var snapshots []*snapshot.Snapshot
 	for _, l := range []liar{empty, full} {
-		s, err := env.TakeSnapshot(t.Context(), l, "", env.SnapshotOptions{SpoolDir: t.TempDir()})
+		s, err := snapshot.Take(t.Context(), l, "", snapshot.Options{SpoolDir: t.TempDir()})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer s.Close() //nolint:errcheck // it was only read
 		snapshots = append(snapshots, s)
 	}
-	stats, err := env.WritePatch(t.Context(), io.Discard, snapshots[0], snapshots[1])
+	stats, err := snapshot.WritePatch(t.Context(), io.Discard, snapshots[0], snapshots[1])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,8 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/snapshot"
+	"github.com/sandboxagent/sandboxagent/env/transfer"
 )
 
 // TestFault17Races lets names change between folders, files, pipes and links that lead outside, while trees are copied
@@ -347,7 +349,7 @@ func raceDownloadFrom(t *testing.T, a *arena) {
 		names = append(names, strings.Fields(list))
 	}
 	a.race(a.change(slots), func(ctx context.Context, round int) bool {
-		err := env.Download(ctx, e, "", names[round%len(names)], target, env.DownloadOptions{})
+		err := transfer.Download(ctx, e, "", names[round%len(names)], target, transfer.DownloadOptions{})
 		if round%len(names) == 0 {
 			a.checkDownload(target)
 			if err := os.RemoveAll(target); err != nil {
@@ -404,7 +406,7 @@ func raceDownloadInto(t *testing.T, a *arena) {
 		trees = append(trees, makeTarball(t, entries...))
 	}
 	a.race(a.change(slots), func(ctx context.Context, round int) bool {
-		return env.Download(ctx, trees[round%len(trees)], "", nil, a.inside, env.DownloadOptions{}) == nil
+		return transfer.Download(ctx, trees[round%len(trees)], "", nil, a.inside, transfer.DownloadOptions{}) == nil
 	})
 }
 
@@ -450,8 +452,8 @@ func makeTarball(t *testing.T, entries ...tar.Header) tarball {
 func racePatch(t *testing.T, a *arena) {
 	e := a.environment()
 	spool := t.TempDir()
-	take := func(ctx context.Context, base *env.Snapshot) (*env.Snapshot, error) {
-		return env.TakeSnapshot(ctx, e, "", env.SnapshotOptions{Base: base, SpoolDir: spool})
+	take := func(ctx context.Context, base *snapshot.Snapshot) (*snapshot.Snapshot, error) {
+		return snapshot.Take(ctx, e, "", snapshot.Options{Base: base, SpoolDir: spool})
 	}
 	empty, err := take(t.Context(), nil)
 	if err != nil {
@@ -475,7 +477,7 @@ func racePatch(t *testing.T, a *arena) {
 			return false
 		}
 		var patch bytes.Buffer
-		if _, err := env.WritePatch(ctx, &patch, empty, now); err != nil && ctx.Err() == nil {
+		if _, err := snapshot.WritePatch(ctx, &patch, empty, now); err != nil && ctx.Err() == nil {
 			t.Error(err)
 		}
 		if bytes.Contains(patch.Bytes(), []byte(outsideText)) {

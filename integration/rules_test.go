@@ -56,7 +56,7 @@ var (
 	providers = regexp.MustCompile(`^` + module + `/runtime/llm/(openai|anthropic|gemini)(/|$)`)
 	sdks      = regexp.MustCompile(`^(github\.com/docker/|k8s\.io/|golang\.org/x/crypto/ssh|github\.com/pkg/sftp|` +
 		`github\.com/sashabaranov/go-openai|github\.com/anthropics/|google\.golang\.org/genai)`)
-	core = regexp.MustCompile(`^` + module + `/(env|env/(envtest|internal/.*|workspace|verify)|policy|` +
+	core = regexp.MustCompile(`^` + module + `/(env|env/(envtest|internal/.*|search|snapshot|transfer|vars|wrap|workspace|verify)|policy|` +
 		`runtime/(agent|tool|profile|event|store|llm))$`)
 )
 
@@ -93,6 +93,41 @@ func TestImportDirections(t *testing.T) {
 	}
 	if seen < 8 {
 		t.Fatalf("only %d core packages were looked at", seen)
+	}
+}
+
+// arrows are the packages of the project that those around the contract may import, by the path
+// below env; internal ones are free.
+var arrows = map[string][]string{
+	"env":          nil,
+	"env/vars":     nil,
+	"env/search":   {"env"},
+	"env/transfer": {"env"},
+	"env/snapshot": {"env", "env/search"},
+	"env/wrap":     {"env", "env/search", "env/vars"},
+}
+
+func TestImportsAroundTheContract(t *testing.T) {
+	seen := 0
+	for _, p := range listPackages(t) {
+		name := strings.TrimPrefix(p.ImportPath, module+"/")
+		allowed, ok := arrows[name]
+		if !ok {
+			continue
+		}
+		seen++
+		for _, imp := range p.Imports {
+			dep, own := strings.CutPrefix(imp, module+"/")
+			switch {
+			case name == "env" && strings.Contains(imp, "."):
+				t.Errorf("env imports %s; the contract imports the standard library only", imp)
+			case own && !strings.Contains("/"+dep, "/internal/") && !slices.Contains(allowed, dep):
+				t.Errorf("%s imports %s; it may import %v", name, dep, allowed)
+			}
+		}
+	}
+	if seen != len(arrows) {
+		t.Errorf("%d packages were checked, want %d", seen, len(arrows))
 	}
 }
 

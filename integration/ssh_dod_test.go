@@ -20,16 +20,7 @@ func TestDoDOnSSH(t *testing.T) {
 	s := daemons.NewSSHD(t, daemons.SSHDConfig{Vars: []string{"PATH=" + os.Getenv("PATH")}})
 	host := logIn(t, s)
 	sshOfProofs.Store(host)
-	proofs := allProofs()
-	for _, r := range readRequirements(t, "requirements.txt") {
-		if proofs[r.id] == nil {
-			continue
-		}
-		t.Run(r.name(), func(t *testing.T) {
-			t.Parallel()
-			proofs[r.id](t)
-		})
-	}
+	proveElsewhere(t)
 }
 
 // logIn logs in to a server of the tests.
@@ -49,7 +40,7 @@ func logIn(t testing.TB, s *daemons.SSHD) *ssh.Host {
 func openOnHost(t testing.TB, dir string) env.Environment {
 	t.Helper()
 	e, err := sshOfProofs.Load().Open(t.Context(), ssh.Config{
-		WorkDir: dir, Helper: ssh.HelperRequire, HelperProgram: ssh.HelperProgram{Path: command(t), Args: []string{"__sandboxd"}},
+		WorkDir: dir, HelperProgram: ssh.HelperProgram{Path: command(t), Args: []string{"__sandboxd"}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -29,9 +29,6 @@ func TestSSHRepository(t *testing.T) {
 	t.Run("helper", func(t *testing.T) {
 		proveInPlace(t, func(dir string) []string { return append(hostFlags(s), "--workdir="+dir) })
 	})
-	t.Run("portable", func(t *testing.T) {
-		proveInPlace(t, func(dir string) []string { return append(hostFlags(s), "--workdir="+dir, "--helper=off") })
-	})
 	t.Run("demo", func(t *testing.T) {
 		got := runCommand(t, t.TempDir(), nil, append([]string{"demo"}, hostFlags(s)...)...)
 		if got.code != 0 || !strings.Contains(got.stdout, "\n+++ b/") {
@@ -94,7 +91,6 @@ func TestSSHMessages(t *testing.T) {
 		{"another backend", []string{"--env=local", "--host=x"}, []string{"--host is for --env=ssh"}},
 		{"a limit that nobody keeps", flags(s, "--memory=1GiB"), []string{"--memory is for --env=docker"}},
 		{"a network that nobody closes", flags(s, "--network=none"), []string{"no sandbox is to be had", "home folder"}},
-		{"a sandbox without a helper", flags(s, "--helper=off", "--sandbox=require"), []string{"--helper: without a helper there is no sandbox"}},
 		{"apply", flags(s, "--apply"), []string{"--apply: the environment ssh works in the folder itself"}},
 		{"variables of this machine", flags(s, "--inherit-vars=all"), []string{"--pass-var"}},
 		{"unknown host", flags(s, "--known-hosts="+empty), []string{"SHA256:", "--accept-new-host-key"}},
@@ -107,7 +103,7 @@ func TestSSHMessages(t *testing.T) {
 		{"refused port", []string{"--env=ssh", "--host=127.0.0.1:1", "--known-hosts=" + empty}, []string{"127.0.0.1:1", "refused"}},
 		{"no such folder", flags(s, "--workdir=/nowhere/at/all"), []string{"/nowhere/at/all does not exist"}},
 		{"no such folder to write", flags(s, "--workdir="+dir, "--allow-write=none/at/all"), []string{"--allow-write", "none/at/all", "must exist on the host"}},
-		{"keep without a helper", flags(s, "--helper=off", "--keep", "--sandbox=off"), []string{"--keep"}},
+		{"a directory that holds no helper", flags(s, "--helper-dir=/proc"), []string{"tried /proc/sandboxagent-", "--helper-dir DIR"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			vars := []string{"SSH_AUTH_SOCK=", "HOME=" + dir, "SANDBOXAGENT_STATE_DIR=" + dir}
@@ -208,29 +204,21 @@ func TestSSHCommands(t *testing.T) {
 func TestSSHKilled(t *testing.T) {
 	t.Parallel()
 	s := sshd(t, daemons.SSHDConfig{Account: &daemons.Account{}})
-	for _, mode := range []string{"require", "off"} {
-		t.Run(mode, func(t *testing.T) {
-			p := &program{marker: newMark()}
-			strays := p.strays()
-			if mode == "off" { // a process that clears its variables and leaves its parent is not found
-				strays = strings.ReplaceAll(strays, "env -i ", "")
-			}
-			p.Cmd = exec.CommandContext(t.Context(), command(t), append(append([]string{"exec"}, hostFlags(s)...),
-				"--helper="+mode, "--ttl=3s", "--", "/bin/sh", "-c", strays+"; sleep 100")...)
-			p.Env = append(os.Environ(), "SANDBOXAGENT_STATE_DIR="+t.TempDir())
-			if err := p.Start(); err != nil {
-				t.Fatal(err)
-			}
-			await(t, "the processes", func() bool { return len(p.left(t)) > 3 })
-			_ = p.Process.Signal(syscall.SIGKILL)
-			_ = p.Wait()
-			await(t, "the end of all processes", func() bool { return len(p.left(t)) == 0 && len(s.Processes()) == 0 })
-			await(t, "the end of their folder", func() bool {
-				left, _ := filepath.Glob(fmt.Sprintf("/tmp/sandboxagent-%d/e-*", owner(t, s.Home())))
-				return len(left) == 0
-			})
-		})
+	p := &program{marker: newMark()}
+	p.Cmd = exec.CommandContext(t.Context(), command(t), append(append([]string{"exec"}, hostFlags(s)...),
+		"--ttl=3s", "--", "/bin/sh", "-c", p.strays()+"; sleep 100")...)
+	p.Env = append(os.Environ(), "SANDBOXAGENT_STATE_DIR="+t.TempDir())
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
 	}
+	await(t, "the processes", func() bool { return len(p.left(t)) > 3 })
+	_ = p.Process.Signal(syscall.SIGKILL)
+	_ = p.Wait()
+	await(t, "the end of all processes", func() bool { return len(p.left(t)) == 0 && len(s.Processes()) == 0 })
+	await(t, "the end of their directory", func() bool {
+		left, _ := filepath.Glob(fmt.Sprintf("/tmp/sandboxagent-%d/e-*", owner(t, s.Home())))
+		return len(left) == 0
+	})
 }
 
 // knownLine is a line of a known_hosts file.

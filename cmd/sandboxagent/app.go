@@ -102,7 +102,7 @@ func (p *program) app() *cli.App {
 		ExitErrHandler:            func(*cli.Context, error) {},
 		OnUsageError:              onUsageError,
 		Commands: []*cli.Command{
-			p.runCommand(), p.execCommand(), p.toolCommand(), p.verifyCommand(), p.listCommand(), p.attachCommand(), p.collectCommand(),
+			p.runCommand(), p.execCommand(), p.toolCommand(), p.verifyCommand(), p.listCommand(), p.attachCommand(), p.gcCommand(),
 			p.imagesCommand(), p.buildCommand(), p.modelsCommand(), p.demoCommand(), p.versionCommand(),
 		},
 	}

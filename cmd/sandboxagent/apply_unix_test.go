@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/snapshot"
 	"github.com/sandboxagent/sandboxagent/env/workspace"
 )
 
@@ -104,8 +104,8 @@ func TestApplyKeepsPatch(t *testing.T) {
 			if tt.named {
 				settings.file = filepath.Join(state, "named.patch")
 			}
-			change, err := startPatch(t.Context(), settings, &workplace{
-				tree: tree, plain: e, note: func(string) {},
+			change, err := startPatch(t.Context(), settings, &environment{
+				opened: opened{plain: e}, tree: tree, note: func(string) {},
 				applying: lookLocker{func() {
 					looked = true
 					if names := kept(); tt.named == (len(names) == 1) {
@@ -173,12 +173,12 @@ func TestDifferenceUnreadable(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close() //nolint:errcheck // nothing runs in it
-	var snapshots []*env.Snapshot
+	var snapshots []*snapshot.Snapshot
 	for _, name := range []string{"closed", "open"} {
 		if err := os.Chmod(filepath.Join(dir, name), 0); err != nil {
 			t.Fatal(err)
 		}
-		s, err := env.TakeSnapshot(t.Context(), e, "", env.SnapshotOptions{})
+		s, err := snapshot.Take(t.Context(), e, "", snapshot.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

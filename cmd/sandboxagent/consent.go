@@ -20,10 +20,10 @@ const consentFile = "allowed-folders.json"
 
 // consent makes sure that the user allows a model to act without a sandbox in the folder of place: by --yes, by an earlier
 // answer for this folder, or by an answer now; without a state folder no answer can be kept. Where nobody can be asked it is a usageError.
-func (p *program) consent(ctx context.Context, yes bool, state string, place *workplace) error {
-	dir, rights := place.plain.Info().WorkDir, "your rights on this machine"
-	if place.whose != "" {
-		dir, rights = "ssh://"+place.whose+dir, "the rights of "+place.whose
+func (p *program) consent(ctx context.Context, yes bool, state string, e *environment) error {
+	dir, rights := e.plain.Info().WorkDir, "your rights on this machine"
+	if e.account != "" {
+		dir, rights = e.backend+"://"+e.account+dir, "the rights of "+e.account
 	} else if resolved, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = resolved
 	}

@@ -10,10 +10,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/rogpeppe/go-internal/txtar"
 	"github.com/urfave/cli/v2"
@@ -35,11 +33,9 @@ var demoScript []byte
 const (
 	demoTask  = "Make the tests of this module pass. Do not change the tests."
 	demoCheck = "go test ./..."
-	// demoImage is the image of a container that has Go.
-	demoImage = "sandboxagent-go:latest"
 )
 
-// demoVars keep the settings of the user's Go from mattering: the repository needs the standard library only.
+// demoVars override the user's settings of Go: the repository needs the standard library only.
 var demoVars = [...]string{
 	"GOTOOLCHAIN=local", "GOFLAGS=", "GOWORK=off", "GOPROXY=off", "GO111MODULE=on", "CGO_ENABLED=0", "GOOS=", "GOARCH=",
 }
@@ -47,25 +43,45 @@ var demoVars = [...]string{
 func (p *program) demoCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "demo",
-		Usage:     "watch the agent mend a small Go repository; needs go, but neither a key nor a network",
+		Usage:     "watch the agent fix a small Go repository; needs go, but no API key and no network",
 		ArgsUsage: "[flags]",
-		Description: `A broken repository is copied to a temporary folder, which is removed in the end. The agent is the real one;
-the model is a script behind a local HTTP server. The change goes to standard output as a diff.`,
+		Description: `Copies a broken repository to a temporary directory, which is removed at the end. The agent is the real
+one; the model is a script behind a local HTTP server. Prints the change as a diff to standard output.`,
 		Flags:  demoFlags(),
 		Action: p.action(p.demo),
 	}
 }
 
-// demoFlags are the flags of an environment that matter for a folder of the program's own.
+// demoSupport is how the demonstration runs in a backend.
+type demoSupport struct {
+	// flags are the names of the backend's flags that the demonstration takes.
+	flags []string
+	// missingGo completes the message that the environment has no go command.
+	missingGo string
+	// prepare changes the settings of the backend and cfg for the repository in cfg.dir, which is in
+	// dir. remove, which may be nil, removes what it has created.
+	prepare func(ctx context.Context, cfg *openConfig, dir string) (remove func() error, err error)
+}
+
+// demoFlags are the environmentFlags that the demonstration takes.
 func demoFlags() []cli.Flag {
-	wanted := []string{"env", "image", "pull", "platform", "user", "runtime", "helper", "host", "identity", "known-hosts", "accept-new-host-key"}
-	return slices.DeleteFunc(environmentFlags(""), func(f cli.Flag) bool { return !slices.Contains(wanted, f.Names()[0]) })
+	names := []string{"env"}
+	for _, b := range backends(nil) {
+		names = append(names, b.demo().flags...)
+	}
+	return slices.DeleteFunc(environmentFlags(""), func(f cli.Flag) bool {
+		return !slices.Contains(names, f.Names()[0])
+	})
 }
 
 // demo is the command demo.
 func (p *program) demo(ctx context.Context, c *cli.Context) (code int, err error) {
-	if c.Args().Present() {
-		return 0, usagef("demo takes no arguments")
+	if err := noArguments(c); err != nil {
+		return 0, err
+	}
+	b, err := p.parseBackend(c)
+	if err != nil {
+		return 0, err
 	}
 	dir, err := os.MkdirTemp("", "sandboxagent-demo-*")
 	if err != nil {
@@ -76,20 +92,17 @@ func (p *program) demo(ctx context.Context, c *cli.Context) (code int, err error
 			err = rerr
 		}
 	}()
-	options, err := p.demoOptions(c)
-	if err != nil {
-		return 0, err
-	}
-	place, err := p.openDemo(ctx, c.String("env"), options, dir)
+	e, err := p.openDemo(ctx, b, dir)
 	if err != nil {
 		return 0, err
 	}
 	j := &job{
-		task: demoTask, place: place, sessions: filepath.Join(dir, "sessions"), patch: patchSettings{file: filepath.Join(dir, "patch")}, outputs: true,
+		task: demoTask, env: e, sessions: filepath.Join(dir, "sessions"),
+		patch: patchSettings{file: filepath.Join(dir, "patch")}, outputs: true,
 	}
 	server, err := j.serveScript(demoScript)
 	if err != nil {
-		return 0, joinClose(err, place)
+		return 0, errors.Join(err, e.close())
 	}
 	defer server.Close()
 	fmt.Fprintf(p.std.err, "Task: %s\n", demoTask)
@@ -101,7 +114,7 @@ func (p *program) demo(ctx context.Context, c *cli.Context) (code int, err error
 	fmt.Fprintf(p.std.err, "\n%s\n\n", sanitize(record.Text))
 	diff, err := os.ReadFile(record.Patch)
 	if err == nil && len(diff) == 0 {
-		err = errors.New("nothing was changed")
+		err = errors.New("the demonstration changed nothing")
 	}
 	if err == nil {
 		_, err = io.Copy(p.std.out, bytes.NewReader(diff))
@@ -109,26 +122,11 @@ func (p *program) demo(ctx context.Context, c *cli.Context) (code int, err error
 	return record.ExitCode, err
 }
 
-// demoOptions reads the demoFlags.
-func (p *program) demoOptions(c *cli.Context) (o backendOptions, err error) {
-	if err := onlyFor(c, c.String("env")); err != nil {
-		return o, err
-	}
-	if o.remote, err = readRemoteFlags(c); err != nil {
-		return o, err
-	}
-	if o.container, err = readContainerFlags(c); err != nil {
-		return o, err
-	}
-	o.target, err = p.readHostFlags(c)
-	return o, err
-}
-
-// openDemo unpacks the repository into dir and opens an environment in it that has Go.
-func (p *program) openDemo(ctx context.Context, backend string, options backendOptions, dir string) (*workplace, error) {
-	work := filepath.Join(dir, "roman")
+// openDemo unpacks the repository into dir and opens an environment with Go for it.
+func (p *program) openDemo(ctx context.Context, b backend, dir string) (_ *environment, err error) {
+	repository := filepath.Join(dir, "roman")
 	for _, f := range txtar.Parse(demoRepository).Files {
-		name := filepath.Join(work, filepath.FromSlash(f.Name))
+		name := filepath.Join(repository, filepath.FromSlash(f.Name))
 		if err := os.MkdirAll(filepath.Dir(name), 0o777); err != nil {
 			return nil, err
 		}
@@ -136,111 +134,58 @@ func (p *program) openDemo(ctx context.Context, backend string, options backendO
 			return nil, err
 		}
 	}
-	options.dir, options.vars = work, demoVars[:]
-	switch backend {
-	case "local":
-		vars, folders, err := demoFolders(dir)
-		if err != nil {
-			return nil, err
-		}
-		options.vars = slices.Concat(options.vars, vars)
-		options.sandbox = sandboxOptions{mode: sandboxAuto, Sandbox: env.Sandbox{Write: folders}}
-	case "docker":
-		options.container.Image = cmp.Or(options.container.Image, demoImage)
-	case "ssh":
-		return p.openDemoThere(ctx, options)
-	}
-	place, err := p.open(ctx, environmentSettings{backend: backend, options: options, copyTree: true})
+	s := environmentSettings{backend: b, copyTree: true}
+	s.config = openConfig{dir: repository, vars: slices.Clone(demoVars[:]), note: p.note}
+	support := b.demo()
+	remove, err := support.prepare(ctx, &s.config, dir)
 	if err != nil {
 		return nil, err
 	}
-	return needGo(ctx, place, backend)
-}
-
-// openDemoThere is openDemo on a host: the repository goes to a temporary folder there, which is removed with the place.
-func (p *program) openDemoThere(ctx context.Context, options backendOptions) (_ *workplace, err error) {
-	source := options.dir
-	options.dir = ""
-	home, err := openSSH(ctx, options)
+	e, err := p.open(ctx, s)
 	if err != nil {
-		return nil, err
-	}
-	folder := ""
-	remove := func() error {
-		var err error
-		if folder != "" {
-			err = home.Remove(context.WithoutCancel(ctx), folder, env.RemoveOptions{Recursive: true})
-		}
-		return errors.Join(err, home.Close())
-	}
-	defer func() {
-		if err != nil {
+		if remove != nil {
 			err = errors.Join(err, remove())
 		}
-	}()
-	made, res, err := env.Output(ctx, home, env.Command{Argv: []string{"mktemp", "-d", "/tmp/sandboxagent-demo-XXXXXX"}}, env.OutputOptions{})
-	if err == nil && res.ExitCode != 0 {
-		err = fmt.Errorf("mktemp ends with status %d: %s", res.ExitCode, oneLine(string(made.Stderr.Bytes())))
-	}
-	if err != nil {
 		return nil, err
 	}
-	folder = strings.TrimSuffix(string(made.Stdout.Bytes()), "\n")
-	options.dir = path.Join(folder, filepath.Base(source))
-	if err := env.Upload(ctx, home, source, options.dir, env.UploadOptions{}); err != nil {
-		return nil, err
+	e.cleanup = remove
+	if err := checkGo(ctx, e.plain, support.missingGo); err != nil {
+		return nil, errors.Join(err, e.close())
 	}
-	options.vars = append(slices.Clone(options.vars), "GOTMPDIR="+folder, "GOCACHE="+folder+"/cache", "GOPATH="+folder+"/gopath")
-	place, err := p.open(ctx, environmentSettings{backend: "ssh", options: options})
-	if err != nil {
-		return nil, err
-	}
-	if place, err = needGo(ctx, place, "ssh"); err != nil {
-		return nil, err
-	}
-	place.after = remove
-	return place, nil
+	return e, nil
 }
 
-// needGo closes a place that has no Go.
-func needGo(ctx context.Context, place *workplace, backend string) (*workplace, error) {
-	_, res, err := env.Output(ctx, place.plain, env.Command{Argv: []string{"go", "version"}}, env.OutputOptions{})
+// checkGo returns why the go command does not work in e.
+func checkGo(ctx context.Context, e env.Environment, missing string) error {
+	version := env.Command{Argv: []string{"go", "version"}}
+	_, res, err := env.Output(ctx, e, version, env.OutputOptions{})
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		hint := "which is not in PATH; install Go from https://go.dev/dl"
-		switch backend {
-		case "docker":
-			hint = "which the image does not have; \"sandboxagent image build go\" builds one that has it"
-		case "ssh":
-			hint = "which is not where commands over SSH look for it on the host; \"sandboxagent exec --env=ssh --host HOST -- env\" shows their PATH"
-		}
-		return nil, joinClose(errors.New("the demonstration needs the go command, "+hint), place)
-	case err != nil:
-		return nil, joinClose(err, place)
-	case res.ExitCode != 0:
-		return nil, joinClose(fmt.Errorf("the demonstration needs a working go command, and go version ends with status %d", res.ExitCode), place)
+		return errors.New("the demonstration needs the go command, " + missing)
+	case err == nil && res.ExitCode != 0:
+		return fmt.Errorf("the demonstration needs a working go command: go version: exit code %d", res.ExitCode)
 	}
-	return place, nil
+	return err
 }
 
-// demoFolders returns the variables that keep what go writes on this machine in dir, and the folders that it writes to: what
-// it has built already is of use.
-func demoFolders(dir string) (vars, folders []string, err error) {
+// demoCaches returns environment variables that make go write to the directories writable of the
+// host: below dir, but for a build cache that exists already.
+func demoCaches(dir string) (vars, writable []string, err error) {
 	add := func(variable, name string) {
-		vars, folders = append(vars, variable+"="+name), append(folders, name)
+		vars, writable = append(vars, variable+"="+name), append(writable, name)
 	}
-	add("GOTMPDIR", filepath.Join(dir, "tmp")) // what go leaves behind when it is killed goes with the folder
+	add("GOTMPDIR", filepath.Join(dir, "tmp")) // removed with dir, also if go is killed
 	add("GOCACHE", cmp.Or(goCache(), filepath.Join(dir, "cache")))
 	if home, err := os.UserHomeDir(); err != nil || home == "" {
 		add("GOPATH", filepath.Join(dir, "gopath"))
 	}
-	for _, name := range folders {
+	for _, name := range writable {
 		err = errors.Join(err, os.MkdirAll(name, 0o700))
 	}
-	return vars, folders, err
+	return vars, writable, err
 }
 
-// goCache returns Go's own place for what it builds; empty if there is none.
+// goCache returns the directory of Go's build cache; empty if it cannot be created.
 func goCache() string {
 	name := os.Getenv("GOCACHE")
 	if cache, err := os.UserCacheDir(); name == "" && err == nil {
@@ -252,7 +197,8 @@ func goCache() string {
 	return name
 }
 
-// serveScript makes a server with a script the model of the job. The caller closes the server.
+// serveScript starts a server that plays the script data and configures the job to use it as its
+// model. The caller closes the server.
 func (j *job) serveScript(data []byte) (*llmtest.Server, error) {
 	script, err := replay.ParseScript(data, "demo/script.yaml")
 	if err != nil {
@@ -274,13 +220,10 @@ func (j *job) serveScript(data []byte) (*llmtest.Server, error) {
 	j.config = agent.Config{
 		Client:  client,
 		Profile: profile.OpenAI(script.Model),
-		Env:     j.place.env,
+		Env:     j.env.wrapped,
 		Store:   agent.OnDisk(j.sessions),
 		Verify:  agent.Verify{Command: demoCheck},
-		Log:     j.place.log,
+		Log:     j.env.log,
 	}
 	return server, nil
 }
-
-// joinClose closes place, in which nothing runs, and returns err.
-func joinClose(err error, place *workplace) error { return errors.Join(err, place.close()) }

@@ -41,35 +41,35 @@ func (p *program) exec(ctx context.Context, c *cli.Context) (code int, err error
 	case strings.TrimSpace(argv[0]) == "":
 		return 0, usagef("the name of the command is empty; it stands first after \"--\"")
 	}
-	s, err := p.readEnvironmentFlags(c)
+	s, err := p.parseEnvironmentFlags(c)
 	if err != nil {
 		return 0, err
 	}
-	wanted, err := readPatchFlags(c, s.backend)
+	wanted, err := parsePatchFlags(c, s.backend)
 	if err != nil {
 		return 0, err
 	}
 	s.copyTree = c.IsSet("workdir") || wanted != patchSettings{}
-	place, err := p.open(ctx, s)
+	e, err := p.open(ctx, s)
 	if err != nil {
 		_, err = unstarted(ctx, wanted.file, err)
 		return 0, err
 	}
 	defer func() {
-		if cerr := place.close(); err == nil && cerr != nil {
+		if cerr := e.close(); err == nil && cerr != nil {
 			p.fail(cerr)
 			if code == codeDone {
 				code = codeExecFailed
 			}
 		}
-		if lerr := place.logError(); err == nil && lerr != nil {
+		if lerr := e.logError(); err == nil && lerr != nil {
 			p.fail(lerr)
 			if code == codeDone {
 				code = codeExecFailed
 			}
 		}
 	}()
-	change, err := startPatch(ctx, wanted, place)
+	change, err := startPatch(ctx, wanted, e)
 	if err != nil {
 		_, err = unstarted(ctx, wanted.file, err)
 		return 0, err
@@ -80,15 +80,15 @@ func (p *program) exec(ctx context.Context, c *cli.Context) (code int, err error
 			return 0, err
 		}
 	}
-	code = p.execute(ctx, place.env, cmd)
+	code = p.execute(ctx, e.wrapped, cmd)
 	if change != nil {
-		place.stop()
+		e.kill()
 	}
-	file, err := change.finish(ctx, place.plain, code == codeDone)
+	file, err := change.finish(ctx, e.plain, code == codeDone)
 	if wanted.apply && code != codeDone && file != "" {
 		p.note("the changes are not applied, since the command failed; the patch is in " + file)
 	}
-	if err := errors.Join(err, s.fetch(ctx, place)); err != nil {
+	if err := errors.Join(err, s.fetch(ctx, e)); err != nil {
 		p.fail(err)
 		if code == codeDone {
 			code = codeExecFailed

@@ -21,13 +21,13 @@ type job struct {
 	task string
 	// hints are facts that the model is told with the task.
 	hints  []string
-	place  *workplace
+	env    *environment
 	config agent.Config
 	// sessions is the folder of the sessions; the session's own is in the record.
 	sessions string
 	patch    patchSettings
 	// fetch copies out of the environment what the user wants of it; nil means nothing.
-	fetch func(context.Context, *workplace) error
+	fetch func(context.Context, *environment) error
 	// sink receives all events; the job waits for it. Nil means none.
 	sink func(event.Event) error
 	// interactive lets the model ask the user.
@@ -37,10 +37,10 @@ type job struct {
 }
 
 func (j *job) close() error {
-	if j.place == nil {
+	if j.env == nil {
 		return nil
 	}
-	return j.place.close()
+	return j.env.close()
 }
 
 // work works on a job until it is done, shows progress meanwhile, and returns the record of it. When it returns, nothing
@@ -58,9 +58,9 @@ func (p *program) work(ctx context.Context, j *job) event.Result {
 		j.config.Ask = func(ctx context.Context, question string) (string, error) { return p.ask(ctx, show, question) }
 	}
 	began := time.Now()
-	guarantees := j.place.plain.Info().Guarantees
+	guarantees := j.env.plain.Info().Guarantees
 	res, file, err := attempt(ctx, j)
-	if lerr := errors.Join(j.close(), j.place.logError()); lerr != nil {
+	if lerr := errors.Join(j.close(), j.env.logError()); lerr != nil {
 		if res.Status == agent.StatusCompleted {
 			err = errors.Join(err, lerr)
 		} else {
@@ -96,18 +96,18 @@ func (p *program) work(ctx context.Context, j *job) event.Result {
 // attempt runs the agent, with a snapshot of the working folder before and after. Whatever happens, the result has a status,
 // and the patch is written if there is one to write; file is its name.
 func attempt(ctx context.Context, j *job) (res agent.Result, file string, err error) {
-	p, err := startPatch(ctx, j.patch, j.place)
+	p, err := startPatch(ctx, j.patch, j.env)
 	if err != nil {
 		file, err = unstarted(ctx, j.patch.file, err)
 		return agent.Result{Status: statusOf(ctx, err, agent.StatusEnvironmentError)}, file, err
 	}
 	res, err = runAgent(ctx, j)
 	if p != nil {
-		j.place.stop()
+		j.env.kill()
 	}
-	file, patchErr := p.finish(ctx, j.place.plain, err == nil && res.Status == agent.StatusCompleted)
+	file, patchErr := p.finish(ctx, j.env.plain, err == nil && res.Status == agent.StatusCompleted)
 	if j.fetch != nil {
-		patchErr = errors.Join(patchErr, j.fetch(ctx, j.place))
+		patchErr = errors.Join(patchErr, j.fetch(ctx, j.env))
 	}
 	return res, file, errors.Join(err, patchErr)
 }
@@ -131,7 +131,7 @@ func unstarted(ctx context.Context, patchFile string, err error) (string, error)
 func runAgent(ctx context.Context, j *job) (res agent.Result, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			j.place.log.Error("the program panicked", "panic", r, "stack", string(debug.Stack()))
+			j.env.log.Error("the program panicked", "panic", r, "stack", string(debug.Stack()))
 			res.Status, err = agent.StatusInternalError, fmt.Errorf("the program panicked: %v", r)
 		}
 	}()

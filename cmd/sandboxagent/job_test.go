@@ -16,7 +16,7 @@ import (
 
 // TestRunAgentPanic checks that a panic outside the agent's own care is the end of the run and not of the program.
 func TestRunAgentPanic(t *testing.T) {
-	j := &job{task: "x", place: &workplace{log: slog.New(slog.DiscardHandler)}, config: agent.Config{
+	j := &job{task: "x", env: &environment{log: slog.New(slog.DiscardHandler)}, config: agent.Config{
 		Client: explodingClient{}, Profile: profile.OpenAI("m"),
 		Store: func(string) (agent.Store, error) { panic("the store exploded") },
 	}}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/snapshot"
 	"github.com/sandboxagent/sandboxagent/env/workspace"
 )
 
@@ -28,7 +29,7 @@ type patchSettings struct {
 
 // changes are what a command has changed.
 type changes interface {
-	WritePatch(ctx context.Context, w io.Writer) (env.PatchStats, error)
+	WritePatch(ctx context.Context, w io.Writer) (snapshot.PatchStats, error)
 	// Unreadable are the names of what may have changed but cannot be read.
 	Unreadable() []string
 	Close() error
@@ -40,7 +41,7 @@ type patch struct {
 	to       destination // if a file is wanted
 	// tree is what was copied into the environment; nil where that works in place, and before is how it was.
 	tree   *workspace.Workspace
-	before *env.Snapshot
+	before *snapshot.Snapshot
 	// dir is the working folder of an environment that works in place, with links resolved: the repository that it is in
 	// is found by its name.
 	dir string
@@ -52,20 +53,9 @@ type patch struct {
 	note func(string)
 }
 
-// checkPatch reports as a usageError why a patch cannot be written to file, which may be empty.
-func checkPatch(file string) error {
-	if file == "" {
-		return nil
-	}
-	if _, err := writableFile(file); err != nil {
-		return usagef("--patch: %s", err)
-	}
-	return nil
-}
-
-// startPatch records how the working folder is, with settings that readPatchFlags has found good. If nothing is to become
+// startPatch records how the working folder is, with settings that parsePatchFlags has found good. If nothing is to become
 // of the changes, it gives a nil patch.
-func startPatch(ctx context.Context, settings patchSettings, w *workplace) (*patch, error) {
+func startPatch(ctx context.Context, settings patchSettings, w *environment) (*patch, error) {
 	if settings == (patchSettings{}) {
 		return nil, nil
 	}
@@ -83,7 +73,7 @@ func startPatch(ctx context.Context, settings patchSettings, w *workplace) (*pat
 		return p, nil
 	}
 	var err error
-	if w.whose != "" {
+	if w.account != "" {
 		p.dir, err = resolveThere(ctx, w.plain)
 	} else if p.dir, err = filepath.EvalSymlinks(w.plain.Info().WorkDir); err == nil {
 		// A repository that cannot be understood has no rules but those that the environment sees.
@@ -91,7 +81,7 @@ func startPatch(ctx context.Context, settings patchSettings, w *workplace) (*pat
 		p.dir = filepath.ToSlash(p.dir)
 	}
 	if err == nil {
-		p.before, err = env.TakeSnapshot(ctx, w.plain, p.dir, env.SnapshotOptions{Exclude: p.ignored})
+		p.before, err = snapshot.Take(ctx, w.plain, p.dir, snapshot.Options{Exclude: p.ignored})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--patch: %w", err)
@@ -225,7 +215,7 @@ func (p *patch) changes(ctx context.Context, e env.Environment) (changes, error)
 		}
 		return found, nil
 	}
-	after, err := env.TakeSnapshot(ctx, e, p.dir, env.SnapshotOptions{Base: p.before, Exclude: p.ignored})
+	after, err := snapshot.Take(ctx, e, p.dir, snapshot.Options{Base: p.before, Exclude: p.ignored})
 	if err != nil {
 		return nil, err
 	}
@@ -241,10 +231,10 @@ func (p *patch) flag() string {
 }
 
 // difference is the changes between two snapshots.
-type difference struct{ before, after *env.Snapshot }
+type difference struct{ before, after *snapshot.Snapshot }
 
-func (d *difference) WritePatch(ctx context.Context, w io.Writer) (env.PatchStats, error) {
-	return env.WritePatch(ctx, w, d.before, d.after)
+func (d *difference) WritePatch(ctx context.Context, w io.Writer) (snapshot.PatchStats, error) {
+	return snapshot.WritePatch(ctx, w, d.before, d.after)
 }
 
 func (d *difference) Unreadable() []string {

@@ -60,14 +60,14 @@ type runSettings struct {
 // effortValue is a word, or a number of tokens where the provider takes one.
 var effortValue = lazyregexp.New(`^([a-z]*|[1-9][0-9]{0,8})$`)
 
-// readRunFlags reads all flags but the format, which comes first so that even a wrong flag gives a result record.
-func (p *program) readRunFlags(ctx context.Context, c *cli.Context) (runSettings, error) {
-	place, err := p.readEnvironmentFlags(c)
+// parseRunFlags reads all flags but the format, which comes first so that even a wrong flag gives a result record.
+func (p *program) parseRunFlags(ctx context.Context, c *cli.Context) (runSettings, error) {
+	common, err := p.parseEnvironmentFlags(c)
 	if err != nil {
 		return runSettings{}, err
 	}
 	s := runSettings{
-		environmentSettings: place,
+		environmentSettings: common,
 		effort:              c.String("reasoning-effort"),
 		verify:              c.String("verify"),
 		yes:                 c.Bool("yes"),
@@ -93,7 +93,7 @@ func (p *program) readRunFlags(ctx context.Context, c *cli.Context) (runSettings
 	if !effortValue().MatchString(s.effort) {
 		return s, usagef("--reasoning-effort: %q is neither a word such as low, medium or high nor a number of tokens", s.effort)
 	}
-	if s.patch, err = readPatchFlags(c, s.backend); err != nil {
+	if s.patch, err = parsePatchFlags(c, s.backend); err != nil {
 		return s, err
 	}
 	s.task, err = p.readTask(ctx, c.Args().Slice())
@@ -179,7 +179,7 @@ func (p *program) runTask(ctx context.Context, c *cli.Context) (int, error) {
 
 // prepare checks everything that can be checked before a model is asked, and asks the user last.
 func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, _ runSettings, err error) {
-	s, err := p.readRunFlags(ctx, c)
+	s, err := p.parseRunFlags(ctx, c)
 	if err != nil {
 		return nil, s, err
 	}
@@ -191,14 +191,14 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, _ runSet
 	if err != nil {
 		return nil, s, err
 	}
-	hideKeys(s.options.inherit.Pass)
+	hideKeys(s.config.inherit.Pass)
 	j := &job{task: s.task, patch: s.patch, fetch: s.fetch, interactive: p.interactive()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, j.close())
 		}
 	}()
-	if j.place, err = p.open(ctx, s.environmentSettings); err != nil {
+	if j.env, err = p.open(ctx, s.environmentSettings); err != nil {
 		_, err = unstarted(ctx, s.patch.file, err)
 		return nil, s, err
 	}
@@ -206,8 +206,8 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, _ runSet
 	if err != nil {
 		return nil, s, err
 	}
-	if !j.place.isolated {
-		if err = p.consent(ctx, s.yes, state, j.place); err != nil {
+	if !j.env.isolated {
+		if err = p.consent(ctx, s.yes, state, j.env); err != nil {
 			return nil, s, err
 		}
 	}
@@ -221,15 +221,15 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, _ runSet
 	j.config = agent.Config{
 		Client:   m.client,
 		Profile:  m.profile,
-		Env:      j.place.env,
+		Env:      j.env.wrapped,
 		Tools:    p.tools,
 		Store:    agent.OnDisk(j.sessions),
 		Retry:    llm.RetryPolicy{MaxWait: s.retryWait},
 		Settings: agent.Settings{ReasoningEffort: s.effort},
 		Limits:   s.limits,
 		Verify:   agent.Verify{Command: s.verify},
-		Backups:  worksInPlace(s.backend),
-		Log:      j.place.log,
+		Backups:  s.backend.inPlace(),
+		Log:      j.env.log,
 
 		Subagents: agent.Subagents{Kinds: kinds},
 	}

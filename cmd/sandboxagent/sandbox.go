@@ -3,8 +3,6 @@ package main
 import (
 	"errors"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -21,36 +19,64 @@ const (
 	sandboxOff     = "off"
 )
 
-// sandboxFlags are the flags of environments that put a sandbox around what runs on a machine as it is.
-func sandboxFlags() []cli.Flag {
-	return []cli.Flag{
-		&cli.StringFlag{Name: "sandbox", Value: sandboxAuto, Usage: "whether commands run in a sandbox: `MODE` is auto (the best that there is, or none), require or off", EnvVars: variable("sandbox")},
-		&cli.StringSliceFlag{Name: "allow-write", Usage: "let commands in the sandbox change `PATH` too; may be repeated", EnvVars: variable("allow-write")},
-		&cli.StringSliceFlag{Name: "allow-read", Usage: "let commands in the sandbox read `PATH`, which would be hidden; may be repeated", EnvVars: variable("allow-read")},
-		&cli.StringSliceFlag{Name: "enforce", Usage: "fail unless the sandbox enforces `PROMISE`, such as hidden-processes; may be repeated, or A,B", EnvVars: variable("enforce")},
+// networkFlag is the flag of backends that can cut commands off the network.
+func networkFlag() cli.Flag {
+	return &cli.StringFlag{
+		Name: "network", DefaultText: "none", EnvVars: variable("network"),
+		Usage: "let commands reach `NETWORK`: none or full",
 	}
 }
 
-// sandboxOptions are the values of the sandboxFlags.
+// sandboxFlags are the flags of backends that put a sandbox around commands.
+func sandboxFlags() []cli.Flag {
+	return []cli.Flag{
+		networkFlag(),
+		&cli.StringFlag{
+			Name: "sandbox", Value: sandboxAuto, EnvVars: variable("sandbox"),
+			Usage: "run commands in a sandbox: `MODE` is auto (the strongest available, or none), require or off",
+		},
+		&cli.StringSliceFlag{
+			Name: "allow-write", EnvVars: variable("allow-write"),
+			Usage: "let commands in the sandbox change `PATH` too; may be repeated",
+		},
+		&cli.StringSliceFlag{
+			Name: "allow-read", EnvVars: variable("allow-read"),
+			Usage: "let commands in the sandbox read `PATH`, which would be hidden; may be repeated",
+		},
+		&cli.StringSliceFlag{
+			Name: "enforce", EnvVars: variable("enforce"),
+			Usage: "fail unless the sandbox enforces `GUARANTEE`, such as hidden-processes; may be repeated, or A,B",
+		},
+	}
+}
+
+// sandboxOptions are the values of sandboxFlags.
 type sandboxOptions struct {
 	mode string
 	env.Sandbox
 }
 
-// wanted reports whether there is to be a sandbox.
+// wanted reports whether commands should run in a sandbox.
 func (o sandboxOptions) wanted() bool { return o.mode == sandboxAuto || o.mode == sandboxRequire }
 
-// promises are what can be insisted on.
-var promises = []env.Promise{
-	env.Isolation, env.ConfinedWrites, env.HiddenSecrets, env.NoNetwork, env.HiddenSockets, env.HiddenProcesses, env.NoNewRights, env.KeptHooks,
+// report passes on what the sandbox of an opened environment lacks.
+func (o sandboxOptions) report(info env.Info, note func(string)) {
+	if text := sandboxNote(info); text != "" && o.wanted() {
+		note(text)
+	}
 }
 
-// readSandboxFlags reads the sandboxFlags, and whether there is a network.
-func readSandboxFlags(c *cli.Context) (o sandboxOptions, err error) {
+// promises are the values of --enforce.
+var promises = []env.Promise{
+	env.Isolation, env.ConfinedWrites, env.HiddenSecrets, env.NoNetwork, env.HiddenSockets,
+	env.HiddenProcesses, env.NoNewRights, env.KeptHooks,
+}
+
+// parseSandboxFlags reads sandboxFlags.
+func parseSandboxFlags(c *cli.Context) (o sandboxOptions, err error) {
 	o.mode = c.String("sandbox")
-	backend := c.String("env")
 	switch o.mode {
-	case sandboxAuto, sandboxOff:
+	case sandboxAuto, sandboxOff, "": // a command may lack the flag
 	case sandboxRequire:
 		o.Require = true
 	default:
@@ -65,51 +91,25 @@ func readSandboxFlags(c *cli.Context) (o sandboxOptions, err error) {
 	default:
 		return o, usagef("--network: %q is none of none, full", network)
 	}
-	for _, list := range []struct {
-		flag string
-		into *[]string
-	}{{"allow-write", &o.Write}, {"allow-read", &o.Read}} {
-		for _, name := range c.StringSlice(list.flag) {
-			if name == "" {
-				return o, usagef("--%s: a path is missing", list.flag)
-			}
-			if backend != "local" { // it is a name there
-				*list.into = append(*list.into, name)
-				continue
-			}
-			abs, err := filepath.Abs(name)
-			if err == nil {
-				_, err = os.Stat(abs)
-			}
-			if err != nil {
-				return o, usagef("--%s: %s; it must exist", list.flag, err)
-			}
-			*list.into = append(*list.into, abs)
-		}
-	}
+	o.Write, o.Read = c.StringSlice("allow-write"), c.StringSlice("allow-read")
 	for _, list := range c.StringSlice("enforce") {
 		for name := range strings.SplitSeq(list, ",") {
-			p, err := readPromise(name)
+			p, err := parsePromise(name)
 			if err != nil {
 				return o, err
 			}
 			o.Enforce = append(o.Enforce, p)
 		}
 	}
-	if o.mode == sandboxOff && (backend == "local" || backend == "ssh") {
-		for _, flag := range []string{"allow-write", "allow-read", "enforce", "network"} {
-			if c.IsSet(flag) {
-				return o, usagef("--%s: there is no sandbox that could obey it (--sandbox=off)", flag)
-			}
+	for _, flag := range []string{"allow-write", "allow-read", "enforce", "network"} {
+		if o.mode == sandboxOff && c.IsSet(flag) {
+			return o, usagef("--%s has no effect with --sandbox=off", flag)
 		}
-	}
-	if state, err := stateDir(); err == nil && state != "" && backend == "local" {
-		o.Hide = append(o.Hide, state)
 	}
 	return o, nil
 }
 
-func readPromise(name string) (env.Promise, error) {
+func parsePromise(name string) (env.Promise, error) {
 	var known []string
 	for _, p := range promises {
 		if string(p) == name {

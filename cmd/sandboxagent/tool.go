@@ -101,7 +101,7 @@ func (p *program) tool(ctx context.Context, c *cli.Context) (int, error) {
 	if _, err := findTool(registry, name); err != nil {
 		return 0, err
 	}
-	s, err := p.readEnvironmentFlags(c)
+	s, err := p.parseEnvironmentFlags(c)
 	if err != nil {
 		return 0, err
 	}
@@ -109,16 +109,16 @@ func (p *program) tool(ctx context.Context, c *cli.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	place, err := p.open(ctx, s)
+	e, err := p.open(ctx, s)
 	if err != nil {
 		return 0, err
 	}
-	code, err := p.call(ctx, registry, place, llm.ToolCall{ID: "call_1", Name: name, Arguments: args}, s)
-	cerr := place.close()
+	code, err := p.call(ctx, registry, e, llm.ToolCall{ID: "call_1", Name: name, Arguments: args}, s)
+	cerr := e.close()
 	if err == nil {
 		err = cerr
 	}
-	if lerr := place.logError(); err == nil && lerr != nil {
+	if lerr := e.logError(); err == nil && lerr != nil {
 		p.fail(lerr)
 		if code == codeDone {
 			code = codeEnvironment
@@ -127,14 +127,14 @@ func (p *program) tool(ctx context.Context, c *cli.Context) (int, error) {
 	return code, err
 }
 
-func (p *program) call(ctx context.Context, r *tool.Registry, place *workplace, c llm.ToolCall, s environmentSettings) (int, error) {
+func (p *program) call(ctx context.Context, r *tool.Registry, e *environment, c llm.ToolCall, s environmentSettings) (int, error) {
 	callCtx := ctx
 	if s.timeout > 0 {
 		var cancel context.CancelFunc
 		callCtx, cancel = context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("its time is over (--timeout %s)", s.timeout))
 		defer cancel()
 	}
-	o := r.Run(callCtx, tool.Scope{Env: place.env, Logger: place.log}, c)
+	o := r.Run(callCtx, tool.Scope{Env: e.wrapped, Logger: e.log}, c)
 	if err := p.show(o.Result); err != nil {
 		return 0, fmt.Errorf("write the result: %w", err)
 	}

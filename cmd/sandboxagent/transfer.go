@@ -14,15 +14,16 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	envtransfer "github.com/sandboxagent/sandboxagent/env/transfer"
 )
 
 // transfer is a file or folder that is copied into the environment or out of it.
 type transfer struct{ source, target string }
 
-// readTransfers reads --upload and --download.
-func (s *environmentSettings) readTransfers(c *cli.Context) error {
+// parseTransfers reads --upload and --download.
+func (s *environmentSettings) parseTransfers(c *cli.Context) error {
 	for _, text := range c.StringSlice("upload") {
-		t, err := readTransfer("upload", text)
+		t, err := parseTransfer("upload", text)
 		if err != nil {
 			return err
 		}
@@ -32,7 +33,7 @@ func (s *environmentSettings) readTransfers(c *cli.Context) error {
 		s.uploads = append(s.uploads, t)
 	}
 	for _, text := range c.StringSlice("download") {
-		t, err := readTransfer("download", text)
+		t, err := parseTransfer("download", text)
 		if err != nil {
 			return err
 		}
@@ -44,8 +45,8 @@ func (s *environmentSettings) readTransfers(c *cli.Context) error {
 	return nil
 }
 
-// readTransfer reads SOURCE[:TARGET].
-func readTransfer(flag, text string) (transfer, error) {
+// parseTransfer reads SOURCE[:TARGET].
+func parseTransfer(flag, text string) (transfer, error) {
 	source, target, _ := strings.Cut(text, ":")
 	if flag == "upload" { // a name of Windows may have a colon
 		if i := strings.LastIndexByte(text, ':'); i > 1 {
@@ -60,7 +61,7 @@ func readTransfer(flag, text string) (transfer, error) {
 
 // upload copies into an environment what the user wants to be there.
 func (t transfer) upload(ctx context.Context, e env.Environment, note func(string)) error {
-	err := env.Upload(ctx, e, t.source, t.target, env.UploadOptions{SkipRepositories: func(name string) {
+	err := envtransfer.Upload(ctx, e, t.source, t.target, envtransfer.UploadOptions{SkipRepositories: func(name string) {
 		note(fmt.Sprintf("--upload: %q is left out: credentials may stand in the folders of git and its like; name it by itself to upload it",
 			filepath.Join(t.source, filepath.FromSlash(name))))
 	}})
@@ -71,7 +72,7 @@ func (t transfer) upload(ctx context.Context, e env.Environment, note func(strin
 }
 
 // fetch copies out of an environment what the user wants of it, in a time of its own.
-func (s environmentSettings) fetch(ctx context.Context, w *workplace) error {
+func (s environmentSettings) fetch(ctx context.Context, w *environment) error {
 	if len(s.downloads) == 0 {
 		return nil
 	}
@@ -99,7 +100,7 @@ func (t transfer) download(ctx context.Context, e env.Environment, note func(str
 	if name == ".." {
 		dir, names = t.source, nil
 	}
-	return env.Download(ctx, e, cmp.Or(dir, "."), names, t.target, env.DownloadOptions{SkipRepositories: func(name string) {
+	return envtransfer.Download(ctx, e, cmp.Or(dir, "."), names, t.target, envtransfer.DownloadOptions{SkipRepositories: func(name string) {
 		note(fmt.Sprintf("--download: %q is left out: what stands in the folders of git and its like can make them run commands",
 			filepath.Join(t.target, filepath.FromSlash(name))))
 	}})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 const (
@@ -54,11 +55,27 @@ func (w *watched) Open(ctx context.Context, name string) (fs.File, error) {
 	return &watchedFile{f, w.alive}, nil
 }
 
-// Walk implements env.Walker.
-func (w *watched) Walk(ctx context.Context, root string, opts env.WalkOptions, fn func(env.Entry) error) error {
-	return env.Walk(ctx, w.Environment, root, opts, func(entry env.Entry) error {
+// Walk implements search.Searcher.
+func (w *watched) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
+	return search.Walk(ctx, w.Environment, root, opts, func(entry search.Entry) error {
 		w.alive()
 		return fn(entry)
+	})
+}
+
+// Glob implements search.Searcher.
+func (w *watched) Glob(ctx context.Context, opts search.GlobOptions) ([]search.Entry, error) {
+	defer w.alive()
+	return search.Glob(ctx, w.Environment, opts)
+}
+
+// Grep implements search.Searcher.
+func (w *watched) Grep(
+	ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error,
+) (search.GrepStats, error) {
+	return search.Grep(ctx, w.Environment, opts, func(m search.GrepMatch) error {
+		w.alive()
+		return fn(m)
 	})
 }
 
@@ -70,6 +87,8 @@ func (w *watched) CopyOut(ctx context.Context, dir string, names ...string) (io.
 	}
 	return &watchedStream{archive, w.alive}, nil
 }
+
+var _ search.Searcher = (*watched)(nil)
 
 type watchedFile struct {
 	fs.File

@@ -18,26 +18,26 @@ import (
 	"github.com/docker/docker/client"
 )
 
-// defaultContext is the name of the context that means the variables and the default socket.
+// defaultContext is the docker command's context of the environment variables and the default socket.
 const defaultContext = "default"
 
-// Address says which daemon to use. The zero value finds it as the docker command does: DOCKER_HOST with
-// DOCKER_TLS_VERIFY and DOCKER_CERT_PATH, else the context of DOCKER_CONTEXT, else the one that "docker context use" chose,
-// else the socket of this machine.
+// Address selects a daemon. The zero value selects the docker command's: DOCKER_HOST with DOCKER_TLS_VERIFY and
+// DOCKER_CERT_PATH, else the context DOCKER_CONTEXT, else the current context, else the socket of this machine.
 type Address struct {
-	// Host is unix:///path, tcp://host:port, with TLS as the variables say, or ssh://[user@]host[:port], which needs the
-	// programs ssh here, which has to know the host's key and to get in without a question, and docker there.
+	// Host is unix:///path, tcp://host:port, or ssh://[user@]host[:port]. The last one needs the program ssh here,
+	// which must know the host's key and log in without a prompt, and docker on the host.
 	Host string
-	// Context is the name of one of the docker command's contexts.
+	// Context is the name of a context of the docker command. It excludes Host.
 	Context string
-	// Certificates is a folder with ca.pem, cert.pem and key.pem, for TLS with Host. Empty means what the variables say.
+	// Certificates is a directory with ca.pem, cert.pem and key.pem for TLS with Host; the default is the
+	// environment variables above.
 	Certificates string
 }
 
-// options returns how to make a client, and the address for people.
+// options returns the options of a client, and the address for messages.
 func (a Address) options() (opts []client.Opt, name string, err error) {
 	if a.Host != "" && a.Context != "" {
-		return nil, "", &ConfigError{Field: "address", Reason: "a host and a context are given; one of them is enough"}
+		return nil, "", &ConfigError{Field: "address", Reason: "a host and a context exclude each other"}
 	}
 	host := cmp.Or(a.Host, os.Getenv(client.EnvOverrideHost))
 	if a.Context == "" && host != "" {
@@ -47,22 +47,24 @@ func (a Address) options() (opts []client.Opt, name string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	wanted := cmp.Or(a.Context, os.Getenv("DOCKER_CONTEXT"), files.CurrentContext)
-	if wanted == "" || wanted == defaultContext {
+	name = cmp.Or(a.Context, os.Getenv("DOCKER_CONTEXT"), files.CurrentContext)
+	if name == "" || name == defaultContext {
 		return a.hostOptions(cmp.Or(host, client.DefaultDockerHost))
 	}
-	return contextOptions(wanted)
+	return contextOptions(name)
 }
 
-// hostOptions are the options of a daemon at an address.
+// hostOptions returns the options for an address.
 func (a Address) hostOptions(host string) ([]client.Opt, string, error) {
 	if !isSSH(host) {
 		if _, err := client.ParseHostURL(host); err != nil {
-			return nil, "", &ConfigError{Field: "address", Reason: fmt.Sprintf("%q is none such as unix:///var/run/docker.sock, tcp://host:2376 or ssh://host: %v", host, err)}
+			const examples = "unix:///var/run/docker.sock, tcp://host:2376 or ssh://host"
+			return nil, "", &ConfigError{Field: "address", Reason: fmt.Sprintf("%q is none such as %s: %v", host, examples, err)}
 		}
 		secure := client.WithTLSClientConfigFromEnv()
 		if dir := a.Certificates; dir != "" {
-			secure = client.WithTLSClientConfig(filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"))
+			in := func(name string) string { return filepath.Join(dir, name) }
+			secure = client.WithTLSClientConfig(in("ca.pem"), in("cert.pem"), in("key.pem"))
 		}
 		return []client.Opt{secure, client.WithHost(host)}, host, nil
 	}
@@ -75,27 +77,27 @@ func (a Address) hostOptions(host string) ([]client.Opt, string, error) {
 
 func isSSH(host string) bool { return strings.HasPrefix(host, "ssh://") }
 
-// sshOptions are the options of a daemon that is reached by the program ssh. It asks nobody for a password or about a key:
-// there may be nobody, and a question on a screen would hold everything up.
+// sshOptions returns the options for a daemon behind the program ssh. In batch mode that never prompts, which would
+// block a program without a terminal.
 func sshOptions(host string) ([]client.Opt, error) {
 	ssh, err := connhelper.GetConnectionHelperWithSSHOpts(host, []string{"-o", "BatchMode=yes"})
 	if err != nil {
 		return nil, err
 	}
 	return []client.Opt{
-		client.WithHTTPClient(&http.Client{Transport: &http.Transport{DialContext: ssh.Dialer}}), // by no proxy
+		client.WithHTTPClient(&http.Client{Transport: &http.Transport{DialContext: ssh.Dialer}}), // no proxy
 		client.WithHost(ssh.Host), client.WithDialContext(ssh.Dialer),
 	}, nil
 }
 
-// contextOptions are the options of a context of the docker command.
+// contextOptions returns the options for a context of the docker command.
 func contextOptions(name string) ([]client.Opt, string, error) {
 	contexts := store.New(config.ContextStoreDir(), store.NewConfig(
 		func() any { return &map[string]any{} },
 		store.EndpointTypeGetter(dockercontext.DockerEndpoint, func() any { return &dockercontext.EndpointMeta{} }),
 	))
 	fail := func(err error) ([]client.Opt, string, error) {
-		return nil, "", &ConfigError{Field: "address", Reason: fmt.Sprintf("the docker context %q: %v; \"docker context ls\" lists those that there are", name, err)}
+		return nil, "", &ConfigError{Field: "address", Reason: fmt.Sprintf("the docker context %q: %v; \"docker context ls\" lists all", name, err)}
 	}
 	meta, err := contexts.GetMetadata(name)
 	if err != nil {
@@ -119,16 +121,15 @@ func contextOptions(name string) ([]client.Opt, string, error) {
 	return opts, cmp.Or(endpoint.Host, client.DefaultDockerHost), nil
 }
 
-// dockerConfig is the part of the docker command's configuration file that is of interest here.
+// dockerConfig is the configuration file of the docker command.
 type dockerConfig struct {
-	// CurrentContext is empty where none was chosen.
+	// CurrentContext may be empty.
 	CurrentContext string
-	// login returns the encoded credentials for a registry, or nothing.
+	// login returns the encoded credentials for a registry, which may be empty.
 	login func(registry string) (string, error)
 }
 
-// loadConfig reads the docker command's configuration file. One that is missing, or somebody else's, is as good as an
-// empty one.
+// loadConfig reads the configuration file of the docker command. A missing or unreadable one counts as empty.
 func loadConfig() (dockerConfig, error) {
 	file, err := config.Load(config.Dir())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
@@ -137,5 +138,8 @@ func loadConfig() (dockerConfig, error) {
 	if file == nil {
 		file = config.LoadDefaultConfigFile(io.Discard)
 	}
-	return dockerConfig{CurrentContext: file.CurrentContext, login: func(registry string) (string, error) { return login(file, registry) }}, nil
+	return dockerConfig{
+		CurrentContext: file.CurrentContext,
+		login:          func(registry string) (string, error) { return login(file, registry) },
+	}, nil
 }

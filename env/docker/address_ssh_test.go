@@ -47,34 +47,30 @@ func noSessions(t *testing.T, s *daemons.SSHD) {
 
 func TestSSH(t *testing.T) {
 	s := overSSH(t)
-	for _, mode := range []docker.HelperMode{docker.HelperRequire, docker.HelperOff} {
-		t.Run(string(mode), func(t *testing.T) {
-			t.Setenv("DOCKER_HOST", s.Host())
-			e, err := docker.Connect(t.Context(), docker.Address{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if e.Address() != s.Host() {
-				t.Errorf("the address is %s", e.Address())
-			}
-			box, err := e.Open(t.Context(), config(t, docker.Config{Helper: mode}))
-			if err != nil {
-				t.Fatal(errors.Join(err, e.Close()))
-			}
-			name := box.Container()
-			if len(s.Sessions()) == 0 {
-				t.Error("it is not reached by ssh")
-			}
-			work(t, box)
-			if err := errors.Join(box.Close(), e.Close()); err != nil {
-				t.Error(err)
-			}
-			if left := daemon(t, daemons.DockerHost(t), "ps", "-aq", "--filter", "name="+name); left != "" {
-				t.Errorf("left behind: %s", left)
-			}
-			noSessions(t, s)
-		})
+	t.Setenv("DOCKER_HOST", s.Host())
+	e, err := docker.Connect(t.Context(), docker.Address{})
+	if err != nil {
+		t.Fatal(err)
 	}
+	if e.Address() != s.Host() {
+		t.Errorf("the address is %s", e.Address())
+	}
+	box, err := e.Open(t.Context(), config(t, docker.Config{}))
+	if err != nil {
+		t.Fatal(errors.Join(err, e.Close()))
+	}
+	name := box.Container()
+	if len(s.Sessions()) == 0 {
+		t.Error("it is not reached by ssh")
+	}
+	work(t, box)
+	if err := errors.Join(box.Close(), e.Close()); err != nil {
+		t.Error(err)
+	}
+	if left := daemon(t, daemons.DockerHost(t), "ps", "-aq", "--filter", "name="+name); left != "" {
+		t.Errorf("left behind: %s", left)
+	}
+	noSessions(t, s)
 }
 
 // work does a bit of everything in an environment.
@@ -224,8 +220,8 @@ func TestSSHRefuses(t *testing.T) {
 		{name: "unknown host key, by a context", server: s, byName: true, more: []string{"UserKnownHostsFile /dev/null"}, says: []string{"Host key verification failed", "known_hosts"}},
 		{name: "nobody listens", server: s, host: "ssh://127.0.0.1:1", says: []string{"Connection refused", "ssh HOST docker version"}},
 		{name: "no such host", server: s, host: "ssh://nowhere.invalid", says: []string{"nowhere.invalid", "ssh HOST docker version"}},
-		{name: "no docker there", server: bare, says: []string{"not found", "the program docker is needed"}},
-		{name: "no ssh here", server: s, path: t.TempDir(), says: []string{"the program ssh is needed here"}},
+		{name: "no docker there", server: bare, says: []string{"not found", "install the program docker on that host"}},
+		{name: "no ssh here", server: s, path: t.TempDir(), says: []string{"install the program ssh here"}},
 		{name: "no daemon there", server: s, host: s.Host() + "/no/such.sock", says: []string{"no/such.sock"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -7,11 +7,11 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/remote"
-	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
 )
 
-// Ticket is what it takes to come back to an environment. Who has it, and may use the daemon, can do in the environment
-// what its owner can: it is a secret. Its fields are for encoding, and their meaning may change.
+// Ticket identifies an environment for Attach. It is a secret: with it and the daemon anybody can use the environment. Its
+// fields are for encoding; their meaning may change.
 type Ticket struct {
 	Session   string        `json:"session"`
 	Container string        `json:"container"`
@@ -20,46 +20,40 @@ type Ticket struct {
 	TTL       time.Duration `json:"ttl"`
 }
 
-// Ticket returns what it takes to come back to the environment. It reports false for one without a helper, which ends with
-// its connection.
-func (e *Environment) Ticket() (Ticket, bool) {
-	if e.token == "" {
-		return Ticket{}, false
-	}
-	return Ticket{Session: e.config.Session, Container: e.box.id, Args: e.box.program.args, Token: e.token, TTL: e.box.ttl}, true
+// Ticket returns the ticket for reattaching to the environment.
+func (e *Environment) Ticket() Ticket {
+	h := e.handle
+	return Ticket{Session: e.config.Session, Container: h.id, Args: h.program.args, Token: e.token, TTL: h.ttl}
 }
 
-// Attach returns an environment that there is already, and which may have other clients. One that has ended is
-// env.ErrGone. Its Leave ends the contact; its Close removes the container, for all of its clients.
+// Attach reattaches to a running environment, which may have other clients. The error is env.ErrGone if it has ended.
+// Close removes the container for all clients; Leave disconnects only this one.
 func (e *Engine) Attach(ctx context.Context, t Ticket) (*Environment, error) {
 	if !sessionPattern().MatchString(t.Session) || t.Container == "" || t.Token == "" || t.TTL <= 0 {
-		return nil, &ConfigError{Field: "session", Reason: "the ticket is damaged"}
+		return nil, &ConfigError{Field: "session", Reason: "the ticket is invalid"}
 	}
-	b := &box{engine: e, id: t.Container, name: namePrefix + t.Session, program: &program{args: t.Args}, ttl: t.TTL}
-	e.watch.follow(b.id)
-	client, err := wire.Open(ctx, wire.ClientConfig{Dial: b.dial, Token: t.Token, Redial: t.TTL})
+	h := &handle{engine: e, id: t.Container, name: namePrefix + t.Session, program: &program{args: t.Args}, ttl: t.TTL}
+	e.watch.follow(h.id)
+	client, err := client.Open(ctx, client.Config{Dial: h.dial, Token: t.Token, Redial: t.TTL})
 	if err != nil {
-		e.watch.forget(b.id)
+		e.watch.forget(h.id)
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return nil, fmt.Errorf("docker: attach to %s: %w", b.name, err)
+		return nil, fmt.Errorf("docker: attach to %s: %w", h.name, err)
 	}
-	// Nothing is said of the container's isolation, since it was made by somebody else.
+	// The isolation is not known: another process created the container.
 	return &Environment{
-		inside: remote.New(client, backend, env.Guarantee{}), box: b, config: Config{Session: t.Session, TTL: t.TTL}, token: t.Token,
+		base: remote.New(client, backend, env.Guarantee{}), handle: h, config: Config{Session: t.Session, TTL: t.TTL}, token: t.Token,
 	}, nil
 }
 
-// Leave ends the contact and keeps the environment, which ends when it has had no client for Config.TTL. Calls in progress
-// end as if the connection was lost. Without a helper it is Close.
+// Leave disconnects and keeps the environment running; it ends Config.TTL after its last client disconnects. Calls in
+// progress end as if the connection was lost.
 func (e *Environment) Leave() error {
-	if e.token == "" {
-		return e.Close()
-	}
 	e.closing.Do(func() {
-		e.inside.Leave()
-		e.box.engine.watch.forget(e.box.id)
+		e.base.Leave()
+		e.handle.engine.watch.forget(e.handle.id)
 	})
 	return nil
 }

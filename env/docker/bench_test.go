@@ -19,6 +19,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/docker"
+	"github.com/sandboxagent/sandboxagent/env/search"
 	"github.com/sandboxagent/sandboxagent/images"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
@@ -291,11 +292,11 @@ func BenchmarkGrep(b *testing.B) {
 			if tt.ignoreCase {
 				argv = slices.Insert(argv, 1, "-i")
 			}
-			opts := env.GrepOptions{Path: where, Pattern: tt.pattern, IgnoreCase: tt.ignoreCase, MaxMatches: -1}
+			opts := search.GrepOptions{Path: where, Pattern: tt.pattern, IgnoreCase: tt.ignoreCase, MaxMatches: -1}
 			var ours, api samples
 			for b.Loop() {
 				ours.time(b, func() error {
-					_, err := env.Grep(b.Context(), box, opts, func(env.GrepMatch) error { return nil })
+					_, err := search.Grep(b.Context(), box, opts, func(search.GrepMatch) error { return nil })
 					return err
 				})
 				api.time(b, func() error { return n.run(b.Context(), argv...) })
@@ -309,8 +310,8 @@ func BenchmarkGrep(b *testing.B) {
 			ctx, cancel := context.WithCancel(b.Context())
 			var at time.Time
 			timer := time.AfterFunc(300*time.Millisecond, func() { at = time.Now(); cancel() })
-			opts := env.GrepOptions{Path: where, Pattern: `(?:[a-z]{1,30}){1,30}[0-9]{9}`, MaxMatches: -1, MaxTime: -1}
-			_, err := env.Grep(ctx, box, opts, func(env.GrepMatch) error { return nil })
+			opts := search.GrepOptions{Path: where, Pattern: `(?:[a-z]{1,30}){1,30}[0-9]{9}`, MaxMatches: -1, MaxTime: -1}
+			_, err := search.Grep(ctx, box, opts, func(search.GrepMatch) error { return nil })
 			if !errors.Is(err, context.Canceled) {
 				b.Fatal("a search that was to be cancelled: ", err)
 			}
@@ -321,8 +322,8 @@ func BenchmarkGrep(b *testing.B) {
 	})
 }
 
-// BenchmarkReady is the time until a new sandbox has answered, against the creation and the start of a plain container, and
-// against the claim of one that a pool has ready.
+// BenchmarkReady measures the time until a new sandbox has answered, against the creation and the start of a plain
+// container.
 func BenchmarkReady(b *testing.B) {
 	e := connect(b)
 	c := benchConfig(b, e)
@@ -330,16 +331,8 @@ func BenchmarkReady(b *testing.B) {
 	if err := open(b, e, c).Close(); err != nil { // what is made once
 		b.Fatal(err)
 	}
-	pool, err := e.NewPool(c, 1)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer pool.Close() //nolint:errcheck // what is left is of no interest
-	var ours, plain, claim samples
+	var ours, plain samples
 	for b.Loop() {
-		for pool.Ready() == 0 {
-			time.Sleep(time.Millisecond)
-		}
 		var box *docker.Environment
 		ours.time(b, func() (err error) {
 			if box, err = e.Open(b.Context(), c); err == nil {
@@ -356,17 +349,8 @@ func BenchmarkReady(b *testing.B) {
 			return n.api.ContainerStart(b.Context(), id, container.StartOptions{})
 		})
 		n.remove(b, id)
-		claim.time(b, func() (err error) {
-			box, err = pool.Claim(b.Context())
-			return err
-		})
-		if err := box.Close(); err != nil {
-			b.Fatal(err)
-		}
 	}
 	b.ReportMetric(ours.p(50)/plain.p(50), "x-of-plain")
-	b.ReportMetric(claim.p(50), "claim-p50-ms")
-	b.ReportMetric(claim.p(95), "claim-p95-ms")
 	compare(b, ours, map[string]samples{"plain": plain})
 }
 

@@ -4,21 +4,35 @@ import (
 	"context"
 	"errors"
 	"testing"
+
+	"github.com/sandboxagent/sandboxagent/env/internal/helper"
 )
 
-// TestCallCut cuts off calls, which the client takes for a daemon that is not there.
-func TestCallCut(t *testing.T) {
-	why, said := errors.New("enough"), errors.New("cannot connect to the Docker daemon")
+// TestCancelledCalls cancels calls, which the client reports as a daemon that it cannot connect to.
+func TestCancelledCalls(t *testing.T) {
+	why, refused := errors.New("enough"), errors.New("cannot connect to the Docker daemon")
 	e := &Engine{address: "unix:///nowhere"}
 	ctx, cancel := context.WithCancelCause(t.Context())
-	if err := e.call(ctx, func(context.Context) error { return said }); !errors.Is(err, said) {
+	if err := e.call(ctx, func(context.Context) error { return refused }); !errors.Is(err, refused) {
 		t.Errorf("before: %v", err)
 	}
-	err := e.call(ctx, func(context.Context) error { cancel(why); return said })
-	if daemon := (*DaemonError)(nil); !errors.Is(err, why) || errors.As(e.explain(err), &daemon) {
-		t.Errorf("cut off: %v", err)
+	err := e.call(ctx, func(context.Context) error { cancel(why); return refused })
+	if daemon := (*DaemonError)(nil); !errors.Is(err, why) || errors.As(e.explain(t.Context(), err), &daemon) {
+		t.Errorf("cancelled: %v", err)
 	}
 	if err := e.call(ctx, func(context.Context) error { return nil }); err != nil {
-		t.Errorf("what was done all the same: %v", err)
+		t.Errorf("a call that succeeded all the same: %v", err)
+	}
+	if err := e.explain(ctx, refused); !errors.Is(err, why) {
+		t.Errorf("without a time limit: %v", err)
+	}
+}
+
+// TestMissingHelper reports a processor without a helper.
+func TestMissingHelper(t *testing.T) {
+	_, err := (&Engine{}).program(Config{}, "riscv64")
+	var missing *helper.MissingError
+	if wrapped := error(&ConfigError{Field: "helper", Err: err}); !errors.As(wrapped, &missing) || missing.Arch != "riscv64" {
+		t.Error(err)
 	}
 }

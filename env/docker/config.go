@@ -30,115 +30,103 @@ const (
 )
 
 const (
-	// minMemory is less than what the helper and a shell need, and minPIDs what the helper needs.
+	// minMemory and minPIDs are the least that a helper and a shell need.
 	minMemory = 32 << 20
 	minPIDs   = 64
-	// programDir is where the helper is seen in a container.
+	// programDir is the mount point of the helper's volume.
 	programDir = "/.sandboxagent"
-	// homeDir is the home folder of a user who is not root.
+	// homeDir is the home directory of users other than root.
 	homeDir = "/home/sandbox"
 	rootDir = "/root"
 	tempDir = "/tmp"
 )
 
-// A Network says what commands can reach.
+// A Network is the network that commands can use.
 type Network string
 
 // Networks.
 const (
-	NetworkNone Network = "none" // nothing but themselves
-	NetworkFull Network = "full" // whatever containers of this daemon's default network reach
+	NetworkNone Network = "none" // loopback only
+	NetworkFull Network = "full" // the daemon's default network
 )
 
-// A PullPolicy says when an image is fetched from its registry.
+// A PullPolicy determines when an image is pulled.
 type PullPolicy string
 
 // Pull policies.
 const (
-	PullMissing PullPolicy = "missing" // when the daemon does not have it
-	PullAlways  PullPolicy = "always"  // whenever a container is made
+	PullMissing PullPolicy = "missing" // when the daemon lacks the image
+	PullAlways  PullPolicy = "always"  // for each container
 	PullNever   PullPolicy = "never"
 )
 
-// A HelperMode says whether the helper runs in the container.
-type HelperMode string
-
-// Helper modes.
-const (
-	HelperAuto    HelperMode = "auto"    // if there is one for the image's platform
-	HelperRequire HelperMode = "require" // or there is an error
-	HelperOff     HelperMode = "off"     // everything goes by way of the image's shell
-)
-
-// Mount makes a folder or a file of the daemon's machine visible in the container.
+// Mount mounts a directory or file of the daemon's machine into the container.
 type Mount struct {
-	// Source and Target are absolute names, there and in the container.
+	// Source and Target are absolute paths, on the daemon's machine and in the container.
 	Source, Target string
 	ReadOnly       bool
 }
 
-// Tmpfs is a file system in memory. It counts against the container's memory, and programs in it can be executed.
+// Tmpfs is a file system in memory. It counts against Config.Memory, and programs in it can be executed.
 type Tmpfs struct {
 	Target string
-	// Size in bytes; 0 means half of the container's memory.
+	// Size in bytes; 0 means half of Config.Memory.
 	Size int64
 }
 
-// Config says what container an environment gets. Its zero value is a container of the image "debian:bookworm-slim" with
-// all the protection that there is: an ordinary user, a read-only root, no capabilities, no way to gain rights, Docker's own
-// system call filter, no network, bounded processors, memory and processes, and nothing of the host. The working
-// directory, the home folder and /tmp can be written.
+// Config describes the container of an environment. The zero value is a container with the least privileges: an ordinary
+// user, a read-only root, no capabilities, no_new_privs, Docker's system call filter, no network, limited CPUs, memory
+// and processes, and nothing of the host. The working directory, the home directory and /tmp are writable.
 type Config struct {
-	// Image is the reference of an image; empty means the image that this project builds, "sandboxagent-base:latest", if
-	// the daemon has it, else "debian:bookworm-slim".
+	// Image is the reference of an image. The default is "sandboxagent-base:latest" if the daemon has it, else
+	// "debian:bookworm-slim".
 	Image string
-	Pull  PullPolicy // empty means PullMissing
-	// Progress, if set, gets lines for people about what is being fetched. It is called from one goroutine at a time.
+	Pull  PullPolicy // default PullMissing
+	// Progress, if set, gets lines about the progress of a pull. Calls do not overlap.
 	Progress func(line string)
-	// Platform is one of the image's, such as "linux/arm64"; empty means the daemon's own.
+	// Platform is a platform of the image, such as "linux/arm64"; the default is the daemon's.
 	Platform string
-	// CPUs is how many processors there are, which may be a fraction; 0 means DefaultCPUs, or what the daemon's machine has if
-	// that is less.
+	// CPUs is the number of processors, which may be a fraction. The default is DefaultCPUs, or those of the daemon's
+	// machine if they are fewer.
 	CPUs float64
-	// Memory in bytes, with what /tmp holds; there is no swap. 0 means DefaultMemory.
+	// Memory in bytes, including /tmp; swap is off. 0 means DefaultMemory.
 	Memory int64
-	// PIDs is how many processes and threads there may be; 0 means DefaultPIDs.
+	// PIDs is the maximum number of processes and threads; 0 means DefaultPIDs.
 	PIDs    int64
-	Network Network // empty means NetworkNone
-	// User is a number, or two with a colon for user and group, or "root"; empty means DefaultUser.
+	Network Network // default NetworkNone
+	// User is "UID", "UID:GID" or "root"; the default is DefaultUser.
 	User string
-	// Vars are variables of every command, as "NAME=value", besides those of the image. The daemon is not told of them.
+	// Vars are environment variables of every command, "NAME=value", besides the image's. The daemon does not see them.
 	Vars   []string
 	Mounts []Mount
 	Tmpfs  []Tmpfs
-	// Runtime is the name of one of the daemon's runtimes, such as "runsc"; empty means its default.
+	// Runtime is the name of a runtime of the daemon, such as "runsc"; the default is the daemon's.
 	Runtime string
-	// Labels of the container. Names that begin with "sandboxagent." are taken.
+	// Labels of the container. Names with the prefix "sandboxagent." are reserved.
 	Labels map[string]string
-	// WorkDir is an absolute folder; empty means DefaultWorkDir. It is on a volume of the container's own.
+	// WorkDir is an absolute directory on a volume of the container; the default is DefaultWorkDir.
 	WorkDir string
-	// TTL is how long the container outlives a client that is gone; 0 means DefaultTTL. It is rounded up to milliseconds.
+	// TTL is the time that the container lives without a client; 0 means DefaultTTL. It is rounded up to milliseconds.
 	TTL time.Duration
-	// StartTimeout bounds the start without the fetching of an image; 0 means DefaultStartTimeout.
+	// StartTimeout bounds the start, without a pull; 0 means DefaultStartTimeout.
 	StartTimeout time.Duration
-	Helper       HelperMode // empty means HelperAuto
-	// HelperProgram, if not the zero value, takes the place of the helper that "make build" embeds.
+	// HelperProgram, if not the zero value, replaces the embedded helper.
 	HelperProgram HelperProgram
-	// Session names the container, for those who look at it from outside; empty means a random name. Lower-case letters,
-	// digits and hyphens.
+	// Session names the container: lower-case letters, digits and hyphens. The default is random.
 	Session string
-	// atMost says that there may be fewer CPUs.
-	atMost bool
-	// Note, if set, gets one line for each thing that is not as one might expect and is no error.
+	// Note, if set, gets one line for each notable condition that is no error.
 	Note func(line string)
+
+	// atMost permits fewer CPUs.
+	atMost bool
 }
 
-// HelperProgram is a program that calls sandboxd.Main, static and for the platform of the image.
+// HelperProgram is a static program for the platform of the image that calls sandboxd.Main.
 type HelperProgram struct {
 	Path string
-	// Args come before those that sandboxd.Main gets.
+	// Args precede the arguments of sandboxd.Main.
 	Args []string
-	// IfMissing uses the program only where no helper is embedded, and where it is static and for the right processor.
+	// IfMissing uses the program only if no helper is embedded and the program is static and for the right processor.
 	IfMissing bool
 }
 
@@ -147,21 +135,20 @@ var (
 	sessionPattern = lazyregexp.New(`^[a-z0-9][a-z0-9-]{0,62}$`)
 )
 
-// Check returns why the configuration cannot be meant, as Open would without asking the daemon: a *ConfigError, or an
-// *ImageError for a bad reference.
-func (c Config) Check() error {
+// Validate reports the first invalid field of c that can be found without the daemon: a *ConfigError, or an *ImageError for
+// a bad reference.
+func (c Config) Validate() error {
 	_, err := c.check()
 	return err
 }
 
-// check returns the configuration with its defaults, or what Check returns.
+// check validates the configuration and returns it with its defaults.
 func (c Config) check() (Config, error) {
 	bad := func(field, format string, args ...any) (Config, error) {
 		return c, &ConfigError{Field: field, Reason: fmt.Sprintf(format, args...)}
 	}
 	c.Pull = cmp.Or(c.Pull, PullMissing)
 	c.Network = cmp.Or(c.Network, NetworkNone)
-	c.Helper = cmp.Or(c.Helper, HelperAuto)
 	c.atMost = c.atMost || c.CPUs == 0
 	c.CPUs = cmp.Or(c.CPUs, DefaultCPUs)
 	c.Memory = cmp.Or(c.Memory, DefaultMemory)
@@ -178,22 +165,20 @@ func (c Config) check() (Config, error) {
 		return bad("pull", "%q is none of missing, always, never", c.Pull)
 	case !slices.Contains([]Network{NetworkNone, NetworkFull}, c.Network):
 		return bad("network", "%q is none of none, full", c.Network)
-	case !slices.Contains([]HelperMode{HelperAuto, HelperRequire, HelperOff}, c.Helper):
-		return bad("helper", "%q is none of auto, require, off", c.Helper)
 	case !(c.CPUs >= 0.01 && c.CPUs <= 1<<20):
-		return bad("cpus", "%v is no number of processors; 0.5 or 2, say", c.CPUs)
+		return bad("cpus", "%v is not a number of processors; 0.5 or 2, say", c.CPUs)
 	case c.Memory < minMemory:
 		return bad("memory", "%d bytes are too few; it takes %d MiB at least", c.Memory, minMemory>>20)
 	case c.PIDs < minPIDs || c.PIDs > math.MaxInt32:
 		return bad("pids", "%d is out of range; it takes %d processes at least", c.PIDs, minPIDs)
 	case !userPattern().MatchString(c.User):
-		return bad("user", "%q is neither root nor a number such as 10001 or 10001:10001; a name means something else in each image", c.User)
+		return bad("user", "%q is neither root nor a number such as 10001 or 10001:10001; names differ between images", c.User)
 	case !path.IsAbs(c.WorkDir) || path.Clean(c.WorkDir) != c.WorkDir || c.WorkDir == "/":
-		return bad("working directory", "%q is no absolute, clean name of a folder", c.WorkDir)
+		return bad("working directory", "%q is not an absolute, clean directory", c.WorkDir)
 	case c.TTL < 0 || c.StartTimeout < 0:
-		return bad("ttl", "a negative time")
+		return bad("ttl", "negative")
 	case c.Session != "" && !sessionPattern().MatchString(c.Session):
-		return bad("session", "%q is not made of up to 63 lower-case letters, digits and hyphens", c.Session)
+		return bad("session", "%q does not consist of up to 63 lower-case letters, digits and hyphens", c.Session)
 	}
 	if !strings.Contains(c.User, ":") {
 		c.User += ":" + c.User
@@ -208,25 +193,26 @@ func (c Config) check() (Config, error) {
 	}
 	for name := range maps.Keys(c.Labels) {
 		if strings.HasPrefix(name, labelPrefix) || name == "" {
-			return bad("label", "%q is not free; names that begin with %q are taken", name, labelPrefix)
+			return bad("label", "%q is taken; names with the prefix %q are reserved", name, labelPrefix)
 		}
 	}
-	return c, c.checkFolders()
+	return c, c.checkTargets()
 }
 
-// checkFolders checks the mounts and file systems in memory, which must not overlap with each other or with what a
-// container has anyway.
-func (c Config) checkFolders() error {
-	taken := map[string]string{c.WorkDir: "the working directory", c.home(): "the home folder", programDir: "the helper"}
+// checkTargets checks mounts and tmpfs, which must not cover each other or the directories of every container.
+func (c Config) checkTargets() error {
+	taken := map[string]string{
+		c.WorkDir: "the working directory", c.home(): "the home directory", programDir: "the helper",
+	}
 	add := func(field, target string) error {
 		if !path.IsAbs(target) || path.Clean(target) != target || target == "/" {
-			return &ConfigError{Field: field, Reason: fmt.Sprintf("%q is no absolute, clean name of a folder in the container", target)}
+			return &ConfigError{Field: field, Reason: fmt.Sprintf("%q is not an absolute, clean path in the container", target)}
 		}
-		if target == "/proc" || target == "/sys" || strings.HasPrefix(target, "/proc/") || strings.HasPrefix(target, "/sys/") {
-			return &ConfigError{Field: field, Reason: fmt.Sprintf("%s would hide what the system shows of itself", target)}
+		if within(target, "/proc") || within(target, "/sys") {
+			return &ConfigError{Field: field, Reason: fmt.Sprintf("%s would cover a file system of the kernel", target)}
 		}
-		if what, ok := taken[target]; ok {
-			return &ConfigError{Field: field, Reason: fmt.Sprintf("%s is %s already", target, what)}
+		if use, ok := taken[target]; ok {
+			return &ConfigError{Field: field, Reason: fmt.Sprintf("%s is %s already", target, use)}
 		}
 		if strings.HasPrefix(target, programDir+"/") {
 			return &ConfigError{Field: field, Reason: fmt.Sprintf("%s is the helper's", programDir)}
@@ -253,33 +239,37 @@ func (c Config) checkFolders() error {
 	return nil
 }
 
-// forbidden are folders of the daemon's machine that give whoever can read or write them the machine.
-var forbidden = []string{"/", "/proc", "/sys", "/dev", "/etc", "/root", "/boot", "/run", "/var", "/var/run", "/var/lib", "/home", "/usr", "/bin", "/sbin", "/lib", "/lib64"}
+// forbidden are directories that give control of the daemon's machine.
+var forbidden = []string{
+	"/", "/proc", "/sys", "/dev", "/etc", "/root", "/boot", "/run", "/var", "/var/run", "/var/lib", "/home", "/usr",
+	"/bin", "/sbin", "/lib", "/lib64",
+}
 
-// forbiddenBelow are folders of which nothing at all is to be seen.
+// forbiddenBelow are directories of which no part may be mounted.
 var forbiddenBelow = []string{
 	"/proc", "/sys", "/dev", "/boot", "/etc/ssh", "/root/.ssh", "/var/lib/docker", "/var/lib/containerd", "/var/lib/kubelet",
 	"/run/containerd", "/var/run/containerd", "/run/docker", "/var/run/docker",
 }
 
-// checkSource refuses mounts that would undo the protection.
+// checkSource rejects mounts that would undo the isolation.
 func checkSource(source string) error {
 	bad := func(reason string) error {
 		return &ConfigError{Field: "mount", Reason: fmt.Sprintf("%q %s", source, reason)}
 	}
 	if !path.IsAbs(source) || path.Clean(source) != source {
-		return bad("is no absolute, clean name on the daemon's machine")
+		return bad("is not an absolute, clean path on the daemon's machine")
 	}
-	if slices.Contains(forbidden, source) || slices.ContainsFunc(forbiddenBelow, func(dir string) bool { return within(source, dir) }) {
-		return bad("would show the sandbox the system of the daemon's machine; name a folder of your own")
+	below := func(dir string) bool { return within(source, dir) }
+	if slices.Contains(forbidden, source) || slices.ContainsFunc(forbiddenBelow, below) {
+		return bad("would expose the daemon's machine to the sandbox; mount a directory of your own")
 	}
 	if base := path.Base(source); strings.HasSuffix(base, ".sock") || base == "docker" && strings.HasPrefix(source, "/run") {
-		return bad("is a socket: whoever can talk to a daemon can leave the sandbox")
+		return bad("is a socket, which could lead out of the sandbox")
 	}
 	return nil
 }
 
-// platform returns the platform for the daemon; nil means its own.
+// platform returns the platform for the daemon; nil means the daemon's.
 func (c Config) platform() (*ocispec.Platform, error) {
 	if c.Platform == "" {
 		return nil, nil
@@ -298,15 +288,15 @@ func (c Config) platform() (*ocispec.Platform, error) {
 	return p, nil
 }
 
-// ids returns the numbers of user and group.
+// ids returns the IDs of user and group.
 func (c Config) ids() (uid, gid int) {
 	u, g, _ := strings.Cut(c.User, ":")
-	uid, _ = strconv.Atoi(u) // the pattern says that they are numbers
+	uid, _ = strconv.Atoi(u) // matches userPattern
 	gid, _ = strconv.Atoi(g)
 	return uid, gid
 }
 
-// home is the home folder of the user.
+// home returns the home directory of the user.
 func (c Config) home() string {
 	if uid, _ := c.ids(); uid == 0 {
 		return rootDir
@@ -314,8 +304,8 @@ func (c Config) home() string {
 	return homeDir
 }
 
-// tmpfs returns the file systems in memory as the daemon wants them. The owner is told for those that hide a folder of
-// the image: they take over its mode, which may let nobody else write.
+// tmpfs returns the tmpfs for the daemon. Each has an owner, since one that covers a directory of the image inherits its
+// mode, which may exclude other users.
 func (c Config) tmpfs() map[string]string {
 	uid, gid := c.ids()
 	options := func(size int64) string {
@@ -328,7 +318,7 @@ func (c Config) tmpfs() map[string]string {
 	return all
 }
 
-// volumes are those that go with the container.
+// volumes returns the volumes of the container.
 func (c Config) volumes() []mount.Mount {
 	labels := &mount.VolumeOptions{Labels: map[string]string{labelKind: kindVolume, labelSession: c.Session}}
 	return []mount.Mount{
@@ -337,7 +327,7 @@ func (c Config) volumes() []mount.Mount {
 	}
 }
 
-// binds returns the caller's mounts as the daemon wants them.
+// binds returns the configured mounts for the daemon.
 func (c Config) binds() []mount.Mount {
 	var list []mount.Mount
 	for _, m := range c.Mounts {

@@ -13,31 +13,31 @@ import (
 )
 
 const (
-	// socketName is where the helper is found by clients that come back. Only processes of the container's own network
-	// can knock there.
+	// socketName is the abstract socket of the helper, for clients that reconnect. Only processes in the container's
+	// network namespace can connect.
 	socketName = "@sandboxagent"
 )
 
-// command is what runs as the first process of the container.
+// command returns the command line of PID 1, the helper.
 func (c Config) command(p *program) []string {
 	argv := append([]string{programDir + "/" + programName}, p.args...)
 	return append(argv, "serve", "--socket", socketName, "--ttl", c.TTL.String())
 }
 
-// dialCommand connects to the helper in a container that runs.
+// dialCommand returns the command line of a process that bridges its stdin and stdout to the helper.
 func dialCommand(p *program) []string {
 	argv := append([]string{programDir + "/" + programName}, p.args...)
 	return append(argv, "dial", "--socket", socketName, "--pid", "1")
 }
 
-// spec is a container as the daemon wants it.
+// spec is the daemon's description of a container.
 type spec struct {
 	config *container.Config
 	host   *container.HostConfig
 	net    *network.NetworkingConfig
 }
 
-// spec returns the container that runs argv in an image.
+// spec describes a container that runs argv in an image.
 func (c Config) spec(imageID string, argv []string, extra ...mount.Mount) spec {
 	stop := 1
 	s := spec{
@@ -49,7 +49,7 @@ func (c Config) spec(imageID string, argv []string, extra ...mount.Mount) spec {
 			Cmd:        []string{},
 			Labels:     c.labels(kindSandbox, time.Now()),
 			WorkingDir: "/",
-			// The helper learns that the client is gone from the end of its input.
+			// The helper reads EOF when the client disconnects.
 			OpenStdin: true, StdinOnce: true, AttachStdin: true, AttachStdout: true, AttachStderr: true,
 			Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 			StopSignal:  "SIGTERM",
@@ -63,7 +63,7 @@ func (c Config) spec(imageID string, argv []string, extra ...mount.Mount) spec {
 			NetworkMode:    "none",
 			IpcMode:        "private",
 			CgroupnsMode:   "private",
-			// What is said on the stream is of no use in a log, and would fill the disk.
+			// The stream is a protocol; a log of it would fill the disk.
 			LogConfig:   container.LogConfig{Type: "none"},
 			OomScoreAdj: 500,
 			Tmpfs:       c.tmpfs(),
@@ -74,7 +74,7 @@ func (c Config) spec(imageID string, argv []string, extra ...mount.Mount) spec {
 				Memory:     c.Memory,
 				MemorySwap: c.Memory,
 				PidsLimit:  &c.PIDs,
-				// No core files. The rest is the daemon's, which may not be able to raise its own.
+				// No core files. The daemon may not be able to raise other limits.
 				Ulimits: []*units.Ulimit{{Name: "core"}},
 			},
 		},
@@ -86,7 +86,7 @@ func (c Config) spec(imageID string, argv []string, extra ...mount.Mount) spec {
 	return s
 }
 
-// helperMount shows the volume with the program.
+// helperMount returns the read-only mount of the helper's volume.
 func helperMount(p *program) mount.Mount {
 	return mount.Mount{
 		Type: mount.TypeVolume, Source: p.volume(), Target: programDir, ReadOnly: true,
@@ -94,7 +94,7 @@ func helperMount(p *program) mount.Mount {
 	}
 }
 
-// vars returns the variables of every command: the image's, those of the user, and the caller's.
+// vars returns the environment variables of every command: the image's, the user's and the caller's.
 func (c Config) vars(found image.InspectResponse) []string {
 	name := "sandbox"
 	if uid, _ := c.ids(); uid == 0 {

@@ -111,7 +111,7 @@ func TestContexts(t *testing.T) {
 		{name: "none of this name", address: docker.Address{Context: "none"}, misused: `the docker context "none"`, say: `"docker context ls"`},
 		{name: "none of this name in the variable", vars: map[string]string{"DOCKER_CONTEXT": "none"}, misused: `the docker context "none"`, say: `"docker context ls"`},
 		{name: "no name at all", address: docker.Address{Context: "../socket"}, misused: `the docker context "../socket"`, say: `"docker context ls"`},
-		{name: "two answers", address: docker.Address{Context: "socket", Host: shared}, misused: "one of them is enough"},
+		{name: "two answers", address: docker.Address{Context: "socket", Host: shared}, misused: "exclude each other"},
 		{name: "without a certificate", address: docker.Address{Context: "stranger"}, down: "certificate", say: tls},
 		{name: "of an unknown authority", address: docker.Address{Context: "unsure"}, down: "unknown authority", say: tls},
 		{name: "without TLS", address: docker.Address{Context: "plain"}, down: "HTTPS server", say: tls},

@@ -17,43 +17,40 @@ import (
 )
 
 const (
-	// callTime bounds calls that the daemon answers at once.
-	callTime = 45 * time.Second
-	// cleanTime bounds the removal of what was made, which takes several calls.
-	cleanTime = callTime + 10*time.Second
-	// minVersion is the first version of the API that knows all that keeps a container in.
+	// callTimeout bounds short calls.
+	callTimeout = 45 * time.Second
+	// cleanupTimeout bounds a removal, which takes several calls.
+	cleanupTimeout = callTimeout + 10*time.Second
+	// minVersion is the first version of the API with all options of a container.
 	minVersion = "1.41"
-	// maxCreates is how many containers are made at once. A daemon makes more of them at once no faster, and each of them
-	// takes longer.
+	// maxCreates bounds concurrent creations. More of them only make each one slower.
 	maxCreates = 4
 )
 
-// Engine is a Docker daemon. Its methods may be called concurrently. It is made by Connect.
+// Engine is a connection to a Docker daemon, made by Connect. Its methods may be called concurrently.
 type Engine struct {
 	api     *client.Client
 	address string
 	config  dockerConfig
 
 	creates *semaphore.Weighted
-	helpers singleflight.Group
+	shared  singleflight.Group
 	watch   *watch
-	work    sync.WaitGroup // what is made for several callers, and tidies up after itself
+	work    sync.WaitGroup // shared calls
 
 	// life ends with the engine.
-	life context.Context //nolint:containedctx // what several callers wait for belongs to none of them
+	life context.Context //nolint:containedctx // of shared calls
 	end  context.CancelFunc
 
 	mu      sync.Mutex
-	options []string        // the daemon's security options, once they are known
-	machine string          // the processor of the daemon's machine, once it is known
-	volumes map[string]bool // helper volumes that are known to be there
-	digests map[string]file // of programs that have been read
-	fetches map[string]*fetch
+	options []string        // the daemon's security options; nil until known
+	machine string          // the processor of the daemon's machine; empty until known
+	volumes map[string]bool // existing helper volumes
+	digests map[string]file // by path
 }
 
-// Connect finds a daemon, without waiting for one that does not answer longer than ctx allows. The version of the
-// daemon's API is negotiated. The error is a *ConfigError for an address that means nothing, and a *DaemonError if nobody
-// answers there. The caller closes the engine.
+// Connect connects to a daemon and negotiates the version of its API. The error is a *ConfigError for an invalid address,
+// and a *DaemonError for a daemon that does not answer within 45 seconds or is unfit. The caller closes the engine.
 func Connect(ctx context.Context, a Address) (*Engine, error) {
 	opts, address, err := a.options()
 	if err != nil {
@@ -65,42 +62,43 @@ func Connect(ctx context.Context, a Address) (*Engine, error) {
 	}
 	e := &Engine{
 		api: api, address: address, creates: semaphore.NewWeighted(maxCreates),
-		volumes: make(map[string]bool), digests: make(map[string]file), fetches: make(map[string]*fetch),
+		volumes: make(map[string]bool), digests: make(map[string]file),
 	}
 	if e.config, err = loadConfig(); err != nil {
 		return nil, errors.Join(err, api.Close())
 	}
-	pctx, cancel := context.WithTimeout(ctx, callTime)
+	pctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	ping, err := api.Ping(pctx)
 	if err != nil {
-		_ = api.Close() // the ping says why
+		_ = api.Close() // the ping failed
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		if explained := e.explain(err); explained != err { //nolint:errorlint // identity tells whether it was explained
+		if explained := e.explain(ctx, err); explained != err { //nolint:errorlint // identity tells whether it was explained
 			return nil, explained
 		}
 		return nil, &DaemonError{Address: address, Err: err}
 	}
 	if ping.OSType != "" && ping.OSType != "linux" {
 		_ = api.Close()
-		return nil, &DaemonError{Address: address, Err: fmt.Errorf("it runs containers for %s, and Linux is needed", ping.OSType)}
+		return nil, &DaemonError{Address: address, Err: fmt.Errorf("it runs %s containers; Linux containers are needed", ping.OSType)}
 	}
 	api.NegotiateAPIVersionPing(ping)
 	if versions.LessThan(api.ClientVersion(), minVersion) {
 		_ = api.Close()
-		return nil, &DaemonError{Address: address, Err: fmt.Errorf("it speaks version %s of the API, and %s is needed (Docker 20.10)", api.ClientVersion(), minVersion)}
+		err := fmt.Errorf("its API has version %s; %s is needed (Docker 20.10)", api.ClientVersion(), minVersion)
+		return nil, &DaemonError{Address: address, Err: err}
 	}
 	e.life, e.end = context.WithCancel(context.WithoutCancel(ctx))
 	e.watch = newWatch(e.life, api)
 	return e, nil
 }
 
-// Address returns where the daemon is.
+// Address returns the address of the daemon.
 func (e *Engine) Address() string { return e.address }
 
-// Close ends the connection to the daemon. Environments of it must have been closed before.
+// Close closes the connection to the daemon. Its environments must be closed first.
 func (e *Engine) Close() error {
 	e.end()
 	e.work.Wait()
@@ -108,14 +106,11 @@ func (e *Engine) Close() error {
 	return e.api.Close()
 }
 
-// once does work for all who want it at the same time. It goes on when ctx of one of them ends, and Close waits for it.
-func (e *Engine) once(ctx context.Context, group *singleflight.Group, key string, work func() (any, error)) (any, error) {
-	e.work.Add(1)
+// share calls work once for all concurrent callers with the same key. The call continues when ctx of a caller
+// ends; Close waits for it.
+func (e *Engine) share(ctx context.Context, key string, work func() (any, error)) (any, error) {
 	done := make(chan singleflight.Result, 1)
-	go func() {
-		defer e.work.Done()
-		done <- <-group.DoChan(key, work)
-	}()
+	e.work.Go(func() { done <- <-e.shared.DoChan(key, work) })
 	select {
 	case r := <-done:
 		return r.Val, r.Err
@@ -124,23 +119,23 @@ func (e *Engine) once(ctx context.Context, group *singleflight.Group, key string
 	}
 }
 
-// call makes a call that the daemon answers at once, and does not wait longer for it than callTime.
+// call makes a short call, bounded by callTimeout.
 func (e *Engine) call(ctx context.Context, do func(context.Context) error) error {
-	limited, cancel := context.WithTimeout(ctx, callTime)
+	limited, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	err := do(limited)
 	switch {
 	case err == nil || limited.Err() == nil:
 		return err
-	case ctx.Err() != nil: // the client takes that for a daemon that is not there
+	case ctx.Err() != nil: // the client reports a failed connection
 		return context.Cause(ctx)
 	}
-	return &DaemonError{Address: e.address, Err: fmt.Errorf("nothing came within %s", callTime)}
+	return &DaemonError{Address: e.address, Err: fmt.Errorf("no answer within %s", callTimeout)}
 }
 
 // security returns the daemon's security options.
 func (e *Engine) security(ctx context.Context) ([]string, error) {
-	known, err := e.once(ctx, &e.helpers, "security", func() (any, error) {
+	known, err := e.share(ctx, "security", func() (any, error) {
 		e.mu.Lock()
 		known := e.options
 		e.mu.Unlock()
@@ -161,10 +156,11 @@ func (e *Engine) security(ctx context.Context) ([]string, error) {
 		return info.SecurityOptions, nil
 	})
 	options, _ := known.([]string)
-	return options, e.explain(err)
+	return options, e.explain(ctx, err)
 }
 
-// checkSecurity reports a daemon that runs containers without a system call filter. Other runtimes have means of their own.
+// checkSecurity returns an error if the daemon runs containers without a system call filter. Runtimes other than the
+// default have means of their own.
 func (e *Engine) checkSecurity(ctx context.Context, c Config) error {
 	if c.Runtime != "" {
 		return nil
@@ -178,14 +174,14 @@ func (e *Engine) checkSecurity(ctx context.Context, c Config) error {
 			continue
 		}
 		if _, profile, ok := strings.Cut(o, "profile="); ok && profile != "builtin" && profile != "default" {
-			c.note("the daemon's system call filter is not Docker's own but " + profile + "; what it refuses, env verify shows in part")
+			c.note("the daemon's system call filter is " + profile + " instead of Docker's default; \"env verify\" tests it in part")
 		}
 		return nil
 	}
-	return &DaemonError{Address: e.address, Err: errors.New("it runs containers without a system call filter (seccomp), so that they would be no sandbox")}
+	return &DaemonError{Address: e.address, Err: errors.New("it runs containers without a system call filter (seccomp)")}
 }
 
-// findImage is what the daemon knows of an image.
+// findImage returns an image on the daemon.
 func (e *Engine) findImage(ctx context.Context, ref string) (found image.InspectResponse, err error) {
 	err = e.call(ctx, func(ctx context.Context) (err error) {
 		found, err = e.api.ImageInspect(ctx, ref)
@@ -194,8 +190,8 @@ func (e *Engine) findImage(ctx context.Context, ref string) (found image.Inspect
 	return found, err
 }
 
-// detached returns a context for a call that is to be carried out although ctx may end: what the daemon has begun it does
-// not take back, and it must be known what has become of it.
+// detached returns a context for a call that has to complete although ctx may end: the daemon does not undo what it
+// has started.
 func detached(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), limit)
 }

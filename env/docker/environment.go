@@ -9,82 +9,80 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/remote"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// backend is what env.Info calls environments of this package.
+// backend is the name of this package in env.Info.
 const backend = "docker"
 
-// inside is an environment in a container, however it is reached.
-type inside = remote.Place
+// base hides the embedded field.
+type base = remote.Place
 
 // Environment is an environment in a container. It is made by Engine.Open.
 //
-// It implements env.Environment, env.Walker, env.Searcher and env.MultiReader. Its Kill kills everything that it started,
-// without any grace, and returns when that is dead. It is for a program that has to end at once: commands in progress end
-// with SIGKILL, and Close remains to be called.
+// It implements env.Environment, search.Searcher and env.MultiReader. Kill sends SIGKILL to all processes that
+// it started and returns when they are dead, for a program that has to end at once; Close remains to be called.
 type Environment struct {
-	inside
-	box     *box
+	base
+	handle  *handle
 	config  Config // with its defaults
-	token   string // empty without a helper
+	token   string
 	closing sync.Once
 }
 
 var (
 	_ env.Environment = (*Environment)(nil)
-	_ env.Walker      = (*Environment)(nil)
-	_ env.Searcher    = (*Environment)(nil)
+	_ search.Searcher = (*Environment)(nil)
 	_ env.MultiReader = (*Environment)(nil)
 )
 
-func newEnvironment(b *box, in remote.Inside, c Config) *Environment {
-	return &Environment{inside: remote.New(in, backend, c.isolation()), box: b, config: c}
+func newEnvironment(h *handle, in remote.Inside, c Config) *Environment {
+	return &Environment{base: remote.New(in, backend, c.isolation()), handle: h, config: c}
 }
 
-// isolation is what the container promises.
+// isolation returns the guarantee of the container.
 func (c Config) isolation() env.Guarantee {
 	by := "the kernel's namespaces, no capabilities, no_new_privs and Docker's system call filter"
 	if c.Runtime != "" {
 		by = "the runtime " + c.Runtime + ", with " + by
 	}
 	if c.Network == NetworkFull {
-		by += "; what the network reaches is not kept from commands"
+		by += "; commands can use the network"
 	}
 	if len(c.Mounts) > 0 {
-		by += "; what was mounted by hand is the host's own"
+		by += "; configured mounts show the host's files"
 	}
 	return env.Guarantee{Strength: env.Enforced, By: by}
 }
 
 // Container returns the name of the container.
-func (e *Environment) Container() string { return e.box.name }
+func (e *Environment) Container() string { return e.handle.name }
 
-// farewellTime bounds how long the inside may take to end its commands before its container is removed.
-const farewellTime = 10 * time.Second
+// closeTimeout bounds the time that the helper has to end its commands before its container is removed.
+const closeTimeout = 10 * time.Second
 
-// Close implements env.Environment. When it returns without an error, there is no container any more. A container that was
-// gone before is no error. A daemon that does not answer is one, after a minute; the container then ends by itself when
-// Config.TTL has passed.
+// Close implements env.Environment. It removes the container; one that is gone already is no error. If the daemon does not
+// answer, Close returns an error after a minute, and the container ends by itself after Config.TTL.
 func (e *Environment) Close() error {
 	var err error
 	e.closing.Do(func() {
-		inside := make(chan error, 1)
-		go func() { inside <- e.inside.Close() }()
-		var said error
+		closed := make(chan error, 1)
+		go func() { closed <- e.base.Close() }()
+		var cerr error
 		select {
-		case said = <-inside:
-			inside = nil
-		case <-time.After(farewellTime):
+		case cerr = <-closed:
+			closed = nil
+		case <-time.After(closeTimeout):
 		}
-		err = e.box.discard(context.Background())
-		if inside != nil {
-			said = <-inside // there is nobody any more whom it could wait for
+		err = e.handle.discard(context.Background())
+		if closed != nil {
+			cerr = <-closed // without a container it ends
 		}
-		if said != nil && !errors.Is(said, env.ErrGone) {
-			err = errors.Join(fmt.Errorf("docker: %w", said), err)
+		if cerr != nil && !errors.Is(cerr, env.ErrGone) {
+			err = errors.Join(fmt.Errorf("docker: %w", cerr), err)
 		}
-		if e.box.first != nil {
-			err = errors.Join(err, e.box.first.Close())
+		if e.handle.first != nil {
+			err = errors.Join(err, e.handle.first.Close())
 		}
 	})
 	return err

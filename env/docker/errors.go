@@ -16,18 +16,23 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// ConfigError means that a value of Config or Address cannot be meant, or goes together badly with another one.
+// ConfigError reports an invalid field of Config or Address, or a conflict between two.
 type ConfigError struct {
-	// Field is the name of the value, in lower case.
+	// Field is the name of the field, in lower case.
 	Field  string
 	Reason string
+	// Err is the cause; it may be nil. The message is the Reason alone.
+	Err error
 }
 
 func (e *ConfigError) Error() string { return "docker: " + e.Field + ": " + e.Reason }
 
-// DaemonError means that there is no daemon at an address, or none that answers.
+// Unwrap returns the cause.
+func (e *ConfigError) Unwrap() error { return e.Err }
+
+// DaemonError reports a daemon that is absent, does not answer or is unfit.
 type DaemonError struct {
-	// Address is where it was looked for.
+	// Address is the address of the daemon.
 	Address string
 	Err     error
 }
@@ -36,30 +41,30 @@ func (e *DaemonError) Error() string {
 	hint := "is it running, and is DOCKER_HOST right?"
 	switch {
 	case errors.Is(e.Err, os.ErrPermission):
-		hint = "this user may not use it; that takes membership in the group docker, or a rootless daemon"
+		hint = "this user may not use it: join the group docker, or use a rootless daemon"
 	case errors.Is(e.Err, os.ErrNotExist):
 		hint = "no daemon listens there; start one, or let DOCKER_HOST name another"
 	case isSSH(e.Address):
 		hint = e.sshHint()
 	}
-	// What the program ssh says has several lines, with ends as a terminal wants them.
+	// The program ssh prints several lines with CRLF.
 	lines := strings.FieldsFunc(fmt.Sprint(e.Err), func(r rune) bool { return r == '\n' || r == '\r' })
 	cause := strings.TrimSpace(strings.Join(lines, "; "))
 	return fmt.Sprintf("docker: no answer from the daemon at %s: %s (%s)", e.Address, cause, hint)
 }
 
-// sshHint says what to do where the way to the daemon is ssh.
+// sshHint returns the hint for a daemon behind ssh.
 func (e *DaemonError) sshHint() string {
-	said := fmt.Sprint(e.Err)
+	text := fmt.Sprint(e.Err)
 	switch {
-	case strings.Contains(said, "Host key verification failed"):
-		return "ssh does not know the host's key: connect by hand once, and compare it, so that it gets into known_hosts"
-	case strings.Contains(said, "Permission denied"):
-		return "the host takes none of ssh's keys: ssh-add or IdentityFile gives it one; nobody is asked for a password"
-	case strings.Contains(said, `"ssh": executable file not found`):
-		return "the program ssh is needed here"
-	case strings.Contains(said, "exit status 127"):
-		return "the program docker is needed on that host, where ssh finds it"
+	case strings.Contains(text, "Host key verification failed"):
+		return "the host's key is not in known_hosts: connect by hand once, and compare it"
+	case strings.Contains(text, "Permission denied"):
+		return "the host accepts none of ssh's keys: add one by ssh-add or IdentityFile; passwords are not supported"
+	case strings.Contains(text, `"ssh": executable file not found`):
+		return "install the program ssh here"
+	case strings.Contains(text, "exit status 127"):
+		return "install the program docker on that host, in the PATH of ssh"
 	}
 	return "does \"ssh HOST docker version\" work without a question, and is DOCKER_HOST right?"
 }
@@ -67,24 +72,24 @@ func (e *DaemonError) sshHint() string {
 // Unwrap returns the cause.
 func (e *DaemonError) Unwrap() error { return e.Err }
 
-// ImageProblem is what is wrong with an image.
+// ImageProblem is the kind of an ImageError.
 type ImageProblem string
 
-// What can be wrong with an image.
+// Problems of images.
 const (
-	ImageMissing      ImageProblem = "missing"       // there is none of this name
-	ImageDenied       ImageProblem = "denied"        // the registry wants other credentials, or any
-	ImageRateLimit    ImageProblem = "rate limit"    // the registry wants fewer requests
+	ImageMissing      ImageProblem = "missing"       // no such image
+	ImageDenied       ImageProblem = "denied"        // the registry needs credentials, or other ones
+	ImageRateLimit    ImageProblem = "rate limit"    // the registry limits requests
 	ImageUnreachable  ImageProblem = "unreachable"   // the registry did not answer
-	ImagePlatform     ImageProblem = "platform"      // it is for another operating system or processor
-	ImageBadReference ImageProblem = "bad reference" // the name is no name of an image
+	ImagePlatform     ImageProblem = "platform"      // built for another operating system or processor
+	ImageBadReference ImageProblem = "bad reference" // invalid name
 )
 
-// ImageError means that an image cannot be used.
+// ImageError reports an image that cannot be used.
 type ImageError struct {
 	Reference string
 	Problem   ImageProblem
-	// Hint says what would help; it may be empty.
+	// Hint names a remedy; it may be empty.
 	Hint string
 	Err  error
 }
@@ -103,7 +108,7 @@ func (e *ImageError) Error() string {
 // Unwrap returns the cause.
 func (e *ImageError) Unwrap() error { return e.Err }
 
-// StartError means that the daemon could not start a container.
+// StartError reports a container that did not start.
 type StartError struct {
 	Image string
 	Err   error
@@ -116,25 +121,25 @@ func (e *StartError) Error() string {
 // Unwrap returns the cause.
 func (e *StartError) Unwrap() error { return e.Err }
 
-// A Reason is why a container is gone.
+// A Reason is the reason for a GoneError.
 type Reason string
 
 // Reasons.
 const (
 	ReasonOutOfMemory Reason = "out of memory"    // the kernel killed the helper for the container's memory limit
-	ReasonRemoved     Reason = "removed"          // somebody removed the container
-	ReasonStopped     Reason = "stopped"          // somebody stopped or killed the container
-	ReasonDaemon      Reason = "daemon restarted" // the daemon has ended since, and the container with it
-	ReasonUnreachable Reason = "daemon gone"      // the daemon does not answer any more
-	ReasonEnded       Reason = "ended"            // the helper ended by itself
+	ReasonRemoved     Reason = "removed"          // removed by a user
+	ReasonStopped     Reason = "stopped"          // stopped or killed by a user
+	ReasonDaemon      Reason = "daemon restarted" // the container ended with the daemon
+	ReasonUnreachable Reason = "daemon gone"      // the daemon does not answer
+	ReasonEnded       Reason = "ended"            // the helper exited
 )
 
-// GoneError means that the container of an environment is not there any more. It wraps env.ErrGone.
+// GoneError reports that the container of an environment has ended. It wraps env.ErrGone.
 type GoneError struct {
 	// Container is the name of the container.
 	Container string
 	Reason    Reason
-	// Detail is what the daemon tells besides; it may be empty.
+	// Detail may be empty.
 	Detail string
 }
 
@@ -149,10 +154,14 @@ func (e *GoneError) Error() string {
 // Unwrap returns env.ErrGone.
 func (e *GoneError) Unwrap() error { return env.ErrGone }
 
-// explain gives an error of the daemon's API the meaning that callers branch on.
-func (e *Engine) explain(err error) error {
+// explain returns the cause of a cancelled ctx, or the error that callers branch on.
+func (e *Engine) explain(ctx context.Context, err error) error {
 	switch {
-	case err == nil, errors.Is(err, context.Canceled):
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, context.Canceled):
 		return err
 	case isUnreachable(err):
 		return &DaemonError{Address: e.address, Err: e.cause(err)}
@@ -162,14 +171,14 @@ func (e *Engine) explain(err error) error {
 	return err
 }
 
-// isUnreachable reports whether a call did not reach the daemon, or got no answer.
+// isUnreachable reports whether a call did not reach the daemon.
 func isUnreachable(err error) bool {
 	var op *net.OpError
 	return client.IsErrConnectionFailed(err) || errdefs.IsUnavailable(err) && errors.As(err, &op) ||
 		errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, &op) && op.Op == "dial"
 }
 
-// cause returns why a daemon cannot be reached. The client's error does not always have it.
+// cause returns the system error for an unreachable daemon, which the client's error may lack.
 func (e *Engine) cause(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -183,6 +192,6 @@ func (e *Engine) cause(err error) error {
 	if derr != nil {
 		return derr
 	}
-	_ = conn.Close() // it is there again
+	_ = conn.Close() // the daemon is back
 	return err
 }

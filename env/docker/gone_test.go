@@ -175,6 +175,7 @@ func (w signalWriter) Write(p []byte) (int, error) {
 
 // TestLiveRestore restarts a daemon whose containers outlive it: the command goes on, and nothing of its output is lost.
 func TestLiveRestore(t *testing.T) {
+	t.Parallel()
 	d := own(t, daemons.DockerConfig{Args: []string{"--live-restore"}})
 	e, err := docker.Connect(t.Context(), docker.Address{Host: d.Host()})
 	if err != nil {

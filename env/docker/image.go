@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -23,30 +22,28 @@ import (
 )
 
 const (
-	// pullTries is how often a registry is asked that cannot be reached, or has a fault.
-	pullTries = 4
-	// silence is how long a daemon that fetches an image may say nothing.
-	silence = 5 * time.Minute
-	// dockerHub is what the default registry is called in the names of images, and hubLogin in the docker command's
-	// configuration.
+	// maxPulls bounds the attempts to pull from a failing registry.
+	maxPulls = 4
+	// pullIdleTimeout bounds the silence of a daemon that pulls an image.
+	pullIdleTimeout = 5 * time.Minute
+	// dockerHub is the default registry in image names, and hubLogin its name in the docker command's configuration.
 	dockerHub = "docker.io"
 	hubLogin  = "https://index.docker.io/v1/"
 )
 
-// architectures are names that systems give processors, by those of the Go toolchain.
+// architectures maps the kernel's names of processors to those of the Go toolchain.
 var architectures = map[string]string{"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
 
-// image returns the image that a container is to be made of, and the reference by which the daemon knows it. It is fetched
-// as far as c.Pull allows.
+// image returns the image of a container and its reference on the daemon. It pulls the image as c.Pull permits.
 func (e *Engine) image(ctx context.Context, c Config) (image.InspectResponse, string, error) {
 	ref := c.Image
 	if ref == "" {
 		found, err := e.findImage(ctx, images.DefaultReference)
-		if err == nil { // it was built, so that there is no registry to fetch it from
+		if err == nil { // built here, on no registry
 			return found, images.DefaultReference, e.checkPlatform(ctx, c, images.DefaultReference, found)
 		}
 		ref = images.PublicReference
-		c.note(fmt.Sprintf("the image is %s, since %s has not been built; it may lack git and other tools (\"sandboxagent image build base\" builds one that has them)",
+		c.note(fmt.Sprintf("the image is %s, which may lack git and other tools (\"sandboxagent image build base\" builds %s)",
 			ref, images.DefaultReference))
 	}
 	if c.Pull != PullAlways {
@@ -57,9 +54,9 @@ func (e *Engine) image(ctx context.Context, c Config) (image.InspectResponse, st
 		case err == nil && (c.Pull == PullNever || c.Platform == ""):
 			return found, ref, e.checkPlatform(ctx, c, ref, found)
 		case err != nil && !errdefs.IsNotFound(err):
-			return found, ref, e.explain(err)
+			return found, ref, e.explain(ctx, err)
 		case err != nil && c.Pull == PullNever:
-			return found, ref, &ImageError{Reference: ref, Problem: ImageMissing, Hint: "the daemon does not have it, and --pull never forbids to fetch it"}
+			return found, ref, &ImageError{Reference: ref, Problem: ImageMissing, Hint: "the daemon lacks it, and the pull policy is never"}
 		}
 	}
 	if err := e.pull(ctx, c, ref); err != nil {
@@ -67,22 +64,23 @@ func (e *Engine) image(ctx context.Context, c Config) (image.InspectResponse, st
 	}
 	found, err := e.findImage(ctx, ref)
 	if err != nil {
-		return found, ref, e.explain(err)
+		return found, ref, e.explain(ctx, err)
 	}
 	return found, ref, e.checkPlatform(ctx, c, ref, found)
 }
 
-// note tells the caller of something that is no error.
+// note reports a note to the caller.
 func (c Config) note(line string) {
 	if c.Note != nil {
 		c.Note(line)
 	}
 }
 
-// checkPlatform reports an image that cannot run here.
+// checkPlatform returns an error for an image that cannot run on the daemon.
 func (e *Engine) checkPlatform(ctx context.Context, c Config, ref string, found image.InspectResponse) error {
 	bad := func(hint string) error {
-		return &ImageError{Reference: ref, Problem: ImagePlatform, Hint: hint, Err: fmt.Errorf("it is for %s/%s", found.Os, found.Architecture)}
+		err := fmt.Errorf("it is for %s/%s", found.Os, found.Architecture)
+		return &ImageError{Reference: ref, Problem: ImagePlatform, Hint: hint, Err: err}
 	}
 	if found.Os != "" && found.Os != "linux" {
 		return bad("the environment is Linux")
@@ -93,7 +91,7 @@ func (e *Engine) checkPlatform(ctx context.Context, c Config, ref string, found 
 	}
 	if want != nil {
 		if want.Architecture != found.Architecture {
-			return bad("--platform asks for " + c.Platform)
+			return bad("the configured platform is " + c.Platform)
 		}
 		return nil
 	}
@@ -102,12 +100,12 @@ func (e *Engine) checkPlatform(ctx context.Context, c Config, ref string, found 
 		return err
 	}
 	if arch != found.Architecture && found.Architecture != "" {
-		return bad("the daemon's machine is " + arch + "; --platform linux/" + found.Architecture + " runs it where emulation is set up")
+		return bad("the daemon's machine is " + arch + "; the platform linux/" + found.Architecture + " runs where emulation is set up")
 	}
 	return nil
 }
 
-// arch returns the processor of the daemon's machine, as the Go toolchain names it.
+// arch returns the processor of the daemon's machine, in the Go toolchain's names.
 func (e *Engine) arch(ctx context.Context) (string, error) {
 	e.mu.Lock()
 	known := e.machine
@@ -121,7 +119,7 @@ func (e *Engine) arch(ctx context.Context) (string, error) {
 		return err
 	})
 	if err != nil {
-		return "", e.explain(err)
+		return "", e.explain(ctx, err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -129,82 +127,22 @@ func (e *Engine) arch(ctx context.Context) (string, error) {
 	return e.machine, nil
 }
 
-// fetch is an image that is being fetched, for all who want it at the same time.
-type fetch struct {
-	stop   context.CancelFunc
-	wanted int           // by how many; guarded by the engine
-	done   chan struct{} // closed when err is there
-	err    error
-
-	mu    sync.Mutex // held while they are told
-	heard map[*Config]func(line string)
-}
-
-// tell hands a line to all who wait.
-func (f *fetch) tell(line string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, progress := range f.heard {
-		progress(line)
-	}
-}
-
-// pull fetches an image, once for all who want it at the same time. It goes on when one of them gives up, who is told no
-// more, and ends when the last one does.
+// pull downloads an image, once for all concurrent callers. It continues when a caller's context ends, until
+// the engine is closed. The progress of a shared download is reported to the caller that started it.
 func (e *Engine) pull(ctx context.Context, c Config, ref string) error {
-	key := ref + " " + c.Platform
-	if c.Progress == nil {
-		c.Progress = func(string) {}
-	}
-	e.mu.Lock()
-	f, joined := e.fetches[key]
-	if !joined {
-		life, stop := context.WithCancel(e.life)
-		f = &fetch{stop: stop, done: make(chan struct{}), heard: map[*Config]func(string){&c: c.Progress}}
-		e.fetches[key] = f
-		e.work.Go(func() {
-			defer close(f.done)
-			f.err = e.pullRetrying(life, c.Platform, ref, f.tell)
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			e.forget(key, f)
-		})
-	}
-	f.wanted++
-	e.mu.Unlock()
-	if joined {
-		f.mu.Lock()
-		c.Progress("pulling " + ref)
-		f.heard[&c] = c.Progress
-		f.mu.Unlock()
-	}
-	defer func() {
-		f.mu.Lock()
-		delete(f.heard, &c)
-		f.mu.Unlock()
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if f.wanted--; f.wanted == 0 {
-			e.forget(key, f)
+	progress := func(line string) {
+		if c.Progress != nil && ctx.Err() == nil {
+			c.Progress(line)
 		}
-	}()
-	select {
-	case <-f.done:
-		return f.err
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
+	progress("pulling " + ref)
+	_, err := e.share(ctx, "pull "+ref+" "+c.Platform, func() (any, error) {
+		return nil, e.pullRetrying(e.life, c.Platform, ref, progress)
+	})
+	return err
 }
 
-// forget ends the fetching of an image, under the engine's lock. Who wants it from now on has it fetched anew.
-func (e *Engine) forget(key string, f *fetch) {
-	f.stop()
-	if e.fetches[key] == f {
-		delete(e.fetches, key)
-	}
-}
-
-// pullRetrying fetches an image and tries again where that may help: not where the registry says no.
+// pullRetrying pulls an image. It retries after network faults and rate limits.
 func (e *Engine) pullRetrying(ctx context.Context, platform, ref string, progress func(string)) error {
 	named, err := reference.ParseDockerRef(ref)
 	if err != nil {
@@ -217,7 +155,8 @@ func (e *Engine) pullRetrying(ctx context.Context, platform, ref string, progres
 	}
 	auth, err := e.config.login(key)
 	if err != nil {
-		return &ImageError{Reference: ref, Problem: ImageDenied, Err: fmt.Errorf("the credentials for %s: %w", domain, err), Hint: "docker login stores them"}
+		err = fmt.Errorf("read credentials for %s: %w", domain, err)
+		return &ImageError{Reference: ref, Problem: ImageDenied, Err: err, Hint: "docker login stores them"}
 	}
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = time.Second, 10*time.Second
@@ -234,60 +173,55 @@ func (e *Engine) pullRetrying(ctx context.Context, platform, ref string, progres
 			err = backoff.Permanent(err)
 		}
 		return struct{}{}, err
-	}, backoff.WithBackOff(wait), backoff.WithMaxTries(pullTries), backoff.WithNotify(func(err error, d time.Duration) {
+	}, backoff.WithBackOff(wait), backoff.WithMaxTries(maxPulls), backoff.WithNotify(func(err error, d time.Duration) {
 		progress(fmt.Sprintf("%v; again in %s", err, d.Round(time.Second)))
 	}))
 	return err
 }
 
-// pullOnce asks the daemon to fetch an image and follows it until it is there.
+// pullOnce has the daemon pull an image.
 func (e *Engine) pullOnce(ctx context.Context, platform, ref, auth string, progress func(string)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	watchdog := time.AfterFunc(silence, func() { cancel(fmt.Errorf("the daemon has said nothing for %s", silence)) })
+	watchdog := time.AfterFunc(pullIdleTimeout, func() { cancel(fmt.Errorf("no progress for %s", pullIdleTimeout)) })
 	defer watchdog.Stop()
-	progress("pulling " + ref)
-	said, err := e.api.ImagePull(ctx, ref, image.PullOptions{RegistryAuth: auth, Platform: platform})
+	body, err := e.api.ImagePull(ctx, ref, image.PullOptions{RegistryAuth: auth, Platform: platform})
 	if err != nil {
-		return e.imageError(ref, err)
+		return e.imageError(ctx, ref, err)
 	}
-	defer said.Close() //nolint:errcheck // it was only read
-	err = followStream(&watched{said, watchdog}, progress)
+	defer body.Close() //nolint:errcheck // opened for reading
+	err = readProgress(&idleReader{body, watchdog}, progress)
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
 	if err != nil {
-		return e.imageError(ref, err)
+		return e.imageError(ctx, ref, err)
 	}
 	return nil
 }
 
-// watched is a reader that keeps a watchdog from barking.
-type watched struct {
+// idleReader restarts a timer with each Read.
+type idleReader struct {
 	io.Reader
 	watchdog *time.Timer
 }
 
-func (w *watched) Read(p []byte) (int, error) {
+func (w *idleReader) Read(p []byte) (int, error) {
 	n, err := w.Reader.Read(p)
-	w.watchdog.Reset(silence)
+	w.watchdog.Reset(pullIdleTimeout)
 	return n, err
 }
 
-// streamLine is one line of what the daemon says while it fetches or builds an image.
+// streamLine is a line of the daemon's progress of a pull or a build.
 type streamLine struct {
 	Status string `json:"status"`
 	ID     string `json:"id"`
 	Stream string `json:"stream"`
 	Error  string `json:"error"`
-	Aux    struct {
-		ID string `json:"ID"`
-	} `json:"aux"`
 }
 
-// followStream reads what the daemon says, to its end, and hands on what is new in it. The error is the daemon's, if it
-// tells of one.
-func followStream(r io.Reader, progress func(string)) error {
+// readProgress reads the progress of a pull or a build to its end and reports changes. It returns the daemon's error.
+func readProgress(r io.Reader, progress func(string)) error {
 	if progress == nil {
 		progress = func(string) {}
 	}
@@ -299,7 +233,7 @@ func followStream(r io.Reader, progress func(string)) error {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			return fmt.Errorf("what the daemon says: %w", err)
+			return fmt.Errorf("read the daemon's progress: %w", err)
 		}
 		switch {
 		case line.Error != "":
@@ -310,19 +244,19 @@ func followStream(r io.Reader, progress func(string)) error {
 			}
 		case line.ID == "":
 			progress(line.Status)
-		case last[line.ID] != line.Status: // the rest is how far it has got
+		case last[line.ID] != line.Status: // else only the percentage changes
 			last[line.ID] = line.Status
 			progress(line.ID + ": " + line.Status)
 		}
 	}
 }
 
-// imageError finds out what is wrong with an image. What registries say reaches this side as text only.
-func (e *Engine) imageError(ref string, err error) error {
+// imageError classifies a failed pull by its text, the only form in which the daemon passes a registry's error on.
+func (e *Engine) imageError(ctx context.Context, ref string, err error) error {
 	if isUnreachable(err) || errors.Is(err, context.Canceled) {
-		return e.explain(err)
+		return e.explain(ctx, err)
 	}
-	text := withoutName(strings.ToLower(err.Error()), ref)
+	text := removeReference(strings.ToLower(err.Error()), ref)
 	has := func(parts ...string) bool {
 		for _, p := range parts {
 			if strings.Contains(text, p) {
@@ -334,13 +268,13 @@ func (e *Engine) imageError(ref string, err error) error {
 	problem, hint := ImageUnreachable, ""
 	switch {
 	case has("no space left on device"):
-		return fmt.Errorf("docker: image %s: %w", ref, e.explain(err))
+		return fmt.Errorf("docker: image %s: %w", ref, e.explain(ctx, err))
 	case has("no matching manifest", "does not match the specified platform"):
-		problem, hint = ImagePlatform, "the registry has it for other platforms only; --platform chooses one"
+		problem, hint = ImagePlatform, "the registry has it for other platforms only"
 	case has("toomanyrequests", "rate limit"):
 		problem, hint = ImageRateLimit, "log in with docker login, or use a mirror"
 	case has("pull access denied", "repository does not exist"):
-		problem, hint = ImageDenied, "there is none of this name, or it takes docker login"
+		problem, hint = ImageDenied, "no such image, or it needs docker login"
 	case has("unauthorized", "authentication required", "denied", "no basic auth credentials", "forbidden"):
 		problem, hint = ImageDenied, "docker login stores credentials"
 	case has("manifest unknown", "not found", "name unknown"):
@@ -353,13 +287,14 @@ func (e *Engine) imageError(ref string, err error) error {
 	return &ImageError{Reference: ref, Problem: problem, Hint: hint, Err: err}
 }
 
-// withoutName takes the name of an image out of a text: words in it say nothing of what is wrong.
-func withoutName(text, ref string) string {
+// removeReference removes the name of an image from an error text, whose words could look like a problem.
+func removeReference(text, ref string) string {
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {
 		return text
 	}
-	for _, part := range []string{ref, named.String(), named.Name(), reference.Path(named), reference.Domain(named)} {
+	parts := []string{ref, named.String(), named.Name(), reference.Path(named), reference.Domain(named)}
+	for _, part := range parts {
 		text = strings.ReplaceAll(text, strings.ToLower(part), "")
 	}
 	if tagged, ok := named.(reference.Tagged); ok {
@@ -368,7 +303,7 @@ func withoutName(text, ref string) string {
 	return text
 }
 
-// login returns the credentials of the docker command for a registry, encoded for the daemon.
+// login returns the docker command's credentials for a registry, encoded for the daemon.
 func login(file *configfile.ConfigFile, registryName string) (string, error) {
 	found, err := file.GetAuthConfig(registryName)
 	if err != nil {

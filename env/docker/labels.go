@@ -13,38 +13,38 @@ import (
 
 const (
 	labelPrefix = "sandboxagent."
-	// labelSession has the name of the session; all that belongs to one has it.
+	// labelSession is the name of the session, on its container and volumes.
 	labelSession = labelPrefix + "session"
-	// labelKind says what a container or volume is for.
+	// labelKind is the purpose of a container, volume or image.
 	labelKind = labelPrefix + "kind"
-	// labelOwner is who made it: user and machine.
+	// labelOwner is the creator, user@machine.
 	labelOwner = labelPrefix + "owner"
-	// labelProcess is the process that made it, on the machine of its owner.
+	// labelProcess identifies the creating process on the owner's machine.
 	labelProcess = labelPrefix + "process"
-	// labelLease is how long a container outlives a client that is gone.
+	// labelLease is the TTL.
 	labelLease = labelPrefix + "lease"
 	// labelImage is the reference of the image.
 	labelImage = labelPrefix + "image"
-	// labelReady is the time by which a container has started, or never will.
+	// labelReady is the deadline for the start of a container.
 	labelReady = labelPrefix + "start-by"
 
 	kindSandbox = "sandbox"
-	kindLoader  = "loader" // a container that is never started: it fills the helper's volume
+	kindLoader  = "loader" // a container that is never started: it fills a volume or an image
 	kindHelper  = "helper" // the helper's volume
-	kindVolume  = "volume" // a volume that goes with a container
+	kindVolume  = "volume" // a volume of one container
 
 	namePrefix   = "sandboxagent-"
 	loaderSuffix = "-loader"
 )
 
-// newSession returns a name for a session.
+// newSession returns a random name for a session.
 func newSession() string {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])
 }
 
-// owner names this user and this machine.
+// owner returns user@machine.
 func owner() string {
 	name := strconv.Itoa(os.Getuid())
 	if u, err := user.Current(); err == nil && u.Username != "" {
@@ -53,7 +53,7 @@ func owner() string {
 	return name + "@" + machine()
 }
 
-// machine names this machine.
+// machine returns the host name.
 func machine() string {
 	name, err := os.Hostname()
 	if err != nil || name == "" {
@@ -62,23 +62,24 @@ func machine() string {
 	return name
 }
 
-// thisProcess names this process for as long as the machine runs.
+// thisProcess identifies this process until the machine restarts.
 func thisProcess() string {
-	return fmt.Sprintf("%d:%s:%s", os.Getpid(), startOf(os.Getpid()), namespace())
+	return fmt.Sprintf("%d:%s:%s", os.Getpid(), startTime(os.Getpid()), namespace())
 }
 
-// processEnded reports whether the process of a label is known not to run on this machine any more. Numbers mean something
-// in the namespace only that they are of.
+// processEnded reports whether the process of a label has ended. It returns false if that is unknown: process IDs are
+// valid only in their PID namespace.
 func processEnded(label string) bool {
 	parts := strings.Split(label, ":")
-	if len(parts) < 3 || parts[1] == "" || namespace() == "" || strings.Join(parts[2:], ":") != namespace() {
+	space := namespace()
+	if len(parts) < 3 || parts[1] == "" || space == "" || strings.Join(parts[2:], ":") != space {
 		return false
 	}
 	pid, err := strconv.Atoi(parts[0])
-	return err == nil && pid > 0 && startOf(pid) != parts[1]
+	return err == nil && pid > 0 && startTime(pid) != parts[1]
 }
 
-// labels are those of a container of this configuration.
+// labels returns the labels of a container.
 func (c Config) labels(kind string, now time.Time) map[string]string {
 	all := make(map[string]string, len(c.Labels)+7)
 	for name, value := range c.Labels {

@@ -65,6 +65,7 @@ const partitionTime = 30 * time.Second
 
 // TestPartition cuts the way to the daemon for a time, in each phase of a command. What was begun goes on and is made once.
 func TestPartition(t *testing.T) {
+	full(t, "partitions of 30 s")
 	t.Parallel()
 	d := remoteDaemon(t)
 	t.Run("phases", func(t *testing.T) {
@@ -178,6 +179,7 @@ func (w *waitFor) Write(p []byte) (int, error) {
 
 // TestSlowLinks works over links that are slow in every way.
 func TestSlowLinks(t *testing.T) {
+	full(t, "slow links take half a minute")
 	t.Parallel()
 	d := remoteDaemon(t)
 	t.Run("links", func(t *testing.T) {

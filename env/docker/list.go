@@ -16,38 +16,39 @@ import (
 	"github.com/docker/docker/api/types/volume"
 )
 
-// makingTime is how long a volume may be there before the container that it is made for.
-const makingTime = 10 * time.Second
+// creationGrace is the maximum time between the creation of a volume and of its container.
+const creationGrace = 10 * time.Second
 
-// loaderTime is how long a container may be there that is never started.
-const loaderTime = 10 * time.Minute
+// loaderTimeout is the maximum age of a loader container.
+const loaderTimeout = 10 * time.Minute
 
-// Sandbox is a container that somebody made with this package, as the daemon knows it.
+// Sandbox is a container of this package.
 type Sandbox struct {
-	// ID is the daemon's, Name the container's, and Session what the name was made of.
+	// ID and Name are the container's; Session is a part of the name.
 	ID, Name, Session string
 	Image             string
-	// State is the daemon's word for it: created, running, exited, dead.
+	// State is the daemon's: created, running, exited, dead.
 	State   string
 	Created time.Time
-	// Owner is user and machine of whoever made it.
+	// Owner is user@machine of the creator.
 	Owner string
-	// Mine says that the owner is this user on this machine.
+	// Mine: the owner is this user on this machine.
 	Mine bool
-	// Garbage says that nobody can have a use for it any more, and Why says why or why not.
+	// Garbage: the container is of no use any more. Why is the reason for either.
 	Garbage bool
 	Why     string
 }
 
-// List returns the containers that were made with this package on the daemon, by whomever, the oldest first.
+// List returns the containers of this package on the daemon, of all owners, the oldest first.
 func (e *Engine) List(ctx context.Context) ([]Sandbox, error) {
 	var found []container.Summary
+	only := filters.NewArgs(filters.Arg("label", labelKind))
 	err := e.call(ctx, func(ctx context.Context) (err error) {
-		found, err = e.api.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", labelKind))})
+		found, err = e.api.ContainerList(ctx, container.ListOptions{All: true, Filters: only})
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("docker: list containers: %w", e.explain(err))
+		return nil, fmt.Errorf("docker: list containers: %w", e.explain(ctx, err))
 	}
 	list := make([]Sandbox, 0, len(found))
 	me, now := owner(), time.Now()
@@ -57,23 +58,25 @@ func (e *Engine) List(ctx context.Context) ([]Sandbox, error) {
 			name = strings.TrimPrefix(c.Names[0], "/")
 		}
 		session, ok := sessionOf(name, c.Labels)
-		if !ok { // an image can hand on labels like ours
+		if !ok { // an image can pass such labels on
 			continue
 		}
 		s := Sandbox{
-			ID: c.ID, Name: name, Session: session, Image: cmp.Or(c.Labels[labelImage], c.Image), State: c.State,
-			Created: time.Unix(c.Created, 0), Owner: c.Labels[labelOwner],
+			ID: c.ID, Name: name, Session: session, State: c.State, Created: time.Unix(c.Created, 0),
+			Image: cmp.Or(c.Labels[labelImage], c.Image), Owner: c.Labels[labelOwner],
 		}
 		s.Mine = s.Owner == me
-		s.Garbage, s.Why = judge(s, c.Labels, now)
+		s.Garbage, s.Why = assess(s, c.Labels, now)
 		list = append(list, s)
 	}
-	slices.SortFunc(list, func(a, b Sandbox) int { return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Name, b.Name)) })
+	slices.SortFunc(list, func(a, b Sandbox) int {
+		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Name, b.Name))
+	})
 	return list, nil
 }
 
-// sessionOf returns the session of a container of ours, whose name and labels go together.
-func sessionOf(name string, labels map[string]string) (session string, ours bool) {
+// sessionOf returns the session of a container of this package, whose name and labels match.
+func sessionOf(name string, labels map[string]string) (session string, ok bool) {
 	rest, ok := strings.CutPrefix(name, namePrefix)
 	if !ok {
 		return "", false
@@ -87,11 +90,11 @@ func sessionOf(name string, labels map[string]string) (session string, ours bool
 	return "", false
 }
 
-// judge decides whether a container is of no use to anybody any more.
-func judge(s Sandbox, labels map[string]string, now time.Time) (garbage bool, why string) {
+// assess decides whether a container is garbage.
+func assess(s Sandbox, labels map[string]string, now time.Time) (garbage bool, why string) {
 	switch {
 	case s.State == container.StateRunning, s.State == container.StatePaused, s.State == container.StateRestarting:
-		// It ends by itself when it has no client.
+		// Without a client it ends by itself.
 		if s.Mine && processEnded(labels[labelProcess]) {
 			return false, "its client has ended; it ends " + labels[labelLease] + " after that"
 		}
@@ -101,9 +104,9 @@ func judge(s Sandbox, labels map[string]string, now time.Time) (garbage bool, wh
 	case s.State != container.StateCreated:
 		return true, "it has ended"
 	case labels[labelKind] == kindLoader:
-		// It has no other labels, since they would become those of the image that is made of it.
-		if now.Sub(s.Created) > loaderTime {
-			return true, "it was there to fill something, and should be gone"
+		// It has no other labels, which would become labels of the committed image.
+		if now.Sub(s.Created) > loaderTimeout {
+			return true, "its loader has died"
 		}
 		return false, "it is being filled"
 	}
@@ -121,22 +124,21 @@ func judge(s Sandbox, labels map[string]string, now time.Time) (garbage bool, wh
 type CollectOptions struct {
 	// DryRun removes nothing.
 	DryRun bool
-	// All removes, besides, containers that still run though the process of this user on this machine that made them has
-	// ended, and what is kept for the next container: volumes with helpers, and layers on images. What is in use is
-	// never removed.
+	// All removes also running containers of this user and machine whose creating process has ended, and what is kept
+	// for later containers: volumes with helpers, and layers on images. What is in use is never removed.
 	All bool
 }
 
-// Collected is something that Collect removed, or would.
+// Collected is an object that Collect removed, or would remove.
 type Collected struct {
 	// Kind is "container", "volume" or "layer".
 	Kind, Name, Why string
-	// Err is why it could not be removed.
+	// Err is the error of the removal.
 	Err error
 }
 
-// Collect removes what clients that ended in the middle left behind. It returns what it removed or could not, which is also
-// in the error.
+// Collect removes what clients that died left behind. It returns the removed objects, and those that it failed to remove,
+// whose errors are also joined in the error.
 func (e *Engine) Collect(ctx context.Context, opts CollectOptions) ([]Collected, error) {
 	list, err := e.List(ctx)
 	if err != nil {
@@ -163,26 +165,26 @@ func (e *Engine) Collect(ctx context.Context, opts CollectOptions) ([]Collected,
 		return done, errors.Join(append(errs, err)...)
 	}
 	for _, v := range left {
-		if created, err := time.Parse(time.RFC3339, v.CreatedAt); err == nil && time.Since(created) < makingTime {
-			continue // its container may be about to be made
+		if created, err := time.Parse(time.RFC3339, v.CreatedAt); err == nil && time.Since(created) < creationGrace {
+			continue // its container may be in creation
 		}
 		add(Collected{Kind: "volume", Name: v.Name, Why: "its container is gone"}, func() error { return e.removeVolume(ctx, v.Name) })
 	}
 	if !opts.All {
 		return done, errors.Join(errs...)
 	}
-	volumes, err := e.api.VolumeList(ctx, volume.ListOptions{Filters: filters.NewArgs(filters.Arg("label", labelKind+"="+kindHelper), filters.Arg("dangling", "true"))})
+	unused := filters.NewArgs(filters.Arg("label", labelKind+"="+kindHelper), filters.Arg("dangling", "true"))
+	volumes, err := e.api.VolumeList(ctx, volume.ListOptions{Filters: unused})
 	if err != nil {
-		return done, errors.Join(append(errs, fmt.Errorf("docker: list volumes: %w", e.explain(err)))...)
+		return done, errors.Join(append(errs, fmt.Errorf("docker: list volumes: %w", e.explain(ctx, err)))...)
 	}
 	for _, v := range volumes.Volumes {
-		add(Collected{Kind: "volume", Name: v.Name, Why: "no container uses this helper; the next one stores it again"}, func() error {
-			return e.removeVolume(ctx, v.Name)
-		})
+		const why = "no container uses this helper; the next one stores it again"
+		add(Collected{Kind: "volume", Name: v.Name, Why: why}, func() error { return e.removeVolume(ctx, v.Name) })
 	}
 	layers, err := e.api.ImageList(ctx, image.ListOptions{Filters: filters.NewArgs(filters.Arg("label", labelKind+"="+kindPrepared))})
 	if err != nil {
-		return done, errors.Join(append(errs, fmt.Errorf("docker: list images: %w", e.explain(err)))...)
+		return done, errors.Join(append(errs, fmt.Errorf("docker: list images: %w", e.explain(ctx, err)))...)
 	}
 	used, err := e.usedImages(ctx)
 	if err != nil {
@@ -192,17 +194,18 @@ func (e *Engine) Collect(ctx context.Context, opts CollectOptions) ([]Collected,
 		if used[l.ID] {
 			continue
 		}
-		if !slices.ContainsFunc(l.RepoTags, func(tag string) bool { return strings.HasPrefix(tag, preparedName+":") }) && !isNameless(l.RepoTags) {
-			continue // an image that somebody built on a layer has its label
+		prepared := func(tag string) bool { return strings.HasPrefix(tag, preparedName+":") }
+		if !slices.ContainsFunc(l.RepoTags, prepared) && !isNameless(l.RepoTags) {
+			continue // an image that a user built on a layer inherits its label
 		}
-		add(Collected{Kind: "layer", Name: cmp.Or(strings.Join(l.RepoTags, " "), l.ID), Why: "two folders on top of an image; the next container of it makes them again"}, func() error {
-			return e.removeLayer(ctx, l.ID)
-		})
+		const why = "two directories on top of an image; the next container of it creates them again"
+		name := cmp.Or(strings.Join(l.RepoTags, " "), l.ID)
+		add(Collected{Kind: "layer", Name: name, Why: why}, func() error { return e.removeLayer(ctx, l.ID) })
 	}
 	return done, errors.Join(errs...)
 }
 
-// usedImages returns the images that containers use.
+// usedImages returns the IDs of the images that containers use.
 func (e *Engine) usedImages(ctx context.Context) (map[string]bool, error) {
 	var all []container.Summary
 	err := e.call(ctx, func(ctx context.Context) (err error) {
@@ -210,7 +213,7 @@ func (e *Engine) usedImages(ctx context.Context) (map[string]bool, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("docker: list containers: %w", e.explain(err))
+		return nil, fmt.Errorf("docker: list containers: %w", e.explain(ctx, err))
 	}
 	used := make(map[string]bool)
 	for _, c := range all {
@@ -219,7 +222,7 @@ func (e *Engine) usedImages(ctx context.Context) (map[string]bool, error) {
 	return used, nil
 }
 
-// isNameless reports whether an image has lost its name, or never had one.
+// isNameless reports whether an image has no name.
 func isNameless(tags []string) bool {
 	return !slices.ContainsFunc(tags, func(tag string) bool { return tag != "<none>:<none>" })
 }
@@ -230,7 +233,7 @@ func (e *Engine) removeLayer(ctx context.Context, id string) error {
 	if err == nil || errdefs.IsNotFound(err) {
 		return nil
 	}
-	return fmt.Errorf("docker: remove the layer %s: %w", id, e.explain(err))
+	return fmt.Errorf("docker: remove the layer %s: %w", id, e.explain(ctx, err))
 }
 
 // removeVolume removes a volume.
@@ -242,29 +245,29 @@ func (e *Engine) removeVolume(ctx context.Context, name string) error {
 	if err == nil || errdefs.IsNotFound(err) {
 		return nil
 	}
-	return fmt.Errorf("docker: remove the volume %s: %w", name, e.explain(err))
+	return fmt.Errorf("docker: remove the volume %s: %w", name, e.explain(ctx, err))
 }
 
-// volumesOf returns the volumes of a session, or of all if that is empty, that no container has.
+// volumesOf returns the unused volumes of a session, or of all sessions if it is empty.
 func (e *Engine) volumesOf(ctx context.Context, session string) ([]*volume.Volume, error) {
-	wanted := filters.NewArgs(filters.Arg("label", labelKind+"="+kindVolume), filters.Arg("dangling", "true"))
+	only := filters.NewArgs(filters.Arg("label", labelKind+"="+kindVolume), filters.Arg("dangling", "true"))
 	if session != "" {
-		wanted.Add("label", labelSession+"="+session)
+		only.Add("label", labelSession+"="+session)
 	}
 	var found volume.ListResponse
 	err := e.call(ctx, func(ctx context.Context) (err error) {
-		found, err = e.api.VolumeList(ctx, volume.ListOptions{Filters: wanted})
+		found, err = e.api.VolumeList(ctx, volume.ListOptions{Filters: only})
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("docker: list volumes: %w", e.explain(err))
+		return nil, fmt.Errorf("docker: list volumes: %w", e.explain(ctx, err))
 	}
 	return found.Volumes, nil
 }
 
-// removeVolumes removes the volumes of a session whose container went without them.
+// removeVolumes removes the volumes of a session that its container left behind.
 func (e *Engine) removeVolumes(ctx context.Context, session string) error {
-	ctx, cancel := context.WithTimeout(ctx, callTime)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	left, err := e.volumesOf(ctx, session)
 	for _, v := range left {
@@ -273,8 +276,7 @@ func (e *Engine) removeVolumes(ctx context.Context, session string) error {
 	return err
 }
 
-// Discard removes whatever there is of a session, whoever made it: for one whose client has just ended in the middle of
-// Open.
+// Discard removes all containers and volumes of a session, for a client that died during Open.
 func (e *Engine) Discard(ctx context.Context, session string) error {
 	name := namePrefix + session
 	return errors.Join(e.remove(ctx, name), e.remove(ctx, name+loaderSuffix), e.removeVolumes(ctx, session))

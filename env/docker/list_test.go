@@ -40,6 +40,7 @@ func names(t *testing.T, e *docker.Engine) []string {
 
 // TestListIsOursOnly makes containers with labels like ours, which an image can hand on to whoever uses it.
 func TestListIsOursOnly(t *testing.T) {
+	t.Parallel()
 	host, e := daemons.DockerHost(t), connect(t)
 	for _, labels := range []string{
 		"--label=sandboxagent.kind=sandbox --label=sandboxagent.session=evil",
@@ -77,6 +78,7 @@ func TestListIsOursOnly(t *testing.T) {
 // TestLabelsStayWithTheirContainer opens an environment with a label on an image of which no layer has been made, and then
 // one without.
 func TestLabelsStayWithTheirContainer(t *testing.T) {
+	t.Parallel()
 	host, e := daemons.DockerHost(t), connect(t)
 	const image = "sandboxagent-test-labels:latest"
 	buildImage(t, host, image, "FROM "+daemons.Busybox+"\nLABEL of=labels-test\n")
@@ -99,6 +101,7 @@ func TestLabelsStayWithTheirContainer(t *testing.T) {
 
 // TestImageWithVolume uses an image that declares one of the folders a volume.
 func TestImageWithVolume(t *testing.T) {
+	t.Parallel()
 	host, e := daemons.DockerHost(t), connect(t)
 	const image = "sandboxagent-test-volume:latest"
 	buildImage(t, host, image, "FROM "+daemons.Busybox+"\nVOLUME /workspace\n")

@@ -23,13 +23,13 @@ import (
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/system"
 
-	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
-	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
+	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
-// Open makes a container and returns the environment in it, when it is ready. Errors are *ConfigError for what cannot be
-// meant, *ImageError, *StartError, *DaemonError, env.ErrNoSpace, or the end of ctx; in each case nothing stays behind. The
+// Open creates a container and returns the environment in it when it is ready. Errors are *ConfigError, also for a missing
+// helper, *ImageError, *StartError, *DaemonError, env.ErrNoSpace, or the cause of ctx; no container is left then. The
 // caller closes the environment before the engine.
 func (e *Engine) Open(ctx context.Context, c Config) (*Environment, error) {
 	c, err := c.check()
@@ -41,7 +41,7 @@ func (e *Engine) Open(ctx context.Context, c Config) (*Environment, error) {
 		return nil, err
 	}
 	early := ctx
-	e.work.Go(func() { _, _ = e.security(early) }) // it is asked again when it is needed, and known then
+	e.work.Go(func() { _, _ = e.security(early) }) // checkSecurity finds the result
 	found, ref, err := e.image(ctx, c)
 	if err != nil {
 		return nil, err
@@ -54,28 +54,21 @@ func (e *Engine) Open(ctx context.Context, c Config) (*Environment, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.StartTimeout, timeout)
 	defer cancel()
 	p, err := e.program(c, cmp.Or(found.Architecture, "amd64"))
-	var missing *helper.MissingError
-	switch {
-	case c.Helper == HelperOff, c.Helper == HelperAuto && errors.As(err, &missing):
-		if c.Helper == HelperAuto {
-			c.note(missing.Error() + "; the sandbox uses its shell instead, which is slower and promises less")
-		}
-		return e.openPortable(ctx, c, ref, found)
-	case err != nil:
-		return nil, &ConfigError{Field: "helper", Reason: err.Error()}
+	if err != nil {
+		return nil, &ConfigError{Field: "helper", Reason: err.Error(), Err: err}
 	}
 	for try := 1; ; try++ {
 		if err := e.ensureProgram(ctx, c, p, found.ID, try > 1); err != nil {
 			return nil, fmt.Errorf("docker: %w", err)
 		}
 		opened, err := e.openWith(ctx, c, ref, found, p)
-		if err == nil || try > 1 || !lacksProgram(err) {
+		if err == nil || try > 1 || !isProgramMissing(err) {
 			return opened, err
 		}
 	}
 }
 
-// resolve follows links in the sources of mounts, where they are on this machine: what they lead to counts.
+// resolve follows symlinks in the sources of mounts on this machine, and checks their targets.
 func (e *Engine) resolve(mounts []Mount) ([]Mount, error) {
 	mounts = slices.Clone(mounts)
 	if !strings.HasPrefix(e.address, "unix://") {
@@ -84,7 +77,7 @@ func (e *Engine) resolve(mounts []Mount) ([]Mount, error) {
 	for i, m := range mounts {
 		resolved, err := filepath.EvalSymlinks(filepath.FromSlash(m.Source))
 		if err != nil {
-			continue // the daemon says what is wrong with it, or has another file system
+			continue // the daemon reports it, or has another file system
 		}
 		if mounts[i].Source = filepath.ToSlash(resolved); mounts[i].Source != m.Source {
 			if err := checkSource(mounts[i].Source); err != nil {
@@ -92,54 +85,55 @@ func (e *Engine) resolve(mounts []Mount) ([]Mount, error) {
 			}
 		}
 		if info, err := os.Stat(resolved); err == nil && info.Mode().Type() == fs.ModeSocket {
-			return nil, &ConfigError{Field: "mount", Reason: fmt.Sprintf("%q is a socket: whoever can talk to a daemon can leave the sandbox", m.Source)}
+			return nil, &ConfigError{Field: "mount", Reason: fmt.Sprintf("%q is a socket, which could lead out of the sandbox", m.Source)}
 		}
 	}
 	return mounts, nil
 }
 
-// lacksProgram reports whether a container could not start because its volume does not have the helper: it was made by
-// somebody who did not get far.
-func lacksProgram(err error) bool {
+// isProgramMissing reports whether a container could not start because its volume lacks the helper: a client that created
+// the volume died before it filled it.
+func isProgramMissing(err error) bool {
 	var start *StartError
-	return errors.As(err, &start) && strings.Contains(err.Error(), programDir+"/"+programName) && strings.Contains(err.Error(), "no such file")
+	text := fmt.Sprint(err)
+	return errors.As(err, &start) && strings.Contains(text, programDir+"/"+programName) && strings.Contains(text, "no such file")
 }
 
-// openWith makes the container with a helper.
+// openWith creates the container with a helper.
 func (e *Engine) openWith(ctx context.Context, c Config, ref string, found image.InspectResponse, p *program) (_ *Environment, err error) {
 	prepared, err := e.prepare(ctx, c, found)
 	if err != nil {
 		return nil, &StartError{Image: ref, Err: err}
 	}
-	box := &box{engine: e, name: namePrefix + c.Session, image: ref, program: p, ttl: c.TTL}
-	attached, err := e.launch(ctx, c, box, c.spec(prepared, c.command(p), helperMount(p)))
+	h := &handle{engine: e, name: namePrefix + c.Session, image: ref, program: p, ttl: c.TTL}
+	attached, err := e.launch(ctx, c, h, c.spec(prepared, c.command(p), helperMount(p)))
 	if err != nil {
 		return nil, err
 	}
-	start, err := json.Marshal(helper.Start{Dir: c.WorkDir, Vars: c.vars(found), Inherit: env.VarsNone})
+	start, err := json.Marshal(helper.Start{Dir: c.WorkDir, Vars: c.vars(found), Inherit: vars.None})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("docker: %w", err), box.discard(ctx))
+		return nil, errors.Join(fmt.Errorf("docker: %w", err), h.discard(ctx))
 	}
-	box.first = attached
+	h.first = attached
 	token := newToken()
-	client, err := wire.Open(ctx, wire.ClientConfig{Dial: box.dial, Token: token, Start: start, Redial: c.TTL})
+	client, err := client.Open(ctx, client.Config{Dial: h.dial, Token: token, Start: start, Redial: c.TTL})
 	if err != nil {
-		return nil, errors.Join(box.unready(ctx, attached, err), box.discard(ctx))
+		return nil, errors.Join(h.startFailure(ctx, attached, err), h.discard(ctx))
 	}
-	opened := newEnvironment(box, client, c)
+	opened := newEnvironment(h, client, c)
 	opened.token = token
 	return opened, nil
 }
 
-// newToken returns a secret for the helper's socket.
+// newToken returns a random secret for the helper's socket.
 func newToken() string {
 	var b [24]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// launch makes and starts a container and returns the stream to its first process.
-func (e *Engine) launch(ctx context.Context, c Config, box *box, s spec) (_ *stream, rerr error) {
+// launch creates and starts a container and returns the stream to PID 1.
+func (e *Engine) launch(ctx context.Context, c Config, h *handle, s spec) (_ *stream, rerr error) {
 	if err := e.creates.Acquire(ctx, 1); err != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -149,141 +143,140 @@ func (e *Engine) launch(ctx context.Context, c Config, box *box, s spec) (_ *str
 		return nil, err
 	}
 	defer func() {
-		if rerr != nil && !errdefs.IsConflict(rerr) { // the name is somebody else's
-			rerr = errors.Join(rerr, box.discard(ctx))
+		if rerr != nil && !errdefs.IsConflict(rerr) { // the name is another container's
+			rerr = errors.Join(rerr, h.discard(ctx))
 		}
 	}()
-	// What the daemon has begun it finishes, and it has to be known what there is to be removed.
+	// The daemon finishes what it has started, and the result has to be removed.
 	cctx, cancel := detached(ctx, c.StartTimeout)
 	defer cancel()
-	created, err := e.api.ContainerCreate(cctx, s.config, s.host, s.net, platform, box.name)
+	created, err := e.api.ContainerCreate(cctx, s.config, s.host, s.net, platform, h.name)
 	if err != nil && c.atMost && strings.Contains(err.Error(), "Range of CPUs") {
 		var info system.Info
 		if info, err = e.api.Info(cctx); err == nil {
 			s.host.NanoCPUs = int64(info.NCPU) * 1e9
-			created, err = e.api.ContainerCreate(cctx, s.config, s.host, s.net, platform, box.name)
+			created, err = e.api.ContainerCreate(cctx, s.config, s.host, s.net, platform, h.name)
 		}
 	}
 	if err != nil {
-		return nil, e.startError(ctx, box, err)
+		return nil, e.startError(ctx, h, err)
 	}
-	box.id = created.ID
+	h.id = created.ID
 	for _, w := range created.Warnings {
-		if strings.Contains(w, "discarded") || strings.Contains(w, "without swap") { // a limit that nothing keeps
-			return nil, &StartError{Image: box.image, Err: fmt.Errorf("the daemon cannot keep a limit: %s", strings.TrimSpace(w))}
+		if strings.Contains(w, "discarded") || strings.Contains(w, "without swap") { // a limit is not enforced
+			return nil, &StartError{Image: h.image, Err: fmt.Errorf("the daemon cannot enforce a limit: %s", strings.TrimSpace(w))}
 		}
 		c.note("docker: " + w)
 	}
-	e.watch.follow(box.id)
-	hijacked, err := e.api.ContainerAttach(ctx, box.id, container.AttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
+	e.watch.follow(h.id)
+	hijacked, err := e.api.ContainerAttach(ctx, h.id, container.AttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
 	if err != nil {
-		return nil, e.startError(ctx, box, err)
+		return nil, e.startError(ctx, h, err)
 	}
 	attached := newStream(hijacked)
-	if err := e.api.ContainerStart(cctx, box.id, container.StartOptions{}); err != nil {
+	if err := e.api.ContainerStart(cctx, h.id, container.StartOptions{}); err != nil {
 		_ = attached.Close() // there is an error already
-		return nil, e.startError(ctx, box, err)
+		return nil, e.startError(ctx, h, err)
 	}
 	return attached, nil
 }
 
-// startError says what went wrong with a container before it ran.
-func (e *Engine) startError(ctx context.Context, box *box, err error) error {
+// startError returns the error for a container that did not start.
+func (e *Engine) startError(ctx context.Context, h *handle, err error) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("docker: start a container of %s: %w", box.image, context.Cause(ctx))
+		return fmt.Errorf("docker: start a container of %s: %w", h.image, context.Cause(ctx))
 	}
-	explained := e.explain(err)
+	explained := e.explain(ctx, err)
 	var daemon *DaemonError
 	if errors.As(explained, &daemon) {
 		return explained
 	}
 	if strings.Contains(err.Error(), "exec format error") {
-		return &ImageError{Reference: box.image, Problem: ImagePlatform, Err: err, Hint: "the daemon's machine cannot run its programs; emulation is not set up there"}
+		return &ImageError{Reference: h.image, Problem: ImagePlatform, Err: err, Hint: "the daemon's machine lacks emulation for its programs"}
 	}
-	return &StartError{Image: box.image, Err: explained}
+	return &StartError{Image: h.image, Err: explained}
 }
 
-// box is the container of an environment.
-type box struct {
+// handle is the container of an environment.
+type handle struct {
 	engine   *Engine
 	id, name string
 	image    string
 	program  *program
 	ttl      time.Duration
-	first    *stream // until it is used
+	first    *stream // to PID 1; nil once dial has returned it
 
-	mu   sync.Mutex
-	lost time.Time // since when the daemon has not answered
+	mu          sync.Mutex
+	unreachable time.Time // first failed call; zero while the daemon answers
 }
 
-// dial returns a stream to the helper: first the one to the container's first process, then one to a process of its own.
-// Calls do not overlap.
-func (b *box) dial(ctx context.Context) (io.ReadWriteCloser, error) {
-	if s := b.first; s != nil {
-		b.first = nil
+// dial returns a stream to the helper: first the one to PID 1, later ones over an exec of its own. Calls do not overlap.
+func (h *handle) dial(ctx context.Context) (io.ReadWriteCloser, error) {
+	if s := h.first; s != nil {
+		h.first = nil
 		return s, nil
 	}
-	state, err := b.inspect(ctx)
-	if gone := b.gone(ctx, state, err); gone != nil {
+	state, err := h.inspect(ctx)
+	if gone := h.gone(ctx, state, err); gone != nil {
 		return nil, gone
 	}
 	if err != nil {
-		return nil, b.engine.explain(err)
+		return nil, h.engine.explain(ctx, err)
 	}
-	hijacked, err := b.exec(ctx, dialCommand(b.program))
+	hijacked, err := h.exec(ctx, dialCommand(h.program))
 	if err != nil {
 		return nil, err
 	}
 	return newStream(hijacked), nil
 }
 
-// inspect asks the daemon for the container.
-func (b *box) inspect(ctx context.Context) (state container.InspectResponse, err error) {
-	err = b.engine.call(ctx, func(ctx context.Context) (err error) {
-		state, err = b.engine.api.ContainerInspect(ctx, b.id)
+// inspect returns the daemon's state of the container.
+func (h *handle) inspect(ctx context.Context) (state container.InspectResponse, err error) {
+	err = h.engine.call(ctx, func(ctx context.Context) (err error) {
+		state, err = h.engine.api.ContainerInspect(ctx, h.id)
 		return err
 	})
 	return state, err
 }
 
 // exec starts a process in the container and returns the connection to it.
-func (b *box) exec(ctx context.Context, argv []string) (attached types.HijackedResponse, err error) {
-	err = b.engine.call(ctx, func(ctx context.Context) error {
-		made, err := b.engine.api.ContainerExecCreate(ctx, b.id, container.ExecOptions{
+func (h *handle) exec(ctx context.Context, argv []string) (attached types.HijackedResponse, err error) {
+	err = h.engine.call(ctx, func(ctx context.Context) error {
+		made, err := h.engine.api.ContainerExecCreate(ctx, h.id, container.ExecOptions{
 			AttachStdin: true, AttachStdout: true, AttachStderr: true, Cmd: argv,
 		})
 		if err == nil {
-			attached, err = b.engine.api.ContainerExecAttach(ctx, made.ID, container.ExecAttachOptions{})
+			attached, err = h.engine.api.ContainerExecAttach(ctx, made.ID, container.ExecAttachOptions{})
 		}
 		return err
 	})
-	return attached, b.engine.explain(err)
+	return attached, h.engine.explain(ctx, err)
 }
 
-// unready says why the helper in a container that has started does not answer.
-func (b *box) unready(ctx context.Context, s *stream, err error) error {
+// startFailure returns the error for a helper that did not answer in a started container.
+func (h *handle) startFailure(ctx context.Context, s *stream, err error) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("docker: start a container of %s: %w", b.image, context.Cause(ctx))
+		return fmt.Errorf("docker: start a container of %s: %w", h.image, context.Cause(ctx))
 	}
-	f := b.engine.watch.fate(ctx, b.id, fateTime)
-	switch said := s.said.String(); {
+	f := h.engine.watch.end(ctx, h.id, exitTimeout)
+	switch stderrTail := s.stderr.String(); {
 	case f.outOfMemory:
-		err = fmt.Errorf("%w; it was out of memory", err)
-	case said != "":
-		err = fmt.Errorf("%w; it said %q", err, said)
+		err = fmt.Errorf("%w; the helper was out of memory", err)
+	case stderrTail != "":
+		err = fmt.Errorf("%w; stderr of the helper: %q", err, stderrTail)
 	case f.died:
-		err = fmt.Errorf("%w; it ended with exit code %s", err, f.exitCode)
+		err = fmt.Errorf("%w; the helper exited with code %s", err, f.exitCode)
 	}
-	return &StartError{Image: b.image, Err: err}
+	return &StartError{Image: h.image, Err: err}
 }
 
-// discard removes the container, whether ctx has ended or not, and waits no longer than cleanTime.
-func (b *box) discard(ctx context.Context) error {
-	ctx, cancel := detached(ctx, cleanTime)
+// discard removes the container and its volumes within cleanupTimeout, also when ctx has ended.
+func (h *handle) discard(ctx context.Context) error {
+	ctx, cancel := detached(ctx, cleanupTimeout)
 	defer cancel()
-	b.engine.watch.forget(b.id)
-	if err := b.engine.remove(ctx, b.name); err != nil {
-		return err // its volumes cannot be removed before it
+	h.engine.watch.forget(h.id)
+	if err := h.engine.remove(ctx, h.name); err != nil {
+		return err // its volumes are still in use
 	}
-	return b.engine.removeVolumes(ctx, strings.TrimPrefix(b.name, namePrefix))
+	return h.engine.removeVolumes(ctx, strings.TrimPrefix(h.name, namePrefix))
 }

@@ -20,19 +20,19 @@ import (
 )
 
 const (
-	// preparedName is the name of images that were prepared; the tag says of what and for whom.
+	// preparedName is the name of prepared images; the tag is a digest of image, directories and user.
 	preparedName = namePrefix + "prepared"
 	kindPrepared = "prepared"
 )
 
-// isPrepared reports whether volumes will belong to the user of the container: a new one takes over the owner of the
-// folder that it hides.
+// isPrepared reports whether new volumes will belong to the container's user: a volume inherits the owner of the
+// directory that it covers.
 func (c Config) isPrepared(found image.InspectResponse) bool {
 	return c.WorkDir == DefaultWorkDir && found.Config != nil && found.Config.Labels[images.PreparedLabel] == c.User
 }
 
-// prepare returns an image with a home folder and a working folder that belong to the user: the given one, or a layer on
-// top of it with these two folders, which is made once and kept.
+// prepare returns an image whose home and working directory belong to the user: the given one, or one with these two
+// directories in a layer on top of it, which is created once and kept.
 func (e *Engine) prepare(ctx context.Context, c Config, found image.InspectResponse) (id string, err error) {
 	if c.isPrepared(found) {
 		return found.ID, nil
@@ -40,7 +40,7 @@ func (e *Engine) prepare(ctx context.Context, c Config, found image.InspectRespo
 	if found.Config != nil {
 		for dir := range found.Config.Volumes {
 			if within(c.WorkDir, dir) || within(c.home(), dir) {
-				return "", fmt.Errorf("the image declares %s a volume, so that it cannot be made to belong to the user; use an image without that VOLUME", dir)
+				return "", fmt.Errorf("the image declares %s a volume, whose owner cannot be changed (use an image without that VOLUME)", dir)
 			}
 		}
 	}
@@ -51,32 +51,32 @@ func (e *Engine) prepare(ctx context.Context, c Config, found image.InspectRespo
 		return known.ID, nil
 	}
 	if !errdefs.IsNotFound(err) {
-		return "", e.explain(err)
+		return "", e.explain(ctx, err)
 	}
-	made, err := e.once(ctx, &e.helpers, ref, func() (any, error) {
+	made, err := e.share(ctx, ref, func() (any, error) {
 		ctx, cancel := context.WithTimeout(e.life, c.StartTimeout)
 		defer cancel()
 		return e.makePrepared(ctx, c, found.ID, ref)
 	})
 	if err != nil {
-		return "", fmt.Errorf("a layer with the folders %s and %s: %w", c.WorkDir, c.home(), e.explain(err))
+		return "", fmt.Errorf("create a layer with the directories %s and %s: %w", c.WorkDir, c.home(), e.explain(ctx, err))
 	}
 	id, _ = made.(string)
 	return id, nil
 }
 
-// within reports whether a folder is dir or below it.
-func within(folder, dir string) bool {
+// within reports whether name is dir or below it.
+func within(name, dir string) bool {
 	dir = path.Clean(dir)
-	return folder == dir || dir == "/" || strings.HasPrefix(folder, dir+"/")
+	return name == dir || dir == "/" || strings.HasPrefix(name, dir+"/")
 }
 
-// loaderLabels are those of a container that is never started.
+// loaderLabels returns the labels of a container that is never started.
 func loaderLabels() map[string]string { return map[string]string{labelKind: kindLoader} }
 
-// makePrepared makes the layer, by way of a container that is never started.
+// makePrepared commits the layer from a container that is never started.
 func (e *Engine) makePrepared(ctx context.Context, c Config, imageID, ref string) (id string, err error) {
-	folders, err := c.folders()
+	archive, err := c.directories()
 	if err != nil {
 		return "", err
 	}
@@ -88,29 +88,30 @@ func (e *Engine) makePrepared(ctx context.Context, c Config, imageID, ref string
 		return "", err
 	}
 	defer func() {
-		ctx, cancel := detached(ctx, cleanTime)
+		ctx, cancel := detached(ctx, cleanupTimeout)
 		defer cancel()
 		err = errors.Join(err, e.remove(ctx, name))
 	}()
 	if err == nil {
-		err = e.api.CopyToContainer(ctx, name, "/", bytes.NewReader(folders), container.CopyToContainerOptions{})
+		err = e.api.CopyToContainer(ctx, name, "/", bytes.NewReader(archive), container.CopyToContainerOptions{})
 	}
 	if err != nil {
 		return "", err
 	}
 	made, err := e.api.ContainerCommit(ctx, name, container.CommitOptions{
-		Reference: ref, Comment: "folders for a sandbox", Changes: []string{"LABEL " + labelKind + "=" + kindPrepared},
+		Reference: ref, Comment: "directories of a sandbox", Changes: []string{"LABEL " + labelKind + "=" + kindPrepared},
 	})
 	return made.ID, err
 }
 
-// folders returns the folders of the user as a tar stream.
-func (c Config) folders() ([]byte, error) {
+// directories returns the directories of the user as a tar stream.
+func (c Config) directories() ([]byte, error) {
 	uid, gid := c.ids()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	for _, dir := range []*tar.Header{{Name: c.WorkDir, Mode: 0o755}, {Name: c.home(), Mode: 0o700}} {
-		dir.Name, dir.Typeflag, dir.Uid, dir.Gid, dir.ModTime = strings.Trim(dir.Name, "/")+"/", tar.TypeDir, uid, gid, time.Now()
+		dir.Name, dir.Typeflag = strings.Trim(dir.Name, "/")+"/", tar.TypeDir
+		dir.Uid, dir.Gid, dir.ModTime = uid, gid, time.Now()
 		if err := w.WriteHeader(dir); err != nil {
 			return nil, err
 		}

@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// startOf returns when a process started, since the start of the system and with the system's identity; empty if there is
-// no such process.
-func startOf(pid int) string {
+// startTime returns the start time of a process, in clock ticks since boot, with the boot ID; empty if it does not exist.
+func startTime(pid int) string {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return ""
@@ -25,7 +24,7 @@ func startOf(pid int) string {
 	return fields[19] + "@" + strings.TrimSpace(string(boot))
 }
 
-// namespace names the process namespace that this process is in.
+// namespace identifies the PID namespace of this process.
 func namespace() string {
 	name, err := os.Readlink("/proc/self/ns/pid")
 	if err != nil {

@@ -2,8 +2,8 @@
 
 package docker
 
-// startOf returns nothing: processes are not told apart here.
-func startOf(int) string { return "" }
+// startTime returns nothing: processes are not told apart here.
+func startTime(int) string { return "" }
 
 // namespace returns nothing, for the same reason.
 func namespace() string { return "" }

@@ -13,7 +13,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
 )
 
-// The daemon sends what a process writes in frames: the number of the stream, three zeros, and the length in four bytes.
+// The daemon sends output in frames: the number of the stream, three zeros, and the length in four bytes.
 const (
 	frameHeader = 8
 	frameOut    = 1
@@ -21,25 +21,25 @@ const (
 	frameSystem = 3
 )
 
-// stream is the standard input and output of a process in a container.
+// stream is stdin and stdout of a process in a container.
 type stream struct {
 	hijacked types.HijackedResponse
-	said     *helper.Said
-	left     uint32 // of a frame of the standard output that has begun
+	stderr   *helper.Said
+	left     uint32 // bytes of the current stdout frame
 	close    sync.Once
 }
 
 func newStream(hijacked types.HijackedResponse) *stream {
-	return &stream{hijacked: hijacked, said: &helper.Said{}}
+	return &stream{hijacked: hijacked, stderr: &helper.Said{}}
 }
 
-// Read reads from the standard output. Calls do not overlap.
+// Read reads from stdout. Calls do not overlap.
 func (s *stream) Read(p []byte) (int, error) {
 	for s.left == 0 {
 		var header [frameHeader]byte
 		if _, err := io.ReadFull(s.hijacked.Reader, header[:]); err != nil {
 			if errors.Is(err, io.ErrUnexpectedEOF) {
-				err = io.EOF // cut within a header, which is as good as before it
+				err = io.EOF // cut within a header
 			}
 			return 0, err
 		}
@@ -48,7 +48,7 @@ func (s *stream) Read(p []byte) (int, error) {
 		case frameOut:
 			s.left = size
 		case frameErr, frameSystem:
-			if _, err := io.CopyN(s.said, s.hijacked.Reader, int64(size)); err != nil {
+			if _, err := io.CopyN(s.stderr, s.hijacked.Reader, int64(size)); err != nil {
 				return 0, err
 			}
 		default:
@@ -60,10 +60,10 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write writes to the standard input.
+// Write writes to stdin.
 func (s *stream) Write(p []byte) (int, error) { return s.hijacked.Conn.Write(p) }
 
-// Close ends the connection; the process sees the end of its standard input.
+// Close closes the connection; the process reads EOF.
 func (s *stream) Close() error {
 	s.close.Do(s.hijacked.Close)
 	return nil

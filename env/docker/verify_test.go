@@ -42,7 +42,7 @@ func broken(t *testing.T, box *docker.Environment, h verify.Host) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Findings) < 30 {
+	if len(r.Findings) < 20 {
 		t.Errorf("only %d findings", len(r.Findings))
 	}
 	for _, dir := range []string{"/tmp", "/workspace", "/home/sandbox"} {
@@ -66,24 +66,23 @@ func broken(t *testing.T, box *docker.Environment, h verify.Host) []string {
 
 // TestVerify verifies containers that are what they promise.
 func TestVerify(t *testing.T) {
+	t.Parallel()
 	e := connect(t)
 	for name, c := range map[string]docker.Config{
-		"default":       {},
-		"busybox":       {Image: "busybox:latest"},
-		"root":          {User: "root"},
-		"base":          {Image: "sandboxagent-base:latest"},
-		"busybox, root": {Image: "busybox:latest", User: "root"},
+		"default": {},
+		"busybox": {Image: "busybox:latest"},
+		"root":    {User: "root"},
+		"base":    {Image: "sandboxagent-base:latest"},
 		"asked": {
 			CPUs: 0.5, Memory: 256 << 20, PIDs: 128, User: "4711:815", WorkDir: "/somewhere/else", Vars: []string{"WORD=x"},
 			Tmpfs: []docker.Tmpfs{{Target: "/scratch"}}, Mounts: []docker.Mount{{Source: "/tmp/nobody-has-this", Target: "/data", ReadOnly: true}},
 		},
-		"over a link":               {Tmpfs: []docker.Tmpfs{{Target: "/var/run/x"}}},
-		"the system writable":       {WorkDir: "/usr/work", Tmpfs: []docker.Tmpfs{{Target: "/etc"}}},
-		"all programs writable":     {WorkDir: "/usr"},
-		"without helper":            {Helper: docker.HelperOff},
-		"busybox, without a helper": {Helper: docker.HelperOff, Image: "busybox:latest"},
+		"over a link":           {Tmpfs: []docker.Tmpfs{{Target: "/var/run/x"}}},
+		"the system writable":   {WorkDir: "/usr/work", Tmpfs: []docker.Tmpfs{{Target: "/etc"}}},
+		"all programs writable": {WorkDir: "/usr"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			if c.Image != "" {
 				if _, err := e.FindImage(t.Context(), c.Image); err != nil {
 					daemons.Missing(t, "docker", err.Error())

@@ -11,37 +11,37 @@ import (
 	"github.com/docker/docker/client"
 )
 
-// facts are what the daemon has told of a container.
-type facts struct {
+// observed is the state of a container according to the daemon's events.
+type observed struct {
 	outOfMemory bool
-	killed      string // the signal that somebody had the daemon send
+	killed      string // the signal that the daemon sent
 	stopped     bool
-	removed     bool // somebody asked for its removal
+	removed     bool // on request
 	died        bool
 	exitCode    string
-	changed     chan struct{} // closed when it has died
+	ended       chan struct{} // closed when died is set
 }
 
-// watch follows what the daemon tells of containers, which is all that is left of one that removes itself.
+// watch follows the daemon's events, the only trace of a container that removes itself.
 type watch struct {
 	api  *client.Client
-	life context.Context //nolint:containedctx // that of the engine
+	life context.Context //nolint:containedctx // of the engine
 	done sync.WaitGroup
 
 	mu      sync.Mutex
 	started bool
-	of      map[string]*facts
+	of      map[string]*observed
 }
 
 func newWatch(life context.Context, api *client.Client) *watch {
-	return &watch{api: api, life: life, of: make(map[string]*facts)}
+	return &watch{api: api, life: life, of: make(map[string]*observed)}
 }
 
-// follow begins to keep what is told of a container.
+// follow starts recording the events of a container.
 func (w *watch) follow(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.of[id] = &facts{changed: make(chan struct{})}
+	w.of[id] = &observed{ended: make(chan struct{})}
 	if !w.started {
 		w.started = true
 		w.done.Add(1)
@@ -49,25 +49,25 @@ func (w *watch) follow(id string) {
 	}
 }
 
-// forget ends that.
+// forget stops recording.
 func (w *watch) forget(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.of, id)
 }
 
-// fate returns what is known of a container, after a wait for the news of its end.
-func (w *watch) fate(ctx context.Context, id string, patience time.Duration) facts {
+// end returns the recorded state of a container once it has ended, or after limit.
+func (w *watch) end(ctx context.Context, id string, limit time.Duration) observed {
 	w.mu.Lock()
 	f := w.of[id]
 	w.mu.Unlock()
 	if f == nil {
-		return facts{}
+		return observed{}
 	}
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
-	case <-f.changed:
+	case <-f.ended:
 	case <-timer.C:
 	case <-ctx.Done():
 	}
@@ -76,10 +76,10 @@ func (w *watch) fate(ctx context.Context, id string, patience time.Duration) fac
 	return *f
 }
 
-// wait waits for the end of the following, which comes with that of the engine.
+// wait waits until the watch has ended, which follows the end of the engine.
 func (w *watch) wait() { w.done.Wait() }
 
-// run reads what the daemon tells, and asks again when the connection breaks, from where it broke.
+// run reads events, and reconnects where the stream broke.
 func (w *watch) run() {
 	defer w.done.Done()
 	since := "" // by the daemon's clock
@@ -95,9 +95,9 @@ func (w *watch) run() {
 			select {
 			case m := <-messages:
 				since = strconv.FormatInt(m.Time, 10)
-				w.note(m)
+				w.record(m)
 			case err := <-errs:
-				_ = err // the connection has ended; it is made again
+				_ = err // reconnect
 				break reading
 			}
 		}
@@ -108,8 +108,8 @@ func (w *watch) run() {
 	}
 }
 
-// note keeps what a message says.
-func (w *watch) note(m events.Message) {
+// record applies an event.
+func (w *watch) record(m events.Message) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f := w.of[m.Actor.ID]
@@ -129,7 +129,7 @@ func (w *watch) note(m events.Message) {
 		f.exitCode = m.Actor.Attributes["exitCode"]
 		if !f.died {
 			f.died = true
-			close(f.changed)
+			close(f.ended)
 		}
 	}
 }

@@ -8,17 +8,14 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
 
-	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
-	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
+	envvars "github.com/sandboxagent/sandboxagent/env/vars"
 	"github.com/sandboxagent/sandboxagent/env/verify"
 )
 
-// ByDaemon has the daemon start processes in the container of e.
-func ByDaemon(e *Environment) env.Runner { return byDaemon{e.box} }
-
 // Promises is what a container promises with an image for the processor arch that declares volumes.
-func Promises(c Config, arch string, helper bool, mounted []container.MountPoint, volumes ...string) (verify.Expect, error) {
+func Promises(c Config, arch string, mounted []container.MountPoint, volumes ...string) (verify.Expect, error) {
 	declared := make(map[string]struct{})
 	for _, name := range volumes {
 		declared[name] = struct{}{}
@@ -27,7 +24,7 @@ func Promises(c Config, arch string, helper bool, mounted []container.MountPoint
 	var found image.InspectResponse
 	err = errors.Join(err, json.Unmarshal(said, &found))
 	c, cerr := c.check()
-	return c.promises(found, mounted, helper), errors.Join(err, cerr)
+	return c.expect(found, mounted), errors.Join(err, cerr)
 }
 
 // CheckSecurity checks the security options of a daemon.
@@ -57,21 +54,21 @@ func (e *Engine) OpenWeaker(ctx context.Context, c Config, weaken func(*containe
 	if err != nil {
 		return nil, err
 	}
-	box := &box{engine: e, name: namePrefix + c.Session, image: ref, program: p, ttl: c.TTL}
+	h := &handle{engine: e, name: namePrefix + c.Session, image: ref, program: p, ttl: c.TTL}
 	s := c.spec(prepared, c.command(p), helperMount(p))
 	weaken(s.config, s.host)
-	attached, err := e.launch(ctx, c, box, s)
+	attached, err := e.launch(ctx, c, h, s)
 	if err != nil {
 		return nil, err
 	}
-	box.first = attached
-	start, err := json.Marshal(helper.Start{Dir: c.WorkDir, Vars: append(c.vars(found), vars...), Inherit: env.VarsNone})
+	h.first = attached
+	start, err := json.Marshal(helper.Start{Dir: c.WorkDir, Vars: append(c.vars(found), vars...), Inherit: envvars.None})
 	if err != nil {
-		return nil, errors.Join(err, box.discard(ctx))
+		return nil, errors.Join(err, h.discard(ctx))
 	}
-	client, err := wire.Open(ctx, wire.ClientConfig{Dial: box.dial, Token: newToken(), Start: start, Redial: c.TTL})
+	client, err := client.Open(ctx, client.Config{Dial: h.dial, Token: newToken(), Start: start, Redial: c.TTL})
 	if err != nil {
-		return nil, errors.Join(box.unready(ctx, attached, err), box.discard(ctx))
+		return nil, errors.Join(h.startFailure(ctx, attached, err), h.discard(ctx))
 	}
-	return newEnvironment(box, client, c), nil
+	return newEnvironment(h, client, c), nil
 }

@@ -111,19 +111,20 @@ func backgroundOutlivesTimeout(c *caseT) {
 func (c *caseT) closeSeen(markers ...marker) {
 	if c.opts.Alive == nil {
 		c.witness = c.another()
-		for _, m := range markers {
-			if len(c.scan(c.witness, m)) == 0 {
-				c.missing("another environment does not see the processes of the first, and Options.Alive is not set")
-			}
+		if len(c.scan(c.witness, markers...)) < len(markers) {
+			c.missing("another environment does not see the processes of the first, " +
+				"and Options.Alive is not set")
 		}
 	}
 	if problem := c.place.close(); problem != "" {
 		c.errorf("%s", problem)
 	}
+	if c.opts.Alive == nil {
+		c.gone(c.witness, markers...)
+		return
+	}
 	for _, m := range markers {
-		if c.opts.Alive == nil {
-			c.gone(c.witness, m)
-		} else if c.opts.Alive(c.t, "sleep", m.seconds()) {
+		if c.opts.Alive(c.t, "sleep", m.seconds()) {
 			c.errorf("the process %q still runs", m)
 		}
 	}
@@ -133,9 +134,7 @@ func backgroundDiesWithClose(c *caseT) {
 	holding, silent, stubborn := c.marker(), c.marker(), c.marker()
 	c.prompt(c.script(`sleep "$1" & sleep "$2" >/dev/null 2>&1 & trap '' TERM; sleep "$3" >/dev/null 2>&1 & exit 0`,
 		holding.seconds(), silent.seconds(), stubborn.seconds()))
-	for _, m := range []marker{holding, silent, stubborn} {
-		c.alive(m)
-	}
+	c.alive(holding, silent, stubborn)
 	c.closeSeen(holding, silent, stubborn)
 }
 
@@ -144,7 +143,6 @@ func backgroundSetsidDiesWithClose(c *caseT) {
 	setsid := c.setsid()
 	c.prompt(c.script(setsid+` sleep "$1" >/dev/null 2>&1 & ( `+setsid+` sh -c '( exec sleep "$1" >/dev/null 2>&1 ) & exit 0' sh "$2" & ); exit 0`,
 		session.seconds(), orphan.seconds()))
-	c.alive(session)
-	c.alive(orphan)
+	c.alive(session, orphan)
 	c.closeSeen(session, orphan)
 }

@@ -277,7 +277,7 @@ func brokenConditions() []breakage {
 			if opts.IfSHA256 != "" && err == nil && fmt.Sprintf("%x", sha256.Sum256(old)) != opts.IfSHA256 {
 				return env.Written{}, &fs.PathError{Op: "write", Path: name, Err: env.ErrChanged}
 			}
-			time.Sleep(20 * time.Millisecond)
+			time.Sleep(200 * time.Millisecond)
 			if err == nil {
 				opts.IfSHA256 = ""
 			}

@@ -6,25 +6,26 @@ import (
 	"testing"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // forgetful is an environment whose search does other than it is asked for.
 type forgetful struct {
 	altered
-	grep  func(opts *env.GrepOptions)
-	match func(m env.GrepMatch, fn func(env.GrepMatch) error) error
-	glob  func(opts *env.GlobOptions)
+	grep  func(opts *search.GrepOptions)
+	match func(m search.GrepMatch, fn func(search.GrepMatch) error) error
+	glob  func(opts *search.GlobOptions)
 }
 
-func (f *forgetful) Walk(ctx context.Context, root string, opts env.WalkOptions, fn func(env.Entry) error) error {
-	return env.Walk(ctx, plain{f.Environment}, root, opts, fn)
+func (f *forgetful) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
+	return search.Walk(ctx, plain{f.Environment}, root, opts, fn)
 }
 
-func (f *forgetful) Grep(ctx context.Context, opts env.GrepOptions, fn func(env.GrepMatch) error) (env.GrepStats, error) {
+func (f *forgetful) Grep(ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error) (search.GrepStats, error) {
 	if f.grep != nil {
 		f.grep(&opts)
 	}
-	return env.Grep(ctx, plain{f.Environment}, opts, func(m env.GrepMatch) error {
+	return search.Grep(ctx, plain{f.Environment}, opts, func(m search.GrepMatch) error {
 		if f.match != nil {
 			return f.match(m, fn)
 		}
@@ -32,22 +33,22 @@ func (f *forgetful) Grep(ctx context.Context, opts env.GrepOptions, fn func(env.
 	})
 }
 
-func (f *forgetful) Glob(ctx context.Context, opts env.GlobOptions) ([]env.Entry, error) {
+func (f *forgetful) Glob(ctx context.Context, opts search.GlobOptions) ([]search.Entry, error) {
 	if f.glob != nil {
 		f.glob(&opts)
 	}
-	return env.Glob(ctx, plain{f.Environment}, opts)
+	return search.Glob(ctx, plain{f.Environment}, opts)
 }
 
 // grepBut returns a wrap that changes what Grep is asked for.
-func grepBut(change func(opts *env.GrepOptions)) func(*testing.T, env.Environment) env.Environment {
+func grepBut(change func(opts *search.GrepOptions)) func(*testing.T, env.Environment) env.Environment {
 	return func(_ *testing.T, good env.Environment) env.Environment {
 		return &forgetful{altered: altered{Environment: good}, grep: change}
 	}
 }
 
 // matchesBut returns a wrap that changes what Grep delivers.
-func matchesBut(change func(m env.GrepMatch, fn func(env.GrepMatch) error) error) func(*testing.T, env.Environment) env.Environment {
+func matchesBut(change func(m search.GrepMatch, fn func(search.GrepMatch) error) error) func(*testing.T, env.Environment) env.Environment {
 	return func(_ *testing.T, good env.Environment) env.Environment {
 		return &forgetful{altered: altered{Environment: good}, match: change}
 	}
@@ -60,17 +61,17 @@ type deaf struct {
 	err   func(err error) error
 }
 
-func (d *deaf) Walk(ctx context.Context, root string, opts env.WalkOptions, fn func(env.Entry) error) error {
-	return d.err(env.Walk(d.other(ctx), plain{d.Environment}, root, opts, fn))
+func (d *deaf) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
+	return d.err(search.Walk(d.other(ctx), plain{d.Environment}, root, opts, fn))
 }
 
-func (d *deaf) Grep(ctx context.Context, opts env.GrepOptions, fn func(env.GrepMatch) error) (env.GrepStats, error) {
-	stats, err := env.Grep(d.other(ctx), plain{d.Environment}, opts, fn)
+func (d *deaf) Grep(ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error) (search.GrepStats, error) {
+	stats, err := search.Grep(d.other(ctx), plain{d.Environment}, opts, fn)
 	return stats, d.err(err)
 }
 
-func (d *deaf) Glob(ctx context.Context, opts env.GlobOptions) ([]env.Entry, error) {
-	found, err := env.Glob(d.other(ctx), plain{d.Environment}, opts)
+func (d *deaf) Glob(ctx context.Context, opts search.GlobOptions) ([]search.Entry, error) {
+	found, err := search.Glob(d.other(ctx), plain{d.Environment}, opts)
 	return found, d.err(err)
 }
 
@@ -103,39 +104,39 @@ func brokenCancellations() []breakage {
 
 func brokenSearches() []breakage {
 	return []breakage{
-		{"Grep shows nothing before a match", grepBut(func(o *env.GrepOptions) { o.Before = 0 }), []string{"search/grep_context", "search/grep_context_limits", "search/grep_multiline"}},
-		{"Grep shows nothing after a match", grepBut(func(o *env.GrepOptions) { o.After = 0 }), []string{"search/grep_context", "search/grep_context_limits", "search/grep_multiline"}},
-		{"Grep takes what is around matches for matches", matchesBut(func(m env.GrepMatch, fn func(env.GrepMatch) error) error {
+		{"Grep shows nothing before a match", grepBut(func(o *search.GrepOptions) { o.Before = 0 }), []string{"search/grep_context", "search/grep_context_limits", "search/grep_multiline"}},
+		{"Grep shows nothing after a match", grepBut(func(o *search.GrepOptions) { o.After = 0 }), []string{"search/grep_context", "search/grep_context_limits", "search/grep_multiline"}},
+		{"Grep takes what is around matches for matches", matchesBut(func(m search.GrepMatch, fn func(search.GrepMatch) error) error {
 			m.Context = false
 			return fn(m)
 		}), []string{"search/grep_context"}},
-		{"Grep shows lines around matches twice", matchesBut(func(m env.GrepMatch, fn func(env.GrepMatch) error) error {
+		{"Grep shows lines around matches twice", matchesBut(func(m search.GrepMatch, fn func(search.GrepMatch) error) error {
 			if err := fn(m); err != nil || !m.Context {
 				return err
 			}
 			return fn(m)
 		}), []string{"search/grep_context", "search/grep_context_limits", "search/grep_file_limit"}},
-		{"Grep delivers all matches", grepBut(func(o *env.GrepOptions) { o.MaxMatches = -1 }), []string{"search/grep_context_limits", "search/grep_files"}},
-		{"Grep matches line by line", grepBut(func(o *env.GrepOptions) { o.Multiline = false }), []string{"search/grep_multiline", "search/grep_multiline_large"}},
-		{"Grep takes texts for expressions", grepBut(func(o *env.GrepOptions) { o.Literal = false }), []string{"search/grep_literal"}},
-		{"Grep minds case", grepBut(func(o *env.GrepOptions) { o.IgnoreCase = false }), []string{"search/grep_literal", "search/grep_multiline", "search/grep_files"}},
-		{"Grep knows no types of files", grepBut(func(o *env.GrepOptions) { o.Types = nil }), []string{"search/grep_types", "search/grep_exclude"}},
-		{"Grep leaves nothing out", grepBut(func(o *env.GrepOptions) { o.Exclude = "" }), []string{"search/grep_exclude", "search/grep_counts"}},
-		{"Grep has one mode", grepBut(func(o *env.GrepOptions) { o.Mode = env.GrepLines }), []string{"search/grep_files", "search/grep_counts"}},
-		{"Grep names files with a line", matchesBut(func(m env.GrepMatch, fn func(env.GrepMatch) error) error {
+		{"Grep delivers all matches", grepBut(func(o *search.GrepOptions) { o.MaxMatches = -1 }), []string{"search/grep_context_limits", "search/grep_files"}},
+		{"Grep matches line by line", grepBut(func(o *search.GrepOptions) { o.Multiline = false }), []string{"search/grep_multiline", "search/grep_multiline_large"}},
+		{"Grep takes texts for expressions", grepBut(func(o *search.GrepOptions) { o.Literal = false }), []string{"search/grep_literal"}},
+		{"Grep minds case", grepBut(func(o *search.GrepOptions) { o.IgnoreCase = false }), []string{"search/grep_literal", "search/grep_multiline", "search/grep_files"}},
+		{"Grep knows no types of files", grepBut(func(o *search.GrepOptions) { o.Types = nil }), []string{"search/grep_types", "search/grep_exclude"}},
+		{"Grep leaves nothing out", grepBut(func(o *search.GrepOptions) { o.Exclude = "" }), []string{"search/grep_exclude", "search/grep_counts"}},
+		{"Grep has one mode", grepBut(func(o *search.GrepOptions) { o.Mode = search.GrepLines }), []string{"search/grep_files", "search/grep_counts"}},
+		{"Grep names files with a line", matchesBut(func(m search.GrepMatch, fn func(search.GrepMatch) error) error {
 			m.Line = max(1, m.Line)
 			return fn(m)
 		}), []string{"search/grep_files"}},
-		{"Grep counts only whether there is something", matchesBut(func(m env.GrepMatch, fn func(env.GrepMatch) error) error {
+		{"Grep counts only whether there is something", matchesBut(func(m search.GrepMatch, fn func(search.GrepMatch) error) error {
 			m.Count = min(m.Count, 1)
 			return fn(m)
 		}), []string{"search/grep_counts"}},
-		{"Grep has no limit for a file", grepBut(func(o *env.GrepOptions) { o.MaxFileMatches = 0 }), []string{"search/grep_file_limit", "search/grep_counts"}},
+		{"Grep has no limit for a file", grepBut(func(o *search.GrepOptions) { o.MaxFileMatches = 0 }), []string{"search/grep_file_limit", "search/grep_counts"}},
 		{"Glob minds case", func(_ *testing.T, good env.Environment) env.Environment {
-			return &forgetful{altered: altered{Environment: good}, glob: func(o *env.GlobOptions) { o.IgnoreCase = false }}
+			return &forgetful{altered: altered{Environment: good}, glob: func(o *search.GlobOptions) { o.IgnoreCase = false }}
 		}, []string{"search/glob_ignore_case"}},
 		{"Glob minds no case", func(_ *testing.T, good env.Environment) env.Environment {
-			return &forgetful{altered: altered{Environment: good}, glob: func(o *env.GlobOptions) { o.IgnoreCase = true }}
+			return &forgetful{altered: altered{Environment: good}, glob: func(o *search.GlobOptions) { o.IgnoreCase = true }}
 		}, []string{"search/glob_ignore_case"}},
 	}
 }

@@ -18,6 +18,8 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/search"
+	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
 // outOf returns a wrap that changes the streams of CopyOut.
@@ -212,9 +214,9 @@ func infoOf(f func(info *env.Info)) func(*testing.T, env.Environment) env.Enviro
 // badSearcher is an environment with optional interfaces that mean something else.
 type badSearcher struct{ altered }
 
-func (b *badSearcher) Walk(ctx context.Context, root string, opts env.WalkOptions, fn func(env.Entry) error) error {
+func (b *badSearcher) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
 	opts.NoIgnore = true
-	return env.Walk(ctx, plain{b.Environment}, root, opts, func(e env.Entry) error {
+	return search.Walk(ctx, plain{b.Environment}, root, opts, func(e search.Entry) error {
 		if err := fn(e); err != nil && !errors.Is(err, fs.SkipDir) {
 			return err
 		}
@@ -222,14 +224,14 @@ func (b *badSearcher) Walk(ctx context.Context, root string, opts env.WalkOption
 	})
 }
 
-func (b *badSearcher) Grep(ctx context.Context, opts env.GrepOptions, fn func(env.GrepMatch) error) (env.GrepStats, error) {
+func (b *badSearcher) Grep(ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error) (search.GrepStats, error) {
 	opts.NoIgnore, opts.MaxMatches, opts.Pattern = true, cmp.Or(opts.MaxMatches, -1), strings.TrimPrefix(opts.Pattern, "(")
-	return env.Grep(ctx, plain{b.Environment}, opts, fn)
+	return search.Grep(ctx, plain{b.Environment}, opts, fn)
 }
 
-func (b *badSearcher) Glob(ctx context.Context, opts env.GlobOptions) ([]env.Entry, error) {
+func (b *badSearcher) Glob(ctx context.Context, opts search.GlobOptions) ([]search.Entry, error) {
 	opts.NoIgnore = true
-	entries, err := env.Glob(ctx, plain{b.Environment}, opts)
+	entries, err := search.Glob(ctx, plain{b.Environment}, opts)
 	slices.Reverse(entries)
 	return entries, err
 }
@@ -255,7 +257,7 @@ func brokenRest() []breakage {
 			return infoOf(func(info *env.Info) { info.OSVersion = strings.Repeat("x", int(n.Add(1))) })(nil, good)
 		}, []string{"info/does_not_change"}},
 		{"commands see the secrets of the host", func(t *testing.T, good env.Environment) env.Environment {
-			e, err := local.New(local.Config{Dir: good.Info().WorkDir, Inherit: &env.VarFilter{Mode: env.VarsAll}})
+			e, err := local.New(local.Config{Dir: good.Info().WorkDir, Inherit: &vars.Filter{Mode: vars.All}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -139,35 +140,43 @@ func breakages() []breakage {
 // TestSuiteNoticesBrokenEnvironments runs single cases on environments of which each breaks one rule.
 func TestSuiteNoticesBrokenEnvironments(t *testing.T) {
 	groups := suite()
+	var l lanes
+	var wg sync.WaitGroup
 	for _, b := range breakages() {
 		for _, name := range b.cases {
-			t.Run(b.name+"/"+name, func(t *testing.T) {
-				tc, ok := findCase(groups, name)
-				if !ok {
-					t.Fatalf("the case %s does not exist", name)
-				}
-				if !tc.alone {
-					t.Parallel()
-				}
-				opts := Options{New: newBroken(b), patience: 3 * time.Second}
-				p := newPlace(t, opts)
-				o := runCase(t, opts, p, tc)
-				p.close()
-				if o.skip != nil {
-					t.Skip(o.skip.reason)
-				}
-				if len(o.failures) == 0 {
-					t.Fatal("the suite did not notice")
-				}
-				for _, f := range o.failures {
-					if !strings.HasPrefix(f, tc.rule+": ") {
-						t.Errorf("the failure %q does not begin with the broken sentence %q", f, tc.rule)
+			wg.Go(func() {
+				t.Run(b.name+"/"+name, func(t *testing.T) {
+					tc, ok := findCase(groups, name)
+					if !ok {
+						t.Fatalf("the case %s does not exist", name)
 					}
-				}
-				t.Log(strings.Join(o.failures, "\n"))
+					defer l.enter(tc.alone)()
+					notices(t, b, tc)
+				})
 			})
 		}
 	}
+	wg.Wait()
+}
+
+// notices fails the test unless tc fails on an environment with the breakage.
+func notices(t *testing.T, b breakage, tc testCase) {
+	opts := Options{New: newBroken(b), patience: 3 * time.Second}
+	p := newPlace(t, opts)
+	o := runCase(t, opts, p, tc)
+	p.close()
+	if o.skip != nil {
+		t.Skip(o.skip.reason)
+	}
+	if len(o.failures) == 0 {
+		t.Fatal("the suite did not notice")
+	}
+	for _, f := range o.failures {
+		if !strings.HasPrefix(f, tc.rule+": ") {
+			t.Errorf("the failure %q does not begin with the broken sentence %q", f, tc.rule)
+		}
+	}
+	t.Log(strings.Join(o.failures, "\n"))
 }
 
 // TestEveryRuleIsBrokenOnce says which sentences of the contract have no environment that breaks them.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // cancelCases are the cases of searches that are cancelled. What they search takes much longer than a case may.
@@ -57,8 +58,8 @@ func grepCancelledAtMatch(c *caseT) {
 			what := fmt.Sprintf("Grep%s for %s in %s", what, tc.pattern, tc.path)
 			var found atomic.Int64
 			c.ends(what, func(ctx context.Context, cancel func()) error {
-				opts := env.GrepOptions{Pattern: tc.pattern, Path: tc.path, MaxMatches: -1, MaxTime: -1, MaxBytes: -1}
-				_, err := env.Grep(ctx, e, opts, func(env.GrepMatch) error {
+				opts := search.GrepOptions{Pattern: tc.pattern, Path: tc.path, MaxMatches: -1, MaxTime: -1, MaxBytes: -1}
+				_, err := search.Grep(ctx, e, opts, func(search.GrepMatch) error {
 					found.Add(1)
 					cancel()
 					return nil
@@ -76,13 +77,13 @@ func grepCancelledWithoutMatches(c *caseT) {
 	c.endless("endless")
 	c.both(func(what string, e env.Environment) {
 		for _, path := range []string{c.name("endless"), c.dir} {
-			for _, opts := range []env.GrepOptions{
-				{Pattern: "no such text"}, {Pattern: "no such text", IgnoreCase: true}, {Pattern: "[A-Z]{4}[0-9]{4}$", Mode: env.GrepFiles},
+			for _, opts := range []search.GrepOptions{
+				{Pattern: "no such text"}, {Pattern: "no such text", IgnoreCase: true}, {Pattern: "[A-Z]{4}[0-9]{4}$", Mode: search.GrepFiles},
 			} {
 				opts.Path, opts.MaxTime, opts.MaxBytes = path, -1, -1
 				c.ends(fmt.Sprintf("Grep%s for %s in %s", what, opts.Pattern, path), func(ctx context.Context, cancel func()) error {
 					defer time.AfterFunc(50*time.Millisecond, cancel).Stop() // The search does not end before, whenever that is.
-					_, err := env.Grep(ctx, e, opts, func(env.GrepMatch) error { return nil })
+					_, err := search.Grep(ctx, e, opts, func(search.GrepMatch) error { return nil })
 					return err
 				})
 			}
@@ -95,7 +96,7 @@ func walkCancelled(c *caseT) {
 	c.both(func(what string, e env.Environment) {
 		var found atomic.Int64
 		c.ends("Walk"+what, func(ctx context.Context, cancel func()) error {
-			return env.Walk(ctx, e, c.name("d0"), env.WalkOptions{}, func(env.Entry) error {
+			return search.Walk(ctx, e, c.name("d0"), search.WalkOptions{}, func(search.Entry) error {
 				found.Add(1)
 				cancel()
 				return nil
@@ -111,18 +112,18 @@ func walkCancelled(c *caseT) {
 func globCancelled(c *caseT) {
 	c.folders(100, 2)
 	c.both(func(what string, e env.Environment) {
-		opts := env.GlobOptions{Pattern: "**/f*", Dir: c.dir}
+		opts := search.GlobOptions{Pattern: "**/f*", Dir: c.dir}
 		begun := time.Now()
-		got, err := env.Glob(c.ctx, e, opts)
+		got, err := search.Glob(c.ctx, e, opts)
 		took := time.Since(begun)
 		if err != nil || len(got) != 200 {
 			c.fatalf("Glob%s: %d files, error %v", what, len(got), err)
 		}
 		// On a machine with much to do a timer may be late.
-		for try, end := 0, time.Now().Add(20*time.Second); time.Now().Before(end); try++ {
+		for try, end := 0, time.Now().Add(c.patience()); time.Now().Before(end); try++ {
 			ctx, cancel := context.WithCancelCause(c.ctx)
 			timer := time.AfterFunc(took*time.Duration(try%8)/8, func() { cancel(errEnoughSeen) })
-			got, err = env.Glob(ctx, e, opts)
+			got, err = search.Glob(ctx, e, opts)
 			timer.Stop()
 			cancel(nil)
 			if err != nil {

@@ -222,7 +222,7 @@ func (c *caseT) poll(what string, ok func() bool) {
 		if time.Now().After(deadline) || c.ctx.Err() != nil {
 			c.fatalf("waited in vain: %s", what)
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(pollPause)
 	}
 }
 

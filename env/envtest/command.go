@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -189,7 +190,7 @@ func (c *caseT) marker() marker {
 		if c.witness != nil {
 			p = c.witness
 		}
-		for _, pid := range c.scan(p, m) {
+		for _, pid := range c.scan(p, m)[m] {
 			_ = c.execIn(context.WithoutCancel(c.ctx), p, env.Command{Argv: []string{"sh", "-c", `kill -9 "$0"`, pid}})
 		}
 	})
@@ -199,93 +200,113 @@ func (c *caseT) marker() marker {
 // seconds returns the argument of sleep.
 func (m marker) seconds() string { return strings.TrimPrefix(string(m), "sleep ") }
 
-// scanScript prints pid and command line of every sleep, as the process table of the environment has them. A zombie has
-// no command line. It needs nothing but sh, whose read drops the NUL bytes between arguments.
-const scanScript = `for f in /proc/[0-9]*/cmdline; do line=; { IFS= read -r line <"$f"; } 2>/dev/null
-case $line in sleep[0-9]*) p=${f#/proc/}; echo "${p%/cmdline} sleep ${line#sleep}";; esac; done`
+// scanScript prints process ID and command line of every sleep in /proc. A zombie has no command
+// line. The shell reads byte by byte and drops the NUL bytes between arguments, so grep, where it
+// exists, narrows the files down. grep lists itself: an empty list means that it does not work.
+const scanScript = `p=slee; files=$(grep -lsF "${p}p" /proc/[0-9]*/cmdline 2>/dev/null)
+test -n "$files" || files=$(echo /proc/[0-9]*/cmdline)
+for f in $files; do line=; { IFS= read -r line <"$f"; } 2>/dev/null
+case $line in sleep[0-9]*) p=${f#/proc/}; echo "${p%/cmdline} sleep ${line#sleep}";; esac; done; :`
 
-// scan returns the process ids of m as p sees them.
-func (c *caseT) scan(p *place, m marker) []string {
+// scan returns the process IDs of each of markers as p sees them.
+func (c *caseT) scan(p *place, markers ...marker) map[marker][]string {
 	script := scanScript
 	if !p.learn(c.ctx).proc {
 		script = "ps -axo pid=,command="
 	}
-	r := c.execIn(context.WithoutCancel(c.ctx), p, env.Command{Argv: []string{"sh", "-c", script}})
+	cmd := env.Command{Argv: []string{"sh", "-c", script}}
+	r := c.execIn(context.WithoutCancel(c.ctx), p, cmd)
+	pids := make(map[marker][]string)
 	if r.err != nil || r.ExitCode != 0 {
 		// An unreadable process table must never look like one without the marker.
 		if !errors.Is(r.err, fs.ErrClosed) {
-			c.errorf("looking for processes: exit code %d, error %v, stderr %q", r.ExitCode, r.err, r.stderr)
+			c.errorf("looking for processes: exit code %d, error %v, stderr %q",
+				r.ExitCode, r.err, r.stderr)
 		}
-		return nil
+		return pids
 	}
-	var pids []string
 	for line := range strings.Lines(r.stdout) {
-		if pid, argv, ok := strings.Cut(strings.TrimSpace(line), " "); ok && strings.TrimSpace(argv) == string(m) {
-			pids = append(pids, pid)
+		pid, argv, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if m := marker(strings.TrimSpace(argv)); slices.Contains(markers, m) {
+			pids[m] = append(pids[m], pid)
 		}
 	}
 	return pids
 }
 
-// alive waits until m runs.
-func (c *caseT) alive(m marker) {
-	c.poll(fmt.Sprintf("the process %q to run", m), func() bool { return len(c.scan(c.place, m)) > 0 })
+// alive waits until all of markers run.
+func (c *caseT) alive(markers ...marker) {
+	c.poll(fmt.Sprintf("the processes %q to run", markers), func() bool { return c.allAlive(1, markers) })
 }
 
 // gone records a failure for every process of markers that runs now.
 func (c *caseT) gone(p *place, markers ...marker) {
+	for m, pids := range c.scan(p, markers...) {
+		c.errorf("%d processes %q still run (pid %s)", len(pids), m, strings.Join(pids, ", "))
+	}
+}
+
+// stays records a failure for each of markers that does not run now.
+func (c *caseT) stays(markers ...marker) {
+	running := c.scan(c.place, markers...)
 	for _, m := range markers {
-		if pids := c.scan(p, m); len(pids) > 0 {
-			c.errorf("%d processes %q still run (pid %s)", len(pids), m, strings.Join(pids, ", "))
+		if len(running[m]) == 0 {
+			c.errorf("the process %q is gone, but must live", m)
 		}
 	}
 }
 
-// stays records a failure unless m runs now.
-func (c *caseT) stays(m marker) {
-	if len(c.scan(c.place, m)) == 0 {
-		c.errorf("the process %q is gone, but must live", m)
-	}
-}
+const (
+	// pollPause is the pause between two checks of a condition.
+	pollPause = 10 * time.Millisecond
+	// maxScans is the number of scans beside a command after which its processes, if none of the
+	// scans found them, will not appear: each scan takes longer than starting them.
+	maxScans = 40
+)
 
-// timeOut runs cmd with a timeout that fires after every one of markers has been seen running. If the first try was too
-// short for that, it tries longer ones.
+// timeOut runs cmd with a timeout that fires after every one of markers has been seen running. If
+// the first timeout was too short for that, it tries longer ones.
 func (c *caseT) timeOut(cmd env.Command, markers ...marker) ran {
 	for cmd.Timeout = time.Second / 2; cmd.Timeout < time.Minute; cmd.Timeout *= 4 {
 		result := make(chan ran, 1)
 		go func() { result <- c.exec(cmd) }()
-		seen := false
-		for !seen && len(result) == 0 {
-			seen = c.allAlive(1, markers)
+		seen, scans := false, 0
+		for ; !seen && len(result) == 0; scans++ {
+			if seen = c.allAlive(1, markers); !seen {
+				time.Sleep(pollPause)
+			}
+			if scans == maxScans {
+				c.fatalf("the processes of the command do not appear")
+			}
 		}
 		r := <-result
 		if seen {
 			return r
 		}
 		if r.err != nil || !r.TimedOut {
-			c.fatalf("the command ended before its timeout and before its processes ran: %+v, error %v, stderr %q", r.Result, r.err, r.stderr)
+			c.fatalf("the command ended before its timeout and before its processes ran: "+
+				"%+v, error %v, stderr %q", r.Result, r.err, r.stderr)
 		}
 	}
-	c.fatalf("the processes of the command never came up")
+	c.fatalf("the processes of the command never appeared")
 	return ran{}
 }
 
+// allAlive reports whether at least n processes of each of markers run.
 func (c *caseT) allAlive(n int, markers []marker) bool {
-	for _, m := range markers {
-		if len(c.scan(c.place, m)) < n {
-			return false
-		}
-	}
-	return true
+	running := c.scan(c.place, markers...)
+	return !slices.ContainsFunc(markers, func(m marker) bool { return len(running[m]) < n })
 }
 
-// cancelled runs cmd and cancels it with cause once every one of markers has been seen running.
+// cancelled runs cmd and cancels it with cause once n processes of each of markers run.
 func (c *caseT) cancelled(cmd env.Command, cause error, n int, markers ...marker) ran {
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	defer cancel(nil)
 	result := make(chan ran, 1)
 	go func() { result <- c.execIn(ctx, c.e, cmd) }()
-	c.poll("the processes of the command to run", func() bool { return len(result) > 0 || c.allAlive(n, markers) })
+	c.poll("the processes of the command to run", func() bool {
+		return len(result) > 0 || c.allAlive(n, markers)
+	})
 	cancel(cause)
 	return <-result
 }

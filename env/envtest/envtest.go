@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,6 +22,9 @@ type Options struct {
 	// Known maps the name of a case, such as "kill/double_fork_dies", to the reason why this environment differs
 	// there. A known difference that passes, or that names no case, fails the run.
 	Known map[string]string
+	// Groups, if set, names the groups of cases that run, such as "kill". It is for a second
+	// environment that shares its other code with one that has all cases.
+	Groups []string
 	// Bare says that the environment has no shell and no tools, and is not to have any: a case that needs one is skipped
 	// also where tools are required.
 	Bare bool
@@ -44,15 +48,53 @@ func Run(t *testing.T, opts Options) {
 		t.Fatal("envtest: Options.New is nil")
 	}
 	groups := suite()
+	for _, name := range opts.Groups {
+		if !slices.ContainsFunc(groups, func(g group) bool { return g.name == name }) {
+			t.Errorf("Options.Groups names the group %q, which does not exist", name)
+		}
+	}
 	for _, name := range unknownNames(groups, opts.Known) {
 		t.Errorf("Options.Known names the case %q, which does not exist", name)
 	}
+	var l lanes
+	var wg sync.WaitGroup
 	for _, g := range groups {
-		t.Run(g.name, func(t *testing.T) { runGroup(t, opts, g) })
+		if len(opts.Groups) > 0 && !slices.Contains(opts.Groups, g.name) {
+			continue
+		}
+		wg.Go(func() { t.Run(g.name, func(t *testing.T) { runGroup(t, opts, g, &l) }) })
+	}
+	wg.Wait()
+}
+
+// lanes bounds the number of cases that run at the same time. Most cases wait rather than compute,
+// so that the bound of package testing, the number of processors, is too small for them.
+type lanes struct {
+	once sync.Once
+	free chan struct{}
+	// shared is held for writing by a case that runs alone.
+	shared sync.RWMutex
+}
+
+// maxParallel is the number of cases that run at the same time.
+const maxParallel = 16
+
+// enter waits for a free lane, or for all of them if alone is set, and returns how to leave.
+func (l *lanes) enter(alone bool) (leave func()) {
+	if alone {
+		l.shared.Lock()
+		return l.shared.Unlock
+	}
+	l.once.Do(func() { l.free = make(chan struct{}, maxParallel) })
+	l.free <- struct{}{}
+	l.shared.RLock()
+	return func() {
+		l.shared.RUnlock()
+		<-l.free
 	}
 }
 
-func runGroup(t *testing.T, opts Options, g group) {
+func runGroup(t *testing.T, opts Options, g group, l *lanes) {
 	var shared *place
 	if slices.ContainsFunc(g.cases, func(tc testCase) bool { return !tc.fresh }) {
 		shared = newPlace(t, opts)
@@ -62,18 +104,21 @@ func runGroup(t *testing.T, opts Options, g group) {
 			}
 		})
 	}
+	var wg sync.WaitGroup
 	for _, tc := range g.cases {
-		t.Run(tc.name, func(t *testing.T) {
-			if !tc.alone {
-				t.Parallel()
-			}
-			p := shared
-			if tc.fresh {
-				p = newPlace(t, opts)
-			}
-			report(t, opts.Known[g.name+"/"+tc.name], p.Info().Backend, runCase(t, opts, p, tc))
+		wg.Go(func() {
+			t.Run(tc.name, func(t *testing.T) {
+				defer l.enter(tc.alone)()
+				p := shared
+				if tc.fresh {
+					p = newPlace(t, opts)
+				}
+				known := opts.Known[g.name+"/"+tc.name]
+				report(t, known, p.Info().Backend, runCase(t, opts, p, tc))
+			})
 		})
 	}
+	wg.Wait()
 }
 
 // report turns what a case found into the outcome of its subtest. It is the only place that skips.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // grepCases are the cases of what a search can be asked for.
@@ -43,16 +44,16 @@ func (c *caseT) grepTree() {
 
 // grepCase is a search with what it finds: lines that match with colons, others with dashes, files by their names and counts.
 type grepCase struct {
-	opts env.GrepOptions
+	opts search.GrepOptions
 	want []string
 	// stats are compared unless they are zero.
-	stats env.GrepStats
+	stats search.GrepStats
 }
 
-func (c *caseT) grepAll(e env.Environment, opts env.GrepOptions) ([]string, env.GrepStats, error) {
+func (c *caseT) grepAll(e env.Environment, opts search.GrepOptions) ([]string, search.GrepStats, error) {
 	opts.Path = c.name(opts.Path)
 	var got []string
-	stats, err := env.Grep(c.ctx, e, opts, func(m env.GrepMatch) error {
+	stats, err := search.Grep(c.ctx, e, opts, func(m search.GrepMatch) error {
 		name := strings.TrimPrefix(strings.TrimPrefix(m.Name, c.name("")), "/")
 		switch {
 		case m.Count > 0:
@@ -77,7 +78,7 @@ func (c *caseT) greps(cases ...grepCase) {
 			what := fmt.Sprintf("Grep%s of %+v", what, tc.opts)
 			got, stats, err := c.grepAll(e, tc.opts)
 			c.wantList(what, err, got, tc.want...)
-			if tc.stats != (env.GrepStats{}) && stats != tc.stats {
+			if tc.stats != (search.GrepStats{}) && stats != tc.stats {
 				c.errorf("%s: %+v, want %+v", what, stats, tc.stats)
 			}
 		}
@@ -87,23 +88,23 @@ func (c *caseT) greps(cases ...grepCase) {
 func grepContext(c *caseT) {
 	c.greps(
 		grepCase{
-			opts:  env.GrepOptions{Pattern: "needle", Path: "log.txt", Before: 1, After: 1},
+			opts:  search.GrepOptions{Pattern: "needle", Path: "log.txt", Before: 1, After: 1},
 			want:  []string{"log.txt-1-one", "log.txt:2:needle 1", "log.txt-3-three", "log.txt-5-five", "log.txt:6:needle 2", "log.txt:7:needle 3", "log.txt-8-eight"},
-			stats: env.GrepStats{Files: 1, Matches: 3},
+			stats: search.GrepStats{Files: 1, Matches: 3},
 		},
-		grepCase{opts: env.GrepOptions{Pattern: "needle 2", Path: "log.txt", Before: 2}, want: []string{"log.txt-4-four", "log.txt-5-five", "log.txt:6:needle 2"}},
-		grepCase{opts: env.GrepOptions{Pattern: "one|needle 3", Path: "log.txt", After: 1}, want: []string{
+		grepCase{opts: search.GrepOptions{Pattern: "needle 2", Path: "log.txt", Before: 2}, want: []string{"log.txt-4-four", "log.txt-5-five", "log.txt:6:needle 2"}},
+		grepCase{opts: search.GrepOptions{Pattern: "one|needle 3", Path: "log.txt", After: 1}, want: []string{
 			"log.txt:1:one", "log.txt-2-needle 1", "log.txt:7:needle 3", "log.txt-8-eight",
 		}},
-		grepCase{opts: env.GrepOptions{Pattern: "three", Path: "log.txt", Before: 100, After: 100}, want: []string{
+		grepCase{opts: search.GrepOptions{Pattern: "three", Path: "log.txt", Before: 100, After: 100}, want: []string{
 			"log.txt-1-one", "log.txt-2-needle 1", "log.txt:3:three", "log.txt-4-four", "log.txt-5-five", "log.txt-6-needle 2", "log.txt-7-needle 3", "log.txt-8-eight",
 		}},
-		grepCase{opts: env.GrepOptions{Pattern: "needle", Path: "crlf.txt", Before: 1, After: 1}, want: []string{
+		grepCase{opts: search.GrepOptions{Pattern: "needle", Path: "crlf.txt", Before: 1, After: 1}, want: []string{
 			"crlf.txt-1-before", "crlf.txt:2:needle", "crlf.txt-3-after",
 		}},
 		grepCase{
-			opts:  env.GrepOptions{Pattern: "a int|package sub //|const", Path: "sub", Before: 1, After: 1},
-			stats: env.GrepStats{Files: 4, Matches: 3},
+			opts:  search.GrepOptions{Pattern: "a int|package sub //|const", Path: "sub", Before: 1, After: 1},
+			stats: search.GrepStats{Files: 4, Matches: 3},
 			want: []string{
 				"sub/code.go-3-func Needle(", "sub/code.go:4:\ta int, // needle", "sub/code.go-5-) {", "sub/code_test.go:1:package sub // needle",
 				"sub/view.ts:1:const needle = 1", "sub/view.ts-2-needle(needle)",
@@ -115,19 +116,19 @@ func grepContext(c *caseT) {
 func grepContextLimits(c *caseT) {
 	c.greps(
 		grepCase{
-			opts:  env.GrepOptions{Pattern: "needle", Path: "log.txt", Before: 1, After: 1, MaxMatches: 1},
+			opts:  search.GrepOptions{Pattern: "needle", Path: "log.txt", Before: 1, After: 1, MaxMatches: 1},
 			want:  []string{"log.txt-1-one", "log.txt:2:needle 1", "log.txt-3-three"},
-			stats: env.GrepStats{Files: 1, Matches: 1, Truncated: true},
+			stats: search.GrepStats{Files: 1, Matches: 1, Truncated: true},
 		},
 		grepCase{
-			opts:  env.GrepOptions{Pattern: "one|five", Path: "log.txt", Before: 3, MaxMatches: 1},
+			opts:  search.GrepOptions{Pattern: "one|five", Path: "log.txt", Before: 3, MaxMatches: 1},
 			want:  []string{"log.txt:1:one"},
-			stats: env.GrepStats{Files: 1, Matches: 1, Truncated: true},
+			stats: search.GrepStats{Files: 1, Matches: 1, Truncated: true},
 		},
 		grepCase{
-			opts:  env.GrepOptions{Pattern: "needle [23]", Path: "log.txt", After: 2, MaxMatches: 2},
+			opts:  search.GrepOptions{Pattern: "needle [23]", Path: "log.txt", After: 2, MaxMatches: 2},
 			want:  []string{"log.txt:6:needle 2", "log.txt:7:needle 3", "log.txt-8-eight"},
-			stats: env.GrepStats{Files: 1, Matches: 2},
+			stats: search.GrepStats{Files: 1, Matches: 2},
 		},
 	)
 }
@@ -135,22 +136,22 @@ func grepContextLimits(c *caseT) {
 func grepMultiline(c *caseT) {
 	c.greps(
 		grepCase{
-			opts:  env.GrepOptions{Pattern: `func Needle\([^)]*\)`, Multiline: true},
+			opts:  search.GrepOptions{Pattern: `func Needle\([^)]*\)`, Multiline: true},
 			want:  []string{"sub/code.go:3:func Needle(", "sub/code.go:4:\ta int, // needle", "sub/code.go:5:) {"},
-			stats: env.GrepStats{Files: 7, Matches: 3},
+			stats: search.GrepStats{Files: 7, Matches: 3},
 		},
-		grepCase{opts: env.GrepOptions{Pattern: `Needle.*int`, Multiline: true, Before: 1, After: 1}, want: []string{
+		grepCase{opts: search.GrepOptions{Pattern: `Needle.*int`, Multiline: true, Before: 1, After: 1}, want: []string{
 			"sub/code.go-2-", "sub/code.go:3:func Needle(", "sub/code.go:4:\ta int, // needle", "sub/code.go-5-) {",
 		}},
-		grepCase{opts: env.GrepOptions{Pattern: `^three$`, Multiline: true}, want: []string{"log.txt:3:three"}},
-		grepCase{opts: env.GrepOptions{Pattern: "THREE\nFOUR", Multiline: true, IgnoreCase: true, Literal: true}, want: []string{"log.txt:3:three", "log.txt:4:four"}},
-		grepCase{opts: env.GrepOptions{Pattern: "needle", Path: "sub/view.ts", Multiline: true}, want: []string{"sub/view.ts:1:const needle = 1", "sub/view.ts:2:needle(needle)"}},
-		grepCase{opts: env.GrepOptions{Pattern: "four\nfive", Multiline: true, Mode: env.GrepFiles}, want: []string{"log.txt"}},
-		grepCase{opts: env.GrepOptions{Pattern: "no such\ntext", Multiline: true}},
+		grepCase{opts: search.GrepOptions{Pattern: `^three$`, Multiline: true}, want: []string{"log.txt:3:three"}},
+		grepCase{opts: search.GrepOptions{Pattern: "THREE\nFOUR", Multiline: true, IgnoreCase: true, Literal: true}, want: []string{"log.txt:3:three", "log.txt:4:four"}},
+		grepCase{opts: search.GrepOptions{Pattern: "needle", Path: "sub/view.ts", Multiline: true}, want: []string{"sub/view.ts:1:const needle = 1", "sub/view.ts:2:needle(needle)"}},
+		grepCase{opts: search.GrepOptions{Pattern: "four\nfive", Multiline: true, Mode: search.GrepFiles}, want: []string{"log.txt"}},
+		grepCase{opts: search.GrepOptions{Pattern: "no such\ntext", Multiline: true}},
 	)
 	c.both(func(what string, e env.Environment) {
-		_, _, err := c.grepAll(e, env.GrepOptions{Pattern: "four\nfive"})
-		c.is("Grep"+what+" line by line for a pattern of two lines", err, env.ErrBadPattern)
+		_, _, err := c.grepAll(e, search.GrepOptions{Pattern: "four\nfive"})
+		c.is("Grep"+what+" line by line for a pattern of two lines", err, search.ErrBadPattern)
 	})
 }
 
@@ -158,8 +159,8 @@ func grepMultilineLarge(c *caseT) {
 	c.write(c.name("large"), strings.Repeat("needle\n", 4<<20/7+1))
 	c.write(c.name("small"), "needle\n")
 	c.both(func(what string, e env.Environment) {
-		got, _, err := c.grepAll(e, env.GrepOptions{Pattern: "needle", Multiline: true})
-		var unreadable *env.UnreadableError
+		got, _, err := c.grepAll(e, search.GrepOptions{Pattern: "needle", Multiline: true})
+		var unreadable *search.UnreadableError
 		if !errors.As(err, &unreadable) || unreadable.Count != 1 {
 			c.errorf("Grep%s for matches of several lines in a file of more than 4 MiB: error %v", what, err)
 		}
@@ -169,50 +170,50 @@ func grepMultilineLarge(c *caseT) {
 
 func grepLiteral(c *caseT) {
 	c.greps(
-		grepCase{opts: env.GrepOptions{Pattern: "a.b(c*", Literal: true}, want: []string{"sub/view.tsx:1:<needle a.b(c*>"}},
-		grepCase{opts: env.GrepOptions{Pattern: "A.B(C*", Literal: true, IgnoreCase: true}, want: []string{"sub/view.tsx:1:<needle a.b(c*>"}},
-		grepCase{opts: env.GrepOptions{Pattern: "A.B(C*", Literal: true}},
+		grepCase{opts: search.GrepOptions{Pattern: "a.b(c*", Literal: true}, want: []string{"sub/view.tsx:1:<needle a.b(c*>"}},
+		grepCase{opts: search.GrepOptions{Pattern: "A.B(C*", Literal: true, IgnoreCase: true}, want: []string{"sub/view.tsx:1:<needle a.b(c*>"}},
+		grepCase{opts: search.GrepOptions{Pattern: "A.B(C*", Literal: true}},
 	)
 }
 
 func grepTypes(c *caseT) {
 	c.greps(
 		grepCase{
-			opts:  env.GrepOptions{Pattern: "needle", Types: []string{"go"}},
+			opts:  search.GrepOptions{Pattern: "needle", Types: []string{"go"}},
 			want:  []string{"sub/code.go:4:\ta int, // needle", "sub/code_test.go:1:package sub // needle"},
-			stats: env.GrepStats{Files: 2, Matches: 2},
+			stats: search.GrepStats{Files: 2, Matches: 2},
 		},
-		grepCase{opts: env.GrepOptions{Pattern: "needle", Types: []string{"go", "make"}, Glob: "[!c]*"}, want: []string{"Makefile:1:needle:"}},
-		grepCase{opts: env.GrepOptions{Pattern: "needle 1", Path: "log.txt", Types: []string{"go"}}, want: []string{"log.txt:2:needle 1"}},
+		grepCase{opts: search.GrepOptions{Pattern: "needle", Types: []string{"go", "make"}, Glob: "[!c]*"}, want: []string{"Makefile:1:needle:"}},
+		grepCase{opts: search.GrepOptions{Pattern: "needle 1", Path: "log.txt", Types: []string{"go"}}, want: []string{"log.txt:2:needle 1"}},
 	)
 	c.both(func(what string, e env.Environment) {
-		_, _, err := c.grepAll(e, env.GrepOptions{Pattern: "needle", Types: []string{"go", "no-such-type"}})
-		c.is("Grep"+what+" of a type of files that is not known", err, env.ErrBadPattern)
+		_, _, err := c.grepAll(e, search.GrepOptions{Pattern: "needle", Types: []string{"go", "no-such-type"}})
+		c.is("Grep"+what+" of a type of files that is not known", err, search.ErrBadPattern)
 	})
 }
 
 func grepExclude(c *caseT) {
 	c.greps(
-		grepCase{opts: env.GrepOptions{Pattern: "needle", Exclude: "*_test.go", Types: []string{"go"}}, want: []string{"sub/code.go:4:\ta int, // needle"}},
-		grepCase{opts: env.GrepOptions{Pattern: "needle$|needle:", Exclude: "sub/**"}, want: []string{"Makefile:1:needle:", "crlf.txt:2:needle"}},
-		grepCase{opts: env.GrepOptions{Pattern: "needle$|needle:", Exclude: "sub"}, want: []string{"Makefile:1:needle:", "crlf.txt:2:needle"}},
-		grepCase{opts: env.GrepOptions{Pattern: "const|axb", Glob: "sub/*", Exclude: "*.{tsx,go}"}, want: []string{"sub/view.ts:1:const needle = 1"}},
+		grepCase{opts: search.GrepOptions{Pattern: "needle", Exclude: "*_test.go", Types: []string{"go"}}, want: []string{"sub/code.go:4:\ta int, // needle"}},
+		grepCase{opts: search.GrepOptions{Pattern: "needle$|needle:", Exclude: "sub/**"}, want: []string{"Makefile:1:needle:", "crlf.txt:2:needle"}},
+		grepCase{opts: search.GrepOptions{Pattern: "needle$|needle:", Exclude: "sub"}, want: []string{"Makefile:1:needle:", "crlf.txt:2:needle"}},
+		grepCase{opts: search.GrepOptions{Pattern: "const|axb", Glob: "sub/*", Exclude: "*.{tsx,go}"}, want: []string{"sub/view.ts:1:const needle = 1"}},
 	)
 	c.both(func(what string, e env.Environment) {
-		_, _, err := c.grepAll(e, env.GrepOptions{Pattern: "needle", Exclude: "["})
-		c.is("Grep"+what+" with a bad pattern of what is left out", err, env.ErrBadPattern)
+		_, _, err := c.grepAll(e, search.GrepOptions{Pattern: "needle", Exclude: "["})
+		c.is("Grep"+what+" with a bad pattern of what is left out", err, search.ErrBadPattern)
 	})
 }
 
 func grepFiles(c *caseT) {
 	all := []string{"Makefile", "crlf.txt", "log.txt", "sub/code.go", "sub/code_test.go", "sub/view.ts", "sub/view.tsx"}
 	c.greps(
-		grepCase{opts: env.GrepOptions{Pattern: "needle", Mode: env.GrepFiles}, want: all, stats: env.GrepStats{Files: 7, Matches: 7}},
-		grepCase{opts: env.GrepOptions{Pattern: "needle", Mode: env.GrepFiles, Before: 2, After: 2, MaxMatches: 7}, want: all, stats: env.GrepStats{Files: 7, Matches: 7}},
-		grepCase{opts: env.GrepOptions{Pattern: "NEEDLE \\d", IgnoreCase: true, Path: "log.txt", Mode: env.GrepFiles}, want: []string{"log.txt"}},
+		grepCase{opts: search.GrepOptions{Pattern: "needle", Mode: search.GrepFiles}, want: all, stats: search.GrepStats{Files: 7, Matches: 7}},
+		grepCase{opts: search.GrepOptions{Pattern: "needle", Mode: search.GrepFiles, Before: 2, After: 2, MaxMatches: 7}, want: all, stats: search.GrepStats{Files: 7, Matches: 7}},
+		grepCase{opts: search.GrepOptions{Pattern: "NEEDLE \\d", IgnoreCase: true, Path: "log.txt", Mode: search.GrepFiles}, want: []string{"log.txt"}},
 	)
 	c.both(func(what string, e env.Environment) {
-		got, stats, err := c.grepAll(e, env.GrepOptions{Pattern: "needle", Mode: env.GrepFiles, MaxMatches: 2})
+		got, stats, err := c.grepAll(e, search.GrepOptions{Pattern: "needle", Mode: search.GrepFiles, MaxMatches: 2})
 		c.wantList("Grep"+what+" for two files", err, got, all[:2]...)
 		if stats.Matches != 2 || !stats.Truncated {
 			c.errorf("Grep%s for two files of seven: %+v", what, stats)
@@ -222,16 +223,16 @@ func grepFiles(c *caseT) {
 
 func grepCounts(c *caseT) {
 	c.greps(
-		grepCase{opts: env.GrepOptions{Pattern: "needle", Mode: env.GrepCounts, Exclude: "*.go"}, want: []string{
+		grepCase{opts: search.GrepOptions{Pattern: "needle", Mode: search.GrepCounts, Exclude: "*.go"}, want: []string{
 			"Makefile has 1", "crlf.txt has 1", "log.txt has 3", "sub/view.ts has 2", "sub/view.tsx has 2",
 		}},
-		grepCase{opts: env.GrepOptions{Pattern: "needle", Path: "log.txt", Mode: env.GrepCounts, Before: 1, MaxMatches: 1}, want: []string{"log.txt has 3"}},
-		grepCase{opts: env.GrepOptions{Pattern: "needle", Glob: "*.txt", Mode: env.GrepCounts, MaxFileMatches: 2}, want: []string{"crlf.txt has 1", "log.txt has 2"}},
-		grepCase{opts: env.GrepOptions{Pattern: "no such text", Mode: env.GrepCounts}},
+		grepCase{opts: search.GrepOptions{Pattern: "needle", Path: "log.txt", Mode: search.GrepCounts, Before: 1, MaxMatches: 1}, want: []string{"log.txt has 3"}},
+		grepCase{opts: search.GrepOptions{Pattern: "needle", Glob: "*.txt", Mode: search.GrepCounts, MaxFileMatches: 2}, want: []string{"crlf.txt has 1", "log.txt has 2"}},
+		grepCase{opts: search.GrepOptions{Pattern: "no such text", Mode: search.GrepCounts}},
 	)
 	c.write(c.name("many"), strings.Repeat("needle\nother\n", 50_000))
 	c.both(func(what string, e env.Environment) {
-		got, _, err := c.grepAll(e, env.GrepOptions{Pattern: "needle", Mode: env.GrepCounts, Path: "many"})
+		got, _, err := c.grepAll(e, search.GrepOptions{Pattern: "needle", Mode: search.GrepCounts, Path: "many"})
 		c.wantList("Grep"+what+" that counts many lines", err, got, "many has 50000")
 	})
 }
@@ -239,14 +240,14 @@ func grepCounts(c *caseT) {
 func grepFileLimit(c *caseT) {
 	c.greps(
 		grepCase{
-			opts:  env.GrepOptions{Pattern: "needle", Glob: "*.{txt,ts}", MaxFileMatches: 1},
+			opts:  search.GrepOptions{Pattern: "needle", Glob: "*.{txt,ts}", MaxFileMatches: 1},
 			want:  []string{"crlf.txt:2:needle", "log.txt:2:needle 1", "sub/view.ts:1:const needle = 1"},
-			stats: env.GrepStats{Files: 3, Matches: 3},
+			stats: search.GrepStats{Files: 3, Matches: 3},
 		},
-		grepCase{opts: env.GrepOptions{Pattern: "needle", Path: "log.txt", MaxFileMatches: 2, Before: 1, After: 1}, want: []string{
+		grepCase{opts: search.GrepOptions{Pattern: "needle", Path: "log.txt", MaxFileMatches: 2, Before: 1, After: 1}, want: []string{
 			"log.txt-1-one", "log.txt:2:needle 1", "log.txt-3-three", "log.txt-5-five", "log.txt:6:needle 2", "log.txt-7-needle 3",
 		}},
-		grepCase{opts: env.GrepOptions{Pattern: "needle", Path: "log.txt", MaxFileMatches: 1, Before: 1}, want: []string{"log.txt-1-one", "log.txt:2:needle 1"}},
+		grepCase{opts: search.GrepOptions{Pattern: "needle", Path: "log.txt", MaxFileMatches: 1, Before: 1}, want: []string{"log.txt-1-one", "log.txt:2:needle 1"}},
 	)
 }
 
@@ -265,11 +266,11 @@ func globIgnoreCase(c *caseT) {
 			{"übung.TXT", []string{"Übung.txt"}},
 			{"readme", nil},
 		} {
-			got, err := c.glob(e, env.GlobOptions{Pattern: tc.pattern, Dir: c.dir, IgnoreCase: true})
+			got, err := c.glob(e, search.GlobOptions{Pattern: tc.pattern, Dir: c.dir, IgnoreCase: true})
 			slices.Sort(got)
 			c.wantList(fmt.Sprintf("Glob%s of %s in any case", what, tc.pattern), err, got, tc.want...)
 		}
-		got, err := c.glob(e, env.GlobOptions{Pattern: "src/*", Dir: c.dir})
+		got, err := c.glob(e, search.GlobOptions{Pattern: "src/*", Dir: c.dir})
 		c.wantList("Glob"+what+" where case counts", err, got)
 	})
 }

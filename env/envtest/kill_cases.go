@@ -278,18 +278,15 @@ func killNeighbour(c *caseT) {
 	defer cancel(nil)
 	result := make(chan ran, 1)
 	go func() { result <- c.execIn(ctx, c.e, env.Command{Argv: strings.Fields(string(parallel))}) }()
-	c.alive(daemon)
-	c.alive(parallel)
+	c.alive(daemon, parallel)
 
 	m := c.marker()
 	c.wantTimedOut(c.timeOut(c.script(`trap '' TERM; sleep "$1" & wait`, m.seconds()), m))
 	c.gone(c.place, m)
-	c.stays(daemon)
-	c.stays(parallel)
+	c.stays(daemon, parallel)
 	c.cancelled(c.script(`sleep "$1" & wait`, m.seconds()), errEnough, 1, m)
 	c.gone(c.place, m)
-	c.stays(daemon)
-	c.stays(parallel)
+	c.stays(daemon, parallel)
 	if len(result) > 0 {
 		c.errorf("a command ended when another one was killed")
 	}

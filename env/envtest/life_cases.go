@@ -170,8 +170,7 @@ func lifeCloseDuringExec(c *caseT) {
 	cmd := c.script(`sleep "$1" & trap '' TERM; sleep "$2"`, m.seconds(), stubborn.seconds())
 	result := make(chan ran, 1)
 	go func() { result <- c.exec(cmd) }()
-	c.alive(m)
-	c.alive(stubborn)
+	c.alive(m, stubborn)
 	c.closeSeen(m, stubborn)
 	c.within("Exec after Close", func() {
 		if r := <-result; !errors.Is(r.err, fs.ErrClosed) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 func searchCases() []testCase {
@@ -63,31 +64,31 @@ func searchWalk(c *caseT) {
 	c.both(func(what string, e env.Environment) {
 		for _, tc := range []struct {
 			what string
-			opts env.WalkOptions
+			opts search.WalkOptions
 			want []string
 		}{
-			{"Walk", env.WalkOptions{}, []string{
+			{"Walk", search.WalkOptions{}, []string{
 				".gitignore", ".hidden", "a.txt", "binary", "bom.txt", "dangling.txt@", "keep.log", "latin1.txt", "link.txt@",
 				"sub/", "sub/.gitignore", "sub/code.go", "sub/deep/", "sub/deep/with space.go", "sub/loop@",
 			}},
-			{"Walk of one level", env.WalkOptions{MaxDepth: 1}, []string{
+			{"Walk of one level", search.WalkOptions{MaxDepth: 1}, []string{
 				".gitignore", ".hidden", "a.txt", "binary", "bom.txt", "dangling.txt@", "keep.log", "latin1.txt", "link.txt@", "sub/",
 			}},
-			{"Walk of everything", env.WalkOptions{NoIgnore: true}, []string{
+			{"Walk of everything", search.WalkOptions{NoIgnore: true}, []string{
 				".git/", ".git/HEAD", ".git/config", ".gitignore", ".hidden", "a.txt", "app.log", "binary", "bom.txt", "build/", "build/out.txt",
 				"dangling.txt@", "keep.log", "latin1.txt", "link.txt@", "sub/", "sub/.gitignore", "sub/code.go", "sub/deep/", "sub/deep/with space.go",
 				"sub/loop@", "sub/secret.txt",
 			}},
 		} {
 			var got []string
-			err := env.Walk(c.ctx, e, c.dir, tc.opts, func(entry env.Entry) error {
+			err := search.Walk(c.ctx, e, c.dir, tc.opts, func(entry search.Entry) error {
 				mark := map[fs.FileMode]string{fs.ModeDir: "/", fs.ModeSymlink: "@"}[entry.Mode.Type()]
 				got = append(got, entry.Name+mark)
 				return entry.Err
 			})
 			c.wantList(tc.what+what, err, got, tc.want...)
 		}
-		err := env.Walk(c.ctx, e, c.dir, env.WalkOptions{Details: true}, func(entry env.Entry) error {
+		err := search.Walk(c.ctx, e, c.dir, search.WalkOptions{Details: true}, func(entry search.Entry) error {
 			if entry.Name == "a.txt" && (entry.Size != 36 || entry.Mode != 0o644 || entry.ModTime.IsZero()) {
 				c.errorf("Walk with details%s: a file of 36 bytes and mode 0644 has %+v", what, entry)
 			}
@@ -117,7 +118,7 @@ func searchWalkSkips(c *caseT) {
 			{".hidden", stop, []string{".gitignore", ".hidden"}, stop},
 		} {
 			var got []string
-			err := env.Walk(c.ctx, e, c.dir, env.WalkOptions{}, func(entry env.Entry) error {
+			err := search.Walk(c.ctx, e, c.dir, search.WalkOptions{}, func(entry search.Entry) error {
 				got = append(got, entry.Name)
 				if entry.Name == tc.at {
 					return tc.with
@@ -132,8 +133,8 @@ func searchWalkSkips(c *caseT) {
 	})
 }
 
-func (c *caseT) glob(e env.Environment, opts env.GlobOptions) ([]string, error) {
-	entries, err := env.Glob(c.ctx, e, opts)
+func (c *caseT) glob(e env.Environment, opts search.GlobOptions) ([]string, error) {
+	entries, err := search.Glob(c.ctx, e, opts)
 	var names []string
 	for _, entry := range entries {
 		names = append(names, entry.Name)
@@ -145,16 +146,16 @@ func searchGlob(c *caseT) {
 	c.searchTree()
 	c.both(func(what string, e env.Environment) {
 		for _, tc := range []struct {
-			opts env.GlobOptions
+			opts search.GlobOptions
 			want []string
 		}{
-			{env.GlobOptions{Pattern: "*.txt"}, []string{"a.txt", "bom.txt", "latin1.txt", "link.txt"}},
-			{env.GlobOptions{Pattern: "**/*.go"}, []string{"sub/code.go", "sub/deep/with space.go"}},
-			{env.GlobOptions{Pattern: "**/*.log"}, []string{"keep.log"}},
-			{env.GlobOptions{Pattern: "**/*.{log,go}", NoIgnore: true}, []string{"app.log", "keep.log", "sub/code.go", "sub/deep/with space.go"}},
-			{env.GlobOptions{Pattern: ".h*"}, []string{".hidden"}},
-			{env.GlobOptions{Pattern: "[ab]*.txt"}, []string{"a.txt", "bom.txt"}},
-			{env.GlobOptions{Pattern: "no-such-file"}, nil},
+			{search.GlobOptions{Pattern: "*.txt"}, []string{"a.txt", "bom.txt", "latin1.txt", "link.txt"}},
+			{search.GlobOptions{Pattern: "**/*.go"}, []string{"sub/code.go", "sub/deep/with space.go"}},
+			{search.GlobOptions{Pattern: "**/*.log"}, []string{"keep.log"}},
+			{search.GlobOptions{Pattern: "**/*.{log,go}", NoIgnore: true}, []string{"app.log", "keep.log", "sub/code.go", "sub/deep/with space.go"}},
+			{search.GlobOptions{Pattern: ".h*"}, []string{".hidden"}},
+			{search.GlobOptions{Pattern: "[ab]*.txt"}, []string{"a.txt", "bom.txt"}},
+			{search.GlobOptions{Pattern: "no-such-file"}, nil},
 		} {
 			opts := tc.opts
 			opts.Dir = c.dir
@@ -162,7 +163,7 @@ func searchGlob(c *caseT) {
 			slices.Sort(got) // Files of one archive may have any order of age.
 			c.wantList(fmt.Sprintf("Glob%s of %+v", what, tc.opts), err, got, tc.want...)
 		}
-		got, err := c.glob(e, env.GlobOptions{Pattern: "*.go", Dir: c.abs("sub")})
+		got, err := c.glob(e, search.GlobOptions{Pattern: "*.go", Dir: c.abs("sub")})
 		c.wantList("Glob"+what+" in an absolute folder", err, got, "code.go")
 	})
 }
@@ -171,16 +172,16 @@ func searchGlobOrder(c *caseT) {
 	c.unix()
 	c.sh(`for i in 1 2 3 4 5; do : >"$i.txt"; touch -t "20010101000$i.00" "$i.txt"; done; : >0.txt; touch -t 200001010000.00 0.txt; touch -t 200101010003.00 a.txt`)
 	c.both(func(what string, e env.Environment) {
-		got, err := c.glob(e, env.GlobOptions{Pattern: "*.txt", Dir: c.dir})
+		got, err := c.glob(e, search.GlobOptions{Pattern: "*.txt", Dir: c.dir})
 		c.wantList("Glob"+what, err, got, "5.txt", "4.txt", "3.txt", "a.txt", "2.txt", "1.txt", "0.txt")
-		got, err = c.glob(e, env.GlobOptions{Pattern: "*.txt", Dir: c.dir, Limit: 2})
+		got, err = c.glob(e, search.GlobOptions{Pattern: "*.txt", Dir: c.dir, Limit: 2})
 		c.wantList("Glob with a limit"+what, err, got, "5.txt", "4.txt")
 	})
 }
 
-func (c *caseT) grep(e env.Environment, opts env.GrepOptions) ([]string, env.GrepStats, error) {
+func (c *caseT) grep(e env.Environment, opts search.GrepOptions) ([]string, search.GrepStats, error) {
 	var got []string
-	stats, err := env.Grep(c.ctx, e, opts, func(m env.GrepMatch) error {
+	stats, err := search.Grep(c.ctx, e, opts, func(m search.GrepMatch) error {
 		cut := ""
 		if m.LineCut {
 			cut = "…"
@@ -195,33 +196,33 @@ func searchGrep(c *caseT) {
 	c.searchTree()
 	c.both(func(what string, e env.Environment) {
 		for _, tc := range []struct {
-			opts env.GrepOptions
+			opts search.GrepOptions
 			want []string
 		}{
-			{env.GrepOptions{Pattern: "needle"}, []string{
+			{search.GrepOptions{Pattern: "needle"}, []string{
 				".hidden:1:needle hidden", "a.txt:2:needle a", "a.txt:4:last needle", "bom.txt:1:needle bom", "keep.log:1:needle kept", "latin1.txt:1:needle \xe9",
 				"sub/code.go:1:// needle", "sub/deep/with space.go:1:// needle space",
 			}},
-			{env.GrepOptions{Pattern: "^needle [ab]$", IgnoreCase: true}, []string{"a.txt:2:needle a", "a.txt:3:NEEDLE b"}},
-			{env.GrepOptions{Pattern: "needle", Glob: "*.go"}, []string{"sub/code.go:1:// needle", "sub/deep/with space.go:1:// needle space"}},
-			{env.GrepOptions{Pattern: "needle", Glob: "sub/*.go"}, []string{"sub/code.go:1:// needle"}},
-			{env.GrepOptions{Pattern: "needle (log|built|secret|git)", NoIgnore: true}, []string{
+			{search.GrepOptions{Pattern: "^needle [ab]$", IgnoreCase: true}, []string{"a.txt:2:needle a", "a.txt:3:NEEDLE b"}},
+			{search.GrepOptions{Pattern: "needle", Glob: "*.go"}, []string{"sub/code.go:1:// needle", "sub/deep/with space.go:1:// needle space"}},
+			{search.GrepOptions{Pattern: "needle", Glob: "sub/*.go"}, []string{"sub/code.go:1:// needle"}},
+			{search.GrepOptions{Pattern: "needle (log|built|secret|git)", NoIgnore: true}, []string{
 				".git/config:1:needle git", "app.log:1:needle log", "build/out.txt:1:needle built", "sub/secret.txt:1:needle secret",
 			}},
-			{env.GrepOptions{Pattern: "no such text"}, nil},
+			{search.GrepOptions{Pattern: "no such text"}, nil},
 		} {
 			opts := tc.opts
 			opts.Path = c.dir
 			got, _, err := c.grep(e, opts)
 			c.wantList(fmt.Sprintf("Grep%s of %+v", what, tc.opts), err, got, tc.want...)
 		}
-		opts := env.GrepOptions{Pattern: "needle", Path: c.name("a.txt")}
+		opts := search.GrepOptions{Pattern: "needle", Path: c.name("a.txt")}
 		got, stats, err := c.grep(e, opts)
 		c.wantList("Grep"+what+" of one file", err, got, ":2:needle a", ":4:last needle")
-		if want := (env.GrepStats{Files: 1, Matches: 2}); stats != want {
+		if want := (search.GrepStats{Files: 1, Matches: 2}); stats != want {
 			c.errorf("Grep%s of one file: %+v, want %+v", what, stats, want)
 		}
-		_, stats, _ = c.grep(e, env.GrepOptions{Pattern: "needle", Path: c.dir})
+		_, stats, _ = c.grep(e, search.GrepOptions{Pattern: "needle", Path: c.dir})
 		if stats.SkippedBinary != 1 || stats.Matches != 8 || stats.Truncated {
 			c.errorf("Grep%s: %+v, want 8 matches and one binary file", what, stats)
 		}
@@ -232,13 +233,13 @@ func searchGrepLimits(c *caseT) {
 	c.write(c.name("lines"), strings.Repeat("needle\n", 300))
 	c.write(c.name("long"), strings.Repeat("é", 1<<20)+"needle\n")
 	c.both(func(what string, e env.Environment) {
-		for _, tc := range []struct{ max, want int }{{0, env.DefaultMaxMatches}, {7, 7}, {300, 300}, {-1, 300}} {
-			got, stats, err := c.grep(e, env.GrepOptions{Pattern: "needle", Path: c.name("lines"), MaxMatches: tc.max})
+		for _, tc := range []struct{ max, want int }{{0, search.DefaultMaxMatches}, {7, 7}, {300, 300}, {-1, 300}} {
+			got, stats, err := c.grep(e, search.GrepOptions{Pattern: "needle", Path: c.name("lines"), MaxMatches: tc.max})
 			if err != nil || len(got) != tc.want || stats.Matches != tc.want || stats.Truncated != (tc.want < 300) {
 				c.errorf("Grep%s of 300 lines with MaxMatches %d: %d lines, %+v, error %v", what, tc.max, len(got), stats, err)
 			}
 		}
-		got, _, err := c.grep(e, env.GrepOptions{Pattern: "needle$", Path: c.name("long"), MaxLineBytes: 11})
+		got, _, err := c.grep(e, search.GrepOptions{Pattern: "needle$", Path: c.name("long"), MaxLineBytes: 11})
 		c.wantList("Grep"+what+" of a long line", err, got, ":1:"+strings.Repeat("é", 5)+"…")
 	})
 }
@@ -246,15 +247,15 @@ func searchGrepLimits(c *caseT) {
 func searchErrors(c *caseT) {
 	c.both(func(what string, e env.Environment) {
 		missing := c.name("missing")
-		c.is("Walk of a missing folder"+what, env.Walk(c.ctx, e, missing, env.WalkOptions{}, func(env.Entry) error { return nil }), fs.ErrNotExist)
-		_, err := c.glob(e, env.GlobOptions{Pattern: "*", Dir: missing})
+		c.is("Walk of a missing folder"+what, search.Walk(c.ctx, e, missing, search.WalkOptions{}, func(search.Entry) error { return nil }), fs.ErrNotExist)
+		_, err := c.glob(e, search.GlobOptions{Pattern: "*", Dir: missing})
 		c.is("Glob in a missing folder"+what, err, fs.ErrNotExist)
-		_, _, err = c.grep(e, env.GrepOptions{Pattern: "x", Path: missing})
+		_, _, err = c.grep(e, search.GrepOptions{Pattern: "x", Path: missing})
 		c.is("Grep of a missing file"+what, err, fs.ErrNotExist)
-		_, err = c.glob(e, env.GlobOptions{Pattern: "[", Dir: c.dir})
-		c.is("Glob with a bad pattern"+what, err, env.ErrBadPattern)
-		_, _, err = c.grep(e, env.GrepOptions{Pattern: "(", Path: c.dir})
-		c.is("Grep with a bad pattern"+what, err, env.ErrBadPattern)
+		_, err = c.glob(e, search.GlobOptions{Pattern: "[", Dir: c.dir})
+		c.is("Glob with a bad pattern"+what, err, search.ErrBadPattern)
+		_, _, err = c.grep(e, search.GrepOptions{Pattern: "(", Path: c.dir})
+		c.is("Grep with a bad pattern"+what, err, search.ErrBadPattern)
 	})
 }
 
@@ -264,9 +265,9 @@ func searchSpecial(c *caseT) {
 	c.sh(`mkfifo pipe; ln -s pipe link; echo needle >file`)
 	c.both(func(what string, e env.Environment) {
 		c.within("a search"+what, func() {
-			got, _, err := c.grep(e, env.GrepOptions{Pattern: "needle", Path: c.dir})
+			got, _, err := c.grep(e, search.GrepOptions{Pattern: "needle", Path: c.dir})
 			c.wantList("Grep"+what, err, got, "file:1:needle")
-			got, err = c.glob(e, env.GlobOptions{Pattern: "*", Dir: c.dir})
+			got, err = c.glob(e, search.GlobOptions{Pattern: "*", Dir: c.dir})
 			c.wantList("Glob"+what, err, got, "file")
 		})
 	})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // spy is an environment that records what it is called with and returns what it is told to.
@@ -31,8 +32,7 @@ type spy struct {
 
 var (
 	_ env.Environment = (*spy)(nil)
-	_ env.Walker      = (*spy)(nil)
-	_ env.Searcher    = (*spy)(nil)
+	_ search.Searcher = (*spy)(nil)
 	_ env.MultiReader = (*spy)(nil)
 )
 
@@ -40,9 +40,9 @@ var (
 var (
 	spyResult  = filled[env.Result]()
 	spyWritten = filled[env.Written]()
-	spyEntry   = filled[env.Entry]()
-	spyMatch   = filled[env.GrepMatch]()
-	spyStats   = filled[env.GrepStats]()
+	spyEntry   = filled[search.Entry]()
+	spyMatch   = filled[search.GrepMatch]()
+	spyStats   = filled[search.GrepStats]()
 	spyFile    = filled[env.FileContent]()
 	spyInfo    = filled[env.Info]()
 )
@@ -136,19 +136,19 @@ func (s *spy) ReadFiles(ctx context.Context, names []string, limit int64) ([]env
 	return []env.FileContent{spyFile}, s.err
 }
 
-func (s *spy) Walk(ctx context.Context, root string, opts env.WalkOptions, fn func(env.Entry) error) error {
+func (s *spy) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
 	s.call(ctx, "Walk", root, opts)
 	return errors.Join(fn(spyEntry), s.err)
 }
 
-func (s *spy) Grep(ctx context.Context, opts env.GrepOptions, fn func(env.GrepMatch) error) (env.GrepStats, error) {
+func (s *spy) Grep(ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error) (search.GrepStats, error) {
 	s.call(ctx, "Grep", opts)
 	return spyStats, errors.Join(fn(spyMatch), s.err)
 }
 
-func (s *spy) Glob(ctx context.Context, opts env.GlobOptions) ([]env.Entry, error) {
+func (s *spy) Glob(ctx context.Context, opts search.GlobOptions) ([]search.Entry, error) {
 	s.call(ctx, "Glob", opts)
-	return []env.Entry{spyEntry}, s.err
+	return []search.Entry{spyEntry}, s.err
 }
 
 // spyContent is what files and streams of a spy hold before they fail with errSpyRead.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // CheckWrap checks that a decorator which is to observe an environment, and not to change what it does, forwards every
@@ -293,15 +294,15 @@ func (c *wrapCheck) streamed(r io.ReadCloser, inside *spyStream) {
 var errFn = errors.New("the caller's function returned this")
 
 func wrapWalk(c *wrapCheck) error {
-	w, ok := c.w.(env.Walker)
+	w, ok := c.w.(search.Searcher)
 	if !ok {
 		c.errorf("the decorator hides the optional interface env.Walker")
 		c.spy.call(c.ctx, "Walk")
 		return c.spy.err
 	}
-	opts := filled[env.WalkOptions]()
-	var got env.Entry
-	err := w.Walk(c.ctx, "name", opts, func(e env.Entry) error { got = e; return errFn })
+	opts := filled[search.WalkOptions]()
+	var got search.Entry
+	err := w.Walk(c.ctx, "name", opts, func(e search.Entry) error { got = e; return errFn })
 	c.args("name", opts)
 	c.result(got, spyEntry)
 	return c.fromFn(err)
@@ -319,15 +320,15 @@ func (c *wrapCheck) fromFn(err error) error {
 }
 
 func wrapGrep(c *wrapCheck) error {
-	s, ok := c.w.(env.Searcher)
+	s, ok := c.w.(search.Searcher)
 	if !ok {
 		c.errorf("the decorator hides the optional interface env.Searcher")
 		c.spy.call(c.ctx, "Grep")
 		return c.spy.err
 	}
-	opts := filled[env.GrepOptions]()
-	var got env.GrepMatch
-	stats, err := s.Grep(c.ctx, opts, func(m env.GrepMatch) error { got = m; return errFn })
+	opts := filled[search.GrepOptions]()
+	var got search.GrepMatch
+	stats, err := s.Grep(c.ctx, opts, func(m search.GrepMatch) error { got = m; return errFn })
 	c.args(opts)
 	c.result(got, spyMatch)
 	c.result(stats, spyStats)
@@ -335,16 +336,16 @@ func wrapGrep(c *wrapCheck) error {
 }
 
 func wrapGlob(c *wrapCheck) error {
-	s, ok := c.w.(env.Searcher)
+	s, ok := c.w.(search.Searcher)
 	if !ok {
 		c.errorf("the decorator hides the optional interface env.Searcher")
 		c.spy.call(c.ctx, "Glob")
 		return c.spy.err
 	}
-	opts := filled[env.GlobOptions]()
+	opts := filled[search.GlobOptions]()
 	entries, err := s.Glob(c.ctx, opts)
 	c.args(opts)
-	c.result(entries, []env.Entry{spyEntry})
+	c.result(entries, []search.Entry{spyEntry})
 	return err
 }
 
@@ -370,7 +371,7 @@ func (c *wrapCheck) withoutOptional(wrap func(env.Environment) env.Environment) 
 	c.method, c.spy = "Walk", &spy{}
 	w := wrap(plain{c.spy})
 	var names []string
-	err := env.Walk(context.Background(), w, "name", env.WalkOptions{NoIgnore: true}, func(e env.Entry) error {
+	err := search.Walk(context.Background(), w, "name", search.WalkOptions{NoIgnore: true}, func(e search.Entry) error {
 		names = append(names, e.Name)
 		return nil
 	})
@@ -378,7 +379,7 @@ func (c *wrapCheck) withoutOptional(wrap func(env.Environment) env.Environment) 
 		c.errorf("around an environment without env.Walker: entries %q, error %v", names, err)
 	}
 	c.method = "Glob"
-	found, err := env.Glob(context.Background(), w, env.GlobOptions{Pattern: "s*", Dir: "name", NoIgnore: true})
+	found, err := search.Glob(context.Background(), w, search.GlobOptions{Pattern: "s*", Dir: "name", NoIgnore: true})
 	if err != nil || len(found) != 1 || found[0].Name != "spy" {
 		c.errorf("around an environment without env.Searcher: entries %v, error %v", found, err)
 	}

@@ -13,26 +13,28 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/search"
+	"github.com/sandboxagent/sandboxagent/env/wrap"
 )
 
 func TestCheckWrap(t *testing.T) {
 	CheckWrap(t, func(e env.Environment) env.Environment { return e })
-	CheckWrap(t, func(e env.Environment) env.Environment { return env.Logging(e, slog.New(slog.DiscardHandler)) })
+	CheckWrap(t, func(e env.Environment) env.Environment { return wrap.Logging(e, slog.New(slog.DiscardHandler)) })
 }
 
 // forwarding is a decorator that does everything right. Each test breaks one thing.
 type forwarding struct{ altered }
 
-func (f *forwarding) Walk(ctx context.Context, root string, opts env.WalkOptions, fn func(env.Entry) error) error {
-	return env.Walk(ctx, f.Environment, root, opts, fn)
+func (f *forwarding) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
+	return search.Walk(ctx, f.Environment, root, opts, fn)
 }
 
-func (f *forwarding) Grep(ctx context.Context, opts env.GrepOptions, fn func(env.GrepMatch) error) (env.GrepStats, error) {
-	return env.Grep(ctx, f.Environment, opts, fn)
+func (f *forwarding) Grep(ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error) (search.GrepStats, error) {
+	return search.Grep(ctx, f.Environment, opts, fn)
 }
 
-func (f *forwarding) Glob(ctx context.Context, opts env.GlobOptions) ([]env.Entry, error) {
-	return env.Glob(ctx, f.Environment, opts)
+func (f *forwarding) Glob(ctx context.Context, opts search.GlobOptions) ([]search.Entry, error) {
+	return search.Glob(ctx, f.Environment, opts)
 }
 
 func (f *forwarding) ReadFiles(ctx context.Context, names []string, limit int64) ([]env.FileContent, error) {
@@ -42,8 +44,8 @@ func (f *forwarding) ReadFiles(ctx context.Context, names []string, limit int64)
 // noGlob is a decorator that hides one optional interface.
 type noGlob struct{ altered }
 
-func (f *noGlob) Walk(ctx context.Context, root string, opts env.WalkOptions, fn func(env.Entry) error) error {
-	return env.Walk(ctx, f.Environment, root, opts, fn)
+func (f *noGlob) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
+	return search.Walk(ctx, f.Environment, root, opts, fn)
 }
 
 // execWrap returns a decorator that replaces Exec.
@@ -214,18 +216,21 @@ func TestCheckWrapNoticesBrokenDecorators(t *testing.T) {
 	}
 }
 
-// TestDecorated runs the suite on the decorators that change nothing it looks at, around a local environment.
+// TestDecorated runs the suite on the decorators that change nothing it checks, around a local
+// environment: on the methods that they wrap, and on all cases if the tests may take minutes.
 func TestDecorated(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the suite takes most of a minute, and the tests of package local run it as well")
+	groups := []string{"exec", "file", "remove", "readfiles", "info"}
+	if !testing.Short() {
+		groups = nil
 	}
 	Run(t, Options{
+		Groups: groups,
 		New: func(t *testing.T) env.Environment {
 			e, err := local.New(local.Config{Dir: t.TempDir()})
 			if err != nil {
 				t.Fatal(err)
 			}
-			return env.Logging(env.FilterVars(e, nil), slog.New(slog.DiscardHandler))
+			return wrap.Logging(wrap.FilterVars(e, nil), slog.New(slog.DiscardHandler))
 		},
 		Known: map[string]string{"exec/bad_vars": "FilterVars drops a malformed variable"},
 	})

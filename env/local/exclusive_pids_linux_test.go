@@ -97,8 +97,8 @@ use POSIX; $SIG{TERM} = "IGNORE"; my $end = time + 100; while (time < $end) { my
 func TestForkBombDies(t *testing.T) {
 	for _, bomb := range bombs {
 		t.Run(bomb.name, func(t *testing.T) {
-			if testing.Short() && bomb.name != "plain" {
-				t.Skip("takes the processors for seconds")
+			if bomb.name != "plain" {
+				needFull(t, "takes the processors for seconds")
 			}
 			for _, s := range settings {
 				t.Run(s.name, func(t *testing.T) {

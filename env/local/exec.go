@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/proctree"
 )
 
 // Exec implements env.Environment. If Stdout and Stderr are the same value, the command has one pipe for both, so that
@@ -37,7 +38,7 @@ func (e *Environment) Exec(ctx context.Context, cmd env.Command) (env.Result, er
 // execution is a command that runs, with its streams.
 type execution struct {
 	e        *Environment
-	process  *process
+	process  *proctree.Process
 	pumps    []*pump
 	feeder   *feeder   // nil without standard input
 	terminal *terminal // nil without a terminal
@@ -59,13 +60,9 @@ func (e *Environment) start(ctx context.Context, cmd env.Command) (*execution, e
 			return nil, &fs.PathError{Op: "chdir", Path: cmd.Dir, Err: err}
 		}
 	}
-	marker := e.nextMarker()
-	extra := make([]string, 0, len(cmd.Vars)+2)
+	extra := make([]string, 0, len(cmd.Vars)+1)
 	extra = append(extra, "PWD="+filepath.Clean(dir))
 	extra = append(extra, cmd.Vars...)
-	if marker != "" {
-		extra = append(extra, marker+"=1")
-	}
 	vars := e.base.with(extra)
 	file, err := lookProgram(cmd.Argv[0], dir, vars)
 	if err != nil {
@@ -80,7 +77,7 @@ func (e *Environment) start(ctx context.Context, cmd env.Command) (*execution, e
 	if !e.enter() {
 		return nil, fs.ErrClosed
 	}
-	x, err := e.launch(file, dir, vars, marker, cmd)
+	x, err := e.launch(file, dir, vars, cmd)
 	if err != nil {
 		e.work.Done()
 		return nil, err
@@ -108,7 +105,7 @@ func checkCommand(cmd env.Command) error {
 }
 
 // launch makes the streams, starts the process and the goroutines that serve it.
-func (e *Environment) launch(file, dir string, vars []string, marker string, cmd env.Command) (*execution, error) {
+func (e *Environment) launch(file, dir string, vars []string, cmd env.Command) (*execution, error) {
 	x := &execution{e: e, timeout: cmd.Timeout}
 	attr := &os.ProcAttr{Dir: dir, Env: vars, Files: []*os.File{e.null, e.null, e.null}}
 	connect := x.connectPipes
@@ -121,16 +118,13 @@ func (e *Environment) launch(file, dir string, vars []string, marker string, cmd
 		x.disconnect()
 		return nil, err
 	}
-	if x.process, err = e.startProcess(file, cmd.Argv, attr, marker); err != nil {
+	if x.process, err = e.set.Start(file, cmd.Argv, attr); err != nil {
 		x.disconnect()
 		if dirErr := checkDir(dir, cmd.Dir); dirErr != nil {
 			return nil, dirErr
 		}
 		return nil, explainStart(file, dir, err)
 	}
-	e.mu.Lock()
-	e.running[x.process] = struct{}{}
-	e.mu.Unlock()
 	x.serve(cmd)
 	return x, nil
 }
@@ -260,13 +254,13 @@ func (x *execution) wait(ctx context.Context) (env.Result, error) {
 		defer timer.Stop()
 		timeout = timer.C
 	}
-	why := x.await(ctx, timeout, x.process.exited)
+	why := x.await(ctx, timeout, x.process.Exited)
 	err := x.stop(why)
 	if err == nil {
-		<-x.process.exited
+		<-x.process.Exited
 	} else { // part of the tree does not die, but perhaps not this part
 		select {
-		case <-x.process.exited:
+		case <-x.process.Exited:
 		case <-time.After(env.GraceTime):
 		}
 	}
@@ -298,7 +292,7 @@ func (x *execution) stop(why reason) error {
 		<-x.e.swept
 		return x.e.unswept
 	default:
-		return x.e.terminate(x.process)
+		return x.e.set.Stop(x.process)
 	}
 }
 
@@ -327,8 +321,7 @@ func (x *execution) drain(ctx context.Context, why *reason) error {
 	return err
 }
 
-// release takes the command out of the books. While Close kills, the process must not be reaped, so that its number
-// cannot mean another one.
+// release gives pipes that processes still hold to the environment. While Close kills, they stay open.
 func (x *execution) release() {
 	e := x.e
 	e.mu.Lock()
@@ -338,7 +331,6 @@ func (x *execution) release() {
 		<-e.swept
 		e.mu.Lock()
 	}
-	delete(e.running, x.process)
 	for _, p := range x.pumps {
 		switch {
 		case p.gone:
@@ -360,17 +352,17 @@ func (e *Environment) forget(p *pump) {
 
 // status reaps the process and fills in how it ended.
 func (x *execution) status(result *env.Result) error {
-	if !isClosed(x.process.exited) { // it cannot be killed, which is an error already
+	if !isClosed(x.process.Exited) { // it cannot be killed, which is an error already
 		go func() {
-			<-x.process.exited
-			_, _, _ = x.process.reap()
+			<-x.process.Exited
+			_, _, _ = x.process.Reap()
 		}()
-		result.ExitCode, result.Elapsed = -1, time.Since(x.process.started)
+		result.ExitCode, result.Elapsed = -1, time.Since(x.process.Started)
 		return nil
 	}
 	var err error
-	result.Elapsed = x.process.elapsed
-	if result.ExitCode, result.Signal, err = x.process.reap(); err != nil {
+	result.Elapsed = x.process.Elapsed()
+	if result.ExitCode, result.Signal, err = x.process.Reap(); err != nil {
 		result.ExitCode = -1
 		return fmt.Errorf("%w: %w", env.ErrUnknownOutcome, err)
 	}

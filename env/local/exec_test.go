@@ -21,6 +21,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
 func TestExecExit(t *testing.T) {
@@ -187,8 +188,8 @@ func TestExecVars(t *testing.T) {
 		want string
 	}{
 		{"filtered", local.Config{}, nil, "host unset unset 1"},
-		{"all", local.Config{Inherit: &env.VarFilter{Mode: env.VarsAll}}, nil, "host secret unset 1"},
-		{"none", local.Config{Inherit: &env.VarFilter{Mode: env.VarsNone}}, nil, "unset unset unset 1"},
+		{"all", local.Config{Inherit: &vars.Filter{Mode: vars.All}}, nil, "host secret unset 1"},
+		{"none", local.Config{Inherit: &vars.Filter{Mode: vars.None}}, nil, "unset unset unset 1"},
 		{"added", local.Config{Vars: []string{"A=1", "A=2"}}, nil, "host unset 2 1"},
 		{"command", local.Config{Vars: []string{"A=1"}}, []string{"A=2", "A=", "A=x y", "LOCAL_TEST_PLAIN=mine"}, "mine unset x y 1"},
 	} {

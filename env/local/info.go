@@ -5,17 +5,25 @@ import (
 	"runtime"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/proctree"
 )
 
 // describe collects what Info returns.
-func describe(dir string, base variables, j jobs) env.Info {
+func describe(dir string, base variables, set *proctree.Set) env.Info {
 	info := env.Info{
-		Backend:    "local",
-		OS:         runtime.GOOS,
-		Arch:       runtime.GOARCH,
-		OSVersion:  osVersion(),
-		WorkDir:    filepath.ToSlash(dir),
-		Guarantees: guarantees(j),
+		Backend:   "local",
+		OS:        runtime.GOOS,
+		Arch:      runtime.GOARCH,
+		OSVersion: osVersion(),
+		WorkDir:   filepath.ToSlash(dir),
+		Guarantees: append(
+			set.Guarantees(),
+			env.Guarantee{Promise: env.AtomicWrite, Strength: env.BestEffort, By: replacedBy},
+			env.Guarantee{
+				Promise: env.Isolation, Strength: env.Absent,
+				By: "commands run as this user on this machine",
+			},
+		),
 	}
 	info.Shell, info.NoShell = findShell(dir, base.list)
 	return info

@@ -6,12 +6,6 @@ import (
 	"strings"
 )
 
-// How members of a tree are found here, and what hides them.
-const (
-	trackedBy = "a marker variable read from /proc"
-	trackLost = "clears or overwrites its variables or changes its user"
-)
-
 // osVersion returns the name of the distribution.
 func osVersion() string {
 	for _, name := range []string{"/etc/os-release", "/usr/lib/os-release"} {

@@ -4,12 +4,6 @@ package local
 
 import "golang.org/x/sys/unix"
 
-// How members of a tree are found here, and what hides them; processes cannot be listed, so that it is never said.
-const (
-	trackedBy = ""
-	trackLost = ""
-)
-
 // osVersion returns the kernel's name and release.
 func osVersion() string {
 	var u unix.Utsname

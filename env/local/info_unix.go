@@ -2,12 +2,6 @@
 
 package local
 
-import (
-	"fmt"
-
-	"github.com/sandboxagent/sandboxagent/env"
-)
-
 // findShell returns the first shell that stands in the commands' PATH or at its usual place.
 func findShell(dir string, vars []string) (shell []string, none string) {
 	for _, candidate := range []struct{ program, usual, applet string }{
@@ -30,24 +24,5 @@ func findShell(dir string, vars []string) (shell []string, none string) {
 	return nil, "neither bash nor sh nor busybox is in PATH or in /bin"
 }
 
-func guarantees(j jobs) []env.Guarantee {
-	const orphans = "a supervisor would be needed: what runs when this process is killed stays"
-	kill := env.Guarantee{Promise: env.KillTree, Strength: env.BestEffort, By: "process groups only: what leaves its group escapes"}
-	if trackable() == nil {
-		kill.By = fmt.Sprintf("session, descent and %s; what leaves its session and its parents and %s escapes", trackedBy, trackLost)
-	}
-	clean := kill
-	clean.Promise = env.CleanClose
-	crash := env.Guarantee{Promise: env.CleanCrash, Strength: env.Absent, By: orphans}
-	j.seat.promise(&kill, &clean, &crash)
-	return []env.Guarantee{
-		kill,
-		clean,
-		crash,
-		{
-			Promise: env.AtomicWrite, Strength: env.BestEffort,
-			By: "rename; a file that cannot be replaced is written in place, and Written says so",
-		},
-		{Promise: env.Isolation, Strength: env.Absent, By: "commands run as this user on this machine"},
-	}
-}
+// How files are replaced here.
+const replacedBy = "rename; a file that cannot be replaced is written in place, and Written says so"

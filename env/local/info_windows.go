@@ -4,8 +4,6 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/windows"
-
-	"github.com/sandboxagent/sandboxagent/env"
 )
 
 // findShell returns the command interpreter.
@@ -26,15 +24,5 @@ func osVersion() string {
 	return fmt.Sprintf("Windows %d.%d.%d", v.MajorVersion, v.MinorVersion, v.BuildNumber)
 }
 
-func guarantees(jobs) []env.Guarantee {
-	return []env.Guarantee{
-		{Promise: env.KillTree, Strength: env.BestEffort, By: "a job object; what another service starts for the command is outside"},
-		{Promise: env.CleanClose, Strength: env.BestEffort, By: "a job object; what another service starts for a command is outside"},
-		{Promise: env.CleanCrash, Strength: env.BestEffort, By: "a job object that the system closes with this process"},
-		{
-			Promise: env.AtomicWrite, Strength: env.BestEffort,
-			By: "MoveFileEx; a file that others hold open is written in place, and Written says so",
-		},
-		{Promise: env.Isolation, Strength: env.Absent, By: "commands run as this user on this machine"},
-	}
-}
+// How files are replaced here.
+const replacedBy = "MoveFileEx; a file that others hold open is written in place, and Written says so"

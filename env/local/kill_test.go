@@ -22,6 +22,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
 // needProc skips tests that look for processes in /proc.
@@ -390,7 +391,7 @@ func TestCloseKillsEverything(t *testing.T) {
 // TestCloseDuringExec starts commands while the environment is being closed: none may slip through.
 func TestCloseDuringExec(t *testing.T) {
 	needProc(t)
-	for round := range 40 {
+	for round := range amount(40, 10) {
 		e := newEnv(t, local.Config{})
 		mark := newMark(t)
 		var wg sync.WaitGroup
@@ -423,7 +424,7 @@ func TestCloseDuringExec(t *testing.T) {
 func TestNested(t *testing.T) {
 	needProc(t)
 	if dir := os.Getenv("LOCAL_TEST_NESTED"); dir != "" {
-		inner, err := local.New(local.Config{Dir: dir, Inherit: &env.VarFilter{Mode: env.VarsNone}})
+		inner, err := local.New(local.Config{Dir: dir, Inherit: &vars.Filter{Mode: vars.None}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,20 +21,18 @@ package local
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/proctree"
+	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
 // Config says how to make an Environment. The zero value works in the current folder with the filtered variables of
@@ -43,14 +41,12 @@ type Config struct {
 	// Dir is the working directory; empty means the current one. It must exist.
 	Dir string
 	// Inherit selects the variables of this process that commands see; nil means the filtered ones.
-	Inherit *env.VarFilter
+	Inherit *vars.Filter
 	// Vars are variables as "NAME=value" in addition to the inherited ones. Of duplicates the last wins.
 	Vars []string
 }
 
 const (
-	// markerPrefix begins the names of all markers.
-	markerPrefix = "SANDBOXAGENT_EXEC_"
 	// bufferSize is the size of the buffers that output and files go through; a pipe holds as much.
 	bufferSize = 64 << 10
 	// closeTime bounds how long Close waits for calls in progress once all processes are dead.
@@ -62,12 +58,10 @@ type Environment struct {
 	dir     string
 	base    variables
 	info    env.Info
-	marker  string // what the markers of all commands of this environment begin with
 	null    *os.File
 	buffers sync.Pool
 	commits locks
-	execs   atomic.Uint64
-	jobs    jobs
+	set     *proctree.Set
 
 	closing sync.Once
 	done    chan struct{}  // closed when Close begins
@@ -79,16 +73,23 @@ type Environment struct {
 	starting sync.RWMutex
 	mu       sync.Mutex
 	closed   bool
-	running  map[*process]struct{}
 	draining map[*pump]struct{}
 }
 
 var _ env.Environment = (*Environment)(nil)
 
 // New returns an environment that works in cfg.Dir. A folder that is missing or is no folder is a *fs.PathError.
-func New(cfg Config) (*Environment, error) { return open(cfg, newJobs) }
+func New(cfg Config) (*Environment, error) { return open(cfg, proctree.New) }
 
-func open(cfg Config, newJobs func() (jobs, error)) (*Environment, error) {
+// Exclusive is New for a process that exists for one environment, such as a helper or PID 1 of a
+// container. Such a process starts no processes by other means, and has at most one exclusive
+// environment at a time. On Linux it becomes the parent of all orphans below it, for good, and finds
+// what New cannot: processes that clear their variables, leave their session and lose their parents.
+// Close leaves nothing of what is below this process. On other Unix systems processes are found as
+// New finds them, and Info reports that; on Windows Exclusive is New.
+func Exclusive(cfg Config) (*Environment, error) { return open(cfg, proctree.Supervise) }
+
+func open(cfg Config, newSet func() (*proctree.Set, error)) (*Environment, error) {
 	dir, err := workDir(cfg.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("local: working directory: %w", err)
@@ -101,23 +102,19 @@ func open(cfg Config, newJobs func() (jobs, error)) (*Environment, error) {
 	if err != nil {
 		return nil, fmt.Errorf("local: %w", err)
 	}
-	j, err := newJobs()
+	set, err := newSet()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("local: %w", err), null.Close())
 	}
-	var id [8]byte
-	_, _ = rand.Read(id[:]) // never fails
 	return &Environment{
 		dir:      dir,
 		base:     base,
-		info:     describe(dir, base, j),
-		marker:   markerPrefix + hex.EncodeToString(id[:]) + "_",
+		info:     describe(dir, base, set),
 		null:     null,
 		buffers:  sync.Pool{New: func() any { return new([bufferSize]byte) }},
-		jobs:     j,
+		set:      set,
 		done:     make(chan struct{}),
 		swept:    make(chan struct{}),
-		running:  make(map[*process]struct{}),
 		draining: make(map[*pump]struct{}),
 	}, nil
 }
@@ -166,14 +163,10 @@ func (e *Environment) close() error {
 	e.mu.Lock()
 	e.closed = true
 	close(e.done)
-	leaders := make([]*process, 0, len(e.running))
-	for p := range e.running {
-		leaders = append(leaders, p)
-	}
 	e.mu.Unlock()
 	e.starting.Unlock()
 
-	err := e.terminateAll(leaders)
+	err := e.set.StopAll()
 	e.unswept = err
 	close(e.swept)
 
@@ -197,7 +190,7 @@ func (e *Environment) close() error {
 	if err != nil {
 		err = fmt.Errorf("local: close: %w", err)
 	}
-	return errors.Join(err, e.jobs.close(), e.null.Close())
+	return errors.Join(err, e.set.Close(), e.null.Close())
 }
 
 // errClosing is the cause with which bind ends a context.
@@ -256,13 +249,18 @@ func (e *Environment) path(name string) (string, error) {
 	return join(e.dir, native), nil
 }
 
-// nextMarker returns the name of a marker for one more command, or nothing if commands need none.
-func (e *Environment) nextMarker() string {
-	n := e.execs.Add(1)
-	if e.jobs.tagged() {
-		return ""
+// Kill kills everything that the environment started, without any grace, and returns when it is
+// dead. It is for a program that has to end at once: commands in progress end with SIGKILL, and Close
+// remains to be called.
+func (e *Environment) Kill() error { return e.set.Kill() }
+
+// Signal sends sig to all processes of all commands that run, and does not wait for their reaction.
+// Processes that earlier commands left do not get it. On Windows Signal is errors.ErrUnsupported.
+func (e *Environment) Signal(sig os.Signal) error {
+	if err := e.set.Signal(sig); err != nil {
+		return fmt.Errorf("local: %w", err)
 	}
-	return e.marker + strconv.FormatUint(n, 36)
+	return nil
 }
 
 // contextError returns nil while ctx lives, and then an error that wraps both ctx.Err and context.Cause.

@@ -8,11 +8,18 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/envtest"
 	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/wrap"
 )
 
-// TestContract runs the conformance suite.
+// TestContract runs the conformance suite. What commands read and write and what files hold is the
+// same behind the helper, of which TestSupervisedContract has all cases.
 func TestContract(t *testing.T) {
+	groups := []string{"kill", "background", "life"}
+	if full() {
+		groups = nil
+	}
 	envtest.Run(t, envtest.Options{
+		Groups: groups,
 		New: func(t *testing.T) env.Environment {
 			e, err := local.New(local.Config{Dir: t.TempDir()})
 			if err != nil {
@@ -27,7 +34,8 @@ func TestContract(t *testing.T) {
 func TestContractConfined(t *testing.T) {
 	const outside = "the names lie outside of the folder"
 	envtest.Run(t, envtest.Options{
-		Small: true,
+		Small:  true,
+		Groups: []string{"exec", "file", "write", "remove", "copy", "search", "readfiles"},
 		New: func(t *testing.T) env.Environment {
 			dir := t.TempDir()
 			if err := os.Mkdir(filepath.Join(dir, "sub"), 0o755); err != nil {
@@ -37,7 +45,7 @@ func TestContractConfined(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return env.Confine(e, "sub")
+			return wrap.Subdir(e, "sub")
 		},
 		Known: map[string]string{
 			"file/device":                outside,

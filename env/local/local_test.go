@@ -3,6 +3,7 @@ package local_test
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"io"
 	"io/fs"
 	"os"
@@ -17,7 +18,33 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/local"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain runs more tests at the same time than there are processors: most of them wait.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "16"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// full reports whether the tests may take minutes and prove every combination.
+func full() bool { return !testing.Short() }
+
+// needFull skips a test that is not for every run.
+func needFull(tb testing.TB, why string) {
+	tb.Helper()
+	if !full() {
+		tb.Skip("left to make test-full: " + why)
+	}
+}
+
+// amount returns all if the tests may take minutes, and otherwise some.
+func amount(all, some int) int {
+	if full() {
+		return all
+	}
+	return some
+}
 
 // newEnv returns an environment in a folder of its own, which is closed at the end of the test.
 func newEnv(tb testing.TB, cfg local.Config) *local.Environment {

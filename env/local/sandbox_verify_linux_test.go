@@ -58,9 +58,9 @@ func TestSandboxVerified(t *testing.T) {
 	host := ourHost(t)
 	named := map[string]bool{"secrets": true, "kept-files": true, "outside-files": true, "host-sockets": true}
 	eachSandbox(t, func(t *testing.T, by sandbox.Mechanism) {
-		broken := map[string]bool{"secrets": true, "system-call-filter": true, "no-new-privileges": true, "setuid-programs": true, "core-files": true, "host-sockets": true, "host-loopback": true}
+		broken := map[string]bool{"secrets": true, "system-call-filter": true, "no-new-privileges": true, "host-sockets": true, "host-loopback": true}
 		if by == sandbox.Bubblewrap {
-			for _, name := range []string{"other-namespaces", "host-processes", "host-files", "root-file-system", "kept-files"} {
+			for _, name := range []string{"host-processes", "host-files", "root-file-system", "kept-files"} {
 				broken[name] = true
 			}
 		} else {

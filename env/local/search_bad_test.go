@@ -19,13 +19,14 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // namesOf returns the files in which Grep finds something.
-func namesOf(t *testing.T, e env.FileReader, opts env.GrepOptions) (names []string, stats env.GrepStats, err error) {
+func namesOf(t *testing.T, e env.FileReader, opts search.GrepOptions) (names []string, stats search.GrepStats, err error) {
 	t.Helper()
-	opts.Mode = env.GrepFiles
-	stats, err = env.Grep(t.Context(), e, opts, func(m env.GrepMatch) error {
+	opts.Mode = search.GrepFiles
+	stats, err = search.Grep(t.Context(), e, opts, func(m search.GrepMatch) error {
 		names = append(names, m.Name)
 		return nil
 	})
@@ -36,25 +37,25 @@ func TestGrepOfBadPatterns(t *testing.T) {
 	e := newEnv(t, local.Config{})
 	put(t, e, "f", "a\n", env.WriteOptions{})
 	for _, tt := range []struct {
-		opts env.GrepOptions
+		opts search.GrepOptions
 		says string // a part of the message
 	}{
-		{env.GrepOptions{Pattern: "a(b"}, "`a(b`"},
-		{env.GrepOptions{Pattern: "a[z-b]c"}, "`z-b`"},
-		{env.GrepOptions{Pattern: "x[a"}, "`[a`"},
-		{env.GrepOptions{Pattern: "a**"}, "`**`"},
-		{env.GrepOptions{Pattern: `x\8y`}, "`\\8`"},
-		{env.GrepOptions{Pattern: "x(?<=y)"}, "(?<=y)"},
-		{env.GrepOptions{Pattern: "a{1001}"}, "`{1001}`"},
-		{env.GrepOptions{Pattern: `\p{Nothing}`}, "`\\p{Nothing}`"},
-		{env.GrepOptions{Pattern: `a\nb`}, "line ending"},
-		{env.GrepOptions{Pattern: "a\nb", Literal: true}, "line ending"},
-		{env.GrepOptions{Pattern: "a", Glob: "{a"}, `"{a"`},
-		{env.GrepOptions{Pattern: "a", Exclude: "x/../y"}, `".."`},
-		{env.GrepOptions{Pattern: "a", Types: []string{"golang"}}, `"golang"`},
+		{search.GrepOptions{Pattern: "a(b"}, "`a(b`"},
+		{search.GrepOptions{Pattern: "a[z-b]c"}, "`z-b`"},
+		{search.GrepOptions{Pattern: "x[a"}, "`[a`"},
+		{search.GrepOptions{Pattern: "a**"}, "`**`"},
+		{search.GrepOptions{Pattern: `x\8y`}, "`\\8`"},
+		{search.GrepOptions{Pattern: "x(?<=y)"}, "(?<=y)"},
+		{search.GrepOptions{Pattern: "a{1001}"}, "`{1001}`"},
+		{search.GrepOptions{Pattern: `\p{Nothing}`}, "`\\p{Nothing}`"},
+		{search.GrepOptions{Pattern: `a\nb`}, "line ending"},
+		{search.GrepOptions{Pattern: "a\nb", Literal: true}, "line ending"},
+		{search.GrepOptions{Pattern: "a", Glob: "{a"}, `"{a"`},
+		{search.GrepOptions{Pattern: "a", Exclude: "x/../y"}, `".."`},
+		{search.GrepOptions{Pattern: "a", Types: []string{"golang"}}, `"golang"`},
 	} {
 		_, stats, err := namesOf(t, e, tt.opts)
-		if !errors.Is(err, env.ErrBadPattern) || stats != (env.GrepStats{}) {
+		if !errors.Is(err, search.ErrBadPattern) || stats != (search.GrepStats{}) {
 			t.Errorf("%+v: %+v, %v", tt.opts, stats, err)
 		}
 		if err != nil && !strings.Contains(strings.ReplaceAll(strings.ReplaceAll(err.Error(), `\\`, `\`), `"`, "`"), strings.ReplaceAll(tt.says, `"`, "`")) {
@@ -76,14 +77,14 @@ func TestGrepOfBadPaths(t *testing.T) {
 		"missing": fs.ErrNotExist, "sub/missing": fs.ErrNotExist, "nowhere": fs.ErrNotExist, "sub/f/g": env.ErrNotDir, "pipe": env.ErrNotRegular, "sub/pipe link": env.ErrNotRegular,
 		"1": syscall.ELOOP, "self": syscall.ELOOP, "a\x00": fs.ErrInvalid, strings.Repeat("n", 300): syscall.ENAMETOOLONG,
 	} {
-		names, stats, err := namesOf(t, e, env.GrepOptions{Pattern: "hit", Path: path})
-		if !errors.Is(err, want) || len(names) > 0 || stats != (env.GrepStats{}) {
+		names, stats, err := namesOf(t, e, search.GrepOptions{Pattern: "hit", Path: path})
+		if !errors.Is(err, want) || len(names) > 0 || stats != (search.GrepStats{}) {
 			t.Errorf("%.20q: %q, %+v, %v, want %v", path, names, stats, err, want)
 		}
 	}
 	// Below a folder, pipes and links are no files, and no link is followed.
 	for path, want := range map[string][]string{"": {"sub/f"}, "sub": {"sub/f"}, "sub/here/here": {"sub/here/here/f"}, "sub/up": {"sub/up/sub/f"}} {
-		names, stats, err := namesOf(t, e, env.GrepOptions{Pattern: "hit", Path: path})
+		names, stats, err := namesOf(t, e, search.GrepOptions{Pattern: "hit", Path: path})
 		if diff := cmp.Diff(want, names); diff != "" || err != nil || stats.Files != 1 {
 			t.Errorf("%q: %+v, %v\n%s", path, stats, err, diff)
 		}
@@ -122,10 +123,10 @@ func TestGrepOfHugeFiles(t *testing.T) {
 		e := newEnv(t, local.Config{})
 		sparse(t, filepath.Join(e.Info().WorkDir, "huge"), "hit\n", 10<<30)
 		var names []string
-		var stats env.GrepStats
+		var stats search.GrepStats
 		var err error
-		used := allocated(func() { names, stats, err = namesOf(t, e, env.GrepOptions{Pattern: "hit"}) })
-		if stats != (env.GrepStats{SkippedBinary: 1}) || err != nil || len(names) > 0 {
+		used := allocated(func() { names, stats, err = namesOf(t, e, search.GrepOptions{Pattern: "hit"}) })
+		if stats != (search.GrepStats{SkippedBinary: 1}) || err != nil || len(names) > 0 {
 			t.Errorf("%q, %+v, %v", names, stats, err)
 		}
 		if used > enough {
@@ -136,12 +137,12 @@ func TestGrepOfHugeFiles(t *testing.T) {
 		t.Run("to its end "+pattern, func(t *testing.T) {
 			e := newEnv(t, local.Config{})
 			sparse(t, filepath.Join(e.Info().WorkDir, "large"), text, 3*size)
-			var stats env.GrepStats
+			var stats search.GrepStats
 			var err error
 			used := allocated(func() {
-				stats, err = env.Grep(t.Context(), e, env.GrepOptions{Pattern: pattern, MaxMatches: -1}, func(env.GrepMatch) error { return nil })
+				stats, err = search.Grep(t.Context(), e, search.GrepOptions{Pattern: pattern, MaxMatches: -1}, func(search.GrepMatch) error { return nil })
 			})
-			if want := (env.GrepStats{Files: 1, Matches: len(text) / 4}); stats != want || err != nil {
+			if want := (search.GrepStats{Files: 1, Matches: len(text) / 4}); stats != want || err != nil {
 				t.Errorf("%+v, %v, want %+v", stats, err, want)
 			}
 			if used > enough {
@@ -155,7 +156,7 @@ func TestGrepOfHugeFiles(t *testing.T) {
 			defer cancel()
 			var err error
 			used := allocated(func() {
-				_, err = env.Grep(ctx, e, env.GrepOptions{Pattern: pattern, MaxMatches: -1}, func(env.GrepMatch) error {
+				_, err = search.Grep(ctx, e, search.GrepOptions{Pattern: pattern, MaxMatches: -1}, func(search.GrepMatch) error {
 					cancel()
 					return nil
 				})
@@ -174,8 +175,8 @@ func TestGrepOfHugeFiles(t *testing.T) {
 		sparse(t, filepath.Join(e.Info().WorkDir, "huge"), text, 10<<30)
 		var names []string
 		var err error
-		used := allocated(func() { names, _, err = namesOf(t, e, env.GrepOptions{Pattern: `hit\nhit`, Multiline: true}) })
-		var unreadable *env.UnreadableError
+		used := allocated(func() { names, _, err = namesOf(t, e, search.GrepOptions{Pattern: `hit\nhit`, Multiline: true}) })
+		var unreadable *search.UnreadableError
 		if !errors.As(err, &unreadable) || unreadable.Count != 1 || !cmp.Equal(names, []string{"z"}) {
 			t.Errorf("%q, %v", names, err)
 		}
@@ -204,20 +205,20 @@ func TestGrepOfClosedFolders(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = os.Chmod(name, 0o700) }) //nolint:gosec // so that it can be removed
 	}
-	names, stats, err := namesOf(t, e, env.GrepOptions{Pattern: "hit"})
+	names, stats, err := namesOf(t, e, search.GrepOptions{Pattern: "hit"})
 	if diff := cmp.Diff([]string{"a", "z/hit", "z/x"}, names); diff != "" || stats.Matches != 3 {
 		t.Errorf("%+v: %s", stats, diff)
 	}
 	// The folders that are not to be listed, a file in one whose files are not to be opened, a file, and an ignore file twice: as one,
 	// and as a file.
-	var unreadable *env.UnreadableError
+	var unreadable *search.UnreadableError
 	if !errors.As(err, &unreadable) || unreadable.Count != 6 || !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("error is %v", err)
 	}
-	if _, stats, err := namesOf(t, e, env.GrepOptions{Pattern: "hit", Path: "closed"}); !errors.Is(err, fs.ErrPermission) || errors.As(err, &unreadable) || stats != (env.GrepStats{}) {
+	if _, stats, err := namesOf(t, e, search.GrepOptions{Pattern: "hit", Path: "closed"}); !errors.Is(err, fs.ErrPermission) || errors.As(err, &unreadable) || stats != (search.GrepStats{}) {
 		t.Errorf("a closed folder that is named: %+v, %v", stats, err)
 	}
-	if names, _, err := namesOf(t, e, env.GrepOptions{Pattern: "hit", Path: "searched/x"}); err != nil || len(names) != 1 {
+	if names, _, err := namesOf(t, e, search.GrepOptions{Pattern: "hit", Path: "searched/x"}); err != nil || len(names) != 1 {
 		t.Errorf("a file in a folder that may not be listed: %q, %v", names, err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // searches are patterns that agents look for, with options of programs that say the same.
@@ -64,7 +65,7 @@ func BenchmarkGrep(b *testing.B) {
 		}
 		for _, s := range searches {
 			b.Run(tree.name+"/"+s.name, func(b *testing.B) {
-				compareGrep(b, e, env.GrepOptions{Pattern: s.pattern, IgnoreCase: s.ignoreCase, MaxMatches: -1}, tree.dir, tree.programs)
+				compareGrep(b, e, search.GrepOptions{Pattern: s.pattern, IgnoreCase: s.ignoreCase, MaxMatches: -1}, tree.dir, tree.programs)
 			})
 		}
 		if err := e.Close(); err != nil {
@@ -73,12 +74,12 @@ func BenchmarkGrep(b *testing.B) {
 	}
 }
 
-func compareGrep(b *testing.B, e env.Environment, opts env.GrepOptions, dir string, programs map[string][]string) {
+func compareGrep(b *testing.B, e env.Environment, opts search.GrepOptions, dir string, programs map[string][]string) {
 	b.Helper()
 	times := map[string][]time.Duration{}
 	for b.Loop() {
 		start := time.Now()
-		if _, err := env.Grep(b.Context(), e, opts, func(env.GrepMatch) error { return nil }); err != nil {
+		if _, err := search.Grep(b.Context(), e, opts, func(search.GrepMatch) error { return nil }); err != nil {
 			b.Fatal(err)
 		}
 		times["ours"] = append(times["ours"], time.Since(start))
@@ -134,7 +135,7 @@ func BenchmarkGrepCancel(b *testing.B) {
 		ctx, cancel := context.WithCancel(b.Context())
 		var at time.Time
 		timer := time.AfterFunc(100*time.Millisecond, func() { at = time.Now(); cancel() })
-		_, err := env.Grep(ctx, e, env.GrepOptions{Pattern: `(?:[a-z]{1,30}){1,30}[0-9]{9}`, MaxMatches: -1, MaxTime: -1}, func(env.GrepMatch) error { return nil })
+		_, err := search.Grep(ctx, e, search.GrepOptions{Pattern: `(?:[a-z]{1,30}){1,30}[0-9]{9}`, MaxMatches: -1, MaxTime: -1}, func(search.GrepMatch) error { return nil })
 		if !errors.Is(err, context.Canceled) {
 			b.Fatal("a search that was to be cancelled: ", err)
 		}

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // FuzzParity compares Grep with ripgrep on one file of any text and a pattern of any form. The text that ripgrep gets is as in
@@ -71,9 +71,9 @@ func (m *patternMaker) next() int {
 	return int(b)
 }
 
-func (m *patternMaker) options() env.GrepOptions {
+func (m *patternMaker) options() search.GrepOptions {
 	flags := m.next()
-	opts := env.GrepOptions{IgnoreCase: flags&1 != 0, Multiline: flags&6 == 6, Literal: flags&0x78 == 0x78}
+	opts := search.GrepOptions{IgnoreCase: flags&1 != 0, Multiline: flags&6 == 6, Literal: flags&0x78 == 0x78}
 	if flags&0x80 != 0 {
 		opts.Before, opts.After = m.next()%3, m.next()%3
 	}

@@ -2,13 +2,15 @@
 
 package local_test
 
-import "github.com/sandboxagent/sandboxagent/env"
+import (
+	"github.com/sandboxagent/sandboxagent/env/search"
+)
 
 // parityCases are those that are compared with ripgrep. Not among them are counts and limits of matches of several lines, which
 // ripgrep counts as matches and Grep as lines, and limits with lines around matches, among which ripgrep shows more matches.
-var parityCases = func() (all []env.GrepOptions) {
+var parityCases = func() (all []search.GrepOptions) {
 	for _, pattern := range parityPatterns {
-		all = append(all, env.GrepOptions{Pattern: pattern})
+		all = append(all, search.GrepOptions{Pattern: pattern})
 	}
 	return append(all, parityOptions...)
 }()
@@ -41,7 +43,7 @@ var parityPatterns = []string{
 }
 
 // parityOptions are searches with options.
-var parityOptions = []env.GrepOptions{
+var parityOptions = []search.GrepOptions{
 	// Texts that are no expressions.
 	{Pattern: "a.b", Literal: true},
 	{Pattern: "a*b a(b)", Literal: true},
@@ -85,7 +87,7 @@ var parityOptions = []env.GrepOptions{
 	{Pattern: `a lone.*a form`, Multiline: true},
 	{Pattern: "NIL \\}\nfunc", Multiline: true, IgnoreCase: true},
 	{Pattern: `aaa\w*\nabc`, Multiline: true, Before: 1, After: 2},
-	{Pattern: `^package \w+\n`, Multiline: true, Mode: env.GrepFiles},
+	{Pattern: `^package \w+\n`, Multiline: true, Mode: search.GrepFiles},
 	// Lines around matches.
 	{Pattern: "return nil", Before: 1},
 	{Pattern: "return nil", After: 1},
@@ -123,40 +125,40 @@ var parityOptions = []env.GrepOptions{
 	{Pattern: "e", Types: []string{"md"}, Glob: "R*"},
 	{Pattern: "the", Types: []string{"txt", "html", "css", "sh"}},
 	// Files and counts.
-	{Pattern: "nil", Mode: env.GrepFiles},
-	{Pattern: "zzqqyy", Mode: env.GrepFiles},
-	{Pattern: "", Mode: env.GrepFiles},
-	{Pattern: "^$", Mode: env.GrepFiles},
-	{Pattern: "TODO|FIXME", Mode: env.GrepFiles, Types: []string{"go"}},
-	{Pattern: "nil", Mode: env.GrepCounts},
-	{Pattern: "", Mode: env.GrepCounts},
-	{Pattern: "^$", Mode: env.GrepCounts},
-	{Pattern: `\bthe\b`, Mode: env.GrepCounts, IgnoreCase: true},
-	{Pattern: "e", Mode: env.GrepCounts, Exclude: "*.go"},
+	{Pattern: "nil", Mode: search.GrepFiles},
+	{Pattern: "zzqqyy", Mode: search.GrepFiles},
+	{Pattern: "", Mode: search.GrepFiles},
+	{Pattern: "^$", Mode: search.GrepFiles},
+	{Pattern: "TODO|FIXME", Mode: search.GrepFiles, Types: []string{"go"}},
+	{Pattern: "nil", Mode: search.GrepCounts},
+	{Pattern: "", Mode: search.GrepCounts},
+	{Pattern: "^$", Mode: search.GrepCounts},
+	{Pattern: `\bthe\b`, Mode: search.GrepCounts, IgnoreCase: true},
+	{Pattern: "e", Mode: search.GrepCounts, Exclude: "*.go"},
 	// Limits.
 	{Pattern: "nil", MaxFileMatches: 1},
 	{Pattern: "e", MaxFileMatches: 3},
 	{Pattern: "^", MaxFileMatches: 2},
-	{Pattern: "nil", MaxFileMatches: 2, Mode: env.GrepCounts},
-	{Pattern: "nil", MaxFileMatches: 1, Mode: env.GrepFiles},
+	{Pattern: "nil", MaxFileMatches: 2, Mode: search.GrepCounts},
+	{Pattern: "nil", MaxFileMatches: 1, Mode: search.GrepFiles},
 	{Pattern: "FUNC", MaxFileMatches: 1},
 	// What is ignored, and folders.
 	{Pattern: "nil", NoIgnore: true},
-	{Pattern: "nil", NoIgnore: true, Mode: env.GrepFiles},
+	{Pattern: "nil", NoIgnore: true, Mode: search.GrepFiles},
 	{Pattern: "nil", NoIgnore: true, Glob: "*.log"},
 	{Pattern: "func", NoIgnore: true, Types: []string{"go"}},
-	{Pattern: "e", NoIgnore: true, Mode: env.GrepCounts, Exclude: "*.go"},
+	{Pattern: "e", NoIgnore: true, Mode: search.GrepCounts, Exclude: "*.go"},
 }
 
 // parityFolders are searches below a folder of nasty names.
-var parityFolders = []env.GrepOptions{
+var parityFolders = []search.GrepOptions{
 	{Pattern: "nil", Path: "sub"},
 	{Pattern: "nil", Path: "sub/deeper/"},
-	{Pattern: "nil", Path: "tmp", Mode: env.GrepFiles},
-	{Pattern: "nil", Path: "all", Mode: env.GrepFiles},
+	{Pattern: "nil", Path: "tmp", Mode: search.GrepFiles},
+	{Pattern: "nil", Path: "all", Mode: search.GrepFiles},
 	{Pattern: "nil", Path: "tmp/in", Glob: "*.tmp"},
 	{Pattern: "nil", Path: "nested"},
-	{Pattern: "nil", Path: "build", Mode: env.GrepFiles},
+	{Pattern: "nil", Path: "build", Mode: search.GrepFiles},
 	{Pattern: "nil", Path: "link to folder", Glob: "*.go"},
 	{Pattern: "nil", Path: "all/in", Exclude: "*.c"},
 	{Pattern: "nil", Path: ".hidden.d"},

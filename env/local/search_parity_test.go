@@ -21,6 +21,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/search"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
@@ -50,6 +51,7 @@ func TestGrepParity(t *testing.T) {
 		p.run(t, parityFolders, part(1))
 	})
 	t.Run("checkout", func(t *testing.T) {
+		needFull(t, "searches a large tree many times")
 		if _, err := os.Stat(filepath.Join(checkout, "go.mod")); err != nil {
 			t.Skip("the test does not run in its checkout: ", err)
 		}
@@ -57,8 +59,9 @@ func TestGrepParity(t *testing.T) {
 		p.run(t, parityCases[2:], part(6))
 	})
 	t.Run("GOROOT", func(t *testing.T) {
-		if testing.Short() || raceEnabled() {
-			t.Skip("takes long; make test runs it without the race detector")
+		needFull(t, "searches a large tree many times")
+		if raceEnabled() {
+			t.Skip("takes long with the race detector")
 		}
 		goroot, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
 		if err != nil {
@@ -71,7 +74,7 @@ func TestGrepParity(t *testing.T) {
 }
 
 // rareOnes returns the cases that look for a word. The others find so much in a large folder that they take long.
-func rareOnes(cases []env.GrepOptions) (rare []env.GrepOptions) {
+func rareOnes(cases []search.GrepOptions) (rare []search.GrepOptions) {
 	word := regexp.MustCompile(`(?:^|[^\\p{A-Za-z:])[A-Za-z]{4}`)
 	for _, opts := range cases {
 		if word.MatchString(opts.Pattern) {
@@ -81,13 +84,13 @@ func rareOnes(cases []env.GrepOptions) (rare []env.GrepOptions) {
 	return rare
 }
 
-// part returns n, for each n-th case: more with the race detector, and 1 if the variable SANDBOXAGENT_PARITY is all, which takes many
-// minutes.
+// part returns n, for each n-th case: more with -short and with the race detector, and 1
+// if SANDBOXAGENT_PARITY is all, which takes many minutes.
 func part(n int) int {
 	switch {
 	case os.Getenv("SANDBOXAGENT_PARITY") == "all":
 		return 1
-	case raceEnabled():
+	case !full(), raceEnabled():
 		return 11 * n
 	}
 	return n
@@ -120,7 +123,7 @@ func (p parity) leavesOut(name string) bool { return p.odd[name] || p.listed != 
 var walkFlags = []string{"--no-config", "--hidden", "--no-ignore-global", "--no-ignore-dot", "--no-require-git"}
 
 // run compares each of so many cases.
-func (p parity) run(t *testing.T, cases []env.GrepOptions, each int) {
+func (p parity) run(t *testing.T, cases []search.GrepOptions, each int) {
 	e := newEnv(t, local.Config{Dir: p.root})
 	found := 0
 	for i := 0; i < len(cases); i += each {
@@ -150,18 +153,18 @@ func difference(of, other []string) (rest []string) {
 }
 
 // ours returns what Grep finds, in order.
-func (p parity) ours(t *testing.T, e env.FileReader, opts env.GrepOptions) []string {
+func (p parity) ours(t *testing.T, e env.FileReader, opts search.GrepOptions) []string {
 	t.Helper()
 	opts.MaxMatches, opts.MaxLineBytes = -1, 64<<10
 	var found []string
-	stats, err := env.Grep(t.Context(), e, opts, func(m env.GrepMatch) error {
+	stats, err := search.Grep(t.Context(), e, opts, func(m search.GrepMatch) error {
 		if p.odd[m.Name] {
 			return nil
 		}
 		switch opts.Mode {
-		case env.GrepFiles:
+		case search.GrepFiles:
 			found = append(found, m.Name)
-		case env.GrepCounts:
+		case search.GrepCounts:
 			found = append(found, m.Name+"\x00"+strconv.Itoa(m.Count))
 		default:
 			if p.root != p.lines {
@@ -178,7 +181,7 @@ func (p parity) ours(t *testing.T, e env.FileReader, opts env.GrepOptions) []str
 	return found
 }
 
-func lineOf(m env.GrepMatch) string {
+func lineOf(m search.GrepMatch) string {
 	if len(m.Text) > shownBytes {
 		m.Text = m.Text[:shownBytes] + "…"
 	}
@@ -190,7 +193,7 @@ func lineOf(m env.GrepMatch) string {
 }
 
 // theirs returns what ripgrep finds, in order.
-func (p parity) theirs(t *testing.T, opts env.GrepOptions) []string {
+func (p parity) theirs(t *testing.T, opts search.GrepOptions) []string {
 	t.Helper()
 	root := p.lines
 	if opts.Multiline {
@@ -207,7 +210,7 @@ func (p parity) theirs(t *testing.T, opts env.GrepOptions) []string {
 	}
 	var found []string
 	switch opts.Mode {
-	case env.GrepFiles, env.GrepCounts:
+	case search.GrepFiles, search.GrepCounts:
 		found = p.plain(t, opts, out)
 	default:
 		found = p.messages(t, opts, out)
@@ -232,7 +235,7 @@ func (p parity) ripgrep(t *testing.T, dir string, argv ...string) []byte {
 }
 
 // plain reads names, each with a NUL behind, and counts.
-func (p parity) plain(t *testing.T, opts env.GrepOptions, out []byte) (found []string) {
+func (p parity) plain(t *testing.T, opts search.GrepOptions, out []byte) (found []string) {
 	t.Helper()
 	rest := string(out)
 	for rest != "" {
@@ -241,7 +244,7 @@ func (p parity) plain(t *testing.T, opts env.GrepOptions, out []byte) (found []s
 			t.Fatalf("rg says %q", rest)
 		}
 		count := ""
-		if opts.Mode == env.GrepCounts {
+		if opts.Mode == search.GrepCounts {
 			count, behind, _ = strings.Cut(behind, "\n")
 			count = "\x00" + count
 		}
@@ -254,7 +257,7 @@ func (p parity) plain(t *testing.T, opts env.GrepOptions, out []byte) (found []s
 }
 
 // name returns a name as Grep has it.
-func (p parity) name(opts env.GrepOptions, name string) string {
+func (p parity) name(opts search.GrepOptions, name string) string {
 	name = strings.TrimPrefix(name, "./")
 	if opts.Path == "" {
 		return name
@@ -280,7 +283,7 @@ type field struct {
 
 func (f field) String() string { return f.Text + string(f.Bytes) }
 
-func (p parity) messages(t *testing.T, opts env.GrepOptions, out []byte) (found []string) {
+func (p parity) messages(t *testing.T, opts search.GrepOptions, out []byte) (found []string) {
 	t.Helper()
 	for line := range bytes.Lines(out) {
 		var m message
@@ -297,7 +300,7 @@ func (p parity) messages(t *testing.T, opts env.GrepOptions, out []byte) (found 
 			if ended && opts.Multiline {
 				text = strings.TrimSuffix(text, "\r")
 			}
-			found = append(found, lineOf(env.GrepMatch{Name: name, Line: number, Context: m.Type == "context", Text: text}))
+			found = append(found, lineOf(search.GrepMatch{Name: name, Line: number, Context: m.Type == "context", Text: text}))
 			number++
 		}
 	}
@@ -305,12 +308,12 @@ func (p parity) messages(t *testing.T, opts env.GrepOptions, out []byte) (found 
 }
 
 // rgArgs returns the options that mean to ripgrep what those of a case mean to Grep.
-func rgArgs(o env.GrepOptions) []string {
+func rgArgs(o search.GrepOptions) []string {
 	argv := slices.Clone(walkFlags)
 	switch o.Mode {
-	case env.GrepFiles:
+	case search.GrepFiles:
 		argv = append(argv, "-l", "--null")
-	case env.GrepCounts:
+	case search.GrepCounts:
 		argv = append(argv, "-c", "--null", "--with-filename")
 	default:
 		argv = append(argv, "--json")

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // TestRipgrepThatIsNotInstalled has one in what is searched, which is not run, whatever names lead there.
@@ -47,7 +47,7 @@ func TestRipgrepThatIsNotInstalled(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Setenv("PATH", tt.path)
-		grepAll(t, e, env.GrepOptions{Pattern: `^[a-z]{2}\d`, Path: tt.searched, MaxMatches: -1})
+		grepAll(t, e, search.GrepOptions{Pattern: `^[a-z]{2}\d`, Path: tt.searched, MaxMatches: -1})
 		if err := e.Close(); err != nil {
 			t.Error(err)
 		}
@@ -77,15 +77,15 @@ func TestRipgrepUse(t *testing.T) {
 	t.Cleanup(func() { _ = e.Close() })
 	for _, tt := range []struct {
 		name string
-		opts env.GrepOptions
+		opts search.GrepOptions
 		used bool
 	}{
-		{"enough in the first files", env.GrepOptions{Pattern: `[A-H][1-8]`}, false},
-		{"all lines", env.GrepOptions{Pattern: `[A-H][1-8][^a-z][A-H]`, MaxMatches: -1}, true},
-		{"all files", env.GrepOptions{Pattern: `[A-H][1-8][^a-z][A-H]`, MaxMatches: -1, Mode: env.GrepFiles}, true},
-		{"counts", env.GrepOptions{Pattern: `[A-H][1-8][^a-z][A-H]`, MaxMatches: -1, Mode: env.GrepCounts}, true},
-		{"one line of each", env.GrepOptions{Pattern: `[P-W][4-9]$`, MaxMatches: -1, Before: 3}, true},
-		{"nothing", env.GrepOptions{Pattern: `[x-z]{3}[0-9]`, MaxMatches: -1}, true},
+		{"enough in the first files", search.GrepOptions{Pattern: `[A-H][1-8]`}, false},
+		{"all lines", search.GrepOptions{Pattern: `[A-H][1-8][^a-z][A-H]`, MaxMatches: -1}, true},
+		{"all files", search.GrepOptions{Pattern: `[A-H][1-8][^a-z][A-H]`, MaxMatches: -1, Mode: search.GrepFiles}, true},
+		{"counts", search.GrepOptions{Pattern: `[A-H][1-8][^a-z][A-H]`, MaxMatches: -1, Mode: search.GrepCounts}, true},
+		{"one line of each", search.GrepOptions{Pattern: `[P-W][4-9]$`, MaxMatches: -1, Before: 3}, true},
+		{"nothing", search.GrepOptions{Pattern: `[x-z]{3}[0-9]`, MaxMatches: -1}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Setenv("PATH", t.TempDir())
@@ -103,8 +103,8 @@ func TestRipgrepUse(t *testing.T) {
 	}
 	for _, path := range []string{filepath.Dir(rg), t.TempDir()} {
 		t.Setenv("PATH", path)
-		_, stats := grepAll(t, e, env.GrepOptions{Pattern: `[x-z]{3}[0-9]`, MaxBytes: 400_000})
-		if stats.Stopped != env.GrepOverBytes || stats.Files > 200 {
+		_, stats := grepAll(t, e, search.GrepOptions{Pattern: `[x-z]{3}[0-9]`, MaxBytes: 400_000})
+		if stats.Stopped != search.GrepOverBytes || stats.Files > 200 {
 			t.Errorf("PATH=%s: a search that may read 150 files or so: %+v", path, stats)
 		}
 	}

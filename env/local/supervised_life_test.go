@@ -22,6 +22,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
 // clientVar tells the client process of the tests below what to start.
@@ -159,8 +160,8 @@ func TestSupervisedKillKeepsEnvironment(t *testing.T) {
 // TestSupervisedCycles starts and ends many helpers, of which nothing stays.
 func TestSupervisedCycles(t *testing.T) {
 	needProc(t)
-	cycles := 1000
-	if testing.Short() || raceEnabled() { // with the race detector each end takes a second
+	cycles := amount(1000, 10)
+	if raceEnabled() { // with the race detector each end takes a second
 		cycles = 10
 	}
 	dir, h := t.TempDir(), thisProgram(t)
@@ -359,9 +360,9 @@ func TestSupervisedVariables(t *testing.T) {
 	t.Setenv("ODD_VARIABLE", "\xff\n\"")
 	t.Setenv("CANARY_API_KEY", "secret")
 	dir := t.TempDir()
-	for _, mode := range []env.VarMode{env.VarsFiltered, env.VarsAll, env.VarsCore, env.VarsNone} {
+	for _, mode := range []vars.Mode{vars.Filtered, vars.All, vars.Core, vars.None} {
 		t.Run(string(mode), func(t *testing.T) {
-			cfg := local.Config{Dir: dir, Inherit: &env.VarFilter{Mode: mode}, Vars: []string{"PATH=/usr/bin:/bin", "OWN=\xfe"}}
+			cfg := local.Config{Dir: dir, Inherit: &vars.Filter{Mode: mode}, Vars: []string{"PATH=/usr/bin:/bin", "OWN=\xfe"}}
 			see := func(e env.Environment) []string {
 				var vars []string
 				for v := range strings.SplitSeq(output(t, e, env.Command{Argv: []string{"env", "-0"}}), "\x00") {

@@ -18,7 +18,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
 	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
-	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
 	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
@@ -55,7 +55,7 @@ func supervise(ctx context.Context, cfg Config, find locator, plan *sandbox.Plan
 	if err != nil {
 		return nil, &HelperError{Err: err}
 	}
-	client, err := wire.Open(ctx, wire.ClientConfig{
+	client, err := client.Open(ctx, client.Config{
 		Dial: func(context.Context) (io.ReadWriteCloser, error) {
 			s := stream
 			if stream = nil; s == nil {

@@ -6,6 +6,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/sandboxagent/sandboxagent/env/internal/proctree"
 )
 
 // variables is a list of "NAME=value" without duplicates, indexed by name.
@@ -20,7 +22,7 @@ func baseVars(cfg Config) (variables, error) {
 	own := os.Environ()
 	inherited := slices.Clone(cfg.Inherit.Apply(own))
 	for _, v := range own {
-		if strings.HasPrefix(v, markerPrefix) {
+		if strings.HasPrefix(v, proctree.MarkerPrefix) {
 			inherited = append(inherited, v)
 		}
 	}

@@ -15,7 +15,6 @@ import (
 	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env"
-	"github.com/sandboxagent/sandboxagent/env/internal/probe"
 	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
 	"github.com/sandboxagent/sandboxagent/env/verify"
 )
@@ -65,7 +64,7 @@ func (e *SupervisedEnvironment) expect(host verify.Host) verify.Expect {
 	info, p := e.Info(), e.plan
 	promised := func(promise env.Promise) bool { return info.Strength(promise) != env.Absent }
 	x := verify.Expect{
-		NoNewRights: promised(env.NoNewRights), Filters: 1, NoCoreFiles: true,
+		NoNewRights: promised(env.NoNewRights), Filters: 1,
 		Writable: []string{info.WorkDir, p.Temp},
 	}
 	x.By, x.SocketsBy = enforcers(p)
@@ -93,13 +92,6 @@ func (e *SupervisedEnvironment) expect(host verify.Host) verify.Expect {
 	}
 	if promised(env.HiddenProcesses) {
 		x.Host.Process, x.Host.Name = host.Process, host.Name
-		x.Apart = probe.Namespaces()
-		for _, shared := range []string{"time", "cgroup"} { // of which some kernels make none
-			delete(x.Apart, shared)
-		}
-		if p.Network {
-			delete(x.Apart, "net")
-		}
 	}
 	if p.By == sandbox.Bubblewrap {
 		x.Host.Files = host.Files // which are among temporary files

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
 )
 
 // abstractSocket returns a name for a socket without a file.
@@ -31,7 +31,7 @@ func TestAbstractSocket(t *testing.T) {
 		t.Errorf("%+v, %v, %s", r, err, said.String())
 	}
 	b := launch(t, helperArgv(t, "dial", "--socket", socket, "--pid", strconv.Itoa(p.Process.Pid)), nil)
-	again, err := open(t, b, wire.ClientConfig{Token: token}, nil)
+	again, err := open(t, b, client.Config{Token: token}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestImpostorGetsNoToken(t *testing.T) {
 		{"anybody is wanted", nil, true},
 	} {
 		b := launch(t, helperArgv(t, append([]string{"dial", "--socket", socket}, tt.args...)...), nil)
-		if _, err := open(t, b, wire.ClientConfig{Token: token}, nil); err == nil {
+		if _, err := open(t, b, client.Config{Token: token}, nil); err == nil {
 			t.Errorf("%s: the impostor is taken for the helper", tt.name)
 		}
 		_ = b.Close()
@@ -126,7 +126,7 @@ func TestWhoEntersIsSpared(t *testing.T) {
 	socket := abstractSocket()
 	e, p := first(t, namespaced{}, "--socket", socket)
 	argv := append([]string{sharedProgram(t)}, helperArgv(t, "dial", "--socket", socket, "--pid", "1")[1:]...)
-	second, err := open(t, launch(t, inside(t, p, argv...), nil), wire.ClientConfig{Token: token}, nil)
+	second, err := open(t, launch(t, inside(t, p, argv...), nil), client.Config{Token: token}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

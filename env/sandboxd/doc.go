@@ -11,12 +11,12 @@
 //
 // With --folder DIR, serve removes that directory in the end, and its parent if that is empty.
 //
-// Without a socket, the end of the stream ends the helper and kills everything that it started. With
-// one, a client may reconnect; the helper ends when it had none for its TTL. A client that closes
-// the environment ends it at once.
+// Without a socket, the end of the stream ends the helper and kills everything that it started.
+// With one, a client may reconnect; the helper ends when it had none for its TTL. A client that
+// closes the environment ends it at once.
 //
-// Exit codes are 0 for an orderly end, 1 for an error, which stderr reports, 2 for wrong usage, 3 if
-// no process listens where dial connects, and 128+n for signal n.
+// Exit codes are 0 for an orderly end, 1 for an error, which stderr reports, 2 for wrong usage, 3
+// if no process listens where dial connects, and 128+n for signal n.
 //
 // # The socket
 //
@@ -27,22 +27,23 @@
 // that have failed before are dropped first, and dial sends the token as soon as it is connected.
 //
 // Commands of the helper's user can remove the socket, which keeps clients from reconnecting, and
-// can listen in its place. With --pid, dial sends nothing unless the process of that number listens;
-// the kernel reports it, on Linux only. A socket @NAME, on Linux, has no file: nobody can remove or
-// replace it while the helper lives. Every process of the same network namespace, of whatever user,
-// can connect to it, and the first to take the name has it. It suits a helper that is PID 1 of its
-// own namespaces, with --pid 1; one that shares a network is better off with a socket in a directory.
+// can listen in its place. With --pid, dial sends nothing unless the process of that number
+// listens; the kernel reports it, on Linux only. A socket @NAME, on Linux, has no file: nobody can
+// remove or replace it while the helper lives. Every process of the same network namespace, of
+// whatever user, can connect to it, and the first to take the name has it. It suits a helper that
+// is PID 1 of its own namespaces, with --pid 1; one that shares a network is better off with a
+// socket in a directory.
 //
 // # Protection
 //
-// Commands usually run as the helper's own user. It is not dumpable, so they cannot read its memory,
-// its descriptors or its stream, nor trace it. As PID 1 of a pid namespace it cannot be killed or
-// stopped from inside either: it forwards signals to the commands, and a system call filter, which
-// commands inherit, refuses limits and priorities of other processes, forged faults, and the
-// signals 32 to 34, which belong to C libraries and are not caught. The filter needs no_new_privs or
-// CAP_SYS_ADMIN. Without it Info guarantees nothing against hostile commands, nor does it against
-// root, also without capabilities, to whom files in /proc belong. Elsewhere a command can kill the
-// helper, and Info reports best effort.
+// Commands usually run as the helper's own user. It is not dumpable, so they cannot read its
+// memory, its descriptors or its stream, nor trace it. As PID 1 of a pid namespace it cannot be
+// killed or stopped from inside either: it forwards signals to the commands, and a system call
+// filter, which commands inherit, refuses limits and priorities of other processes, forged faults,
+// and the signals 32 to 34, which belong to C libraries and are not caught. The filter needs
+// no_new_privs or CAP_SYS_ADMIN. Without it Info guarantees nothing against hostile commands, nor
+// does it against root, also without capabilities, to whom files in /proc belong. Elsewhere a
+// command can kill the helper, and Info reports best effort.
 //
 // A process that enters the namespace of PID 1 from outside, for example by the exec command of a
 // container's runtime, is not a command, nor are its descendants: its parent is in another
@@ -51,6 +52,6 @@
 //
 // # Resources
 //
-// A full limit on processes must not end the helper, so it starts its threads in advance, lets fewer
-// file operations than that block, and uses at most four processors. Its heap has a limit.
+// A full limit on processes must not end the helper, so it starts its threads in advance, lets
+// fewer file operations than that block, and uses at most four processors. Its heap has a limit.
 package sandboxd

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandboxagent/sandboxagent/env"
-	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
 )
 
 const nobody = 65534
@@ -68,7 +68,7 @@ type namespaced struct {
 }
 
 // first starts a helper as process 1, of user nobody unless said otherwise, and opens an environment for its client.
-func first(t *testing.T, n namespaced, args ...string) (*wire.Client, *process) {
+func first(t *testing.T, n namespaced, args ...string) (*client.Client, *process) {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("only root can make a pid namespace")
@@ -98,7 +98,7 @@ func first(t *testing.T, n namespaced, args ...string) (*wire.Client, *process) 
 	if err := errors.Join(os.Chown(dir, nobody, nobody), os.Chmod(dir, 0o755)); err != nil { //nolint:gosec // root without rights looks into it
 		t.Fatal(err)
 	}
-	e, err := open(t, p, wire.ClientConfig{Start: start(t, dir), Token: token}, nil)
+	e, err := open(t, p, client.Config{Start: start(t, dir), Token: token}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

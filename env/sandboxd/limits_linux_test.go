@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandboxagent/sandboxagent/env"
-	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
 )
 
 // realHelper builds the program as it is shipped, once for all tests.
@@ -68,7 +68,7 @@ func TestFootprint(t *testing.T) {
 	t.Parallel()
 	socket := socketPath(t)
 	p := launch(t, []string{realHelper(t), "serve", "--socket", socket}, nil)
-	e, err := open(t, p, wire.ClientConfig{Token: token, Start: start(t, t.TempDir())}, nil)
+	e, err := open(t, p, client.Config{Token: token, Start: start(t, t.TempDir())}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestFullPidsLimit(t *testing.T) {
 	argv := append([]string{"/bin/sh", "-c", `echo 0 >"$1/cgroup.procs" || exit; shift; exec "$@"`, "sh", group}, realHelper(t), "serve")
 	// As many threads would run at once on a machine with many processors.
 	p := launch(t, argv, func(cmd *exec.Cmd) { cmd.Env = []string{"GOMAXPROCS=128"} })
-	e, err := open(t, p, wire.ClientConfig{Start: start(t, t.TempDir())}, nil)
+	e, err := open(t, p, client.Config{Start: start(t, t.TempDir())}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,8 +183,8 @@ func TestFullPidsLimit(t *testing.T) {
 // TestFloodKeepsNobodyOut lets many commands knock as fast as they can, silently and with wrong tokens. Each of them alone
 // takes all places that one process may have.
 func TestFloodKeepsNobodyOut(t *testing.T) {
-	if os.Getenv("SANDBOXAGENT_FULL") != "1" {
-		t.Skip("needs SANDBOXAGENT_FULL=1: 40 processes that keep the processors busy")
+	if testing.Short() {
+		t.Skip("left to make test-full: 40 processes that keep the processors busy")
 	}
 	socket := socketPath(t)
 	e, _ := serveSocket(t, socket, nil)
@@ -213,7 +213,7 @@ func TestFloodKeepsNobodyOut(t *testing.T) {
 	}
 	for range 5 {
 		p := bridge(t, socket)
-		again, err := open(t, p, wire.ClientConfig{Token: token}, nil)
+		again, err := open(t, p, client.Config{Token: token}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -149,7 +149,7 @@ func (s serveConfig) serve(want string, confined, inside bool) (code int, orphan
 			return 0, false, err
 		}
 	}
-	return newServer(s.socket, s.ttl, in).run(stream), false, nil
+	return newHelperServer(s.socket, s.ttl, in).run(stream), false, nil
 }
 
 // mainTidy tidies up after a sandbox whose processes have all been killed.

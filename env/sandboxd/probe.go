@@ -2,32 +2,23 @@ package sandboxd
 
 import (
 	"context"
-	"encoding/json"
 	"os"
 	"time"
 
-	"github.com/sandboxagent/sandboxagent/env/internal/probe"
+	"github.com/sandboxagent/sandboxagent/env/verify"
 )
 
-// probeTime bounds a probe; each of its tries takes a part of it.
-const probeTime = 30 * time.Second
+// probeTimeout bounds a probe; each of its attempts takes a part of it.
+const probeTimeout = 30 * time.Second
 
-// mainProbe reads what to try from the standard input and writes what came of it to the standard output.
+// mainProbe reads a request of env/verify from stdin and writes the report to stdout.
 func mainProbe(args []string) int {
 	if err := parse(newFlags("probe"), args); err != nil {
 		return usage(err)
 	}
-	q, err := probe.DecodeRequest(os.Stdin)
-	if err != nil {
-		return usage(err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), probeTime)
+	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
-	d, err := probe.Take(ctx, q)
-	if err == nil {
-		err = json.NewEncoder(os.Stdout).Encode(d)
-	}
-	if err != nil {
+	if err := verify.Probe(ctx, os.Stdin, os.Stdout); err != nil {
 		return fail(err)
 	}
 	return exitOK

@@ -24,7 +24,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
-	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
 	"github.com/sandboxagent/sandboxagent/env/sandboxd"
 )
 
@@ -135,8 +135,8 @@ func start(t *testing.T, dir string, vars ...string) json.RawMessage {
 	return b
 }
 
-// open is wire.Open with the streams of p first, and then with those that again returns.
-func open(t *testing.T, p *process, cfg wire.ClientConfig, again func() (io.ReadWriteCloser, error)) (*wire.Client, error) {
+// open is client.Open with the streams of p first, and then with those that again returns.
+func open(t *testing.T, p *process, cfg client.Config, again func() (io.ReadWriteCloser, error)) (*client.Client, error) {
 	t.Helper()
 	cfg.Dial = func(context.Context) (io.ReadWriteCloser, error) {
 		if !p.spent {
@@ -148,14 +148,14 @@ func open(t *testing.T, p *process, cfg wire.ClientConfig, again func() (io.Read
 		}
 		return again()
 	}
-	return wire.Open(t.Context(), cfg)
+	return client.Open(t.Context(), cfg)
 }
 
 // serve starts a helper on pipes and opens an environment in dir.
-func serve(t *testing.T, dir string) (*wire.Client, *process) {
+func serve(t *testing.T, dir string) (*client.Client, *process) {
 	t.Helper()
 	p := launch(t, helperArgv(t, "serve"), nil)
-	e, err := open(t, p, wire.ClientConfig{Start: start(t, dir)}, nil)
+	e, err := open(t, p, client.Config{Start: start(t, dir)}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,10 +164,10 @@ func serve(t *testing.T, dir string) (*wire.Client, *process) {
 }
 
 // serveSocket starts a helper that also listens on a socket, and opens an environment.
-func serveSocket(t *testing.T, socket string, again func() (io.ReadWriteCloser, error), args ...string) (*wire.Client, *process) {
+func serveSocket(t *testing.T, socket string, again func() (io.ReadWriteCloser, error), args ...string) (*client.Client, *process) {
 	t.Helper()
 	p := launch(t, helperArgv(t, append([]string{"serve", "--socket", socket}, args...)...), nil)
-	e, err := open(t, p, wire.ClientConfig{Start: start(t, t.TempDir()), Token: token, Redial: 20 * time.Second}, again)
+	e, err := open(t, p, client.Config{Start: start(t, t.TempDir()), Token: token, Redial: 20 * time.Second}, again)
 	if err != nil {
 		t.Fatal(err)
 	}

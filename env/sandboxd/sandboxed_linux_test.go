@@ -23,7 +23,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
 	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
 	"github.com/sandboxagent/sandboxagent/env/internal/sandbox/seccomp"
-	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
 )
 
 // noNamespacesVar has TestBoxProcess refuse namespaces.
@@ -59,7 +59,7 @@ func boxArgv(t *testing.T, b helper.Box, args ...string) []string {
 }
 
 // prints runs a script.
-func prints(t *testing.T, c *wire.Client, script string) string {
+func prints(t *testing.T, c *client.Client, script string) string {
 	t.Helper()
 	var out bytes.Buffer
 	res, err := c.Exec(t.Context(), env.Command{Argv: []string{"/bin/sh", "-c", script}, Stdout: &out, Stderr: &out})
@@ -100,7 +100,7 @@ func TestBox(t *testing.T) {
 					}
 				})
 				again := func() (io.ReadWriteCloser, error) { return net.Dial("unix", socket) }
-				c, err := open(t, p, wire.ClientConfig{Token: token, Start: start(t, work), Redial: 5 * time.Second}, again)
+				c, err := open(t, p, client.Config{Token: token, Start: start(t, work), Redial: 5 * time.Second}, again)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -213,7 +213,7 @@ func TestNoBox(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := launch(t, boxArgv(t, tt.box), nil)
-			c, err := open(t, p, wire.ClientConfig{Start: start(t, "/")}, nil)
+			c, err := open(t, p, client.Config{Start: start(t, "/")}, nil)
 			if err == nil {
 				_ = c.Close()
 			}
@@ -224,7 +224,7 @@ func TestNoBox(t *testing.T) {
 	}
 	t.Run("none, which is allowed", func(t *testing.T) {
 		p := launch(t, boxArgv(t, helper.Box{Dir: "/"}), nil)
-		c, err := open(t, p, wire.ClientConfig{Start: start(t, "/")}, nil)
+		c, err := open(t, p, client.Config{Start: start(t, "/")}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandboxagent/sandboxagent/env"
-	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
 )
 
 func TestUsage(t *testing.T) {
@@ -113,7 +113,7 @@ func TestSignalsEndHelper(t *testing.T) {
 // TestHangupIsIgnoredUnderNohup starts a helper that is to outlive its terminal.
 func TestHangupIsIgnoredUnderNohup(t *testing.T) {
 	p := launch(t, append([]string{"/bin/sh", "-c", `trap '' HUP; exec "$@"`, "sh"}, helperArgv(t, "serve")...), nil)
-	e, err := open(t, p, wire.ClientConfig{Start: start(t, t.TempDir())}, nil)
+	e, err := open(t, p, client.Config{Start: start(t, t.TempDir())}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestStartErrors(t *testing.T) {
 			if tt.start == "" {
 				raw = start(t, tt.dir)
 			}
-			_, err := open(t, p, wire.ClientConfig{Start: raw}, nil)
+			_, err := open(t, p, client.Config{Start: raw}, nil)
 			var path *fs.PathError
 			if err == nil || tt.is != nil && (!errors.Is(err, tt.is) || !errors.As(err, &path) || path.Path != tt.dir) {
 				t.Errorf("%v", err)
@@ -189,7 +189,7 @@ func TestNothingLeaksIntoCommands(t *testing.T) {
 		cmd.Env = []string{"CANARY=secret", "PATH=/nowhere"}
 		cmd.ExtraFiles = []*os.File{secret, secret}
 	})
-	e, err := open(t, p, wire.ClientConfig{Start: start(t, t.TempDir(), "GIVEN=1")}, nil)
+	e, err := open(t, p, client.Config{Start: start(t, t.TempDir(), "GIVEN=1")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +214,7 @@ func TestInheritedVariables(t *testing.T) {
 	p := launch(t, helperArgv(t, "serve"), func(cmd *exec.Cmd) {
 		cmd.Env = []string{"PATH=/usr/bin:/bin", "IMAGE_VARIABLE=1", "IMAGE_API_KEY=2"}
 	})
-	e, err := open(t, p, wire.ClientConfig{Start: []byte(`{"inherit":"filtered"}`)}, nil)
+	e, err := open(t, p, client.Config{Start: []byte(`{"inherit":"filtered"}`)}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
 	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire/server"
 	"github.com/sandboxagent/sandboxagent/env/local"
 	"github.com/sandboxagent/sandboxagent/env/vars"
 )
@@ -32,11 +33,11 @@ const (
 	stopTime = 15 * time.Second
 )
 
-// server is the helper while it serves.
-type server struct {
+// helperServer is the helper while it serves.
+type helperServer struct {
 	socket string // empty if only the standard streams are served
 	lease  *lease
-	wire   *wire.Server
+	wire   *server.Server
 	// unprotected is why a hostile command could harm this process, or nil.
 	unprotected error
 	setup
@@ -62,15 +63,15 @@ type setup struct {
 	refusal   error
 }
 
-func newServer(socket string, ttl time.Duration, in setup) *server {
+func newHelperServer(socket string, ttl time.Duration, in setup) *helperServer {
 	prespawn(threads)
-	d := &server{
+	d := &helperServer{
 		socket:      socket,
 		lease:       newLease(ttl, systemClock{time.Now()}),
 		unprotected: fortify(),
 		setup:       in,
 	}
-	d.wire = wire.NewServer(wire.ServerConfig{
+	d.wire = server.New(server.Config{
 		Open:        d.open,
 		Authorize:   d.authorize,
 		Connected:   d.lease.set,
@@ -80,7 +81,7 @@ func newServer(socket string, ttl time.Duration, in setup) *server {
 }
 
 // run serves until the end and returns the exit code.
-func (d *server) run(stdio *duplex) int {
+func (d *helperServer) run(stdio *duplex) int {
 	signals, stopSignals := notify()
 	defer stopSignals()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -126,7 +127,7 @@ func (d *server) run(stdio *duplex) int {
 }
 
 // firstEnded returns the exit code for the end of the only client.
-func (d *server) firstEnded(served <-chan error) int {
+func (d *helperServer) firstEnded(served <-chan error) int {
 	if d.opened() == nil {
 		if err := <-served; err != nil {
 			return fail(err)
@@ -142,7 +143,7 @@ func exitOnNext(signals <-chan os.Signal, code int) {
 }
 
 // forward passes signals for the environment as a whole on to the commands.
-func (d *server) forward(ctx context.Context, signals <-chan os.Signal) {
+func (d *helperServer) forward(ctx context.Context, signals <-chan os.Signal) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -157,7 +158,7 @@ func (d *server) forward(ctx context.Context, signals <-chan os.Signal) {
 
 // end kills all processes of the environment, closes it and returns code. It takes at most
 // stopTime.
-func (d *server) end(code int) int {
+func (d *helperServer) end(code int) int {
 	watchdog := time.AfterFunc(stopTime, func() { os.Exit(code) })
 	defer watchdog.Stop()
 	d.mu.Lock()
@@ -178,7 +179,7 @@ func (d *server) end(code int) int {
 }
 
 // open opens the environment, and the socket if one is configured.
-func (d *server) open(_ context.Context, raw json.RawMessage) (env.Environment, error) {
+func (d *helperServer) open(_ context.Context, raw json.RawMessage) (env.Environment, error) {
 	var start helper.Start
 	if err := json.Unmarshal(raw, &start); err != nil {
 		return nil, fmt.Errorf("what to open: %w", err)
@@ -211,13 +212,13 @@ func (d *server) open(_ context.Context, raw json.RawMessage) (env.Environment, 
 	return &served{Environment: e, info: d.describe(e.Info()), memory: openMemoryCount()}, nil
 }
 
-func (d *server) opened() *local.Environment {
+func (d *helperServer) opened() *local.Environment {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.env
 }
 
-func (d *server) hasSocket() bool {
+func (d *helperServer) hasSocket() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.socketServer != nil
@@ -225,7 +226,7 @@ func (d *server) hasSocket() bool {
 
 // authorize checks a Hello. The first one comes by the standard streams, before the socket exists,
 // and sets the token.
-func (d *server) authorize(h wire.Hello) error {
+func (d *helperServer) authorize(h wire.Hello) error {
 	if d.socket == "" {
 		return nil
 	}
@@ -272,7 +273,7 @@ func (s *served) Info() env.Info {
 }
 
 // describe weakens the guarantees that this process cannot give, and adds those of the sandbox.
-func (d *server) describe(info env.Info) env.Info {
+func (d *helperServer) describe(info env.Info) env.Info {
 	if d.unprotected != nil {
 		for i, g := range info.Guarantees {
 			if g.Strength == env.Enforced {

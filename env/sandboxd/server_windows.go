@@ -19,8 +19,8 @@ func dial(string, int) error { return errSystem }
 
 func isGone(error) bool { return false }
 
-// server serves nothing on this system.
-type server struct{}
+// helperServer serves nothing on this system.
+type helperServer struct{}
 
 // setup is unused on this system.
 type setup struct {
@@ -29,6 +29,6 @@ type setup struct {
 	refusal   error
 }
 
-func newServer(string, time.Duration, setup) *server { return &server{} }
+func newHelperServer(string, time.Duration, setup) *helperServer { return &helperServer{} }
 
-func (*server) run(io.ReadWriteCloser) int { return fail(errSystem) }
+func (*helperServer) run(io.ReadWriteCloser) int { return fail(errSystem) }

@@ -21,7 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire/server"
 )
 
 const (
@@ -44,7 +44,7 @@ const (
 // socketServer accepts the clients that reconnect by the socket.
 type socketServer struct {
 	listener *net.UnixListener
-	server   *wire.Server
+	server   *server.Server
 	stop     context.CancelFunc
 
 	mu        sync.Mutex
@@ -70,7 +70,7 @@ func (v *pendingConn) Write(p []byte) (int, error) {
 }
 
 // listen creates the socket and serves it.
-func listen(path string, server *wire.Server) (*socketServer, error) {
+func listen(path string, server *server.Server) (*socketServer, error) {
 	l, err := bind(path)
 	if err != nil {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
@@ -79,7 +79,7 @@ func listen(path string, server *wire.Server) (*socketServer, error) {
 }
 
 // newSocketServer serves a socket.
-func newSocketServer(l *net.UnixListener, server *wire.Server) *socketServer {
+func newSocketServer(l *net.UnixListener, server *server.Server) *socketServer {
 	ctx, stop := context.WithCancel(context.Background())
 	d := &socketServer{
 		listener:  l,

@@ -27,7 +27,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/envtest"
-	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
 )
 
 // bridge starts a process that connects its standard streams to a socket, and returns them.
@@ -38,15 +38,15 @@ func bridge(t *testing.T, socket string) *process {
 
 // TestContractThroughDial runs the conformance suite for a client that came by the socket.
 func TestContractThroughDial(t *testing.T) {
-	if os.Getenv("SANDBOXAGENT_FULL") != "1" {
-		t.Skip("needs SANDBOXAGENT_FULL=1: the contract over another transport to the same helper")
+	if testing.Short() {
+		t.Skip("left to make test-full: the contract over another transport to the same helper")
 	}
 	envtest.Run(t, envtest.Options{
 		Small: true,
 		New: func(t *testing.T) env.Environment {
 			socket := socketPath(t)
 			serveSocket(t, socket, nil)
-			e, err := open(t, bridge(t, socket), wire.ClientConfig{Token: token}, nil)
+			e, err := open(t, bridge(t, socket), client.Config{Token: token}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,7 +79,7 @@ func TestTokenOpensSocket(t *testing.T) {
 		{"the token", token, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			e, err := wire.Open(t.Context(), wire.ClientConfig{
+			e, err := client.Open(t.Context(), client.Config{
 				Dial:  func(context.Context) (io.ReadWriteCloser, error) { return net.Dial("unix", socket) },
 				Token: tt.token, Start: json.RawMessage(`{}`),
 			})
@@ -98,7 +98,7 @@ func TestTokenOpensSocket(t *testing.T) {
 func TestShortTokenOpensNothing(t *testing.T) {
 	socket := socketPath(t)
 	p := launch(t, helperArgv(t, "serve", "--socket", socket), nil)
-	_, err := open(t, p, wire.ClientConfig{Token: "123456789012345", Start: start(t, "/")}, nil)
+	_, err := open(t, p, client.Config{Token: "123456789012345", Start: start(t, "/")}, nil)
 	if !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("%v", err)
 	}
@@ -152,7 +152,7 @@ func TestUnsafePlacesAreRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			p := launch(t, helperArgv(t, "serve", "--socket", socket), nil)
-			_, err := open(t, p, wire.ClientConfig{Token: token, Start: start(t, "/")}, nil)
+			_, err := open(t, p, client.Config{Token: token, Start: start(t, "/")}, nil)
 			if err == nil || tt.is != nil && !errors.Is(err, tt.is) || !strings.Contains(err.Error(), socket) {
 				t.Errorf("%v", err)
 			}
@@ -163,7 +163,7 @@ func TestUnsafePlacesAreRefused(t *testing.T) {
 	}
 	t.Run("a long name", func(t *testing.T) {
 		p := launch(t, helperArgv(t, "serve", "--socket", filepath.Join(t.TempDir(), strings.Repeat("x", 104))), nil)
-		if _, err := open(t, p, wire.ClientConfig{Token: token, Start: start(t, "/")}, nil); !errors.Is(err, fs.ErrInvalid) {
+		if _, err := open(t, p, client.Config{Token: token, Start: start(t, "/")}, nil); !errors.Is(err, fs.ErrInvalid) {
 			t.Errorf("%v", err)
 		}
 	})
@@ -184,7 +184,7 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	e, p := serveSocket(t, socket, nil)
-	again, err := open(t, bridge(t, socket), wire.ClientConfig{Token: token}, nil)
+	again, err := open(t, bridge(t, socket), client.Config{Token: token}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func TestHelpersStartSideBySide(t *testing.T) {
 	var starting sync.WaitGroup
 	for i := range 4 {
 		p := launch(t, helperArgv(t, "serve", "--socket", filepath.Join(dir, strconv.Itoa(i))), nil)
-		cfg := wire.ClientConfig{Token: token, Start: start(t, "/")}
+		cfg := client.Config{Token: token, Start: start(t, "/")}
 		starting.Go(func() {
 			e, err := open(t, p, cfg, nil)
 			if err != nil {
@@ -310,7 +310,7 @@ func TestLeaseOfRealHelper(t *testing.T) {
 	socket := socketPath(t)
 	e, p := serveSocket(t, socket, nil, "--ttl", "1s")
 	stay(t, e, m)
-	second, err := open(t, bridge(t, socket), wire.ClientConfig{Token: token}, nil)
+	second, err := open(t, bridge(t, socket), client.Config{Token: token}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

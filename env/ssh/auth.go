@@ -15,33 +15,34 @@ import (
 	gossh "golang.org/x/crypto/ssh"
 )
 
-// maxBanner bounds what is kept of a server's banner.
+// maxBanner bounds the stored banner of a server.
 const maxBanner = 2 << 10
 
-// login proves to one host who the user is. It is used by the goroutine of the handshake alone.
+// login authenticates the user to one host. Only the goroutine of the handshake uses it.
 type login struct {
 	route *route
 	hop   *hop
-	// clock ends the handshake.
+	// clock cancels the handshake.
 	clock *time.Timer
 	agent *agentKeys
 
-	// signers are the keys in their order, once they are collected, and keys their descriptions.
+	// signers are the keys in their order, after collect, and keys their descriptions.
 	collected bool
 	signers   []gossh.Signer
 	keys      []string
 	unused    []string
-	// failed is the place of a key that could not sign, or -1, and err the first reason why one could not.
+	// failed is the index of the last key that could not sign, or -1; err is the first such error.
 	failed int
 	err    error
-	// replied says that the server has said what it offers; partial that it took a key and wants more.
+	// replied means that the server listed its methods; partial that it accepted a key and
+	// requires a second factor.
 	replied bool
 	partial bool
 	offered []string
 	banner  strings.Builder
 }
 
-// config returns what the library needs for the handshake.
+// config returns the configuration of the handshake.
 func (l *login) config(ctx context.Context, check *hostCheck) *gossh.ClientConfig {
 	collect := func() ([]gossh.Signer, error) { return l.collect(ctx), nil }
 	return &gossh.ClientConfig{
@@ -58,8 +59,8 @@ func (l *login) config(ctx context.Context, check *hostCheck) *gossh.ClientConfi
 	}
 }
 
-// next returns what is tried next, or nil if the library knows that. It ends the trying of keys with the first one that
-// cannot sign; the keys after that are tried here.
+// next returns the next method, or nil to leave the choice to the library. The library tries no
+// key after one that cannot sign; next makes it try the rest.
 func (l *login) next(ctx context.Context, c *gossh.ClientAuthContext) gossh.AuthMethod {
 	l.replied = true
 	l.offered = c.AllowedMethods
@@ -72,7 +73,7 @@ func (l *login) next(ctx context.Context, c *gossh.ClientAuthContext) gossh.Auth
 	return gossh.PublicKeys(l.signers[at+1:]...)
 }
 
-// pause stops the clock for something that a person does, until the result is called.
+// pause stops the clock while a person acts, until the result is called.
 func (l *login) pause() func() {
 	if !l.clock.Stop() {
 		return func() {} // it is over
@@ -80,8 +81,8 @@ func (l *login) pause() func() {
 	return func() { l.clock.Reset(l.hop.timeout) }
 }
 
-// collect returns the keys in the order in which they are tried: those of the files, with the agent's help where it has
-// them; then the agent's others; then those that take a passphrase and that nobody named.
+// collect returns the keys in their order: those of files, over the agent where it has them; then
+// the agent's others; then encrypted ones that the caller did not name.
 func (l *login) collect(ctx context.Context) []gossh.Signer {
 	if l.collected {
 		return l.signers
@@ -93,7 +94,7 @@ func (l *login) collect(ctx context.Context) []gossh.Signer {
 	for _, id := range l.hop.identities {
 		k, err := readKeyFile(id)
 		if err != nil {
-			l.leave(id, err)
+			l.skip(id, err)
 			continue
 		}
 		switch held := l.held(k.public); {
@@ -104,14 +105,14 @@ func (l *login) collect(ctx context.Context) []gossh.Signer {
 		case k.signer != nil:
 			l.addSigner(k.public, k.path, certs, k.use)
 		case k.locked == nil:
-			l.leave(id, &keyError{file: k.path, reason: "is a public key only, and ssh-agent does not have the private one", absent: true})
+			l.skip(id, &keyError{file: k.path, reason: "is a public key only, and ssh-agent does not have the private one", absent: true})
 		case !k.named:
 			late = append(late, k)
 		default:
 			l.addLocked(ctx, k, certs)
 		}
 	}
-	if l.agent != nil && !l.hop.only {
+	if l.agent != nil && !l.hop.identitiesOnly {
 		for _, s := range l.agent.signers {
 			l.add(s, "ssh-agent", certs)
 		}
@@ -122,20 +123,20 @@ func (l *login) collect(ctx context.Context) []gossh.Signer {
 	return l.signers
 }
 
-// use signs with a key that is not locked.
+// use signs with a key that is not encrypted.
 func (k *keyFile) use(rand io.Reader, data []byte, algorithm string) (*gossh.Signature, error) {
 	return signWith(k.signer, rand, data, algorithm)
 }
 
-// leave keeps why a key is not tried. Those that nobody named need not be there.
-func (l *login) leave(id identityFile, err error) {
+// skip records why a key is not tried. Only keys that the caller named have to exist.
+func (l *login) skip(id identityFile, err error) {
 	var k *keyError
 	if id.named || !errors.As(err, &k) || !k.absent {
 		l.unused = append(l.unused, err.Error())
 	}
 }
 
-// openAgent asks the ssh-agent, if there is one.
+// openAgent gets the keys of ssh-agent, if it is configured.
 func (l *login) openAgent(ctx context.Context) {
 	if l.hop.agent == "" {
 		return
@@ -148,7 +149,7 @@ func (l *login) openAgent(ctx context.Context) {
 	l.agent = a
 }
 
-// certificates returns those that are for the keys of files or of the agent.
+// certificates returns the user's certificates.
 func (l *login) certificates() []*gossh.Certificate {
 	files := slices.Clone(l.hop.certificates)
 	for _, id := range l.hop.identities {
@@ -163,7 +164,7 @@ func (l *login) certificates() []*gossh.Certificate {
 	return certs
 }
 
-// held returns the agent's signers for a key: those with certificates, then the plain one.
+// held returns the agent's signers for a key: with certificates first.
 func (l *login) held(public gossh.PublicKey) []gossh.Signer {
 	if l.agent == nil || public == nil {
 		return nil
@@ -198,8 +199,8 @@ func (l *login) add(s gossh.Signer, from string, certs []*gossh.Certificate) {
 	})
 }
 
-// addLocked adds a key that takes a passphrase. It is asked for when the server has said that it takes the key, unless
-// nobody knows the public part.
+// addLocked adds an encrypted key. Its passphrase is asked for after the server has accepted its
+// public part; at once, if the public part is encrypted too.
 func (l *login) addLocked(ctx context.Context, k *keyFile, certs []*gossh.Certificate) {
 	if k.public == nil && !k.named {
 		l.unused = append(l.unused, (&keyError{file: k.path, reason: "is encrypted; name it, or put its public part beside it"}).Error())
@@ -225,10 +226,10 @@ func (l *login) addLocked(ctx context.Context, k *keyFile, certs []*gossh.Certif
 // signFunc signs data with an algorithm.
 type signFunc func(rand io.Reader, data []byte, algorithm string) (*gossh.Signature, error)
 
-// addSigner adds a key, after itself with each certificate that is for it.
+// addSigner adds a key, after its combinations with the certificates for it.
 func (l *login) addSigner(public gossh.PublicKey, from string, certs []*gossh.Certificate, sign signFunc) {
 	for _, c := range certs {
-		// There is an error if it is for another key.
+		// A certificate for another key is an error.
 		if s, err := gossh.NewCertSigner(c, l.signer(public, len(l.signers), sign)); err == nil {
 			l.put(s, from+", certificate")
 		}
@@ -236,7 +237,7 @@ func (l *login) addSigner(public gossh.PublicKey, from string, certs []*gossh.Ce
 	l.put(l.signer(public, len(l.signers), sign), from)
 }
 
-// signer returns a signer that tells of its failure.
+// signer returns a signer that records its failure in l.
 func (l *login) signer(public gossh.PublicKey, at int, sign signFunc) *keySigner {
 	return &keySigner{public: public, sign: func(rand io.Reader, data []byte, algorithm string) (*gossh.Signature, error) {
 		sig, err := sign(rand, data, algorithm)
@@ -248,7 +249,7 @@ func (l *login) signer(public gossh.PublicKey, at int, sign signFunc) *keySigner
 	}}
 }
 
-// put takes a signer whose key is not there yet.
+// put appends a signer, unless its key is a duplicate.
 func (l *login) put(s gossh.Signer, from string) {
 	key := s.PublicKey()
 	for _, other := range l.signers {
@@ -264,7 +265,7 @@ func (l *login) put(s gossh.Signer, from string) {
 	l.keys = append(l.keys, fmt.Sprintf("%s %s (%s)", kind, gossh.FingerprintSHA256(key), cleanText(from)))
 }
 
-// explain returns the error of a login that did not succeed, or nil if that was not why.
+// explain returns the *AuthError for a failed handshake, or nil if it failed for another reason.
 func (l *login) explain(err error) error {
 	var broken *net.OpError
 	if l.err == nil && (!l.replied || errors.As(err, &broken) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) {

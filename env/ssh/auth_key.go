@@ -17,22 +17,22 @@ import (
 const (
 	// maxKeyFile bounds a file with a key or a certificate.
 	maxKeyFile = 256 << 10
-	// maxAsks is how often somebody is asked for a passphrase.
+	// maxAsks bounds the questions for one passphrase.
 	maxAsks = 3
 )
 
-// keyFile is a key file that was read.
+// keyFile is the content of a key file.
 type keyFile struct {
 	identityFile
-	// public may be nil if the key is locked.
+	// public may be nil if the key is encrypted.
 	public gossh.PublicKey
-	// signer is nil if the key is locked, or if only its public part is here.
+	// signer is nil if the key is encrypted, or only its public part is known.
 	signer gossh.Signer
-	// locked is the content of a file that needs a passphrase.
+	// locked is the content of an encrypted file.
 	locked []byte
 }
 
-// checkIdentity reports whether a file that the caller named can be a key.
+// checkIdentity returns an error if a file that the caller named is not a usable key.
 func checkIdentity(file string) error {
 	if _, err := readKeyFile(identityFile{path: file, named: true}); err != nil {
 		return badConfig("identity", "%s", err)
@@ -40,7 +40,8 @@ func checkIdentity(file string) error {
 	return nil
 }
 
-// readKeyFile reads the file of a private key, or of a public one that chooses a key of the agent. Its errors are *keyError.
+// readKeyFile reads a private key, or a public one, which selects a key of the agent. Errors are
+// *keyError.
 func readKeyFile(id identityFile) (*keyFile, error) {
 	k := &keyFile{identityFile: id}
 	bad := func(err error, format string, args ...any) (*keyFile, error) {
@@ -104,9 +105,9 @@ func readCertificate(file string) *gossh.Certificate {
 	return cert
 }
 
-// plainKey returns the key of a certificate, and any other key as it is.
+// plainKey returns the encoded key of a certificate, or any other key, encoded.
 func plainKey(key gossh.PublicKey) []byte {
-	// An agent's keys are of a type of their own.
+	// The keys of an agent have another Go type.
 	if parsed, err := gossh.ParsePublicKey(key.Marshal()); err == nil {
 		if cert, ok := parsed.(*gossh.Certificate); ok {
 			return cert.Key.Marshal()
@@ -118,7 +119,7 @@ func plainKey(key gossh.PublicKey) []byte {
 // keySigner signs with one key. RSA keys never sign with SHA-1.
 type keySigner struct {
 	public gossh.PublicKey
-	// sign signs with an algorithm, and tells of an error that it returns.
+	// sign signs with an algorithm.
 	sign func(rand io.Reader, data []byte, algorithm string) (*gossh.Signature, error)
 }
 
@@ -133,7 +134,8 @@ func (s *keySigner) Algorithms() []string {
 	}
 }
 
-// certSuffix is how a type of keys ends whose certificates have a type. Those of tokens keep the name of their maker.
+// certSuffix returns the end of the algorithm's name for a type of certificate. Hardware keys keep
+// their vendor suffix.
 func certSuffix(format string) string {
 	if strings.HasPrefix(format, "sk-") {
 		return "@openssh.com"
@@ -149,7 +151,7 @@ func (s *keySigner) SignWithAlgorithm(rand io.Reader, data []byte, algorithm str
 	return s.sign(rand, data, algorithm)
 }
 
-// signWith signs with a signer of the library, all of which can be told the algorithm where there is a choice.
+// signWith signs with a signer of the library, with the algorithm where it has a choice.
 func signWith(s gossh.Signer, rand io.Reader, data []byte, algorithm string) (*gossh.Signature, error) {
 	if as, ok := s.(gossh.AlgorithmSigner); ok {
 		return as.SignWithAlgorithm(rand, data, algorithm)
@@ -157,8 +159,8 @@ func signWith(s gossh.Signer, rand io.Reader, data []byte, algorithm string) (*g
 	return s.Sign(rand, data)
 }
 
-// open returns the signer of a locked key. It asks for the passphrase if that was not done before. Pause stops the clock
-// of the connection until what it returns is called. Errors are *keyError.
+// open returns the signer of an encrypted key. It asks for the passphrase once per key. pause stops
+// the clock of the connection until its result is called. Errors are *keyError.
 func (r *route) open(ctx context.Context, k *keyFile, pause func() func()) (gossh.Signer, error) {
 	bad := func(err error, reason string) (gossh.Signer, error) {
 		return nil, &keyError{file: k.path, reason: reason, err: err}
@@ -177,13 +179,13 @@ func (r *route) open(ctx context.Context, k *keyFile, pause func() func()) (goss
 	if signer != nil {
 		return signer, nil
 	}
-	if r.ask == nil {
-		return bad(nil, fmt.Sprintf("is encrypted, and nobody can be asked for its passphrase; add it to ssh-agent with \"ssh-add %s\"", k.path))
+	if r.passphrase == nil {
+		return bad(nil, fmt.Sprintf("is encrypted, and no terminal can ask for its passphrase; add it to ssh-agent with \"ssh-add %s\"", k.path))
 	}
 	var err error
 	for range maxAsks {
 		var pass []byte
-		if pass, err = r.ask(ctx, k.path); err != nil {
+		if pass, err = r.passphrase(ctx, k.path); err != nil {
 			return bad(err, "is encrypted, and its passphrase was not given: "+cleanText(err.Error()))
 		}
 		signer, err = gossh.ParsePrivateKeyWithPassphrase(k.locked, pass)

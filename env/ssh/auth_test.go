@@ -91,7 +91,7 @@ func TestLogin(t *testing.T) {
 		"the agent's keys after those of files": {given: given{
 			files: map[string]string{"o": other.private(t, "")}, config: "IdentityFile ~/.ssh/o", agent: inAgent(key),
 		}},
-		"no key at all": {want: "there is no key to try"},
+		"no key at all": {want: "no key to try"},
 		"a wrong key": {
 			given: given{files: map[string]string{"id_ed25519": other.private(t, "")}},
 			want:  "the server takes none of the keys ssh-ed25519 " + gossh.FingerprintSHA256(other.public()),
@@ -112,7 +112,7 @@ func TestLogin(t *testing.T) {
 		},
 		"a locked key, and nobody to ask": {
 			given: given{files: map[string]string{"id_ed25519": locked}},
-			want:  "id_ed25519 is encrypted, and nobody can be asked for its passphrase; add it to ssh-agent",
+			want:  "id_ed25519 is encrypted, and no terminal can ask for its passphrase; add it to ssh-agent",
 		},
 		"a locked key, and an asker without a terminal": {
 			given: given{files: map[string]string{"id_ed25519": locked}, ask: &asker{}}, asks: 1,
@@ -157,7 +157,7 @@ func TestLogin(t *testing.T) {
 			files: map[string]string{"k": key.private(t, ""), "k-cert.pub": authorized(certificate(t, key.public(), gossh.UserCert, "root", ca))},
 			named: []string{"k"}, users: []gossh.PublicKey{other.public()}, authority: ca.public(),
 		}, want: "takes none of the keys ssh-ed25519-cert-v01@openssh.com"},
-		"too many keys": {given: given{agent: inAgent(append(many, key)...), change: fewTries(3)}, want: "IdentitiesOnly or --identity tries fewer"},
+		"too many keys": {given: given{agent: inAgent(append(many, key)...), change: fewTries(3)}, want: "IdentitiesOnly and IdentityFile try fewer"},
 		"IdentitiesOnly leaves the agent's other keys out": {given: given{
 			files: map[string]string{"k.pub": authorized(key.public())}, config: "IdentitiesOnly yes\nIdentityFile ~/.ssh/k.pub",
 			agent: inAgent(append(many, key)...), change: fewTries(1),
@@ -168,7 +168,7 @@ func TestLogin(t *testing.T) {
 		"a named .pub whose key nobody has": {given: given{
 			files: map[string]string{"k.pub": authorized(key.public())}, named: []string{"k.pub"},
 		}, want: "is a public key only"},
-		"IdentityAgent none": {given: given{config: "IdentityAgent none", agent: inAgent(key)}, want: "there is no key to try"},
+		"IdentityAgent none": {given: given{config: "IdentityAgent none", agent: inAgent(key)}, want: "no key to try"},
 		"no agent there":     {given: given{config: "IdentityAgent ~/no-agent"}, want: "not tried: ssh-agent: "},
 		"passwords only": {given: given{
 			files: map[string]string{"id_ed25519": key.private(t, "")},
@@ -186,7 +186,7 @@ func TestLogin(t *testing.T) {
 					}}
 				}
 			},
-		}, want: "the server takes the key, and wants password besides"},
+		}, want: "the server accepts the key and also requires password"},
 		"a banner is shown when it does not work, without what a terminal acts on": {given: given{
 			change: func(c *gossh.ServerConfig) {
 				c.BannerCallback = func(gossh.ConnMetadata) string { return "ask\x1b]0;x\a\r\nBob\n" }
@@ -200,13 +200,15 @@ func TestLogin(t *testing.T) {
 			if tc.agent != nil && runtime.GOOS == "windows" {
 				t.Skip("the tests' agent listens on a Unix socket")
 			}
-			m := newPlace(t)
+			m := newHome(t)
 			if tc.users == nil {
 				tc.users = []gossh.PublicKey{key.public()}
 			}
 			s := newServer(t, serverConfig{keys: []gossh.Signer{host.signer}, users: tc.users, authority: tc.authority, change: tc.change})
 			m.write(t, "known_hosts", s.known(host.public()))
-			m.write(t, "config", tc.config)
+			if tc.config != "" {
+				m.write(t, "config", tc.config)
+			}
 			for file, content := range tc.files {
 				path := m.write(t, file, content)
 				if strings.HasSuffix(file, "open") {
@@ -269,7 +271,7 @@ func TestLoginGoesOnAfterAnAgentThatDenies(t *testing.T) {
 	}
 	host, key, other := newKey(t, "ed25519"), newKey(t, "ed25519"), newKey(t, "ed25519")
 	s := newServer(t, serverConfig{keys: []gossh.Signer{host.signer}, users: []gossh.PublicKey{key.public(), other.public()}})
-	m := newPlace(t)
+	m := newHome(t)
 	m.write(t, "known_hosts", s.known(host.public()))
 	held := newAgent(t, key).(agent.ExtendedAgent)
 	t.Setenv("SSH_AUTH_SOCK", serveAgent(t, stubborn{held}))
@@ -288,11 +290,11 @@ func TestLoginGoesOnAfterAnAgentThatDenies(t *testing.T) {
 func TestPassphraseIsAskedForOnce(t *testing.T) {
 	host, key := newKey(t, "ed25519"), newKey(t, "ed25519")
 	s := newServer(t, serverConfig{keys: []gossh.Signer{host.signer}, users: []gossh.PublicKey{key.public()}})
-	m := newPlace(t)
+	m := newHome(t)
 	m.write(t, "known_hosts", s.known(host.public()))
 	m.write(t, "id_ed25519", key.private(t, "x"))
 	ask := &asker{answers: []string{"x"}}
-	r, err := m.resolve(Target{Host: s.String(), Passphrase: ask.ask})
+	r, err := resolve(t.Context(), Target{Host: s.String(), Passphrase: ask.ask})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,10 +311,10 @@ func TestPassphraseIsAskedForOnce(t *testing.T) {
 func TestPassphraseEndsWithTheContext(t *testing.T) {
 	host, key := newKey(t, "ed25519"), newKey(t, "ed25519")
 	s := newServer(t, serverConfig{keys: []gossh.Signer{host.signer}, users: []gossh.PublicKey{key.public()}})
-	m := newPlace(t)
+	m := newHome(t)
 	m.write(t, "known_hosts", s.known(host.public()))
 	m.write(t, "id_ed25519", key.private(t, "x"))
-	r, err := m.resolve(Target{Host: s.String(), Passphrase: func(ctx context.Context, _ string) ([]byte, error) {
+	r, err := resolve(t.Context(), Target{Host: s.String(), Passphrase: func(ctx context.Context, _ string) ([]byte, error) {
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
 	}})
@@ -346,7 +348,7 @@ func TestClockStandsStillWhileAPersonIsAsked(t *testing.T) {
 }
 
 func TestNamedIdentityIsChecked(t *testing.T) {
-	m := newPlace(t)
+	m := newHome(t)
 	key := newKey(t, "ed25519")
 	open := m.write(t, "open", key.private(t, ""))
 	if err := os.Chmod(open, 0o640); err != nil {
@@ -362,7 +364,7 @@ func TestNamedIdentityIsChecked(t *testing.T) {
 			if name == "others can use it" && runtime.GOOS == "windows" {
 				t.Skip("files have no mode there")
 			}
-			err := Target{Host: "h", ConfigFile: os.DevNull, Identities: []string{tc.file}}.Check()
+			err := Target{Host: "h", ConfigFile: os.DevNull, Identities: []string{tc.file}}.Validate()
 			var bad *ConfigError
 			if !errors.As(err, &bad) || bad.Field != "identity" || !strings.Contains(bad.Reason, tc.want) || !strings.Contains(bad.Reason, tc.file) {
 				t.Errorf("got the error %v, want one of the identity with %q", err, tc.want)
@@ -370,7 +372,7 @@ func TestNamedIdentityIsChecked(t *testing.T) {
 		})
 	}
 	good := m.write(t, "good", key.private(t, ""))
-	if err := (Target{Host: "h", ConfigFile: os.DevNull, Identities: []string{good}}).Check(); err != nil {
+	if err := (Target{Host: "h", ConfigFile: os.DevNull, Identities: []string{good}}).Validate(); err != nil {
 		t.Error(err)
 	}
 	if _, err := readKeyFile(identityFile{path: m.dot("missing")}); !errors.Is(err, fs.ErrNotExist) {
@@ -379,13 +381,13 @@ func TestNamedIdentityIsChecked(t *testing.T) {
 }
 
 func TestOpeningAKeyStopsTheClock(t *testing.T) {
-	m := newPlace(t)
+	m := newHome(t)
 	k, err := readKeyFile(identityFile{path: m.write(t, "k", newKey(t, "ed25519").private(t, "x"))})
 	if err != nil {
 		t.Fatal(err)
 	}
 	stopped := false
-	r, err := m.resolve(Target{Host: "me@h", Passphrase: func(context.Context, string) ([]byte, error) {
+	r, err := resolve(t.Context(), Target{Host: "me@h", Passphrase: func(context.Context, string) ([]byte, error) {
 		if !stopped {
 			t.Error("the clock runs while somebody is asked")
 		}

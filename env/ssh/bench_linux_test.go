@@ -144,7 +144,7 @@ func slowly(b *testing.B, address string, delay time.Duration) string {
 	return proxy.Listen
 }
 
-// BenchmarkOperations compares with the programs ssh and sftp on a connection that is there already, on loopback and at a
+// BenchmarkOperations compares with the programs ssh and sftp on a live connection, on loopback and at a
 // round trip of 20 ms.
 func BenchmarkOperations(b *testing.B) {
 	for _, trip := range []time.Duration{0, 20 * time.Millisecond} {
@@ -156,15 +156,12 @@ func BenchmarkOperations(b *testing.B) {
 			t := target(b, s)
 			t.Host, t.KnownHosts = s.User()+"@"+address, known
 			h := connect(b, t)
-			for _, mode := range []ssh.HelperMode{ssh.HelperRequire, ssh.HelperOff} {
-				e := open(b, h, ssh.Config{Helper: mode, WorkDir: dir})
-				b.Run("helper="+string(mode), func(b *testing.B) { operations(b, e, n, dir, trip) })
-			}
+			operations(b, open(b, h, ssh.Config{WorkDir: dir}), n, dir, trip)
 		})
 	}
 }
 
-// echo returns what sends a byte on the same kind of way as a server is on, and waits for it to come back.
+// echo returns a function that sends a byte over a connection like that to a server, and waits for its echo.
 func echo(b *testing.B, delay time.Duration) func() error {
 	b.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -287,7 +284,7 @@ func BenchmarkOpen(b *testing.B) {
 	for b.Loop() {
 		var e *ssh.Environment
 		ours.time(b, func() (err error) {
-			e, err = h.Open(b.Context(), config(b, ssh.Config{Helper: ssh.HelperRequire}))
+			e, err = h.Open(b.Context(), config(b, ssh.Config{}))
 			return err
 		})
 		if err := e.Close(); err != nil {

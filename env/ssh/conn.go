@@ -16,48 +16,46 @@ import (
 )
 
 const (
-	// maxSessions is how many sessions a connection is asked for at most. OpenSSH's MaxSessions is 10 by default.
+	// maxSessions bounds the sessions of a connection. OpenSSH's MaxSessions is 10 by default.
 	maxSessions = 8
 	// maxConns bounds the connections to one host.
 	maxConns = 32
-	// maxTries is how often a session is asked for on connections that end at once.
+	// maxTries bounds how often a session is opened on connections that end at once.
 	maxTries = 3
-	// openTime bounds how long a server may take to answer for a session.
+	// openTime bounds how long a server may take to open a channel.
 	openTime = 30 * time.Second
-	// pingEvery is how often the server is asked whether it is there, and how long it may take to say so.
-	pingEvery = 10 * time.Second
-	// pingRequest is the name of a request that no server knows, and all therefore answer.
-	pingRequest = "keepalive@openssh.com"
+	// aliveRequest is the name of a request that no server implements and every server answers.
+	aliveRequest = "keepalive@openssh.com"
 )
 
 // errLost means that a connection ended.
 var errLost = errors.New("the connection was lost")
 
-// A Host is a host that one is logged in to. Its methods may be called concurrently. It is made by Connect.
+// Host is a host that Connect logged in to. Its methods may be called concurrently.
 type Host struct {
 	route *route
-	// dialing is held while a connection is made, so that those who wait for one can share it.
+	// dialing is held while a connection is made, so that those who wait for it can share it.
 	dialing chan struct{}
-	// patience is lookTime, but for tests.
-	patience time.Duration
+	// scriptTimeout is scriptTime, except in tests.
+	scriptTimeout time.Duration
 
 	mu    sync.Mutex
 	conns []*conn
-	// holders is how many environments there are, and one for the Host itself until Close.
+	// holders counts the environments, and the Host itself until Close.
 	holders int
 	closed  bool
 }
 
-// conn is one connection. Its fields are the Host's.
+// conn is one connection. Its fields are guarded by the Host's mutex.
 type conn struct {
 	client *gossh.Client
 	// dead is closed when the connection has ended.
 	dead chan struct{}
-	// room is how many sessions it takes, used how many there are.
+	// room is how many sessions the connection can have, used how many it has.
 	room, used int
-	// users is how many there are who need it, for a session or something else.
+	// users counts those who need it, for a session or another channel.
 	users int
-	// opened says that there was a session.
+	// opened means that it has had a session.
 	opened bool
 }
 
@@ -70,29 +68,29 @@ func (c *conn) isDead() bool {
 	}
 }
 
-// Connect logs in to a host. Errors are *ConfigError for what cannot be meant, *ConnectError, *HostKeyError, *AuthError, or
-// the end of ctx, which is for Connect alone. The caller closes the Host; environments that are open then keep what they
-// need.
+// Connect logs in to a host. Errors are *ConfigError for an invalid target, *ConnectError,
+// *HostKeyError, *AuthError, or the end of ctx, which bounds Connect alone. The caller closes the
+// Host; open environments keep their connections.
 func Connect(ctx context.Context, t Target) (*Host, error) {
-	r, err := resolve(t)
+	r, err := resolve(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	h := &Host{route: r, dialing: make(chan struct{}, 1), holders: 1, patience: lookTime}
+	h := &Host{route: r, dialing: make(chan struct{}, 1), holders: 1, scriptTimeout: scriptTime}
 	c, err := h.reserve(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
 	h.giveBack(c, 0)
-	r.ask = nil // nobody waits for a question when a connection is made anew
+	r.passphrase = nil // a reconnect asks no questions
 	return h, nil
 }
 
-// String returns the host with its user and port.
+// String returns user@host:port.
 func (h *Host) String() string { return h.route.String() }
 
-// Way returns the host with its user and port, and with the jump hosts, the last one first. It tells hosts of one address
-// apart that are in different networks.
+// Way returns the host and its jump hosts, the last one first, each as user@host:port. It
+// distinguishes hosts of the same address in different networks.
 func (h *Host) Way() string {
 	var way []string
 	for _, hop := range h.route.hops {
@@ -102,16 +100,15 @@ func (h *Host) Way() string {
 	return strings.Join(way, " via ")
 }
 
-// Close gives the host up. The connections end with the last environment.
+// Close releases the host. Its connections end with the last environment.
 func (h *Host) Close() error {
 	h.mu.Lock()
-	if h.closed {
-		h.mu.Unlock()
-		return nil
-	}
+	closed := h.closed
 	h.closed = true
 	h.mu.Unlock()
-	h.release()
+	if !closed {
+		h.release()
+	}
 	return nil
 }
 
@@ -133,13 +130,13 @@ func (h *Host) release() {
 		return
 	}
 	for _, c := range h.conns {
-		_ = c.client.Close() // what it says is of no use
+		_ = c.client.Close() // nothing depends on it
 	}
 	h.conns = nil
 }
 
-// reserve returns a living connection with room for n more sessions, which giveBack gives back. It makes one if there is
-// none.
+// reserve returns a live connection with room for n more sessions, until giveBack. It connects if
+// necessary.
 func (h *Host) reserve(ctx context.Context, n int) (*conn, error) {
 	if c := h.pick(n); c != nil {
 		return c, nil
@@ -150,17 +147,17 @@ func (h *Host) reserve(ctx context.Context, n int) (*conn, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	if c := h.pick(n); c != nil { // somebody else has made it
+	if c := h.pick(n); c != nil { // another call has made it
 		return c, nil
 	}
 	h.mu.Lock()
-	count, over := len(h.conns), h.holders == 0
+	count, closed := len(h.conns), h.holders == 0
 	h.mu.Unlock()
 	switch {
-	case over:
+	case closed:
 		return nil, fs.ErrClosed
 	case count >= maxConns:
-		return nil, fmt.Errorf("ssh: %s takes no more sessions on %d connections", h, count)
+		return nil, fmt.Errorf("ssh: %s accepts no more sessions on %d connections", h, count)
 	}
 	client, received, err := h.route.dialCounted(ctx)
 	if err != nil {
@@ -168,11 +165,11 @@ func (h *Host) reserve(ctx context.Context, n int) (*conn, error) {
 	}
 	c := &conn{client: client, dead: make(chan struct{}), room: maxSessions, used: n, users: 1}
 	go func() {
-		_ = client.Wait() // that it ended is all there is to know
+		_ = client.Wait() // only that it ended matters
 		close(c.dead)
 		h.forget(c)
 	}()
-	go h.ping(c, received)
+	go h.keepAlive(c, received)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.holders == 0 {
@@ -183,14 +180,14 @@ func (h *Host) reserve(ctx context.Context, n int) (*conn, error) {
 		if other.users > 0 {
 			return false
 		}
-		_ = other.client.Close() // it had no room, or it would have been taken
+		_ = other.client.Close() // it has no room, or pick had returned it
 		return true
 	})
 	h.conns = append(h.conns, c)
 	return c, nil
 }
 
-// pick returns a connection that there is.
+// pick reserves an existing connection.
 func (h *Host) pick(n int) *conn {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -204,7 +201,7 @@ func (h *Host) pick(n int) *conn {
 	return nil
 }
 
-// giveBack gives n sessions back. A connection that nobody uses any more is closed, unless it is the only one.
+// giveBack releases n sessions. An unused connection is closed, unless it is the only one.
 func (h *Host) giveBack(c *conn, n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -214,11 +211,12 @@ func (h *Host) giveBack(c *conn, n int) {
 		return
 	}
 	h.drop(c)
-	_ = c.client.Close() // what it says is of no use
+	_ = c.client.Close() // nothing depends on it
 }
 
-// full notes that a connection has no room for the session that was reserved. A server counts sessions that are over for
-// as long as something of them runs. It reports false for a connection that has never had any, which is no better.
+// full records that a connection has no room for the reserved session. A server counts a session
+// until its last process has exited. It reports false for a connection that has never had one:
+// another would be no better.
 func (h *Host) full(c *conn) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -231,7 +229,7 @@ func (h *Host) full(c *conn) bool {
 	return true
 }
 
-// forget takes a connection that has ended out of those that there are.
+// forget removes a connection that has ended.
 func (h *Host) forget(c *conn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -243,63 +241,46 @@ func (h *Host) drop(c *conn) {
 	h.conns = slices.DeleteFunc(h.conns, func(other *conn) bool { return other == c })
 }
 
-// ping asks the server again and again whether it is there, and ends the connection when it does not answer. Whatever
-// arrives is an answer.
-func (h *Host) ping(c *conn, received *atomic.Int64) {
-	tick := time.NewTicker(pingEvery)
+// keepAlive closes a connection whose server answers no request and sends nothing else for
+// aliveCount times aliveInterval.
+func (h *Host) keepAlive(c *conn, received *atomic.Int64) {
+	hop := h.route.hops[len(h.route.hops)-1]
+	tick := time.NewTicker(hop.aliveInterval)
 	defer tick.Stop()
-	answered := make(chan struct{}, 1)
-	answered <- struct{}{}
-	last := received.Load()
+	idle := make(chan struct{}, 1) // holds a value while no request is pending
+	idle <- struct{}{}
+	last, silent := received.Load(), 0
 	for {
 		select {
 		case <-c.dead:
 			return
 		case <-tick.C:
 		}
-		now := received.Load()
 		select {
-		case <-answered:
+		case <-idle:
+			silent = 0
 			go func() {
-				if _, _, err := c.client.SendRequest(pingRequest, true, nil); err == nil {
-					answered <- struct{}{}
+				if _, _, err := c.client.SendRequest(aliveRequest, true, nil); err == nil {
+					idle <- struct{}{}
 				}
 			}()
 		default:
-			if now == last {
-				_ = c.client.Close() // nobody is there to hear of it
+			if silent++; received.Load() != last {
+				silent = 0
+			}
+			if silent >= hop.aliveCount {
+				_ = c.client.Close() // the other end does not hear of it
 				return
 			}
 		}
-		last = now
+		last = received.Load()
 	}
 }
 
 // session is a session on a connection.
 type session struct {
 	*gossh.Session
-	conn *conn
 	give func()
-}
-
-// lost reports whether the connection has ended, or does so within a time, before the session was given up: then it may end
-// because nobody uses it any more.
-func (s *session) lost(within time.Duration, givenUp <-chan struct{}) bool {
-	timer := time.NewTimer(within)
-	defer timer.Stop()
-	select {
-	case <-s.conn.dead:
-	case <-givenUp:
-		return false
-	case <-timer.C:
-		return false
-	}
-	select {
-	case <-givenUp:
-		return false
-	default:
-		return true
-	}
 }
 
 // Close ends the session.
@@ -309,22 +290,24 @@ func (s *session) Close() error {
 	return err
 }
 
-// session opens a session. Where the server takes no more of them on a connection, it is opened on another one.
+// session opens a session, on another connection if the server refuses one more.
 func (h *Host) session(ctx context.Context) (*session, error) {
 	for tries := 1; ; tries++ {
 		c, err := h.reserve(ctx, 1)
 		if err != nil {
 			return nil, err
 		}
-		s, err := openSession(ctx, c)
+		s, err := openChannel(ctx, c, c.client.NewSession, func(s *gossh.Session) { _ = s.Close() })
 		var refused *gossh.OpenChannelError
 		switch {
 		case err == nil:
-			h.mark(c)
-			return &session{Session: s, conn: c, give: sync.OnceFunc(func() { h.giveBack(c, 1) })}, nil
+			h.mu.Lock()
+			c.opened = true
+			h.mu.Unlock()
+			return &session{Session: s, give: sync.OnceFunc(func() { h.giveBack(c, 1) })}, nil
 		case errors.As(err, &refused) && h.full(c):
 			continue
-		case errors.Is(err, errLost) && ctx.Err() == nil && tries < maxTries: // nothing was asked for yet
+		case errors.Is(err, errLost) && ctx.Err() == nil && tries < maxTries: // nothing was started yet
 			h.forget(c)
 			_ = c.client.Close()
 			h.giveBack(c, 1)
@@ -332,32 +315,20 @@ func (h *Host) session(ctx context.Context) (*session, error) {
 		}
 		h.giveBack(c, 1)
 		if refused != nil {
-			err = fmt.Errorf("the server lets no session in: %s", cleanText(refused.Message))
+			err = fmt.Errorf("the server refuses a session: %s", cleanText(refused.Message))
 		}
 		return nil, fmt.Errorf("ssh: %s: %w", h, err)
 	}
 }
 
-// mark notes that a connection has had a session.
-func (h *Host) mark(c *conn) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	c.opened = true
-}
-
-// openSession opens a session on a connection. One that comes too late is closed.
-func openSession(ctx context.Context, c *conn) (*gossh.Session, error) {
-	return inTime(ctx, c, c.client.NewSession, func(s *gossh.Session) { _ = s.Close() })
-}
-
-// socket connects to a unix socket of the host. Servers may refuse it: *gossh.OpenChannelError.
+// socket connects to a unix socket of the host. A server may refuse: *gossh.OpenChannelError.
 func (h *Host) socket(ctx context.Context, name string) (*channel, error) {
 	c, err := h.reserve(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
 	dial := func() (net.Conn, error) { return c.client.Dial("unix", name) }
-	n, err := inTime(ctx, c, dial, func(n net.Conn) { _ = n.Close() })
+	n, err := openChannel(ctx, c, dial, func(n net.Conn) { _ = n.Close() })
 	if err != nil {
 		h.giveBack(c, 0)
 		return nil, err
@@ -378,9 +349,26 @@ func (c *channel) Close() error {
 	return err
 }
 
-// inTime calls open, and waits for it until ctx or the connection ends, or the server has taken too long. What comes later
-// is dropped.
-func inTime[T any](ctx context.Context, c *conn, open func() (T, error), drop func(T)) (T, error) {
+// isRefused reports whether a server refused to open a channel.
+func isRefused(err error) bool {
+	var refused *gossh.OpenChannelError
+	return errors.As(err, &refused)
+}
+
+// openChannel calls open, and waits for it until ctx or the connection ends, or openTime. An error
+// that is not a refusal is errLost.
+func openChannel[T any](ctx context.Context, c *conn, open func() (T, error), drop func(T)) (T, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, openTime, fmt.Errorf("no answer of the server within %v", openTime))
+	defer cancel()
+	got, err := await(ctx, c.dead, open, drop)
+	if err != nil && ctx.Err() == nil && !isRefused(err) && !errors.Is(err, errLost) {
+		err = fmt.Errorf("%w: %w", errLost, err)
+	}
+	return got, err
+}
+
+// await calls open and waits for it until ctx ends or dead is closed. A later result is dropped.
+func await[T any](ctx context.Context, dead <-chan struct{}, open func() (T, error), drop func(T)) (T, error) {
 	type result struct {
 		got T
 		err error
@@ -390,21 +378,14 @@ func inTime[T any](ctx context.Context, c *conn, open func() (T, error), drop fu
 		got, err := open()
 		done <- result{got, err}
 	}()
-	timer := time.NewTimer(openTime)
-	defer timer.Stop()
 	var err error
 	select {
 	case r := <-done:
-		if r.err != nil && !isRefused(r.err) {
-			r.err = fmt.Errorf("%w: %w", errLost, r.err)
-		}
 		return r.got, r.err
 	case <-ctx.Done():
 		err = context.Cause(ctx)
-	case <-c.dead:
+	case <-dead:
 		err = errLost
-	case <-timer.C:
-		err = fmt.Errorf("the server has not answered for %v", openTime)
 	}
 	go func() {
 		if r := <-done; r.err == nil {

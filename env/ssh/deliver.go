@@ -1,13 +1,13 @@
 package ssh
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/pkg/sftp"
@@ -15,26 +15,34 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
 )
 
-// program is a helper that can be sent.
+const (
+	// sftpTime bounds the start of the SFTP subsystem. One behind a login that prints something
+	// never answers.
+	sftpTime = 10 * time.Second
+	// sftpParallel is the number of concurrent writes.
+	sftpParallel = 64
+)
+
+// program is a helper that can be delivered.
 type program struct {
 	name, digest string
 	open         func() (io.ReadCloser, error)
 }
 
-// candidates are the helpers for hosts, by their processors.
-type candidates struct {
+// programs are the available helpers, by the architecture as the Go toolchain names it.
+type programs struct {
 	byArch map[string]program
 	args   []string
 }
 
-// archs are the processors for which there may be a helper, named as by the Go toolchain.
-var archs = []string{"amd64", "arm64"}
+// architectures are those for which a helper may exist.
+var architectures = []string{"amd64", "arm64"}
 
-// programs returns the helpers that there are. None at all is no error: the host may say more.
-func programs(own HelperProgram) (*candidates, error) {
-	all := &candidates{byArch: make(map[string]program)}
-	if own.Path == "" || own.IfMissing {
-		for _, arch := range archs {
+// findPrograms returns the available helpers. It is no error if none is: it depends on the host.
+func findPrograms(p HelperProgram) (*programs, error) {
+	all := &programs{byArch: make(map[string]program)}
+	if p.Path == "" || p.IfMissing {
+		for _, arch := range architectures {
 			h, err := helper.Find("linux", arch)
 			var missing *helper.MissingError
 			switch {
@@ -45,45 +53,32 @@ func programs(own HelperProgram) (*candidates, error) {
 				all.byArch[arch] = program{h.Name(), h.Digest(), h.Open}
 			}
 		}
-		if own.Path == "" || len(all.byArch) > 0 {
+		if p.Path == "" || len(all.byArch) > 0 {
 			return all, nil
 		}
 	}
-	arch, err := helper.Arch(own.Path)
-	if err == nil && !slices.Contains(archs, arch) {
-		err = fmt.Errorf("%s is for another processor than amd64 and arm64", own.Path)
+	arch, err := helper.Arch(p.Path)
+	if err == nil && !slices.Contains(architectures, arch) {
+		err = fmt.Errorf("%s is for %s, not for amd64 or arm64", p.Path, arch)
+	}
+	if err != nil && p.IfMissing {
+		return all, nil
+	}
+	var digest string
+	if err == nil {
+		digest, err = helper.Digest(p.Path)
 	}
 	if err != nil {
-		if own.IfMissing {
-			return all, nil
-		}
-		return nil, &ConfigError{Field: "helper", Reason: err.Error()}
+		return nil, badConfig("helper program", "%v", err)
 	}
-	digest, err := helper.Digest(own.Path)
-	if err != nil {
-		return nil, &ConfigError{Field: "helper", Reason: err.Error()}
+	all.args = p.Args
+	all.byArch[arch] = program{
+		"sandboxd-linux-" + arch + "-" + digest, digest, func() (io.ReadCloser, error) { return os.Open(p.Path) },
 	}
-	all.args = own.Args
-	all.byArch[arch] = program{"sandboxd-linux-" + arch + "-" + digest, digest, func() (io.ReadCloser, error) { return os.Open(own.Path) }}
 	return all, nil
 }
 
-// of returns name and digest of the helper for a processor; they are empty if there is none.
-func (c *candidates) of(arch string) (name, digest string) {
-	p := c.byArch[arch]
-	return p.name, p.digest
-}
-
-func (c *candidates) named(name string) (program, bool) {
-	for _, p := range c.byArch {
-		if p.name == name {
-			return p, true
-		}
-	}
-	return program{}, false
-}
-
-// deliver puts a helper into the file target of the host: by SFTP, and where that is not to be had through a shell.
+// deliver writes a helper into the file target of the host: by SFTP, or else through a shell.
 func (h *Host) deliver(ctx context.Context, p program, target string) error {
 	r, err := p.open()
 	if err != nil {
@@ -93,78 +88,66 @@ func (h *Host) deliver(ctx context.Context, p program, target string) error {
 	if err = errors.Join(err, r.Close()); err != nil {
 		return err
 	}
-	serr := h.deliverFile(ctx, data, target)
-	if serr == nil {
-		return nil
+	sftpErr := h.deliverSFTP(ctx, data, target)
+	if sftpErr == nil || ctx.Err() != nil {
+		return sftpErr
 	}
-	err = serr
-	if ctx.Err() == nil {
-		if err = h.deliverPipe(ctx, data, target); err == nil {
-			return nil
+	if err := h.deliverShell(ctx, data, target); err != nil {
+		return fmt.Errorf("%w (by SFTP: %s)", err, cleanText(sftpErr.Error()))
+	}
+	return nil
+}
+
+// deliverSFTP is deliver by SFTP, in a session of its own.
+func (h *Host) deliverSFTP(ctx context.Context, data []byte, target string) error {
+	startCtx, cancel := context.WithTimeoutCause(ctx, sftpTime, fmt.Errorf("no answer within %s", sftpTime))
+	defer cancel()
+	s, err := h.session(startCtx)
+	if err != nil {
+		return err
+	}
+	defer s.Close() //nolint:errcheck // closing the file reports errors
+	in, err := s.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := s.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	client, err := await(startCtx, nil, func() (*sftp.Client, error) {
+		if err := s.RequestSubsystem("sftp"); err != nil {
+			return nil, err
 		}
-		err = fmt.Errorf("%w (by SFTP: %s)", err, cleanText(serr.Error()))
+		return sftp.NewClientPipe(out, in)
+	}, func(c *sftp.Client) { _ = c.Close() })
+	if err != nil {
+		return err
 	}
-	h.withdraw(ctx, target)
+	_, err = await(ctx, nil, func() (int64, error) {
+		f, err := client.OpenFile(target, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
+		if err != nil {
+			return 0, err
+		}
+		n, err := f.ReadFromWithConcurrency(bytes.NewReader(data), sftpParallel)
+		return n, errors.Join(err, f.Close())
+	}, func(int64) {})
+	_ = s.Close() // first: the client's Close waits for the server
+	_ = client.Close()
 	return err
 }
 
-// withdrawTime bounds how long the removal of what was not sent to its end may take.
-const withdrawTime = 5 * time.Second
-
-// withdraw removes a part of a helper, as far as that is possible. What is left goes when the next one is started.
-func (h *Host) withdraw(ctx context.Context, target string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawTime)
-	defer cancel()
-	p, err := h.start(ctx, "exec rm -f "+quote(target))
-	if err != nil {
-		return
-	}
-	select {
-	case <-p.exited:
-	case <-ctx.Done():
-	}
-	_ = p.Close()
-}
-
-// deliverFile is deliver by SFTP.
-func (h *Host) deliverFile(ctx context.Context, data []byte, target string) (err error) {
-	files, err := h.openSFTP(ctx)
+// deliverShell is deliver through a shell.
+func (h *Host) deliverShell(ctx context.Context, data []byte, target string) error {
+	script := `umask 077; cat >"$0" || { rm -f "$0"; exit 1; }`
+	p, err := h.start(ctx, "exec /bin/sh -c "+quote(script)+" "+quote(target))
 	if err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = files.Close() })
-	defer func() {
-		stop()
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		_ = files.Close() // the file's own Close has told
-	}()
-	f, err := files.OpenFile(target, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
-	if err != nil {
-		return err
-	}
-	_, err = f.ReadFromWithConcurrency(strings.NewReader(string(data)), sftpParallel)
-	return errors.Join(err, f.Close())
-}
-
-// sftpParallel is how many writes are on their way at once.
-const sftpParallel = 64
-
-// deliverPipe is deliver through a shell.
-func (h *Host) deliverPipe(ctx context.Context, data []byte, target string) error {
-	p, err := h.start(ctx, "exec /bin/sh -c "+quote(`umask 077; exec cat >"$0"`)+" "+quote(target))
-	if err != nil {
-		return err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = p.Close() })
-	defer func() {
-		stop()
-		_ = p.Close()
-	}()
+	defer p.Close() //nolint:errcheck // the exit code reports errors
 	go func() { _, _ = io.Copy(io.Discard, p.out) }()
 	written := make(chan error, 1)
-	go func() { // one that does not read may hold it up for ever
+	go func() { // a full disk ends the reader
 		_, err := p.in.Write(data)
 		written <- errors.Join(err, p.in.Close())
 	}()
@@ -173,57 +156,8 @@ func (h *Host) deliverPipe(ctx context.Context, data []byte, target string) erro
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if p.status != nil {
-		return fmt.Errorf("%w: %s", p.status, cleanText(p.said.String()))
+	if p.exitErr != nil {
+		return fmt.Errorf("%w: %s", p.exitErr, cleanText(p.stderr.String()))
 	}
 	return <-written
-}
-
-// sftpTime bounds the wait for the file transfer subsystem. One that is started by a login that prints something never
-// answers.
-const sftpTime = 10 * time.Second
-
-// fileClient is the file transfer subsystem in a session of its own.
-type fileClient struct {
-	*sftp.Client
-	session *session
-}
-
-// Close ends the session. Transfers end.
-func (f *fileClient) Close() error {
-	_ = f.session.Close() // first, so that nobody waits for the server
-	return f.Client.Close()
-}
-
-// openSFTP opens the file transfer subsystem.
-func (h *Host) openSFTP(ctx context.Context, opts ...sftp.ClientOption) (_ *fileClient, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, sftpTime, fmt.Errorf("no answer within %s", sftpTime))
-	defer cancel()
-	s, err := h.session(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			_ = s.Close()
-		}
-	}()
-	in, err := s.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := s.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	client, err := await(ctx, func() (*sftp.Client, error) {
-		if err := s.RequestSubsystem("sftp"); err != nil {
-			return nil, err
-		}
-		return sftp.NewClientPipe(out, in, opts...)
-	}, func(c *sftp.Client) { _ = c.Close() })
-	if err != nil {
-		return nil, err
-	}
-	return &fileClient{client, s}, nil
 }

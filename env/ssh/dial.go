@@ -11,14 +11,9 @@ import (
 	gossh "golang.org/x/crypto/ssh"
 )
 
-// dial connects to the host by way of the jump hosts, and logs in. It ends with ctx, which the connection outlives. Closing
-// the client closes the connections to the jump hosts too.
-func (r *route) dial(ctx context.Context) (*gossh.Client, error) {
-	client, _, err := r.dialCounted(ctx)
-	return client, err
-}
-
-// dialCounted is dial, with the number of bytes that have come from the host.
+// dialCounted connects to the host over the jump hosts, and logs in. ctx bounds the dialing, not
+// the connection. Closing the client closes the connections to the jump hosts too. The second
+// result is the number of bytes that were received from the host.
 func (r *route) dialCounted(ctx context.Context) (*gossh.Client, *atomic.Int64, error) {
 	var last jump
 	var received *atomic.Int64
@@ -48,13 +43,13 @@ func (c *countedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// jump is a host on the way that is connected. The zero value means that there is none.
+// jump is a connected jump host. The zero value is none.
 type jump struct {
 	client *gossh.Client
 	hop    *hop
 }
 
-// dialHop connects to one host, over the one before.
+// dialHop connects to one host, over the jump host before it, and logs in.
 func (r *route) dialHop(ctx context.Context, h *hop, over jump, received *atomic.Int64) (*gossh.Client, error) {
 	bound, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -97,7 +92,10 @@ func (r *route) dialHop(ctx context.Context, h *hop, over jump, received *atomic
 
 // reach opens a connection to a host.
 func reach(ctx context.Context, h *hop, over jump) (net.Conn, error) {
-	if over.client == nil {
+	switch {
+	case over.client == nil && h.proxyCommand != "":
+		return dialProxy(h)
+	case over.client == nil:
 		var d net.Dialer
 		return d.DialContext(ctx, "tcp", h.address())
 	}
@@ -112,7 +110,7 @@ func reach(ctx context.Context, h *hop, over jump) (net.Conn, error) {
 	return &linkedConn{Conn: conn, over: over.client}, nil
 }
 
-// connectError returns why there is no connection: that ctx has ended, which is not the host's doing, or a ConnectError.
+// connectError returns a *ConnectError, or the end of ctx, which is not the host's fault.
 func connectError(ctx, bound context.Context, h *hop, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("ssh: connect to %s: %w", h, context.Cause(ctx))
@@ -123,15 +121,15 @@ func connectError(ctx, bound context.Context, h *hop, err error) error {
 	return &ConnectError{Host: h.String(), Err: err}
 }
 
-// linkedConn is a connection over that of a jump host, with which it ends.
+// linkedConn is a connection over a jump host. Close closes that one too.
 type linkedConn struct {
 	net.Conn
 	over *gossh.Client
 }
 
-// Close closes both. The connection below goes first: the one above may wait for it.
+// Close closes the jump host first: a silent one would delay the end of the connection over it.
 func (c *linkedConn) Close() error {
 	err := c.over.Close()
-	_ = c.Conn.Close() // it has ended with the other one
+	_ = c.Conn.Close() // it ended with the other one
 	return err
 }

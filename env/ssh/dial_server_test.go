@@ -105,24 +105,24 @@ func certificate(t testing.TB, key gossh.PublicKey, kind uint32, name string, ca
 	return c
 }
 
-// newPlace returns a machine whose files are in a folder of the test's own.
-func newPlace(t testing.TB) machine {
+// home is the home directory of a test, with its SSH files.
+type home struct{ localFiles }
+
+// newHome returns a home directory of the test's own, and sets HOME to it.
+func newHome(t testing.TB) home {
 	t.Helper()
 	dir := t.TempDir()
 	t.Setenv("HOME", dir)
 	t.Setenv("USERPROFILE", dir)
 	t.Setenv("SSH_AUTH_SOCK", "")
-	m := machine{home: dir, config: filepath.Join(dir, "etc", "ssh_config"), known: []string{filepath.Join(dir, "etc", "ssh_known_hosts")}}
-	for _, d := range []string{"etc", ".ssh"} {
-		if err := os.Mkdir(filepath.Join(dir, d), 0o700); err != nil {
-			t.Fatal(err)
-		}
+	if err := os.Mkdir(filepath.Join(dir, ".ssh"), 0o700); err != nil {
+		t.Fatal(err)
 	}
-	return m
+	return home{findLocalFiles()}
 }
 
-// write writes a file of the machine.
-func (m machine) write(t testing.TB, name, content string) string {
+// write writes a file, in ~/.ssh unless its name is absolute.
+func (m home) write(t testing.TB, name, content string) string {
 	t.Helper()
 	if !filepath.IsAbs(name) {
 		name = m.dot(name)
@@ -134,7 +134,7 @@ func (m machine) write(t testing.TB, name, content string) string {
 }
 
 // read returns the content of a file in ~/.ssh.
-func (m machine) read(t testing.TB, name string) string {
+func (m home) read(t testing.TB, name string) string {
 	t.Helper()
 	data, err := os.ReadFile(m.dot(name))
 	if err != nil {
@@ -144,13 +144,19 @@ func (m machine) read(t testing.TB, name string) string {
 }
 
 // connect logs in, asks the host for an answer, and hangs up.
-func (m machine) connect(t testing.TB, target Target) error {
+func (m home) connect(t testing.TB, target Target) error {
 	t.Helper()
-	r, err := m.resolve(target)
+	r, err := resolve(t.Context(), target)
 	if err != nil {
 		return err
 	}
 	return r.try(t.Context())
+}
+
+// dial logs in.
+func (r *route) dial(ctx context.Context) (*gossh.Client, error) {
+	client, _, err := r.dialCounted(ctx)
+	return client, err
 }
 
 // try logs in, asks the host for an answer, and hangs up.

@@ -35,7 +35,7 @@ func TestDialWhatIsNoServer(t *testing.T) {
 		}, want: "127.0.0.1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := newPlace(t)
+			m := newHome(t)
 			s := listen(t, tc.serve)
 			target := Target{Host: s.String()}
 			if tc.short {
@@ -52,7 +52,7 @@ func TestDialWhatIsNoServer(t *testing.T) {
 }
 
 func TestDialWhereNobodyListens(t *testing.T) {
-	m := newPlace(t)
+	m := newHome(t)
 	err := m.connect(t, Target{Host: "user@127.0.0.1:1"})
 	var failed *ConnectError
 	if !errors.As(err, &failed) || !strings.Contains(err.Error(), "nothing listens on that port") && os.PathSeparator == '/' {
@@ -65,7 +65,7 @@ func TestDialTakesLinesBeforeTheVersion(t *testing.T) {
 	s := newServer(t, serverConfig{
 		keys: []gossh.Signer{host.signer}, users: []gossh.PublicKey{key.public()}, prelude: "Welcome\r\nto the\nhost\r\n",
 	})
-	m := newPlace(t)
+	m := newHome(t)
 	m.write(t, "known_hosts", s.known(host.public()))
 	m.write(t, "id_ed25519", key.private(t, ""))
 	if err := m.connect(t, Target{Host: s.String()}); err != nil {
@@ -75,9 +75,9 @@ func TestDialTakesLinesBeforeTheVersion(t *testing.T) {
 
 func TestDialEndsWithTheContext(t *testing.T) {
 	gone := errors.New("the user is gone")
-	m := newPlace(t)
+	newHome(t)
 	s := listen(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
-	r, err := m.resolve(Target{Host: s.String(), Timeout: time.Hour})
+	r, err := resolve(t.Context(), Target{Host: s.String(), Timeout: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,10 +96,10 @@ func TestDialEndsWithTheContext(t *testing.T) {
 func TestConnectionOutlivesTheContextOfDial(t *testing.T) {
 	host, key := newKey(t, "ed25519"), newKey(t, "ed25519")
 	s := newServer(t, serverConfig{keys: []gossh.Signer{host.signer}, users: []gossh.PublicKey{key.public()}})
-	m := newPlace(t)
+	m := newHome(t)
 	m.write(t, "known_hosts", s.known(host.public()))
 	m.write(t, "id_ed25519", key.private(t, ""))
-	r, err := m.resolve(Target{Host: s.String(), Timeout: time.Minute})
+	r, err := resolve(t.Context(), Target{Host: s.String(), Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func TestConnectionOutlivesTheContextOfDial(t *testing.T) {
 
 // chain is a host behind two jump hosts, and a machine that knows the way.
 type chain struct {
-	machine
+	home
 	first, second, last *server
 }
 
@@ -128,7 +128,7 @@ func newChain(t *testing.T) chain {
 	t.Helper()
 	host, key := newKey(t, "ed25519"), newKey(t, "ed25519")
 	c := serverConfig{keys: []gossh.Signer{host.signer}, users: []gossh.PublicKey{key.public()}}
-	w := chain{newPlace(t), newServer(t, c), newServer(t, c), newServer(t, c)}
+	w := chain{newHome(t), newServer(t, c), newServer(t, c), newServer(t, c)}
 	w.write(t, "id_ed25519", key.private(t, ""))
 	w.write(t, "known_hosts", "first,second,last "+authorized(host.public()))
 	w.write(t, "config", strings.NewReplacer("P1", w.first.port, "P2", w.second.port, "P3", w.last.port).Replace(`
@@ -157,7 +157,7 @@ func (w chain) open() [3]int { return [3]int{w.first.open(), w.second.open(), w.
 
 func TestJump(t *testing.T) {
 	w := newChain(t)
-	r, err := w.resolve(Target{Host: "three@last"})
+	r, err := resolve(t.Context(), Target{Host: "three@last"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func TestJumpEndsWithAnyOfItsHosts(t *testing.T) {
 	for i, name := range []string{"first", "second", "last"} {
 		t.Run(name, func(t *testing.T) {
 			w := newChain(t)
-			r, err := w.resolve(Target{Host: "last"})
+			r, err := resolve(t.Context(), Target{Host: "last"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -220,7 +220,7 @@ func TestJumpToASilentHost(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	config := w.read(t, "config")
 	w.write(t, "config", strings.Replace(config, "Port 1\n", "Port "+silent.port+"\n", 1))
-	r, err := w.resolve(Target{Host: "behind"})
+	r, err := resolve(t.Context(), Target{Host: "behind"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package ssh
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,9 +16,11 @@ import (
 	"unicode/utf8"
 )
 
-// ConfigError means that a value of Target or Config cannot be meant, or a file that it leads to cannot be used.
+// ConfigError reports an invalid value of Target or Config, or a file of theirs that cannot be used.
 type ConfigError struct {
-	// Field is the name of the value, in lower case, such as "host", "identity", "known-hosts" or "config".
+	// Field is the name of the value, in lower case: "host", "identity", "known-hosts", "config",
+	// "timeout", "var", "ttl", "start timeout", "helper-dir", "helper program", "session",
+	// "working directory"; or "StrictHostKeyChecking", a setting that Target.AcceptNew replaces.
 	Field  string
 	Reason string
 }
@@ -29,7 +32,7 @@ func badConfig(field, format string, args ...any) error {
 	return &ConfigError{Field: field, Reason: fmt.Sprintf(format, args...)}
 }
 
-// ConnectError means that there was no conversation with a host, or none as SSH has it.
+// ConnectError reports that a host could not be reached, or does not speak SSH.
 type ConnectError struct {
 	// Host is user@host:port.
 	Host string
@@ -44,7 +47,7 @@ func (e *ConnectError) Error() string {
 	return text
 }
 
-// hint says what to look at.
+// hint returns what to check, or an empty string.
 func (e *ConnectError) hint() string {
 	var name *net.DNSError
 	var slow *timeoutError
@@ -66,38 +69,38 @@ func (e *ConnectError) hint() string {
 // Unwrap returns the cause.
 func (e *ConnectError) Unwrap() error { return e.Err }
 
-// timeoutError means that a host took too long. It is os.ErrDeadlineExceeded for errors.Is.
+// timeoutError means that a host took too long. errors.Is matches os.ErrDeadlineExceeded.
 type timeoutError struct{ after time.Duration }
 
 func (e *timeoutError) Error() string        { return fmt.Sprintf("no answer within %v", e.after) }
 func (e *timeoutError) Timeout() bool        { return true }
 func (e *timeoutError) Is(target error) bool { return target == os.ErrDeadlineExceeded }
 
-// A HostKeyKind is what is wrong with the key of a host.
+// HostKeyKind classifies a HostKeyError.
 type HostKeyKind string
 
 // Kinds of HostKeyError.
 const (
 	HostKeyUnknown HostKeyKind = "unknown"           // no known_hosts file has a key of the host
-	HostKeyChanged HostKeyKind = "changed"           // they have another one
-	HostKeyRevoked HostKeyKind = "revoked"           // they say that the key must not be used any more
-	HostKeyTypes   HostKeyKind = "none of the known" // the host has no key of a type that they have
-	HostKeyCert    HostKeyKind = "bad certificate"   // the host's certificate is not good for it
+	HostKeyChanged HostKeyKind = "changed"           // they have another key
+	HostKeyRevoked HostKeyKind = "revoked"           // they revoke the key
+	HostKeyTypes   HostKeyKind = "none of the known" // the host has no key of a known type
+	HostKeyCert    HostKeyKind = "bad certificate"   // the host's certificate is not valid for it
 )
 
-// HostKeyError means that a host has not proved to be the one that it should be. Nothing was sent to it.
+// HostKeyError reports that a host did not prove its identity. Nothing was sent to it.
 type HostKeyError struct {
-	// Host is how known_hosts files name it.
+	// Host is its name in known_hosts files.
 	Host string
 	Kind HostKeyKind
-	// Type and Fingerprint are those of the key that the host has shown; they are empty for HostKeyTypes.
+	// Type and Fingerprint describe the key that the host showed; empty for HostKeyTypes.
 	Type, Fingerprint string
-	// Known are the keys that count for the host, or the one that is revoked.
+	// Known are the trusted keys of the host, or the one that is revoked.
 	Known []KnownKey
-	// Reason is more about a certificate or about types; it may be empty.
+	// Reason explains HostKeyCert and HostKeyTypes.
 	Reason string
-	// file is where a key would be added; it may be empty.
-	file string
+	// File is the known_hosts file for new keys; it may be empty.
+	File string
 }
 
 // KnownKey is a key in a known_hosts file.
@@ -124,12 +127,8 @@ func (e *HostKeyError) Error() string {
 	shown := e.Type + " " + e.Fingerprint
 	switch e.Kind {
 	case HostKeyUnknown:
-		file := e.file
-		if file == "" {
-			file = "a known_hosts file"
-		}
 		return fmt.Sprintf("ssh: the host key of %s is not known: it shows %s; compare that with what the host's owner says, then"+
-			" add it with --accept-new-host-key, or with \"ssh %s\" once, or with \"ssh-keyscan\" into %s", host, shown, e.login(), file)
+			" add it, with \"ssh %s\" once, or with \"ssh-keyscan\" into %s", host, shown, e.login(), cmp.Or(e.File, "a known_hosts file"))
 	case HostKeyChanged:
 		return fmt.Sprintf("ssh: the host key of %s has changed: it shows %s, and it should be %s; somebody may be in between, or the"+
 			" host was set up anew: ask its owner, and take the old line out if so", host, shown, list)
@@ -143,7 +142,7 @@ func (e *HostKeyError) Error() string {
 		cleanText(e.Reason), shown)
 }
 
-// login is the host as the program ssh takes it.
+// login returns the host as arguments of ssh.
 func (e *HostKeyError) login() string {
 	if rest, ok := strings.CutPrefix(e.Host, "["); ok {
 		if host, port, ok := strings.Cut(rest, "]:"); ok {
@@ -153,21 +152,21 @@ func (e *HostKeyError) login() string {
 	return e.Host
 }
 
-// AuthError means that a host does not let the user in.
+// AuthError reports that a host rejected the login.
 type AuthError struct {
 	User string
 	// Host is host:port.
 	Host string
-	// Offered are the methods that the server takes, as it names them.
+	// Offered are the methods that the server accepts, as it names them.
 	Offered []string
-	// Keys are those that there were to try, in this order, for people.
+	// Keys describe the keys that were available, in their order.
 	Keys []string
-	// Unused are keys that could not be tried, and why, for people.
+	// Unused describe keys that could not be tried, and why.
 	Unused []string
-	// Banner is what the server wants people to read. It is untrusted, and may be empty.
+	// Banner is a message of the server. It is untrusted, and may be empty.
 	Banner string
 	Err    error
-	// partial says that the server took a key, and wants more.
+	// partial means that the server accepted a key and requires a second factor.
 	partial bool
 }
 
@@ -179,15 +178,15 @@ func (e *AuthError) Error() string {
 	case errors.As(e.Err, &locked):
 		text.WriteString(locked.Error())
 	case e.partial && !e.takesKeys():
-		fmt.Fprintf(&text, "the server takes the key, and wants %s besides, which is not supported", cleanText(strings.Join(e.Offered, " or ")))
+		fmt.Fprintf(&text, "the server accepts the key and also requires %s, which is not supported", cleanText(strings.Join(e.Offered, " or ")))
 	case len(e.Offered) > 0 && !e.takesKeys():
 		fmt.Fprintf(&text, "the server takes no keys, only %s, which is not supported; let it take keys", cleanText(strings.Join(e.Offered, ", ")))
 	case len(e.Keys) == 0:
-		text.WriteString("there is no key to try; name one with --identity or IdentityFile, or add one to ssh-agent")
+		text.WriteString("no key to try; name one with IdentityFile in the ssh_config, or add one to ssh-agent")
 	default:
 		fmt.Fprintf(&text, "the server takes none of the keys %s", strings.Join(e.Keys, ", "))
-		if tooMany(e.Err) {
-			fmt.Fprintf(&text, " before it has had enough (%s); IdentitiesOnly or --identity tries fewer", cleanText(e.Err.Error()))
+		if e.TooMany() {
+			fmt.Fprintf(&text, " before it has had enough (%s); IdentitiesOnly and IdentityFile try fewer", cleanText(e.Err.Error()))
 		}
 		text.WriteString("; is the user name right, and is the key in authorized_keys there?")
 	}
@@ -204,9 +203,9 @@ func (e *AuthError) takesKeys() bool {
 	return slices.Contains(e.Offered, "publickey")
 }
 
-// tooMany reports whether a server ended the conversation for too many attempts.
-func tooMany(err error) bool {
-	return err != nil && strings.Contains(strings.ToLower(err.Error()), "too many auth")
+// TooMany reports whether the server disconnected after too many keys.
+func (e *AuthError) TooMany() bool {
+	return e.Err != nil && strings.Contains(strings.ToLower(e.Err.Error()), "too many auth")
 }
 
 // Unwrap returns the cause.
@@ -217,7 +216,7 @@ type keyError struct {
 	file   string
 	reason string
 	err    error
-	// absent says that there is no private key.
+	// absent means that the private key does not exist.
 	absent bool
 }
 
@@ -225,10 +224,10 @@ func (e *keyError) Error() string { return "the key " + cleanText(e.file) + " " 
 
 func (e *keyError) Unwrap() error { return e.err }
 
-// maxText bounds how much of what a server says is shown.
+// maxText bounds how much text of a server is shown.
 const maxText = 400
 
-// cleanText returns text of unknown origin as one short line that a terminal shows as it is.
+// cleanText returns untrusted text as one short line without control characters.
 func cleanText(s string) string {
 	var b strings.Builder
 	blank := true
@@ -253,3 +252,26 @@ func cleanText(s string) string {
 	}
 	return strings.TrimSpace(b.String())
 }
+
+// HelperDirError reports that no directory of a host can hold the helper and allows its execution.
+// Config.HelperDir names another.
+type HelperDirError struct {
+	// Dirs are the directories that were tried.
+	Dirs []string
+}
+
+func (e *HelperDirError) Error() string {
+	return "no directory on the host is writable and allows execution for the helper: tried " + cleanText(strings.Join(e.Dirs, ", "))
+}
+
+// StartError reports that an environment could not be started on a connected host.
+type StartError struct {
+	// Host is user@host:port.
+	Host string
+	Err  error
+}
+
+func (e *StartError) Error() string { return "ssh: start on " + e.Host + ": " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *StartError) Unwrap() error { return e.Err }

@@ -2,5 +2,5 @@ package ssh
 
 import "time"
 
-// SetPatience sets how long a look at the environments of the host may take.
-func (h *Host) SetPatience(d time.Duration) { h.patience = d }
+// SetScriptTimeout sets the time limit of List, Collect and Attach.
+func (h *Host) SetScriptTimeout(d time.Duration) { h.scriptTimeout = d }

@@ -290,10 +290,13 @@ func TestConnectionLost(t *testing.T) {
 	for _, of := range servers {
 		for _, tt := range faults {
 			t.Run(of.name+"/"+tt.name, func(t *testing.T) {
+				if of.name != "openssh" && tt.name != "killed" || tt.name == "restarted" || tt.name == "reset" {
+					needFull(t, "each fault on each server")
+				}
 				t.Parallel()
 				s := server(t, of.config())
 				proxy, to := behind(t, s)
-				h := connect(t, to)
+				h := connect(t, impatient(t, to))
 				e := open(t, h, ssh.Config{WorkDir: s.MakeFolder(t)})
 				idle := open(t, h, ssh.Config{WorkDir: s.MakeFolder(t)})
 				ctx, cancel := context.WithTimeout(t.Context(), lossTime)
@@ -310,6 +313,7 @@ func TestConnectionLost(t *testing.T) {
 
 // TestConnectionLostAgain ends the connection again and again, also while it is made.
 func TestConnectionLostAgain(t *testing.T) {
+	needFull(t, "40 losses while reconnecting")
 	t.Parallel()
 	for _, of := range servers {
 		t.Run(of.name, func(t *testing.T) {
@@ -344,6 +348,7 @@ func typed(err error) bool {
 
 // TestLostWhileOpening ends the connections in all phases of a start, the sending of the helper among them.
 func TestLostWhileOpening(t *testing.T) {
+	needFull(t, "losses in all phases of a start")
 	t.Parallel()
 	for _, of := range servers {
 		t.Run(of.name, func(t *testing.T) {
@@ -397,6 +402,7 @@ func lostWhileOpening(t *testing.T, s *daemons.SSHD) {
 
 // TestLostWhileClosing ends the connections while an environment is closed.
 func TestLostWhileClosing(t *testing.T) {
+	needFull(t, "losses in all phases of the end")
 	t.Parallel()
 	for _, of := range servers {
 		t.Run(of.name, func(t *testing.T) {

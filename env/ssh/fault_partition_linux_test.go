@@ -18,10 +18,11 @@ import (
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
-// partitionTime is how long nothing gets through. Whatever waits for the other side has noticed after 20 seconds.
+// partitionTime is how long nothing gets through: in the full tests longer than the default
+// keepalive takes, else than that of impatient.
 func partitionTime() time.Duration {
 	if testing.Short() {
-		return 12 * time.Second
+		return 4 * time.Second
 	}
 	return 30 * time.Second
 }
@@ -37,12 +38,18 @@ func TestPartition(t *testing.T) {
 	t.Parallel()
 	for _, of := range servers {
 		t.Run(of.name, func(t *testing.T) {
+			if of.name != "openssh" {
+				needFull(t, "partitions on each server")
+			}
 			t.Parallel()
 			s := server(t, of.config())
 			_ = open(t, connect(t, target(t, s)), ssh.Config{}) // which sends the helper
 			t.Run("phases", func(t *testing.T) {
 				for _, phase := range []string{"idle", "request", "stream", "exit"} {
 					t.Run(phase, func(t *testing.T) {
+						if phase != "stream" {
+							needFull(t, "partitions in each phase of a command")
+						}
 						t.Parallel()
 						partition(t, s, phase)
 					})
@@ -54,6 +61,9 @@ func TestPartition(t *testing.T) {
 
 func partition(t *testing.T, s *daemons.SSHD, phase string) {
 	proxy, to := behind(t, s)
+	if testing.Short() {
+		to = impatient(t, to)
+	}
 	e := open(t, connect(t, to), ssh.Config{WorkDir: s.MakeFolder(t), TTL: 2 * time.Minute})
 	switch phase {
 	case "request":
@@ -88,6 +98,7 @@ func partition(t *testing.T, s *daemons.SSHD, phase string) {
 
 // TestPartitionWhileOpening lets nothing through for a time, which begins in each phase of a start.
 func TestPartitionWhileOpening(t *testing.T) {
+	needFull(t, "partitions in all phases of a start")
 	t.Parallel()
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	work := s.MakeFolder(t)
@@ -164,6 +175,7 @@ func TestPartitionForGood(t *testing.T) {
 
 // TestPartitionWhileClosing closes an environment when nothing gets through any more.
 func TestPartitionWhileClosing(t *testing.T) {
+	needFull(t, "a silent host delays Close by half a minute")
 	t.Parallel()
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	proxy, to := behind(t, s)
@@ -182,6 +194,7 @@ func TestPartitionWhileClosing(t *testing.T) {
 
 // TestSlowLinks works over links that are slow in every way. Nothing may take them for dead.
 func TestSlowLinks(t *testing.T) {
+	needFull(t, "links of a few bytes per second")
 	t.Parallel()
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	t.Run("links", func(t *testing.T) {

@@ -18,12 +18,12 @@ import (
 
 func TestParseListed(t *testing.T) {
 	got, err := parseListed("env 1 4711 1700000000 60000ms 192.0.2.1 /tmp/sandboxagent-0/e-abc")
-	want := Listed{Session: "abc", Running: true, PID: 4711, Begun: time.Unix(1_700_000_000, 0), TTL: time.Minute, From: "192.0.2.1", folder: "/tmp/sandboxagent-0/e-abc"}
+	want := Listed{Session: "abc", Running: true, PID: 4711, Created: time.Unix(1_700_000_000, 0), TTL: time.Minute, From: "192.0.2.1", dir: "/tmp/sandboxagent-0/e-abc"}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(Listed{})); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 	got, err = parseListed("env 0 0 0 - - /home/a b/e-x")
-	if err != nil || got.Running || !got.Begun.IsZero() || got.TTL != 0 || got.From != "" || got.folder != "/home/a b/e-x" {
+	if err != nil || got.Running || !got.Created.IsZero() || got.TTL != 0 || got.From != "" || got.dir != "/home/a b/e-x" {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for _, bad := range []string{"", "env", "env 1 x 0 - - /e-a", "env 1 1 x - - /e-a", "env 1 1 1 - - e-a", "env 1 1 1 - - /a", "env 1 1 1 - - /e-A/../e-", "run 1 1 1 - - /e-a"} {
@@ -41,7 +41,7 @@ func FuzzParseListed(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if !sessionPattern().MatchString(l.Session) || !path.IsAbs(l.folder) || strings.ContainsFunc(l.From, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		if !sessionPattern().MatchString(l.Session) || !path.IsAbs(l.dir) || strings.ContainsFunc(l.From, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 			t.Errorf("%q is %+v", line, l)
 		}
 	})
@@ -51,7 +51,7 @@ func FuzzParseListed(f *testing.F) {
 func reading(text string) *answers {
 	exited := make(chan struct{})
 	close(exited)
-	return &answers{p: &process{out: bufio.NewReader(strings.NewReader(text)), said: &helper.Said{}, exited: exited}, mark: "MARK"}
+	return &answers{p: &process{out: bufio.NewReader(strings.NewReader(text)), stderr: &helper.Said{}, exited: exited}, mark: "MARK"}
 }
 
 func TestAnswers(t *testing.T) {
@@ -67,7 +67,7 @@ func TestAnswers(t *testing.T) {
 	if got, err := reading("MARK " + strings.Repeat("x", 100<<10) + "\nMARK two\n").next(); !errors.Is(err, env.ErrProtocol) {
 		t.Errorf("an answer without end is taken for one of %d bytes, %v", len(got), err)
 	}
-	if _, err := reading(strings.Repeat("noise\n", maxNoise)).next(); err == nil || !strings.Contains(err.Error(), "without end") {
+	if _, err := reading(strings.Repeat("noise\n", maxNoise)).next(); err == nil || !strings.Contains(err.Error(), "prints more than") {
 		t.Errorf("endless noise gives %v", err)
 	}
 	if _, err := reading(strings.Repeat("x", 2*maxNoise)).next(); err == nil || len(err.Error()) > 1000 {
@@ -111,7 +111,7 @@ func TestWorkDir(t *testing.T) {
 	}
 }
 
-func TestCheck(t *testing.T) {
+func TestValidate(t *testing.T) {
 	for _, tt := range []struct {
 		field string
 		c     Config
@@ -121,14 +121,14 @@ func TestCheck(t *testing.T) {
 		{"var", Config{Vars: []string{"A"}}},
 		{"var", Config{Vars: []string{"=x"}}},
 		{"var", Config{Vars: []string{"A=\x00"}}},
-		{"helper", Config{Helper: "maybe"}},
+		{"helper-dir", Config{HelperDir: "a\nb"}},
 		{"ttl", Config{TTL: -1}},
-		{"ttl", Config{StartTimeout: -1}},
+		{"start timeout", Config{StartTimeout: -1}},
 		{"session", Config{Session: "../x"}},
 		{"session", Config{Session: strings.Repeat("a", 64)}},
 		{"working directory", Config{WorkDir: "a\nb"}},
 	} {
-		err := tt.c.Check()
+		err := tt.c.Validate()
 		var config *ConfigError
 		if errors.As(err, &config); err == nil != (tt.field == "") || config != nil && config.Field != tt.field {
 			t.Errorf("%+v: %v, want %q", tt.c, err, tt.field)

@@ -2,79 +2,203 @@ package ssh
 
 import (
 	"bytes"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
+	"github.com/skeema/knownhosts"
 	gossh "golang.org/x/crypto/ssh"
+	xknownhosts "golang.org/x/crypto/ssh/knownhosts"
 )
 
-// hostCheck decides whether a host is the one that it should be. It is for one connection.
+const (
+	// maxKnownHosts bounds a known_hosts file, and maxKnownLine one of its lines.
+	maxKnownHosts = 16 << 20
+	maxKnownLine  = 60 << 10
+	// maxBadLines bounds the invalid lines of a file, and maxNotedLines those that are reported.
+	maxBadLines   = 100
+	maxNotedLines = 3
+)
+
+// hostKeys are the keys in known_hosts files.
+type hostKeys struct {
+	check gossh.HostKeyCallback
+	// names maps the files that check was made from to those that they are copies of.
+	names map[string]string
+	// authorities are the lines marked @cert-authority, as file:line. check accepts their keys as
+	// those of hosts.
+	authorities map[string]bool
+}
+
+// readKnownHosts reads known_hosts files; missing ones are empty.
+func readKnownHosts(names []string, note func(string)) (*hostKeys, error) {
+	k := &hostKeys{names: map[string]string{}, authorities: map[string]bool{}}
+	var files []string
+	for _, name := range names {
+		if name == os.DevNull {
+			continue
+		}
+		data, err := readRegular(name, maxKnownHosts)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		file := name
+		if err == nil {
+			file, err = validKnownHosts(name, data, note)
+		}
+		if err != nil {
+			return nil, badConfig("known-hosts", "%s", cleanText(err.Error()))
+		}
+		if file != name {
+			defer os.Remove(file) //nolint:errcheck // the system cleans its temporary directory
+		}
+		for i, line := range bytes.Split(data, []byte("\n")) {
+			if bytes.HasPrefix(bytes.TrimSpace(line), []byte("@cert-authority")) {
+				k.authorities[file+":"+strconv.Itoa(i+1)] = true
+			}
+		}
+		k.names[file] = name
+		files = append(files, file)
+	}
+	db, err := knownhosts.NewDB(files...)
+	if err != nil {
+		return nil, badConfig("known-hosts", "%s", cleanText(err.Error()))
+	}
+	k.check = db.HostKeyCallback()
+	return k, nil
+}
+
+// validKnownHosts returns a file with the valid lines of a known_hosts file: the file itself, or
+// a temporary one in which the invalid lines, with which the library rejects a file, are blank.
+func validKnownHosts(name string, data []byte, note func(string)) (string, error) {
+	lines := bytes.Split(data, []byte("\n"))
+	file := name
+	var err error
+	for bad := range maxBadLines {
+		n, reason := invalidLine(file, lines)
+		if n == 0 {
+			return file, nil
+		}
+		lines[n-1] = nil
+		if bad < maxNotedLines {
+			note(fmt.Sprintf("%s:%d: the line is ignored: %s", name, n, reason))
+		} else if bad == maxNotedLines {
+			note(name + ": more lines are ignored")
+		}
+		if file, err = writeTemporary(file, name, bytes.Join(lines, []byte("\n"))); err != nil {
+			return "", err
+		}
+	}
+	_ = os.Remove(file) // the error is more important
+	return "", fmt.Errorf("%s: more than %d invalid lines", name, maxBadLines)
+}
+
+// invalidLine returns the number of the first line that the library rejects, and why, or 0.
+func invalidLine(file string, lines [][]byte) (int, string) {
+	if i := slices.IndexFunc(lines, func(l []byte) bool { return len(l) > maxKnownLine }); i >= 0 {
+		return i + 1, "it is too long"
+	}
+	_, err := knownhosts.New(file)
+	if err == nil {
+		return 0, ""
+	}
+	rest, _ := strings.CutPrefix(err.Error(), "knownhosts: "+file+":")
+	number, reason, _ := strings.Cut(rest, ": ")
+	if n, nerr := strconv.Atoi(number); nerr == nil && n > 0 && n <= len(lines) {
+		return n, strings.TrimPrefix(reason, "knownhosts: ")
+	}
+	return 0, "" // the error has no line: NewDB returns it again
+}
+
+// writeTemporary writes data into file, or into a new temporary one if file is the original.
+func writeTemporary(file, original string, data []byte) (string, error) {
+	if file == original {
+		f, err := os.CreateTemp("", "known_hosts-")
+		if err != nil {
+			return "", err
+		}
+		_ = f.Close() // nothing was written
+		file = f.Name()
+	}
+	return file, os.WriteFile(file, data, 0o600)
+}
+
+// noKey is a key that no host has.
+type noKey struct{}
+
+func (noKey) Type() string                          { return "none" }
+func (noKey) Marshal() []byte                       { return []byte("none") }
+func (noKey) Verify([]byte, *gossh.Signature) error { return errors.New("no key") }
+
+// known returns the keys of a host, or the authorities that sign certificates for it.
+func (k *hostKeys) known(address string, authorities bool) []xknownhosts.KnownKey {
+	var want *xknownhosts.KeyError
+	if !errors.As(k.check(address, &net.TCPAddr{}, noKey{}), &want) {
+		return nil
+	}
+	return slices.DeleteFunc(want.Want, func(key xknownhosts.KnownKey) bool {
+		return k.authorities[fmt.Sprintf("%s:%d", key.Filename, key.Line)] != authorities
+	})
+}
+
+// hostCheck decides whether the key of a host is trusted, for one connection.
 type hostCheck struct {
 	route *route
 	hop   *hop
-	lines []*knownLine
+	keys  *hostKeys
 
 	mu sync.Mutex
-	// accepted is the key that was accepted. A host shows its key again from time to time, and it has to be the same.
+	// accepted is the trusted key. A later key exchange has to show the same.
 	accepted gossh.PublicKey
-	// err is why the host's key was not accepted.
+	// err is why the key was rejected.
 	err error
 }
 
-// newHostCheck reads what is known about a host.
+// newHostCheck reads the known_hosts files for a host.
 func (r *route) newHostCheck(h *hop) (*hostCheck, error) {
-	c := &hostCheck{route: r, hop: h}
-	return c, c.read(r.note)
+	keys, err := readKnownHosts(slices.Concat(h.userKnown, h.globalKnown), r.note)
+	return &hostCheck{route: r, hop: h, keys: keys}, err
 }
 
-// read takes the lines of the known_hosts files, and keys that were accepted before.
-func (c *hostCheck) read(note func(string)) error {
-	lines, err := readKnownHosts(slices.Concat(c.hop.userKnown, c.hop.globalKnown), note)
-	if err != nil {
-		return err
-	}
+// known returns the trusted keys of the host.
+func (c *hostCheck) known() []xknownhosts.KnownKey {
+	keys := c.keys.known(c.hop.knownAddress, false)
 	c.route.mu.Lock()
 	defer c.route.mu.Unlock()
-	for _, key := range c.route.pinned[c.hop.knownAs] {
-		lines = append(lines, &knownLine{hosts: []string{c.hop.knownAs}, key: key})
+	if key := c.route.pinned[c.hop.knownAs()]; key != nil {
+		keys = append(keys, xknownhosts.KnownKey{Key: key})
 	}
-	c.lines = lines
-	return nil
+	return keys
 }
 
-// about returns the lines about the host that have a marker, or none.
-func (c *hostCheck) about(mark string) []*knownLine {
-	var found []*knownLine
-	for _, l := range c.lines {
-		if l.mark == mark && l.matches(c.hop.knownAs) {
-			found = append(found, l)
-		}
-	}
-	return found
-}
-
-// algorithms returns which kinds of keys the host is asked for. A host has keys of several types, and shows one of the first
-// type that both sides know, which has to be one that is in the known_hosts files. For a host that is not in there it is
-// any type. Certificates are asked for if there is somebody who may sign them.
+// algorithms returns the host key algorithms to negotiate. A host shows a key of the first type
+// that both sides support, which has to be a known one; of an unknown host any type is taken.
 func (c *hostCheck) algorithms() []string {
 	supported := gossh.SupportedAlgorithms().HostKeys
 	isCert := func(algo string) bool { return strings.Contains(algo, "-cert-v01@") }
 	var algos []string
-	if len(c.about(markAuthority)) > 0 {
+	if len(c.keys.known(c.hop.knownAddress, true)) > 0 {
 		for _, a := range supported {
 			if isCert(a) {
 				algos = append(algos, a)
 			}
 		}
 	}
-	known := c.about("")
-	for _, l := range known {
-		for _, a := range keyAlgorithms(l.key.Type()) {
+	known := c.known()
+	for _, k := range known {
+		wanted := []string{k.Key.Type()}
+		if wanted[0] == gossh.KeyAlgoRSA {
+			wanted = []string{gossh.KeyAlgoRSASHA512, gossh.KeyAlgoRSASHA256}
+		}
+		for _, a := range wanted {
 			if !slices.Contains(algos, a) {
 				algos = append(algos, a)
 			}
@@ -83,21 +207,12 @@ func (c *hostCheck) algorithms() []string {
 	if len(known) > 0 {
 		return algos
 	}
-	preferred := []string{gossh.KeyAlgoED25519}
-	for _, a := range append(preferred, supported...) {
+	for _, a := range append([]string{gossh.KeyAlgoED25519}, supported...) {
 		if !isCert(a) && !slices.Contains(algos, a) {
 			algos = append(algos, a)
 		}
 	}
 	return algos
-}
-
-// keyAlgorithms returns the algorithms of a type of keys.
-func keyAlgorithms(keyType string) []string {
-	if keyType == gossh.KeyAlgoRSA {
-		return []string{gossh.KeyAlgoRSASHA512, gossh.KeyAlgoRSASHA256}
-	}
-	return []string{keyType}
 }
 
 // check is a gossh.HostKeyCallback.
@@ -108,7 +223,7 @@ func (c *hostCheck) check(_ string, _ net.Addr, key gossh.PublicKey) error {
 		if bytes.Equal(c.accepted.Marshal(), key.Marshal()) {
 			return nil
 		}
-		c.err = c.refuse(HostKeyChanged, key, &knownLine{key: c.accepted})
+		c.err = c.reject(HostKeyChanged, key, xknownhosts.KnownKey{Key: c.accepted})
 		return c.err
 	}
 	err := c.judge(key)
@@ -124,83 +239,61 @@ func (c *hostCheck) check(_ string, _ net.Addr, key gossh.PublicKey) error {
 	return nil
 }
 
-// failure returns why the host's key was not accepted, or nil.
+// failure returns why the host's key was rejected, or nil.
 func (c *hostCheck) failure() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// judge returns why a key is not that of the host, or nil if it is.
+// judge returns nil if a key is trusted, or a *HostKeyError.
 func (c *hostCheck) judge(key gossh.PublicKey) error {
-	if l := c.revoked(key); l != nil {
-		return c.refuse(HostKeyRevoked, key, l)
+	cert, isCert := key.(*gossh.Certificate)
+	revocable := []gossh.PublicKey{key}
+	if isCert {
+		revocable = append(revocable, cert.Key, cert.SignatureKey)
 	}
-	if cert, ok := key.(*gossh.Certificate); ok {
-		if err := c.judgeCert(cert); err != nil {
-			e := c.refuse(HostKeyCert, cert.Key)
+	for _, k := range revocable {
+		var revoked *xknownhosts.RevokedError
+		if errors.As(c.keys.check(c.hop.knownAddress, &net.TCPAddr{}, k), &revoked) {
+			return c.reject(HostKeyRevoked, key, revoked.Revoked)
+		}
+	}
+	if isCert {
+		if err := c.keys.check(c.hop.knownAddress, &net.TCPAddr{}, key); err != nil {
+			e := c.reject(HostKeyCert, cert.Key)
 			e.Reason = strings.TrimPrefix(err.Error(), "ssh: ")
 			return e
 		}
 		return nil
 	}
-	known := c.about("")
-	for _, l := range known {
-		if bytes.Equal(l.key.Marshal(), key.Marshal()) {
+	known := c.known()
+	for _, k := range known {
+		if bytes.Equal(k.Key.Marshal(), key.Marshal()) {
 			return nil
 		}
 	}
 	if len(known) > 0 {
-		return c.refuse(HostKeyChanged, key, known...)
+		return c.reject(HostKeyChanged, key, known...)
 	}
-	return c.refuse(HostKeyUnknown, key)
+	return c.reject(HostKeyUnknown, key)
 }
 
-// revoked returns the line that revokes a key, or a certificate's key or the one that signed it.
-func (c *hostCheck) revoked(key gossh.PublicKey) *knownLine {
-	keys := [][]byte{key.Marshal()}
-	if cert, ok := key.(*gossh.Certificate); ok {
-		keys = append(keys, cert.Key.Marshal(), cert.SignatureKey.Marshal())
-	}
-	for _, l := range c.lines {
-		for _, k := range keys {
-			if l.mark == markRevoked && bytes.Equal(l.key.Marshal(), k) {
-				return l
-			}
-		}
-	}
-	return nil
-}
-
-// judgeCert returns why a certificate is not good for the host.
-func (c *hostCheck) judgeCert(cert *gossh.Certificate) error {
-	checker := gossh.CertChecker{
-		IsHostAuthority: func(signer gossh.PublicKey, _ string) bool {
-			return slices.ContainsFunc(c.about(markAuthority), func(l *knownLine) bool {
-				return bytes.Equal(l.key.Marshal(), signer.Marshal())
-			})
-		},
-	}
-	name := c.hop.knownAs
-	if rest, ok := strings.CutPrefix(name, "["); ok {
-		name, _, _ = strings.Cut(rest, "]:")
-	}
-	return checker.CheckHostKey(net.JoinHostPort(name, c.hop.port), nil, cert)
-}
-
-// refuse returns the error for a key that is not accepted.
-func (c *hostCheck) refuse(kind HostKeyKind, key gossh.PublicKey, known ...*knownLine) *HostKeyError {
-	e := &HostKeyError{Host: c.hop.knownAs, Kind: kind, file: c.file()}
+// reject returns the error for a key that is not trusted.
+func (c *hostCheck) reject(kind HostKeyKind, key gossh.PublicKey, known ...xknownhosts.KnownKey) *HostKeyError {
+	e := &HostKeyError{Host: c.hop.knownAs(), Kind: kind, File: c.file()}
 	if key != nil {
 		e.Type, e.Fingerprint = key.Type(), gossh.FingerprintSHA256(key)
 	}
-	for _, l := range known {
-		e.Known = append(e.Known, l.known())
+	for _, k := range known {
+		e.Known = append(e.Known, KnownKey{
+			File: c.keys.names[k.Filename], Line: k.Line, Type: k.Key.Type(), Fingerprint: gossh.FingerprintSHA256(k.Key),
+		})
 	}
 	return e
 }
 
-// file is where a new key is added, or empty.
+// file returns where a new key is added, or an empty string.
 func (c *hostCheck) file() string {
 	if len(c.hop.userKnown) == 0 || c.hop.userKnown[0] == os.DevNull {
 		return ""
@@ -208,42 +301,78 @@ func (c *hostCheck) file() string {
 	return c.hop.userKnown[0]
 }
 
-// accept adds the key of a host that is not known.
+// accept adds the key of an unknown host.
 func (c *hostCheck) accept(key gossh.PublicKey) error {
-	// Somebody else may have added one since.
-	if err := c.read(func(string) {}); err != nil {
+	// Another process may have added one since.
+	keys, err := readKnownHosts(slices.Concat(c.hop.userKnown, c.hop.globalKnown), func(string) {})
+	if err != nil {
 		return err
 	}
-	err := c.judge(key)
+	c.keys = keys
+	err = c.judge(key)
 	var unknown *HostKeyError
 	if !errors.As(err, &unknown) || unknown.Kind != HostKeyUnknown {
 		return err
 	}
-	shown := key.Type() + " " + gossh.FingerprintSHA256(key)
+	name, shown := c.hop.knownAs(), key.Type()+" "+gossh.FingerprintSHA256(key)
 	file := c.file()
 	if file == "" {
 		c.route.mu.Lock()
-		c.route.pinned[c.hop.knownAs] = append(c.route.pinned[c.hop.knownAs], key)
+		c.route.pinned[name] = key
 		c.route.mu.Unlock()
-		c.route.note(fmt.Sprintf("the host %s is new: its key %s counts from now on, but there is no file to keep it in", c.hop.knownAs, shown))
+		c.route.note(fmt.Sprintf("the host %s is new: its key %s is trusted from now on, but no file keeps it", name, shown))
 		return nil
 	}
-	if err := appendKnownHost(file, c.hop.knownAs, key, c.hop.hash); err != nil {
-		return badConfig("known-hosts", "add the key of %s: %v", c.hop.knownAs, err)
+	if err := appendKnownHost(file, name, key, c.hop.hashNames); err != nil {
+		return badConfig("known-hosts", "add the key of %s: %v", name, err)
 	}
-	c.route.note(fmt.Sprintf("the host %s is new: its key %s was added to %s", c.hop.knownAs, shown, file))
+	c.route.note(fmt.Sprintf("the host %s is new: its key %s was added to %s", name, shown, file))
 	return nil
 }
 
-// noCommonType returns what it means that a host and its known keys have no type in common, or nil if that is not why
-// they do not agree.
+// noCommonType returns the error for a host that has no key of a known type, or nil if the
+// handshake failed for another reason.
 func (c *hostCheck) noCommonType(err error) error {
 	var differ *gossh.AlgorithmNegotiationError
-	known := c.about("")
+	known := c.known()
 	if !errors.As(err, &differ) || differ.What != "host key" || len(known) == 0 {
 		return nil
 	}
-	e := c.refuse(HostKeyTypes, nil, known...)
+	e := c.reject(HostKeyTypes, nil, known...)
 	e.Reason = "and the host offers only " + strings.Join(differ.RequestedAlgorithms, ", ")
 	return e
+}
+
+// appendKnownHost adds a line to a known_hosts file, in one write, so that lines of several
+// programs do not mix.
+func appendKnownHost(file, name string, key gossh.PublicKey, hash bool) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	if hash {
+		name = xknownhosts.HashHostname(name)
+	}
+	line := name + " " + key.Type() + " " + base64.StdEncoding.EncodeToString(key.Marshal()) + "\n"
+	f, err := os.OpenFile(file, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // for the returns with another error
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if size := info.Size(); size > 0 {
+		last := make([]byte, 1)
+		if _, err := f.ReadAt(last, size-1); err != nil {
+			return err
+		}
+		if last[0] != '\n' {
+			line = "\n" + line
+		}
+	}
+	if _, err := f.WriteString(line); err != nil {
+		return err
+	}
+	return f.Close()
 }

@@ -1,10 +1,11 @@
-# What starts the helper on a host, in whatever sh there is. In front of it stand the variables m (the mark of its answers), i
-# (the name of the environment), t (its time to live), g (arguments of the helper), b (those for a sandbox), n_ARCH and h_ARCH (name and digest of the
-# helper), and u_f, the name of a helper that has just been sent, which may be empty. Each answer is a line: the mark and
-# words. All of it is read before any of it runs, so that what is sent after the last answer is for the helper.
+# Starts the helper on a host, in any POSIX shell. The client sends, before this text, the variables
+# m (the mark of its answers), i (the name of the environment), t (its TTL), g (arguments of the helper),
+# b (those for a sandbox), hd (the directory for the helper, or empty), n_ARCH and h_ARCH (name and digest
+# of the helper), and u_f, the file of a helper that was just sent, or empty. Each answer is a line: the
+# mark and words. The shell reads all of it before it runs any of it: what follows is for the helper.
 say() { printf '%s %s\n' "$m" "$*"; }
 
-# mine DIR makes DIR a folder that nobody else can write to, and fails if it is somebody else's.
+# mine DIR makes DIR a directory that no other user can write to. It fails if another user owns DIR.
 mine() {
   [ -n "$1" ] || return 1
   [ -d "$1" ] || mkdir -p -- "$1" 2>/dev/null || return 1
@@ -14,7 +15,7 @@ mine() {
   case $2 in drwx------*) ;; *) chmod 700 -- "$1" 2>/dev/null || return 1 ;; esac
 }
 
-# fit DIR tells whether programs can be put into DIR and be started from there.
+# fit DIR tests whether DIR is writable and allows execution.
 fit() {
   mine "$1" && printf '#!/bin/sh\n' 2>/dev/null >"$1/.try-$i" || return 1
   chmod 700 "$1/.try-$i" && "$1/.try-$i" 2>/dev/null
@@ -23,7 +24,7 @@ fit() {
   return "$2"
 }
 
-# digest reads a program.
+# digest prints the SHA-256 of its stdin.
 digest() {
   if command -v sha256sum >/dev/null; then
     sha256sum
@@ -36,8 +37,7 @@ digest() {
 
 good() { [ -f "$1" ] && ! [ -L "$1" ] && [ -x "$1" ] && [ "$(digest <"$1")" = "$h" ]; }
 
-# tidy DIR removes what others have left in the middle of sending, and helpers that nobody has used for long. Who needs one
-# sends it again.
+# tidy DIR removes partial uploads, and helpers that were not used for 30 days.
 tidy() {
   find "$1" -type f '(' -name '.sent-*' -mmin +60 -o -name 'sandboxd-*' -mtime +30 ')' -exec rm -f -- {} + 2>/dev/null
 }
@@ -47,7 +47,7 @@ main() {
   umask 077
   uid=$(id -u)
   arch=$(uname -m)
-  # What the login has printed may end in the middle of a line.
+  # The output of the login may end in the middle of a line.
   echo
   say system "$(uname -s)" "$arch"
   say home "$HOME"
@@ -60,12 +60,20 @@ main() {
   [ -n "$(digest </dev/null)" ] || { say unverified; exit; }
 
   cache=${XDG_CACHE_HOME:-$HOME/.cache}/sandboxagent
-  # Somebody else may have taken the first name.
+  # Another user may have taken the first name.
   shared=/tmp/sandboxagent-$uid
   if ! mine "$shared"; then
     for d in "$shared".*; do [ -d "$d" ] && mine "$d" && break; d=; done
     shared=${d:-$(mktemp -d "$shared.XXXXXX")}
   fi
+  case $hd in
+  '' | /*) ;;
+  '~/'*) hd=$HOME/${hd#'~/'} ;;
+  *) hd=$HOME/$hd ;;
+  esac
+  [ -z "$hd" ] || hd=$hd/sandboxagent-$uid
+  # The directories for the helper.
+  d1=${hd:-$cache} d2=${hd:-$shared}
   for d in "$shared" "$cache"; do
     [ -e "$d/e-$i" ] && { say taken; exit; }
   done
@@ -75,14 +83,15 @@ main() {
     chmod 700 -- "$u_f" && good "$u_f" && mv -f -- "$u_f" "${u_f%/*}/$n" && f=${u_f%/*}/$n
     [ -n "$f" ] || { rm -f -- "$u_f"; say damaged; exit; }
   else
-    for d in "$cache" "$shared"; do
+    for d in "$d1" "$d2"; do
       if good "$d/$n" && mine "$d"; then f=$d/$n; break; fi
     done
   fi
   if [ -z "$f" ]; then
-    for d in "$cache" "$shared"; do
-      fit "$d" && { say send "$n" "$d/.sent-$i"; exit; }
+    for d in "$d1" "$d2"; do
+      fit "$d" && { say send "$arch" "$d/.sent-$i"; exit; }
     done
+    [ -z "$hd" ] || { say nowhere "$hd"; exit; }
     say nowhere "$cache" "$shared"
     exit
   fi
@@ -91,7 +100,7 @@ main() {
 
   r=
   trap 'rm -rf -- "$r"' EXIT
-  # The end of the connection comes as a PIPE, which by itself would skip that.
+  # The end of the connection arrives as SIGPIPE, which by default skips the trap for EXIT.
   trap 'exit 1' HUP INT PIPE TERM
   for d in "$shared" "$cache"; do
     s=$d/e-$i/s
@@ -104,7 +113,7 @@ main() {
   printf 'pid %s\nborn %s\nbegun %s\nttl %s\nfrom %s\n' "$$" "${20}" "$(date +%s)" "$t" "${SSH_CONNECTION%% *}" >"$r/about"
   cd -- "$HOME" 2>/dev/null || cd /
   umask "$um"
-  command -v shopt >/dev/null 2>&1 && shopt -s execfail # else bash leaves without running the trap for EXIT
+  command -v shopt >/dev/null 2>&1 && shopt -s execfail # else a failed exec ends bash without its trap for EXIT
   say run "$r" "$f"
   eval "exec \"\$f\" $g serve --socket \"\$r/s\" --folder \"\$r\" --ttl \"\$t\" $b"
   exit 126

@@ -19,14 +19,13 @@ import (
 // ticket returns the ticket of an environment, by way of its encoding.
 func ticket(t *testing.T, e *ssh.Environment) ssh.Ticket {
 	t.Helper()
-	first, ok := e.Ticket()
-	text, err := json.Marshal(first)
+	text, err := json.Marshal(e.Ticket())
 	var again ssh.Ticket
 	if err == nil {
 		err = json.Unmarshal(text, &again)
 	}
-	if !ok || err != nil {
-		t.Fatal(ok, err)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return again
 }
@@ -163,7 +162,7 @@ func TestAttachRefused(t *testing.T) {
 	}{
 		{"empty", func(p *ssh.Ticket) { *p = ssh.Ticket{} }},
 		{"session", func(p *ssh.Ticket) { p.Session = "../x" }},
-		{"folder", func(p *ssh.Ticket) { p.Folder = "x" }},
+		{"folder", func(p *ssh.Ticket) { p.Dir = "x" }},
 		{"program", func(p *ssh.Ticket) { p.Program = "" }},
 		{"ttl", func(p *ssh.Ticket) { p.TTL = -1 }},
 	} {
@@ -181,7 +180,7 @@ func TestAttachRefused(t *testing.T) {
 		t.Errorf("another token: %v", err)
 	}
 	bad = good
-	bad.Folder += "x"
+	bad.Dir += "x"
 	if _, err := h.Attach(t.Context(), bad); !errors.Is(err, env.ErrGone) {
 		t.Errorf("another folder: %v", err)
 	}

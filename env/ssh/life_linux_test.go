@@ -124,6 +124,7 @@ func TestClientKilled(t *testing.T) {
 
 // TestClientKilledWhileOpening kills a client in all phases of a start, the sending of the helper among them.
 func TestClientKilledWhileOpening(t *testing.T) {
+	needFull(t, "kills in all phases of a start")
 	t.Parallel()
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	whole := time.Duration(0)
@@ -216,7 +217,7 @@ func TestHelperKilled(t *testing.T) {
 	}()
 	eventually(t, "the command runs", func() bool { return len(left(t, s, dead.Session())) > 4 })
 	l := helperOf(t, h, dead.Session())
-	if !l.Running || l.PID <= 1 || l.TTL != time.Hour || l.From != "127.0.0.1" || time.Since(l.Begun).Abs() > time.Minute {
+	if !l.Running || l.PID <= 1 || l.TTL != time.Hour || l.From != "127.0.0.1" || time.Since(l.Created).Abs() > time.Minute {
 		t.Fatalf("%+v", l)
 	}
 	if err := unix.Kill(l.PID, unix.SIGKILL); err != nil {

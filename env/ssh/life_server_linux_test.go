@@ -2,7 +2,6 @@ package ssh_test
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -75,6 +74,9 @@ func TestServers(t *testing.T) {
 		{"one session, no forwarding", daemons.SSHDConfig{Account: user(nil), Options: []string{"MaxSessions 1", "DisableForwarding yes"}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.name != "one session, no forwarding" {
+				needFull(t, "each restriction by itself")
+			}
 			t.Parallel()
 			s := server(t, tt.config)
 			h, err := ssh.Connect(t.Context(), target(t, s))
@@ -85,7 +87,7 @@ func TestServers(t *testing.T) {
 			var all [count]*ssh.Environment
 			var opening, going sync.WaitGroup
 			for i := range count {
-				c := config(t, ssh.Config{WorkDir: s.MakeFolder(t), Helper: ssh.HelperRequire})
+				c := config(t, ssh.Config{WorkDir: s.MakeFolder(t)})
 				opening.Go(func() {
 					var err error
 					if all[i], err = h.Open(t.Context(), c); err != nil {
@@ -126,11 +128,11 @@ func TestSilentHost(t *testing.T) {
 		t.Skip("an account of its own needs root")
 	}
 	h := connect(t, target(t, server(t, daemons.SSHDConfig{Account: &daemons.Account{}, Options: []string{"ForceCommand sleep 5"}})))
-	h.SetPatience(500 * time.Millisecond)
+	h.SetScriptTimeout(500 * time.Millisecond)
 	if _, err := h.List(t.Context()); err == nil || !strings.Contains(err.Error(), "no answer within") {
 		t.Errorf("list: %v", err)
 	}
-	ticket := ssh.Ticket{Session: "x", Folder: "/tmp/x", Program: "/tmp/y", Token: "z", TTL: time.Minute}
+	ticket := ssh.Ticket{Session: "x", Dir: "/tmp/x", Program: "/tmp/y", Token: "z", TTL: time.Minute}
 	if _, err := h.Attach(t.Context(), ticket); err == nil || !strings.Contains(err.Error(), "no answer within") {
 		t.Errorf("attach: %v", err)
 	}
@@ -166,12 +168,35 @@ func TestSessionIsTaken(t *testing.T) {
 	t.Parallel()
 	h := connect(t, target(t, server(t, daemons.SSHDConfig{Account: account()})))
 	e := open(t, h, ssh.Config{Session: "same"})
-	_, err := h.Open(t.Context(), config(t, ssh.Config{Session: "same", Helper: ssh.HelperRequire}))
+	_, err := h.Open(t.Context(), config(t, ssh.Config{Session: "same"}))
 	if config := (*ssh.ConfigError)(nil); !errors.As(err, &config) || config.Field != "session" {
 		t.Errorf("%T %v", err, err)
 	}
 	if _, err := e.Stat(t.Context(), "."); err != nil {
 		t.Errorf("the first: %v", err)
+	}
+}
+
+// TestHelperDir opens environments on hosts whose home directory cannot hold the helper.
+func TestHelperDir(t *testing.T) {
+	t.Parallel()
+	if account() == nil {
+		t.Skip("an account of its own needs root")
+	}
+	s := server(t, daemons.SSHDConfig{Account: &daemons.Account{Home: daemons.HomeNoexec}})
+	h := connect(t, target(t, s))
+	dir := s.MakeFolder(t)
+	e := open(t, h, ssh.Config{HelperDir: dir})
+	does(t, e, "true")
+	if files, _ := filepath.Glob(dir + "/sandboxagent-*/sandboxd-*"); len(files) != 1 {
+		t.Errorf("%s has %v", dir, files)
+	}
+	for name, want := range map[string]string{"in/home": s.Home() + "/in/home/sandboxagent-", "/proc": "/proc/sandboxagent-"} {
+		_, err := h.Open(t.Context(), config(t, ssh.Config{HelperDir: name}))
+		var none *ssh.HelperDirError
+		if !errors.As(err, &none) || len(none.Dirs) != 1 || !strings.HasPrefix(none.Dirs[0], want) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
@@ -196,7 +221,7 @@ func TestNoDigest(t *testing.T) {
 		}
 	}
 	poor := server(t, daemons.SSHDConfig{Account: &daemons.Account{}, Vars: []string{"PATH=" + bin}})
-	_, err := connect(t, target(t, poor)).Open(t.Context(), config(t, ssh.Config{Helper: ssh.HelperRequire}))
+	_, err := connect(t, target(t, poor)).Open(t.Context(), config(t, ssh.Config{}))
 	if err == nil || !strings.Contains(err.Error(), "sha256sum") {
 		t.Errorf("%v", err)
 	}
@@ -222,24 +247,22 @@ func TestNoCommands(t *testing.T) {
 		{"hostile about where", "", []string{`ForceCommand read -r l; eval "$l"; echo "$m run a b"; sleep 1`}, ""},
 		{"silent", "", []string{"ForceCommand while ! [ -e ~/gate ]; do sleep 0.1; done"}, "not ready within 2s"},
 	} {
-		for _, helper := range []ssh.HelperMode{ssh.HelperAuto, ssh.HelperOff} {
-			t.Run(fmt.Sprint(tt.name, " ", helper), func(t *testing.T) {
-				t.Parallel()
-				s := server(t, daemons.SSHDConfig{Account: &daemons.Account{Shell: tt.shell}, Options: tt.options})
-				c := ssh.Config{Helper: helper}
-				if tt.name == "silent" {
-					c.StartTimeout = 2 * time.Second
-				}
-				h := connect(t, target(t, s))
-				_, err := h.Open(t.Context(), config(t, c))
-				var start *ssh.StartError
-				if err == nil || !strings.Contains(err.Error(), tt.want) || !errors.As(err, &start) {
-					t.Errorf("%T %v", err, err)
-				}
-				if err := os.WriteFile(filepath.Join(s.Home(), "gate"), nil, 0o600); err != nil { // until now the command of the host waits
-					t.Error(err)
-				}
-			})
-		}
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t, daemons.SSHDConfig{Account: &daemons.Account{Shell: tt.shell}, Options: tt.options})
+			var c ssh.Config
+			if tt.name == "silent" {
+				c.StartTimeout = 2 * time.Second
+			}
+			h := connect(t, target(t, s))
+			_, err := h.Open(t.Context(), config(t, c))
+			var start *ssh.StartError
+			if err == nil || !strings.Contains(err.Error(), tt.want) || !errors.As(err, &start) {
+				t.Errorf("%T %v", err, err)
+			}
+			if err := os.WriteFile(filepath.Join(s.Home(), "gate"), nil, 0o600); err != nil { // the command waits for it
+				t.Error(err)
+			}
+		})
 	}
 }

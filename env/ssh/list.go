@@ -14,45 +14,45 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// listScript looks at the environments on a host. It is sent to a shell, behind its variables.
+// listScript lists and removes environments. It is sent to a shell, after its variables.
 //
 //go:embed list.sh
 var listScript string
 
-// lookTime bounds one look at the environments, and the end of one of them.
-const lookTime = time.Minute
+const (
+	// scriptTime bounds one run of listScript, and Attach.
+	scriptTime = time.Minute
+	// maxListed bounds the environments of a host.
+	maxListed = 10_000
+)
 
-// maxListed bounds how many environments of a host are believed.
-const maxListed = 10_000
-
-// Listed is an environment on a host, of the user who is logged in there.
+// Listed is an environment of the logged-in user on a host.
 type Listed struct {
 	// Session is its name.
 	Session string
-	// Running says that its helper runs. One whose helper has ended without cleaning up is garbage.
+	// Running means that its helper runs. One whose helper was killed is garbage.
 	Running bool
-	// PID is the number of the helper's process.
+	// PID is the process ID of the helper.
 	PID int
-	// Begun is when it was opened, by the host's clock; zero if unknown.
-	Begun time.Time
-	// TTL is how long it outlives its client.
+	// Created is when it was opened, by the host's clock; zero if unknown.
+	Created time.Time
+	// TTL is how long its helper lives without a client.
 	TTL time.Duration
-	// From is the address that its client came from; empty if unknown.
+	// From is the address of the client that opened it; empty if unknown.
 	From string
 
-	folder string
+	dir string
 }
 
-// List returns the environments that there are on the host, whoever opened them, but for those without a helper. What the
-// host tells that cannot be one is left out.
+// List returns the environments of the logged-in user on the host, from whatever client. It
+// ignores invalid entries: a command can create a directory of any name.
 func (h *Host) List(ctx context.Context) ([]Listed, error) {
-	lines, err := h.look(ctx, "list", "")
+	lines, err := h.runList(ctx, "list", "")
 	if err != nil {
 		return nil, err
 	}
 	var list []Listed
 	for _, line := range lines {
-		// A command there can make a folder of any name.
 		if l, err := parseListed(line); err == nil {
 			list = append(list, l)
 		}
@@ -60,24 +60,21 @@ func (h *Host) List(ctx context.Context) ([]Listed, error) {
 	return list, nil
 }
 
-// parseListed reads "env ALIVE PID BEGUN TTL FROM FOLDER".
+// parseListed parses "env ALIVE PID CREATED TTL FROM DIR".
 func parseListed(line string) (Listed, error) {
-	bad := func() (Listed, error) {
-		return Listed{}, fmt.Errorf("%w: the host's shell answers %q", env.ErrProtocol, cleanText(line))
-	}
 	words := strings.SplitN(line, " ", 7)
 	if len(words) != 7 || words[0] != "env" {
-		return bad()
+		return Listed{}, unexpected(line)
 	}
 	pid, err := strconv.Atoi(words[2])
-	begun, err2 := strconv.ParseInt(words[3], 10, 64)
+	created, err2 := strconv.ParseInt(words[3], 10, 64)
 	session, ok := strings.CutPrefix(path.Base(words[6]), "e-")
 	if err != nil || err2 != nil || !ok || !sessionPattern().MatchString(session) || !path.IsAbs(words[6]) {
-		return bad()
+		return Listed{}, unexpected(line)
 	}
-	l := Listed{Session: session, Running: words[1] == "1", PID: pid, folder: words[6]}
-	if begun > 0 {
-		l.Begun = time.Unix(begun, 0)
+	l := Listed{Session: session, Running: words[1] == "1", PID: pid, dir: words[6]}
+	if created > 0 {
+		l.Created = time.Unix(created, 0)
 	}
 	if ttl, err := time.ParseDuration(words[4]); err == nil {
 		l.TTL = ttl
@@ -92,19 +89,19 @@ func parseListed(line string) (Listed, error) {
 type CollectOptions struct {
 	// DryRun removes nothing.
 	DryRun bool
-	// All ends, besides, the environments that run.
+	// All ends running environments too.
 	All bool
 }
 
-// Collected is an environment that Collect removed, or would.
+// Collected is an environment that Collect removed, or would remove.
 type Collected struct {
 	Listed
 	// Err is why it could not be removed.
 	Err error
 }
 
-// Collect removes what helpers that were killed have left on the host: their folders, and the processes that carry their
-// names. It returns what it removed or could not, which is also in the error.
+// Collect removes what killed helpers left on the host: their directories, and the processes whose
+// variables name them. The error joins those of the results.
 func (h *Host) Collect(ctx context.Context, opts CollectOptions) ([]Collected, error) {
 	list, err := h.List(ctx)
 	if err != nil {
@@ -118,9 +115,9 @@ func (h *Host) Collect(ctx context.Context, opts CollectOptions) ([]Collected, e
 		}
 		c := Collected{Listed: l}
 		if !opts.DryRun {
-			said, err := h.look(ctx, "remove", l.folder)
-			if err == nil && (len(said) == 0 || said[0] != "removed") {
-				err = fmt.Errorf("ssh: %s: %s could not be removed", h, l.folder)
+			lines, err := h.runList(ctx, "remove", l.dir)
+			if err == nil && (len(lines) == 0 || lines[0] != "removed") {
+				err = fmt.Errorf("ssh: %s: %s could not be removed", h, l.dir)
 			}
 			c.Err = err
 			errs = append(errs, err)
@@ -130,9 +127,14 @@ func (h *Host) Collect(ctx context.Context, opts CollectOptions) ([]Collected, e
 	return done, errors.Join(errs...)
 }
 
-// look runs the script and returns its answers.
-func (h *Host) look(ctx context.Context, action, folder string) (lines []string, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, h.patience, fmt.Errorf("no answer within %s", h.patience))
+// boundScript bounds ctx by scriptTimeout.
+func (h *Host) boundScript(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, h.scriptTimeout, fmt.Errorf("no answer within %s", h.scriptTimeout))
+}
+
+// runList runs listScript and returns its answers.
+func (h *Host) runList(ctx context.Context, action, dir string) (lines []string, err error) {
+	ctx, cancel := h.boundScript(ctx)
 	defer cancel()
 	p, err := h.start(ctx, shellLine)
 	if err != nil {
@@ -145,15 +147,15 @@ func (h *Host) look(ctx context.Context, action, folder string) (lines []string,
 		}
 		_ = p.Close()
 		if err != nil {
-			err = fmt.Errorf("ssh: look at the environments on %s: %w", h, err)
+			err = fmt.Errorf("ssh: %s environments on %s: %w", action, h, err)
 		}
 	}()
 	mark := newMark()
-	script := "m=" + quote(mark) + "\na=" + quote(action) + "\nw=" + quote(folder) + "\n" + listScript
-	go func() { _, _ = io.WriteString(p.in, script) }() // what it answers tells
-	said := answers{p: p, mark: mark}
+	script := "m=" + quote(mark) + "\na=" + quote(action) + "\nw=" + quote(dir) + "\n" + listScript
+	go func() { _, _ = io.WriteString(p.in, script) }() // a failure ends the answers
+	answers := answers{p: p, mark: mark}
 	for len(lines) < maxListed {
-		line, err := said.next()
+		line, err := answers.next()
 		if err != nil {
 			return nil, err
 		}

@@ -1,18 +1,19 @@
-# What looks at the environments on a host, in whatever sh there is. In front of it stand the variables m (the mark of its
-# answers), a (what to do: list, remove) and w (the folder to remove). Each answer is a line: the mark and words.
+# Lists or removes the environments on a host, in any POSIX shell. The client sends, before this text,
+# the variables m (the mark of its answers), a (list or remove) and w (the directory to remove). Each
+# answer is a line: the mark and words.
 say() { printf '%s %s\n' "$m" "$*"; }
 echo
 uid=$(id -u)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/sandboxagent
 
-# own NAME tells whether a folder is this user's and closed to others.
-own() {
+# owned NAME tests whether NAME is a directory that only this user can access.
+owned() {
   [ -d "$1" ] && ! [ -L "$1" ] || return 1
   set -- "$1" $(ls -ldn -- "$1" 2>/dev/null)
   case $2 in drwx------*) [ "$4" = "$uid" ] ;; *) return 1 ;; esac
 }
 
-# look NAME finds out about the environment in a folder; alive is 1 if its helper runs.
+# look NAME reads the description of the environment in NAME; alive is 1 if its helper runs.
 look() {
   pid= born= begun= ttl= from= alive=0 st=
   while read -r k v; do
@@ -25,12 +26,12 @@ look() {
   [ "${20}" = "$born" ] && [ "$1" != Z ] && alive=1
 }
 
-# each CALL calls CALL with the folder of every environment.
+# each CALL calls CALL with the directory of every environment.
 each() {
   for d in "/tmp/sandboxagent-$uid" "/tmp/sandboxagent-$uid".* "$cache"; do
-    own "$d" || continue
+    owned "$d" || continue
     for e in "$d"/e-*; do
-      own "$e" && [ -f "$e/about" ] && "$1" "$e"
+      owned "$e" && [ -f "$e/about" ] && "$1" "$e"
     done
   done
 }
@@ -40,7 +41,7 @@ tell() {
   say env "$alive" "${pid:-0}" "${begun:-0}" "${ttl:--}" "${from:--}" "$1"
 }
 
-# sweep ID kills the processes that carry the name of an environment.
+# sweep ID kills the processes whose variables name the environment ID.
 sweep() {
   for n in 1 2 3 4 5 6 7 8; do
     found=

@@ -10,23 +10,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandboxagent/sandboxagent/env"
+	envsearch "github.com/sandboxagent/sandboxagent/env/search"
 	"github.com/sandboxagent/sandboxagent/env/ssh"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
-// BenchmarkSearch compares with ripgrep by the program ssh, on a connection that is there already, on loopback and at a round trip
-// of 20 ms. Without a helper, which reads every file from here, it searches this package.
+// BenchmarkSearch compares with ripgrep by the program ssh, on a live connection, on loopback and at a round trip of
+// 20 ms.
 func BenchmarkSearch(b *testing.B) {
 	goroot, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
 		b.Skip("there is no go in PATH: ", err)
 	}
 	source := filepath.Join(strings.TrimSpace(string(goroot)), "src")
-	here, err := filepath.Abs(".")
-	if err != nil {
-		b.Fatal(err)
-	}
 	for _, trip := range []time.Duration{0, 20 * time.Millisecond} {
 		s := daemons.NewSSHD(b, daemons.SSHDConfig{HostKeys: []string{"ed25519"}})
 		address := slowly(b, s.Address(), trip/2)
@@ -34,34 +30,25 @@ func BenchmarkSearch(b *testing.B) {
 		t := target(b, s)
 		t.Host, t.KnownHosts = s.User()+"@"+address, knownAs(b, s, address)
 		h := connect(b, t)
-		for _, tt := range []struct {
-			helper ssh.HelperMode
-			dir    string
-			grep   []string // patterns
-			glob   string
-		}{
-			{ssh.HelperRequire, source, []string{`ErrUnexpectedEOF`, `func \w+Error\(`, `(?i)unexpectedeof`}, "**/*_test.go"},
-			{ssh.HelperOff, here, []string{`ErrUnexpectedEOF`}, "**/*_test.go"},
-		} {
-			b.Run(fmt.Sprintf("trip=%s/helper=%s", trip, tt.helper), func(b *testing.B) {
-				e := open(b, h, ssh.Config{Helper: tt.helper, WorkDir: tt.dir})
-				for _, pattern := range tt.grep {
-					b.Run("grep_"+pattern, func(b *testing.B) {
-						search(b, n, trip, "cd "+tt.dir+" && { rg --no-config --hidden -n --no-heading -e '"+pattern+"' . || [ $? = 1 ]; }", func() error {
-							_, err := env.Grep(b.Context(), e, env.GrepOptions{Pattern: pattern, MaxMatches: -1}, func(env.GrepMatch) error { return nil })
-							return err
-						})
-					})
-				}
-				b.Run("cancel", func(b *testing.B) { cancelled(b, e, source) })
-				b.Run("glob", func(b *testing.B) {
-					search(b, n, trip, "cd "+tt.dir+" && rg --no-config --hidden --files --sortr modified -g '"+tt.glob+"'", func() error {
-						_, err := env.Glob(b.Context(), e, env.GlobOptions{Pattern: tt.glob})
+		b.Run(fmt.Sprintf("trip=%s", trip), func(b *testing.B) {
+			e := open(b, h, ssh.Config{WorkDir: source})
+			for _, pattern := range []string{`ErrUnexpectedEOF`, `func \w+Error\(`, `(?i)unexpectedeof`} {
+				b.Run("grep_"+pattern, func(b *testing.B) {
+					search(b, n, trip, "cd "+source+" && { rg --no-config --hidden -n --no-heading -e '"+pattern+"' . || [ $? = 1 ]; }", func() error {
+						_, err := envsearch.Grep(b.Context(), e, envsearch.GrepOptions{Pattern: pattern, MaxMatches: -1}, func(envsearch.GrepMatch) error { return nil })
 						return err
 					})
 				})
+			}
+			b.Run("cancel", func(b *testing.B) { cancelled(b, e, source) })
+			b.Run("glob", func(b *testing.B) {
+				const glob = "**/*_test.go"
+				search(b, n, trip, "cd "+source+" && rg --no-config --hidden --files --sortr modified -g '"+glob+"'", func() error {
+					_, err := envsearch.Glob(b.Context(), e, envsearch.GlobOptions{Pattern: glob})
+					return err
+				})
 			})
-		}
+		})
 	}
 }
 
@@ -86,7 +73,7 @@ func cancelled(b *testing.B, e *ssh.Environment, dir string) {
 		ctx, cancel := context.WithCancel(b.Context())
 		var at time.Time
 		timer := time.AfterFunc(300*time.Millisecond, func() { at = time.Now(); cancel() })
-		_, err := env.Grep(ctx, e, env.GrepOptions{Path: dir, Pattern: `(?:[a-z]{1,30}){1,30}[0-9]{9}`, MaxMatches: -1, MaxTime: -1}, func(env.GrepMatch) error { return nil })
+		_, err := envsearch.Grep(ctx, e, envsearch.GrepOptions{Path: dir, Pattern: `(?:[a-z]{1,30}){1,30}[0-9]{9}`, MaxMatches: -1, MaxTime: -1}, func(envsearch.GrepMatch) error { return nil })
 		if !errors.Is(err, context.Canceled) {
 			b.Fatal("a search that was to be cancelled: ", err)
 		}

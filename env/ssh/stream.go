@@ -16,23 +16,23 @@ import (
 )
 
 const (
-	// maxNoise bounds what a login may print before anything is answered.
+	// maxNoise bounds what a login may print before the first answer.
 	maxNoise = 1 << 20
-	// statusTime bounds the wait for the exit status behind the end of the output.
-	statusTime = 2 * time.Second
-	// exitGone is the exit code with which the helper says that nobody listens on a socket.
+	// exitTime bounds the wait for the exit code after the end of stdout.
+	exitTime = 2 * time.Second
+	// exitGone is the exit code of "sandboxd dial" if no helper listens on the socket.
 	exitGone = 3
 )
 
-// stream is a channel of a connection whose Close ends Read and Write at once, also where the other side is silent: a
-// channel by itself waits for that.
+// stream is a channel of a connection whose Close ends Read and Write at once. The channel's own
+// Close waits for the server.
 type stream struct {
 	in    *io.PipeWriter
 	out   io.Reader
 	close func() error
 }
 
-// newStream makes a stream of what goes to in and comes from out. End is called once, by Close, and ends Read.
+// newStream returns a stream that writes to in and reads from out. Close calls end, which ends Read.
 func newStream(in io.WriteCloser, out io.Reader, end func() error) *stream {
 	toR, toW := io.Pipe()
 	go func() {
@@ -45,7 +45,7 @@ func newStream(in io.WriteCloser, out io.Reader, end func() error) *stream {
 	return &stream{in: toW, out: out, close: end}
 }
 
-// newOutput returns what comes from a channel. Its Close ends Read at once.
+// newOutput returns the output of a channel. Its Close ends Read at once.
 func newOutput(channel io.Reader) *io.PipeReader {
 	r, w := io.Pipe()
 	go func() {
@@ -70,17 +70,17 @@ type process struct {
 	in      io.WriteCloser
 	output  *io.PipeReader
 	out     *bufio.Reader // of output
-	said    *helper.Said
-	// exited is closed when the command has ended and its status is known, or never will be.
-	exited chan struct{}
-	status error
+	stderr  *helper.Said
+	// exited is closed when the command or its session has ended; exitErr is set before.
+	exited  chan struct{}
+	exitErr error
 }
 
 // maxStarts is how often a command is started in sessions that end at once.
 const maxStarts = 10
 
-// again reports whether a start that has failed so many times is tried once more, after a pause.
-func again(ctx context.Context, tries int) bool {
+// retry reports, after a pause, whether a start that failed so many times is repeated.
+func retry(ctx context.Context, tries int) bool {
 	timer := time.NewTimer(time.Duration(tries) * 10 * time.Millisecond)
 	defer timer.Stop()
 	select {
@@ -91,13 +91,13 @@ func again(ctx context.Context, tries int) bool {
 	}
 }
 
-// start starts a command line in a session of its own. The user's login shell reads it, whichever that is. It may be
-// started more than once, so it has to be one that does nothing before it is told something, or nothing twice.
+// start starts a command line in a session of its own, with the user's login shell. It may start it
+// more than once, so the command must have no effect before it reads stdin, or be idempotent.
 func (h *Host) start(ctx context.Context, line string) (*process, error) {
 	for tries := 1; ; tries++ {
 		p, err := h.startOnce(ctx, line)
-		// Dropbear closes a session now and then that takes the place of one that has just ended.
-		if errors.Is(err, io.EOF) && again(ctx, tries) {
+		// Dropbear sometimes closes a session that follows another one closely.
+		if errors.Is(err, io.EOF) && retry(ctx, tries) {
 			continue
 		}
 		return p, err
@@ -114,8 +114,8 @@ func (h *Host) startOnce(ctx context.Context, line string) (_ *process, err erro
 			_ = s.Close()
 		}
 	}()
-	p := &process{session: s, said: &helper.Said{}, exited: make(chan struct{})}
-	s.Stderr = p.said
+	p := &process{session: s, stderr: &helper.Said{}, exited: make(chan struct{})}
+	s.Stderr = p.stderr
 	if p.in, err = s.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -123,39 +123,39 @@ func (h *Host) startOnce(ctx context.Context, line string) (_ *process, err erro
 	if err != nil {
 		return nil, err
 	}
-	if _, err = await(ctx, func() (struct{}, error) { return struct{}{}, s.Start(line) }, func(struct{}) {}); err != nil {
+	if _, err = await(ctx, nil, func() (struct{}, error) { return struct{}{}, s.Start(line) }, func(struct{}) {}); err != nil {
 		return nil, fmt.Errorf("ssh: %s: start a command: %w", h, err)
 	}
 	p.output = newOutput(out)
 	p.out = bufio.NewReaderSize(p.output, 32<<10)
 	go func() {
-		p.status = s.Wait()
+		p.exitErr = s.Wait()
 		close(p.exited)
 	}()
 	return p, nil
 }
 
-// Close ends the session, and calls that read its output. What the command does about it is up to it.
+// Close ends the session and pending reads. The command gets SIGHUP, or the end of its stdin.
 func (p *process) Close() error {
 	_ = p.output.Close() // never fails
 	return p.session.Close()
 }
 
-// stream makes a stream of the process, which is not read or written by other means from now on.
+// stream returns a stream over stdin and stdout of the process.
 func (p *process) stream() *stream { return newStream(p.in, p, p.Close) }
 
-// Read reads the output, and explains its end.
+// Read reads stdout.
 func (p *process) Read(b []byte) (int, error) {
 	n, err := p.out.Read(b)
 	if errors.Is(err, io.EOF) {
-		err = p.why(err)
+		err = p.explainEnd(err)
 	}
 	return n, err
 }
 
-// why explains the end of the output.
-func (p *process) why(err error) error {
-	timer := time.NewTimer(statusTime)
+// explainEnd returns the error for the end of stdout.
+func (p *process) explainEnd(err error) error {
+	timer := time.NewTimer(exitTime)
 	defer timer.Stop()
 	select {
 	case <-p.exited:
@@ -163,20 +163,20 @@ func (p *process) why(err error) error {
 		return err
 	}
 	var exit *gossh.ExitError
-	if errors.As(p.status, &exit) && exit.ExitStatus() == exitGone {
-		return fmt.Errorf("%w: its helper has ended: %s", env.ErrGone, cleanText(p.said.String()))
+	if errors.As(p.exitErr, &exit) && exit.ExitStatus() == exitGone {
+		return fmt.Errorf("%w: its helper has ended: %s", env.ErrGone, cleanText(p.stderr.String()))
 	}
 	return err
 }
 
-// answers reads what a script says behind its mark, and drops all else.
+// answers reads the lines of a script that begin with its mark, and drops all others.
 type answers struct {
 	p    *process
 	mark string
 	last string // the last line that was dropped
 }
 
-// next returns the words of the next answer.
+// next returns the next line without its mark.
 func (a *answers) next() (string, error) {
 	var line []byte
 	for dropped := 0; dropped < maxNoise; {
@@ -196,7 +196,7 @@ func (a *answers) next() (string, error) {
 		if rest, ok := strings.CutPrefix(string(line), a.mark+" "); ok {
 			rest, whole := strings.CutSuffix(rest, "\n")
 			if !whole {
-				return "", fmt.Errorf("%w: an answer of the host's shell has no end", env.ErrProtocol)
+				return "", fmt.Errorf("%w: the last line of the host's shell has no end", env.ErrProtocol)
 			}
 			return rest, nil
 		}
@@ -206,27 +206,27 @@ func (a *answers) next() (string, error) {
 		dropped += len(part)
 		line = line[:0]
 	}
-	return "", fmt.Errorf("the login on the host prints without end: a command over ssh should print nothing of its own")
+	return "", fmt.Errorf("the login on the host prints more than %d bytes: one for a command should print nothing", maxNoise)
 }
 
-// ended says why there are no more answers.
+// ended returns the error for the end of the answers.
 func (a *answers) ended(last []byte) error {
-	timer := time.NewTimer(statusTime)
+	timer := time.NewTimer(exitTime)
 	defer timer.Stop()
-	status := io.ErrUnexpectedEOF
+	err := io.ErrUnexpectedEOF
 	select {
 	case <-a.p.exited:
-		if a.p.status != nil {
-			status = a.p.status
+		if a.p.exitErr != nil {
+			err = a.p.exitErr
 		}
 	case <-timer.C:
 	}
 	var exit *gossh.ExitError
-	switch said := cleanText(a.p.said.String() + " " + a.last + " " + string(last)); {
-	case errors.As(status, &exit):
-		status = fmt.Errorf("its shell ended with status %d, and said %q", exit.ExitStatus(), said)
-	case said != "":
-		status = fmt.Errorf("%w; it said %q", status, said)
+	switch printed := cleanText(a.p.stderr.String() + " " + a.last + " " + string(last)); {
+	case errors.As(err, &exit):
+		err = fmt.Errorf("its shell exited with code %d and printed %q", exit.ExitStatus(), printed)
+	case printed != "":
+		err = fmt.Errorf("%w; it printed %q", err, printed)
 	}
-	return status
+	return err
 }

@@ -5,210 +5,218 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/netip"
 	"os"
 	"os/user"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 	"unicode"
 
+	"github.com/skeema/knownhosts"
 	gossh "golang.org/x/crypto/ssh"
+
+	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// DefaultDialTimeout bounds the way to each host, unless Target or the ssh_config say otherwise.
-const DefaultDialTimeout = 15 * time.Second
+const (
+	// DefaultDialTimeout bounds the connection to each host, unless Target or the ssh_config sets
+	// another time.
+	DefaultDialTimeout = 15 * time.Second
 
-// maxHops bounds how many hosts there are on the way, the last one included.
-const maxHops = 8
+	// maxHops bounds the hosts of a route.
+	maxHops = 8
 
-// Target says which host to log in to, and how. What it leaves open is read from the ssh_config, as the program ssh does.
-// Keys are the only way to log in.
+	// A host that is silent for this time, with as many unanswered requests, is lost.
+	defaultAliveInterval = 10 * time.Second
+	defaultAliveCount    = 1
+)
+
+// Target names a host and how to log in to it. Values that it leaves open come from the ssh_config,
+// as the installed OpenSSH client reads it; without a client they have their defaults. Login is by
+// key only.
 type Target struct {
-	// Host is [user@]host[:port]. The host may be an alias of the ssh_config; an IPv6 address with a port stands in
-	// brackets. What it says goes before what the ssh_config says.
+	// Host is [user@]host[:port]. The host may be an alias of the ssh_config; an IPv6 address with
+	// a port stands in brackets. User and port go before those of the ssh_config.
 	Host string
-	// ConfigFile is read instead of ~/.ssh/config and /etc/ssh/ssh_config; os.DevNull means that none is read.
+	// ConfigFile replaces ~/.ssh/config and /etc/ssh/ssh_config; os.DevNull reads none.
 	ConfigFile string
-	// Identities are files of private keys, or of public keys whose private ones the ssh-agent has. They are tried before
-	// those of the ssh_config, on each host of the way.
+	// Identities are files of private keys, or of public keys whose private ones ssh-agent has.
+	// They are tried before those of the ssh_config, on jump hosts too.
 	Identities []string
-	// KnownHosts is a file that takes the place of all the known_hosts files of the ssh_config and of the machine, for each
-	// host of the way.
+	// KnownHosts is a file that replaces all other known_hosts files, for jump hosts too.
 	KnownHosts string
-	// AcceptNew adds the key of a host that is not known to the first known_hosts file, as StrictHostKeyChecking=accept-new
-	// does. A key that has changed is an error all the same.
+	// AcceptNew adds the key of an unknown host to the first known_hosts file, as
+	// StrictHostKeyChecking=accept-new does. A changed key is an error all the same.
 	AcceptNew bool
-	// Passphrase returns the passphrase of a key file. It is asked in Connect only, when a server has said that it takes the key, and again
-	// after a wrong answer, three times in all; the time that it takes does not count, and it has to end with ctx. Its
-	// result is overwritten after use. nil means that nobody can be asked, which is an error at once.
+	// Passphrase returns the passphrase of a key file. Connect calls it when a server accepts the
+	// key, up to three times; the time that it takes does not count, and it has to end with ctx.
+	// Its result is overwritten after use. With nil, an encrypted key is an error.
 	Passphrase func(ctx context.Context, file string) ([]byte, error)
-	// Timeout bounds the connection to each host of the way, with the login; 0 means ConnectTimeout of the ssh_config, or
-	// DefaultDialTimeout.
+	// Timeout bounds connection and login to each host; 0 means ConnectTimeout of the ssh_config,
+	// or DefaultDialTimeout.
 	Timeout time.Duration
-	// Note, if set, gets one line for each thing that is not as one might expect and is no error.
+	// Note, if set, gets one line for each unexpected thing that is no error.
 	Note func(line string)
 }
 
-// Check returns why the target cannot be meant, a *ConfigError. It reads the files that it names, and asks no host.
-func (t Target) Check() error {
-	_, err := resolve(t)
+// Validate reports the first invalid field of t, as a *ConfigError. It reads the files that t
+// names, and connects to no host.
+func (t Target) Validate() error {
+	_, err := resolve(context.Background(), t)
 	return err
 }
 
-// hop is a host on the way, with all that is needed to log in there.
+// hop is a host on a route, with all that is needed to log in to it.
 type hop struct {
 	// alias is the host as it was named.
 	alias            string
 	user, host, port string
-	// knownAs is the name of the host in known_hosts files.
-	knownAs string
+	// knownAddress is the host:port that is looked up in known_hosts files.
+	knownAddress string
 	// identities are key files in the order in which they are tried.
 	identities   []identityFile
 	certificates []string
-	// only says that an agent's other keys are not tried.
-	only bool
-	// agent is the socket of the ssh-agent; it may be empty.
+	// identitiesOnly leaves out the other keys of the agent.
+	identitiesOnly bool
+	// agent is the socket of ssh-agent; it may be empty.
 	agent string
 	// userKnown and globalKnown are known_hosts files. New keys go to the first of userKnown.
 	userKnown, globalKnown []string
-	acceptNew, hash        bool
+	acceptNew, hashNames   bool
 	timeout                time.Duration
+	// The connection is lost after aliveCount times aliveInterval of silence.
+	aliveInterval time.Duration
+	aliveCount    int
+	// proxyCommand makes the connection with its stdin and stdout; it may be empty.
+	proxyCommand string
 }
 
 // identityFile is the name of a key file.
 type identityFile struct {
 	path string
-	// named says that the caller named it, so that it has to be there.
+	// named means that the caller named it, so that it has to exist.
 	named bool
 }
 
 // address returns host:port.
 func (h *hop) address() string { return net.JoinHostPort(h.host, h.port) }
 
+// knownAs returns the name of the host in known_hosts files.
+func (h *hop) knownAs() string { return knownhosts.Normalize(h.knownAddress) }
+
 func (h *hop) String() string { return h.user + "@" + h.address() }
 
 // route is the way to a host. Its methods may be called concurrently.
 type route struct {
 	// hops are the jump hosts in their order, then the host.
-	hops []*hop
-	ask  func(ctx context.Context, file string) ([]byte, error)
-	say  func(line string)
+	hops       []*hop
+	passphrase func(ctx context.Context, file string) ([]byte, error)
+	report     func(line string)
 
-	// asking is held while somebody is asked for a passphrase, so that nobody is asked twice.
+	// asking is held during a call of passphrase, so that no question is repeated.
 	asking chan struct{}
 	mu     sync.Mutex
-	// opened are keys whose passphrase was asked for, by the digest of their files.
+	// opened are decrypted keys, by the digest of their files.
 	opened map[[sha256.Size]byte]gossh.Signer
-	// pinned are keys of hosts that were accepted and that no file takes, by the name of the host.
-	pinned map[string][]gossh.PublicKey
+	// pinned are accepted host keys that no file keeps, by the name of the host.
+	pinned map[string]gossh.PublicKey
 }
 
 // String returns user@host:port.
 func (r *route) String() string { return r.hops[len(r.hops)-1].String() }
 
-// note tells the caller of something that is no error.
-func (r *route) note(line string) { r.say(cleanText(line)) }
-
-// machine is where a machine has its files.
-type machine struct {
-	// home is the user's home folder; it may be empty.
-	home string
-	// config and known are the files for all users.
-	config string
-	known  []string
+// note reports something unexpected that is no error.
+func (r *route) note(line string) {
+	if r.report != nil {
+		r.report(cleanText(line))
+	}
 }
 
-func thisMachine() machine {
-	m := machine{config: "/etc/ssh/ssh_config", known: []string{"/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2"}}
-	if programs := os.Getenv("ProgramData"); filepath.Separator == '\\' && programs != "" {
-		m.config = filepath.Join(programs, "ssh", "ssh_config")
-		m.known = []string{filepath.Join(programs, "ssh", "ssh_known_hosts")}
-	}
-	if home, err := os.UserHomeDir(); err == nil {
-		m.home = home
-	}
-	return m
-}
-
-// dot returns the name of a file in ~/.ssh, or nothing if there is no home.
-func (m machine) dot(name string) string {
-	if m.home == "" {
-		return ""
-	}
-	return filepath.Join(m.home, ".ssh", name)
-}
-
-// resolve reads the files that say how to get to the target.
-func resolve(t Target) (*route, error) { return thisMachine().resolve(t) }
-
-func (m machine) resolve(t Target) (*route, error) {
+// resolve finds the route to the target.
+func resolve(ctx context.Context, t Target) (*route, error) {
 	r := &route{
-		ask: t.Passphrase, say: t.Note, asking: make(chan struct{}, 1),
-		opened: map[[sha256.Size]byte]gossh.Signer{}, pinned: map[string][]gossh.PublicKey{},
-	}
-	if r.say == nil {
-		r.say = func(string) {}
+		passphrase: t.Passphrase, report: t.Note, asking: make(chan struct{}, 1),
+		opened: map[[sha256.Size]byte]gossh.Signer{}, pinned: map[string]gossh.PublicKey{},
 	}
 	if t.Timeout < 0 {
-		return nil, badConfig("timeout", "a negative time")
+		return nil, badConfig("timeout", "%s is negative", t.Timeout)
 	}
 	for _, file := range t.Identities {
 		if err := checkIdentity(file); err != nil {
 			return nil, err
 		}
 	}
-	if err := t.checkKnownHosts(); err != nil {
+	if name := t.KnownHosts; name != "" && name != os.DevNull {
+		_, err := readRegular(name, maxKnownHosts)
+		if err != nil && (!t.AcceptNew || !errors.Is(err, fs.ErrNotExist)) {
+			return nil, badConfig("known-hosts", "%s", cleanText(err.Error()))
+		}
+	}
+	found := resolver{localFiles: findLocalFiles(), target: t, note: r.note, noted: map[string]bool{}}
+	if err := found.add(ctx, t.Host, "host", nil, false); err != nil {
 		return nil, err
 	}
-	f := finder{machine: m, target: t, note: r.note, noted: map[string]bool{}}
-	if err := f.add(t.Host, "host", nil, false); err != nil {
-		return nil, err
-	}
-	r.hops = f.hops
+	r.hops = found.hops
 	return r, nil
 }
 
-// checkKnownHosts reports whether the file for known hosts, if one is named, is there or will be made.
-func (t Target) checkKnownHosts() error {
-	if t.KnownHosts == "" || t.KnownHosts == os.DevNull {
-		return nil
+// readRegular returns the content of a regular file of at most limit bytes. It does not block on
+// a FIFO.
+func readRegular(name string, limit int64) ([]byte, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, err
 	}
-	_, err := readRegular(t.KnownHosts, maxKnownHosts)
-	if err != nil && (!t.AcceptNew || !errors.Is(err, fs.ErrNotExist)) {
-		return badConfig("known-hosts", "%s", cleanText(err.Error()))
+	switch {
+	case info.IsDir():
+		return nil, &fs.PathError{Op: "read", Path: name, Err: env.ErrIsDir}
+	case !info.Mode().IsRegular():
+		return nil, &fs.PathError{Op: "read", Path: name, Err: env.ErrNotRegular}
 	}
-	return nil
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(data)) > limit {
+		return nil, &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("more than %d KiB", limit>>10)}
+	}
+	return data, nil
 }
 
-// address is a host as people write it.
+// address is a parsed [user@]host[:port].
 type address struct{ user, host, port string }
 
-// parseAddress reads [user@]host[:port].
+// parseAddress parses [user@]host[:port].
 func parseAddress(s string) (address, error) {
 	var a address
 	rest := s
 	if i := strings.LastIndexByte(s, '@'); i >= 0 {
 		a.user, rest = s[:i], s[i+1:]
 		if a.user == "" {
-			return a, errors.New("there is no user before the @")
+			return a, errors.New("no user before the @")
 		}
 	}
 	switch {
 	case strings.HasPrefix(rest, "["):
 		host, port, ok := strings.Cut(rest[1:], "]")
-		addr, err := netip.ParseAddr(host)
-		if !ok || err != nil || !addr.Is6() {
-			return a, errors.New("what stands in brackets is no IPv6 address")
+		if _, err := netip.ParseAddr(host); !ok || err != nil {
+			return a, errors.New("no IP address in the brackets")
 		}
 		a.host = host
 		if port != "" {
 			if a.port, ok = strings.CutPrefix(port, ":"); !ok || a.port == "" {
-				return a, errors.New("after the brackets there is room for a port only, as in [::1]:22")
+				return a, errors.New("only a port may follow the brackets, as in [::1]:22")
 			}
 		}
 	case strings.Count(rest, ":") > 1:
@@ -219,7 +227,7 @@ func parseAddress(s string) (address, error) {
 	default:
 		host, port, ok := strings.Cut(rest, ":")
 		if a.host, a.port = host, port; ok && port == "" {
-			return a, errors.New("there is no port after the colon")
+			return a, errors.New("no port after the colon")
 		}
 	}
 	if err := checkUser(a.user); a.user != "" && err != nil {
@@ -236,32 +244,35 @@ func parseAddress(s string) (address, error) {
 	return a, nil
 }
 
-// checkHost reports whether a name can be that of a host.
+// checkHost rejects host names that a command line could take for anything else.
 func checkHost(host string) error {
 	switch {
 	case host == "":
-		return errors.New("there is no name of a host")
+		return errors.New("the host name is empty")
 	case len(host) > 255:
-		return errors.New("the name of the host is too long")
+		return errors.New("the host name is too long")
 	case strings.HasPrefix(host, "-"):
-		return errors.New("the name of a host does not begin with a hyphen")
+		return errors.New("the host name begins with a hyphen")
 	}
 	for _, r := range host {
-		if unicode.IsSpace(r) || !unicode.IsGraphic(r) || strings.ContainsRune(`/\@[],"'!*?|#`+"`", r) {
-			return errors.New("the name of a host has no character " + strconv.QuoteRune(r))
+		if !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("._-:%", r) {
+			return errors.New("the host name has the invalid character " + strconv.QuoteRune(r))
 		}
 	}
 	return nil
 }
 
-// checkUser reports whether a name can be that of a user.
+// checkUser rejects user names that a command line could take for anything else.
 func checkUser(name string) error {
-	if name == "" || len(name) > 255 {
-		return errors.New("the name of the user is empty or too long")
+	switch {
+	case name == "" || len(name) > 255:
+		return errors.New("the user name is empty or too long")
+	case strings.HasPrefix(name, "-"):
+		return errors.New("the user name begins with a hyphen")
 	}
 	for _, r := range name {
-		if !unicode.IsPrint(r) {
-			return errors.New("the name of a user has no character " + strconv.QuoteRune(r))
+		if !unicode.IsPrint(r) || strings.ContainsRune(" '\"`;&<>|(){}$*?[]!#~^", r) {
+			return errors.New("the user name has the invalid character " + strconv.QuoteRune(r))
 		}
 	}
 	return nil
@@ -276,7 +287,7 @@ func checkPort(port string) (string, error) {
 	return strconv.FormatUint(n, 10), nil
 }
 
-// localUser is the name of the user here, or empty.
+// localUser returns the name of the user on this machine, or an empty string.
 func localUser() string {
 	if u, err := user.Current(); err == nil {
 		return u.Username[strings.LastIndexByte(u.Username, '\\')+1:]

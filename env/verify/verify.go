@@ -1,15 +1,14 @@
-// Package verify proves from the inside what an environment promises: a program in it looks at what a command can see and
-// do, and what it found is compared with what was promised.
+// Package verify proves from the inside what an environment guarantees: a program in it, the probe, reports what a command
+// can see and do, and Run compares the report with an Expect.
 //
-// Run runs that program, the probe, which is the helper's own subcommand, and judges. Each Finding is one promise: what was
-// found, what was wanted, and who keeps it. What the probe does not tell counts as broken, never as kept.
+// The probe is the helper's subcommand "probe", which calls Probe. Each Finding is one guarantee: the state found, the state
+// wanted, and its enforcer. What the probe does not report counts as broken.
 //
 // # What it cannot prove
 //
-// The probe runs in the sandbox, like any command, and its answer is only as true as the sandbox was when it ran: verify
-// an environment that is fresh. A sandbox that somebody has taken over can lie. What the kernel keeps may have defects
-// that no probe knows of, and what two sandboxes learn of each other by timing is not looked at. A container within a
-// container looks the same whether or not the outer one is safe.
+// The probe runs in the sandbox like any command, so its report is only as true as the sandbox: verify a fresh environment.
+// A sandbox that an attacker controls can lie. Defects of the kernel and timing channels between sandboxes are out of scope.
+// A container within a container looks the same whether or not the outer one is safe.
 package verify
 
 import (
@@ -18,7 +17,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -26,166 +24,135 @@ import (
 	"unicode"
 
 	"github.com/sandboxagent/sandboxagent/env"
-	"github.com/sandboxagent/sandboxagent/env/internal/probe"
 )
 
 // timeout bounds a run of the probe.
 const timeout = time.Minute
 
-// Expect is what an environment promises. The zero value promises nothing, and nothing is judged. A backend makes it of
-// its configuration.
+// Expect is the set of guarantees to prove; a backend derives it from its configuration. The zero value has none.
 type Expect struct {
-	// Unprivileged: no capabilities, no way to gain rights, a system call filter, no devices, and nothing of the kernel's that
-	// changes or shows the machine.
+	// Unprivileged: no capabilities in any set, no_new_privs and a system call filter.
 	Unprivileged bool
-	// NoNewRights is the part of Unprivileged that does not depend on what can be seen: a process has no rights beyond those of
-	// its user, gains none, and does not take hold of the helper.
+	// NoNewRights: as Unprivileged, but for the bounding set, and commands cannot read the memory of the helper.
 	NoNewRights bool
-	// Filters is how many system call filters there are at least.
+	// Filters is the minimum number of system call filters.
 	Filters int
-	// User, if set, is who commands run as.
+	// User, if set, is the user that commands run as.
 	User *User
-	// ReadOnly are folders in which nobody can write, and whose file systems are mounted so. Of those that are missing nothing
-	// is wanted.
+	// ReadOnly are directories on read-only mounts. Missing ones are ignored.
 	ReadOnly []string
-	// Writable are folders in which commands write, and Executable those from which they can start programs.
+	// Writable are directories that commands can write in, and Executable those that they can execute programs in.
 	Writable, Executable []string
-	// Unwritable are folders in which nobody can make a file, whatever keeps them from it, and Unreadable files and folders of
-	// which nothing can be read.
-	Unwritable, Unreadable []string
-	// Kept are files and folders that nobody can change.
-	Kept []string
-	// By names what keeps commands from Unwritable, Unreadable and Kept, such as "Landlock", and SocketsBy what keeps them from
-	// the sockets of Host. Empty, it is the kernel.
+	// Unwritable are directories in which commands cannot make files, Unreadable files and directories that they cannot
+	// read, and Kept files and directories that they cannot change, by whatever means.
+	Unwritable, Unreadable, Kept []string
+	// By names the enforcer of Unwritable, Unreadable and Kept, such as "Landlock", and SocketsBy that of Host.Sockets. The
+	// default is the kernel.
 	By, SocketsBy string
-	// Mounts, if not nil, are all mounts, but for those that the runtime of a container makes in /dev, /proc and /sys. Of
-	// several with the same name one is enough.
+	// Mounts, if not nil, are all mounts, except those that a container runtime makes in /dev, /proc and /sys. Of several
+	// with the same Point one is enough.
 	Mounts []Mount
-	// OwnNamespaces: processes, users of shared memory, names of the machine and control groups are the environment's own.
+	// OwnNamespaces: the namespaces are not the kernel's initial ones.
 	OwnNamespaces bool
-	// Apart are the numbers of namespaces that are not the environment's own, by kind, such as "pid".
-	Apart map[string]uint64
-	// Init, if set, is the name of process 1.
-	Init string
-	// NoNetwork: commands reach nothing but themselves.
+	// NoNetwork: commands reach only themselves.
 	NoNetwork bool
-	// NoSockets: commands make no sockets for any network, so that what there is of one does not matter.
+	// NoSockets: commands make no network sockets. Routes do not matter then.
 	NoSockets bool
-	// PIDs, Memory in bytes, without swap, and CPUs are limits; 0 means that none is promised.
+	// PIDs, Memory in bytes, without swap, and CPUs are limits; 0 means none.
 	PIDs, Memory int64
 	CPUs         float64
-	// NoCoreFiles: a command that crashes leaves no core file.
-	NoCoreFiles bool
-	// Vars, if not nil, are the names of all variables; a star at the end stands for any characters.
+	// Vars, if not nil, are the names of all environment variables; a trailing star matches any suffix.
 	Vars []string
-	// NoCredentials: neither sockets of daemons that command the machine nor tokens of services are there.
+	// NoCredentials: sockets of privileged daemons and service account tokens are absent.
 	NoCredentials bool
 	// Host is what must not be found of the host.
 	Host Host
-	// Helper is the file of the helper, which commands can neither read nor write, and neither can they read the memory
-	// of the helper that runs, nor trace process 1; empty if there is none.
+	// Helper is the file of the helper, on a read-only mount; commands cannot read the memory of the helper.
 	Helper string
 }
 
-// Mount is a mount that may be there.
+// Mount is an expected mount.
 type Mount struct {
-	// Point is the absolute name of a folder or file. Links in it are followed in the environment.
+	// Point is the absolute path of a directory or file. Symlinks in it are followed in the environment.
 	Point string
-	// Root, if set, matches the name, in its file system, of what is mounted.
+	// Root, if set, matches the mounted path inside its file system.
 	Root *regexp.Regexp
-	// Memory: it is a file system in memory, in which neither devices nor the rights of programs count.
+	// Memory: it is a tmpfs with nosuid and nodev.
 	Memory bool
 }
 
-// Host is what the host has prepared to be looked for from the inside, in vain. An environment whose kernel is not this
-// machine's proves nothing by that it does not find them, and only tells.
+// Host names things of the host that must not be found from the inside. If the kernel of the environment is not that of
+// this machine, their absence proves nothing, and the findings report that.
 type Host struct {
-	// Files are absolute names of files that anybody can see who has the file system.
+	// Files are absolute paths of files that everybody can see.
 	Files []string
-	// Listening are TCP addresses on 127.0.0.1, and Sockets names of unix sockets.
+	// Listening are TCP addresses on 127.0.0.1, and Sockets paths of unix sockets.
 	Listening []string
 	Sockets   []string
-	// Process is the number of a process, and Name its name, such as "sandboxagent". 0 is none.
+	// Process is the ID of a process, and Name its name, such as "sandboxagent". 0 is none.
 	Process int
 	Name    string
 }
 
-// User is who a command runs as.
+// User is the user of a command.
 type User struct{ UID, GID int }
 
-// Finding is one promise and what was found of it.
+// Finding is the verdict on one guarantee.
 type Finding struct {
 	Name   string `json:"name"`
 	Found  string `json:"found"`
 	Wanted string `json:"wanted"`
-	// By names who keeps the promise.
+	// By names the enforcer.
 	By string `json:"by"`
 	OK bool   `json:"ok"`
 }
 
-// Report is what Run found, in an order that is always the same.
+// Report holds the findings in a fixed order.
 type Report struct {
 	Findings []Finding `json:"findings"`
 }
 
-// OK reports whether there are findings and all of them are good.
+// OK reports whether all findings are good and at least one exists.
 func (r Report) OK() bool { return len(r.Findings) > 0 && len(r.Broken()) == 0 }
 
 // Broken returns the findings that are not good.
 func (r Report) Broken() []Finding {
-	var all []Finding
-	for _, f := range r.Findings {
-		if !f.OK {
-			all = append(all, f)
-		}
-	}
-	return all
+	return slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool { return f.OK })
 }
 
-// Run runs the probe, which argv starts but for the name of its subcommand, and compares what it says with x. An error
-// means that nothing is known: the probe could not run, or what it said, which is an error that wraps env.ErrProtocol,
-// is no answer.
+// Run executes the probe, argv with its subcommand appended, and compares its report with x. An error means that nothing is
+// proved; one that wraps env.ErrProtocol, that the report is invalid.
 func Run(ctx context.Context, r env.Runner, argv []string, x Expect) (Report, error) {
 	q, err := json.Marshal(x.request())
 	if err != nil {
 		return Report{}, fmt.Errorf("probe: %w", err)
 	}
-	out, said := &bounded{limit: probe.MaxDocument}, &bounded{limit: 4 << 10}
+	stdout, stderr := &bounded{limit: maxDocument}, &bounded{limit: 4 << 10}
 	res, err := r.Exec(ctx, env.Command{
-		Argv: append(slices.Clone(argv), "probe"), Dir: "/", Stdin: bytes.NewReader(q), Stdout: out, Stderr: said, Timeout: timeout,
+		Argv: append(slices.Clone(argv), "probe"), Dir: "/", Stdin: bytes.NewReader(q), Timeout: timeout,
+		Stdout: stdout, Stderr: stderr,
 	})
 	switch {
 	case errors.Is(err, errTooMuch):
-		return Report{}, fmt.Errorf("probe: %w: it says too much", env.ErrProtocol)
+		return Report{}, fmt.Errorf("probe: %w: too much output", env.ErrProtocol)
 	case err != nil:
 		return Report{}, fmt.Errorf("probe: %w", err)
 	case res.TimedOut:
 		return Report{}, fmt.Errorf("probe: no answer within %s", timeout)
 	case res.ExitCode != 0:
-		return Report{}, fmt.Errorf("probe: exit code %d: %s", res.ExitCode, plain(strings.TrimSpace(said.kept.String())))
+		text := plain(strings.TrimSpace(stderr.kept.String()))
+		return Report{}, fmt.Errorf("probe: exit code %d: %s", res.ExitCode, text)
 	}
-	d, err := probe.Decode(out.kept.Bytes())
+	d, err := decodeDocument(stdout.kept.Bytes())
 	if err != nil {
 		return Report{}, fmt.Errorf("probe: %w: %s", env.ErrProtocol, plain(err.Error()))
 	}
-	return x.judge(d, probe.Boot()), nil
-}
-
-// request is what the probe has to try.
-func (x Expect) request() probe.Request {
-	q := probe.Request{
-		Write: slices.Concat(x.Writable, x.ReadOnly, x.Unwritable), Change: x.Kept, Read: x.Unreadable, Dial: x.Host.Sockets, Execute: x.Executable, Find: slices.Concat(tokens(), x.Host.Files), Sockets: sockets(),
-		Connect: x.Host.Listening, Helper: x.Helper,
-	}
-	for _, m := range x.Mounts {
-		q.Resolve = append(q.Resolve, path.Clean(m.Point))
-	}
-	return q
+	return x.judge(d, bootID()), nil
 }
 
 var errTooMuch = errors.New("too much output")
 
-// bounded keeps what is written to it, and refuses more than limit bytes.
+// bounded keeps what is written to it and refuses more than limit bytes.
 type bounded struct {
 	kept  bytes.Buffer
 	limit int
@@ -199,10 +166,10 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return b.kept.Write(p)
 }
 
-// maxText is how many characters a finding has of what the sandbox says.
+// maxText bounds the text of a finding, in characters.
 const maxText = 300
 
-// plain returns text that can be shown on a terminal.
+// plain returns text that is safe to show on a terminal.
 func plain(text string) string {
 	n := 0
 	var b strings.Builder

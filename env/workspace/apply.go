@@ -8,7 +8,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/snapshot"
 )
 
 // Applied tells what Apply did.
@@ -133,7 +133,7 @@ func (c *Changes) apply(ctx context.Context) (_ Applied, err error) {
 // transaction makes changes in a folder, or none.
 type transaction struct {
 	root          *os.Root
-	before, after *env.Snapshot
+	before, after *snapshot.Snapshot
 	edits         []*edit
 	hidden        hidden
 	modes         map[string]bool
@@ -148,7 +148,7 @@ type transaction struct {
 // edit is one change. What was before, or is now, is nil where there is no file.
 type edit struct {
 	name     string
-	was, now *env.SnapshotFile
+	was, now *snapshot.File
 	// host is the file of the host that goes away.
 	host fs.FileInfo
 	// staged is the name of the new file in the stage, kept that of the one that was taken away.

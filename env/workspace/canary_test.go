@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
 	"github.com/sandboxagent/sandboxagent/env/workspace"
 )
 
@@ -149,9 +150,19 @@ func (s *spy) CopyOut(ctx context.Context, dir string, names ...string) (io.Read
 	return s.Environment.CopyOut(ctx, dir, names...)
 }
 
-func (s *spy) Walk(ctx context.Context, root string, o env.WalkOptions, fn func(env.Entry) error) error {
+func (s *spy) Walk(ctx context.Context, root string, o search.WalkOptions, fn func(search.Entry) error) error {
 	s.calls["Walk"]++
-	return env.Walk(ctx, s.Environment, root, o, fn)
+	return search.Walk(ctx, s.Environment, root, o, fn)
+}
+
+func (s *spy) Glob(ctx context.Context, opts search.GlobOptions) ([]search.Entry, error) {
+	return search.Glob(ctx, s.Environment, opts)
+}
+
+func (s *spy) Grep(
+	ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error,
+) (search.GrepStats, error) {
+	return search.Grep(ctx, s.Environment, opts, fn)
 }
 
 // trickle gives a few bytes at a time.

@@ -7,13 +7,14 @@ import (
 	"slices"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/snapshot"
 )
 
 // Changes is the difference between what was uploaded and what an environment holds. It does not change; its methods may
 // be called concurrently, but for Apply.
 type Changes struct {
 	w     *Workspace
-	after *env.Snapshot
+	after *snapshot.Snapshot
 	names []string
 	notes []string
 }
@@ -35,11 +36,11 @@ func (w *Workspace) changes(ctx context.Context, e env.Environment) (*Changes, e
 	o := w.snapshotOptions(w.before, nil)
 	var made []string
 	for range maxTakes {
-		after, err := env.TakeSnapshot(ctx, e, "", o)
+		after, err := snapshot.Take(ctx, e, "", o)
 		if err != nil {
 			return nil, err
 		}
-		c := &Changes{w: w, after: after, names: env.Differences(w.before, after)}
+		c := &Changes{w: w, after: after, names: snapshot.Differences(w.before, after)}
 		more := c.newRepositories(c.names)
 		if len(more) == 0 {
 			for _, dir := range made {
@@ -69,9 +70,9 @@ func (c *Changes) Unreadable() []string {
 // Empty tells whether nothing has changed.
 func (c *Changes) Empty() bool { return len(c.names) == 0 }
 
-// WritePatch writes the changes as a patch that git apply understands, as env.WritePatch does.
-func (c *Changes) WritePatch(ctx context.Context, to io.Writer) (env.PatchStats, error) {
-	return env.WritePatch(ctx, to, c.w.before, c.after)
+// WritePatch writes the changes as a patch that git apply understands, as snapshot.WritePatch does.
+func (c *Changes) WritePatch(ctx context.Context, to io.Writer) (snapshot.PatchStats, error) {
+	return snapshot.WritePatch(ctx, to, c.w.before, c.after)
 }
 
 // Close releases what was read. The workspace stays open.

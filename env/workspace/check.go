@@ -16,6 +16,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/vcs"
+	"github.com/sandboxagent/sandboxagent/env/snapshot"
 )
 
 // check turns names into edits and makes sure that the folder allows them all, beside conflicts that are known.
@@ -154,7 +155,7 @@ func (t *transaction) empties(dir string, goes map[string]bool) bool {
 }
 
 // matches tells whether a file of the host, which may be elsewhere by now, is what was recorded under a name.
-func (t *transaction) matches(name, at string, fi fs.FileInfo, want env.SnapshotFile) error {
+func (t *transaction) matches(name, at string, fi fs.FileInfo, want snapshot.File) error {
 	if fi.Mode().Type() != want.Mode.Type() {
 		return ErrChanged
 	}
@@ -177,7 +178,7 @@ func (t *transaction) matches(name, at string, fi fs.FileInfo, want env.Snapshot
 	return t.sameContent(at, want)
 }
 
-func (t *transaction) sameContent(at string, want env.SnapshotFile) error {
+func (t *transaction) sameContent(at string, want snapshot.File) error {
 	f, _, err := openFile(t.root, at)
 	if err != nil {
 		return err
@@ -194,7 +195,7 @@ func (t *transaction) sameContent(at string, want env.SnapshotFile) error {
 }
 
 // target returns what a link in a snapshot points to.
-func (t *transaction) target(s *env.Snapshot, name string) (string, error) {
+func (t *transaction) target(s *snapshot.Snapshot, name string) (string, error) {
 	content, err := s.Content(name)
 	if err != nil {
 		return "", err

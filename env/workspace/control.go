@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/vcs"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // gitParts are what makes git take a folder for one of its own: the first with the second, or with the others.
@@ -89,7 +89,7 @@ func (w *Workspace) omits(name string) bool {
 }
 
 // isOmitted is omits for something that was found in the workspace. It finds out what a folder is.
-func (w *Workspace) isOmitted(e env.Entry) bool {
+func (w *Workspace) isOmitted(e search.Entry) bool {
 	if dir := filepath.Join(w.dir, filepath.FromSlash(e.Name)); e.Mode.IsDir() && isGitFolder(dir) {
 		w.hide(dir)
 	}

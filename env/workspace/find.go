@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/gitignore"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // findRepositories reads the repository that the folder is the top of, if it is, and those in it.
@@ -23,7 +24,7 @@ func (w *Workspace) findRepositories(ctx context.Context, host env.FileReader) e
 		return err
 	}
 	var attributed []string // folders with attributes
-	err := env.Walk(ctx, host, "", env.WalkOptions{}, func(e env.Entry) error {
+	err := search.Walk(ctx, host, "", search.WalkOptions{}, func(e search.Entry) error {
 		switch {
 		case e.Err != nil:
 		case w.isOmitted(e):

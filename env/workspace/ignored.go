@@ -11,6 +11,7 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // checkPatterns refuses patterns that could never match.
@@ -39,7 +40,7 @@ func (w *Workspace) findIgnored(ctx context.Context, host env.FileReader) ([]str
 	var names []string
 	folders := make(map[string]bool) // that match
 	used := make([]bool, len(patterns))
-	err := env.Walk(ctx, host, "", env.WalkOptions{NoIgnore: true}, func(e env.Entry) error {
+	err := search.Walk(ctx, host, "", search.WalkOptions{NoIgnore: true}, func(e search.Entry) error {
 		if w.isOmitted(e) {
 			if e.Mode.IsDir() {
 				return fs.SkipDir

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sandboxagent/sandboxagent/env/internal/secret"
+	"github.com/sandboxagent/sandboxagent/env/vars"
 	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 )
 
@@ -161,7 +161,7 @@ func sanitise(settings []setting) []setting {
 		if !ok {
 			continue
 		}
-		if s.value, ok = check(s.value); !ok || secret.Value(s.value) || secret.Value(s.subsection) {
+		if s.value, ok = check(s.value); !ok || vars.HasSecret(s.value) || vars.HasSecret(s.subsection) {
 			continue
 		}
 		if s.section == "extensions" {

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/snapshot"
+	"github.com/sandboxagent/sandboxagent/env/transfer"
 )
 
 // ErrNotEmpty means that the working directory of an environment holds something already, so that what was changed in it
@@ -33,9 +35,9 @@ type Options struct {
 	// SpoolDir is the folder of the host where contents are stored; empty means os.TempDir.
 	SpoolDir string
 	// MaxBytes bounds the sum of the sizes of all files, of the folder and of what comes back, and apart from that of
-	// what of git goes along. Zero means env.DefaultMaxBytes, a negative number no limit.
+	// what of git goes along. Zero means transfer.DefaultMaxBytes, a negative number no limit.
 	MaxBytes int64
-	// MaxEntries bounds the number of files, links and folders. Zero means env.DefaultMaxEntries, a negative number no
+	// MaxEntries bounds the number of files, links and folders. Zero means transfer.DefaultMaxEntries, a negative number no
 	// limit.
 	MaxEntries int
 }
@@ -44,7 +46,7 @@ type Options struct {
 type Workspace struct {
 	dir    string
 	opts   Options
-	before *env.Snapshot
+	before *snapshot.Snapshot
 	repos  []*repository
 	// hollow are folders of submodules that go along empty.
 	hollow []string
@@ -83,7 +85,7 @@ func Open(ctx context.Context, dir string, o Options) (_ *Workspace, err error) 
 		include = append(include, r.tracked()...)
 		r.executables(w.modes)
 	}
-	w.before, err = env.TakeSnapshot(ctx, host, "", w.snapshotOptions(nil, include))
+	w.before, err = snapshot.Take(ctx, host, "", w.snapshotOptions(nil, include))
 	if err != nil {
 		return nil, err
 	}
@@ -115,8 +117,8 @@ func find(dir string, o Options) (*Workspace, hostFolder, error) {
 	return &Workspace{dir: abs, opts: o, hidden: make(hidden), modes: host.modes}, host, nil
 }
 
-func (w *Workspace) snapshotOptions(base *env.Snapshot, include []string) env.SnapshotOptions {
-	o := env.SnapshotOptions{
+func (w *Workspace) snapshotOptions(base *snapshot.Snapshot, include []string) snapshot.Options {
+	o := snapshot.Options{
 		Base: base, Include: include, Omit: w.omits, SpoolDir: w.opts.SpoolDir, MaxBytes: w.opts.MaxBytes, MaxEntries: w.opts.MaxEntries,
 	}
 	if w.rules.needed {
@@ -187,7 +189,7 @@ func (w *Workspace) pack(ctx context.Context, to io.Writer) error {
 	if err := w.before.Pack(ctx, tw); err != nil {
 		return err
 	}
-	maxSize := cmp.Or(w.opts.MaxBytes, env.DefaultMaxBytes)
+	maxSize := cmp.Or(w.opts.MaxBytes, transfer.DefaultMaxBytes)
 	p := &gitPacker{w: tw, now: time.Now(), buf: make([]byte, 256<<10), maxSize: max(maxSize, 0)}
 	for _, name := range w.hollow {
 		if err := p.header(tar.TypeDir, name+"/", 0o755, 0); err != nil {

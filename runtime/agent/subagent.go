@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/wrap"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
@@ -314,10 +315,10 @@ func (a *subagents) config(ctx context.Context, kind Kind, r tool.SpawnRequest, 
 		if !info.IsDir() {
 			return cfg, &fs.PathError{Op: "chdir", Path: r.Dir, Err: env.ErrNotDir}
 		}
-		cfg.Env = env.Confine(cfg.Env, r.Dir)
+		cfg.Env = wrap.Subdir(cfg.Env, r.Dir)
 	}
 	if kind.ReadOnly {
-		cfg.Env = env.ReadOnly(cfg.Env, nil)
+		cfg.Env = wrap.ReadOnly(cfg.Env, nil)
 	}
 	return cfg, nil
 }

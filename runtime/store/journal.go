@@ -132,7 +132,9 @@ func (j *Journal) Close() error {
 	return first
 }
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+// checksum does not keep the table in a variable, whose initialization every start of the program
+// would pay for; package crc32 makes it once.
+func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
 
 const crcField = `,"crc":"`
 
@@ -142,7 +144,7 @@ func encodeLine(e Entry) ([]byte, error) {
 		return nil, err
 	}
 	b = b[:len(b)-1]
-	sum := crc32.Checksum(b, castagnoli)
+	sum := checksum(b)
 	b = append(b, crcField...)
 	return fmt.Appendf(b, "%08x\"}\n", sum), nil
 }
@@ -152,7 +154,7 @@ func decodeLine(line []byte) (Entry, error) {
 	if at < 0 {
 		return Entry{}, errors.New("it has no checksum")
 	}
-	want := fmt.Sprintf("%s%08x\"}", crcField, crc32.Checksum(line[:at], castagnoli))
+	want := fmt.Sprintf("%s%08x\"}", crcField, checksum(line[:at]))
 	if string(line[at:]) != want {
 		return Entry{}, errors.New("its checksum does not match")
 	}

@@ -11,8 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
 const (
@@ -24,38 +22,9 @@ const (
 	maxProblems = 5
 )
 
-// compileSchema compiles the schema of a tool's arguments.
-func compileSchema(schema json.RawMessage) (*jsonschema.Schema, error) {
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
-	if err != nil {
-		return nil, fmt.Errorf("schema: %w", err)
-	}
-	if root, ok := doc.(map[string]any); !ok || root["type"] != "object" {
-		return nil, errors.New(`schema: the type of the root must be "object"`)
-	}
-	const url = "arguments.json"
-	c := jsonschema.NewCompiler()
-	c.UseLoader(noLoader{})
-	if err := c.AddResource(url, doc); err != nil {
-		return nil, fmt.Errorf("schema: %w", err)
-	}
-	compiled, err := c.Compile(url)
-	if err != nil {
-		return nil, fmt.Errorf("schema: %w", err)
-	}
-	return compiled, nil
-}
-
-// noLoader keeps schemas, which may come from strangers, from referring to files of the host.
-type noLoader struct{}
-
-func (noLoader) Load(url string) (any, error) {
-	return nil, fmt.Errorf("%s: a schema may not refer to other documents", url)
-}
-
 // parseArguments returns the arguments of a call to t, validated, with aliases renamed. Errors are of KindValidation, short
 // whatever the arguments are.
-func parseArguments(t Tool, schema *jsonschema.Schema, text string) (json.RawMessage, *Error) {
+func parseArguments(t Tool, schema func() (*argumentSchema, error), text string) (json.RawMessage, *Error) {
 	text = strings.TrimSpace(text)
 	if text == "" {
 		text = "{}"
@@ -80,8 +49,12 @@ func parseArguments(t Tool, schema *jsonschema.Schema, text string) (json.RawMes
 			return nil, errorf(KindValidation, "the arguments %w", err)
 		}
 	}
-	if err := schema.Validate(object); err != nil {
-		return nil, errorf(KindValidation, "the arguments do not fit %s:\n%s", t.Name, problems(err))
+	compiled, err := schema()
+	if err != nil {
+		return nil, errorf(KindOther, "%w", err)
+	}
+	if err := compiled.validate(object); err != nil {
+		return nil, errorf(KindValidation, "the arguments do not fit %s:\n%w", t.Name, err)
 	}
 	return raw, nil
 }
@@ -186,35 +159,6 @@ func notEOF(err error) error {
 		return io.ErrUnexpectedEOF
 	}
 	return err
-}
-
-// problems lists what a validation found, as one line for each place and expectation.
-func problems(err error) string {
-	var v *jsonschema.ValidationError
-	if !errors.As(err, &v) {
-		return cutRunes(err.Error(), 300)
-	}
-	var found []string
-	var walk func(v *jsonschema.ValidationError)
-	walk = func(v *jsonschema.ValidationError) {
-		for _, cause := range v.Causes {
-			walk(cause)
-		}
-		if len(v.Causes) > 0 {
-			return
-		}
-		place := strings.Join(v.InstanceLocation, ".")
-		if place != "" {
-			place = shown(place) + ": "
-		}
-		found = append(found, "- "+place+cutRunes(v.BasicOutput().Error.String(), 200))
-	}
-	walk(v)
-	slices.Sort(found) // The order of the properties of an object varies.
-	if len(found) > maxProblems {
-		found = append(found[:maxProblems], fmt.Sprintf("- and %d more", len(found)-maxProblems))
-	}
-	return strings.Join(found, "\n")
 }
 
 // unmarshal reads the arguments of a call into v. They fit the schema, so an error is a difference between the two.

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // errorf makes an *Error whose message is for the model. A cause may be given with %w.
@@ -67,7 +68,7 @@ func describe(err error) (kind ErrorKind, text string) {
 		return KindOther, name + " is a device, socket or pipe, which cannot be read or written here"
 	case errors.Is(err, env.ErrNoSpace):
 		return KindOther, "the disk is full: " + err.Error()
-	case errors.Is(err, env.ErrBadPattern):
+	case errors.Is(err, search.ErrBadPattern):
 		return KindValidation, "the pattern is malformed: " + err.Error()
 	}
 	return KindOther, err.Error()

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
@@ -71,11 +71,11 @@ func glob(ctx context.Context, call *Call, defaults globDefaults) (Result, error
 	if err := unmarshal(call, &args); err != nil {
 		return Result{}, err
 	}
-	opts := env.GlobOptions{Pattern: args.Pattern, Dir: args.Path, IgnoreCase: !args.MindCase, NoIgnore: !args.GitIgnore}
+	opts := search.GlobOptions{Pattern: args.Pattern, Dir: args.Path, IgnoreCase: !args.MindCase, NoIgnore: !args.GitIgnore}
 	if defaults.most > 0 {
 		opts.Limit = defaults.most + 1 // one more tells that there are more
 	}
-	entries, err := env.Glob(ctx, call.Env, opts)
+	entries, err := search.Glob(ctx, call.Env, opts)
 	note, err := unreadable(err)
 	if err != nil {
 		return Result{}, err

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
@@ -109,8 +109,8 @@ type grepArgs struct {
 }
 
 // options returns what is searched for. An error is of KindValidation.
-func (a *grepArgs) options() (env.GrepOptions, error) {
-	opts := env.GrepOptions{
+func (a *grepArgs) options() (search.GrepOptions, error) {
+	opts := search.GrepOptions{
 		Pattern: a.Pattern, Literal: a.Literal, Multiline: a.Multiline, Path: a.Path, Glob: a.Glob, Exclude: a.Exclude, NoIgnore: a.NoIgnore,
 		MaxFileMatches: int(a.MaxPerFile), MaxMatches: -1,
 	}
@@ -123,7 +123,7 @@ func (a *grepArgs) options() (env.GrepOptions, error) {
 		opts.IgnoreCase = *a.IgnoreCase
 	}
 	if a.Type != "" {
-		if types := env.FileTypes(); !slices.Contains(types, a.Type) {
+		if types := search.FileTypes(); !slices.Contains(types, a.Type) {
 			return opts, errorf(KindValidation, "there is no type of files %s; use glob_filter, or one of these: %s", shown(a.Type), strings.Join(types, ", "))
 		}
 		opts.Types = []string{a.Type}
@@ -135,12 +135,12 @@ func (a *grepArgs) options() (env.GrepOptions, error) {
 		}
 		mode = grepFiles
 	}
-	opts.Mode = map[string]env.GrepMode{grepFiles: env.GrepFiles, grepCount: env.GrepCounts}[mode]
+	opts.Mode = map[string]search.GrepMode{grepFiles: search.GrepFiles, grepCount: search.GrepCounts}[mode]
 	var err error
 	if opts.Before, opts.After, err = a.around(); err != nil {
 		return opts, err
 	}
-	if opts.Mode != env.GrepLines && opts.Before+opts.After > 0 {
+	if opts.Mode != search.GrepLines && opts.Before+opts.After > 0 {
 		return opts, errorf(KindValidation, "lines around matches can only be shown with the matching lines, but the output is %s; leave them out, or ask for output_mode content", mode)
 	}
 	if most := a.most(); most > 0 {
@@ -152,7 +152,7 @@ func (a *grepArgs) options() (env.GrepOptions, error) {
 // most returns how many results to show, 0 for all.
 func (a *grepArgs) most() int {
 	if a.Max == nil {
-		return env.DefaultMaxMatches
+		return search.DefaultMaxMatches
 	}
 	return int(*a.Max)
 }
@@ -192,7 +192,7 @@ func grep(ctx context.Context, call *Call, pages bool) (Result, error) {
 		out: out, numbers: args.Numbers == nil || *args.Numbers, offset: int(args.Offset),
 		groups: opts.Before+opts.After > 0, before: opts.Before,
 	}
-	stats, err := env.Grep(ctx, readerFor(call, args.Path), opts, g.match)
+	stats, err := search.Grep(ctx, readerFor(call, args.Path), opts, g.match)
 	if flushErr := out.Flush(); err == nil {
 		err = flushErr
 	}
@@ -211,10 +211,10 @@ func grep(ctx context.Context, call *Call, pages bool) (Result, error) {
 		note += fmt.Sprintf("[%d results were found, and offset leaves out %d]\n", g.results, g.offset)
 	}
 	switch stats.Stopped {
-	case env.GrepOverTime:
-		note += fmt.Sprintf("[stopped after %v with a part of the files not searched, since the pattern has no text in it to look for: narrow the path, or add to the pattern]\n", env.DefaultGrepTime)
-	case env.GrepOverBytes:
-		note += fmt.Sprintf("[stopped after %d GiB with a part of the files not searched, since the pattern has no text in it to look for: narrow the path, or add to the pattern]\n", env.DefaultGrepBytes>>30)
+	case search.GrepOverTime:
+		note += fmt.Sprintf("[stopped after %v with a part of the files not searched, since the pattern has no text in it to look for: narrow the path, or add to the pattern]\n", search.DefaultGrepTime)
+	case search.GrepOverBytes:
+		note += fmt.Sprintf("[stopped after %d GiB with a part of the files not searched, since the pattern has no text in it to look for: narrow the path, or add to the pattern]\n", search.DefaultGrepBytes>>30)
 	}
 	if stats.SkippedBinary > 0 {
 		note += fmt.Sprintf("[%d binary files were not searched]\n", stats.SkippedBinary)
@@ -224,7 +224,7 @@ func grep(ctx context.Context, call *Call, pages bool) (Result, error) {
 
 // unreadable makes a note of an error that only says that parts of the tree could not be read.
 func unreadable(err error) (note string, rest error) {
-	var u *env.UnreadableError
+	var u *search.UnreadableError
 	if !errors.As(err, &u) {
 		return "", err
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // grepOutput writes what a search finds.
@@ -23,13 +23,13 @@ type grepOutput struct {
 	// results is how many there were, with those left out.
 	results int
 	// held are the last lines before the first result that is written. As many as there are of its file belong in front of it.
-	held []env.GrepMatch
+	held []search.GrepMatch
 	// file and line are those of the line written last.
 	file string
 	line int
 }
 
-func (g *grepOutput) match(m env.GrepMatch) error {
+func (g *grepOutput) match(m search.GrepMatch) error {
 	if !m.Context {
 		g.results++
 	}
@@ -49,7 +49,7 @@ func (g *grepOutput) match(m env.GrepMatch) error {
 }
 
 // hold keeps a line that may come before the first result that is written.
-func (g *grepOutput) hold(m env.GrepMatch) {
+func (g *grepOutput) hold(m search.GrepMatch) {
 	if g.before == 0 {
 		return
 	}
@@ -61,7 +61,7 @@ func (g *grepOutput) hold(m env.GrepMatch) {
 }
 
 // write writes a line, a file or a count. Flush of out tells the error.
-func (g *grepOutput) write(m env.GrepMatch) {
+func (g *grepOutput) write(m search.GrepMatch) {
 	if g.groups && g.file != "" && (m.Name != g.file || m.Line != g.line+1) {
 		_, _ = g.out.WriteString("--\n")
 	}

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 
-	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
@@ -48,8 +48,8 @@ func listDir(ctx context.Context, call *Call) (Result, error) {
 	out := bufio.NewWriter(call.Out)
 	count, more, unread := 0, false, 0
 	// One level is shown as it is. Below it, what git ignores would bury the rest.
-	opts := env.WalkOptions{MaxDepth: depth, Details: true, NoIgnore: depth == 1}
-	err := env.Walk(ctx, call.Env, args.Path, opts, func(e env.Entry) error {
+	opts := search.WalkOptions{MaxDepth: depth, Details: true, NoIgnore: depth == 1}
+	err := search.Walk(ctx, call.Env, args.Path, opts, func(e search.Entry) error {
 		if e.Err != nil {
 			unread++
 			return nil
@@ -81,7 +81,7 @@ func listDir(ctx context.Context, call *Call) (Result, error) {
 	return Result{Text: text}, nil
 }
 
-func entryLine(e env.Entry) string {
+func entryLine(e search.Entry) string {
 	name := oneLine(e.Name)
 	switch {
 	case e.Mode.IsDir():

@@ -11,6 +11,7 @@ import (
 	"path"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
@@ -95,7 +96,7 @@ func manyNames(ctx context.Context, e env.Environment, paths, patterns []string)
 		add(name)
 	}
 	for _, pattern := range patterns {
-		found, err := env.Glob(ctx, e, env.GlobOptions{Pattern: pattern})
+		found, err := search.Glob(ctx, e, search.GlobOptions{Pattern: pattern})
 		unread, err := unreadable(err)
 		if err != nil {
 			return nil, "", err

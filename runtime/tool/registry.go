@@ -7,8 +7,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-
 	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
@@ -22,7 +20,7 @@ type Registry struct {
 
 type entry struct {
 	tool   Tool
-	schema *jsonschema.Schema
+	schema func() (*argumentSchema, error)
 }
 
 // NewRegistry makes a registry of tools.
@@ -49,11 +47,11 @@ func (r *Registry) Register(t Tool) error {
 	if t.Run == nil {
 		return fmt.Errorf("register tool %s: %w", t.Name, errors.New("it has no Run"))
 	}
-	schema, err := compileSchema(t.Schema)
+	t.Schema = slices.Clone(t.Schema)
+	schema, err := lazySchema(t.Schema)
 	if err != nil {
 		return fmt.Errorf("register tool %s: %w", t.Name, err)
 	}
-	t.Schema = slices.Clone(t.Schema)
 	t.Aliases = maps.Clone(t.Aliases)
 	r.mu.Lock()
 	defer r.mu.Unlock()

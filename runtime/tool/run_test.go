@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
@@ -169,7 +170,7 @@ func TestRun_9_3_4_Errors(t *testing.T) {
 		{"not a folder", path(env.ErrNotDir), KindOther, "f.txt is not a folder"},
 		{"device", path(env.ErrNotRegular), KindOther, "f.txt is a device"},
 		{"disk full", path(env.ErrNoSpace), KindOther, "the disk is full"},
-		{"bad pattern", fmt.Errorf("glob: %w", env.ErrBadPattern), KindValidation, "the pattern is malformed"},
+		{"bad pattern", fmt.Errorf("glob: %w", search.ErrBadPattern), KindValidation, "the pattern is malformed"},
 		{"command not found", &env.StartError{Argv: []string{"gcc", "x"}, Err: fs.ErrNotExist}, KindNotFound, "the command gcc does not exist"},
 		{"closed", path(fs.ErrClosed), KindEnvironment, "the environment is closed"},
 		{"gone", fmt.Errorf("exec: %w", env.ErrGone), KindEnvironment, "the environment is gone and will not come back"},

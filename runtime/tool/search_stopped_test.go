@@ -7,25 +7,29 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // stopping is an environment whose searches leave files out because of a limit, of which they tell.
 type stopping struct {
 	*memory
-	at   env.GrepStop
-	asks []env.GrepOptions
+	at   search.GrepStop
+	asks []search.GrepOptions
 }
 
-func (s *stopping) Grep(ctx context.Context, opts env.GrepOptions, fn func(env.GrepMatch) error) (env.GrepStats, error) {
+func (s *stopping) Grep(ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error) (search.GrepStats, error) {
 	s.asks = append(s.asks, opts)
-	stats, err := env.Grep(ctx, s.memory, opts, fn)
+	stats, err := search.Grep(ctx, s.memory, opts, fn)
 	stats.Stopped = s.at
 	return stats, err
 }
 
-func (s *stopping) Glob(ctx context.Context, opts env.GlobOptions) ([]env.Entry, error) {
-	return env.Glob(ctx, s.memory, opts)
+func (s *stopping) Glob(ctx context.Context, opts search.GlobOptions) ([]search.Entry, error) {
+	return search.Glob(ctx, s.memory, opts)
+}
+
+func (s *stopping) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
+	return search.Walk(ctx, s.memory, root, opts, fn)
 }
 
 // Every form of grep says that a search has ended at a limit, whatever it has found.
@@ -40,7 +44,7 @@ func TestGrepStopped(t *testing.T) {
 		if name == "Anthropic" {
 			more = "go on with offset 1"
 		}
-		for at, note := range map[env.GrepStop]string{env.GrepOverTime: overTime, env.GrepOverBytes: overBytes, "": ""} {
+		for at, note := range map[search.GrepStop]string{search.GrepOverTime: overTime, search.GrepOverBytes: overBytes, "": ""} {
 			for what, tt := range map[string]struct {
 				args args
 				want string

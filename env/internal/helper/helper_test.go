@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
 // pack returns a folder with a program for linux/amd64.
@@ -129,8 +130,8 @@ func TestOpenTellsOfBadContent(t *testing.T) {
 
 func TestStartStaysExact(t *testing.T) {
 	for _, want := range []Start{
-		{Inherit: env.VarsNone},
-		{Dir: "/a b/\xff\n\"", Vars: []string{"A=1", "B=\xfe\x00<>&\u2028", "=x", "C="}, Inherit: env.VarsAll},
+		{Inherit: vars.None},
+		{Dir: "/a b/\xff\n\"", Vars: []string{"A=1", "B=\xfe\x00<>&\u2028", "=x", "C="}, Inherit: vars.All},
 	} {
 		b, err := json.Marshal(want)
 		if err != nil {
@@ -148,7 +149,7 @@ func TestStartStaysExact(t *testing.T) {
 
 func TestStartNotGiven(t *testing.T) {
 	var got Start
-	if err := json.Unmarshal([]byte(`{}`), &got); err != nil || got.Inherit != env.VarsNone {
+	if err := json.Unmarshal([]byte(`{}`), &got); err != nil || got.Inherit != vars.None {
 		t.Errorf("%+v, %v: want nothing to be inherited", got, err)
 	}
 	for _, bad := range []string{`{"inherit":"some"}`, `{"dir":7}`, `{"vars":["no base64!"]}`, `[]`} {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
 // Start is what a helper opens its environment with. Names and variables may hold any bytes and stay exact.
@@ -16,14 +17,14 @@ type Start struct {
 	// Vars are variables of every command, as "NAME=value".
 	Vars []string
 	// Inherit says which of the helper's own variables commands see in addition; empty means none.
-	Inherit env.VarMode
+	Inherit vars.Mode
 }
 
 // startJSON is Start with its strings as bytes, which JSON has in base64.
 type startJSON struct {
-	Dir     []byte      `json:"dir,omitempty"`
-	Vars    [][]byte    `json:"vars,omitempty"`
-	Inherit env.VarMode `json:"inherit,omitempty"`
+	Dir     []byte    `json:"dir,omitempty"`
+	Vars    [][]byte  `json:"vars,omitempty"`
+	Inherit vars.Mode `json:"inherit,omitempty"`
 }
 
 // MarshalJSON implements json.Marshaler.
@@ -38,9 +39,9 @@ func (s *Start) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	if in.Inherit == "" {
-		in.Inherit = env.VarsNone
+		in.Inherit = vars.None
 	}
-	if _, err := env.ParseVarMode(string(in.Inherit)); err != nil {
+	if _, err := vars.ParseMode(string(in.Inherit)); err != nil {
 		return err
 	}
 	*s = Start{Dir: string(in.Dir), Vars: toStrings(in.Vars), Inherit: in.Inherit}

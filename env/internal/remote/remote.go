@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // Inside is an environment as it is reached: over the wire, or through a shell.
@@ -39,19 +40,19 @@ func New(in Inside, backend string, isolation env.Guarantee) Place {
 	return Place{inside: in, info: info}
 }
 
-// Walk implements env.Walker.
-func (p *Place) Walk(ctx context.Context, root string, opts env.WalkOptions, fn func(env.Entry) error) error {
-	return env.Walk(ctx, p.inside, root, opts, fn)
+// Walk implements search.Searcher.
+func (p *Place) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
+	return search.Walk(ctx, p.inside, root, opts, fn)
 }
 
-// Glob implements env.Searcher.
-func (p *Place) Glob(ctx context.Context, opts env.GlobOptions) ([]env.Entry, error) {
-	return env.Glob(ctx, p.inside, opts)
+// Glob implements search.Searcher.
+func (p *Place) Glob(ctx context.Context, opts search.GlobOptions) ([]search.Entry, error) {
+	return search.Glob(ctx, p.inside, opts)
 }
 
-// Grep implements env.Searcher.
-func (p *Place) Grep(ctx context.Context, opts env.GrepOptions, fn func(env.GrepMatch) error) (env.GrepStats, error) {
-	return env.Grep(ctx, p.inside, opts, fn)
+// Grep implements search.Searcher.
+func (p *Place) Grep(ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error) (search.GrepStats, error) {
+	return search.Grep(ctx, p.inside, opts, fn)
 }
 
 // Info implements env.Environment.

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/sandboxagent/sandboxagent/env"
 )
 
 // headSize is how much of a file is read before its header is written. A file that fits is packed with the size that
@@ -22,7 +24,7 @@ const headSize = 64 << 10
 // PackOptions say what to pack.
 type PackOptions struct {
 	// Names are slash-separated names relative to the root, files or whole folders. None means everything in the
-	// root. A name that leaves the root is ErrEscapes, a missing one fs.ErrNotExist.
+	// root. A name that leaves the root is env.ErrEscapes, a missing one fs.ErrNotExist.
 	Names []string
 	// Skip, if set, leaves out what it returns true for, with what is below it. It is not asked about Names themselves.
 	Skip func(name string) bool
@@ -104,7 +106,7 @@ type packer struct {
 
 func newPacker(ctx context.Context, w io.Writer) *packer {
 	return &packer{
-		check: func() error { return contextError(ctx) },
+		check: func() error { return env.ContextError(ctx) },
 		tw:    tar.NewWriter(w),
 		buf:   make([]byte, headSize),
 	}

@@ -3,9 +3,10 @@ package tartree
 import (
 	"archive/tar"
 	"context"
-	"errors"
 	"fmt"
 	"io"
+
+	"github.com/sandboxagent/sandboxagent/env"
 )
 
 const (
@@ -22,7 +23,7 @@ type Reader struct {
 
 // NewReader returns a Reader of r. Once ctx has ended its methods fail, at the latest when a Read of r returns.
 func NewReader(ctx context.Context, r io.Reader) *Reader {
-	src := &countingReader{r: contextReader{func() error { return contextError(ctx) }, r}}
+	src := &countingReader{r: contextReader{func() error { return env.ContextError(ctx) }, r}}
 	return &Reader{tr: tar.NewReader(src), src: src}
 }
 
@@ -45,7 +46,7 @@ func (r *Reader) Next() (*tar.Header, error) {
 	}
 	n, err := io.Copy(io.Discard, io.LimitReader(r.src, maxTrailer+1))
 	if err == nil && n > maxTrailer {
-		err = ErrTooLarge
+		err = env.ErrTreeTooLarge
 	}
 	if err != nil {
 		return nil, fmt.Errorf("after the end of the archive: %w", err)
@@ -78,16 +79,4 @@ func (r contextReader) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	return r.r.Read(p)
-}
-
-// contextError returns nil while ctx lives, then an error that wraps both its error and its cause.
-func contextError(ctx context.Context) error {
-	err := ctx.Err()
-	if err == nil {
-		return nil
-	}
-	if cause := context.Cause(ctx); !errors.Is(err, cause) {
-		return fmt.Errorf("%w: %w", err, cause)
-	}
-	return err
 }

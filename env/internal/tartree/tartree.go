@@ -15,16 +15,14 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+
+	"github.com/sandboxagent/sandboxagent/env"
 )
 
 // Reasons for which an entry of an archive is refused; they come wrapped in an *EntryError.
 var (
-	// ErrEscapes means that a name, or a link, leads out of the root.
-	ErrEscapes = errors.New("leads out of the folder")
 	// ErrSpecial means that an entry is neither a file nor a folder nor a link.
 	ErrSpecial = errors.New("is a device, a pipe or of an unknown kind")
-	// ErrTooLarge means that an archive has more entries or bytes than allowed.
-	ErrTooLarge = errors.New("the archive is too large")
 	// ErrInvalidName means that a name cannot be used on this system.
 	ErrInvalidName = errors.New("invalid name")
 )
@@ -49,11 +47,11 @@ func (e *EntryError) Error() string { return fmt.Sprintf("unpack %q: %v", e.Name
 func (e *EntryError) Unwrap() error { return e.Err }
 
 // escapes turns the error with which an os.Root refuses to leave its folder, which has no exported value, into
-// ErrEscapes. Other errors are returned as they are.
+// env.ErrEscapes. Other errors are returned as they are.
 func escapes(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) && pe.Err != nil && strings.Contains(pe.Err.Error(), "path escapes from parent") {
-		return fmt.Errorf("%w: %w", ErrEscapes, err)
+		return fmt.Errorf("%w: %w", env.ErrEscapes, err)
 	}
 	return err
 }
@@ -80,14 +78,14 @@ func cleanName(name string) (string, error) {
 		return "", ErrInvalidName
 	}
 	if name[0] == '/' {
-		return "", ErrEscapes
+		return "", env.ErrEscapes
 	}
 	var parts []string
 	for part := range strings.SplitSeq(name, "/") {
 		switch part {
 		case "", ".":
 		case "..":
-			return "", ErrEscapes
+			return "", env.ErrEscapes
 		default:
 			parts = append(parts, part)
 		}
@@ -100,4 +98,13 @@ func cleanName(name string) (string, error) {
 		return "", ErrInvalidName
 	}
 	return clean, nil
+}
+
+// Limit converts a limit whose zero is byDefault and whose negative values mean none into one whose
+// zero means none.
+func Limit(n, byDefault int64) int64 {
+	if n == 0 {
+		return byDefault
+	}
+	return max(n, 0)
 }

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandboxagent/sandboxagent/env"
 )
 
 var stamp = time.Unix(1_600_000_000, 123_456_789)
@@ -173,9 +175,9 @@ func TestPackNames(t *testing.T) {
 		{"overlapping", []string{"a/y/z", "b", "./a", "a/x", "b"}, []string{"a/", "a/x", "a/y/", "a/y/z", "b"}, nil},
 		{"order", []string{"a.txt", "a-b/q", "a/x"}, []string{"a/x", "a-b/q", "a.txt"}, nil},
 		{"missing", []string{"a", "nope"}, nil, fs.ErrNotExist},
-		{"parent", []string{"../x"}, nil, ErrEscapes},
-		{"inner parent", []string{"a/../b"}, nil, ErrEscapes},
-		{"absolute", []string{"/etc"}, nil, ErrEscapes},
+		{"parent", []string{"../x"}, nil, env.ErrEscapes},
+		{"inner parent", []string{"a/../b"}, nil, env.ErrEscapes},
+		{"absolute", []string{"/etc"}, nil, env.ErrEscapes},
 		{"empty", []string{""}, nil, ErrInvalidName},
 		{"NUL", []string{"a\x00"}, nil, ErrInvalidName},
 	}
@@ -202,8 +204,8 @@ func TestPackNameThroughLinkThatLeaves(t *testing.T) {
 	link(t, outside, filepath.Join(src, "out"))
 	var buf bytes.Buffer
 	err := Pack(t.Context(), &buf, openRoot(t, src), PackOptions{Names: []string{"out/secret"}})
-	if !errors.Is(err, ErrEscapes) {
-		t.Errorf("got %v, want ErrEscapes", err)
+	if !errors.Is(err, env.ErrEscapes) {
+		t.Errorf("got %v, want env.ErrEscapes", err)
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/sandboxagent/sandboxagent/env"
 )
 
 // UnpackOptions are limits on what an archive may do. The zero value has none but the root.
@@ -171,7 +173,7 @@ func (u *unpacker) enter(in *os.Root, name string) (*os.Root, error) {
 	fi, err := in.Lstat(base)
 	if err == nil && fi.Mode()&fs.ModeSymlink != 0 {
 		if u.opts.RefuseOutsideLinks {
-			return nil, fmt.Errorf("%w: %q is a symbolic link", ErrEscapes, name)
+			return nil, fmt.Errorf("%w: %q is a symbolic link", env.ErrEscapes, name)
 		}
 		// The link may lead out of its folder, but not out of the root.
 		in, base = u.root, name
@@ -197,7 +199,7 @@ func (u *unpacker) enter(in *os.Root, name string) (*os.Root, error) {
 // countEntry counts one more file, link or folder to make.
 func (u *unpacker) countEntry() error {
 	if u.entries++; u.opts.MaxEntries > 0 && u.entries > u.opts.MaxEntries {
-		return fmt.Errorf("%w: more than %d entries", ErrTooLarge, u.opts.MaxEntries)
+		return fmt.Errorf("%w: more than %d entries", env.ErrTreeTooLarge, u.opts.MaxEntries)
 	}
 	return nil
 }
@@ -208,7 +210,7 @@ func (u *unpacker) countBytes(size int64) error {
 		return tar.ErrHeader
 	}
 	if u.opts.MaxBytes > 0 && size > u.opts.MaxBytes-u.bytes {
-		return fmt.Errorf("%w: more than %d bytes", ErrTooLarge, u.opts.MaxBytes)
+		return fmt.Errorf("%w: more than %d bytes", env.ErrTreeTooLarge, u.opts.MaxBytes)
 	}
 	u.bytes += size
 	return nil
@@ -223,7 +225,7 @@ func (u *unpacker) folder(in *os.Root, name string, h *tar.Header) error {
 		err = in.Mkdir(base, 0o700)
 	case err != nil:
 	case fi.Mode()&fs.ModeSymlink != 0 && u.opts.RefuseOutsideLinks:
-		err = fmt.Errorf("%w: a symbolic link is there already", ErrEscapes)
+		err = fmt.Errorf("%w: a symbolic link is there already", env.ErrEscapes)
 	default:
 		if fi.Mode()&fs.ModeSymlink != 0 {
 			fi, err = u.root.Stat(name)
@@ -330,7 +332,7 @@ func (u *unpacker) symlink(in *os.Root, name, target string) error {
 		return fmt.Errorf("%w: link to %q", ErrInvalidName, target)
 	}
 	if u.opts.RefuseOutsideLinks && !staysInside(name, target) {
-		return fmt.Errorf("%w: link to %q", ErrEscapes, target)
+		return fmt.Errorf("%w: link to %q", env.ErrEscapes, target)
 	}
 	base := path.Base(name)
 	return replace(in, base, func() error { return in.Symlink(target, base) })

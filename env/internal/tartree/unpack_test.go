@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandboxagent/sandboxagent/env"
 )
 
 // raw makes an archive from headers, with the content of each file.
@@ -60,23 +62,23 @@ func TestUnpackRefuses(t *testing.T) {
 		entries []entry
 		err     error
 	}{
-		{"parent", UnpackOptions{}, []entry{file("../canary")}, ErrEscapes},
-		{"inner parent", UnpackOptions{}, []entry{file("a/../../canary")}, ErrEscapes},
-		{"parent that stays", UnpackOptions{}, []entry{file("a/../b")}, ErrEscapes},
-		{"absolute", UnpackOptions{}, []entry{file("/tmp/canary")}, ErrEscapes},
+		{"parent", UnpackOptions{}, []entry{file("../canary")}, env.ErrEscapes},
+		{"inner parent", UnpackOptions{}, []entry{file("a/../../canary")}, env.ErrEscapes},
+		{"parent that stays", UnpackOptions{}, []entry{file("a/../b")}, env.ErrEscapes},
+		{"absolute", UnpackOptions{}, []entry{file("/tmp/canary")}, env.ErrEscapes},
 		{"too long", UnpackOptions{}, []entry{file(strings.Repeat("a/", 3000) + "b")}, ErrInvalidName},
 		{"root as file", UnpackOptions{}, []entry{file("./.")}, ErrInvalidName},
 		{"character device", UnpackOptions{}, []entry{{kind: tar.TypeChar, name: "null"}}, ErrSpecial},
 		{"block device", UnpackOptions{}, []entry{{kind: tar.TypeBlock, name: "sda"}}, ErrSpecial},
 		{"pipe", UnpackOptions{}, []entry{{kind: tar.TypeFifo, name: "fifo"}}, ErrSpecial},
-		{"through absolute link", UnpackOptions{}, []entry{symlink("l", "/tmp"), file("l/x")}, ErrEscapes},
-		{"through relative link", UnpackOptions{}, []entry{symlink("l", ".."), file("l/canary")}, ErrEscapes},
-		{"folder through link", UnpackOptions{}, []entry{symlink("l", ".."), {kind: tar.TypeDir, name: "l/d"}}, ErrEscapes},
-		{"folder on link", UnpackOptions{}, []entry{symlink("l", ".."), {kind: tar.TypeDir, name: "l"}}, ErrEscapes},
-		{"link through link", UnpackOptions{}, []entry{symlink("l", ".."), symlink("l/canary", "x")}, ErrEscapes},
-		{"hard link out", UnpackOptions{}, []entry{{kind: tar.TypeLink, name: "h", link: "../canary"}}, ErrEscapes},
-		{"hard link to absolute", UnpackOptions{}, []entry{{kind: tar.TypeLink, name: "h", link: "/etc/passwd"}}, ErrEscapes},
-		{"hard link through link", UnpackOptions{}, []entry{symlink("l", ".."), {kind: tar.TypeLink, name: "h", link: "l/canary"}}, ErrEscapes},
+		{"through absolute link", UnpackOptions{}, []entry{symlink("l", "/tmp"), file("l/x")}, env.ErrEscapes},
+		{"through relative link", UnpackOptions{}, []entry{symlink("l", ".."), file("l/canary")}, env.ErrEscapes},
+		{"folder through link", UnpackOptions{}, []entry{symlink("l", ".."), {kind: tar.TypeDir, name: "l/d"}}, env.ErrEscapes},
+		{"folder on link", UnpackOptions{}, []entry{symlink("l", ".."), {kind: tar.TypeDir, name: "l"}}, env.ErrEscapes},
+		{"link through link", UnpackOptions{}, []entry{symlink("l", ".."), symlink("l/canary", "x")}, env.ErrEscapes},
+		{"hard link out", UnpackOptions{}, []entry{{kind: tar.TypeLink, name: "h", link: "../canary"}}, env.ErrEscapes},
+		{"hard link to absolute", UnpackOptions{}, []entry{{kind: tar.TypeLink, name: "h", link: "/etc/passwd"}}, env.ErrEscapes},
+		{"hard link through link", UnpackOptions{}, []entry{symlink("l", ".."), {kind: tar.TypeLink, name: "h", link: "l/canary"}}, env.ErrEscapes},
 		{"hard link to link", UnpackOptions{}, []entry{symlink("l", "../canary"), {kind: tar.TypeLink, name: "h", link: "l"}}, ErrSpecial},
 		{"hard link to nothing", UnpackOptions{}, []entry{{kind: tar.TypeLink, name: "h", link: "x"}}, fs.ErrNotExist},
 		{"hard link to itself", UnpackOptions{}, []entry{file("h"), {kind: tar.TypeLink, name: "h", link: "h"}}, ErrInvalidName},
@@ -84,16 +86,16 @@ func TestUnpackRefuses(t *testing.T) {
 		{"link on folder", UnpackOptions{}, []entry{{kind: tar.TypeDir, name: "d"}, symlink("d", "x")}, syscall.EISDIR},
 		{"folder on file", UnpackOptions{}, []entry{file("f"), {kind: tar.TypeDir, name: "f"}}, syscall.ENOTDIR},
 		{"below file", UnpackOptions{}, []entry{file("f"), file("f/x")}, syscall.ENOTDIR},
-		{"strict: absolute link", strict, []entry{symlink("l", "/etc/passwd")}, ErrEscapes},
-		{"strict: relative link", strict, []entry{symlink("d/l", "../../canary")}, ErrEscapes},
-		{"strict: link with late parent", strict, []entry{symlink("d/l", "x/../../..")}, ErrEscapes},
-		{"strict: link through link to a parent", strict, []entry{symlink("d/e/s", "../.."), symlink("d/e/l", "s/../..")}, ErrEscapes},
-		{"strict: through link", strict, []entry{{kind: tar.TypeDir, name: "d"}, symlink("l", "d"), file("l/x")}, ErrEscapes},
-		{"strict: folder on link", strict, []entry{{kind: tar.TypeDir, name: "d"}, symlink("l", "d"), {kind: tar.TypeDir, name: "l"}}, ErrEscapes},
-		{"entries", UnpackOptions{MaxEntries: 2}, []entry{file("a"), file("b"), file("c")}, ErrTooLarge},
-		{"folders nobody named", UnpackOptions{MaxEntries: 4}, []entry{file("a/b/c/d/e")}, ErrTooLarge},
-		{"bytes", UnpackOptions{MaxBytes: 7}, []entry{file("a"), file("b")}, ErrTooLarge},
-		{"bytes by hard links", UnpackOptions{MaxBytes: 7}, []entry{file("a"), {kind: tar.TypeLink, name: "b", link: "a"}}, ErrTooLarge},
+		{"strict: absolute link", strict, []entry{symlink("l", "/etc/passwd")}, env.ErrEscapes},
+		{"strict: relative link", strict, []entry{symlink("d/l", "../../canary")}, env.ErrEscapes},
+		{"strict: link with late parent", strict, []entry{symlink("d/l", "x/../../..")}, env.ErrEscapes},
+		{"strict: link through link to a parent", strict, []entry{symlink("d/e/s", "../.."), symlink("d/e/l", "s/../..")}, env.ErrEscapes},
+		{"strict: through link", strict, []entry{{kind: tar.TypeDir, name: "d"}, symlink("l", "d"), file("l/x")}, env.ErrEscapes},
+		{"strict: folder on link", strict, []entry{{kind: tar.TypeDir, name: "d"}, symlink("l", "d"), {kind: tar.TypeDir, name: "l"}}, env.ErrEscapes},
+		{"entries", UnpackOptions{MaxEntries: 2}, []entry{file("a"), file("b"), file("c")}, env.ErrTreeTooLarge},
+		{"folders nobody named", UnpackOptions{MaxEntries: 4}, []entry{file("a/b/c/d/e")}, env.ErrTreeTooLarge},
+		{"bytes", UnpackOptions{MaxBytes: 7}, []entry{file("a"), file("b")}, env.ErrTreeTooLarge},
+		{"bytes by hard links", UnpackOptions{MaxBytes: 7}, []entry{file("a"), {kind: tar.TypeLink, name: "b", link: "a"}}, env.ErrTreeTooLarge},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -218,8 +220,8 @@ func TestUnpackSenderFailsAfterEnd(t *testing.T) {
 		}
 	}
 	r = io.MultiReader(bytes.NewReader(raw(t, entry{kind: tar.TypeReg, name: "a"})), endless{})
-	if err := Unpack(t.Context(), openRoot(t, t.TempDir()), r, UnpackOptions{}); !errors.Is(err, ErrTooLarge) {
-		t.Errorf("got %v, want ErrTooLarge", err)
+	if err := Unpack(t.Context(), openRoot(t, t.TempDir()), r, UnpackOptions{}); !errors.Is(err, env.ErrTreeTooLarge) {
+		t.Errorf("got %v, want env.ErrTreeTooLarge", err)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 // someErrors are errors of environments, each with what a caller looks for.
@@ -26,7 +27,7 @@ func someErrors() map[string]error {
 		"path":        path,
 		"start":       &env.StartError{Argv: []string{"a b", "c"}, Err: path},
 		"chdir":       &env.StartError{Argv: []string{"x"}, Err: &fs.PathError{Op: "chdir", Path: "/d", Err: env.ErrNotDir}},
-		"unreadable":  &env.UnreadableError{Count: 3, First: path},
+		"unreadable":  &search.UnreadableError{Count: 3, First: path},
 		"wrapped":     fmt.Errorf("while walking: %w", path),
 		"deep":        fmt.Errorf("a: %w", fmt.Errorf("b: %w", &env.StartError{Argv: []string{"x"}, Err: fs.ErrPermission})),
 		"joined":      errors.Join(fs.ErrClosed, env.ErrGone),
@@ -44,15 +45,15 @@ func someErrors() map[string]error {
 // overTheWire sends an error.
 func overTheWire(t *testing.T, err error) error {
 	t.Helper()
-	data, encodeErr := json.Marshal(toWireError(err))
+	data, encodeErr := json.Marshal(ToError(err))
 	if encodeErr != nil {
 		t.Fatal(encodeErr)
 	}
-	var w *wireError
-	if err := decode(data, &w); err != nil {
+	var w *Error
+	if err := Decode(data, &w); err != nil {
 		t.Fatal(err)
 	}
-	return w.err()
+	return w.Err()
 }
 
 func TestErrorsSurvive(t *testing.T) {
@@ -82,7 +83,7 @@ func TestErrorsSurvive(t *testing.T) {
 			} else if start != nil && start.Argv[0] != wantStart.Argv[0] {
 				t.Errorf("start error %#v, want %#v", start, wantStart)
 			}
-			var unreadable, wantUnreadable *env.UnreadableError
+			var unreadable, wantUnreadable *search.UnreadableError
 			if errors.As(got, &unreadable) != errors.As(err, &wantUnreadable) {
 				t.Errorf("is an unreadable error: %t", unreadable != nil)
 			} else if unreadable != nil && unreadable.Count != wantUnreadable.Count {
@@ -93,30 +94,8 @@ func TestErrorsSurvive(t *testing.T) {
 			}
 		})
 	}
-	if toWireError(nil) != nil || (*wireError)(nil).err() != nil {
+	if ToError(nil) != nil || (*Error)(nil).Err() != nil {
 		t.Error("no error becomes one")
-	}
-}
-
-// TestErrorsBounded: an error of any size and depth fits into a frame.
-func TestErrorsBounded(t *testing.T) {
-	const long = 100 << 10
-	err := errors.New(strings.Repeat("\x01", long))
-	for range 2 * maxErrorDepth {
-		err = &fs.PathError{Op: strings.Repeat("<", long), Path: strings.Repeat("\xff", long), Err: err}
-	}
-	a := &recorder{}
-	if err := a.reply().end(nil, err); err != nil {
-		t.Fatal(err)
-	}
-	frames := &frameReader{r: &a.Buffer}
-	_, payload, err := frames.next()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var end endRecord
-	if err := decode(payload, &end); err != nil || end.Error.err() == nil || len(end.Error.err().Error()) > 1<<10 {
-		t.Errorf("%v: %.100s", err, payload)
 	}
 }
 
@@ -127,56 +106,56 @@ func TestTextSurvives(t *testing.T) {
 		"escapes": strings.Repeat("\x01", 64<<10), "many brackets": strings.Repeat("<", 64<<10),
 	} {
 		t.Run(name, func(t *testing.T) {
-			data, err := json.Marshal(text(s))
+			data, err := json.Marshal(Text(s))
 			if err != nil {
 				t.Fatal(err)
 			}
 			if len(data) > 6*longText && len(data) > 2*len(s) {
 				t.Errorf("%d bytes become %d", len(s), len(data))
 			}
-			var got text
+			var got Text
 			if err := json.Unmarshal(data, &got); err != nil || string(got) != s {
 				t.Errorf("%q becomes %q by %s: %v", s, got, data, err)
 			}
 		})
 	}
 	for _, bad := range []string{"1", "null", "[]", "{}", `{"base64":1}`, `{"base64":"="}`, `"\ud8"`} {
-		var got text
-		if err := json.Unmarshal([]byte(`{"name":`+bad+`}`), &struct{ Name *text }{&got}); err == nil && bad != "null" {
+		var got Text
+		if err := json.Unmarshal([]byte(`{"name":`+bad+`}`), &struct{ Name *Text }{&got}); err == nil && bad != "null" {
 			t.Errorf("%s is taken as %q", bad, got)
 		}
 	}
 }
 
 func TestFrames(t *testing.T) {
-	end := appendFrame(nil, frameEnd, []byte("{}"))
-	data := appendFrame(nil, frameData, []byte("abc"))
+	end := AppendFrame(nil, FrameEnd, []byte("{}"))
+	data := AppendFrame(nil, FrameData, []byte("abc"))
 	for _, c := range []struct {
 		name  string
 		input []byte
-		kinds []frameKind
+		kinds []FrameKind
 		err   error
 	}{
 		{"nothing", nil, nil, io.ErrUnexpectedEOF},
-		{"only an end", end, []frameKind{frameEnd}, io.EOF},
-		{"data and an end", slices.Concat(data, end), []frameKind{frameData, frameEnd}, io.EOF},
-		{"no end", data, []frameKind{frameData}, io.ErrUnexpectedEOF},
+		{"only an end", end, []FrameKind{FrameEnd}, io.EOF},
+		{"data and an end", slices.Concat(data, end), []FrameKind{FrameData, FrameEnd}, io.EOF},
+		{"no end", data, []FrameKind{FrameData}, io.ErrUnexpectedEOF},
 		{"half a header", data[:3], nil, io.ErrUnexpectedEOF},
 		{"half a payload", data[:7], nil, io.ErrUnexpectedEOF},
 		{"only a header", data[:5], nil, io.ErrUnexpectedEOF},
-		{"more behind the end", slices.Concat(end, data), []frameKind{frameEnd}, env.ErrProtocol},
-		{"a byte behind the end", slices.Concat(end, data[:1]), []frameKind{frameEnd}, env.ErrProtocol},
+		{"more behind the end", slices.Concat(end, data), []FrameKind{FrameEnd}, env.ErrProtocol},
+		{"a byte behind the end", slices.Concat(end, data[:1]), []FrameKind{FrameEnd}, env.ErrProtocol},
 		{"kind 0", []byte{0, 0, 0, 0, 0}, nil, env.ErrProtocol},
 		{"kind 7", []byte{7, 0, 0, 0, 0}, nil, env.ErrProtocol},
 		{"too large", []byte{5, 0xff, 0xff, 0xff, 0xff}, nil, env.ErrProtocol},
-		{"as large as may be", append(appendFrame(nil, frameData, make([]byte, maxFrame)), end...), []frameKind{frameData, frameEnd}, io.EOF},
-		{"a little larger", appendFrame(nil, frameData, make([]byte, maxFrame+1)), nil, env.ErrProtocol},
+		{"as large as may be", append(AppendFrame(nil, FrameData, make([]byte, MaxFrame)), end...), []FrameKind{FrameData, FrameEnd}, io.EOF},
+		{"a little larger", AppendFrame(nil, FrameData, make([]byte, MaxFrame+1)), nil, env.ErrProtocol},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			frames := &frameReader{r: bytes.NewReader(c.input)}
-			var kinds []frameKind
+			frames := &FrameReader{R: bytes.NewReader(c.input)}
+			var kinds []FrameKind
 			for {
-				kind, _, err := frames.next()
+				kind, _, err := frames.Next()
 				if err != nil {
 					if !errors.Is(err, c.err) {
 						t.Errorf("the error is %v, want %v", err, c.err)
@@ -195,11 +174,11 @@ func TestFrames(t *testing.T) {
 // TestFramesLost has the stream break behind the last frame, which is no violation.
 func TestFramesLost(t *testing.T) {
 	for _, lost := range []error{io.ErrUnexpectedEOF, io.ErrClosedPipe} {
-		frames := &frameReader{r: io.MultiReader(bytes.NewReader(appendFrame(nil, frameEnd, []byte("{}"))), iotest.ErrReader(lost))}
-		if kind, _, err := frames.next(); kind != frameEnd || err != nil {
+		frames := &FrameReader{R: io.MultiReader(bytes.NewReader(AppendFrame(nil, FrameEnd, []byte("{}"))), iotest.ErrReader(lost))}
+		if kind, _, err := frames.Next(); kind != FrameEnd || err != nil {
 			t.Errorf("the last frame: kind %d, %v", kind, err)
 		}
-		if _, _, err := frames.next(); !errors.Is(err, lost) || errors.Is(err, env.ErrProtocol) {
+		if _, _, err := frames.Next(); !errors.Is(err, lost) || errors.Is(err, env.ErrProtocol) {
 			t.Errorf("behind it: %v, want %v", err, lost)
 		}
 	}
@@ -208,17 +187,17 @@ func TestFramesLost(t *testing.T) {
 // FuzzFrames: whatever comes is either frames, which encode to what came, or one of the three errors.
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte{})
-	f.Add(appendFrame(appendFrame(nil, frameStdout, []byte("abc")), frameEnd, []byte("{}")))
-	f.Add(appendFrame(nil, frameResult, []byte(`{"exit_code":1}`)))
+	f.Add(AppendFrame(AppendFrame(nil, FrameStdout, []byte("abc")), FrameEnd, []byte("{}")))
+	f.Add(AppendFrame(nil, FrameResult, []byte(`{"exit_code":1}`)))
 	f.Add([]byte{9, 0, 0, 0, 0})
 	f.Add([]byte{5, 0, 4, 0, 0, 1})
 	f.Fuzz(func(t *testing.T, input []byte) {
-		frames := &frameReader{r: bytes.NewReader(input)}
+		frames := &FrameReader{R: bytes.NewReader(input)}
 		var seen []byte
 		for {
-			kind, payload, err := frames.next()
+			kind, payload, err := frames.Next()
 			if err == nil {
-				seen = appendFrame(seen, kind, payload)
+				seen = AppendFrame(seen, kind, payload)
 				continue
 			}
 			if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, env.ErrProtocol) {
@@ -237,11 +216,11 @@ func FuzzText(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		data, err := json.Marshal(text(s))
+		data, err := json.Marshal(Text(s))
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got text
+		var got Text
 		if err := json.Unmarshal(data, &got); err != nil || string(got) != s {
 			t.Fatalf("%q becomes %q by %s: %v", s, got, data, err)
 		}
@@ -260,7 +239,7 @@ func fuzzDecode[T any](f *testing.F, examples ...T) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var first, second T
-		if err := decode(data, &first); err != nil {
+		if err := Decode(data, &first); err != nil {
 			if !errors.Is(err, env.ErrProtocol) {
 				t.Fatalf("an error of its own: %v", err)
 			}
@@ -270,7 +249,7 @@ func fuzzDecode[T any](f *testing.F, examples ...T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := decode(encoded, &second); err != nil {
+		if err := Decode(encoded, &second); err != nil {
 			t.Fatalf("%s: %v", encoded, err)
 		}
 		again, err := json.Marshal(second)
@@ -281,31 +260,30 @@ func fuzzDecode[T any](f *testing.F, examples ...T) {
 }
 
 func FuzzExecRequest(f *testing.F) {
-	fuzzDecode(f, execRequest{}, execRequest{
-		Argv: []text{"a", "\xff"}, Dir: "/", Vars: []text{"A=b"}, Timeout: 1, Stdin: true, TTY: &env.TTYSize{Columns: 1},
-		Forget: []string{"x"},
+	fuzzDecode(f, ExecRequest{}, ExecRequest{
+		Argv: []Text{"a", "\xff"}, Dir: "/", Vars: []Text{"A=b"}, Timeout: 1, Stdin: true, TTY: &env.TTYSize{Columns: 1},
 	})
 }
 
 func FuzzEndRecord(f *testing.F) {
-	fuzzDecode(f, endRecord{}, endRecord{Value: json.RawMessage(`{"Size":1}`), Error: toWireError(fs.ErrExist)})
+	fuzzDecode(f, EndRecord{}, EndRecord{Value: json.RawMessage(`{"Size":1}`), Error: ToError(fs.ErrExist)})
 }
 
 // FuzzWireError: whatever comes as an error is one that can be looked at and sent on, with the same text and conditions.
 func FuzzWireError(f *testing.F) {
 	for _, err := range someErrors() {
-		data, encodeErr := json.Marshal(toWireError(err))
+		data, encodeErr := json.Marshal(ToError(err))
 		if encodeErr != nil {
 			f.Fatal(encodeErr)
 		}
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var w *wireError
-		if decode(data, &w) != nil || w == nil {
+		var w *Error
+		if Decode(data, &w) != nil || w == nil {
 			return
 		}
-		err := w.err()
+		err := w.Err()
 		if err == nil || err.Error() == "" {
 			t.Fatalf("%s is no error", data)
 		}

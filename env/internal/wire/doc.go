@@ -21,7 +21,6 @@
 //	DELETE /exec/ID                                 kills; the answer above tells how it ended
 //	POST   /exec/ID/stdin?offset=N&end=1  bytes     stdinAnswer, once they are taken
 //	POST   /exec/ID/resize             TTYSize
-//	POST   /forget                     []string     results that the client has
 //	GET    /file?name=…&offset=N                    a list of one fileInfo, data from N on
 //	PUT    /file?name=…&mode=&new=1&sha256=  bytes  env.Written; mode is a fs.FileMode in decimal
 //	DELETE /file?name=…&recursive=1

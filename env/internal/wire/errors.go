@@ -9,12 +9,13 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/tartree"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 const (
 	// maxErrorText bounds the text of an error, maxErrorDepth how deep errors are nested.
 	maxErrorText  = 16 << 10
-	maxErrorDepth = 8
+	MaxErrorDepth = 8
 )
 
 // conditions are the errors that callers branch on, by their names on the wire.
@@ -34,7 +35,7 @@ var conditions = []struct {
 	{"changed", env.ErrChanged},
 	{"read_only", env.ErrReadOnly},
 	{"too_large", env.ErrTooLarge},
-	{"bad_pattern", env.ErrBadPattern},
+	{"bad_pattern", search.ErrBadPattern},
 	{"escapes", env.ErrEscapes},
 	{"special", tartree.ErrSpecial},
 	{"replaced", tartree.ErrReplaced},
@@ -55,39 +56,39 @@ const (
 )
 
 // wireError is an error. Its type, its fields and its conditions survive, and its text does.
-type wireError struct {
-	Type  string     `json:"type,omitempty"`
-	Op    text       `json:"op,omitempty"`
-	Path  text       `json:"path,omitempty"`
-	Argv  []text     `json:"argv,omitempty"`
-	Count int        `json:"count,omitempty"`
-	Text  text       `json:"text,omitempty"`
-	Is    []string   `json:"is,omitempty"`
-	Inner *wireError `json:"inner,omitempty"`
+type Error struct {
+	Type  string   `json:"type,omitempty"`
+	Op    Text     `json:"op,omitempty"`
+	Path  Text     `json:"path,omitempty"`
+	Argv  []Text   `json:"argv,omitempty"`
+	Count int      `json:"count,omitempty"`
+	Text  Text     `json:"text,omitempty"`
+	Is    []string `json:"is,omitempty"`
+	Inner *Error   `json:"inner,omitempty"`
 }
 
 // toWireError returns err for the wire; nil if it is nil.
-func toWireError(err error) *wireError { return encodeError(err, maxErrorDepth) }
+func ToError(err error) *Error { return EncodeError(err, MaxErrorDepth) }
 
-func encodeError(err error, depth int) *wireError {
+func EncodeError(err error, depth int) *Error {
 	if err == nil {
 		return nil
 	}
 	if depth > 1 {
 		switch e := err.(type) { //nolint:errorlint // each level is encoded as what it is
 		case *fs.PathError:
-			return &wireError{Type: errorPath, Op: cut(e.Op), Path: cut(e.Path), Inner: encodeError(e.Err, depth-1)}
+			return &Error{Type: errorPath, Op: cut(e.Op), Path: cut(e.Path), Inner: EncodeError(e.Err, depth-1)}
 		case *env.StartError:
-			w := &wireError{Type: errorStart, Inner: encodeError(e.Err, depth-1)}
+			w := &Error{Type: errorStart, Inner: EncodeError(e.Err, depth-1)}
 			if len(e.Argv) > 0 { // only the program is named in the text
-				w.Argv = []text{cut(e.Argv[0])}
+				w.Argv = []Text{cut(e.Argv[0])}
 			}
 			return w
-		case *env.UnreadableError:
-			return &wireError{Type: errorUnreadable, Count: e.Count, Inner: encodeError(e.First, depth-1)}
+		case *search.UnreadableError:
+			return &Error{Type: errorUnreadable, Count: e.Count, Inner: EncodeError(e.First, depth-1)}
 		}
 	}
-	w := &wireError{Text: cut(err.Error())}
+	w := &Error{Text: cut(err.Error())}
 	for _, c := range conditions {
 		if errors.Is(err, c.err) {
 			w.Is = append(w.Is, c.name)
@@ -99,19 +100,19 @@ func encodeError(err error, depth int) *wireError {
 		var start *env.StartError
 		switch {
 		case errors.As(err, &start):
-			w.Inner = encodeError(start, depth-1)
+			w.Inner = EncodeError(start, depth-1)
 		case errors.As(err, &path):
-			w.Inner = encodeError(path, depth-1)
+			w.Inner = EncodeError(path, depth-1)
 		}
 	}
 	return w
 }
 
-func cut(s string) text {
+func cut(s string) Text {
 	if len(s) > maxErrorText {
 		s = s[:maxErrorText]
 	}
-	return text(s)
+	return Text(s)
 }
 
 // remoteError is an error of the other side that has no type of its own.
@@ -124,9 +125,9 @@ func (e *remoteError) Error() string   { return e.text }
 func (e *remoteError) Unwrap() []error { return e.inner }
 
 // err returns the error; nil if there is none. What is nested too deeply is left out.
-func (w *wireError) err() error { return w.decode(maxErrorDepth) }
+func (w *Error) Err() error { return w.decode(MaxErrorDepth) }
 
-func (w *wireError) decode(depth int) error {
+func (w *Error) decode(depth int) error {
 	if w == nil {
 		return nil
 	}
@@ -139,9 +140,9 @@ func (w *wireError) decode(depth int) error {
 		case errorPath:
 			return &fs.PathError{Op: string(w.Op), Path: string(w.Path), Err: inner}
 		case errorStart:
-			return &env.StartError{Argv: plainStrings(w.Argv), Err: inner}
+			return &env.StartError{Argv: Strings(w.Argv), Err: inner}
 		case errorUnreadable:
-			return &env.UnreadableError{Count: max(w.Count, 1), First: inner}
+			return &search.UnreadableError{Count: max(w.Count, 1), First: inner}
 		}
 	}
 	e := &remoteError{text: string(w.Text)}

@@ -11,34 +11,34 @@ import (
 )
 
 // frameKind tells what a frame holds.
-type frameKind byte
+type FrameKind byte
 
 const (
-	frameStdout  frameKind = 1 // output of a command
-	frameStderr  frameKind = 2
-	frameResult  frameKind = 3 // execResult; the last frame of a command's answer
-	frameRecords frameKind = 4 // a JSON array of what the request asked for
-	frameData    frameKind = 5 // content
-	frameEnd     frameKind = 6 // endRecord; the last frame of every other answer
+	FrameStdout  FrameKind = 1 // output of a command
+	FrameStderr  FrameKind = 2
+	FrameResult  FrameKind = 3 // execResult; the last frame of a command's answer
+	FrameRecords FrameKind = 4 // a JSON array of what the request asked for
+	FrameData    FrameKind = 5 // content
+	FrameEnd     FrameKind = 6 // endRecord; the last frame of every other answer
 )
 
 const (
-	frameHeader = 5
+	FrameHeader = 5
 	// maxFrame bounds the payload of a frame. It is the size of HTTP/2's frames here, less room for the header.
-	maxFrame = 256<<10 - 1<<10
+	MaxFrame = 256<<10 - 1<<10
 )
 
 // appendFrame appends a frame to b.
-func appendFrame(b []byte, kind frameKind, payload []byte) []byte {
+func AppendFrame(b []byte, kind FrameKind, payload []byte) []byte {
 	b = append(b, byte(kind))
 	b = binary.BigEndian.AppendUint32(b, uint32(len(payload)))
 	return append(b, payload...)
 }
 
 // encode returns v as JSON that fits into a frame, also as the only element of a list.
-func encode(v any) ([]byte, error) {
+func Encode(v any) ([]byte, error) {
 	payload, err := json.Marshal(v)
-	if err == nil && len(payload) > maxFrame-len("[]") {
+	if err == nil && len(payload) > MaxFrame-len("[]") {
 		err = fmt.Errorf("a record of %d bytes is too large to be sent", len(payload))
 	}
 	return payload, err
@@ -46,28 +46,28 @@ func encode(v any) ([]byte, error) {
 
 // frameReader reads frames. Its errors are env.ErrProtocol for what no server would send, io.ErrUnexpectedEOF for a stream
 // that ends without a last frame, and the stream's.
-type frameReader struct {
-	r      io.Reader
-	header [frameHeader]byte
+type FrameReader struct {
+	R      io.Reader
+	header [FrameHeader]byte
 	buf    []byte
 	over   bool // the last frame has been read
 }
 
 // next returns the next frame. The payload is valid until the next call. After the last frame it returns io.EOF, and
 // anything behind it is a violation.
-func (f *frameReader) next() (frameKind, []byte, error) {
-	kind, size, err := f.head()
+func (f *FrameReader) Next() (FrameKind, []byte, error) {
+	kind, size, err := f.Head()
 	if err != nil {
 		return 0, nil, err
 	}
-	payload, err := f.payload(size)
+	payload, err := f.Payload(size)
 	return kind, payload, err
 }
 
 // head reads the start of the next frame. The caller reads its payload next, with payload or, if it can use a part of
 // one, from the stream itself.
-func (f *frameReader) head() (frameKind, int, error) {
-	n, err := io.ReadFull(f.r, f.header[:])
+func (f *FrameReader) Head() (FrameKind, int, error) {
+	n, err := io.ReadFull(f.R, f.header[:])
 	switch {
 	case f.over && errors.Is(err, io.EOF):
 		return 0, 0, io.EOF
@@ -78,24 +78,24 @@ func (f *frameReader) head() (frameKind, int, error) {
 	case err != nil:
 		return 0, 0, err
 	}
-	kind, size := frameKind(f.header[0]), binary.BigEndian.Uint32(f.header[1:])
-	if kind < frameStdout || kind > frameEnd {
+	kind, size := FrameKind(f.header[0]), binary.BigEndian.Uint32(f.header[1:])
+	if kind < FrameStdout || kind > FrameEnd {
 		return 0, 0, fmt.Errorf("%w: frame of kind %d", env.ErrProtocol, kind)
 	}
-	if size > maxFrame {
+	if size > MaxFrame {
 		return 0, 0, fmt.Errorf("%w: frame of %d bytes", env.ErrProtocol, size)
 	}
-	f.over = kind == frameEnd || kind == frameResult
+	f.over = kind == FrameEnd || kind == FrameResult
 	return kind, int(size), nil
 }
 
 // payload reads the payload of the frame whose head was read. It is valid until the next call.
-func (f *frameReader) payload(size int) ([]byte, error) {
+func (f *FrameReader) Payload(size int) ([]byte, error) {
 	if size > cap(f.buf) {
 		f.buf = make([]byte, size)
 	}
 	payload := f.buf[:size]
-	if _, err := io.ReadFull(f.r, payload); err != nil {
+	if _, err := io.ReadFull(f.R, payload); err != nil {
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
@@ -105,7 +105,7 @@ func (f *frameReader) payload(size int) ([]byte, error) {
 }
 
 // decode reads JSON that the other side sent into v. What is malformed, or too large for v, is env.ErrProtocol.
-func decode(payload []byte, v any) error {
+func Decode(payload []byte, v any) error {
 	if err := json.Unmarshal(payload, v); err != nil {
 		return fmt.Errorf("%w: %w", env.ErrProtocol, err)
 	}

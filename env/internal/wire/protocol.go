@@ -7,42 +7,42 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
 const (
 	// Version is the version of the protocol. Sides with different versions do not talk.
-	Version = 1
+	Version = 2
 	// Window is how much of one answer or request may be on its way: HTTP/2's window for a stream, and with it what a
 	// server keeps of each output of a command. 1 MiB is what a stream with 20 ms of latency needs for 50 MB/s.
 	Window = 1 << 20
 
+	// receiveBuffer is how much a connection may hold for all of its streams. HTTP/2 stalls a connection when the streams
+	// that nobody reads have used it up.
+	ReceiveBuffer = 1 << 30
+	// readFrame is the size of HTTP/2's frames.
+	ReadFrame = 256 << 10
+	// defaultPing is after how long a silence each side checks that the other one is still there.
+	DefaultPing = 10 * time.Second
+
 	// maxHello bounds the line with a Hello, which is read before it is known who sends it.
-	maxHello = 8 << 10
+	MaxHello = 8 << 10
 	// maxStart bounds what the environment is opened with.
-	maxStart = 4 << 20
+	MaxStart = 4 << 20
 	// maxWelcome bounds the line with a Welcome.
-	maxWelcome = 256 << 10
+	MaxWelcome = 256 << 10
 	// maxRequest bounds the JSON of a request: the arguments and variables of a command.
-	maxRequest = 8 << 20
+	MaxRequest = 8 << 20
 	// maxID bounds the ids that clients choose.
-	maxID = 64
+	MaxID = 64
 
 	// opHeader holds the id of a request that changes files.
-	opHeader = "Sandboxagent-Op"
-)
-
-// Features that a side may have. A client uses only what the Welcome lists.
-const (
-	FeatureTTY    = "tty"
-	FeatureSearch = "search-2" // with all options of env.GrepOptions and env.GlobOptions
-	FeatureRead   = "read"
-	FeatureKill   = "kill"
+	ChangeHeader = "Sandboxagent-Op"
 )
 
 // Hello is what a client says first.
 type Hello struct {
-	Version  int      `json:"version"`
-	Features []string `json:"features,omitempty"`
+	Version int `json:"version"`
 	// Token is the secret that opens the server.
 	Token string `json:"token,omitempty"`
 	// Client is the id that the client has chosen for itself. Its later connections replace its earlier ones.
@@ -58,13 +58,13 @@ type Hello struct {
 }
 
 // encode returns what a client sends: a line, and what follows it.
-func (h Hello) encode() ([]byte, error) {
-	if len(h.Start) > maxStart {
+func (h Hello) Encode() ([]byte, error) {
+	if len(h.Start) > MaxStart {
 		return nil, fmt.Errorf("what the environment is to be started with has %d bytes: %w", len(h.Start), env.ErrTooLarge)
 	}
 	h.StartSize = len(h.Start)
 	line, err := json.Marshal(h)
-	if err == nil && len(line) >= maxHello {
+	if err == nil && len(line) >= MaxHello {
 		err = fmt.Errorf("a hello of %d bytes: %w", len(line), env.ErrTooLarge)
 	}
 	if err != nil {
@@ -75,44 +75,43 @@ func (h Hello) encode() ([]byte, error) {
 
 // Welcome is the server's answer to a Hello.
 type Welcome struct {
-	Version  int        `json:"version"`
-	Features []string   `json:"features,omitempty"`
-	Session  string     `json:"session,omitempty"`
-	Info     *wireInfo  `json:"info,omitempty"`
-	Error    *wireError `json:"error,omitempty"`
+	Version int    `json:"version"`
+	Session string `json:"session,omitempty"`
+	Info    *Info  `json:"info,omitempty"`
+	Error   *Error `json:"error,omitempty"`
 }
 
 // wireInfo is env.Info.
-type wireInfo struct {
-	Backend    text            `json:"backend"`
-	OS         text            `json:"os"`
-	Arch       text            `json:"arch"`
-	OSVersion  text            `json:"os_version,omitempty"`
-	WorkDir    text            `json:"work_dir"`
-	Shell      []text          `json:"shell,omitempty"`
-	NoShell    text            `json:"no_shell,omitempty"`
+type Info struct {
+	Backend    Text            `json:"backend"`
+	OS         Text            `json:"os"`
+	Arch       Text            `json:"arch"`
+	OSVersion  Text            `json:"os_version,omitempty"`
+	WorkDir    Text            `json:"work_dir"`
+	Shell      []Text          `json:"shell,omitempty"`
+	NoShell    Text            `json:"no_shell,omitempty"`
 	Guarantees []env.Guarantee `json:"guarantees,omitempty"`
 }
 
-func toWireInfo(i env.Info) *wireInfo {
-	return &wireInfo{
-		Backend: text(i.Backend), OS: text(i.OS), Arch: text(i.Arch), OSVersion: text(i.OSVersion),
-		WorkDir: text(i.WorkDir), Shell: texts(i.Shell), NoShell: text(i.NoShell), Guarantees: i.Guarantees,
+func ToInfo(i env.Info) *Info {
+	return &Info{
+		Backend: Text(i.Backend), OS: Text(i.OS), Arch: Text(i.Arch), OSVersion: Text(i.OSVersion),
+		WorkDir: Text(i.WorkDir), Shell: Texts(i.Shell), NoShell: Text(i.NoShell), Guarantees: i.Guarantees,
 	}
 }
 
-func (i *wireInfo) info() env.Info {
+func (i *Info) Env() env.Info {
 	return env.Info{
 		Backend: string(i.Backend), OS: string(i.OS), Arch: string(i.Arch), OSVersion: string(i.OSVersion),
-		WorkDir: string(i.WorkDir), Shell: plainStrings(i.Shell), NoShell: string(i.NoShell), Guarantees: i.Guarantees,
+		WorkDir: string(i.WorkDir), Shell: Strings(i.Shell), NoShell: string(i.NoShell), Guarantees: i.Guarantees,
 	}
 }
 
 // execRequest starts a command.
-type execRequest struct {
-	Argv    []text        `json:"argv"`
-	Dir     text          `json:"dir,omitempty"`
-	Vars    []text        `json:"vars,omitempty"`
+type ExecRequest struct {
+	Argv    []Text        `json:"argv"`
+	Dir     Text          `json:"dir,omitempty"`
+	Vars    []Text        `json:"vars,omitempty"`
 	Timeout time.Duration `json:"timeout,omitempty"`
 	// Stdin, Stdout and Stderr say which streams the caller has; Merged that stdout takes stderr as well, in order.
 	Stdin  bool         `json:"stdin,omitempty"`
@@ -120,12 +119,10 @@ type execRequest struct {
 	Stderr bool         `json:"stderr,omitempty"`
 	Merged bool         `json:"merged,omitempty"`
 	TTY    *env.TTYSize `json:"tty,omitempty"`
-	// Forget are commands whose results the client has.
-	Forget []string `json:"forget,omitempty"`
 }
 
 // execResult is how a command ended.
-type execResult struct {
+type ExecResult struct {
 	ExitCode    int           `json:"exit_code"`
 	Signal      string        `json:"signal,omitempty"`
 	TimedOut    bool          `json:"timed_out,omitempty"`
@@ -139,11 +136,11 @@ type execResult struct {
 	Stderr int64 `json:"stderr"`
 	// Error is what Exec returned. If it was cancelled, that is what else than the cancellation there was to report,
 	// and a *env.StartError if the command was never started.
-	Error *wireError `json:"error,omitempty"`
+	Error *Error `json:"error,omitempty"`
 }
 
 // stdinAnswer says how far the standard input has got.
-type stdinAnswer struct {
+type StdinState struct {
 	// Taken is how many bytes the command has been given since its start.
 	Taken int64 `json:"taken"`
 	// Closed says that it takes no more: it has ended, or closed its input, or the end was sent.
@@ -153,106 +150,103 @@ type stdinAnswer struct {
 }
 
 // endRecord ends an answer.
-type endRecord struct {
-	Error *wireError      `json:"error,omitempty"`
+type EndRecord struct {
+	Error *Error          `json:"error,omitempty"`
 	Value json.RawMessage `json:"value,omitempty"`
 }
 
 // fileInfo is a fs.FileInfo, or a fs.DirEntry.
-type fileInfo struct {
-	Name text        `json:"name"`
+type FileInfo struct {
+	Name Text        `json:"name"`
 	Size int64       `json:"size,omitempty"`
 	Mode fs.FileMode `json:"mode"`
 	// Seconds and Nanos are the time of the last change since 1970.
 	Seconds int64 `json:"s,omitempty"`
 	Nanos   int64 `json:"n,omitempty"`
 	// Error is why an entry of a folder could not be described; Mode then holds its type only.
-	Error *wireError `json:"error,omitempty"`
+	Error *Error `json:"error,omitempty"`
 }
 
 // modTime returns the time of the last change.
-func (i *fileInfo) modTime() time.Time {
+func (i *FileInfo) ModTime() time.Time {
 	if t := time.Unix(i.Seconds, i.Nanos); !t.IsZero() {
 		return t
 	}
 	return time.Time{}
 }
 
-// walkEntry is an env.Entry.
-type walkEntry = fileInfo
+// walkEntry is an search.Entry.
+type WalkEntry = FileInfo
 
 // opAnswer tells what became of a change.
-type opAnswer struct {
+type ChangeOutcome struct {
 	// Known says that the server has begun the change. It has ended by now. One that has not begun will not.
 	Known bool `json:"known,omitempty"`
 	// CutOff says that the request did not arrive whole, which is why the change failed.
 	CutOff bool `json:"cut_off,omitempty"`
 	// Outcome is how it ended, as its own answer told or would have told.
-	Outcome *endRecord `json:"outcome,omitempty"`
+	Outcome *EndRecord `json:"outcome,omitempty"`
 }
 
 // readRequest asks for several files.
-type readRequest struct {
-	Names []text `json:"names"`
+type ReadRequest struct {
+	Names []Text `json:"names"`
 	Limit int64  `json:"limit"`
 }
 
 // readHeader begins one of them; Size bytes of data follow unless there was an error.
-type readHeader struct {
-	Index int        `json:"index"`
-	Size  int64      `json:"size"`
-	Error *wireError `json:"error,omitempty"`
+type ReadHeader struct {
+	Index int    `json:"index"`
+	Size  int64  `json:"size"`
+	Error *Error `json:"error,omitempty"`
 }
 
 // packRequest asks for a tree.
-type packRequest struct {
-	Dir   text   `json:"dir"`
-	Names []text `json:"names,omitempty"`
+type PackRequest struct {
+	Dir   Text   `json:"dir"`
+	Names []Text `json:"names,omitempty"`
 }
 
 // walkRequest is what Walk is called with, globRequest and grepRequest what Glob and Grep are.
 type (
-	walkRequest struct {
-		Root     text `json:"root"`
+	WalkRequest struct {
+		Root     Text `json:"root"`
 		NoIgnore bool `json:"no_ignore,omitempty"`
 		MaxDepth int  `json:"max_depth,omitempty"`
 		Details  bool `json:"details,omitempty"`
 	}
-	globRequest struct {
-		Pattern    text `json:"pattern"`
-		Dir        text `json:"dir,omitempty"`
+	GlobRequest struct {
+		Pattern    Text `json:"pattern"`
+		Dir        Text `json:"dir,omitempty"`
 		IgnoreCase bool `json:"ignore_case,omitempty"`
 		NoIgnore   bool `json:"no_ignore,omitempty"`
 		Limit      int  `json:"limit,omitempty"`
 	}
-	grepRequest struct {
-		Pattern        text          `json:"pattern"`
-		Literal        bool          `json:"literal,omitempty"`
-		IgnoreCase     bool          `json:"ignore_case,omitempty"`
-		Multiline      bool          `json:"multiline,omitempty"`
-		Path           text          `json:"path,omitempty"`
-		Glob           text          `json:"glob,omitempty"`
-		Exclude        text          `json:"exclude,omitempty"`
-		Types          []string      `json:"types,omitempty"`
-		NoIgnore       bool          `json:"no_ignore,omitempty"`
-		Mode           env.GrepMode  `json:"mode,omitempty"`
-		Before         int           `json:"before,omitempty"`
-		After          int           `json:"after,omitempty"`
-		MaxMatches     int           `json:"max_matches,omitempty"`
-		MaxFileMatches int           `json:"max_file_matches,omitempty"`
-		MaxLineBytes   int           `json:"max_line_bytes,omitempty"`
-		MaxTime        time.Duration `json:"max_time,omitempty"`
-		MaxBytes       int64         `json:"max_bytes,omitempty"`
+	GrepRequest struct {
+		Pattern        Text            `json:"pattern"`
+		Literal        bool            `json:"literal,omitempty"`
+		IgnoreCase     bool            `json:"ignore_case,omitempty"`
+		Multiline      bool            `json:"multiline,omitempty"`
+		Path           Text            `json:"path,omitempty"`
+		Glob           Text            `json:"glob,omitempty"`
+		Exclude        Text            `json:"exclude,omitempty"`
+		Types          []string        `json:"types,omitempty"`
+		NoIgnore       bool            `json:"no_ignore,omitempty"`
+		Mode           search.GrepMode `json:"mode,omitempty"`
+		Before         int             `json:"before,omitempty"`
+		After          int             `json:"after,omitempty"`
+		MaxMatches     int             `json:"max_matches,omitempty"`
+		MaxFileMatches int             `json:"max_file_matches,omitempty"`
+		MaxLineBytes   int             `json:"max_line_bytes,omitempty"`
+		MaxTime        time.Duration   `json:"max_time,omitempty"`
+		MaxBytes       int64           `json:"max_bytes,omitempty"`
 	}
-	grepMatch struct {
-		Name    text `json:"name"`
+	GrepMatch struct {
+		Name    Text `json:"name"`
 		Line    int  `json:"line,omitempty"`
-		Text    text `json:"text,omitempty"`
+		Text    Text `json:"text,omitempty"`
 		Cut     bool `json:"cut,omitempty"`
 		Context bool `json:"context,omitempty"`
 		Count   int  `json:"count,omitempty"`
 	}
 )
-
-// forgetDelay is how long a client that sends no further command waits before it tells which results it has.
-const forgetDelay = 100 * time.Millisecond

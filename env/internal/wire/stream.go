@@ -12,51 +12,51 @@ import (
 )
 
 // errLineTooLong is the error for a line of a handshake that exceeds its limit.
-var errLineTooLong = errors.New("the line is too long")
+var ErrLineTooLong = errors.New("the line is too long")
 
 // conn is a stream as a net.Conn, which is what net/http wants. Closing it must end a Read in progress.
-type conn struct {
+type Conn struct {
 	stream io.ReadWriteCloser
 	// reader buffers, since HTTP/2 reads the headers of frames one by one, and since a read of a line may get more.
 	reader *bufio.Reader
 	writer *gatherer
 	once   sync.Once
-	ended  chan struct{} // closed when the stream is
+	Done   chan struct{} // closed when the stream is
 	err    error         // of the closing
 }
 
-func newConn(stream io.ReadWriteCloser) *conn {
-	return &conn{stream: stream, reader: bufio.NewReader(stream), writer: &gatherer{w: stream}, ended: make(chan struct{})}
+func NewConn(stream io.ReadWriteCloser) *Conn {
+	return &Conn{stream: stream, reader: bufio.NewReader(stream), writer: &gatherer{w: stream}, Done: make(chan struct{})}
 }
 
-func (c *conn) Read(p []byte) (int, error) { return c.reader.Read(p) }
+func (c *Conn) Read(p []byte) (int, error) { return c.reader.Read(p) }
 
 // Write may return before p is written, which needs no further call. The error is then that of the next one.
-func (c *conn) Write(p []byte) (int, error) { return c.writer.Write(p) }
+func (c *Conn) Write(p []byte) (int, error) { return c.writer.Write(p) }
 
 // writeLine writes a line of the handshake. It returns when the stream has taken it.
-func (c *conn) writeLine(line []byte) error {
+func (c *Conn) WriteLine(line []byte) error {
 	_, err := c.stream.Write(line)
 	return err
 }
 
 // Close closes the stream. Later calls return what the first did.
-func (c *conn) Close() error {
+func (c *Conn) Close() error {
 	c.once.Do(func() {
 		c.writer.linger()
 		c.err = c.stream.Close()
-		close(c.ended)
+		close(c.Done)
 	})
 	return c.err
 }
 
-// readLine reads a line of at most limit bytes, its end included. Memory is taken as it comes.
-func (c *conn) readLine(limit int) ([]byte, error) {
+// readLine reads a line of at most limit bytes, its end included. With an error it returns the bytes before it.
+func (c *Conn) ReadLine(limit int) ([]byte, error) {
 	var line []byte
 	for {
 		part, err := c.reader.ReadSlice('\n')
 		if len(line)+len(part) > limit {
-			return nil, errLineTooLong
+			return line, ErrLineTooLong
 		}
 		line = append(line, part...)
 		switch {
@@ -64,9 +64,9 @@ func (c *conn) readLine(limit int) ([]byte, error) {
 			return line, nil
 		case errors.Is(err, bufio.ErrBufferFull):
 		case errors.Is(err, io.EOF):
-			return nil, io.ErrUnexpectedEOF
+			return line, io.ErrUnexpectedEOF
 		default:
-			return nil, fmt.Errorf("read a line: %w", err)
+			return line, fmt.Errorf("read a line: %w", err)
 		}
 	}
 }
@@ -77,14 +77,14 @@ type streamAddr struct{}
 func (streamAddr) Network() string { return "stream" }
 func (streamAddr) String() string  { return "stream" }
 
-func (c *conn) LocalAddr() net.Addr {
+func (c *Conn) LocalAddr() net.Addr {
 	if s, ok := c.stream.(interface{ LocalAddr() net.Addr }); ok && s.LocalAddr() != nil {
 		return s.LocalAddr()
 	}
 	return streamAddr{}
 }
 
-func (c *conn) RemoteAddr() net.Addr {
+func (c *Conn) RemoteAddr() net.Addr {
 	if s, ok := c.stream.(interface{ RemoteAddr() net.Addr }); ok && s.RemoteAddr() != nil {
 		return s.RemoteAddr()
 	}
@@ -93,21 +93,21 @@ func (c *conn) RemoteAddr() net.Addr {
 
 // Deadlines are the stream's, if it has any. One that has none never has one that would need to be cleared.
 
-func (c *conn) SetDeadline(t time.Time) error {
+func (c *Conn) SetDeadline(t time.Time) error {
 	if s, ok := c.stream.(interface{ SetDeadline(time.Time) error }); ok {
 		return s.SetDeadline(t)
 	}
 	return noDeadline(t)
 }
 
-func (c *conn) SetReadDeadline(t time.Time) error {
+func (c *Conn) SetReadDeadline(t time.Time) error {
 	if s, ok := c.stream.(interface{ SetReadDeadline(time.Time) error }); ok {
 		return s.SetReadDeadline(t)
 	}
 	return noDeadline(t)
 }
 
-func (c *conn) SetWriteDeadline(t time.Time) error {
+func (c *Conn) SetWriteDeadline(t time.Time) error {
 	if s, ok := c.stream.(interface{ SetWriteDeadline(time.Time) error }); ok {
 		return s.SetWriteDeadline(t)
 	}
@@ -129,7 +129,7 @@ type listener struct {
 	closed chan struct{}
 }
 
-func newListener(c net.Conn) *listener {
+func NewListener(c net.Conn) *listener {
 	l := &listener{conns: make(chan net.Conn, 1), addr: c.LocalAddr(), closed: make(chan struct{})}
 	l.conns <- c
 	return l

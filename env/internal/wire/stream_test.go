@@ -8,25 +8,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sandboxagent/sandboxagent/env/internal/wire/wiretest"
 )
 
-// pipeEnd is an end of a pipe that has no deadlines.
-type pipeEnd struct {
-	io.Reader
-	io.Writer
-	close func() error
-}
-
-func (p *pipeEnd) Close() error { return p.close() }
-
-// newPipe returns the ends of a stream without deadlines.
-func newPipe() (ours, theirs io.ReadWriteCloser) {
-	a, b := net.Pipe()
-	return &pipeEnd{a, a, a.Close}, &pipeEnd{b, b, b.Close}
-}
-
 func TestConnDeadlines(t *testing.T) {
-	bare, other := newPipe()
+	bare, other := wiretest.NewPipe()
 	defer func() { _ = other.Close() }()
 	real1, real2 := net.Pipe()
 	defer func() { _ = real2.Close() }()
@@ -39,7 +26,7 @@ func TestConnDeadlines(t *testing.T) {
 		{"a stream with deadlines", real1, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			conn := newConn(c.stream)
+			conn := NewConn(c.stream)
 			for what, set := range map[string]func(time.Time) error{
 				"both": conn.SetDeadline, "read": conn.SetReadDeadline, "write": conn.SetWriteDeadline,
 			} {
@@ -59,7 +46,7 @@ func TestConnDeadlines(t *testing.T) {
 			if err := conn.Close(); err != nil {
 				t.Errorf("the second close: %v", err)
 			}
-			<-conn.ended
+			<-conn.Done
 		})
 	}
 }
@@ -74,13 +61,13 @@ func TestReadLine(t *testing.T) {
 	}{
 		{"a line", "abc\ndef", "abc\n", 100, nil, "def"},
 		{"a long line", long + "\nabc", long + "\n", 10001, nil, "abc"},
-		{"too long by one", long + "\nabc", "", 10000, errLineTooLong, ""},
-		{"no end", "abc", "", 100, io.ErrUnexpectedEOF, ""},
+		{"too long by one", long + "\nabc", long + "\n", 10000, ErrLineTooLong, ""},
+		{"no end", "abc", "abc", 100, io.ErrUnexpectedEOF, ""},
 		{"nothing", "", "", 100, io.ErrUnexpectedEOF, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			conn := newConn(&pipeEnd{Reader: strings.NewReader(c.input)})
-			line, err := conn.readLine(c.limit)
+			conn := NewConn(&wiretest.PipeEnd{Reader: strings.NewReader(c.input)})
+			line, err := conn.ReadLine(c.limit)
 			if string(line) != c.want || !errors.Is(err, c.err) {
 				t.Fatalf("%.20q, %v", line, err)
 			}
@@ -94,8 +81,8 @@ func TestReadLine(t *testing.T) {
 }
 
 func TestListener(t *testing.T) {
-	c := newConn(&pipeEnd{close: func() error { return nil }})
-	l := newListener(c)
+	c := NewConn(&wiretest.PipeEnd{OnClose: func() error { return nil }})
+	l := NewListener(c)
 	if err := errors.Join(l.Close(), l.Close()); err != nil {
 		t.Error(err)
 	}

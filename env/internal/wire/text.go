@@ -9,7 +9,7 @@ import (
 // text is a string of any bytes. In JSON it is a string if it is valid UTF-8, and otherwise an object with the bytes
 // in base64, so that names and output arrive exactly. So is a long one that escapes would make more than twice as long,
 // which bounds what a text of a known length takes.
-type text string
+type Text string
 
 // longText is from which length on escapes matter.
 const longText = 1 << 10
@@ -19,7 +19,7 @@ type bytesText struct {
 }
 
 // MarshalJSON implements json.Marshaler.
-func (t text) MarshalJSON() ([]byte, error) {
+func (t Text) MarshalJSON() ([]byte, error) {
 	if utf8.ValidString(string(t)) {
 		encoded, err := json.Marshal(string(t))
 		if err != nil || len(t) < longText || len(encoded) <= 2*len(t) {
@@ -31,11 +31,11 @@ func (t text) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (t *text) UnmarshalJSON(data []byte) error {
+func (t *Text) UnmarshalJSON(data []byte) error {
 	if len(data) > 0 && data[0] == '"' {
 		var s string
 		err := json.Unmarshal(data, &s)
-		*t = text(s)
+		*t = Text(s)
 		return err
 	}
 	var b bytesText
@@ -45,22 +45,22 @@ func (t *text) UnmarshalJSON(data []byte) error {
 	if b.Base64 == nil {
 		return errors.New("neither a string nor bytes in base64")
 	}
-	*t = text(*b.Base64)
+	*t = Text(*b.Base64)
 	return nil
 }
 
-func texts(list []string) []text {
+func Texts(list []string) []Text {
 	if list == nil {
 		return nil
 	}
-	out := make([]text, len(list))
+	out := make([]Text, len(list))
 	for i, s := range list {
-		out[i] = text(s)
+		out[i] = Text(s)
 	}
 	return out
 }
 
-func plainStrings(list []text) []string {
+func Strings(list []Text) []string {
 	if list == nil {
 		return nil
 	}

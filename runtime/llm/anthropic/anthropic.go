@@ -38,15 +38,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"net/http"
 	"strings"
 	"time"
-
-	sdk "github.com/anthropics/anthropic-sdk-go"
-	"github.com/anthropics/anthropic-sdk-go/option"
-	"github.com/anthropics/anthropic-sdk-go/packages/ssestream"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
@@ -96,18 +91,17 @@ func New(cfg Config) (llm.Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("anthropic: %w", err)
 	}
-	options := []option.RequestOption{
-		option.WithoutEnvironmentDefaults(), option.WithoutOpenTelemetry(), option.WithMaxRetries(0),
-		option.WithBaseURL(strings.TrimSuffix(strings.TrimRight(cfg.BaseURL, "/"), "/v1")),
-	}
-	if cfg.APIKey != "" {
-		options = append(options, option.WithAPIKey(cfg.APIKey))
-	}
-	return &client{sdk: sdk.NewClient(options...), endpoint: endpoint, provider: cfg.Provider}, nil
+	return &client{
+		address:  strings.TrimSuffix(strings.TrimRight(cfg.BaseURL, "/"), "/v1") + "/v1/messages",
+		key:      cfg.APIKey,
+		endpoint: endpoint,
+		provider: cfg.Provider,
+	}, nil
 }
 
 type client struct {
-	sdk      sdk.Client
+	address  string
+	key      string
 	endpoint *exchange.Endpoint
 	provider string
 }
@@ -117,60 +111,57 @@ var _ llm.Client = (*client)(nil)
 // Stream implements llm.Client.
 func (c *client) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return c.endpoint.Stream(ctx, func(ctx context.Context, x *exchange.Exchange, emit func(llm.Delta) bool) error {
-		return c.ask(ctx, x, req, emit)
+		return c.exchange(ctx, x, req, emit)
 	})
 }
 
-// ask sends req and emits the answer until it is complete, fails, or emit returns false.
-func (c *client) ask(ctx context.Context, x *exchange.Exchange, req llm.Request, emit func(llm.Delta) bool) error {
-	events, err := c.open(ctx, x, req)
-	if err != nil {
+// exchange sends req and emits the answer until it is complete, fails, or emit returns false.
+func (c *client) exchange(ctx context.Context, x *exchange.Exchange, req llm.Request, emit func(llm.Delta) bool) error {
+	if err := c.send(ctx, x, req); err != nil {
 		return x.SendError(err)
 	}
-	defer func() { _ = events.Close() }()
-	dec := &decoder{provider: c.provider}
-	for events.Next() {
-		deltas, err := dec.event(events.Event().Data)
-		for _, d := range deltas {
-			if !emit(d) {
-				return nil
+	dec := decoder{provider: c.provider}
+	for {
+		data, err := x.Event()
+		if len(data) > 0 {
+			deltas, failure := dec.event(data)
+			for _, d := range deltas {
+				if !emit(d) {
+					return nil
+				}
+				if d.Kind == llm.DeltaDone {
+					x.Drain()
+					return nil
+				}
 			}
-			if d.Kind == llm.DeltaDone {
-				x.Drain()
-				return nil
+			if failure != nil {
+				return x.EventError(failure)
 			}
 		}
 		if err != nil {
-			return x.EventError(err)
+			return x.ReadError(err)
 		}
 	}
-	return x.ReadError(cmp.Or(events.Err(), io.EOF))
 }
 
-// open sends req and returns the events of its answer. It goes round the library's own streams, which lose events
-// without a name and the texts of errors, and print to the process's standard error.
-func (c *client) open(ctx context.Context, x *exchange.Exchange, req llm.Request) (ssestream.Decoder, error) {
+func (c *client) send(ctx context.Context, x *exchange.Exchange, req llm.Request) error {
 	fields, betas, err := splitOptions(req.Options)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	patches, err := exchange.OptionsPatch(fields)
-	if err != nil {
-		return nil, err
+	if x.Patches, err = exchange.OptionsPatch(fields); err != nil {
+		return err
 	}
 	body, err := c.request(req)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	x.Patches = append(x.Patches, []byte(`{"stream":true}`))
-	x.Patches = append(x.Patches, patches...)
-	options := []option.RequestOption{option.WithHTTPClient(x)}
+	header := http.Header{"Anthropic-Version": {apiVersion}}
+	if c.key != "" {
+		header.Set("X-Api-Key", c.key)
+	}
 	if betas != "" {
-		options = append(options, option.WithHeader("anthropic-beta", betas))
+		header.Set("Anthropic-Beta", betas)
 	}
-	var resp *http.Response
-	if err := c.sdk.Post(ctx, "v1/messages", body, &resp, options...); err != nil {
-		return nil, err
-	}
-	return ssestream.NewDecoder(resp), nil
+	return x.Post(ctx, c.address, header, body)
 }

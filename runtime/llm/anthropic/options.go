@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	sdk "github.com/anthropics/anthropic-sdk-go"
-
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
@@ -45,30 +43,27 @@ func splitOptions(options map[string]any) (fields map[string]any, betas string, 
 }
 
 // reason asks for thinking as the model of req takes it.
-func reason(body *sdk.MessageNewParams, req llm.Request) error {
+func reason(body *wireRequest, req llm.Request) error {
 	if req.ReasoningEffort == "" {
 		return nil
 	}
 	_, own := req.Options["thinking"]
 	if !wantsBudget(req.Model) {
-		body.OutputConfig.Effort = sdk.OutputConfigEffort(req.ReasoningEffort)
+		body.OutputConfig = &wireOutputConfig{Effort: req.ReasoningEffort}
 		if !own {
-			body.Thinking.OfAdaptive = &sdk.ThinkingConfigAdaptiveParam{Display: sdk.ThinkingConfigAdaptiveDisplaySummarized}
+			body.Thinking = &wireThinking{Type: "adaptive", Display: "summarized"}
 		}
 		return nil
 	}
-	budgets := map[sdk.OutputConfigEffort]int64{
-		sdk.OutputConfigEffortLow: 4 << 10, sdk.OutputConfigEffortMedium: 12 << 10, sdk.OutputConfigEffortHigh: 24 << 10,
-		sdk.OutputConfigEffortXhigh: 64 << 10, sdk.OutputConfigEffortMax: 64 << 10,
-	}
-	budget, ok := budgets[sdk.OutputConfigEffort(req.ReasoningEffort)]
+	budgets := map[string]int64{"low": 4 << 10, "medium": 12 << 10, "high": 24 << 10, "xhigh": 64 << 10, "max": 64 << 10}
+	budget, ok := budgets[req.ReasoningEffort]
 	if !ok {
 		return fmt.Errorf("the reasoning effort %q is none of low, medium, high, xhigh and max", req.ReasoningEffort)
 	}
 	const least = 1024 // what the server takes
 	budget = min(budget, body.MaxTokens/2)
 	if !own && budget >= least && mayThink(body.Messages) {
-		body.Thinking = sdk.ThinkingConfigParamOfEnabled(budget)
+		body.Thinking = &wireThinking{Type: "enabled", BudgetTokens: budget}
 	}
 	return nil
 }
@@ -91,10 +86,10 @@ func wantsBudget(model string) bool {
 
 // mayThink reports whether thinking with a budget may be on: the server refuses it if the last answer has calls and did
 // not begin with thinking.
-func mayThink(messages []sdk.MessageParam) bool {
+func mayThink(messages []wireMessage) bool {
 	for _, m := range slices.Backward(messages) {
-		if m.Role == sdk.MessageParamRoleAssistant {
-			calls := slices.ContainsFunc(m.Content, func(b sdk.ContentBlockParamUnion) bool { return b.OfToolUse != nil })
+		if m.Role == roleAssistant {
+			calls := slices.ContainsFunc(m.Content, func(b *wireBlock) bool { return b.Type == blockToolUse })
 			return !calls || isThinking(m.Content[0])
 		}
 	}
@@ -102,22 +97,20 @@ func mayThink(messages []sdk.MessageParam) bool {
 }
 
 // markCache sets the four marks that a request may have: what each one covers is all that comes before it, tools first.
-func markCache(body *sdk.MessageNewParams) {
-	mark := sdk.NewCacheControlEphemeralParam()
+func markCache(body *wireRequest) {
+	mark := &wireCacheControl{Type: "ephemeral"}
 	if n := len(body.Tools); n > 0 {
-		body.Tools[n-1].OfTool.CacheControl = mark
+		body.Tools[n-1].CacheControl = mark
 	}
 	if n := len(body.System); n > 0 {
 		body.System[n-1].CacheControl = mark
 	}
 	left := 2
 	for _, m := range slices.Backward(body.Messages) {
-		if m.Role != sdk.MessageParamRoleUser {
+		if m.Role != roleUser {
 			continue
 		}
-		if place := m.Content[len(m.Content)-1].GetCacheControl(); place != nil {
-			*place = mark
-		}
+		m.Content[len(m.Content)-1].CacheControl = mark
 		if left--; left == 0 {
 			return
 		}

@@ -3,14 +3,11 @@ package anthropic
 import (
 	"cmp"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
-
-	sdk "github.com/anthropics/anthropic-sdk-go"
-	"github.com/anthropics/anthropic-sdk-go/packages/param"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
@@ -20,29 +17,29 @@ import (
 const noContent = "(no content)"
 
 // request returns the request body for req, but for the options.
-func (c *client) request(req llm.Request) (sdk.MessageNewParams, error) {
+func (c *client) request(req llm.Request) (wireRequest, error) {
 	messages, err := c.messages(req.Messages)
 	if err != nil {
-		return sdk.MessageNewParams{}, err
+		return wireRequest{}, err
 	}
-	body := sdk.MessageNewParams{
-		Model: req.Model, MaxTokens: cmp.Or(int64(req.MaxOutputTokens), DefaultMaxTokens), Messages: messages,
+	body := wireRequest{
+		Stream: true, Model: req.Model, MaxTokens: cmp.Or(int64(req.MaxOutputTokens), DefaultMaxTokens), Messages: messages,
 	}
 	if !isBlank(req.System) {
-		body.System = []sdk.TextBlockParam{{Text: req.System}}
+		body.System = []*wireBlock{textBlock(req.System)}
 	}
 	for _, t := range req.Tools {
-		tool := sdk.ToolParam{Name: t.Name, InputSchema: schemaOf(t)}
-		if t.Description != "" {
-			tool.Description = param.NewOpt(t.Description)
+		tool := &wireTool{Name: t.Name, Description: t.Description, InputSchema: t.Schema}
+		if len(t.Schema) == 0 {
+			tool.InputSchema = json.RawMessage(`{"properties":{},"type":"object"}`)
 		}
-		body.Tools = append(body.Tools, sdk.ToolUnionParam{OfTool: &tool})
+		body.Tools = append(body.Tools, tool)
 	}
 	if len(req.Tools) > 0 && !req.ParallelToolCalls {
-		body.ToolChoice.OfAuto = &sdk.ToolChoiceAutoParam{DisableParallelToolUse: param.NewOpt(true)}
+		body.ToolChoice = &wireToolChoice{Type: "auto", DisableParallelToolUse: true}
 	}
 	if err := reason(&body, req); err != nil {
-		return sdk.MessageNewParams{}, err
+		return wireRequest{}, err
 	}
 	if _, own := req.Options["cache_control"]; !own {
 		markCache(&body)
@@ -50,17 +47,10 @@ func (c *client) request(req llm.Request) (sdk.MessageNewParams, error) {
 	return body, nil
 }
 
-func schemaOf(t llm.ToolSpec) sdk.ToolInputSchemaParam {
-	if len(t.Schema) == 0 {
-		return sdk.ToolInputSchemaParam{Properties: map[string]any{}}
-	}
-	return param.Override[sdk.ToolInputSchemaParam](t.Schema)
-}
-
 // messages returns what is sent of a conversation. The server knows users and assistants only, who take turns: all that
 // comes between two answers makes one message, results of calls first, as the server wants them.
-func (c *client) messages(messages []llm.Message) ([]sdk.MessageParam, error) {
-	var out []sdk.MessageParam
+func (c *client) messages(messages []llm.Message) ([]wireMessage, error) {
+	var out []wireMessage
 	for i, m := range messages {
 		role, blocks, err := c.blocks(m)
 		if err != nil {
@@ -70,12 +60,12 @@ func (c *client) messages(messages []llm.Message) ([]sdk.MessageParam, error) {
 			continue
 		}
 		if n := len(out); n == 0 || out[n-1].Role != role {
-			out = append(out, sdk.MessageParam{Role: role})
+			out = append(out, wireMessage{Role: role})
 		}
 		last := &out[len(out)-1]
 		last.Content = append(last.Content, blocks...)
-		if role == sdk.MessageParamRoleUser {
-			slices.SortStableFunc(last.Content, func(a, b sdk.ContentBlockParamUnion) int {
+		if role == roleUser {
+			slices.SortStableFunc(last.Content, func(a, b *wireBlock) int {
 				return cmp.Compare(resultsFirst(a), resultsFirst(b))
 			})
 		}
@@ -83,8 +73,8 @@ func (c *client) messages(messages []llm.Message) ([]sdk.MessageParam, error) {
 	return trimmed(out), nil
 }
 
-func resultsFirst(b sdk.ContentBlockParamUnion) int {
-	if b.OfToolResult != nil {
+func resultsFirst(b *wireBlock) int {
+	if b.Type == blockToolResult {
 		return 0
 	}
 	return 1
@@ -92,26 +82,25 @@ func resultsFirst(b sdk.ContentBlockParamUnion) int {
 
 // trimmed takes the white space off the end of a conversation that ends with an answer, which the model is to go on with.
 // The server refuses it there, and only there.
-func trimmed(messages []sdk.MessageParam) []sdk.MessageParam {
+func trimmed(messages []wireMessage) []wireMessage {
 	n := len(messages)
-	if n == 0 || messages[n-1].Role != sdk.MessageParamRoleAssistant {
+	if n == 0 || messages[n-1].Role != roleAssistant {
 		return messages
 	}
 	content := messages[n-1].Content
-	if text := content[len(content)-1].OfText; text != nil {
-		text.Text = strings.TrimRight(text.Text, " \t\r\n")
-	}
+	last := content[len(content)-1]
+	last.Text = strings.TrimRight(last.Text, " \t\r\n")
 	return messages
 }
 
 // blocks returns the role and the content of m, which is empty if nothing of it can be sent.
-func (c *client) blocks(m llm.Message) (sdk.MessageParamRole, []sdk.ContentBlockParamUnion, error) {
+func (c *client) blocks(m llm.Message) (string, []*wireBlock, error) {
 	switch m.Role {
 	case llm.RoleAssistant:
 		blocks, err := c.answer(m)
-		return sdk.MessageParamRoleAssistant, blocks, err
+		return roleAssistant, blocks, err
 	case llm.RoleTool:
-		var blocks []sdk.ContentBlockParamUnion
+		var blocks []*wireBlock
 		for _, p := range m.Parts {
 			if p.Kind != llm.PartToolResult || p.ToolResult == nil {
 				return "", nil, unfit(p, m.Role)
@@ -120,27 +109,27 @@ func (c *client) blocks(m llm.Message) (sdk.MessageParamRole, []sdk.ContentBlock
 			if err != nil {
 				return "", nil, err
 			}
-			blocks = append(blocks, sdk.ContentBlockParamUnion{OfToolResult: block})
+			blocks = append(blocks, block)
 		}
-		return sdk.MessageParamRoleUser, blocks, nil
+		return roleUser, blocks, nil
 	case llm.RoleUser:
-		var blocks []sdk.ContentBlockParamUnion
+		var blocks []*wireBlock
 		for _, p := range m.Parts {
 			switch {
 			case p.Kind == llm.PartText:
 				if !isBlank(p.Text) {
-					blocks = append(blocks, sdk.NewTextBlock(p.Text))
+					blocks = append(blocks, textBlock(p.Text))
 				}
 			case p.Kind == llm.PartImage && p.Image != nil:
-				blocks = append(blocks, sdk.ContentBlockParamUnion{OfImage: image(*p.Image)})
+				blocks = append(blocks, imageBlock(*p.Image))
 			default:
 				return "", nil, unfit(p, m.Role)
 			}
 		}
 		if len(blocks) == 0 {
-			blocks = append(blocks, sdk.NewTextBlock(noContent))
+			blocks = append(blocks, textBlock(noContent))
 		}
-		return sdk.MessageParamRoleUser, blocks, nil
+		return roleUser, blocks, nil
 	}
 	return "", nil, fmt.Errorf("the role %q is unknown", m.Role)
 }
@@ -151,23 +140,24 @@ func unfit(p llm.Part, role llm.Role) error {
 
 // answer returns the content of a message of the model, in the order in which it came. The server refuses thinking at the
 // end of a message, where an answer has been cut.
-func (c *client) answer(m llm.Message) ([]sdk.ContentBlockParamUnion, error) {
-	var blocks []sdk.ContentBlockParamUnion
+func (c *client) answer(m llm.Message) ([]*wireBlock, error) {
+	var blocks []*wireBlock
 	for _, p := range m.Parts {
 		switch {
 		case p.Kind == llm.PartReasoning:
 			if r := p.Reasoning; r != nil && r.Provider == c.provider && len(r.Opaque) > 0 {
-				block := param.Override[sdk.ThinkingBlockParam](r.Opaque)
-				blocks = append(blocks, sdk.ContentBlockParamUnion{OfThinking: &block})
+				blocks = append(blocks, &wireBlock{Type: blockThinking, raw: r.Opaque})
 			}
 		case p.Kind == llm.PartText:
 			// The server refuses a text without a visible character, though models write them.
 			if !isBlank(p.Text) {
-				blocks = append(blocks, sdk.NewTextBlock(p.Text))
+				blocks = append(blocks, textBlock(p.Text))
 			}
 		case p.Kind == llm.PartToolCall && p.ToolCall != nil:
 			call := p.ToolCall
-			blocks = append(blocks, sdk.NewToolUseBlock(callID(call.ID), input(call.Arguments), toolName(call.Name)))
+			blocks = append(blocks, &wireBlock{
+				Type: blockToolUse, ID: callID(call.ID), Name: toolName(call.Name), Input: input(call.Arguments),
+			})
 		default:
 			return nil, unfit(p, m.Role)
 		}
@@ -178,45 +168,36 @@ func (c *client) answer(m llm.Message) ([]sdk.ContentBlockParamUnion, error) {
 	return blocks, nil
 }
 
-func isThinking(b sdk.ContentBlockParamUnion) bool { return b.OfThinking != nil }
+func isThinking(b *wireBlock) bool { return b.Type == blockThinking }
 
 // result returns the block of a result, whose content may be empty unless it is an error.
-func result(r llm.ToolResult) (*sdk.ToolResultBlockParam, error) {
-	block := &sdk.ToolResultBlockParam{ToolUseID: callID(r.CallID)}
+func result(r llm.ToolResult) (*wireBlock, error) {
+	block := &wireBlock{Type: blockToolResult, ToolUseID: callID(r.CallID)}
 	for _, p := range r.Parts {
 		switch {
 		case p.Kind == llm.PartText:
 			if !isBlank(p.Text) {
-				block.Content = append(block.Content, sdk.ToolResultBlockParamContentUnion{OfText: &sdk.TextBlockParam{Text: p.Text}})
+				block.Content = append(block.Content, textBlock(p.Text))
 			}
 		case p.Kind == llm.PartImage && p.Image != nil:
-			block.Content = append(block.Content, sdk.ToolResultBlockParamContentUnion{OfImage: image(*p.Image)})
+			block.Content = append(block.Content, imageBlock(*p.Image))
 		default:
 			return nil, fmt.Errorf("result of %s: %w", r.Name, unfit(p, llm.RoleTool))
 		}
 	}
 	if r.IsError {
-		block.IsError = param.NewOpt(true)
+		block.IsError = true
 		if len(block.Content) == 0 {
-			block.Content = []sdk.ToolResultBlockParamContentUnion{{OfText: &sdk.TextBlockParam{Text: noContent}}}
+			block.Content = []*wireBlock{textBlock(noContent)}
 		}
 	}
 	return block, nil
 }
 
-func image(img llm.Image) *sdk.ImageBlockParam {
-	return &sdk.ImageBlockParam{Source: sdk.ImageBlockParamSourceUnion{OfBase64: &sdk.Base64ImageSourceParam{
-		MediaType: sdk.Base64ImageSourceMediaType(img.MIME), Data: base64.StdEncoding.EncodeToString(img.Data),
-	}}}
-}
-
 // input returns the arguments of a call as the object that the server wants. What is none goes into one, under the name
 // that Anthropic gives for it, so that the model sees what it wrote.
-func input(arguments string) any {
-	if object, ok := exchange.Object(arguments); ok {
-		return object
-	}
-	return map[string]string{"INVALID_JSON": arguments}
+func input(arguments string) json.RawMessage {
+	return exchange.ArgumentsObject(arguments, "INVALID_JSON")
 }
 
 // isBlank reports whether s has no visible character.

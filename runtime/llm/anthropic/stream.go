@@ -7,56 +7,9 @@ import (
 	"fmt"
 	"strings"
 
-	sdk "github.com/anthropics/anthropic-sdk-go"
-
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
 )
-
-// streamEvent has the fields of an event that are used. The library's types take an event of any form for a sound one, and
-// are slow.
-type streamEvent struct {
-	Index   int `json:"index"`
-	Message struct {
-		ID    string `json:"id"`
-		Model string `json:"model"`
-		Usage usage  `json:"usage"`
-	} `json:"message"`
-	ContentBlock json.RawMessage `json:"content_block"`
-	Delta        struct {
-		Text        string         `json:"text"`
-		Thinking    string         `json:"thinking"`
-		Signature   string         `json:"signature"`
-		PartialJSON string         `json:"partial_json"`
-		StopReason  sdk.StopReason `json:"stop_reason"`
-	} `json:"delta"`
-	Usage usage `json:"usage"`
-}
-
-// usage has pointers, for an event may leave out what an earlier one has told.
-type usage struct {
-	Input      *int64 `json:"input_tokens"`
-	Output     *int64 `json:"output_tokens"`
-	CacheRead  *int64 `json:"cache_read_input_tokens"`
-	CacheWrite *int64 `json:"cache_creation_input_tokens"`
-	Details    struct {
-		Thinking *int64 `json:"thinking_tokens"`
-	} `json:"output_tokens_details"`
-}
-
-// addTo sets what u tells. The numbers are totals.
-func (u usage) addTo(total *llm.Usage) {
-	set := func(place *int64, n *int64) {
-		if n != nil {
-			*place = max(*n, 0)
-		}
-	}
-	set(&total.Input, u.Input)
-	set(&total.Output, u.Output)
-	set(&total.CacheRead, u.CacheRead)
-	set(&total.CacheWrite, u.CacheWrite)
-	set(&total.Reasoning, u.Details.Thinking)
-}
 
 // block is a block of content that has begun and not ended.
 type block struct {
@@ -82,7 +35,7 @@ type decoder struct {
 	provider string
 	blocks   map[int]*block
 	calls    int
-	stop     sdk.StopReason
+	stop     stopReason
 	done     llm.Done
 }
 
@@ -106,7 +59,7 @@ func (d *decoder) event(data []byte) ([]llm.Delta, error) {
 	default:
 		return nil, nil
 	}
-	var e streamEvent
+	var e wireEvent
 	if err := json.Unmarshal(data, &e); err != nil {
 		return nil, fmt.Errorf("the event %s is not understood: %w", head.Type, err)
 	}
@@ -122,7 +75,7 @@ func errorEvent(data []byte) error {
 	return &info
 }
 
-func (d *decoder) known(typ string, e streamEvent) ([]llm.Delta, error) {
+func (d *decoder) known(typ string, e wireEvent) ([]llm.Delta, error) {
 	switch typ {
 	case "message_start":
 		d.done.ResponseID, d.done.Model = e.Message.ID, e.Message.Model
@@ -169,12 +122,12 @@ func (d *decoder) begin(index int, raw json.RawMessage) ([]llm.Delta, error) {
 	}
 	d.blocks[index] = b
 	switch b.Type {
-	case "text":
+	case blockText:
 		return text(llm.DeltaText, b.Text), nil
-	case "thinking":
+	case blockThinking:
 		b.thinking.WriteString(b.Thinking)
 		return text(llm.DeltaReasoning, b.Thinking), nil
-	case "tool_use":
+	case blockToolUse:
 		b.call = d.calls
 		d.calls++
 		return []llm.Delta{{Kind: llm.DeltaToolCall, Index: b.call, Call: &llm.ToolCall{ID: b.ID, Name: b.Name}}}, nil
@@ -190,15 +143,15 @@ func text(kind llm.DeltaKind, s string) []llm.Delta {
 }
 
 // grow takes a piece of b. Pieces that do not belong to such a block are nothing to this client, such as citations.
-func (b *block) grow(e streamEvent) []llm.Delta {
+func (b *block) grow(e wireEvent) []llm.Delta {
 	switch b.Type {
-	case "text":
+	case blockText:
 		return text(llm.DeltaText, e.Delta.Text)
-	case "thinking":
+	case blockThinking:
 		b.Signature += e.Delta.Signature
 		b.thinking.WriteString(e.Delta.Thinking)
 		return text(llm.DeltaReasoning, e.Delta.Thinking)
-	case "tool_use":
+	case blockToolUse:
 		return b.arguments(e.Delta.PartialJSON)
 	}
 	return nil
@@ -215,12 +168,12 @@ func (b *block) arguments(piece string) []llm.Delta {
 // end emits what the pieces of a block have not told.
 func (d *decoder) end(b *block) ([]llm.Delta, error) {
 	switch b.Type {
-	case "tool_use":
+	case blockToolUse:
 		if input := bytes.TrimSpace(b.Input); !b.grown && len(input) > 2 && input[0] == '{' {
 			return b.arguments(string(input)), nil
 		}
 		return nil, nil
-	case "thinking":
+	case blockThinking:
 		r := &llm.Reasoning{Text: b.thinking.String(), Provider: d.provider}
 		// The server takes no thinking back without a signature.
 		if b.Signature != "" {
@@ -234,7 +187,7 @@ func (d *decoder) end(b *block) ([]llm.Delta, error) {
 			return nil, nil
 		}
 		return []llm.Delta{{Kind: llm.DeltaPart, Part: &llm.Part{Kind: llm.PartReasoning, Reasoning: r}}}, nil
-	case "redacted_thinking":
+	case blockRedactedThinking:
 		r := &llm.Reasoning{Provider: d.provider, Opaque: b.raw}
 		return []llm.Delta{{Kind: llm.DeltaPart, Part: &llm.Part{Kind: llm.PartReasoning, Reasoning: r}}}, nil
 	}
@@ -259,9 +212,9 @@ func (b *block) whole(thinking string) (json.RawMessage, error) {
 
 func (d *decoder) finish() llm.FinishReason {
 	switch d.stop {
-	case sdk.StopReasonMaxTokens, sdk.StopReasonModelContextWindowExceeded:
+	case stopMaxTokens, stopContextWindow:
 		return llm.FinishLength
-	case sdk.StopReasonRefusal:
+	case stopRefusal:
 		return llm.FinishContentFilter
 	}
 	if d.calls > 0 {

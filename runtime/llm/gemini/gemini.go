@@ -33,11 +33,8 @@
 package gemini
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -95,8 +92,6 @@ func New(cfg Config) (llm.Client, error) {
 	}, nil
 }
 
-// client sends requests itself and uses the library for its types: the library's own client reads variables of the
-// process, prints warnings, and loses the order of arguments and the digits of large numbers in them.
 type client struct {
 	root     string
 	key      string
@@ -109,24 +104,20 @@ var _ llm.Client = (*client)(nil)
 // Stream implements llm.Client.
 func (c *client) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return c.endpoint.Stream(ctx, func(ctx context.Context, x *exchange.Exchange, emit func(llm.Delta) bool) error {
-		return c.ask(ctx, x, req, emit)
+		return c.exchange(ctx, x, req, emit)
 	})
 }
 
-// ask sends req and emits the answer until it is complete, fails, or emit returns false.
-func (c *client) ask(ctx context.Context, x *exchange.Exchange, req llm.Request, emit func(llm.Delta) bool) error {
-	body, err := c.open(ctx, x, req)
-	if err != nil {
+// exchange sends req and emits the answer until it is complete, fails, or emit returns false.
+func (c *client) exchange(ctx context.Context, x *exchange.Exchange, req llm.Request, emit func(llm.Delta) bool) error {
+	if err := c.send(ctx, x, req); err != nil {
 		return x.SendError(err)
 	}
-	defer func() { _ = body.Close() }()
-	events := bufio.NewReader(body)
 	dec := decoder{provider: c.provider}
 	for {
-		// An event is one line here, whose length has a limit.
-		line, err := events.ReadBytes('\n')
-		if data, ok := bytes.CutPrefix(line, []byte("data:")); ok {
-			deltas, failure := dec.event(bytes.TrimSpace(data))
+		data, err := x.Event()
+		if len(data) > 0 {
+			deltas, failure := dec.event(data)
 			for _, d := range deltas {
 				if !emit(d) {
 					return nil
@@ -148,36 +139,23 @@ func (c *client) ask(ctx context.Context, x *exchange.Exchange, req llm.Request,
 	}
 }
 
-// open sends req and returns the stream of its answer.
-func (c *client) open(ctx context.Context, x *exchange.Exchange, req llm.Request) (io.ReadCloser, error) {
+func (c *client) send(ctx context.Context, x *exchange.Exchange, req llm.Request) error {
 	address, err := c.address(req.Model)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	content, err := c.request(req)
+	body, err := c.request(req)
 	if err != nil {
-		return nil, err
-	}
-	body, err := json.Marshal(content)
-	if err != nil {
-		return nil, err
+		return err
 	}
 	if x.Patches, err = exchange.OptionsPatch(otherOptions(req.Options)); err != nil {
-		return nil, err
+		return err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	r.Header.Set("Content-Type", "application/json")
+	header := make(http.Header)
 	if c.key != "" {
-		r.Header.Set("X-Goog-Api-Key", c.key)
+		header.Set("X-Goog-Api-Key", c.key)
 	}
-	resp, err := x.Do(r)
-	if err != nil {
-		return nil, err
-	}
-	return resp.Body, nil
+	return x.Post(ctx, address, header, body)
 }
 
 // address returns where requests for a model go. A name may begin with "models/" or with another collection of models.

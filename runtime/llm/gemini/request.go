@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"google.golang.org/genai"
-
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
 )
@@ -17,36 +15,10 @@ import (
 // unsigned is what Google names as the signature of a call that a model from Gemini 3 on has not made itself.
 const unsigned = `"skip_thought_signature_validator"`
 
-// body is the body of a request.
-type body struct {
-	Contents          []content         `json:"contents"`
-	SystemInstruction *content          `json:"systemInstruction,omitempty"`
-	Tools             []any             `json:"tools,omitempty"`
-	GenerationConfig  *generationConfig `json:"generationConfig,omitempty"`
-}
-
-type generationConfig struct {
-	MaxOutputTokens int                   `json:"maxOutputTokens,omitempty"`
-	ThinkingConfig  *genai.ThinkingConfig `json:"thinkingConfig,omitempty"`
-}
-
-type content struct {
-	Role  string `json:"role,omitempty"`
-	Parts []any  `json:"parts"`
-}
-
-// textPart is a part of text, which may be empty.
-type textPart struct {
-	Text string `json:"text"`
-}
-
-// fields is a part by its fields, in the server's own writing.
-type fields map[string]json.RawMessage
-
-func (c *client) request(req llm.Request) (body, error) {
-	b := body{}
+func (c *client) request(req llm.Request) (wireRequest, error) {
+	b := wireRequest{}
 	if req.System != "" {
-		b.SystemInstruction = &content{Parts: []any{textPart{req.System}}}
+		b.SystemInstruction = &wireContent{Parts: []any{wireText{req.System}}}
 	}
 	h := history{provider: c.provider, generation: generationOf(req.Model), ids: make(map[string]bool)}
 	for i, m := range req.Messages {
@@ -56,16 +28,14 @@ func (c *client) request(req llm.Request) (body, error) {
 	}
 	h.flush()
 	b.Contents = h.contents
-	var declared []*genai.FunctionDeclaration
-	for _, t := range req.Tools {
-		d := &genai.FunctionDeclaration{Name: t.Name, Description: t.Description}
-		if len(t.Schema) > 0 {
-			d.ParametersJsonSchema = t.Schema
+	if len(req.Tools) > 0 {
+		var tool wireTool
+		for _, t := range req.Tools {
+			tool.FunctionDeclarations = append(tool.FunctionDeclarations, wireFunctionDeclaration{
+				Name: t.Name, Description: t.Description, ParametersJSONSchema: t.Schema,
+			})
 		}
-		declared = append(declared, d)
-	}
-	if len(declared) > 0 {
-		b.Tools = append(b.Tools, genai.Tool{FunctionDeclarations: declared})
+		b.Tools = append(b.Tools, tool)
 	}
 	if more := req.Options["tools"]; more != nil {
 		var list []json.RawMessage
@@ -85,7 +55,7 @@ func (c *client) request(req llm.Request) (body, error) {
 		return b, err
 	}
 	if think != nil || req.MaxOutputTokens != 0 {
-		b.GenerationConfig = &generationConfig{MaxOutputTokens: req.MaxOutputTokens, ThinkingConfig: think}
+		b.GenerationConfig = &wireGenerationConfig{MaxOutputTokens: req.MaxOutputTokens, ThinkingConfig: think}
 	}
 	return b, nil
 }
@@ -104,7 +74,7 @@ func otherOptions(options map[string]any) map[string]any {
 type history struct {
 	provider   string
 	generation float64
-	contents   []content
+	contents   []wireContent
 	// ids are those of all calls so far.
 	ids map[string]bool
 	// calls are those of the last answer, in order, and results what answers them so far.
@@ -122,7 +92,7 @@ type sentCall struct {
 type sentResult struct {
 	// place is the place of the call among the calls.
 	place    int
-	response *genai.FunctionResponse
+	response wireFunctionResponse
 	images   []any
 }
 
@@ -154,12 +124,12 @@ func misplaced(p llm.Part, role llm.Role) error {
 }
 
 func (h *history) user(m llm.Message) error {
-	out := content{Role: "user"}
+	out := wireContent{Role: "user"}
 	for _, p := range m.Parts {
 		switch {
 		case p.Kind == llm.PartText:
 			if p.Text != "" {
-				out.Parts = append(out.Parts, textPart{p.Text})
+				out.Parts = append(out.Parts, wireText{p.Text})
 			}
 		case p.Kind == llm.PartImage && p.Image != nil:
 			out.Parts = append(out.Parts, imagePart(*p.Image))
@@ -169,29 +139,23 @@ func (h *history) user(m llm.Message) error {
 	}
 	if len(out.Parts) == 0 {
 		// The server refuses a content without parts.
-		out.Parts = append(out.Parts, textPart{" "})
+		out.Parts = append(out.Parts, wireText{" "})
 	}
 	h.contents = append(h.contents, out)
 	return nil
 }
 
-func imagePart(img llm.Image) any {
-	return struct {
-		InlineData *genai.Blob `json:"inlineData"`
-	}{&genai.Blob{MIMEType: img.MIME, Data: img.Data}}
-}
-
 // model adds an answer. One of which nothing can be sent is left out.
 func (h *history) model(m llm.Message) error {
 	// The server wants calls to come directly after a content of the user.
-	out := content{Role: "model"}
+	out := wireContent{Role: "model"}
 	if n := len(h.contents); n > 0 && h.contents[n-1].Role == out.Role {
 		out, h.contents = h.contents[n-1], h.contents[:n-1]
 	} else {
 		h.calls = nil
 	}
 	// mark is what the next part has beside its text or arguments.
-	var mark fields
+	var mark wirePart
 	for _, p := range m.Parts {
 		switch {
 		case p.Kind == llm.PartReasoning:
@@ -200,7 +164,7 @@ func (h *history) model(m llm.Message) error {
 			if r == nil || r.Provider != h.provider || len(r.Opaque) == 0 {
 				continue
 			}
-			var f fields
+			var f wirePart
 			if err := json.Unmarshal(r.Opaque, &f); err != nil {
 				return fmt.Errorf("opaque reasoning is no part: %w", err)
 			}
@@ -214,7 +178,7 @@ func (h *history) model(m llm.Message) error {
 			if p.Text == "" && len(f) == 0 {
 				continue
 			}
-			f["text"] = jsonText(p.Text)
+			f["text"] = exchange.MustJSON(p.Text)
 			out.Parts = append(out.Parts, f)
 		case p.Kind == llm.PartToolCall && p.ToolCall != nil:
 			f, err := h.call(*p.ToolCall, take(&mark, "functionCall", true))
@@ -233,7 +197,7 @@ func (h *history) model(m llm.Message) error {
 }
 
 // isWhole reports whether opaque reasoning is a part of its own, not what belongs to the next one.
-func isWhole(f fields) bool {
+func isWhole(f wirePart) bool {
 	for name := range f {
 		if name != "thoughtSignature" && name != "functionCall" {
 			return true
@@ -243,8 +207,8 @@ func isWhole(f fields) bool {
 }
 
 // take returns a copy of mark if it is for a part of this kind, and forgets it.
-func take(mark *fields, call string, isCall bool) fields {
-	f := fields{}
+func take(mark *wirePart, call string, isCall bool) wirePart {
+	f := wirePart{}
 	if _, ok := (*mark)[call]; ok == isCall {
 		maps.Copy(f, *mark)
 	}
@@ -253,8 +217,8 @@ func take(mark *fields, call string, isCall bool) fields {
 }
 
 // call returns the part of a call, whose mark is f.
-func (h *history) call(call llm.ToolCall, f fields) (fields, error) {
-	sent := fields{}
+func (h *history) call(call llm.ToolCall, f wirePart) (wirePart, error) {
+	sent := wirePart{}
 	if raw := f["functionCall"]; raw != nil {
 		if err := json.Unmarshal(raw, &sent); err != nil {
 			return nil, fmt.Errorf("the call of %s is marked by a part that is none: %w", call.Name, err)
@@ -277,7 +241,7 @@ func (h *history) call(call llm.ToolCall, f fields) (fields, error) {
 	if h.ids[id] {
 		// Models repeat ids, and results are told apart by them. The caller's own are unique.
 		id = call.ID
-		sent["id"] = jsonText(id)
+		sent["id"] = exchange.MustJSON(id)
 	}
 	if id == "" {
 		delete(sent, "id")
@@ -285,7 +249,7 @@ func (h *history) call(call llm.ToolCall, f fields) (fields, error) {
 		h.ids[id] = true
 	}
 	h.calls = append(h.calls, sentCall{local: call.ID, id: id, name: name})
-	sent["name"], sent["args"] = jsonText(name), arguments(call.Arguments)
+	sent["name"], sent["args"] = exchange.MustJSON(name), exchange.ArgumentsObject(call.Arguments, "arguments")
 	data, err := json.Marshal(sent)
 	if err != nil {
 		return nil, err
@@ -294,27 +258,10 @@ func (h *history) call(call llm.ToolCall, f fields) (fields, error) {
 	return f, nil
 }
 
-// arguments returns the arguments of a call as an object, which is all that the server takes. What is none stands in one.
-func arguments(text string) json.RawMessage {
-	if object, ok := exchange.Object(text); ok {
-		return object
-	}
-	return json.RawMessage(`{"arguments":` + string(jsonText(text)) + `}`)
-}
-
-// jsonText writes a text, which is always possible.
-func jsonText(s string) json.RawMessage {
-	data, err := json.Marshal(s)
-	if err != nil {
-		return json.RawMessage(`""`)
-	}
-	return data
-}
-
 // result keeps the answer to a call until all of them are there.
 func (h *history) result(r llm.ToolResult) error {
 	sent := sentResult{place: len(h.calls)}
-	response := &genai.FunctionResponse{Name: toolName(r.Name)}
+	response := wireFunctionResponse{Name: toolName(r.Name)}
 	for i, c := range h.calls {
 		if c.local == r.CallID && !c.answered {
 			h.calls[i].answered = true
@@ -326,7 +273,7 @@ func (h *history) result(r llm.ToolResult) error {
 		switch {
 		case p.Kind == llm.PartText:
 		case p.Kind == llm.PartImage && p.Image != nil && h.generation >= 3:
-			response.Parts = append(response.Parts, genai.NewFunctionResponsePartFromBytes(p.Image.Data, p.Image.MIME))
+			response.Parts = append(response.Parts, imagePart(*p.Image))
 		case p.Kind == llm.PartImage && p.Image != nil:
 			// Older models have no images inside of results.
 			sent.images = append(sent.images, imagePart(*p.Image))
@@ -338,7 +285,7 @@ func (h *history) result(r llm.ToolResult) error {
 	if r.IsError {
 		key = "error"
 	}
-	response.Response = map[string]any{key: r.Text()}
+	response.Response = map[string]string{key: r.Text()}
 	sent.response = response
 	h.results = append(h.results, sent)
 	return nil
@@ -350,11 +297,9 @@ func (h *history) flush() {
 		return
 	}
 	slices.SortStableFunc(h.results, func(a, b sentResult) int { return cmp.Compare(a.place, b.place) })
-	out := content{Role: "user"}
+	out := wireContent{Role: "user"}
 	for _, r := range h.results {
-		out.Parts = append(out.Parts, struct {
-			FunctionResponse *genai.FunctionResponse `json:"functionResponse"`
-		}{r.response})
+		out.Parts = append(out.Parts, wireResponsePart{r.response})
 	}
 	for _, r := range h.results {
 		out.Parts = append(out.Parts, r.images...)

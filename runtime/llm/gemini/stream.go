@@ -6,38 +6,9 @@ import (
 	"fmt"
 	"strings"
 
-	"google.golang.org/genai"
-
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
 )
-
-// response has the fields of an event that are used. The library's type refuses an event for any field of an unexpected
-// form, and makes numbers of arguments inexact.
-type response struct {
-	Candidates []struct {
-		Index   int `json:"index"`
-		Content struct {
-			Parts []json.RawMessage `json:"parts"`
-		} `json:"content"`
-		FinishReason  genai.FinishReason `json:"finishReason"`
-		FinishMessage string             `json:"finishMessage"`
-	} `json:"candidates"`
-	PromptFeedback *struct {
-		BlockReason        genai.BlockedReason `json:"blockReason"`
-		BlockReasonMessage string              `json:"blockReasonMessage"`
-	} `json:"promptFeedback"`
-	Usage *struct {
-		Prompt     int64 `json:"promptTokenCount"`
-		Cached     int64 `json:"cachedContentTokenCount"`
-		ToolUse    int64 `json:"toolUsePromptTokenCount"`
-		Candidates int64 `json:"candidatesTokenCount"`
-		Thoughts   int64 `json:"thoughtsTokenCount"`
-	} `json:"usageMetadata"`
-	ModelVersion string          `json:"modelVersion"`
-	ResponseID   string          `json:"responseId"`
-	Error        json.RawMessage `json:"error"`
-}
 
 // decoder makes deltas of the events of one stream.
 type decoder struct {
@@ -55,7 +26,7 @@ type decoder struct {
 
 // event takes the data of one event.
 func (d *decoder) event(data []byte) ([]llm.Delta, error) {
-	var r response
+	var r wireResponse
 	if err := json.Unmarshal(data, &r); err != nil {
 		if info := exchange.RefusalOf(data); info.Found {
 			return nil, &info
@@ -67,7 +38,7 @@ func (d *decoder) event(data []byte) ([]llm.Delta, error) {
 		return nil, &info
 	}
 	if f := r.PromptFeedback; f != nil && f.BlockReason != "" {
-		return nil, refused(string(f.BlockReason), "content_filter", "the prompt was blocked", f.BlockReasonMessage)
+		return nil, refused(f.BlockReason, "content_filter", "the prompt was blocked", f.BlockReasonMessage)
 	}
 	if r.ResponseID != "" {
 		d.done.ResponseID = r.ResponseID
@@ -116,20 +87,11 @@ func (d *decoder) end(whole bool) (llm.Delta, bool) {
 
 // part takes a part of the answer.
 func (d *decoder) part(raw json.RawMessage) ([]llm.Delta, error) {
-	var f fields
+	var f wirePart
 	if err := json.Unmarshal(raw, &f); err != nil {
 		return nil, fmt.Errorf("a part is not understood: %w", err)
 	}
-	var p struct {
-		Text         *string `json:"text"`
-		Thought      bool    `json:"thought"`
-		Signature    string  `json:"thoughtSignature"`
-		FunctionCall *struct {
-			ID   string          `json:"id"`
-			Name string          `json:"name"`
-			Args json.RawMessage `json:"args"`
-		} `json:"functionCall"`
-	}
+	var p wireAnswerPart
 	if err := json.Unmarshal(raw, &p); err != nil {
 		return nil, fmt.Errorf("a part is not understood: %w", err)
 	}
@@ -139,7 +101,7 @@ func (d *decoder) part(raw json.RawMessage) ([]llm.Delta, error) {
 		if args := p.FunctionCall.Args; len(args) > 0 && string(args) != "null" {
 			call.Arguments = string(args)
 		}
-		mark := fields{}
+		mark := wirePart{}
 		if p.Signature != "" {
 			mark["thoughtSignature"] = f["thoughtSignature"]
 		}
@@ -166,7 +128,7 @@ func (d *decoder) part(raw json.RawMessage) ([]llm.Delta, error) {
 
 // withoutArgs returns a function call without its arguments, which the tool call has.
 func withoutArgs(raw json.RawMessage) (json.RawMessage, error) {
-	var call fields
+	var call wirePart
 	if err := json.Unmarshal(raw, &call); err != nil {
 		return nil, err
 	}
@@ -208,7 +170,7 @@ func (d *decoder) text(text string, signature json.RawMessage, signed bool) ([]l
 	if text == "" {
 		return nil, nil
 	}
-	mark := fields{}
+	mark := wirePart{}
 	if signed {
 		mark["thoughtSignature"] = signature
 	}
@@ -225,7 +187,7 @@ func (d *decoder) text(text string, signature json.RawMessage, signed bool) ([]l
 	return append(deltas, llm.Delta{Kind: llm.DeltaText, Text: text}), nil
 }
 
-func (d *decoder) opaque(mark fields) ([]llm.Delta, error) {
+func (d *decoder) opaque(mark wirePart) ([]llm.Delta, error) {
 	raw, err := json.Marshal(mark)
 	if err != nil {
 		return nil, err
@@ -241,18 +203,18 @@ func (d *decoder) keep(raw json.RawMessage) []llm.Delta {
 }
 
 // finished takes the finish reason, which is empty until the last event.
-func (d *decoder) finished(reason genai.FinishReason, message string) error {
+func (d *decoder) finished(reason finishReason, message string) error {
 	switch reason {
 	case "":
-	case genai.FinishReasonStop:
+	case finishStop:
 		d.finish = llm.FinishStop
-	case genai.FinishReasonMaxTokens:
+	case finishMaxTokens:
 		d.finish = llm.FinishLength
-	case genai.FinishReasonSafety, genai.FinishReasonRecitation, genai.FinishReasonBlocklist, genai.FinishReasonProhibitedContent,
-		genai.FinishReasonSPII, genai.FinishReasonLanguage, genai.FinishReasonImageSafety,
-		genai.FinishReasonImageProhibitedContent, genai.FinishReasonImageRecitation:
+	case finishSafety, finishRecitation, finishBlocklist, finishProhibitedContent,
+		finishSPII, finishLanguage, finishImageSafety,
+		finishImageProhibitedContent, finishImageRecitation:
 		d.finish = llm.FinishContentFilter
-	case "MISSING_THOUGHT_SIGNATURE":
+	case finishMissingThoughtSignature:
 		return refused(string(reason), "invalid_request_error", "the model has refused the conversation", message)
 	default:
 		// The model has failed, and may do better next time.

@@ -5,8 +5,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-
-	"google.golang.org/genai"
 )
 
 // generationOf returns the generation that the name of a model tells, such as 2.5. It is the newest if the name tells none,
@@ -38,14 +36,14 @@ func budget(effort string) (int64, error) {
 }
 
 // thinking returns how a model is to think, nil for its default without thoughts.
-func thinking(model, effort string) (*genai.ThinkingConfig, error) {
+func thinking(model, effort string) (*wireThinkingConfig, error) {
 	generation := generationOf(model)
 	if effort == "" {
 		// Models that do not think refuse the wish for thoughts, and these do not by default.
 		if generation < 2.5 || generation < 3 && strings.Contains(model, "flash-lite") {
 			return nil, nil
 		}
-		return &genai.ThinkingConfig{IncludeThoughts: true}, nil
+		return &wireThinkingConfig{IncludeThoughts: true}, nil
 	}
 	tokens, err := strconv.ParseInt(effort, 10, 32)
 	switch {
@@ -57,7 +55,7 @@ func thinking(model, effort string) (*genai.ThinkingConfig, error) {
 			return nil, err
 		}
 	default:
-		return &genai.ThinkingConfig{IncludeThoughts: true, ThinkingLevel: genai.ThinkingLevel(strings.ToUpper(effort))}, nil
+		return &wireThinkingConfig{IncludeThoughts: true, ThinkingLevel: strings.ToUpper(effort)}, nil
 	}
-	return &genai.ThinkingConfig{IncludeThoughts: tokens != 0, ThinkingBudget: genai.Ptr(int32(tokens))}, nil
+	return &wireThinkingConfig{IncludeThoughts: tokens != 0, ThinkingBudget: new(int32(tokens))}, nil
 }

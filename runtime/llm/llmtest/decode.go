@@ -7,10 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"regexp"
 	"strings"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
@@ -117,28 +118,16 @@ func (t *tools) add(name, description string, schema json.RawMessage) error {
 	return nil
 }
 
-// noLoader refuses references to other schemas.
-type noLoader struct{}
-
-func (noLoader) Load(url string) (any, error) {
-	return nil, fmt.Errorf("a reference to %s cannot be followed", url)
-}
-
+// checkSchema returns an error for a schema that is malformed, refers to another document, or has a
+// root of another type than object.
 func checkSchema(schema json.RawMessage) error {
-	var root struct{ Type string }
+	var root jsonschema.Schema
 	if err := json.Unmarshal(schema, &root); err != nil || root.Type != "object" {
-		return errors.New(`it is not of type "object"`)
+		return errors.Join(errors.New(`it is not of type "object"`), err)
 	}
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
-	if err != nil {
-		return err
-	}
-	c := jsonschema.NewCompiler()
-	c.UseLoader(noLoader{})
-	if err := c.AddResource("tool.json", doc); err != nil {
-		return err
-	}
-	_, err = c.Compile("tool.json")
+	_, err := root.Resolve(&jsonschema.ResolveOptions{Loader: func(u *url.URL) (*jsonschema.Schema, error) {
+		return nil, fmt.Errorf("a reference to %s cannot be followed", u)
+	}})
 	return err
 }
 

@@ -6,6 +6,24 @@ import (
 	"strings"
 )
 
+// ArgumentsObject returns the arguments of a call as Object does. Arguments that are no object become
+// an object with their text under name, so that the model sees what it wrote.
+func ArgumentsObject(arguments, name string) json.RawMessage {
+	if object, ok := Object(arguments); ok {
+		return object
+	}
+	return MustJSON(map[string]string{name: arguments})
+}
+
+// MustJSON encodes a value whose encoding cannot fail, such as a string.
+func MustJSON(v any) json.RawMessage {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
 // Object returns the arguments of a call as the JSON object that servers take, as it was written wherever that is possible, and
 // false if they are none. Blank ones are an empty object. What is not UTF-8 and halves of surrogate pairs, which servers refuse
 // with the whole conversation, are replaced by U+FFFD.

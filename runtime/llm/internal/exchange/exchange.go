@@ -38,6 +38,7 @@ type Exchange struct {
 	idle   *time.Timer
 	status int
 	body   io.ReadCloser
+	events *eventReader
 	read   int64
 }
 
@@ -77,6 +78,9 @@ func (e *Endpoint) begin(parent context.Context) (*Exchange, context.Context) {
 
 func (x *Exchange) end() {
 	x.idle.Stop()
+	if x.body != nil {
+		_ = x.body.Close()
+	}
 	x.cancel(nil)
 }
 
@@ -106,11 +110,35 @@ func (x *Exchange) Do(req *http.Request) (*http.Response, error) {
 		_ = resp.Body.Close()
 		return nil, err
 	}
+	x.events = newEventReader(x)
 	resp.Body = struct {
 		io.Reader
 		io.Closer
-	}{newEventReader(x), resp.Body}
+	}{x.events, resp.Body}
 	return resp, nil
+}
+
+// Post sends body, encoded as JSON, for a client without a library. Event returns the answer.
+func (x *Exchange) Post(ctx context.Context, address string, header http.Header, body any) error {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(data))
+	if err != nil {
+		return err
+	}
+	req.Header = header
+	req.Header.Set("Content-Type", "application/json")
+	_, err = x.Do(req) //nolint:bodyclose // end closes the body.
+	return err
+}
+
+// Event returns the data of the next event that has data. The error io.EOF may come with the last
+// event, which the end of the stream may have cut.
+func (x *Exchange) Event() ([]byte, error) {
+	_, data, err := x.events.next()
+	return data, err
 }
 
 // prepare adds to the library's request what the library cannot express.

@@ -40,21 +40,22 @@ func (r *eventReader) Read(p []byte) (int, error) {
 		if r.err != nil {
 			return 0, r.err
 		}
-		r.pending, r.err = r.next()
+		var name, data []byte
+		name, data, r.err = r.next()
+		r.pending = framed(name, data)
 	}
 	n := copy(p, r.pending)
 	r.pending = r.pending[n:]
 	return n, nil
 }
 
-// next returns the next event that has data, in the form for the library. An event that the end of the stream cuts off
+// next returns the name and the data of the next event that has data. An event that the end of the stream cuts off
 // from its empty line is returned together with io.EOF; whether it is whole its content must show.
-func (r *eventReader) next() ([]byte, error) {
-	var name, data []byte
+func (r *eventReader) next() (name, data []byte, err error) {
 	for {
 		line, err := r.line(len(name) + len(data))
 		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, err
+			return nil, nil, err
 		}
 		if value, ok := valueOf(line, "event"); ok && r.names {
 			name = value
@@ -67,7 +68,7 @@ func (r *eventReader) next() ([]byte, error) {
 			data = append(data, value...)
 		}
 		if len(line) == 0 && len(data) > 0 || err != nil {
-			return framed(name, data), err
+			return name, bytes.TrimSpace(data), err
 		}
 		if len(line) == 0 {
 			name = nil
@@ -110,7 +111,6 @@ func valueOf(line []byte, field string) ([]byte, bool) {
 
 // framed writes an event as the library reads it.
 func framed(name, data []byte) []byte {
-	data = bytes.TrimSpace(data)
 	if len(data) == 0 {
 		return nil
 	}

@@ -1,0 +1,314 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/docker/go-units"
+	"github.com/urfave/cli/v2"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/docker"
+)
+
+// dockerBackend runs commands in a container.
+type dockerBackend struct {
+	note   func(string)
+	config docker.Config
+	remote remoteOptions
+}
+
+// dockerFlags names what the fields of docker.ConfigError are set with. Other fields have the flag of
+// their name.
+var dockerFlags = map[string]string{
+	"address": "DOCKER_HOST", "helper": "--helper-binary", "working directory": "working directory",
+	"session": "session",
+}
+
+func (*dockerBackend) name() string { return "docker" }
+
+func (*dockerBackend) inPlace() bool { return false }
+
+func (*dockerBackend) serverUsage() (list, gc string) {
+	return "name, state, age, owner and image of all users' containers, and a note",
+		"containers that never started or have ended, and volumes without a container;" +
+			"\n  with --all also your containers whose program has ended, and unused helpers"
+}
+
+func (*dockerBackend) connectFlags() []cli.Flag { return nil }
+
+func (*dockerBackend) parseConnection(*cli.Context) error { return nil }
+
+func (*dockerBackend) flags() []cli.Flag {
+	return append(remoteFlags(),
+		networkFlag(),
+		&cli.StringFlag{
+			Name: "image", EnvVars: variable("image"),
+			Usage: "run the container from `IMAGE` (default: the one that \"image build base\" builds," +
+				" else debian:bookworm-slim)",
+		},
+		&cli.StringFlag{
+			Name: "pull", DefaultText: "missing", EnvVars: variable("pull"),
+			Usage: "pull the image if it is missing, always or never (`WHEN`)",
+		},
+		&cli.StringFlag{
+			Name: "platform", DefaultText: "the daemon's", EnvVars: variable("platform"),
+			Usage: "use the image for `PLATFORM`, such as linux/arm64",
+		},
+		&cli.Float64Flag{
+			Name: "cpus", DefaultText: fmt.Sprint(docker.DefaultCPUs), EnvVars: variable("cpus"),
+			Usage: "limit the container to this `NUMBER` of processors",
+		},
+		&cli.StringFlag{
+			Name: "memory", EnvVars: variable("memory"), DefaultText: units.BytesSize(docker.DefaultMemory),
+			Usage: "limit the memory to `SIZE`, such as 4GiB",
+		},
+		&cli.Int64Flag{
+			Name: "pids", DefaultText: fmt.Sprint(docker.DefaultPIDs), EnvVars: variable("pids"),
+			Usage: "limit the `NUMBER` of processes and threads",
+		},
+		&cli.StringFlag{
+			Name: "user", DefaultText: docker.DefaultUser, EnvVars: variable("user"),
+			Usage: "run commands as `UID[:GID]` or root",
+		},
+		&cli.StringSliceFlag{
+			Name: "mount", EnvVars: variable("mount"),
+			Usage: "mount a directory of the daemon's machine, `SOURCE:TARGET[:ro]`; may be repeated",
+		},
+		&cli.StringSliceFlag{
+			Name: "tmpfs", EnvVars: variable("tmpfs"),
+			Usage: "mount a directory in memory, `TARGET[:SIZE]`; may be repeated",
+		},
+		&cli.StringSliceFlag{
+			Name: "label", EnvVars: variable("label"),
+			Usage: "label the container with `NAME=VALUE`; may be repeated",
+		},
+		&cli.StringFlag{
+			Name: "runtime", DefaultText: "the daemon's", EnvVars: variable("runtime"),
+			Usage: "use the daemon's runtime `NAME`, such as runsc",
+		},
+		uploadIgnoredFlag(),
+	)
+}
+
+func (b *dockerBackend) parse(c *cli.Context) (err error) {
+	if b.remote, err = parseRemoteFlags(c); err != nil {
+		return err
+	}
+	cfg := docker.Config{
+		Image: c.String("image"), Pull: docker.PullPolicy(c.String("pull")),
+		Platform: c.String("platform"), CPUs: c.Float64("cpus"), PIDs: c.Int64("pids"),
+		Network: docker.Network(c.String("network")), User: c.String("user"), Runtime: c.String("runtime"),
+		TTL: b.remote.ttl, Note: b.note, Progress: b.note,
+	}
+	if path, args, ifMissing := b.remote.helper(); path != "" {
+		cfg.HelperProgram = docker.HelperProgram{Path: path, Args: args, IfMissing: ifMissing}
+	}
+	for _, name := range []string{"cpus", "pids"} {
+		if c.IsSet(name) && c.Float64(name) == 0 && c.Int64(name) == 0 {
+			return usagef("--%s is 0; leave it out for the default", name)
+		}
+	}
+	if cfg.Memory, err = parseSize("memory", c.String("memory")); err != nil {
+		return err
+	}
+	for _, text := range c.StringSlice("mount") {
+		m, err := parseMount(text)
+		if err != nil {
+			return err
+		}
+		cfg.Mounts = append(cfg.Mounts, m)
+	}
+	for _, text := range c.StringSlice("tmpfs") {
+		target, size, _ := strings.Cut(text, ":")
+		bytes, err := parseSize("tmpfs", size)
+		if err != nil {
+			return err
+		}
+		cfg.Tmpfs = append(cfg.Tmpfs, docker.Tmpfs{Target: target, Size: bytes})
+	}
+	cfg.Labels = make(map[string]string)
+	for _, text := range c.StringSlice("label") {
+		name, value, _ := strings.Cut(text, "=")
+		cfg.Labels[name] = value
+	}
+	b.config = cfg
+	return nil
+}
+
+// parseSize reads a number of bytes; an empty text is 0.
+func parseSize(flag, text string) (int64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	size, err := units.RAMInBytes(text)
+	if err != nil || size <= 0 {
+		return 0, usagef("--%s: %q is not a size such as 512MiB or 4GiB", flag, text)
+	}
+	return size, nil
+}
+
+// parseMount reads SOURCE:TARGET[:ro]. A relative source is resolved on the host.
+func parseMount(text string) (docker.Mount, error) {
+	parts := strings.Split(text, ":")
+	if len(parts) < 2 || len(parts) > 3 || parts[0] == "" ||
+		len(parts) == 3 && parts[2] != "ro" && parts[2] != "rw" {
+		return docker.Mount{}, usagef("--mount %q is not of the form SOURCE:TARGET or SOURCE:TARGET:ro", text)
+	}
+	source, err := filepath.Abs(parts[0])
+	if err != nil {
+		return docker.Mount{}, usagef("--mount %s: %s", text, err)
+	}
+	readOnly := len(parts) == 3 && parts[2] == "ro"
+	return docker.Mount{Source: filepath.ToSlash(source), Target: parts[1], ReadOnly: readOnly}, nil
+}
+
+// open creates a container. A janitor process removes it if this process is killed while it creates
+// it; from then on the container ends by itself.
+func (b *dockerBackend) open(ctx context.Context, o openConfig) (_ opened, err error) {
+	cfg := b.config
+	if cfg.Vars, err = remoteVars(o); err != nil {
+		return opened{}, err
+	}
+	if err := cfg.Validate(); err != nil {
+		return opened{}, dockerError(err)
+	}
+	engine, err := docker.Connect(ctx, docker.Address{})
+	if err != nil {
+		return opened{}, dockerError(err)
+	}
+	cfg.Session = strings.ToLower(rand.Text())
+	janitor := startJanitor(cfg.Session)
+	defer janitor.dismiss()
+	e, err := engine.Open(ctx, cfg)
+	if err != nil {
+		return opened{}, errors.Join(dockerError(err), engine.Close())
+	}
+	t := e.Ticket()
+	return opened{
+		plain: &dockerEnvironment{e, engine},
+		kill:  func() { _ = e.Kill() },
+		abandon: func() {
+			ctx, cancel := context.WithTimeout(context.Background(), killTime)
+			defer cancel()
+			_ = engine.Discard(ctx, cfg.Session) // a container that stays ends by itself
+		},
+		isolated: true,
+		keeping: &keeping{
+			session: cfg.Session, ttl: b.remote.ttl,
+			stored: dockerKept{Ticket: t, Daemon: engine.Address()},
+			leave:  func() error { return errors.Join(e.Leave(), engine.Close()) },
+		},
+	}, nil
+}
+
+// dockerEnvironment closes its connection to the daemon with itself.
+type dockerEnvironment struct {
+	*docker.Environment
+	engine *docker.Engine
+}
+
+// Close implements env.Environment.
+func (d *dockerEnvironment) Close() error { return errors.Join(d.Environment.Close(), d.engine.Close()) }
+
+// dockerKept is what is stored to reattach to a container.
+type dockerKept struct {
+	docker.Ticket
+	// Daemon is the address of the daemon that the container is on.
+	Daemon string `json:"daemon"`
+}
+
+func (b *dockerBackend) attach(
+	ctx context.Context, stored json.RawMessage,
+) (_ env.Environment, leave func() error, err error) {
+	var kept dockerKept
+	if err := json.Unmarshal(stored, &kept); err != nil {
+		return nil, nil, err
+	}
+	engine, err := docker.Connect(ctx, docker.Address{})
+	if err != nil {
+		return nil, nil, dockerError(err)
+	}
+	if engine.Address() != kept.Daemon {
+		err := usagef("the environment is on the daemon %s; DOCKER_HOST or the docker context selects %s",
+			kept.Daemon, engine.Address())
+		return nil, nil, errors.Join(err, engine.Close())
+	}
+	e, err := engine.Attach(ctx, kept.Ticket)
+	if err != nil {
+		return nil, nil, errors.Join(dockerError(err), engine.Close())
+	}
+	return e, func() error { return errors.Join(e.Leave(), engine.Close()) }, nil
+}
+
+func (b *dockerBackend) list(ctx context.Context) (rows [][]string, err error) {
+	err = withDocker(ctx, func(e *docker.Engine) error {
+		all, err := e.List(ctx)
+		if len(all) > 0 {
+			rows = [][]string{{"NAME", "STATE", "AGE", "OWNER", "IMAGE", "NOTE"}}
+		}
+		for _, s := range all {
+			rows = append(rows, []string{s.Name, s.State, age(s.Created), s.Owner, s.Image, s.Why})
+		}
+		return err
+	})
+	return rows, err
+}
+
+func (b *dockerBackend) gc(ctx context.Context, opts gcOptions) (removed []removal, err error) {
+	err = withDocker(ctx, func(e *docker.Engine) error {
+		all, err := e.Collect(ctx, docker.CollectOptions{DryRun: opts.dryRun, All: opts.all})
+		for _, c := range all {
+			if c.Err == nil {
+				removed = append(removed, removal{c.Kind + " " + c.Name, c.Why})
+			}
+		}
+		return err
+	})
+	return removed, err
+}
+
+// demo runs in an image that has Go.
+func (b *dockerBackend) demo() demoSupport {
+	return demoSupport{
+		flags:     []string{"image", "pull", "platform", "user", "runtime", "helper-binary"},
+		missingGo: "which the image does not have; \"sandboxagent image build go\" builds one that has it",
+		prepare: func(context.Context, *openConfig, string) (func() error, error) {
+			b.config.Image = cmp.Or(b.config.Image, "sandboxagent-go:latest")
+			return nil, nil
+		},
+	}
+}
+
+// withDocker calls work with a connection to the daemon.
+func withDocker(ctx context.Context, work func(*docker.Engine) error) (err error) {
+	engine, err := docker.Connect(ctx, docker.Address{})
+	if err != nil {
+		return dockerError(err)
+	}
+	defer func() { err = errors.Join(err, engine.Close()) }()
+	return work(engine)
+}
+
+// dockerError turns mistakes of the user into usageErrors and adds flags that help.
+func dockerError(err error) error {
+	var config *docker.ConfigError
+	var image *docker.ImageError
+	switch {
+	case errors.As(err, &config):
+		return usagef("%s: %s", cmp.Or(dockerFlags[config.Field], "--"+config.Field), config.Reason)
+	case errors.As(err, &image) && image.Problem == docker.ImageBadReference:
+		return usagef("--image: %s", image.Error())
+	case errors.As(err, &image) && image.Problem == docker.ImagePlatform:
+		return fmt.Errorf("%w (--platform selects another one)", err)
+	case errors.As(err, &image) && image.Problem == docker.ImageMissing && image.Err == nil:
+		return fmt.Errorf("%w (--pull=missing pulls it)", err)
+	}
+	return err
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+// localBackend runs commands on the host.
+type localBackend struct{ sandbox sandboxOptions }
+
+func (*localBackend) name() string { return "local" }
+
+func (*localBackend) inPlace() bool { return true }
+
+func (*localBackend) flags() []cli.Flag { return sandboxFlags() }
+
+func (b *localBackend) parse(c *cli.Context) (err error) {
+	if b.sandbox, err = parseSandboxFlags(c); err != nil {
+		return err
+	}
+	if b.sandbox.Write, err = existingPaths("allow-write", b.sandbox.Write); err != nil {
+		return err
+	}
+	if b.sandbox.Read, err = existingPaths("allow-read", b.sandbox.Read); err != nil {
+		return err
+	}
+	if state, err := stateDir(); err == nil && state != "" {
+		b.sandbox.Hide = append(b.sandbox.Hide, state)
+	}
+	return nil
+}
+
+// demo runs in a sandbox that may write to Go's caches.
+func (b *localBackend) demo() demoSupport {
+	return demoSupport{
+		missingGo: "which is not in PATH; install Go from https://go.dev/dl",
+		prepare: func(_ context.Context, cfg *openConfig, dir string) (func() error, error) {
+			vars, writable, err := demoCaches(dir)
+			cfg.vars = append(cfg.vars, vars...)
+			b.sandbox = sandboxOptions{mode: sandboxAuto, Sandbox: env.Sandbox{Write: writable}}
+			return nil, err
+		},
+	}
+}
+
+// existingPaths returns paths as absolute names, which must exist.
+func existingPaths(flag string, paths []string) ([]string, error) {
+	var all []string
+	for _, name := range paths {
+		abs, err := filepath.Abs(name)
+		if err == nil {
+			err = checkExists(abs)
+		}
+		if err != nil {
+			return nil, usagef("--%s: %s; it must exist", flag, err)
+		}
+		all = append(all, abs)
+	}
+	return all, nil
+}

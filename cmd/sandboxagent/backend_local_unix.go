@@ -1,0 +1,39 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/sandboxagent/sandboxagent/env/local"
+)
+
+// open starts a helper on the host, which kills everything that was started also when this process
+// is killed. The helper is the embedded one; a program without it, or one that cannot store or start
+// it, runs itself as the helper.
+func (b *localBackend) open(ctx context.Context, o openConfig) (opened, error) {
+	cfg := local.Config{Dir: o.dir, Inherit: &o.inherit, Vars: o.vars}
+	start := func(h local.Helper) (*local.SupervisedEnvironment, error) {
+		if b.sandbox.wanted() {
+			return local.Sandboxed(ctx, cfg, h, b.sandbox.Sandbox)
+		}
+		return local.Supervised(ctx, cfg, h)
+	}
+	e, err := start(local.Helper{})
+	var helper *local.HelperError
+	if errors.As(err, &helper) {
+		self, selfErr := executable()
+		if selfErr != nil {
+			return opened{}, errors.Join(err, selfErr)
+		}
+		e, err = start(local.Helper{Path: self, Args: []string{helperArgument}})
+	}
+	if err != nil {
+		return opened{}, sandboxError(err, b.sandbox)
+	}
+	b.sandbox.report(e.Info(), o.note)
+	return opened{
+		plain: e, kill: func() { _ = e.Kill() }, isolated: isolates(e.Info()),
+	}, nil
+}

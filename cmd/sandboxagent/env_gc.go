@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+)
+
+func (p *program) gcCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "env gc",
+		Usage:     "remove what killed programs left behind",
+		ArgsUsage: "[flags]",
+		Description: "Removes:\n" + serverHelp(func(b remoteBackend) string {
+			_, gc := b.serverUsage()
+			return gc
+		}) + `
+It removes nothing that is in use, and no image: an environment whose client has gone ends by itself
+after its TTL. Exit codes: 0 all garbage is removed, 6 something could not be removed.`,
+		Flags: append([]cli.Flag{
+			&cli.BoolFlag{
+				Name: "dry-run", DisableDefaultText: true,
+				Usage: "print what would be removed, and remove nothing",
+			},
+			&cli.BoolFlag{
+				Name: "all", DisableDefaultText: true,
+				Usage: "remove more, see above",
+			},
+		}, serverFlags()...),
+		Action: p.action(p.gc),
+	}
+}
+
+// gc is the command env gc.
+func (p *program) gc(ctx context.Context, c *cli.Context) (int, error) {
+	b, err := p.parseServerFlags(c)
+	if err != nil {
+		return 0, err
+	}
+	opts := gcOptions{dryRun: c.Bool("dry-run"), all: c.Bool("all")}
+	removed, err := b.gc(ctx, opts)
+	out, end := printable(p.std.out)
+	verb := "removed"
+	if opts.dryRun {
+		verb = "would remove"
+	}
+	for _, r := range removed {
+		if _, werr := fmt.Fprintf(out, "%s %s: %s\n", verb, r.name, r.reason); werr != nil {
+			return codeDone, errors.Join(err, werr)
+		}
+	}
+	return codeDone, errors.Join(err, end())
+}

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/verify"
+)
+
+// canaryVar is a variable of this process while it verifies, which no environment may show.
+const canaryVar = "SANDBOXAGENT_CANARY"
+
+// canaryFolder is how the folder of the file begins that no environment may show.
+const canaryFolder = "sandboxagent-verify-"
+
+// commLength is how much of a program's name the kernel keeps for its process.
+const commLength = 15
+
+// verifier is an environment that proves what it promises.
+type verifier interface {
+	Verify(ctx context.Context, host verify.Host) (verify.Report, error)
+}
+
+func (p *program) verifyCommand() *cli.Command {
+	unused := []string{"read-only", "upload", "download", "upload-ignored", "keep"}
+	flags := slices.DeleteFunc(environmentFlags("give up after this `DURATION`"), func(f cli.Flag) bool {
+		return slices.Contains(unused, f.Names()[0])
+	})
+	return &cli.Command{
+		Name:      "env verify",
+		Usage:     "make an environment and prove from the inside that it keeps what it promises",
+		ArgsUsage: "[flags]",
+		Description: `Each line has ok or BROKEN, what was looked at, what was found, what was wanted, and who keeps the promise. Exit
+status: 0 all promises are kept, 1 at least one is not, or there is no sandbox that can be verified, 2 wrong usage, 6 the
+environment failed, or a sandbox that is required is not to be had.`,
+		Flags: append([]cli.Flag{
+			&cli.StringFlag{Name: "output", Value: formatText, Usage: "the `FORMAT` of standard output: text or json", EnvVars: variable("output")},
+		}, flags...),
+		Action: p.action(p.verify),
+	}
+}
+
+// verify is the command env verify.
+func (p *program) verify(ctx context.Context, c *cli.Context) (code int, err error) {
+	if err := noArguments(c); err != nil {
+		return 0, err
+	}
+	format := c.String("output")
+	if format != formatText && format != formatJSON {
+		return 0, usagef("--output: %q is none of text, json", format)
+	}
+	s, err := p.parseEnvironmentFlags(c)
+	if err != nil {
+		return 0, err
+	}
+	s.copyTree = c.IsSet("workdir")
+	if s.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("not done after %s (--timeout)", s.timeout))
+		defer cancel()
+	}
+	host, remove, err := prepareHost(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	e, err := p.open(ctx, s)
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		cerr := e.close()
+		err = errors.Join(err, cerr, e.logError())
+	}()
+	info := e.plain.Info()
+	r := verification{Environment: s.backend.name(), Findings: []verify.Finding{}, Promises: append([]env.Guarantee{}, info.Guarantees...)}
+	report, err := verifyEnvironment(ctx, e, host)
+	switch {
+	case err == nil:
+		r.Sandbox, r.OK, r.Findings = true, report.OK(), report.Findings
+	case !errors.Is(err, errors.ErrUnsupported):
+		return 0, err
+	default:
+		r.rights = "your rights"
+		if e.account != "" {
+			r.rights = "the rights of " + e.account
+		}
+		if info.Strength(env.Isolation) != env.Absent {
+			r.rights = ""
+		}
+	}
+	if err := p.showVerification(r, format); err != nil {
+		return 0, err
+	}
+	if !r.OK {
+		return codeFailed, nil
+	}
+	return codeDone, nil
+}
+
+// verifyEnvironment has an environment prove what it promises. An error that wraps errors.ErrUnsupported means that there is no
+// sandbox.
+func verifyEnvironment(ctx context.Context, e *environment, host verify.Host) (verify.Report, error) {
+	v, ok := e.plain.(verifier)
+	if !ok {
+		return verify.Report{}, errors.ErrUnsupported
+	}
+	return v.Verify(ctx, host)
+}
+
+// verification is what the command prints.
+type verification struct {
+	Environment string `json:"environment"`
+	// Sandbox says that there is one that can be verified.
+	Sandbox  bool             `json:"sandbox"`
+	OK       bool             `json:"ok"`
+	Findings []verify.Finding `json:"findings"`
+	// Promises are what an environment says of itself, whether it is verified or not.
+	Promises []env.Guarantee `json:"promises"`
+	// rights are those of commands where there is no sandbox.
+	rights string
+}
+
+// prepareHost prepares what must not be found from the inside: a file, somebody who listens, also on a unix socket, this
+// process, and a variable of it.
+// The caller calls remove in the end.
+func prepareHost(ctx context.Context) (host verify.Host, remove func() error, err error) {
+	// Who would be refused the folder could not tell whether it is there, and the private one of a user may be within one.
+	dir, err := os.MkdirTemp("/tmp", canaryFolder)
+	if err != nil {
+		dir, err = os.MkdirTemp("", canaryFolder)
+	}
+	if err != nil {
+		return host, nil, err
+	}
+	name := filepath.Join(dir, "canary")
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", "127.0.0.1:0")
+	if err != nil {
+		return host, nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	socket := filepath.Join(dir, "socket")
+	named, err := (&net.ListenConfig{}).Listen(ctx, "unix", socket)
+	if err != nil {
+		return host, nil, errors.Join(err, l.Close(), os.RemoveAll(dir))
+	}
+	remove = func() error { return errors.Join(l.Close(), named.Close(), os.RemoveAll(dir), os.Unsetenv(canaryVar)) }
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(socket, 0o777), os.WriteFile(name, []byte("canary\n"), 0o600), os.Chmod(name, 0o644), os.Setenv(canaryVar, "canary")); err != nil {
+		return host, nil, errors.Join(err, remove())
+	}
+	program, _ := os.Executable() // without a name it is not looked for
+	return verify.Host{
+		Files: []string{filepath.ToSlash(name)}, Listening: []string{l.Addr().String()}, Sockets: []string{filepath.ToSlash(socket)},
+		Process: os.Getpid(), Name: filepath.Base(program)[:min(len(filepath.Base(program)), commLength)],
+	}, remove, nil
+}
+
+// showVerification prints what was found.
+func (p *program) showVerification(r verification, format string) error {
+	if format == formatJSON {
+		e := json.NewEncoder(p.std.out)
+		e.SetIndent("", "  ")
+		return e.Encode(r)
+	}
+	out, end := printable(p.std.out)
+	table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	if !r.Sandbox {
+		showPromises(table, r)
+		return errors.Join(table.Flush(), end())
+	}
+	_, _ = fmt.Fprintln(table, "RESULT\tNAME\tFOUND\tWANTED\tBY") // Flush tells of errors
+	broken := 0
+	for _, f := range r.Findings {
+		word := "ok"
+		if !f.OK {
+			word = "BROKEN"
+			broken++
+		}
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", word, f.Name, f.Found, f.Wanted, f.By)
+	}
+	err := table.Flush()
+	if err == nil {
+		_, err = fmt.Fprintf(out, "%d of %d promises are broken\n", broken, len(r.Findings))
+	}
+	return errors.Join(err, end())
+}
+
+// showPromises prints what an environment says of itself where nothing was verified.
+func showPromises(w io.Writer, r verification) {
+	if r.rights == "" {
+		_, _ = fmt.Fprintf(w, "the sandbox of the environment %s cannot be verified from here; it says of itself:\n", r.Environment)
+	} else {
+		_, _ = fmt.Fprintf(w, "the environment %s has no sandbox: commands have %s, and nothing was verified; it says of itself:\n", r.Environment, r.rights)
+	}
+	_, _ = fmt.Fprintln(w, "PROMISE\tSTRENGTH\tBY")
+	for _, g := range r.Promises {
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", g.Promise, g.Strength, cmp.Or(g.By, "-"))
+	}
+}

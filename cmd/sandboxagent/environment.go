@@ -1,0 +1,217 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/workspace"
+	"github.com/sandboxagent/sandboxagent/env/wrap"
+)
+
+// environment is an open environment with everything that ends with it.
+type environment struct {
+	opened
+	// backend is the name of the backend.
+	backend string
+	// wrapped is plain with the decorators of the flags. Commands and tools act on it, the program
+	// itself on plain.
+	wrapped env.Environment
+	// tree is the directory of the host that was copied into the environment; nil if none was.
+	tree *workspace.Workspace
+	// log receives diagnostics that users do not see.
+	log     *slog.Logger
+	logFile *logFile
+	// keep leaves the environment running on close.
+	keep bool
+	// forget removes the stored way to reattach; nil if none is stored.
+	forget func() error
+	// cleanup is called after close; nil means nothing.
+	cleanup func() error
+	// note receives lines for the user.
+	note func(string)
+	// applying is held while changes are applied on the host.
+	applying sync.Locker
+}
+
+// open opens the environment that s describes, with its uploads. The caller closes it.
+func (p *program) open(ctx context.Context, s environmentSettings) (_ *environment, err error) {
+	e := &environment{
+		backend: s.backend.name(), log: slog.New(slog.DiscardHandler), keep: s.keep,
+		note: p.note, applying: &p.applying,
+	}
+	var logger *slog.Logger
+	if s.log != "" {
+		f, err := os.OpenFile(s.log, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+		if err != nil {
+			return nil, usagef("--log: %s", err)
+		}
+		e.logFile = &logFile{w: f}
+		logger = slog.New(slog.NewJSONHandler(e.logFile, nil))
+		e.log = logger
+	}
+	defer func() {
+		if err != nil {
+			e.closeLog()
+		}
+	}()
+	recording := startRecording(ctx, s)
+	s.config.note = p.note
+	if e.opened, err = s.backend.open(ctx, s.config); err != nil {
+		return nil, errors.Join(err, recording.discard())
+	}
+	e.tree, err = recording.upload(ctx, e.plain, p.note)
+	for _, u := range s.uploads {
+		if err == nil {
+			err = u.upload(ctx, e.plain, p.note)
+		}
+	}
+	if err == nil && e.keeping != nil {
+		e.forget, err = storeKept(e.backend, e.keeping)
+	}
+	if err != nil {
+		return nil, errors.Join(err, e.plain.Close())
+	}
+	abandon := e.abandon
+	if abandon == nil {
+		abandon = e.kill
+	}
+	p.kill.Store(&abandon)
+	filter := s.config.inherit
+	filter.Pass = s.given
+	e.wrapped = wrap.Apply(e.plain, wrap.Options{
+		Logger: logger, ReadOnly: s.readOnly, Vars: &filter,
+	})
+	return e, nil
+}
+
+// workdirError turns mistakes in --workdir into usageErrors.
+func workdirError(err error) error {
+	var path *fs.PathError
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && errors.As(err, &path):
+		return usagef("--workdir: the directory %s does not exist", path.Path)
+	case errors.Is(err, env.ErrNotDir) && errors.As(err, &path):
+		return usagef("--workdir: %s is not a directory", path.Path)
+	}
+	return err
+}
+
+// recording is a directory of the host that is read while the environment for it is opened.
+type recording struct {
+	done chan struct{}
+	tree *workspace.Workspace
+	err  error
+}
+
+// startRecording starts to read the directory to copy into the environment; nil if none is copied.
+func startRecording(ctx context.Context, s environmentSettings) *recording {
+	if !s.copyTree || s.backend.inPlace() {
+		return nil
+	}
+	r := &recording{done: make(chan struct{})}
+	go func() {
+		defer close(r.done)
+		opts := workspace.Options{UploadIgnored: s.uploadIgnored}
+		r.tree, r.err = workspace.Open(ctx, cmp.Or(s.config.dir, "."), opts)
+	}()
+	return r
+}
+
+// upload copies the directory into an environment.
+func (r *recording) upload(ctx context.Context, e env.Environment, note func(string)) (*workspace.Workspace, error) {
+	if r == nil {
+		return nil, nil
+	}
+	<-r.done
+	if r.err != nil {
+		return nil, workdirError(r.err)
+	}
+	for _, line := range r.tree.Notes() {
+		note(line)
+	}
+	if err := r.tree.Upload(ctx, e); err != nil {
+		return nil, errors.Join(err, r.tree.Close())
+	}
+	return r.tree, nil
+}
+
+// discard waits for the reading and discards its result, but for a mistake in --workdir.
+func (r *recording) discard() error {
+	if r == nil {
+		return nil
+	}
+	<-r.done
+	if r.err != nil {
+		return workdirError(r.err)
+	}
+	return r.tree.Close()
+}
+
+// note writes a line for the user to standard error.
+func (p *program) note(line string) {
+	if show := p.display.Load(); show != nil {
+		show.note(line)
+		return
+	}
+	p.say("note: " + line)
+}
+
+// close ends the environment with everything that runs in it, or leaves it running if it is kept.
+func (e *environment) close() (err error) {
+	if e.keep {
+		e.keep = false
+		err = e.leave()
+	} else if err = e.wrapped.Close(); e.forget != nil && !errors.Is(err, env.ErrGone) {
+		err = errors.Join(err, e.forget()) // an unreachable environment may still be reattached to
+	}
+	if e.tree != nil {
+		err = errors.Join(err, e.tree.Close())
+	}
+	if e.cleanup != nil {
+		err = errors.Join(err, e.cleanup())
+	}
+	e.closeLog()
+	return err
+}
+
+// leaveTime bounds the check that an environment is reachable before it is left.
+const leaveTime = 10 * time.Second
+
+// leave disconnects from an environment that is kept. An unreachable one is closed instead.
+func (e *environment) leave() error {
+	timeout := fmt.Errorf("--keep: the environment has not answered for %s", leaveTime)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), leaveTime, timeout)
+	defer cancel()
+	if _, err := e.plain.Stat(ctx, "."); err != nil {
+		return errors.Join(err, e.wrapped.Close())
+	}
+	err := e.keeping.leave()
+	e.note(fmt.Sprintf("the environment is removed after %s without a client"+
+		" (\"sandboxagent env attach %s\" reattaches)", e.keeping.ttl, e.keeping.session))
+	return err
+}
+
+func (e *environment) closeLog() {
+	if e.logFile != nil {
+		e.logFile.close()
+	}
+}
+
+// logError returns why the log is incomplete. It is valid after close.
+func (e *environment) logError() error {
+	if e.logFile == nil {
+		return nil
+	}
+	if err := e.logFile.failure(); err != nil {
+		return fmt.Errorf("--log: the log is incomplete: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,27 @@
+//go:build unix && !linux
+
+package proctree
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// send sends a signal to a process, unless its number means another one by now. A process that is gone is no error.
+func send(s seen, signal unix.Signal) error {
+	handle, err := os.FindProcess(s.pid)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = handle.Release() }()
+	now, err := look(s.pid)
+	if err != nil || now.start != s.start {
+		return nil
+	}
+	if err := handle.Signal(signal); !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, unix.ESRCH) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,41 @@
+//go:build unix && !linux
+
+package proctree
+
+import (
+	"os"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+// supervisor is empty: these systems give a process of its own nothing more.
+type supervisor struct{}
+
+func supervise() (*supervisor, error) { return &supervisor{}, nil }
+
+func (v *supervisor) close() {}
+
+func (v *supervisor) tagged() bool { return false }
+
+func (v *supervisor) childless() bool { return false }
+
+func (v *supervisor) start(p *Process, fork func() (*os.Process, error)) (err error) {
+	p.os, err = fork()
+	return err
+}
+
+func (v *supervisor) reaped(*Process) {}
+
+func (v *supervisor) arm(*tree) {}
+
+// guarantee adds to the guarantees of a Set.
+func (v *supervisor) guarantee(kill, clean, crash *env.Guarantee) {
+	if v == nil {
+		return
+	}
+	const same = "; this system gives a process of its own nothing more"
+	kill.By += same
+	clean.By += same
+	crash.Strength = env.BestEffort
+	crash.By = "the supervisor sees its client go; what kills the supervisor stays, and " + clean.By
+}

@@ -1,0 +1,212 @@
+package proctree
+
+import (
+	"errors"
+	"os"
+	"os/signal"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+// supervisor is what makes a Set find more. The methods of nil are those of a Set made by New.
+type supervisor struct {
+	first  bool   // this process is PID 1 of its pid namespace
+	tag    uint64 // the first tag; 0 if commands carry none
+	reason string // why they carry none
+	stop   func() // stops the reaping
+
+	// halt is held while all processes of the pid namespace are stopped.
+	halt sync.Mutex
+	// fork is held while a command starts, while orphans are reaped, so that no command is taken
+	// for an orphan, and while processes are stopped, so that none is stopped before it has
+	// executed its program.
+	fork sync.Mutex
+	// again asks for another look at dead children.
+	again chan struct{}
+
+	known    sync.Mutex
+	commands map[int]command // that may not have been reaped; guarded by known
+}
+
+// command is a command with its tag, or 0.
+type command struct {
+	*Process
+	tag uint64
+}
+
+// supervising is set while this process has a supervisor: the sub-reaper flag, the dead children and
+// the limits belong to the process.
+var supervising atomic.Bool
+
+var errSupervised = errors.New("this process supervises the processes of another environment")
+
+// supervise makes this process the parent of orphans and starts to reap them.
+func supervise() (*supervisor, error) {
+	if !supervising.CompareAndSwap(false, true) {
+		return nil, errSupervised
+	}
+	// Package os starts a child of its own to try out what the system can do, once.
+	if p, err := os.FindProcess(os.Getpid()); err == nil {
+		_ = p.Release()
+	}
+	v := &supervisor{
+		first:    os.Getpid() == 1,
+		again:    make(chan struct{}, 1),
+		commands: make(map[int]command),
+	}
+	if !v.first {
+		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+			supervising.Store(false)
+			return nil, os.NewSyscallError("prctl", err)
+		}
+	}
+	v.tag, v.reason = firstTag()
+	died, stop, done := make(chan os.Signal, 1), make(chan struct{}), make(chan struct{})
+	signal.Notify(died, unix.SIGCHLD)
+	go func() {
+		defer close(done)
+		v.reapOrphans(died, stop)
+	}()
+	v.stop = func() {
+		signal.Stop(died)
+		close(stop)
+		<-done
+	}
+	return v, nil
+}
+
+// close stops the reaping.
+func (v *supervisor) close() {
+	if v != nil {
+		v.stop()
+		supervising.Store(false)
+	}
+}
+
+// tagged reports whether commands carry tags, so that they need no marker variable.
+func (v *supervisor) tagged() bool { return v != nil && v.tag != 0 }
+
+// start starts p by calling fork.
+func (v *supervisor) start(p *Process, fork func() (*os.Process, error)) (err error) {
+	if v == nil {
+		p.os, err = fork()
+		return err
+	}
+	v.fork.Lock()
+	defer v.fork.Unlock()
+	var tag uint64
+	if v.tagged() {
+		tag = nextTag()
+	}
+	if p.os, err = fork(); err == nil {
+		v.known.Lock()
+		v.commands[p.os.Pid] = command{p, tag}
+		v.known.Unlock()
+	}
+	return err
+}
+
+// isCommand reports whether a child is a command, whose exit status is not for the reaper.
+func (v *supervisor) isCommand(pid int) bool {
+	v.known.Lock()
+	defer v.known.Unlock()
+	return v.commands[pid].Process != nil
+}
+
+// reaped records that p was reaped. Its number may belong to another command by now, or to an orphan
+// that was taken for p.
+func (v *supervisor) reaped(p *Process) {
+	if v == nil {
+		return
+	}
+	v.known.Lock()
+	if v.commands[p.os.Pid].Process == p {
+		delete(v.commands, p.os.Pid)
+	}
+	v.known.Unlock()
+	select {
+	case v.again <- struct{}{}:
+	default:
+	}
+}
+
+// childless reports that this process has no children, and so no descendants.
+func (v *supervisor) childless() bool {
+	if v == nil {
+		return false
+	}
+	v.fork.Lock()
+	defer v.fork.Unlock()
+	err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	return errors.Is(err, unix.ECHILD)
+}
+
+// arm gives a tree what the supervisor has beyond sessions: descent and tags. All descendants of
+// this process are members of the whole tree.
+func (v *supervisor) arm(t *tree) {
+	if v == nil {
+		return
+	}
+	t.below, t.sole = true, t.all
+	t.first, t.halt, t.fork = v.first, &v.halt, &v.fork
+	if !v.tagged() {
+		return
+	}
+	first, tags := v.tag, v.tags(t.leaders)
+	wanted := func(tag uint64) bool {
+		if t.all {
+			return tag <= first && first-tag < tagRange
+		}
+		return slices.Contains(tags, tag)
+	}
+	t.carries = func(pid int) (marked, hidden bool) {
+		tag, ok := tagOf(pid)
+		if !ok {
+			_, err := look(pid)
+			return false, err != nil
+		}
+		return wanted(tag), false
+	}
+	t.stop = func() { stopTagged(wanted) }
+}
+
+// tags returns the tags of commands that have not been reaped.
+func (v *supervisor) tags(commands []*Process) []uint64 {
+	v.known.Lock()
+	defer v.known.Unlock()
+	var tags []uint64
+	for _, p := range commands {
+		if c := v.commands[p.os.Pid]; c.Process == p && c.tag != 0 {
+			tags = append(tags, c.tag)
+		}
+	}
+	return tags
+}
+
+// guarantee adds to the guarantees of a Set.
+func (v *supervisor) guarantee(kill, clean, crash *env.Guarantee) {
+	if v == nil {
+		return
+	}
+	const breaks = "what kills the supervisor or gains another user's rights escapes"
+	if v.tagged() {
+		kill.By = "session, descent and a limit that serves as a tag; what leaves its session and " +
+			"its parents and lowers that limit escapes the end of its command, but not Close"
+	} else {
+		kill.By += "; there are no tags, because " + v.reason
+	}
+	if v.first {
+		const kernel = "the kernel ends a pid namespace with its first process, which this is"
+		clean.Strength, clean.By = env.Enforced, kernel
+		crash.Strength, crash.By = env.Enforced, kernel
+		return
+	}
+	kill.By += "; " + breaks
+	clean.By = "orphans become children of the supervisor; " + breaks
+	crash.Strength, crash.By = env.BestEffort, "the supervisor sees its client go; "+breaks
+}

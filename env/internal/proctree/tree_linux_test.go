@@ -1,0 +1,294 @@
+package proctree
+
+import (
+	"bufio"
+	"errors"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+func TestParseStat(t *testing.T) {
+	for _, tt := range []struct {
+		name, line string
+		want       seen
+		bad        bool
+	}{
+		{"plain", "7 (sh) S 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345 6 7", seen{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345}, false},
+		{"zombie", "7 (sh) Z 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345", seen{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345, dead: true}, false},
+		{"main thread ended, others live", "7 (sh) Z 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 3 0 12345", seen{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345, headless: true}, false},
+		{"stopped", "7 (sh) T 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345", seen{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345, stopped: true}, false},
+		{"name with parentheses", "7 (a) Z (1 2) S 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345", seen{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345}, false},
+		{"name with line feed", "7 (a\n) S 1) S 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345\n", seen{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345}, false},
+		{"thread of the kernel", "7 (k) I 2 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 12345", seen{pid: 7, ppid: 2, start: 12345, kernel: true}, false},
+		{"empty", "", seen{}, true},
+		{"cut", "7 (sh) S 10 20", seen{}, true},
+		{"parentheses the wrong way", "7 )sh( S 10 20 30", seen{}, true},
+		{"no number", "7 (sh) S x 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345", seen{}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := parseStat(tt.line)
+			if (err != nil) != tt.bad {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(seen{})); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func FuzzParseStat(f *testing.F) {
+	f.Add("7 (a) Z (1 2) S 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345")
+	f.Add(")(")
+	f.Fuzz(func(t *testing.T, line string) {
+		if s, err := parseStat(line); err != nil && s != (seen{}) {
+			t.Errorf("%q: %+v with error %v", line, s, err)
+		}
+	})
+}
+
+// TestSendSparesNumbersUsedAgain sends to a process that has the right number and the wrong start. That it still answers
+// shows that it got nothing: a process that got SIGKILL reads no more.
+func TestSendSparesNumbersUsedAgain(t *testing.T) {
+	cat := exec.CommandContext(t.Context(), "cat")
+	in, err := cat.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cat.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cat.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s, err := look(cat.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := s
+	other.start--
+	if err := send(other, unix.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	answer := make([]byte, 1)
+	_, werr := in.Write([]byte("x"))
+	if _, err := out.Read(answer); werr != nil || err != nil {
+		t.Fatalf("another process was killed: %v, %v", werr, err)
+	}
+	if err := send(s, unix.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	if err := cat.Wait(); err == nil {
+		t.Error("the process was not killed")
+	}
+}
+
+// TestWithoutProc ends a group where processes cannot be listed.
+func TestWithoutProc(t *testing.T) {
+	set, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, script := range map[string]string{
+		"gentle":   "sleep 1000; :",
+		"stubborn": "trap '' TERM; while :; do sleep 0.1; done",
+	} {
+		t.Run(name, func(t *testing.T) {
+			attr := &os.ProcAttr{Env: os.Environ(), Files: []*os.File{nil, nil, nil}}
+			p, err := set.Start("/bin/sh", []string{"sh", "-c", script}, attr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tr := tree{leaders: []*Process{p}}
+			if err := tr.terminateGroups(100e6); err != nil {
+				t.Error(err)
+			}
+			if s, err := look(p.os.Pid); err != nil || !s.dead {
+				t.Errorf("%+v, %v", s, err)
+			}
+			_, _, _ = p.Reap()
+		})
+	}
+}
+
+// TestKnownMembersStayCandidates has a member whose parent was there when it was looked at, and gone when it was the
+// parent's turn.
+func TestKnownMembersStayCandidates(t *testing.T) {
+	child, other := seen{pid: 100, ppid: 200, start: 5}, seen{pid: 101, ppid: 200, start: 5}
+	tr := newTree(nil)
+	tr.below, tr.known[child.id()] = true, true
+	list := []seen{child, other}
+	if diff := cmp.Diff([]seen{child}, tr.candidates(list), cmp.AllowUnexported(seen{})); diff != "" {
+		t.Error(diff)
+	}
+	if list[1] != other {
+		t.Errorf("the list was changed: %+v", list)
+	}
+}
+
+// TestChildrenGoOnBeforeTheirParents stops all processes of a pid namespace and lets them go on. A parent that waits for
+// its children, as a shell with job control does, sees none of them stand still by then.
+func TestChildrenGoOnBeforeTheirParents(t *testing.T) {
+	const first = "LOCAL_TEST_FIRST"
+	if os.Getenv(first) == "" {
+		if os.Getuid() != 0 {
+			t.Skip("only root makes pid namespaces")
+		}
+		if _, err := exec.LookPath("perl"); err != nil {
+			t.Skip("there is no program called perl")
+		}
+		c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=1m")
+		c.Env = append(os.Environ(), first+"=1")
+		c.SysProcAttr = &unix.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS}
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("proc", "/proc", "proc", 0, "")); err != nil {
+		t.Fatal(err)
+	}
+	const script = `use POSIX ":sys_wait_h"; $| = 1; $SIG{USR1} = sub { print "end\n"; exit };
+for (1..50) { fork or do { sleep 1000; exit } } print "ready\n";
+while ((my $p = waitpid(-1, WUNTRACED)) > 0) { print "$p stands still\n" } # since none of them ends`
+	parent := exec.CommandContext(t.Context(), "perl", "-e", script)
+	out, err := parent.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	if !lines.Scan() || lines.Text() != "ready" {
+		t.Fatalf("%q", lines.Text())
+	}
+	await := func(state func(s seen) bool) {
+		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+			list, err := processes(0)
+			if err != nil || time.Now().After(deadline) {
+				t.Fatalf("%+v, %v", list, err)
+			}
+			if !slices.ContainsFunc(list, func(s seen) bool { return s.pid != 1 && !state(s) }) {
+				return
+			}
+		}
+	}
+	tr := newTree(nil)
+	tr.first, tr.halt = true, new(sync.Mutex)
+	// A parent that stops last could see it, too, but that is not what this is about.
+	if err := parent.Process.Signal(unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	await(func(s seen) bool { return s.stopped || s.pid != parent.Process.Pid })
+	tr.haltAfter(0)
+	await(func(s seen) bool { return s.stopped })
+	tr.goOn()
+	await(func(s seen) bool { return !s.stopped })
+	if err := parent.Process.Signal(unix.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	if !lines.Scan() || lines.Text() != "end" {
+		t.Errorf("the parent saw that %s", lines.Text())
+		_ = parent.Process.Kill()
+	}
+	_ = parent.Wait() // it may have been killed
+}
+
+// TestMainThreadHasEnded looks at a process whose main thread has ended before another one.
+func TestMainThreadHasEnded(t *testing.T) {
+	const other = "LOCAL_TEST_OTHER_THREAD"
+	if os.Getenv(other) != "" {
+		for { // until this runs on the main thread
+			go func() {
+				runtime.LockOSThread()
+				if unix.Gettid() == os.Getpid() {
+					_, _, _ = unix.Syscall(unix.SYS_EXIT, 0, 0, 0)
+				}
+				select {}
+			}()
+			time.Sleep(time.Millisecond)
+		}
+	}
+	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=1m")
+	c.Env = []string{other + "=1"}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	}()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		s, err := look(c.Process.Pid)
+		if err != nil || s.dead {
+			t.Fatalf("it is taken for dead: %+v, %v", s, err)
+		}
+		if s.headless {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the main thread lives: %+v", s)
+		}
+	}
+	for marker, want := range map[string]bool{other: true, "ANOTHER": false} {
+		if marked, hidden := carries(c.Process.Pid, []string{marker}); marked != want || hidden {
+			t.Errorf("marked by %s: %t, hidden: %t", marker, marked, hidden)
+		}
+	}
+}
+
+// TestMarksAreSeenBetweenPrograms looks for the mark of a process that executes one program after another, behind
+// variables of some size.
+func TestMarksAreSeenBetweenPrograms(t *testing.T) {
+	const marker = "LOCAL_TEST_MARK"
+	c := exec.CommandContext(t.Context(), "/bin/sh", "-c", `exec /bin/sh -c "$SELF"`)
+	c.Env = []string{"SELF=" + `exec /bin/sh -c "$SELF"`, "FILL=" + strings.Repeat("x", 60<<10), marker + "=1"}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	}()
+	for range 3000 {
+		if marked, hidden := carries(c.Process.Pid, []string{marker}); !marked && !hidden {
+			t.Fatal("a process with a mark was seen to have none")
+		}
+	}
+}
+
+// TestProcessesWithoutVariables looks for marks of processes that have no variables at all.
+func TestProcessesWithoutVariables(t *testing.T) {
+	c := exec.CommandContext(t.Context(), "/bin/sleep", "600")
+	c.Env = []string{}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	}()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		marked, hidden := carries(c.Process.Pid, []string{"LOCAL_TEST_MARK"})
+		if marked {
+			t.Fatal("a process without variables was seen to have a mark")
+		}
+		if !hidden { // it executes its program now
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("a process without variables is taken for one that can not be seen")
+		}
+	}
+}

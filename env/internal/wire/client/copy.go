@@ -1,0 +1,100 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"sync"
+
+	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+)
+
+// tree is the stream that CopyOut returns.
+type tree struct {
+	c      *Client
+	ctx    context.Context // given to CopyOut, whose end ends reads
+	dir    string
+	cancel context.CancelFunc
+
+	mu      sync.Mutex // held by Read
+	content content
+	err     error // sticky
+
+	closing sync.Once
+	closed  chan struct{}
+}
+
+// CopyOut implements env.Environment. The stream ends with an error when the connection breaks, since nobody can know that
+// the tree is the same afterwards.
+func (c *Client) CopyOut(ctx context.Context, dir string, names ...string) (io.ReadCloser, error) {
+	body, err := jsonBody(wire.PackRequest{Dir: wire.Text(dir), Names: wire.Texts(names)})
+	if err == nil {
+		err = c.begin(ctx)
+	}
+	if err != nil {
+		return nil, pathError("copyout", dir, err)
+	}
+	defer c.work.Done()
+	t := &tree{c: c, dir: dir, closed: make(chan struct{})}
+	t.ctx, t.cancel = context.WithCancel(ctx)
+	err = c.retry(t.ctx, func(l *link) error {
+		a, err := c.ask(t.ctx, l, request{method: "POST", path: "/pack", body: body})
+		if err != nil {
+			return err
+		}
+		t.content = content{a: a}
+		if err = t.content.begin(); err != nil {
+			a.close()
+		}
+		return err
+	})
+	if errors.Is(err, io.EOF) { // an archive without even an end
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		t.cancel()
+		return nil, pathError("copyout", dir, err)
+	}
+	return t, nil
+}
+
+// Read implements io.Reader.
+func (t *tree) Read(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch err := contextError(t.ctx); {
+	case isDone(t.closed), t.c.isClosed():
+		return 0, &fs.PathError{Op: "copyout", Path: t.dir, Err: fs.ErrClosed}
+	case err != nil:
+		return 0, &fs.PathError{Op: "copyout", Path: t.dir, Err: err}
+	case t.err != nil:
+		return 0, t.err
+	}
+	n, err := t.content.read(p)
+	switch {
+	case err == nil:
+		return n, nil
+	case errors.Is(err, io.EOF):
+		t.err = io.EOF
+	case isDone(t.closed), t.c.isClosed():
+		t.err = pathError("copyout", t.dir, fs.ErrClosed)
+	case errors.Is(err, errLost):
+		t.err = pathError("copyout", t.dir, t.c.ending(errBroken))
+	default:
+		t.err = pathError("copyout", t.dir, err)
+	}
+	return n, t.err
+}
+
+// Close ends a Read in progress, too.
+func (t *tree) Close() error {
+	t.closing.Do(func() {
+		close(t.closed)
+		t.cancel()
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.content.a.close()
+	})
+	return nil
+}

@@ -1,0 +1,397 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"net/url"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+)
+
+// errSilent ends a command that the server was told to end and says nothing about.
+var errSilent = errors.New("the server does not tell how the command ended")
+
+// Exec implements env.Environment. When the connection breaks the command runs on, and the next connection goes on with
+// it. If there is none, or the server is another one by then, the error wraps env.ErrUnknownOutcome and env.ErrGone.
+func (c *Client) Exec(ctx context.Context, cmd env.Command) (env.Result, error) {
+	cmd.Argv = slices.Clone(cmd.Argv)
+	x, err := c.newExecution(ctx, cmd)
+	if err != nil {
+		return env.Result{}, &env.StartError{Argv: cmd.Argv, Err: err}
+	}
+	defer c.work.Done()
+	return x.run(ctx)
+}
+
+// execution is a command that runs.
+type execution struct {
+	c              *Client
+	id             string
+	cmd            env.Command
+	body           []byte
+	stdout, stderr *sink       // nil where nobody wants the output
+	sent           bool        // the server may know of the command
+	deleted        atomic.Bool // the server knows that it is to be killed
+	steps          atomic.Int64
+	writing        atomic.Int32 // writers of the caller that are in a call
+	tasks          sync.WaitGroup
+	input          *input // nil without standard input
+}
+
+// newExecution registers a call and prepares the command. Its error is why the command cannot be sent.
+func (c *Client) newExecution(ctx context.Context, cmd env.Command) (*execution, error) {
+	size := 0
+	for _, s := range cmd.Argv {
+		size += len(s)
+	}
+	for _, s := range cmd.Vars {
+		size += len(s)
+	}
+	if size > wire.MaxRequest {
+		return nil, fmt.Errorf("arguments and variables of %d bytes: %w", size, env.ErrTooLarge)
+	}
+	x := &execution{c: c, id: c.newID(), cmd: cmd}
+	var merged bool
+	x.stdout, x.stderr, merged = sinks(cmd, func(n int) {
+		x.steps.Add(1)
+		x.writing.Add(int32(n))
+	})
+	r := wire.ExecRequest{
+		Argv: wire.Texts(cmd.Argv), Dir: wire.Text(cmd.Dir), Vars: wire.Texts(cmd.Vars), Timeout: cmd.Timeout,
+		Stdin: cmd.Stdin != nil, Stdout: x.stdout != nil, Stderr: cmd.Stderr != nil, Merged: merged,
+	}
+	if cmd.TTY != nil {
+		r.TTY = &cmd.TTY.Size
+	}
+	if err := c.begin(ctx); err != nil {
+		return nil, err
+	}
+	var err error
+	if x.body, err = jsonBody(r); err != nil {
+		c.work.Done()
+		return nil, err
+	}
+	return x, nil
+}
+
+// run runs the command and returns what is known of it at its end.
+func (x *execution) run(ctx context.Context) (env.Result, error) {
+	// The end of ctx does not end the requests, but sends one more; the answer then tells how the command has ended.
+	life, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	killed := make(chan struct{})
+	spare := func() bool { return true } // keeps the command from being killed
+	var result *wire.ExecResult
+	var err error
+	for tries, steps := 0, int64(0); tries < maxTries; tries++ {
+		if now := x.steps.Load(); now != steps { // the last connection was of use
+			tries, steps = 0, now
+		}
+		wait := ctx
+		if x.sent {
+			wait = life
+		}
+		var l *link
+		if l, err = x.c.live(wait); err != nil {
+			break
+		}
+		if !x.sent {
+			x.sent = true
+			spare = context.AfterFunc(ctx, func() {
+				defer close(killed)
+				x.kill(life, cancel)
+			})
+			x.serve(life)
+		}
+		result, err = x.follow(life, l)
+		if !errors.Is(err, errLost) {
+			break
+		}
+		err = errBroken
+	}
+	if errors.Is(context.Cause(life), errSilent) {
+		err = errSilent
+	}
+	cancel(nil)
+	if !spare() {
+		<-killed
+	}
+	own := x.finish()
+	if (errors.Is(err, errSilent) || errors.Is(err, errBroken)) && !x.deleted.Load() {
+		x.c.orphans.add(x.c, x.id)
+	}
+	return x.outcome(ctx, result, err, own)
+}
+
+// serve starts what accompanies the command.
+func (x *execution) serve(life context.Context) {
+	if x.cmd.Stdin != nil {
+		x.input = newInput(x.cmd.Stdin)
+		x.tasks.Go(func() { x.feed(life) })
+	}
+	if x.cmd.TTY != nil && x.cmd.TTY.Resize != nil {
+		x.tasks.Go(func() { x.resize(life, x.cmd.TTY.Resize) })
+	}
+}
+
+// finish ends what accompanies the command, and returns the errors of the caller's writers and reader. After it none of
+// them is called any more.
+func (x *execution) finish() []error {
+	var errs []error
+	for _, s := range []*sink{x.stdout, x.stderr} {
+		if s != nil {
+			errs = append(errs, s.finish())
+		}
+	}
+	if x.input != nil {
+		errs = append(errs, x.input.stop())
+	}
+	x.tasks.Wait()
+	return errs
+}
+
+// follow sends the command, or asks for the rest of its output, and returns its result. Its error is errLost or one that
+// ends the command for this side.
+func (x *execution) follow(life context.Context, l *link) (*wire.ExecResult, error) {
+	query := url.Values{}
+	if x.stdout != nil && x.stdout.taken > 0 {
+		query.Set("stdout", strconv.FormatInt(x.stdout.taken, 10))
+	}
+	if x.stderr != nil && x.stderr.taken > 0 {
+		query.Set("stderr", strconv.FormatInt(x.stderr.taken, 10))
+	}
+	a, err := x.c.ask(life, l, request{method: "POST", path: "/exec/" + x.id, query: query, body: x.body})
+	if err != nil {
+		return nil, err
+	}
+	defer a.close()
+	for {
+		kind, size, err := a.head()
+		if err != nil {
+			return nil, err
+		}
+		x.steps.Add(1)
+		switch kind {
+		case wire.FrameStdout:
+			err = x.output(a, x.stdout, kind, size)
+		case wire.FrameStderr:
+			err = x.output(a, x.stderr, kind, size)
+		case wire.FrameResult:
+			return x.result(a, size)
+		case wire.FrameEnd:
+			end, err := a.last(size)
+			if err == nil {
+				err = x.c.told(end.Error)
+			}
+			if err == nil {
+				err = a.malformed("a command without a result")
+			}
+			return nil, err
+		default:
+			err = a.unexpected(kind)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// output delivers the payload of a frame piece by piece: what has been read counts, even if the rest never comes.
+func (x *execution) output(a *answer, s *sink, kind wire.FrameKind, size int) error {
+	if s == nil {
+		return a.unexpected(kind)
+	}
+	for size > 0 {
+		piece, err := a.peek(size)
+		if err != nil {
+			return err
+		}
+		s.write(piece)
+		a.skip(len(piece))
+		size -= len(piece)
+		x.steps.Add(1)
+	}
+	return nil
+}
+
+// result reads the last frame. The output must be complete by then.
+func (x *execution) result(a *answer, size int) (*wire.ExecResult, error) {
+	payload, err := a.payload(size)
+	if err != nil {
+		return nil, err
+	}
+	var r wire.ExecResult
+	if err := wire.Decode(payload, &r); err != nil {
+		return nil, x.c.violate(err)
+	}
+	stdout, stderr := x.stdout.count(), x.stderr.count()
+	// An environment that is being closed does not wait for somebody to take the output.
+	whole := r.Stdout == stdout && r.Stderr == stderr
+	if !whole && !errors.Is(r.Error.Err(), fs.ErrClosed) {
+		return nil, a.malformed("%d and %d bytes of output were to come, %d and %d came", r.Stdout, r.Stderr, stdout, stderr)
+	}
+	// Windows has codes of 32 bits, which are negative where that is what an int has.
+	least, most := int64(-1), int64(math.MaxUint8)
+	if x.c.info.OS == "windows" {
+		least, most = math.MinInt32, math.MaxUint32
+	}
+	if code := int64(r.ExitCode); code < least || code > most {
+		return nil, a.malformed("exit code %d", code)
+	}
+	return &r, a.finish()
+}
+
+// outcome makes Exec's result of what the server said and of what went wrong on this side.
+func (x *execution) outcome(ctx context.Context, r *wire.ExecResult, err error, own []error) (env.Result, error) {
+	if err != nil {
+		return env.Result{}, x.unknown(ctx, err, own)
+	}
+	result := env.Result{
+		ExitCode: r.ExitCode, Signal: r.Signal, TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory, Detached: r.Detached,
+		Elapsed: r.Elapsed,
+	}
+	end := contextError(ctx)
+	if !r.Cancelled {
+		end = nil
+	} else if end == nil {
+		end = fmt.Errorf("%w: the server ended the command", env.ErrUnknownOutcome)
+	}
+	remote := x.c.told(r.Error)
+	var start *env.StartError
+	if errors.As(remote, &start) {
+		cause := start.Err
+		if end != nil {
+			cause = end
+		}
+		return env.Result{}, &env.StartError{Argv: x.cmd.Argv, Err: cause}
+	}
+	if errors.Is(r.Error.Err(), fs.ErrClosed) && !errors.Is(remote, fs.ErrClosed) {
+		return result, x.unknown(ctx, remote, own)
+	}
+	return result, errors.Join(remote, x.about(errors.Join(own...)), x.about(end))
+}
+
+// about says which command an error of this side is about. What comes from the server has that already.
+func (x *execution) about(err error) error {
+	if err == nil {
+		return nil
+	}
+	program := ""
+	if len(x.cmd.Argv) > 0 {
+		program = x.cmd.Argv[0]
+	}
+	return fmt.Errorf("exec %s: %w", program, err)
+}
+
+// unknown returns the error of a command whose result has not come.
+func (x *execution) unknown(ctx context.Context, err error, own []error) error {
+	if !x.sent {
+		return &env.StartError{Argv: x.cmd.Argv, Err: err}
+	}
+	var start *env.StartError
+	if errors.As(err, &start) { // the server says that it did not run
+		return &env.StartError{Argv: x.cmd.Argv, Err: start.Err}
+	}
+	if !errors.Is(err, env.ErrUnknownOutcome) && !errors.Is(err, fs.ErrClosed) {
+		err = fmt.Errorf("%w: %w", env.ErrUnknownOutcome, err)
+	}
+	return x.about(errors.Join(append([]error{err, contextError(ctx)}, own...)...))
+}
+
+// kill has the server kill the command. If it then says nothing for a while, cancel ends the waiting.
+func (x *execution) kill(life context.Context, cancel context.CancelCauseFunc) {
+	x.tasks.Go(func() {
+		// Whatever comes of it, the answer to the command itself tells how it ended.
+		x.deleted.Store(x.c.command(life, request{method: "DELETE", path: "/exec/" + x.id}) == nil)
+	})
+	ticker := time.NewTicker(x.c.limits.patience)
+	defer ticker.Stop()
+	for last := int64(-1); ; {
+		select {
+		case <-life.Done():
+			return
+		case <-ticker.C:
+		}
+		now := x.steps.Load()
+		if now == last && x.writing.Load() == 0 {
+			cancel(errSilent)
+			return
+		}
+		last = now
+	}
+}
+
+// maxOrphans is how many orphans are remembered.
+const maxOrphans = 4096
+
+// orphans are commands whose call has ended and which may still run, since the server could not be told to kill them. It is
+// told as soon as there is a connection.
+type orphans struct {
+	mu   sync.Mutex
+	ids  []string
+	busy bool // a goroutine tells
+	over bool
+	work sync.WaitGroup
+}
+
+// add has a command killed. If there are too many the oldest is given up.
+func (o *orphans) add(c *Client, id string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.over {
+		return
+	}
+	if len(o.ids) == maxOrphans {
+		o.ids = slices.Delete(o.ids, 0, 1)
+	}
+	o.ids = append(o.ids, id)
+	if !o.busy {
+		o.busy = true
+		o.work.Go(func() {
+			for id, ok := o.next(); ok; id, ok = o.next() {
+				c.bury(id)
+			}
+		})
+	}
+}
+
+// next returns the next orphan; false ends the telling.
+func (o *orphans) next() (string, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.busy = len(o.ids) > 0; !o.busy {
+		return "", false
+	}
+	id := o.ids[0]
+	o.ids = slices.Delete(o.ids, 0, 1)
+	return id, true
+}
+
+// stop waits for the end of the telling. The client has ended.
+func (o *orphans) stop() {
+	o.mu.Lock()
+	o.over = true
+	o.mu.Unlock()
+	o.work.Wait()
+}
+
+// bury has the server kill a command. It waits for a connection, until the client ends, but not long for an answer: then it
+// asks again, since the connection may be about to be found dead.
+func (c *Client) bury(id string) {
+	err := errBroken
+	for errors.Is(err, errBroken) || errors.Is(err, context.DeadlineExceeded) {
+		err = c.retry(context.Background(), func(l *link) error {
+			ctx, cancel := context.WithTimeout(context.Background(), c.limits.patience)
+			defer cancel()
+			return c.single(ctx, l, request{method: "DELETE", path: "/exec/" + id}, nil)
+		})
+	}
+}

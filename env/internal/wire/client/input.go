@@ -1,0 +1,183 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+)
+
+const (
+	// inputBuffer is how much of a caller's reader is read at a time.
+	inputBuffer = 64 << 10
+	// maxEmpty is how often in a row a reader may give nothing without an error.
+	maxEmpty = 100
+)
+
+// input reads the caller's reader for a command. A goroutine of its own reads, since a Read may block for ever; it is
+// left alone in it when the command has ended.
+type input struct {
+	queue *queue
+	mu    sync.Mutex
+	over  bool
+	err   error // of the reader
+}
+
+func newInput(r io.Reader) *input {
+	in := &input{queue: newQueue()}
+	go in.read(r)
+	return in
+}
+
+func (in *input) read(r io.Reader) {
+	defer in.queue.end()
+	buf := make([]byte, inputBuffer)
+	for empty := 0; in.wanted(); {
+		n, err := r.Read(buf)
+		if n > 0 {
+			empty = 0
+			if !in.queue.put(buf[:n]) {
+				return
+			}
+		} else if empty++; empty == maxEmpty && err == nil {
+			err = io.ErrNoProgress
+		}
+		if err == nil {
+			continue
+		}
+		in.mu.Lock()
+		if !errors.Is(err, io.EOF) && !in.over {
+			in.err = fmt.Errorf("stdin: %w", err)
+		}
+		in.mu.Unlock()
+		return
+	}
+}
+
+// wanted tells whether the command takes more.
+func (in *input) wanted() bool {
+	in.queue.mu.Lock()
+	defer in.queue.mu.Unlock()
+	return !in.queue.given
+}
+
+// stop ends the reading, without waiting for a Read in progress, and returns the reader's error.
+func (in *input) stop() error {
+	in.queue.leave()
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.over = true
+	return in.err
+}
+
+// feed sends the standard input piece by piece, until its end or until the command takes no more.
+func (x *execution) feed(life context.Context) {
+	defer x.input.queue.leave()
+	for offset := int64(0); ; {
+		data, end := x.input.queue.take()
+		p := piece{x: x, offset: offset, data: data, end: end}
+		err := errBroken
+		for errors.Is(err, errBroken) && life.Err() == nil { // without its input the command might wait for ever
+			err = x.c.retry(life, func(l *link) error { return p.send(life, l) })
+		}
+		if err != nil || end || p.closed {
+			return // the answer to the command tells what went wrong, if anything did
+		}
+		offset += int64(len(data))
+	}
+}
+
+// piece is a piece of standard input.
+type piece struct {
+	x      *execution
+	offset int64
+	data   []byte
+	end    bool // nothing comes after it
+	sent   bool // the server may have a part of it
+	closed bool // the command takes no more
+}
+
+// send sends what the command has not got yet.
+func (p *piece) send(life context.Context, l *link) error {
+	if p.sent { // over a connection that broke
+		if err := p.post(life, l, nil, false); err != nil || p.closed {
+			return err
+		}
+	}
+	p.sent = true
+	if err := p.post(life, l, p.data, p.end); err != nil || p.closed {
+		return err
+	}
+	if len(p.data) > 0 {
+		return p.x.c.violate(fmt.Errorf("%w: a piece of standard input was not taken", env.ErrProtocol))
+	}
+	return nil
+}
+
+// post sends data as what comes next, and learns how much of the piece the command has got by then.
+func (p *piece) post(life context.Context, l *link, data []byte, end bool) error {
+	query := url.Values{"offset": {strconv.FormatInt(p.offset, 10)}}
+	if end {
+		query.Set("end", "1")
+	}
+	path := "/exec/" + p.x.id + "/stdin"
+	var answer wire.StdinState
+	err := p.x.c.single(life, l, request{method: "POST", path: path, query: query, body: data}, &answer)
+	if err == nil && answer.Unknown {
+		return p.wait(life)
+	}
+	got := answer.Taken - p.offset
+	switch {
+	case errors.Is(err, errLost), err != nil && life.Err() != nil:
+		return err
+	case err != nil:
+		return p.x.c.violate(fmt.Errorf("%w: standard input: %w", env.ErrProtocol, err))
+	case answer.Closed:
+		p.closed = true
+	case got < 0, got > int64(len(p.data)):
+		return p.x.c.violate(fmt.Errorf("%w: %d bytes of standard input were taken", env.ErrProtocol, answer.Taken))
+	default:
+		p.offset, p.data = answer.Taken, p.data[got:]
+	}
+	return nil
+}
+
+// wait has the piece sent again after a while: the server does not know the command yet.
+func (p *piece) wait(life context.Context) error {
+	timer := time.NewTimer(firstPause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return errLost
+	case <-life.Done():
+		return contextError(life)
+	}
+}
+
+// resize passes on the sizes of the terminal.
+func (x *execution) resize(life context.Context, sizes <-chan env.TTYSize) {
+	for {
+		select {
+		case size, ok := <-sizes:
+			if !ok {
+				return
+			}
+			body, err := json.Marshal(size)
+			if size == (env.TTYSize{}) || err != nil {
+				continue
+			}
+			// A size that does not arrive does no harm, and the next one may.
+			_ = x.c.value(life, request{method: "POST", path: "/exec/" + x.id + "/resize", body: body}, nil)
+		case <-life.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,328 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+)
+
+const (
+	// firstPause and longestPause are the pauses between attempts to connect.
+	firstPause   = 20 * time.Millisecond
+	longestPause = 2 * time.Second
+	// host is the name that requests carry. Nobody looks it up.
+	host = "sandbox:80"
+)
+
+// link is one connection.
+type link struct {
+	conn   *linkConn
+	stream *linkStream
+	born   time.Time
+	// useful says that something was answered over it.
+	useful atomic.Bool
+}
+
+// close ends the connection. Requests in progress end.
+func (l *link) close() {
+	l.stream.closedLocally.Store(true)
+	_ = l.conn.Close()   // it only ends requests, and never fails
+	_ = l.stream.Close() // the stream is given up, whatever that says
+}
+
+func (l *link) isDead() bool {
+	select {
+	case <-l.stream.Done:
+		return true
+	default:
+		return false
+	}
+}
+
+// linkConn is HTTP/2 on a link.
+type linkConn struct {
+	*http.ClientConn
+	frames *frameValidator
+}
+
+// RoundTrip sends a request. That the server broke the rules of HTTP/2 is env.ErrProtocol, also as the error of the body.
+func (c *linkConn) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.frames.requests.Add(1)
+	resp, err := c.ClientConn.RoundTrip(r)
+	if err != nil {
+		return nil, verdict(err)
+	}
+	resp.Body = &linkBody{resp.Body}
+	return resp, nil
+}
+
+type linkBody struct{ io.ReadCloser }
+
+func (b *linkBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	return n, verdict(err)
+}
+
+// verdict wraps an error with which net/http ends a connection whose other side breaks the rules. Nothing but the name of
+// its type tells.
+func verdict(err error) error {
+	if err != nil && strings.HasSuffix(fmt.Sprintf("%T", err), "ConnectionError") {
+		return fmt.Errorf("%w: HTTP/2: %w", env.ErrProtocol, err)
+	}
+	return err
+}
+
+// linkStream is the stream below a connection, once the handshake is over.
+type linkStream struct {
+	*wire.Conn
+	frames           *frameValidator
+	protocolViolated atomic.Bool
+	closedLocally    atomic.Bool
+}
+
+func newLinkStream(stream io.ReadWriteCloser) *linkStream {
+	s := &linkStream{Conn: wire.NewConn(stream)}
+	s.frames = newFrameValidator(s.Conn)
+	return s
+}
+
+func (s *linkStream) Read(p []byte) (int, error) {
+	n, err := s.frames.Read(p)
+	if errors.Is(err, env.ErrProtocol) {
+		s.protocolViolated.Store(true)
+	}
+	return n, err
+}
+
+// keep keeps the client connected until it ends.
+func (c *Client) keep(life context.Context, l *link) {
+	defer close(c.idle)
+	tries := tries{since: time.Now(), pause: firstPause}
+	for {
+		<-l.stream.Done
+		if l.stream.protocolViolated.Load() {
+			c.fail(fmt.Errorf("%w: the server broke the rules of HTTP/2", env.ErrProtocol))
+			return
+		}
+		if !c.set(nil) {
+			return
+		}
+		tries.after(l, max(c.cfg.Redial, 3*c.cfg.PingEvery))
+		next, err := c.redial(life, &tries)
+		if err != nil {
+			c.fail(err)
+			return
+		}
+		if !c.set(next) {
+			next.close()
+			return
+		}
+		l = next
+	}
+}
+
+// tries are the attempts to connect since a connection was last of use.
+type tries struct {
+	since time.Time
+	pause time.Duration
+	wait  bool // the first attempt is made at once
+}
+
+// after accounts for a lost connection. One that was of use, or that lasted for so long that the server must have
+// answered pings, starts the attempts anew. The time that another one lasted does not count as time without one: no
+// request may have needed it.
+func (t *tries) after(l *link, long time.Duration) {
+	lasted := time.Since(l.born)
+	if l.useful.Load() || lasted >= long {
+		*t = tries{since: time.Now(), pause: firstPause}
+		return
+	}
+	if up := time.Since(t.since); up < lasted {
+		lasted = up
+	}
+	t.since = t.since.Add(lasted)
+}
+
+// redial connects again. It gives up when the time for that has passed since a connection was last of use, so that a
+// server that lets in and answers nothing does not hold anybody up.
+func (c *Client) redial(life context.Context, t *tries) (*link, error) {
+	ctx, cancel := context.WithDeadline(life, t.since.Add(c.cfg.Redial))
+	defer cancel()
+	last := errors.New("the connection was lost")
+	for {
+		if t.wait {
+			// Clients that lost one server at once do not come back at once.
+			timer := time.NewTimer(t.pause/2 + rand.N(t.pause))
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				timer.Stop()
+			}
+			t.pause = min(2*t.pause, longestPause)
+		}
+		t.wait = true
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("%w: %w", env.ErrGone, last)
+		}
+		l, err := c.reconnect(ctx)
+		switch {
+		case err == nil:
+			return l, nil
+		case errors.Is(err, env.ErrGone), errors.Is(err, env.ErrProtocol):
+			return nil, err
+		}
+		last = err
+	}
+}
+
+// reconnect makes one attempt to go on where the last connection ended.
+func (c *Client) reconnect(ctx context.Context) (*link, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	l, welcome, err := c.connect(ctx)
+	var turned *turnedAway
+	switch {
+	case errors.As(err, &turned):
+		return nil, fmt.Errorf("%w: %w", env.ErrGone, err)
+	case err != nil:
+		return nil, err
+	case welcome.Session != c.session:
+		l.close()
+		return nil, fmt.Errorf("%w: another server has taken its place", env.ErrGone)
+	}
+	return l, nil
+}
+
+// turnedAway is the error with which a server turns a client away.
+type turnedAway struct{ err error }
+
+func (r *turnedAway) Error() string { return "the server refuses: " + r.err.Error() }
+func (r *turnedAway) Unwrap() error { return r.err }
+
+// connect makes a connection.
+func (c *Client) connect(ctx context.Context) (*link, *wire.Welcome, error) {
+	stream, err := c.cfg.Dial(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := newLinkStream(stream)
+	free := context.AfterFunc(ctx, func() { _ = s.Close() }) // ends a Read or Write that waits
+	welcome, err := c.greet(s)
+	var l *link
+	if err == nil {
+		l, err = c.newLink(ctx, s)
+	}
+	if !free() && err == nil {
+		err = contextError(ctx)
+	}
+	if err != nil {
+		_ = s.Close() // there is an error already
+		if end := contextError(ctx); end != nil {
+			err = end
+		}
+		return nil, nil, err
+	}
+	return l, welcome, nil
+}
+
+// greet says Hello and reads the Welcome.
+func (c *Client) greet(s *linkStream) (*wire.Welcome, error) {
+	say := wire.Hello{
+		Version: wire.Version, Token: c.cfg.Token, Client: c.id, Session: c.session,
+	}
+	if c.session == "" { // otherwise it has been started
+		say.Start = c.cfg.Start
+	}
+	hello, err := say.Encode()
+	if err != nil {
+		return nil, err
+	}
+	// A stream may take no more than the other side reads, and a server that says no may not read.
+	sent := make(chan error, 1)
+	go func() { sent <- s.WriteLine(hello) }() // HTTP/2 comes after it
+	w, err := readWelcome(s.Conn)
+	if err != nil {
+		_ = s.Close() // ends the Write
+	}
+	if sentErr := <-sent; err == nil {
+		err = sentErr
+	}
+	return w, err
+}
+
+// readWelcome reads a Welcome without an error.
+func readWelcome(c *wire.Conn) (*wire.Welcome, error) {
+	line, err := c.ReadLine(wire.MaxWelcome)
+	switch {
+	case errors.Is(err, wire.ErrLineTooLong):
+		return nil, fmt.Errorf("%w: a welcome of more than %d bytes", env.ErrProtocol, wire.MaxWelcome)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, fmt.Errorf("the server sent %s and nothing more: %w", quoted(line), err)
+	case err != nil:
+		return nil, err
+	}
+	var w wire.Welcome
+	if err := wire.Decode(line, &w); err != nil {
+		return nil, fmt.Errorf("the server sent %s: %w", quoted(line), err)
+	}
+	return &w, checkWelcome(&w)
+}
+
+// quoted returns the start of what somebody said where a Welcome was expected, for people: a shell that does not find the
+// server says so there.
+func quoted(said []byte) string {
+	said = bytes.TrimSpace(said)
+	if len(said) == 0 {
+		return "nothing"
+	}
+	return fmt.Sprintf("%.200q", said)
+}
+
+// checkWelcome returns the error in a Welcome, or what is wrong with it.
+func checkWelcome(w *wire.Welcome) error {
+	switch {
+	case w.Error != nil:
+		return &turnedAway{w.Error.Err()}
+	case w.Version != wire.Version:
+		return fmt.Errorf("%w: the server speaks version %d, this side version %d", env.ErrProtocol, w.Version, wire.Version)
+	case w.Info == nil, w.Session == "", len(w.Session) > wire.MaxID:
+		return fmt.Errorf("%w: an incomplete welcome", env.ErrProtocol)
+	}
+	return nil
+}
+
+// newLink begins HTTP/2 on a stream.
+func (c *Client) newLink(ctx context.Context, s *linkStream) (*link, error) {
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{
+		DialContext:            func(context.Context, string, string) (net.Conn, error) { return s, nil },
+		Protocols:              protocols,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: 16 << 10,
+		HTTP2: &http.HTTP2Config{
+			StrictMaxConcurrentRequests:   true,
+			MaxReadFrameSize:              wire.ReadFrame,
+			MaxReceiveBufferPerStream:     wire.Window,
+			MaxReceiveBufferPerConnection: wire.ReceiveBuffer,
+			SendPingTimeout:               c.cfg.PingEvery,
+			PingTimeout:                   c.cfg.PingEvery,
+		},
+	}
+	conn, err := transport.NewClientConn(ctx, "http", host)
+	if err != nil {
+		return nil, err
+	}
+	return &link{conn: &linkConn{conn, s.frames}, stream: s, born: time.Now()}, nil
+}

@@ -1,0 +1,252 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire/server"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire/wiretest"
+)
+
+// current returns the connection of a client; nil if there is none.
+func (c *Client) current() *link {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.link
+}
+
+// TestQuietConnectionLost loses a connection over which nothing was asked for longer than Redial. Another one follows.
+func TestQuietConnectionLost(t *testing.T) {
+	for name, tc := range map[string]struct {
+		ping time.Duration
+	}{
+		"pings":    {ping: 100 * time.Millisecond},
+		"no pings": {ping: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wiretest.NoLeaks(t)
+			const redial = 500 * time.Millisecond
+			c := connected(t, &wiretest.Env{
+				OnStat: func(context.Context, string) (fs.FileInfo, error) { return nil, fs.ErrNotExist },
+			}, func(cfg *Config) { cfg.Redial, cfg.PingEvery = redial, tc.ping })
+			for range 2 {
+				var l *link
+				wiretest.Eventually(t, "a quiet time", func() bool {
+					l = c.current()
+					return l != nil && time.Since(l.born) > redial+redial/5
+				})
+				c.lose()
+				wiretest.Eventually(t, "another connection", func() bool {
+					next := c.current()
+					return next != nil && next != l || c.ending(nil) != nil
+				})
+				if err := c.ending(nil); err != nil {
+					t.Fatalf("the client has ended: %v", err)
+				}
+			}
+			if _, err := c.Stat(t.Context(), "f"); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("Stat gives %v, want what the server says", err)
+			}
+		})
+	}
+}
+
+// TestLetsInAndAnswersNothing has a server that lets in again and again and answers nothing. The client gives up.
+func TestLetsInAndAnswersNothing(t *testing.T) {
+	settings, ack := "\x00\x00\x00\x04\x00\x00\x00\x00\x00", "\x00\x00\x00\x04\x01\x00\x00\x00\x00"
+	pong := "\x00\x00\x08\x06\x01\x00\x00\x00\x00" + "unasked!"
+	for name, tc := range map[string]struct {
+		said  string
+		stays bool
+	}{
+		"silence":               {stays: true},
+		"settings and silence":  {said: settings + ack, stays: true},
+		"the end":               {},
+		"settings, and the end": {said: settings + ack},
+		"an answer to no ping":  {said: settings + ack + pong},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wiretest.NoLeaks(t)
+			c := impatient(t, Config{
+				Redial: 300 * time.Millisecond, PingEvery: 50 * time.Millisecond,
+				Dial: func(context.Context) (io.ReadWriteCloser, error) {
+					here, there := net.Pipe()
+					go func() {
+						c := wire.NewConn(there)
+						if _, err := c.ReadLine(wire.MaxHello); err != nil {
+							return
+						}
+						_, _ = c.Write(goodWelcome("s"))
+						_, _ = c.Read(make([]byte, 4096)) // what HTTP/2 begins with
+						go func() { _, _ = io.Copy(io.Discard, c) }()
+						_, _ = io.WriteString(c, tc.said)
+						if !tc.stays {
+							_ = c.Close() // a pipe's never fails
+						}
+					}()
+					return here, nil
+				},
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			if _, err := c.Stat(ctx, "f"); !errors.Is(err, env.ErrGone) {
+				t.Errorf("Stat gives %v, want ErrGone", err)
+			}
+		})
+	}
+}
+
+// stalling is a stream whose writes can be made to stall until it is closed.
+type stalling struct {
+	net.Conn
+	stalled chan struct{} // closed to stall
+	waiting chan struct{} // closed once a Write waits
+	closed  chan struct{}
+	wait    sync.Once
+	once    sync.Once
+}
+
+func (s *stalling) Write(p []byte) (int, error) {
+	select {
+	case <-s.stalled:
+		s.wait.Do(func() { close(s.waiting) })
+		<-s.closed
+		return 0, io.ErrClosedPipe
+	default:
+		return s.Conn.Write(p)
+	}
+}
+
+func (s *stalling) Close() error {
+	s.once.Do(func() { close(s.closed) })
+	return s.Conn.Close()
+}
+
+// TestOneDirectionStalls has a stream not take anything any more while pings of the server still arrive. It is given up, and
+// another one follows.
+func TestOneDirectionStalls(t *testing.T) {
+	wiretest.NoLeaks(t)
+	server := server.New(server.Config{
+		Open: func(context.Context, json.RawMessage) (env.Environment, error) {
+			return &wiretest.Env{OnStat: func(context.Context, string) (fs.FileInfo, error) { return nil, fs.ErrNotExist }}, nil
+		},
+		PingEvery: time.Second,
+	})
+	var served sync.WaitGroup
+	defer served.Wait()
+	defer func() { _ = server.Close() }() // the client has closed the environment
+	var first *stalling
+	c := impatient(t, Config{
+		Redial: time.Minute, PingEvery: 3 * time.Second,
+		Dial: func(context.Context) (io.ReadWriteCloser, error) {
+			here, there := net.Pipe()
+			served.Go(func() { _ = server.Serve(context.Background(), there) }) // a stream may end at any time
+			if first != nil {
+				return here, nil
+			}
+			first = &stalling{
+				Conn: here, stalled: make(chan struct{}), waiting: make(chan struct{}), closed: make(chan struct{}),
+			}
+			return first, nil
+		},
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if _, err := c.Stat(ctx, "f"); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("Stat gives %v", err)
+	}
+	close(first.stalled)
+	if _, err := c.Stat(ctx, "f"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Stat gives %v, want what the server says", err)
+	}
+	select {
+	case <-first.waiting:
+	default:
+		t.Error("the stream has not stalled")
+	}
+	if err := c.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+// TestHostileFrames has a server break the rules of HTTP/2, while a request waits for its answer and while none does.
+func TestHostileFrames(t *testing.T) {
+	settings, ack := "\x00\x00\x00\x04\x00\x00\x00\x00\x00", "\x00\x00\x00\x04\x01\x00\x00\x00\x00"
+	setting := func(id byte, value string) string {
+		return "\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00" + string(id) + value
+	}
+	for name, tc := range map[string]struct {
+		said  string
+		asked bool // only one who asks is told
+	}{
+		"settings acknowledged twice":     {said: settings + ack + ack},
+		"settings of a stream":            {said: "\x00\x00\x00\x04\x00\x00\x00\x00\x01"},
+		"settings cut in half":            {said: "\x00\x00\x05\x04\x00\x00\x00\x00\x00\x00\x05\x00\x00\x40"},
+		"a push setting":                  {said: setting(2, "\x00\x00\x00\x02")},
+		"a huge window":                   {said: setting(4, "\x80\x00\x00\x00")},
+		"small frames":                    {said: setting(5, "\x00\x00\x3f\xff")},
+		"a setting behind others":         {said: "\x00\x00\x0c\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x09\x00\x08\x00\x00\x00\x02"},
+		"a frame that is too large":       {said: settings + "\x04\x00\x01\x00\x00\x00\x00\x00\x01"},
+		"data of the connection":          {said: settings + "\x00\x00\x01\x00\x00\x00\x00\x00\x00x"},
+		"an answer that nobody asked for": {said: settings + "\x00\x00\x01\x01\x05\x00\x00\x00\x63\x88"},
+		"a short ping":                    {said: settings + "\x00\x00\x07\x06\x00\x00\x00\x00\x001234567"},
+		"a ping of a stream":              {said: settings + "\x00\x00\x08\x06\x00\x00\x00\x00\x0112345678"},
+		"a reset of the connection":       {said: settings + "\x00\x00\x04\x03\x00\x00\x00\x00\x00\x00\x00\x00\x01"},
+		"a short goodbye":                 {said: settings + "\x00\x00\x04\x07\x00\x00\x00\x00\x00\x00\x00\x00\x01"},
+		"a short window":                  {said: settings + "\x00\x00\x03\x08\x00\x00\x00\x00\x00\x00\x00\x01"},
+		"a window without an end":         {said: settings + strings.Repeat("\x00\x00\x04\x08\x00\x00\x00\x00\x00\x7f\xff\xff\xff", 2), asked: true},
+		"headers that cannot be read":     {said: settings + "\x00\x00\x02\x01\x05\x00\x00\x00\x01\xff\xff", asked: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, asked := range []bool{true, false} {
+				if tc.asked && !asked {
+					continue
+				}
+				wiretest.NoLeaks(t)
+				c := impatient(t, Config{Redial: time.Minute, Dial: func(context.Context) (io.ReadWriteCloser, error) {
+					here, there := net.Pipe()
+					go func() {
+						c := wire.NewConn(there)
+						if _, err := c.ReadLine(wire.MaxHello); err != nil {
+							return
+						}
+						_, _ = c.Write(goodWelcome("s"))
+						_, _ = io.CopyN(io.Discard, c, int64(len(http2.ClientPreface)))
+						for frames := http2.NewFramer(nil, c); asked; {
+							f, err := frames.ReadFrame()
+							if err != nil {
+								return
+							}
+							if f.Header().Type == http2.FrameHeaders {
+								break
+							}
+						}
+						go func() { _, _ = io.Copy(io.Discard, c) }()
+						_, _ = io.WriteString(c, tc.said)
+					}()
+					return here, nil
+				}})
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				if !asked {
+					wiretest.Eventually(t, "the client to end", func() bool { return c.ending(nil) != nil })
+				}
+				if _, err := c.Stat(ctx, "f"); !errors.Is(err, env.ErrProtocol) {
+					t.Errorf("asked %t: Stat gives %v, want ErrProtocol", asked, err)
+				}
+				cancel()
+			}
+		})
+	}
+}

@@ -1,0 +1,87 @@
+package client
+
+import (
+	"sync"
+
+	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+)
+
+// queue hands bytes from one goroutine to another, and holds one window of them at most.
+type queue struct {
+	mu     sync.Mutex
+	change sync.Cond
+	buf    []byte // a ring
+	start  int    // of what is held
+	held   int
+	taken  int  // of what is held, what was taken last
+	over   bool // nothing more is put
+	given  bool // nothing more is taken
+}
+
+// queueMin is what a queue starts with.
+const queueMin = 4 << 10
+
+func newQueue() *queue {
+	q := &queue{}
+	q.change.L = &q.mu
+	return q
+}
+
+// put adds a copy of p, once there is room for it. It reports false if nothing is taken any more.
+func (q *queue) put(p []byte) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for !q.given && q.held > 0 && q.held+len(p) > wire.Window {
+		q.change.Wait()
+	}
+	if q.given {
+		return false
+	}
+	if need := q.held + len(p); need > len(q.buf) {
+		buf := make([]byte, max(need, queueMin, min(2*len(q.buf), wire.Window)))
+		n := copy(buf, q.buf[q.start:min(q.start+q.held, len(q.buf))])
+		copy(buf[n:], q.buf[:q.held-n])
+		q.buf, q.start = buf, 0
+	}
+	end := (q.start + q.held) % len(q.buf)
+	n := copy(q.buf[end:], p)
+	copy(q.buf, p[n:])
+	q.held += len(p)
+	q.change.Signal()
+	return true
+}
+
+// end says that nothing more is put.
+func (q *queue) end() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.over = true
+	q.change.Signal()
+}
+
+// take waits for data and returns what comes next, with whether it was the last. It is valid until the next call.
+func (q *queue) take() (data []byte, end bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.taken > 0 {
+		q.start, q.held, q.taken = (q.start+q.taken)%len(q.buf), q.held-q.taken, 0
+		q.change.Signal()
+	}
+	for q.held == 0 && !q.over && !q.given {
+		q.change.Wait()
+	}
+	if q.given {
+		return nil, true
+	}
+	data = q.buf[q.start:min(q.start+q.held, len(q.buf))]
+	q.taken = len(data)
+	return data, q.over && q.taken == q.held
+}
+
+// leave says that nothing more is taken, also to a take that waits.
+func (q *queue) leave() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.given, q.buf, q.start, q.held, q.taken = true, nil, 0, 0, 0
+	q.change.Broadcast()
+}

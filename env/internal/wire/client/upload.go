@@ -1,0 +1,210 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+)
+
+const (
+	// uploadBuffer is how much of a caller's reader is read at a time.
+	uploadBuffer = 64 << 10
+	// keepContent is how much of a caller's reader is kept, to be sent again when the connection breaks. What an agent
+	// writes is hardly ever larger.
+	keepContent = 256 << 10
+)
+
+// errAborted ends a body that is not wanted any more.
+var errAborted = errors.New("the request was given up")
+
+// source reads a caller's reader once, for one request after the other. It never calls Read twice at once, and a Read
+// that blocks holds up neither a request nor the end of one.
+type source struct {
+	r         io.Reader
+	ctx       context.Context // whose end ends the content
+	immediate bool            // Read never blocks
+
+	mu      sync.Mutex
+	change  sync.Cond
+	buf     []byte
+	chunk   []byte // read last
+	total   int64  // how many bytes have been read
+	kept    []byte // all of them, while they are few; then none, unless the current request needs them
+	reading bool
+	current *upload
+	err     error // of the reader or the context, or io.EOF; sticky
+}
+
+func newSource(ctx context.Context, r io.Reader) *source {
+	s := &source{r: r, ctx: ctx}
+	s.change.L = &s.mu
+	switch r.(type) {
+	case *bytes.Buffer, *bytes.Reader, *strings.Reader:
+		s.immediate = true
+	}
+	return s
+}
+
+// upload returns the content for the next request, from the start, and ends that of the request before. The error is
+// errIncomplete if the start is not there any more. From then on a Read that is left over from the request before takes
+// nothing away from this one.
+func (s *source) upload() (*upload, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current != nil {
+		s.current.end()
+	}
+	if s.total != int64(len(s.kept)) {
+		return nil, errIncomplete
+	}
+	s.current = &upload{s: s}
+	return s.current, nil
+}
+
+// rest returns bytes from pos on, which have been read; nil if they are not there any more.
+func (s *source) rest(pos int64) []byte {
+	if pos < int64(len(s.kept)) {
+		return s.kept[pos:]
+	}
+	if left := s.total - pos; left <= int64(len(s.chunk)) {
+		return s.chunk[int64(len(s.chunk))-left:]
+	}
+	return nil
+}
+
+// failure returns the error of the reader or of the context; nil if there is none, as at the end.
+func (s *source) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if errors.Is(s.err, io.EOF) {
+		return nil
+	}
+	return s.err
+}
+
+// stop ends the content with the context's error.
+func (s *source) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = contextError(s.ctx)
+	}
+	s.change.Broadcast()
+}
+
+// fill reads more. The lock is held, but not during the Read.
+func (s *source) fill() {
+	s.reading = true
+	if s.buf == nil {
+		s.buf = make([]byte, min(uploadBuffer, max(s.length()+1, 512)))
+	}
+	if s.immediate {
+		s.took(s.r.Read(s.buf))
+		return
+	}
+	go func() {
+		n, err := s.r.Read(s.buf)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.took(n, err)
+	}()
+}
+
+// length returns how much there is to read, if that is known, or else a lot.
+func (s *source) length() int {
+	if l, ok := s.r.(interface{ Len() int }); ok && s.immediate {
+		return l.Len()
+	}
+	return uploadBuffer
+}
+
+func (s *source) took(n int, err error) {
+	s.reading = false
+	s.chunk = s.buf[:n]
+	switch {
+	case n == 0:
+	case s.total == int64(len(s.kept)) && len(s.kept)+n <= keepContent:
+		s.kept = append(s.kept, s.chunk...)
+	case s.current.pos == s.total:
+		s.kept = nil
+	}
+	s.total += int64(n)
+	if err == nil && s.immediate && s.length() == 0 {
+		err = io.EOF // so that the end goes with the data
+	}
+	if s.err == nil {
+		s.err = err
+	}
+	s.change.Broadcast()
+}
+
+// upload is the body of one request, made of a source.
+type upload struct {
+	s      *source
+	pos    int64 // next byte; guarded by the source
+	closed bool  // guarded by the source
+}
+
+// size returns the length of the content for the header; -1 if it is not known.
+func (u *upload) size() int64 {
+	u.s.mu.Lock()
+	defer u.s.mu.Unlock()
+	if !u.s.immediate || u.s.err != nil {
+		return -1
+	}
+	return u.s.total + int64(u.s.length())
+}
+
+func (u *upload) failure() error { return u.s.failure() }
+
+// Read implements io.Reader.
+func (u *upload) Read(p []byte) (int, error) {
+	s := u.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		if s.err == nil {
+			s.err = contextError(s.ctx)
+		}
+		switch {
+		case u.closed:
+			return 0, errAborted
+		case s.err != nil && !errors.Is(s.err, io.EOF):
+			return 0, s.err
+		case u.pos < s.total:
+			from := s.rest(u.pos)
+			if from == nil {
+				s.err = errIncomplete
+				return 0, s.err
+			}
+			n := copy(p, from)
+			u.pos += int64(n)
+			if u.pos == s.total && s.err != nil {
+				return n, io.EOF
+			}
+			return n, nil
+		case s.err != nil:
+			return 0, io.EOF
+		case s.reading:
+			s.change.Wait()
+		default:
+			s.fill()
+		}
+	}
+}
+
+// Close implements io.Closer. A Read that waits ends.
+func (u *upload) Close() error {
+	u.s.mu.Lock()
+	defer u.s.mu.Unlock()
+	u.end()
+	return nil
+}
+
+func (u *upload) end() {
+	u.closed = true
+	u.s.change.Broadcast()
+}

@@ -1,0 +1,264 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+)
+
+const (
+	// maxOps is how many changes are remembered once they have ended.
+	maxOps = 8192
+	// maxOutcome bounds the error that is remembered of a change. A longer one is shortened.
+	maxOutcome = 2 << 10
+	// maxMarks is of how many clients it is known what has been forgotten.
+	maxMarks = 4096
+)
+
+var (
+	// errForgotten says that a change may have been made.
+	errForgotten = fmt.Errorf("%w: the server does not remember the change", env.ErrUnknownOutcome)
+	// errNever is the outcome of a change that somebody has asked about before it began.
+	errNever = errors.New("the change was given up before it began")
+)
+
+// op is a change. Its outcome is valid once done is closed.
+type op struct {
+	done   chan struct{}
+	record wire.EndRecord
+	cutOff bool // the request did not arrive whole
+	never  bool // it has not begun, and will not
+}
+
+// ops are the changes in progress and the last ones that have ended.
+type ops struct {
+	mu    sync.Mutex
+	byID  map[string]*op
+	ended []string // the oldest first, from next on and around
+	next  int
+	// marks are the highest numbers of changes that have been forgotten, by client: nobody knows which changes up to
+	// there have been made. There are maxMarks at most.
+	marks map[string]uint64
+}
+
+func (t *ops) init() {
+	t.byID = make(map[string]*op)
+	t.marks = make(map[string]uint64)
+}
+
+// opNumber divides an id into the client's and the number that it ends with in base 36. An id of another form is that of
+// a client with one change.
+func opNumber(id string) (client string, number uint64) {
+	if i := strings.LastIndexByte(id, '-'); i >= 0 {
+		if n, err := strconv.ParseUint(id[i+1:], 36, 64); err == nil {
+			return id[:i], n
+		}
+	}
+	return id, 0
+}
+
+// forgotten tells whether a change that is not known may have been made. The lock is held.
+func (t *ops) forgotten(id string) bool {
+	client, number := opNumber(id)
+	mark, ok := t.marks[client]
+	return ok && number <= mark
+}
+
+// forget forgets a change. The lock is held.
+func (t *ops) forget(id string) {
+	delete(t.byID, id)
+	client, number := opNumber(id)
+	if _, ok := t.marks[client]; !ok && len(t.marks) == maxMarks {
+		for other := range t.marks { // any of them: only a client that is back within its time to reconnect needs its own
+			delete(t.marks, other)
+			break
+		}
+	}
+	t.marks[client] = max(number, t.marks[client])
+}
+
+// begin returns the change with the given id. If it is not known, it is a new one, to be made by the caller.
+func (t *ops) begin(p *peer, id string) (o *op, fresh bool, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if o := t.byID[id]; o != nil {
+		return o, false, nil
+	}
+	switch {
+	case !p.current():
+		return nil, false, errCut
+	case t.forgotten(id):
+		return nil, false, errForgotten
+	}
+	o = &op{done: make(chan struct{})}
+	t.byID[id] = o
+	return o, true, nil
+}
+
+// ask returns the change with the given id. One that is not known will not begin: its request may still be on its way
+// when whoever asks has told that it was not made, or made it under another id.
+func (t *ops) ask(id string) (*op, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if o := t.byID[id]; o != nil {
+		return o, nil
+	}
+	if t.forgotten(id) {
+		return nil, errForgotten
+	}
+	o := &op{done: make(chan struct{}), record: wire.EndRecord{Error: wire.ToError(errNever)}, never: true}
+	t.byID[id] = o
+	t.keep(id, o)
+	return o, nil
+}
+
+// end notes that a change has ended.
+func (t *ops) end(id string, o *op) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.keep(id, o)
+}
+
+// keep remembers a change that has ended, and forgets the oldest. The lock is held.
+func (t *ops) keep(id string, o *op) {
+	close(o.done)
+	if len(t.ended) < maxOps {
+		t.ended = append(t.ended, id)
+		return
+	}
+	t.forget(t.ended[t.next])
+	t.ended[t.next] = id
+	t.next = (t.next + 1) % maxOps
+}
+
+// changer makes a change and returns the value of its answer.
+type changer func(ctx context.Context, r *http.Request, q query) (any, error)
+
+// change makes a handler of a changer. A change that has begun goes on, whatever becomes of the request; one that lacks a
+// part of its content fails.
+func (p *peer) change(h changer) handler {
+	return func(r *http.Request, a *reply) error {
+		id := r.Header.Get(wire.ChangeHeader)
+		if !validID(id) {
+			return errMalformed
+		}
+		q, err := parseQuery(r)
+		if err != nil {
+			return err
+		}
+		o, fresh, err := p.s.ops.begin(p, id)
+		if err != nil {
+			return err
+		}
+		var record wire.EndRecord
+		if fresh {
+			record = p.perform(h, r, q, o)
+			o.record = remembered(record)
+			p.s.ops.end(id, o)
+		} else {
+			if err := o.wait(r.Context()); err != nil {
+				return err
+			}
+			record = o.record
+		}
+		return a.last(wire.FrameEnd, &record, func() { record.Error = shorten(record.Error) })
+	}
+}
+
+// perform makes a change and returns what came of it.
+func (p *peer) perform(h changer, r *http.Request, q query, o *op) wire.EndRecord {
+	slot, err := p.s.gate.enter(r.Context())
+	if err != nil {
+		o.cutOff = true
+		return wire.EndRecord{Error: wire.ToError(err)}
+	}
+	defer slot.leave()
+	body := &wholeBody{ReadCloser: r.Body}
+	r.Body = readCloser{slot.reader(body), r.Body}
+	var value any
+	err = guard(func() (err error) {
+		value, err = h(context.WithoutCancel(r.Context()), r, q)
+		return err
+	})
+	o.cutOff = err != nil && body.cut.Load()
+	record := wire.EndRecord{Error: wire.ToError(err)}
+	if value != nil {
+		encoded, err := json.Marshal(value)
+		record.Value = encoded
+		if err != nil {
+			record.Error = wire.ToError(err)
+		}
+	}
+	return record
+}
+
+// remembered returns an outcome as it is remembered.
+func remembered(r wire.EndRecord) wire.EndRecord {
+	if r.Error != nil {
+		if encoded, err := json.Marshal(r.Error); err != nil || len(encoded) > maxOutcome {
+			r.Error = shorten(r.Error)
+		}
+	}
+	return r
+}
+
+// wait waits for the end of a change.
+func (o *op) wait(ctx context.Context) error {
+	select {
+	case <-o.done:
+		return nil
+	case <-ctx.Done():
+		return cause(ctx)
+	}
+}
+
+// op tells what became of a change.
+func (p *peer) op(r *http.Request, a *reply) error {
+	id, err := pathID(r)
+	if err != nil {
+		return err
+	}
+	o, err := p.s.ops.ask(id)
+	if err != nil {
+		return err
+	}
+	if err := o.wait(r.Context()); err != nil {
+		return err
+	}
+	if o.never {
+		a.value = wire.ChangeOutcome{}
+		return nil
+	}
+	a.value = wire.ChangeOutcome{Known: true, CutOff: o.cutOff, Outcome: &o.record}
+	return nil
+}
+
+// wholeBody is the body of a request, and knows whether it was cut off.
+type wholeBody struct {
+	io.ReadCloser
+	cut atomic.Bool
+}
+
+func (b *wholeBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.cut.Store(true)
+	}
+	return n, err
+}
+
+// readCloser is a body with another reader.
+type readCloser struct {
+	io.Reader
+	io.Closer
+}

@@ -1,0 +1,283 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+)
+
+// errDeleted is the cause with which a DELETE ends a command.
+var errDeleted = fmt.Errorf("the client has cancelled the command: %w", context.Canceled)
+
+// command is a command that was started, with its streams. The result is valid once done is closed.
+type command struct {
+	id             string
+	stdout, stderr *ring            // nil if nobody wants it
+	stdin          *stdin           // nil if there is none
+	sizes          chan env.TTYSize // nil without a terminal
+	done           chan struct{}    // closed when it has ended
+	result         wire.ExecResult  // how it ended
+	lost           bool             // the result is not known any more
+
+	mu      sync.Mutex
+	deleted bool
+	cancel  context.CancelCauseFunc // nil until it runs
+	answers uint64                  // how many there have been
+	woken   chan struct{}           // wakes the answer; replaced by each
+}
+
+// held returns how much memory the outputs of a command that has ended take.
+func (c *command) held() int {
+	n := 0
+	for _, r := range []*ring{c.stdout, c.stderr} {
+		if r != nil {
+			n += r.memory()
+		}
+	}
+	return n
+}
+
+func newCommand(id string, request *wire.ExecRequest) *command {
+	c := &command{id: id, done: make(chan struct{}), woken: make(chan struct{}, 1)}
+	if request.Stdin {
+		c.stdin = newStdin()
+	}
+	if request.Stdout {
+		c.stdout = newRing(c.wake)
+	}
+	if request.Stderr && !request.Merged {
+		c.stderr = newRing(c.wake)
+	}
+	if request.TTY != nil {
+		c.sizes = make(chan env.TTYSize)
+	}
+	return c
+}
+
+// command returns what the environment is to run.
+func (c *command) command(request *wire.ExecRequest) env.Command {
+	cmd := env.Command{
+		Argv:    wire.Strings(request.Argv),
+		Dir:     string(request.Dir),
+		Vars:    wire.Strings(request.Vars),
+		Timeout: request.Timeout,
+	}
+	if c.stdin != nil {
+		cmd.Stdin = c.stdin
+	}
+	if c.stdout != nil {
+		cmd.Stdout = c.stdout
+		if request.Merged {
+			cmd.Stderr = c.stdout
+		}
+	}
+	if c.stderr != nil {
+		cmd.Stderr = c.stderr
+	}
+	if request.TTY != nil {
+		cmd.TTY = &env.TTY{Size: *request.TTY, Resize: c.sizes}
+	}
+	return cmd
+}
+
+// bind notes how the command is cancelled, which may have to be done at once.
+func (c *command) bind(cancel context.CancelCauseFunc) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cancel = cancel
+	if c.deleted {
+		cancel(errDeleted)
+	}
+}
+
+// delete cancels the command.
+func (c *command) delete() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deleted = true
+	if c.cancel != nil {
+		c.cancel(errDeleted)
+	}
+}
+
+// outcome returns what Exec has returned for the wire.
+func (c *command) outcome(r env.Result, err error) wire.ExecResult {
+	result := wire.ExecResult{
+		ExitCode: r.ExitCode, Signal: r.Signal, TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory,
+		Detached: r.Detached, Elapsed: r.Elapsed,
+	}
+	c.mu.Lock()
+	deleted := c.deleted
+	c.mu.Unlock()
+	if deleted && errors.Is(err, context.Canceled) {
+		result.Cancelled = true
+		err = besidesCancellation(err)
+	}
+	result.Error = wire.ToError(err)
+	for _, o := range c.outputs() {
+		if o.kind == wire.FrameStdout {
+			result.Stdout = o.ring.total()
+		} else {
+			result.Stderr = o.ring.total()
+		}
+	}
+	return result
+}
+
+// besidesCancellation returns what err reports besides the cancellation. That nothing was started is always reported.
+func besidesCancellation(err error) error {
+	if start := (*env.StartError)(nil); errors.As(err, &start) {
+		return start
+	}
+	if !errors.Is(err, context.Canceled) {
+		return err
+	}
+	switch e := err.(type) { //nolint:errorlint // each level is looked at
+	case interface{ Unwrap() []error }:
+		var rest []error
+		for _, inner := range e.Unwrap() {
+			rest = append(rest, besidesCancellation(inner))
+		}
+		return errors.Join(rest...)
+	case interface{ Unwrap() error }:
+		return besidesCancellation(e.Unwrap())
+	default:
+		return nil
+	}
+}
+
+// output is one output of a command.
+type output struct {
+	kind wire.FrameKind
+	ring *ring
+}
+
+func (c *command) outputs() []output {
+	var list []output
+	if c.stdout != nil {
+		list = append(list, output{wire.FrameStdout, c.stdout})
+	}
+	if c.stderr != nil {
+		list = append(list, output{wire.FrameStderr, c.stderr})
+	}
+	return list
+}
+
+// wake tells the answer that there is more.
+func (c *command) wake() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	signal(c.woken)
+}
+
+// attach makes an answer the one that sends the output, from the given offsets on. It returns its number, and what
+// wakes it.
+func (c *command) attach(p *peer, outputs []output, stdout, stderr int64) (uint64, <-chan struct{}, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !p.current() { // a late request does not take over from those of the connection that counts
+		return 0, nil, errCut
+	}
+	if (c.stdout == nil && stdout > 0) || (c.stderr == nil && stderr > 0) {
+		return 0, nil, errOffset
+	}
+	c.answers++
+	for _, o := range outputs {
+		offset := stdout
+		if o.kind == wire.FrameStderr {
+			offset = stderr
+		}
+		if err := o.ring.attach(c.answers, offset); err != nil {
+			return 0, nil, errOffset
+		}
+	}
+	signal(c.woken) // the answer before, which learns that it has been replaced
+	c.woken = make(chan struct{}, 1)
+	return c.answers, c.woken, nil
+}
+
+// send answers with the output from the given offsets on, and the result.
+func (c *command) send(ctx context.Context, p *peer, a *reply, stdout, stderr int64) error {
+	if c.lost {
+		return fmt.Errorf("%w: its result has been dropped", env.ErrUnknownOutcome)
+	}
+	outputs := c.outputs()
+	number, woken, err := c.attach(p, outputs, stdout, stderr)
+	if err != nil {
+		return err
+	}
+	for {
+		ended := c.ended() // looked at first, so that all output has been seen when it counts
+		sent := 0
+		for _, o := range outputs {
+			room, err := a.space(maxOutput, maxOutput)
+			if err != nil {
+				return err
+			}
+			n, err := o.ring.take(number, room)
+			if err != nil {
+				return errCut // another answer has taken over
+			}
+			if sent += n; n > 0 {
+				a.commit(o.kind, n)
+			}
+		}
+		switch {
+		case sent > 0: // there may be more
+		case ended:
+			return c.finish(a)
+		default:
+			if err := c.wait(ctx, a, number, woken); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// wait sends what has been collected and waits for more.
+func (c *command) wait(ctx context.Context, a *reply, number uint64, woken <-chan struct{}) error {
+	if a.buf != nil && len(*a.buf) > 0 {
+		if err := a.flush(); err != nil {
+			return err
+		}
+	}
+	a.release()
+	select {
+	case <-woken:
+	case <-c.done:
+	case <-ctx.Done():
+		return cause(ctx)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.answers != number {
+		return errCut
+	}
+	return nil
+}
+
+// finish ends the answer with the result.
+func (c *command) finish(a *reply) error {
+	result := c.result
+	return a.last(wire.FrameResult, &result, func() { result.Error = shorten(result.Error) })
+}
+
+func (c *command) ended() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// abandon makes the command not wait any longer for somebody to take its output.
+func (c *command) abandon() {
+	for _, o := range c.outputs() {
+		o.ring.abandon()
+	}
+}

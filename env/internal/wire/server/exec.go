@@ -1,0 +1,162 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+)
+
+const (
+	// arrivalTime bounds how long a request about a command waits for the one that starts it.
+	arrivalTime = 10 * time.Second
+	// stdinBuffer is how much of a piece is given to the command at once.
+	stdinBuffer = 64 << 10
+)
+
+// exec starts a command, or resumes its output.
+func (p *peer) exec(r *http.Request, a *reply) error {
+	id, err := pathID(r)
+	if err != nil {
+		return err
+	}
+	q, err := parseQuery(r)
+	if err != nil {
+		return err
+	}
+	stdout, err := q.number("stdout")
+	if err != nil {
+		return err
+	}
+	stderr, err := q.number("stderr")
+	if err != nil {
+		return err
+	}
+	var request wire.ExecRequest
+	if err := decodeBody(r, &request); err != nil {
+		return err
+	}
+	c, fresh, err := p.s.commands.begin(p, id, &request, stdout+stderr > 0)
+	if err != nil {
+		return err
+	}
+	if fresh {
+		go p.s.run(c, &request)
+	}
+	return c.send(r.Context(), p, a, stdout, stderr)
+}
+
+// run runs a command to its end, whatever becomes of the request that started it. Its context is the server's own, which
+// ends by a DELETE; closing the environment ends it otherwise.
+func (s *Server) run(c *command, request *wire.ExecRequest) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	c.bind(cancel)
+	var result env.Result
+	err := guard(func() (err error) {
+		result, err = s.environment().Exec(ctx, c.command(request))
+		return err
+	})
+	s.commands.end(c, c.outcome(result, err))
+}
+
+// cancel kills a command, or keeps it from starting.
+func (p *peer) cancel(r *http.Request, _ *reply) error {
+	id, err := pathID(r)
+	if err == nil {
+		p.s.commands.cancel(id)
+	}
+	return err
+}
+
+// stdin gives a command a piece of its standard input.
+func (p *peer) stdin(r *http.Request, a *reply) error {
+	c, err := p.arrived(r)
+	if err != nil {
+		return err
+	}
+	q, err := parseQuery(r)
+	if err != nil {
+		return err
+	}
+	offset, err := q.number("offset")
+	if err != nil {
+		return err
+	}
+	if c == nil || c.stdin == nil {
+		a.value = wire.StdinState{Closed: c != nil, Unknown: c == nil}
+		return nil
+	}
+	if !p.current() {
+		return errCut
+	}
+	buf, _ := p.s.buffers.Get().(*[]byte)
+	defer p.s.buffers.Put(buf)
+	err = c.stdin.feed(r.Context(), offset, r.Body, q.flag("end"), (*buf)[:stdinBuffer])
+	switch {
+	case err == nil:
+		a.value = c.stdin.answer()
+		return nil
+	case errors.Is(err, errGap):
+		return errOffset
+	case errors.Is(err, errPieceTooLarge):
+		return errTooLong
+	default:
+		return errCut
+	}
+}
+
+// resize changes the size of a command's terminal.
+func (p *peer) resize(r *http.Request, _ *reply) error {
+	c, err := p.arrived(r)
+	if err != nil {
+		return err
+	}
+	var size env.TTYSize
+	if err := decodeBody(r, &size); err != nil {
+		return err
+	}
+	if c == nil || c.sizes == nil {
+		return nil
+	}
+	select {
+	case c.sizes <- size:
+	case <-c.done:
+	case <-r.Context().Done():
+		return cause(r.Context())
+	}
+	return nil
+}
+
+// arrived returns the command that a request is about; nil if it is not known. The request may have overtaken the one
+// that starts the command.
+func (p *peer) arrived(r *http.Request) (*command, error) {
+	id, err := pathID(r)
+	if err != nil {
+		return nil, err
+	}
+	timer := time.NewTimer(p.s.commands.patience)
+	defer timer.Stop()
+	for {
+		c, arrival := p.s.commands.get(id)
+		if c != nil {
+			return c, nil
+		}
+		select {
+		case <-arrival:
+		case <-timer.C:
+			return nil, nil
+		case <-r.Context().Done():
+			return nil, cause(r.Context())
+		}
+	}
+}
+
+func (s *Server) environment() env.Environment {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.env
+}

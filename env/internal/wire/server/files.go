@@ -1,0 +1,215 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"strconv"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire"
+)
+
+const (
+	// maxData bounds a frame of content, minData is what a read of content is worth.
+	maxData = 64 << 10
+	minData = 4 << 10
+)
+
+// file makes a handler of one that reads files: it has a place behind the gate.
+func (p *peer) file(h handler) handler {
+	return func(r *http.Request, a *reply) error {
+		slot, err := p.s.gate.enter(r.Context())
+		if err != nil {
+			return cause(r.Context())
+		}
+		defer slot.leave()
+		r.Body = readCloser{slot.reader(r.Body), r.Body}
+		a.slot = slot
+		return h(r, a)
+	}
+}
+
+// open sends a file.
+func (p *peer) open(r *http.Request, a *reply) error {
+	q, err := parseQuery(r)
+	if err != nil {
+		return err
+	}
+	offset, err := q.number("offset")
+	if err != nil {
+		return err
+	}
+	f, err := p.s.environment().Open(r.Context(), q.text("name"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // It was only read.
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if err := a.record(wire.FrameRecords, []wire.FileInfo{toFileInfo(info.Name(), info)}); err != nil {
+		return err
+	}
+	if offset > 0 {
+		// One that is shorter by now has nothing to send.
+		if _, err := io.CopyN(io.Discard, f, offset); err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+	}
+	return a.content(r.Context(), f)
+}
+
+// content sends what r gives.
+func (a *reply) content(ctx context.Context, r io.Reader) error {
+	for ctx.Err() == nil {
+		room, err := a.space(minData, maxData)
+		if err != nil {
+			return err
+		}
+		n, err := r.Read(room)
+		if n > 0 {
+			a.commit(wire.FrameData, n)
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return cause(ctx)
+}
+
+func toFileInfo(name string, info fs.FileInfo) wire.FileInfo {
+	t := info.ModTime()
+	return wire.FileInfo{
+		Name: wire.Text(name), Size: info.Size(), Mode: info.Mode(),
+		Seconds: t.Unix(), Nanos: int64(t.Nanosecond()),
+	}
+}
+
+// stat describes a file.
+func (p *peer) stat(r *http.Request, a *reply) error {
+	q, err := parseQuery(r)
+	if err != nil {
+		return err
+	}
+	info, err := p.s.environment().Stat(r.Context(), q.text("name"))
+	if err == nil {
+		a.value = toFileInfo(info.Name(), info)
+	}
+	return err
+}
+
+// dir lists a folder.
+func (p *peer) dir(r *http.Request, a *reply) error {
+	q, err := parseQuery(r)
+	if err != nil {
+		return err
+	}
+	entries, err := p.s.environment().ReadDir(r.Context(), q.text("name"))
+	b := newBatch(a)
+	defer b.stop()
+	for _, d := range entries {
+		var entry wire.FileInfo
+		if info, err := d.Info(); err == nil {
+			entry = toFileInfo(d.Name(), info)
+		} else {
+			entry = wire.FileInfo{Name: wire.Text(d.Name()), Mode: d.Type(), Error: entryError(err)}
+		}
+		if err := b.add(entry); err != nil {
+			return err
+		}
+	}
+	if flushErr := b.flush(); flushErr != nil {
+		return flushErr
+	}
+	return err
+}
+
+// read sends several files, one after the other, so that it has one place behind the gate and one file in memory. What
+// is sent is what env.ReadFiles returns.
+func (p *peer) read(r *http.Request, a *reply) error {
+	var request wire.ReadRequest
+	if err := decodeBody(r, &request); err != nil {
+		return err
+	}
+	left := int64(env.MaxReadFiles)
+	for i, name := range request.Names {
+		if r.Context().Err() != nil {
+			return cause(r.Context())
+		}
+		data, err := p.readOne(r.Context(), string(name), request.Limit, left)
+		left -= int64(len(data))
+		header := wire.ReadHeader{Index: i, Size: int64(len(data)), Error: entryError(err)}
+		if err := a.record(wire.FrameRecords, []wire.ReadHeader{header}); err != nil {
+			return err
+		}
+		for len(data) > 0 {
+			n := min(len(data), maxData)
+			if err := a.frame(wire.FrameData, data[:n]); err != nil {
+				return err
+			}
+			data = data[n:]
+		}
+	}
+	return nil
+}
+
+// readOne reads one of several files, to which the ones before it have left so many bytes.
+func (p *peer) readOne(ctx context.Context, name string, limit, left int64) ([]byte, error) {
+	if limit <= 0 {
+		limit = env.DefaultReadLimit
+	}
+	if left >= limit {
+		return env.ReadFile(ctx, p.s.environment(), name, limit)
+	}
+	data, err := env.ReadFile(ctx, p.s.environment(), name, max(left, 1)) // 0 would be no limit
+	if errors.Is(err, env.ErrTooLarge) || int64(len(data)) > left {
+		err = fmt.Errorf("%w: more than %d bytes with the files before it", env.ErrTooLarge, env.MaxReadFiles)
+		return nil, &fs.PathError{Op: "read", Path: name, Err: err}
+	}
+	return data, err
+}
+
+// pack sends a tree.
+func (p *peer) pack(r *http.Request, a *reply) error {
+	var request wire.PackRequest
+	if err := decodeBody(r, &request); err != nil {
+		return err
+	}
+	tree, err := p.s.environment().CopyOut(r.Context(), string(request.Dir), wire.Strings(request.Names)...)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tree.Close() }() // It was only read.
+	return a.content(r.Context(), tree)
+}
+
+// write writes a file.
+func (p *peer) write(ctx context.Context, r *http.Request, q query) (any, error) {
+	opts := env.WriteOptions{MustNotExist: q.flag("new"), IfSHA256: q.text("sha256")}
+	if mode := q.text("mode"); mode != "" {
+		bits, err := strconv.ParseUint(mode, 10, 32)
+		if err != nil {
+			return nil, errMalformed
+		}
+		opts.Mode = fs.FileMode(bits)
+	}
+	return p.s.environment().WriteFile(ctx, q.text("name"), r.Body, opts)
+}
+
+// remove removes a file or a folder.
+func (p *peer) remove(ctx context.Context, _ *http.Request, q query) (any, error) {
+	return nil, p.s.environment().Remove(ctx, q.text("name"), env.RemoveOptions{Recursive: q.flag("recursive")})
+}
+
+// unpack unpacks a tree.
+func (p *peer) unpack(ctx context.Context, r *http.Request, q query) (any, error) {
+	return nil, p.s.environment().CopyIn(ctx, q.text("dir"), r.Body)
+}

@@ -1,0 +1,131 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/iotest"
+
+	"github.com/sandboxagent/sandboxagent/env/internal/wire/wiretest"
+)
+
+func TestGateBounds(t *testing.T) {
+	wiretest.NoLeaks(t)
+	const places, operations = 3, 50
+	g := newGate(places)
+	var inside, most atomic.Int32
+	enter := func() {
+		n := inside.Add(1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
+	}
+	var all sync.WaitGroup
+	for range operations {
+		all.Go(func() {
+			s, err := g.enter(t.Context())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer s.leave()
+			for range 20 {
+				enter()
+				inside.Add(-1)
+				s.pause()
+				s.resume()
+			}
+			enter()
+			inside.Add(-1)
+		})
+	}
+	all.Wait()
+	if most.Load() > places {
+		t.Errorf("%d operations were inside at once", most.Load())
+	}
+	if len(g) != 0 {
+		t.Errorf("%d places are still taken", len(g))
+	}
+}
+
+// TestGateNetwork: who waits for the network holds up nobody.
+func TestGateNetwork(t *testing.T) {
+	wiretest.NoLeaks(t)
+	g := newGate(1)
+	s, err := g.enter(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	never, stop := io.Pipe()
+	read := make(chan error, 1)
+	go func() {
+		_, err := s.reader(never).Read(make([]byte, 1))
+		read <- err
+	}()
+	wiretest.Within(t, "another operation enters", func() {
+		other, err := g.enter(t.Context())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		other.leave()
+	})
+	_ = stop.CloseWithError(io.ErrUnexpectedEOF)
+	if err := <-read; !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Error(err)
+	}
+	if len(g) != 1 {
+		t.Error("the place was not taken again")
+	}
+	s.leave()
+	if len(g) != 0 {
+		t.Error("the place was not given back")
+	}
+}
+
+// TestGateAbandonedReader: an operation may leave a reader behind in the network.
+func TestGateAbandonedReader(t *testing.T) {
+	wiretest.NoLeaks(t)
+	g := newGate(1)
+	s, err := g.enter(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.pause()
+	s.leave()
+	s.resume()
+	if len(g) != 0 {
+		t.Error("a place was taken after the end")
+	}
+}
+
+func TestGateContext(t *testing.T) {
+	g := newGate(1)
+	s, err := g.enter(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.leave()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("why")
+	cancel(why)
+	if _, err := g.enter(ctx); !errors.Is(err, why) {
+		t.Errorf("enter: %v", err)
+	}
+}
+
+func TestNoGate(t *testing.T) {
+	s, err := newGate(0).enter(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.pause()
+	s.resume()
+	if err := iotest.TestReader(s.reader(strings.NewReader("abc")), []byte("abc")); err != nil {
+		t.Error(err)
+	}
+	s.leave()
+}

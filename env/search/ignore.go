@@ -1,0 +1,129 @@
+package search
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"strings"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/gitignore"
+	"github.com/sandboxagent/sandboxagent/env/internal/gitrepo"
+	"github.com/sandboxagent/sandboxagent/env/internal/pathname"
+)
+
+const (
+	ignoreFile = ".gitignore"
+	// excludeFile is where git keeps, in its own folder, the rules of one repository that are not part of its content.
+	excludeFile = "info/exclude"
+	// maxIgnoreFile is the size of the largest ignore file that is read, in bytes.
+	maxIgnoreFile = 1 << 20
+)
+
+// outerRules finds the rules that stand above root, which lists entries.
+func (w *walker) outerRules(ctx context.Context, entries []fs.DirEntry) (*gitignore.Stack, error) {
+	root := pathname.Absolute(w.e, w.root)
+	if root == "" {
+		return nil, nil
+	}
+	if has(entries, gitrepo.DirName) != nil {
+		var err error
+		if w.git, err = gitrepo.Find(ctx, w.e, w.root); err != nil || w.git != nil {
+			return nil, err
+		}
+	}
+	dir, git, err := gitrepo.FindAbove(ctx, w.e, root)
+	if err != nil || git == nil {
+		return nil, err
+	}
+	below := strings.TrimPrefix(strings.TrimPrefix(root, dir), "/")
+	w.prefix = below + "/"
+
+	// Go down from the top of the repository to the folder that root is in. Seen from root, up leads to dir.
+	up := strings.Repeat("../", strings.Count(w.prefix, "/"))
+	rules, err := w.pushExclude(ctx, "", git, up+gitrepo.DirName)
+	if err != nil {
+		return nil, err
+	}
+	at := ""
+	for element := range strings.SplitSeq(below, "/") {
+		entries, err := w.e.ReadDir(ctx, dir)
+		if env.IsFatal(ctx, err) {
+			return nil, err
+		}
+		// A folder may be closed to listing and yet let its files be read.
+		if d := has(entries, ignoreFile); err != nil || d != nil && d.Type().IsRegular() {
+			if rules, err = w.push(ctx, rules, at, pathname.Join(dir, ignoreFile), up+ignoreFile); err != nil {
+				return nil, err
+			}
+		}
+		dir, at, up = pathname.Join(dir, element), pathname.Join(at, element), strings.TrimPrefix(up, "../")
+		if rules.Ignored(at, true) {
+			return nil, nil
+		}
+	}
+	return rules, nil
+}
+
+// innerRules adds the rules of the folder name, which lists entries.
+func (w *walker) innerRules(ctx context.Context, name string, entries []fs.DirEntry, rules *gitignore.Stack) (*gitignore.Stack, error) {
+	at := strings.TrimSuffix(w.prefix+name, "/")
+	if has(entries, gitrepo.DirName) != nil {
+		git, err := w.git, error(nil)
+		switch {
+		case name != "":
+			git, err = gitrepo.Find(ctx, w.e, pathname.Join(w.root, name))
+		case git == nil:
+			git, err = gitrepo.Find(ctx, w.e, w.root)
+		}
+		if git != nil {
+			rules, err = w.pushExclude(ctx, at, git, pathname.Join(name, gitrepo.DirName))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	// Like git, do not follow a link: it could lead anywhere.
+	if d := has(entries, ignoreFile); d != nil && d.Type().IsRegular() {
+		name := pathname.Join(name, ignoreFile)
+		return w.push(ctx, rules, at, pathname.Join(w.root, name), name)
+	}
+	return rules, nil
+}
+
+// pushExclude returns the rules that git keeps for a repository whose topmost folder is at. Seen from root, its folder of
+// git is called shown.
+func (w *walker) pushExclude(ctx context.Context, at string, git *gitrepo.Dirs, shown string) (*gitignore.Stack, error) {
+	if git.Private != git.Common || git.Linked {
+		shown = git.Common
+	}
+	return w.push(ctx, nil, at, pathname.Join(git.Common, excludeFile), pathname.Join(shown, excludeFile))
+}
+
+// push adds the rules of the ignore file name, which hold in the folder at. If it cannot be read, shown is the name to
+// report it by.
+func (w *walker) push(ctx context.Context, rules *gitignore.Stack, at, name, shown string) (*gitignore.Stack, error) {
+	content, err := env.ReadFile(ctx, w.e, name, maxIgnoreFile)
+	switch {
+	case err == nil:
+		return rules.Push(at, gitignore.Parse(content)), nil
+	case errors.Is(err, fs.ErrNotExist):
+		return rules, nil
+	case env.IsFatal(ctx, err):
+		return nil, err
+	}
+	if err := w.fn(Entry{Name: shown, Err: err}, nil); err != nil && !errors.Is(err, fs.SkipDir) {
+		return nil, err
+	}
+	return rules, nil
+}
+
+// has finds an entry by name; nil if there is none.
+func has(entries []fs.DirEntry, name string) fs.DirEntry {
+	for _, d := range entries {
+		if d.Name() == name {
+			return d
+		}
+	}
+	return nil
+}

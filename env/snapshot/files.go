@@ -1,0 +1,134 @@
+package snapshot
+
+import (
+	"archive/tar"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/env"
+)
+
+// File describes a file or link in a snapshot.
+type File struct {
+	// Mode is 0o644, 0o755 or, for a link, fs.ModeSymlink with 0o777.
+	Mode fs.FileMode
+	// Size is the length of the content in bytes; the content of a link is its target.
+	Size int64
+	// SHA256 is the hash of the content.
+	SHA256 [sha256.Size]byte
+}
+
+// Files returns the names of the files and links in the snapshot, sorted, relative to its folder.
+func (s *Snapshot) Files() []string { return slices.Sorted(maps.Keys(s.files)) }
+
+// Len returns how many files and links are in the snapshot.
+func (s *Snapshot) Len() int { return len(s.files) }
+
+// Lookup describes the file or link called name. It reports false if there is none in the snapshot.
+func (s *Snapshot) Lookup(name string) (File, bool) {
+	state, ok := s.files[name]
+	if !ok {
+		return File{}, false
+	}
+	return File{Mode: state.mode.fileMode(), Size: state.size, SHA256: state.sha256}, true
+}
+
+// Content returns the content of the file called name, or the target of the link. A name that is not in the snapshot is
+// fs.ErrNotExist.
+func (s *Snapshot) Content(name string) (*io.SectionReader, error) {
+	if _, ok := s.files[name]; !ok {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	return s.open(name), nil
+}
+
+// Differences returns the names of the files and links that are not the same in two snapshots, sorted. It leaves out
+// what could not be read when either was taken.
+func Differences(before, after *Snapshot) []string {
+	var names []string
+	for name, old := range before.files {
+		now, ok := after.files[name]
+		if (!ok || !old.same(now)) && !before.hides(name) && !after.hides(name) {
+			names = append(names, name)
+		}
+	}
+	for name := range after.files {
+		if _, ok := before.files[name]; !ok && !before.hides(name) && !after.hides(name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// same tells whether two files do not differ. When they were modified does not count.
+func (f fileState) same(g fileState) bool {
+	return f.mode == g.mode && f.size == g.size && f.sha256 == g.sha256
+}
+
+// Pack adds the tree to w, as CopyIn takes it: folders, empty ones too, then files and links, sorted by name. Files have
+// the mode 0o644 or 0o755 and the modification time that they had, folders the mode 0o755. It does not close w.
+func (s *Snapshot) Pack(ctx context.Context, w *tar.Writer) error {
+	for _, name := range slices.Sorted(maps.Keys(s.folders)) {
+		if _, ok := s.files[name]; ok {
+			continue // It became something else while the snapshot was taken.
+		}
+		h := &tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: 0o755, ModTime: s.taken, Format: tar.FormatPAX}
+		if err := w.WriteHeader(h); err != nil {
+			return fmt.Errorf("pack %q: %w", name, err)
+		}
+	}
+	buf := make([]byte, contentBuffer)
+	for _, name := range s.Files() {
+		if ctx.Err() != nil {
+			return fmt.Errorf("pack: %w", env.ContextError(ctx))
+		}
+		if err := s.packFile(w, name, buf); err != nil {
+			return fmt.Errorf("pack %q: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (s *Snapshot) packFile(w *tar.Writer, name string, buf []byte) error {
+	state := s.files[name]
+	h := &tar.Header{
+		Typeflag: tar.TypeReg, Name: name, Mode: int64(state.mode.fileMode().Perm()), Size: state.size,
+		ModTime: time.Unix(0, state.modTime), Format: tar.FormatPAX,
+	}
+	content := s.open(name)
+	if state.mode == modeLink {
+		target, err := io.ReadAll(content)
+		if err != nil {
+			return err
+		}
+		h.Typeflag, h.Linkname, h.Size = tar.TypeSymlink, string(target), 0
+		return w.WriteHeader(h)
+	}
+	if err := w.WriteHeader(h); err != nil {
+		return err
+	}
+	// Without the other methods of both the copy uses the given buffer.
+	n, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{content}, buf)
+	if err == nil && n != state.size {
+		err = io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+func (m gitMode) fileMode() fs.FileMode {
+	switch m {
+	case modeLink:
+		return fs.ModeSymlink | 0o777
+	case modeExecutable:
+		return 0o755
+	default:
+		return 0o644
+	}
+}

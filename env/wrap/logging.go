@@ -1,0 +1,374 @@
+package wrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
+	"github.com/sandboxagent/sandboxagent/env/vars"
+)
+
+const (
+	// logMessage is the message of the record of a call; the attribute "op" tells the calls apart.
+	logMessage = "environment call"
+	// logBegin is the message, and the "op", of the first record.
+	logBegin = "environment"
+	// maxLogString and maxLogStrings bound what one record holds of a text, in bytes, and of a list.
+	maxLogString  = 1 << 10
+	maxLogStrings = 32
+)
+
+// Logging returns e with a record in logger for each call but Info, at slog.LevelInfo whether the call fails or not,
+// since a missing file is an everyday answer. A record has the name of the call, its duration, sizes, how a command ended
+// and the error if there is one. The record of CopyOut is made when the stream is closed. The first record is made at once, and
+// tells what e is and promises, by its Info. A nil logger records nothing.
+//
+// Records hold no contents of files, no input or output of commands and no values of variables. Arguments, names,
+// patterns and errors are cut to a bounded length, and what looks like a secret in them is replaced; a secret that has
+// no known shape stays.
+//
+// Everything else is as in e, to which the environment returned belongs: its Close closes e.
+func Logging(e env.Environment, logger *slog.Logger) env.Environment {
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	l := &logging{inner: e, logger: logger}
+	l.begin()
+	return l
+}
+
+type logging struct {
+	inner  env.Environment
+	logger *slog.Logger
+}
+
+var (
+	_ env.Environment = (*logging)(nil)
+	_ search.Searcher = (*logging)(nil)
+	_ env.MultiReader = (*logging)(nil)
+)
+
+func (l *logging) Info() env.Info { return l.inner.Info() }
+
+func (l *logging) Exec(ctx context.Context, cmd env.Command) (env.Result, error) {
+	// The slices are kept as they are now: the caller may reuse them, and only names of variables are of interest.
+	attrs := []slog.Attr{slog.Any("argv", append([]string(nil), cmd.Argv...))}
+	if cmd.Dir != "" {
+		attrs = append(attrs, slog.String("dir", cmd.Dir))
+	}
+	if len(cmd.Vars) > 0 {
+		attrs = append(attrs, slog.Any("vars", varNames(cmd.Vars)))
+	}
+	if cmd.Timeout != 0 {
+		attrs = append(attrs, slog.Duration("timeout", cmd.Timeout))
+	}
+	if cmd.TTY != nil {
+		attrs = append(attrs, slog.Bool("tty", true))
+	}
+	stdout, stderr := countWriters(&cmd)
+
+	start := time.Now()
+	result, err := l.inner.Exec(ctx, cmd)
+	if err == nil || result != (env.Result{}) {
+		attrs = append(attrs, resultAttrs(result)...)
+	}
+	if stdout != nil {
+		attrs = append(attrs, slog.Int64("stdout_bytes", stdout.n.Load()))
+	}
+	if stderr != nil && stderr != stdout {
+		attrs = append(attrs, slog.Int64("stderr_bytes", stderr.n.Load()))
+	}
+	l.record(ctx, "exec", start, err, attrs...)
+	return result, err
+}
+
+func (l *logging) Open(ctx context.Context, name string) (fs.File, error) {
+	start := time.Now()
+	f, err := l.inner.Open(ctx, name)
+	l.record(ctx, "open", start, err, slog.String("name", name))
+	return f, err
+}
+
+func (l *logging) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
+	start := time.Now()
+	info, err := l.inner.Stat(ctx, name)
+	l.record(ctx, "stat", start, err, slog.String("name", name))
+	return info, err
+}
+
+func (l *logging) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
+	start := time.Now()
+	entries, err := l.inner.ReadDir(ctx, name)
+	l.record(ctx, "readdir", start, err, slog.String("name", name), slog.Int("entries", len(entries)))
+	return entries, err
+}
+
+func (l *logging) WriteFile(ctx context.Context, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+	start := time.Now()
+	w, err := l.inner.WriteFile(ctx, name, r, opts)
+	l.record(ctx, "writefile", start, err, slog.String("name", name),
+		slog.Int64("bytes", w.Size), slog.Bool("created", w.Created), slog.Bool("in_place", w.InPlace))
+	return w, err
+}
+
+func (l *logging) Remove(ctx context.Context, name string, opts env.RemoveOptions) error {
+	start := time.Now()
+	err := l.inner.Remove(ctx, name, opts)
+	l.record(ctx, "remove", start, err, slog.String("name", name), slog.Bool("recursive", opts.Recursive))
+	return err
+}
+
+func (l *logging) CopyIn(ctx context.Context, dir string, archive io.Reader) error {
+	start := time.Now()
+	counted := &countingReader{inner: archive}
+	err := l.inner.CopyIn(ctx, dir, counted)
+	l.record(ctx, "copyin", start, err, slog.String("dir", dir), slog.Int64("bytes", counted.n.Load()))
+	return err
+}
+
+func (l *logging) CopyOut(ctx context.Context, dir string, names ...string) (io.ReadCloser, error) {
+	attrs := []slog.Attr{slog.String("dir", dir), slog.Any("names", append([]string(nil), names...))}
+	start := time.Now()
+	stream, err := l.inner.CopyOut(ctx, dir, names...)
+	if err != nil {
+		l.record(ctx, "copyout", start, err, attrs...)
+		return nil, err
+	}
+	return &loggedStream{inner: stream, report: func(n int64, err error) {
+		l.record(ctx, "copyout", start, err, append(attrs, slog.Int64("bytes", n))...)
+	}}, nil
+}
+
+func (l *logging) Close() error {
+	start := time.Now()
+	err := l.inner.Close()
+	l.record(context.Background(), "close", start, err)
+	return err
+}
+
+func (l *logging) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
+	start, entries := time.Now(), 0
+	err := search.Walk(ctx, l.inner, root, opts, func(entry search.Entry) error {
+		entries++
+		return fn(entry)
+	})
+	l.record(ctx, "walk", start, err, slog.String("name", root), slog.Int("entries", entries))
+	return err
+}
+
+func (l *logging) Grep(ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error) (search.GrepStats, error) {
+	start := time.Now()
+	stats, err := search.Grep(ctx, l.inner, opts, fn)
+	l.record(ctx, "grep", start, err, slog.String("pattern", opts.Pattern), slog.String("name", opts.Path),
+		slog.Int("files", stats.Files), slog.Int("matches", stats.Matches))
+	return stats, err
+}
+
+func (l *logging) Glob(ctx context.Context, opts search.GlobOptions) ([]search.Entry, error) {
+	start := time.Now()
+	entries, err := search.Glob(ctx, l.inner, opts)
+	l.record(ctx, "glob", start, err, slog.String("pattern", opts.Pattern), slog.String("name", opts.Dir),
+		slog.Int("entries", len(entries)))
+	return entries, err
+}
+
+func (l *logging) ReadFiles(ctx context.Context, names []string, limit int64) ([]env.FileContent, error) {
+	attrs := []slog.Attr{slog.Any("names", append([]string(nil), names...))}
+	start := time.Now()
+	contents, err := env.ReadFiles(ctx, l.inner, names, limit)
+	size, failed := 0, 0
+	for _, c := range contents {
+		size += len(c.Data)
+		if c.Err != nil {
+			failed++
+		}
+	}
+	l.record(ctx, "readfiles", start, err, append(attrs, slog.Int("bytes", size), slog.Int("failed", failed))...)
+	return contents, err
+}
+
+// begin makes the first record.
+func (l *logging) begin() {
+	ctx := context.Background()
+	if !l.logger.Enabled(ctx, slog.LevelInfo) {
+		return
+	}
+	info := l.inner.Info()
+	l.write(ctx, logBegin, []slog.Attr{slog.String("op", logBegin)},
+		slog.String("backend", info.Backend), slog.String("workdir", info.WorkDir), slog.Any("guarantees", info.Guarantees))
+}
+
+// record makes the record of one call.
+func (l *logging) record(ctx context.Context, op string, start time.Time, err error, attrs ...slog.Attr) {
+	if !l.logger.Enabled(ctx, slog.LevelInfo) {
+		return
+	}
+	if err != nil {
+		attrs = append(attrs, slog.String("err", err.Error()))
+	}
+	l.write(ctx, logMessage, []slog.Attr{slog.String("op", op), slog.Duration("duration", time.Since(start))}, attrs...)
+}
+
+// write makes a record of out and attrs. It is the one place through which texts reach the log, and redacts those of attrs.
+func (l *logging) write(ctx context.Context, message string, out []slog.Attr, attrs ...slog.Attr) {
+	for _, a := range attrs {
+		switch v := a.Value.Any().(type) {
+		case []string:
+			a.Value = slog.AnyValue(logStrings(v))
+		case []env.Guarantee:
+			a.Value = slog.AnyValue(logGuarantees(v))
+		case string:
+			a.Value = slog.StringValue(logString(vars.Redact(v)))
+		}
+		out = append(out, a)
+	}
+	l.logger.LogAttrs(ctx, slog.LevelInfo, message, out...)
+}
+
+func resultAttrs(r env.Result) []slog.Attr {
+	attrs := []slog.Attr{slog.Int("exit_code", r.ExitCode)}
+	if r.Signal != "" {
+		attrs = append(attrs, slog.String("signal", r.Signal))
+	}
+	for _, flag := range []struct {
+		name string
+		set  bool
+	}{
+		{"timed_out", r.TimedOut},
+		{"out_of_memory", r.OutOfMemory},
+		{"detached", r.Detached},
+	} {
+		if flag.set {
+			attrs = append(attrs, slog.Bool(flag.name, true))
+		}
+	}
+	return attrs
+}
+
+// logStrings is list with secrets redacted as in an argv, cut to what a record may hold.
+func logStrings(list []string) []string {
+	out := vars.RedactArgv(list[:min(len(list), maxLogStrings)])
+	for i, s := range out {
+		out[i] = logString(s)
+	}
+	if more := len(list) - len(out); more > 0 {
+		out = append(out, fmt.Sprintf("… (%d more)", more))
+	}
+	return out
+}
+
+// logGuarantees is list with secrets redacted, cut to what a record may hold.
+func logGuarantees(list []env.Guarantee) []env.Guarantee {
+	text := func(s string) string { return logString(vars.Redact(s)) }
+	out := make([]env.Guarantee, 0, min(len(list), maxLogStrings))
+	for _, g := range list[:cap(out)] {
+		out = append(out, env.Guarantee{Promise: env.Promise(text(string(g.Promise))), Strength: env.Strength(text(string(g.Strength))), By: text(g.By)})
+	}
+	return out
+}
+
+// logString is s, which is redacted already, cut to what a record may hold.
+func logString(s string) string {
+	if len(s) <= maxLogString {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxLogString], "") + fmt.Sprintf("… (%d bytes more)", len(s)-maxLogString)
+}
+
+// varNames returns the names in assignments, without the entries that have none.
+func varNames(assignments []string) []string {
+	names := make([]string, 0, len(assignments))
+	for _, v := range assignments {
+		if name, _, ok := vars.Split(v); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// countWriters puts counters before the writers of cmd that are set. If both are the same value, they still are
+// afterwards, because then an environment keeps their calls apart.
+func countWriters(cmd *env.Command) (stdout, stderr *countingWriter) {
+	if cmd.Stdout != nil {
+		stdout = &countingWriter{inner: cmd.Stdout}
+	}
+	if cmd.Stderr != nil {
+		stderr = &countingWriter{inner: cmd.Stderr}
+		if v := reflect.ValueOf(cmd.Stderr); stdout != nil && v.Comparable() && cmd.Stdout == cmd.Stderr {
+			stderr = stdout
+		}
+		cmd.Stderr = stderr
+	}
+	if stdout != nil {
+		cmd.Stdout = stdout
+	}
+	return stdout, stderr
+}
+
+type countingWriter struct {
+	inner io.Writer
+	n     atomic.Int64
+}
+
+func (w *countingWriter) Write(p []byte) (int, error) {
+	n, err := w.inner.Write(p)
+	w.n.Add(int64(n))
+	return n, err
+}
+
+type countingReader struct {
+	inner io.Reader
+	n     atomic.Int64
+}
+
+func (r *countingReader) Read(p []byte) (int, error) {
+	n, err := r.inner.Read(p)
+	r.n.Add(int64(n))
+	return n, err
+}
+
+// loggedStream reports how many bytes were read of a stream, and the first error, when it is closed.
+type loggedStream struct {
+	inner  io.ReadCloser
+	report func(n int64, err error)
+
+	mu       sync.Mutex
+	n        int64
+	err      error
+	reported bool
+}
+
+func (s *loggedStream) Read(p []byte) (int, error) {
+	n, err := s.inner.Read(p)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.n += int64(n)
+	if s.err == nil && err != nil && !errors.Is(err, io.EOF) {
+		s.err = err
+	}
+	return n, err
+}
+
+func (s *loggedStream) Close() error {
+	err := s.inner.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = err
+	}
+	if !s.reported {
+		s.reported = true
+		s.report(s.n, s.err)
+	}
+	return err
+}

@@ -1,0 +1,156 @@
+package wrap
+
+import (
+	"context"
+	"io"
+	"io/fs"
+	"slices"
+	"sync/atomic"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
+)
+
+// ReadOnly returns e without its means of writing. WriteFile, Remove and CopyIn are refused with a *fs.PathError that
+// wraps ErrReadOnly. Exec is refused with a *StartError that wraps ErrReadOnly unless allow says yes to the command; a nil
+// allow refuses every command, and Info then reports no shell. Reading and searching work as before, even where e does
+// them by running a program.
+//
+// The refusals are made here, in this process, and cannot be passed by through the value returned. A command that allow
+// lets through may do whatever e lets it do: what it writes, no one stops. So allow has to judge the variables and the
+// folder of a command too, which can turn a harmless program into another one. It may be called concurrently, and what
+// it judges is what runs: the command's slices are copied before.
+//
+// The environment returned owns e: its Close closes e.
+func ReadOnly(e env.Environment, allow func(env.Command) bool) env.Environment {
+	return &readOnly{inner: e, allow: allow}
+}
+
+type readOnly struct {
+	inner  env.Environment
+	allow  func(env.Command) bool
+	closed atomic.Bool
+}
+
+var (
+	_ env.Environment = (*readOnly)(nil)
+	_ search.Searcher = (*readOnly)(nil)
+	_ env.MultiReader = (*readOnly)(nil)
+)
+
+func (r *readOnly) Info() env.Info {
+	info := r.inner.Info()
+	if r.allow == nil {
+		info.Shell, info.NoShell = nil, env.ErrReadOnly.Error()
+	}
+	return info
+}
+
+func (r *readOnly) Exec(ctx context.Context, cmd env.Command) (env.Result, error) {
+	if r.allow == nil {
+		return env.Result{}, &env.StartError{Argv: cmd.Argv, Err: r.refusal()}
+	}
+	cmd.Argv, cmd.Vars = slices.Clone(cmd.Argv), slices.Clone(cmd.Vars)
+	judged := cmd
+	judged.Argv, judged.Vars = slices.Clone(cmd.Argv), slices.Clone(cmd.Vars)
+	if !r.allow(judged) {
+		return env.Result{}, &env.StartError{Argv: cmd.Argv, Err: r.refusal()}
+	}
+	return r.inner.Exec(ctx, cmd)
+}
+
+func (r *readOnly) Open(ctx context.Context, name string) (fs.File, error) {
+	f, err := r.inner.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return hideWrites(f), nil
+}
+
+func (r *readOnly) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
+	return r.inner.Stat(ctx, name)
+}
+
+func (r *readOnly) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
+	return r.inner.ReadDir(ctx, name)
+}
+
+func (r *readOnly) WriteFile(_ context.Context, name string, _ io.Reader, _ env.WriteOptions) (env.Written, error) {
+	return env.Written{}, &fs.PathError{Op: "write", Path: name, Err: r.refusal()}
+}
+
+func (r *readOnly) Remove(_ context.Context, name string, _ env.RemoveOptions) error {
+	return &fs.PathError{Op: "remove", Path: name, Err: r.refusal()}
+}
+
+func (r *readOnly) CopyIn(_ context.Context, dir string, _ io.Reader) error {
+	return &fs.PathError{Op: "copyin", Path: dir, Err: r.refusal()}
+}
+
+func (r *readOnly) CopyOut(ctx context.Context, dir string, names ...string) (io.ReadCloser, error) {
+	return r.inner.CopyOut(ctx, dir, names...)
+}
+
+func (r *readOnly) Close() error {
+	r.closed.Store(true)
+	return r.inner.Close()
+}
+
+func (r *readOnly) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
+	return search.Walk(ctx, r.inner, root, opts, fn)
+}
+
+func (r *readOnly) Grep(ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error) (search.GrepStats, error) {
+	return search.Grep(ctx, r.inner, opts, fn)
+}
+
+func (r *readOnly) Glob(ctx context.Context, opts search.GlobOptions) ([]search.Entry, error) {
+	return search.Glob(ctx, r.inner, opts)
+}
+
+func (r *readOnly) ReadFiles(ctx context.Context, names []string, limit int64) ([]env.FileContent, error) {
+	return env.ReadFiles(ctx, r.inner, names, limit)
+}
+
+// refusal is ErrReadOnly, or fs.ErrClosed once the environment is closed.
+func (r *readOnly) refusal() error {
+	if r.closed.Load() {
+		return fs.ErrClosed
+	}
+	return env.ErrReadOnly
+}
+
+// hideWrites returns f without methods that could change the file, such as the Chmod of an *os.File. What serves
+// reading stays.
+func hideWrites(f fs.File) fs.File {
+	if s, ok := f.(seekableFile); ok {
+		return readOnlySeekableFile{inner: s}
+	}
+	return readOnlyFile{inner: f}
+}
+
+type seekableFile interface {
+	fs.File
+	io.Seeker
+	io.ReaderAt
+}
+
+type readOnlyFile struct{ inner fs.File }
+
+func (f readOnlyFile) Stat() (fs.FileInfo, error) { return f.inner.Stat() }
+func (f readOnlyFile) Read(p []byte) (int, error) { return f.inner.Read(p) }
+func (f readOnlyFile) Close() error               { return f.inner.Close() }
+
+type readOnlySeekableFile struct{ inner seekableFile }
+
+func (f readOnlySeekableFile) Stat() (fs.FileInfo, error) { return f.inner.Stat() }
+func (f readOnlySeekableFile) Read(p []byte) (int, error) { return f.inner.Read(p) }
+func (f readOnlySeekableFile) Close() error               { return f.inner.Close() }
+
+func (f readOnlySeekableFile) Seek(offset int64, whence int) (int64, error) {
+	return f.inner.Seek(offset, whence)
+}
+
+func (f readOnlySeekableFile) ReadAt(p []byte, offset int64) (int, error) {
+	return f.inner.ReadAt(p, offset)
+}

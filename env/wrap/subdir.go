@@ -1,0 +1,238 @@
+package wrap
+
+import (
+	"context"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/search"
+)
+
+// Subdir returns e with the folder dir as its working directory, and without the files outside of it. Names are relative
+// to dir; a name that leads out of it is refused with a *fs.PathError that wraps ErrOutside, and so is the folder of a
+// command, within a *StartError. Dir is absolute or relative to e's working directory.
+//
+// Subdir keeps work that is done in good faith in its place. Names are judged as they are written, so that a link below dir
+// may lead out of it, and a command may do whatever e lets it do. Dir itself cannot be removed.
+//
+// The environment returned owns e: its Close closes e.
+func Subdir(e env.Environment, dir string) env.Environment {
+	info := e.Info()
+	c := &subdir{inner: e, windows: info.OS == "windows"}
+	c.dir = c.slashes(dir)
+	if !c.absolute(c.dir) {
+		c.dir = c.slashes(info.WorkDir) + "/" + c.dir
+	}
+	c.dir = c.clean(c.dir)
+	return c
+}
+
+type subdir struct {
+	inner env.Environment
+	// dir is absolute and clean.
+	dir     string
+	windows bool
+}
+
+var (
+	_ env.Environment = (*subdir)(nil)
+	_ search.Searcher = (*subdir)(nil)
+	_ env.MultiReader = (*subdir)(nil)
+)
+
+func (c *subdir) slashes(name string) string {
+	if c.windows {
+		return strings.ReplaceAll(name, `\`, "/")
+	}
+	return name
+}
+
+func (c *subdir) absolute(name string) bool {
+	return path.IsAbs(name) || c.windows && len(name) >= 2 && name[1] == ':'
+}
+
+// clean is path.Clean, but on Windows keeps the two slashes before a server's name and the one of a drive's root.
+func (c *subdir) clean(name string) string {
+	clean := path.Clean(name)
+	switch {
+	case !c.windows:
+	case strings.HasPrefix(name, "//") && clean != "/":
+		clean = "/" + clean
+	case len(clean) == 2 && clean[1] == ':':
+		clean += "/"
+	}
+	return clean
+}
+
+// below returns what follows dir in the clean absolute name; false if it does not lie below.
+func (c *subdir) below(name string) (string, bool) {
+	dir := strings.TrimSuffix(c.dir, "/")
+	if len(name) < len(dir) {
+		return "", false
+	}
+	head, rest := name[:len(dir)], name[len(dir):]
+	if head != dir && (!c.windows || !strings.EqualFold(head, dir)) {
+		return "", false
+	}
+	return strings.TrimPrefix(rest, "/"), rest == "" || rest[0] == '/'
+}
+
+// name returns the name that e has for a name below dir. An empty one is dir itself where a call takes that.
+func (c *subdir) name(op, name string) (string, error) {
+	if name == "" {
+		switch op {
+		case "chdir", "walk", "grep", "glob":
+			return c.dir, nil
+		}
+		return "", nil // which e refuses
+	}
+	full := c.slashes(name)
+	if !c.absolute(full) {
+		full = c.dir + "/" + full
+	}
+	clean := c.clean(full)
+	if _, ok := c.below(clean); !ok {
+		return "", &fs.PathError{Op: op, Path: name, Err: env.ErrOutside}
+	}
+	if strings.HasSuffix(full, "/") && !strings.HasSuffix(clean, "/") {
+		clean += "/" // which says that it must be a folder
+	}
+	return clean, nil
+}
+
+func (c *subdir) Info() env.Info {
+	info := c.inner.Info()
+	info.WorkDir = c.dir
+	return info
+}
+
+func (c *subdir) Exec(ctx context.Context, cmd env.Command) (env.Result, error) {
+	dir, err := c.name("chdir", cmd.Dir)
+	if err != nil {
+		return env.Result{}, &env.StartError{Argv: cmd.Argv, Err: err}
+	}
+	cmd.Dir = dir
+	return c.inner.Exec(ctx, cmd)
+}
+
+func (c *subdir) Open(ctx context.Context, name string) (fs.File, error) {
+	full, err := c.name("open", name)
+	if err != nil {
+		return nil, err
+	}
+	return c.inner.Open(ctx, full)
+}
+
+func (c *subdir) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
+	full, err := c.name("stat", name)
+	if err != nil {
+		return nil, err
+	}
+	return c.inner.Stat(ctx, full)
+}
+
+func (c *subdir) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
+	full, err := c.name("readdir", name)
+	if err != nil {
+		return nil, err
+	}
+	return c.inner.ReadDir(ctx, full)
+}
+
+func (c *subdir) WriteFile(ctx context.Context, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+	full, err := c.name("write", name)
+	if err != nil {
+		return env.Written{}, err
+	}
+	return c.inner.WriteFile(ctx, full, r, opts)
+}
+
+func (c *subdir) Remove(ctx context.Context, name string, opts env.RemoveOptions) error {
+	full, err := c.name("remove", name)
+	if err != nil {
+		return err
+	}
+	if rest, below := c.below(full); below && strings.Trim(rest, "/") == "" {
+		return &fs.PathError{Op: "remove", Path: name, Err: fs.ErrInvalid}
+	}
+	return c.inner.Remove(ctx, full, opts)
+}
+
+func (c *subdir) CopyIn(ctx context.Context, dir string, archive io.Reader) error {
+	full, err := c.name("copyin", dir)
+	if err != nil {
+		return err
+	}
+	return c.inner.CopyIn(ctx, full, archive)
+}
+
+func (c *subdir) CopyOut(ctx context.Context, dir string, names ...string) (io.ReadCloser, error) {
+	full, err := c.name("copyout", dir)
+	if err != nil {
+		return nil, err
+	}
+	return c.inner.CopyOut(ctx, full, names...)
+}
+
+func (c *subdir) Close() error { return c.inner.Close() }
+
+func (c *subdir) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
+	full, err := c.name("walk", root)
+	if err != nil {
+		return err
+	}
+	return search.Walk(ctx, c.inner, full, opts, fn)
+}
+
+// Grep gives the files the names that follow from opts.Path as it was given.
+func (c *subdir) Grep(ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error) (search.GrepStats, error) {
+	given := c.slashes(opts.Path)
+	full, err := c.name("grep", opts.Path)
+	if err != nil {
+		return search.GrepStats{}, err
+	}
+	opts.Path = full
+	return search.Grep(ctx, c.inner, opts, func(m search.GrepMatch) error {
+		if !c.absolute(given) {
+			if rel, ok := c.below(c.slashes(m.Name)); ok {
+				m.Name = rel
+			}
+		}
+		return fn(m)
+	})
+}
+
+func (c *subdir) Glob(ctx context.Context, opts search.GlobOptions) ([]search.Entry, error) {
+	full, err := c.name("glob", opts.Dir)
+	if err != nil {
+		return nil, err
+	}
+	opts.Dir = full
+	return search.Glob(ctx, c.inner, opts)
+}
+
+func (c *subdir) ReadFiles(ctx context.Context, names []string, limit int64) ([]env.FileContent, error) {
+	list := make([]env.FileContent, len(names))
+	var full []string
+	var places []int
+	for i, name := range names {
+		list[i].Name = name
+		n, err := c.name("open", name)
+		if err != nil {
+			list[i].Err = err
+			continue
+		}
+		full, places = append(full, n), append(places, i)
+	}
+	got, err := env.ReadFiles(ctx, c.inner, full, limit)
+	if err != nil {
+		return nil, err
+	}
+	for j, f := range got {
+		list[places[j]].Data, list[places[j]].Err = f.Data, f.Err
+	}
+	return list, nil
+}

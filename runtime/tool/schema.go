@@ -1,0 +1,407 @@
+package tool
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"math/big"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// argumentSchema validates the arguments of a tool. It is safe for concurrent use.
+type argumentSchema struct {
+	resolved *jsonschema.Resolved
+	// doc is the schema as decoded JSON, from which problems are explained.
+	doc map[string]any
+}
+
+// compileSchema compiles the JSON Schema of a tool's arguments: draft 7, 2020-12, and the drafts
+// between. A draft 4 or 6 schema is read as draft 7.
+//
+// A schema may come from a stranger, so every $ref must point into the same document and must not
+// lead back to itself: the library would read the first from elsewhere and follow the second forever.
+func compileSchema(schema json.RawMessage) (*argumentSchema, error) {
+	var s argumentSchema
+	var root jsonschema.Schema
+	if err := json.Unmarshal(schema, &s.doc); err != nil {
+		return nil, fmt.Errorf("schema: %w", err)
+	}
+	if s.doc["type"] != "object" {
+		return nil, errors.New(`schema: the type of the root must be "object"`)
+	}
+	if err := s.validateRefs(s.doc, true); err != nil {
+		return nil, fmt.Errorf("schema: %w", err)
+	}
+	if err := json.Unmarshal(schema, &root); err != nil {
+		return nil, fmt.Errorf("schema: %w", err)
+	}
+	switch {
+	case root.Schema == "" || strings.Contains(root.Schema, "json-schema.org/draft/20"):
+		root.Schema = ""
+	case strings.Contains(root.Schema, "json-schema.org/draft-0"):
+		root.Schema = "http://json-schema.org/draft-07/schema#"
+	default:
+		return nil, fmt.Errorf("schema: unknown $schema %s", shown(root.Schema))
+	}
+	root.ID = ""
+	resolved, err := root.Resolve(&jsonschema.ResolveOptions{Loader: refuseDocument})
+	if err != nil {
+		return nil, fmt.Errorf("schema: %w", err)
+	}
+	s.resolved = resolved
+	return &s, nil
+}
+
+// lazySchema returns a function that compiles schema when it is first called. Errors of the schema are
+// returned at once: one whose keywords could be wrong in more ways than isPlain checks is compiled now.
+func lazySchema(schema json.RawMessage) (func() (*argumentSchema, error), error) {
+	compiled := sync.OnceValues(func() (*argumentSchema, error) { return compileSchema(schema) })
+	var doc map[string]any
+	if json.Unmarshal(schema, &doc) == nil && doc["type"] == "object" && isPlain(doc) {
+		return compiled, nil
+	}
+	_, err := compiled()
+	return compiled, err
+}
+
+// isPlain reports whether v is a schema that compiles without an error. It accepts the keywords of
+// the built-in tools only.
+func isPlain(v any) bool {
+	schema, ok := v.(map[string]any)
+	if !ok {
+		return false
+	}
+	for keyword, value := range schema {
+		switch keyword {
+		case "type":
+			name, _ := value.(string)
+			ok = slices.Contains(typeNames, name)
+		case "description":
+			_, ok = value.(string)
+		case "additionalProperties":
+			_, ok = value.(bool)
+		case "properties":
+			var properties map[string]any
+			properties, ok = value.(map[string]any)
+			for _, property := range properties {
+				ok = ok && isPlain(property)
+			}
+		case "items":
+			ok = isPlain(value)
+		case "enum":
+			_, ok = value.([]any)
+		case "required":
+			_, ok = value.([]any)
+			ok = ok && texts(value) != nil
+		case "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems":
+			n, isNumber := value.(float64)
+			ok = isNumber && n >= 0 && n < 1<<31 && n == math.Trunc(n)
+		default:
+			ok = false
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+var typeNames = []string{"array", "boolean", "integer", "null", "number", "object", "string"}
+
+func refuseDocument(u *url.URL) (*jsonschema.Schema, error) {
+	return nil, fmt.Errorf("%s: a schema may not refer to other documents", shown(u.String()))
+}
+
+// validateRefs checks the references in v, a part of s.doc.
+func (s *argumentSchema) validateRefs(v any, root bool) error {
+	switch v := v.(type) {
+	case []any:
+		for _, item := range v {
+			if err := s.validateRefs(item, false); err != nil {
+				return err
+			}
+		}
+	case map[string]any:
+		for _, keyword := range []string{"$id", "$dynamicRef", "$recursiveRef"} {
+			if _, isText := v[keyword].(string); isText && !(root && keyword == "$id") {
+				return fmt.Errorf("%s is not supported", keyword)
+			}
+		}
+		if ref, ok := v["$ref"].(string); ok {
+			if ref != "#" && !strings.HasPrefix(ref, "#/") {
+				return fmt.Errorf("%s: a schema may not refer to other documents", shown(ref))
+			}
+			if s.cyclic(v, map[string]bool{}) {
+				return fmt.Errorf("the reference %s leads back to itself", shown(ref))
+			}
+		}
+		for _, item := range v {
+			if err := s.validateRefs(item, false); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// cyclic reports whether validating a value by the schema v validates the same value by v again.
+// open is true for the references on the way, and false for those that were found to be sound.
+func (s *argumentSchema) cyclic(v any, open map[string]bool) bool {
+	switch v := v.(type) {
+	case []any:
+		return slices.ContainsFunc(v, func(item any) bool { return s.cyclic(item, open) })
+	case map[string]any:
+		if ref, ok := v["$ref"].(string); ok {
+			onWay, seen := open[ref]
+			if !seen {
+				open[ref] = true
+				onWay = s.cyclic(s.lookup(ref), open)
+				open[ref] = false
+			}
+			if onWay {
+				return true
+			}
+		}
+		for _, keyword := range []string{"allOf", "anyOf", "oneOf", "not", "if", "then", "else"} {
+			if s.cyclic(v[keyword], open) {
+				return true
+			}
+		}
+		for _, keyword := range []string{"dependentSchemas", "dependencies"} {
+			named, _ := v[keyword].(map[string]any)
+			for _, schema := range named {
+				if s.cyclic(schema, open) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// lookup returns the part of s.doc that the JSON pointer ref names, nil if it names none.
+func (s *argumentSchema) lookup(ref string) any {
+	var at any = s.doc
+	for _, name := range strings.Split(ref, "/")[1:] {
+		if unescaped, err := url.PathUnescape(name); err == nil {
+			name = unescaped
+		}
+		name = strings.NewReplacer("~1", "/", "~0", "~").Replace(name)
+		switch v := at.(type) {
+		case map[string]any:
+			at = v[name]
+		case []any:
+			n, err := strconv.Atoi(name)
+			if err != nil || n < 0 || n >= len(v) {
+				return nil
+			}
+			at = v[n]
+		default:
+			return nil
+		}
+	}
+	return at
+}
+
+// validate returns nil if the decoded arguments fit the schema, else an error with a line for each
+// problem, at most maxProblems.
+func (s *argumentSchema) validate(arguments map[string]any) error {
+	err := s.resolved.Validate(withoutNumbers(arguments))
+	if err == nil {
+		return nil
+	}
+	var e explanation
+	e.walk(s, s.doc, arguments, nil)
+	if len(e.problems) == 0 {
+		e.add(nil, "%s", strings.TrimPrefix(err.Error(), "validating root: "))
+	}
+	slices.Sort(e.problems)
+	e.problems = slices.Compact(e.problems)
+	if more := len(e.problems) - maxProblems; more > 0 {
+		e.problems = append(e.problems[:maxProblems], fmt.Sprintf("- and %d more", more))
+	}
+	return errors.New(strings.Join(e.problems, "\n"))
+}
+
+// withoutNumbers returns v with each json.Number as an int64, or as a float64 where that is no
+// integer in range: the library takes a json.Number for a string.
+func withoutNumbers(v any) any {
+	switch v := v.(type) {
+	case json.Number:
+		if n, err := v.Int64(); err == nil {
+			return n
+		}
+		f, _ := v.Float64() // The largest float stands for a number out of range.
+		return f
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for name, item := range v {
+			out[name] = withoutNumbers(item)
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i, item := range v {
+			out[i] = withoutNumbers(item)
+		}
+		return out
+	}
+	return v
+}
+
+// explanation collects the problems of invalid arguments in words that a model can act on. The
+// library reports the first problem only, by its place in the schema. explanation decides nothing:
+// it covers the keywords that tools use, and leaves the rest to the library's words.
+type explanation struct{ problems []string }
+
+func (e *explanation) add(path []string, format string, args ...any) {
+	place := strings.Join(path, ".")
+	if place != "" {
+		place = shown(place) + ": "
+	}
+	e.problems = append(e.problems, "- "+place+cutRunes(fmt.Sprintf(format, args...), 200))
+}
+
+// walk compares v, which stands at path in the arguments, with a part of the schema s.
+func (e *explanation) walk(s *argumentSchema, part, v any, path []string) {
+	schema, ok := part.(map[string]any)
+	if !ok {
+		return
+	}
+	if ref, ok := schema["$ref"].(string); ok {
+		e.walk(s, s.lookup(ref), v, path)
+	}
+	if all, ok := schema["allOf"].([]any); ok {
+		for _, part := range all {
+			e.walk(s, part, v, path)
+		}
+	}
+	if want := texts(schema["type"]); len(want) > 0 && !slices.ContainsFunc(want, func(name string) bool { return isType(v, name) }) {
+		e.add(path, "got %s, want %s", typeOf(v), strings.Join(want, " or "))
+		return
+	}
+	if choices := texts(schema["enum"]); len(choices) > 0 {
+		if text, ok := v.(string); !ok || !slices.Contains(choices, text) {
+			e.add(path, "value must be one of '%s'", strings.Join(choices, "', '"))
+		}
+	}
+	switch v := v.(type) {
+	case json.Number:
+		e.number(schema, v, path)
+	case string:
+		e.bounds(schema, "minLength", "maxLength", utf8.RuneCountInString(v), path)
+	case []any:
+		e.bounds(schema, "minItems", "maxItems", len(v), path)
+		for i, item := range v {
+			e.walk(s, schema["items"], item, append(slices.Clip(path), strconv.Itoa(i)))
+		}
+	case map[string]any:
+		e.object(s, schema, v, path)
+	}
+}
+
+func (e *explanation) object(s *argumentSchema, schema, v map[string]any, path []string) {
+	var missing, unknown []string
+	for _, name := range texts(schema["required"]) {
+		if _, ok := v[name]; !ok {
+			missing = append(missing, name)
+		}
+	}
+	properties, _ := schema["properties"].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(v)) {
+		if property, ok := properties[name]; ok {
+			e.walk(s, property, v[name], append(slices.Clip(path), name))
+		} else {
+			unknown = append(unknown, name)
+		}
+	}
+	if noun := "property"; len(missing) > 0 {
+		if len(missing) > 1 {
+			noun = "properties"
+		}
+		e.add(path, "missing %s '%s'", noun, strings.Join(missing, "', '"))
+	}
+	if schema["additionalProperties"] == false && schema["patternProperties"] == nil && len(unknown) > 0 {
+		e.add(path, "additional properties '%s' not allowed", strings.Join(unknown, "', '"))
+	}
+}
+
+func (e *explanation) number(schema map[string]any, v json.Number, path []string) {
+	got, ok := new(big.Rat).SetString(v.String())
+	if !ok {
+		return
+	}
+	for keyword, wrong := range map[string]func(sign int) bool{
+		"minimum": func(sign int) bool { return sign < 0 }, "exclusiveMinimum": func(sign int) bool { return sign <= 0 },
+		"maximum": func(sign int) bool { return sign > 0 }, "exclusiveMaximum": func(sign int) bool { return sign >= 0 },
+	} {
+		limit, ok := schema[keyword].(float64)
+		if ok && wrong(got.Cmp(new(big.Rat).SetFloat64(limit))) {
+			e.add(path, "%s: got %s, want %v", keyword, v, limit)
+		}
+	}
+}
+
+func (e *explanation) bounds(schema map[string]any, least, most string, n int, path []string) {
+	if limit, ok := schema[least].(float64); ok && float64(n) < limit {
+		e.add(path, "%s: got %d, want %v", least, n, limit)
+	}
+	if limit, ok := schema[most].(float64); ok && float64(n) > limit {
+		e.add(path, "%s: got %d, want %v", most, n, limit)
+	}
+}
+
+// texts returns the strings of a keyword's value, which is one string or a list; nil if it holds
+// anything else.
+func texts(v any) []string {
+	switch v := v.(type) {
+	case string:
+		return []string{v}
+	case []any:
+		var list []string
+		for _, item := range v {
+			text, ok := item.(string)
+			if !ok {
+				return nil
+			}
+			list = append(list, text)
+		}
+		return list
+	}
+	return nil
+}
+
+func typeOf(v any) string {
+	switch v.(type) {
+	case nil:
+		return "null"
+	case bool:
+		return "boolean"
+	case string:
+		return "string"
+	case json.Number:
+		return "number"
+	case []any:
+		return "array"
+	}
+	return "object"
+}
+
+func isType(v any, name string) bool {
+	if name != "integer" {
+		return typeOf(v) == name
+	}
+	number, _ := v.(json.Number)
+	n, ok := new(big.Rat).SetString(cmp.Or(number.String(), "none"))
+	return ok && n.IsInt()
+}
