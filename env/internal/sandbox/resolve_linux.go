@@ -129,7 +129,7 @@ func unsuitable(format string, args ...any) error {
 func resolveExisting(name string) (string, error) {
 	if !filepath.IsAbs(name) {
 		return "", &fs.PathError{
-			Op:   "confine",
+			Op:   "resolve",
 			Path: name,
 			Err:  fmt.Errorf("the name is not absolute: %w", fs.ErrInvalid),
 		}
