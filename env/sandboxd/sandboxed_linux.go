@@ -297,7 +297,7 @@ func (b *boxed) wait() (code int, orphans bool) {
 
 // earlyWords keeps what a helper says before it is ready, and hands on what it says later.
 type earlyWords struct {
-	helper.Said
+	helper.StderrTail
 	late atomic.Bool
 }
 
@@ -306,5 +306,5 @@ func (w *earlyWords) Write(p []byte) (int, error) {
 	if w.late.Load() {
 		return os.Stderr.Write(p)
 	}
-	return w.Said.Write(p)
+	return w.StderrTail.Write(p)
 }

@@ -87,9 +87,9 @@ func TestFindNothing(t *testing.T) {
 			if diff := cmp.Diff(&MissingError{OS: "linux", Arch: "amd64"}, missing); diff != "" {
 				t.Error(diff)
 			}
-			for _, part := range []string{"linux/amd64", `"make build"`} {
+			for _, part := range []string{"linux/amd64", "make build HELPERS=linux/amd64", "--helper-binary FILE"} {
 				if !strings.Contains(err.Error(), part) {
-					t.Errorf("%q does not say %s", err, part)
+					t.Errorf("%q lacks %s", err, part)
 				}
 			}
 		})
