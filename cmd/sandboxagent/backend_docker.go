@@ -215,7 +215,9 @@ type dockerEnvironment struct {
 }
 
 // Close implements env.Environment.
-func (d *dockerEnvironment) Close() error { return errors.Join(d.Environment.Close(), d.engine.Close()) }
+func (d *dockerEnvironment) Close() error {
+	return errors.Join(d.Environment.Close(), d.engine.Close())
+}
 
 // dockerKept is what is stored to reattach to a container.
 type dockerKept struct {

@@ -133,7 +133,7 @@ func (s *argumentSchema) validateRefs(v any, root bool) error {
 		}
 	case map[string]any:
 		for _, keyword := range []string{"$id", "$dynamicRef", "$recursiveRef"} {
-			if _, isText := v[keyword].(string); isText && !(root && keyword == "$id") {
+			if _, isText := v[keyword].(string); isText && (!root || keyword != "$id") {
 				return fmt.Errorf("%s is not supported", keyword)
 			}
 		}

@@ -38,9 +38,7 @@ func (p *Plan) remove(name string, onlyPlaceholder bool) (removed bool, err erro
 	if err := unix.Fstatat(at, base, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return false, nil // there is none
 	}
-	flags, kind := 0, uint32(
-		stat.Mode,
-	)&unix.S_IFMT //nolint:unconvert // it has another size on some systems
+	flags, kind := 0, stat.Mode&unix.S_IFMT
 	switch {
 	case kind == unix.S_IFDIR:
 		flags = unix.AT_REMOVEDIR

@@ -42,6 +42,7 @@ func New(t testing.TB, dir string) *Tree {
 	return &Tree{Dir: filepath.ToSlash(dir)}
 }
 
+// Info implements env.Environment.
 func (f *Tree) Info() env.Info { return env.Info{OS: f.OS, WorkDir: f.Dir} }
 
 func (f *Tree) host(name string) string {
@@ -51,6 +52,7 @@ func (f *Tree) host(name string) string {
 	return filepath.FromSlash(name)
 }
 
+// Open implements env.Environment.
 func (f *Tree) Open(ctx context.Context, name string) (fs.File, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -65,6 +67,7 @@ func (f *Tree) Open(ctx context.Context, name string) (fs.File, error) {
 	return file, nil
 }
 
+// Stat implements env.Environment.
 func (f *Tree) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -72,6 +75,7 @@ func (f *Tree) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
 	return os.Stat(f.host(name))
 }
 
+// ReadDir implements env.Environment.
 func (f *Tree) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -80,6 +84,7 @@ func (f *Tree) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) 
 	return os.ReadDir(f.host(name))
 }
 
+// CopyIn implements env.Environment.
 func (f *Tree) CopyIn(ctx context.Context, dir string, archive io.Reader) error {
 	if dir == "" {
 		return fs.ErrInvalid
@@ -95,6 +100,7 @@ func (f *Tree) CopyIn(ctx context.Context, dir string, archive io.Reader) error 
 	return tartree.Unpack(ctx, root, archive, tartree.UnpackOptions{})
 }
 
+// CopyOut implements env.Environment.
 func (f *Tree) CopyOut(ctx context.Context, dir string, names ...string) (io.ReadCloser, error) {
 	f.CopyOuts.Add(1)
 	if dir == "" {

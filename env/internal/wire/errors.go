@@ -14,7 +14,8 @@ import (
 
 const (
 	// maxErrorText bounds the text of an error, maxErrorDepth how deep errors are nested.
-	maxErrorText  = 16 << 10
+	maxErrorText = 16 << 10
+	// MaxErrorDepth bounds how many errors wrap each other in an Error.
 	MaxErrorDepth = 8
 )
 
@@ -55,7 +56,7 @@ const (
 	errorUnreadable = "unreadable"
 )
 
-// wireError is an error. Its type, its fields and its conditions survive, and its text does.
+// Error is an error on the wire. Its type, its fields and its conditions survive, and its text does.
 type Error struct {
 	Type  string   `json:"type,omitempty"`
 	Op    Text     `json:"op,omitempty"`
@@ -67,9 +68,10 @@ type Error struct {
 	Inner *Error   `json:"inner,omitempty"`
 }
 
-// toWireError returns err for the wire; nil if it is nil.
+// ToError returns err for the wire; nil if it is nil.
 func ToError(err error) *Error { return EncodeError(err, MaxErrorDepth) }
 
+// EncodeError returns err as JSON.
 func EncodeError(err error, depth int) *Error {
 	if err == nil {
 		return nil
@@ -124,7 +126,7 @@ type remoteError struct {
 func (e *remoteError) Error() string   { return e.text }
 func (e *remoteError) Unwrap() []error { return e.inner }
 
-// err returns the error; nil if there is none. What is nested too deeply is left out.
+// Err returns the error; nil if there is none. What is nested too deeply is left out.
 func (w *Error) Err() error { return w.decode(MaxErrorDepth) }
 
 func (w *Error) decode(depth int) error {

@@ -10,9 +10,10 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// frameKind tells what a frame holds.
+// FrameKind tells what a frame holds.
 type FrameKind byte
 
+// Kinds of frames.
 const (
 	FrameStdout  FrameKind = 1 // output of a command
 	FrameStderr  FrameKind = 2
@@ -23,19 +24,20 @@ const (
 )
 
 const (
+	// FrameHeader is the size of the kind and the length in front of a payload.
 	FrameHeader = 5
-	// maxFrame bounds the payload of a frame. It is the size of HTTP/2's frames here, less room for the header.
+	// MaxFrame bounds the payload of a frame. It is the size of HTTP/2's frames here, less room for the header.
 	MaxFrame = 256<<10 - 1<<10
 )
 
-// appendFrame appends a frame to b.
+// AppendFrame appends a frame to b.
 func AppendFrame(b []byte, kind FrameKind, payload []byte) []byte {
 	b = append(b, byte(kind))
 	b = binary.BigEndian.AppendUint32(b, uint32(len(payload)))
 	return append(b, payload...)
 }
 
-// encode returns v as JSON that fits into a frame, also as the only element of a list.
+// Encode returns v as JSON that fits into a frame, also as the only element of a list.
 func Encode(v any) ([]byte, error) {
 	payload, err := json.Marshal(v)
 	if err == nil && len(payload) > MaxFrame-len("[]") {
@@ -44,7 +46,7 @@ func Encode(v any) ([]byte, error) {
 	return payload, err
 }
 
-// frameReader reads frames. Its errors are env.ErrProtocol for what no server would send, io.ErrUnexpectedEOF for a stream
+// FrameReader reads frames. Its errors are env.ErrProtocol for what no server would send, io.ErrUnexpectedEOF for a stream
 // that ends without a last frame, and the stream's.
 type FrameReader struct {
 	R      io.Reader
@@ -53,7 +55,7 @@ type FrameReader struct {
 	over   bool // the last frame has been read
 }
 
-// next returns the next frame. The payload is valid until the next call. After the last frame it returns io.EOF, and
+// Next returns the next frame. The payload is valid until the next call. After the last frame it returns io.EOF, and
 // anything behind it is a violation.
 func (f *FrameReader) Next() (FrameKind, []byte, error) {
 	kind, size, err := f.Head()
@@ -64,7 +66,7 @@ func (f *FrameReader) Next() (FrameKind, []byte, error) {
 	return kind, payload, err
 }
 
-// head reads the start of the next frame. The caller reads its payload next, with payload or, if it can use a part of
+// Head reads the start of the next frame. The caller reads its payload next, with payload or, if it can use a part of
 // one, from the stream itself.
 func (f *FrameReader) Head() (FrameKind, int, error) {
 	n, err := io.ReadFull(f.R, f.header[:])
@@ -89,7 +91,7 @@ func (f *FrameReader) Head() (FrameKind, int, error) {
 	return kind, int(size), nil
 }
 
-// payload reads the payload of the frame whose head was read. It is valid until the next call.
+// Payload reads the payload of the frame whose head was read. It is valid until the next call.
 func (f *FrameReader) Payload(size int) ([]byte, error) {
 	if size > cap(f.buf) {
 		f.buf = make([]byte, size)
@@ -104,7 +106,7 @@ func (f *FrameReader) Payload(size int) ([]byte, error) {
 	return payload, nil
 }
 
-// decode reads JSON that the other side sent into v. What is malformed, or too large for v, is env.ErrProtocol.
+// Decode reads JSON that the other side sent into v. What is malformed, or too large for v, is env.ErrProtocol.
 func Decode(payload []byte, v any) error {
 	if err := json.Unmarshal(payload, v); err != nil {
 		return fmt.Errorf("%w: %w", env.ErrProtocol, err)

@@ -17,26 +17,26 @@ const (
 	// server keeps of each output of a command. 1 MiB is what a stream with 20 ms of latency needs for 50 MB/s.
 	Window = 1 << 20
 
-	// receiveBuffer is how much a connection may hold for all of its streams. HTTP/2 stalls a connection when the streams
+	// ReceiveBuffer is how much a connection may hold for all of its streams. HTTP/2 stalls a connection when the streams
 	// that nobody reads have used it up.
 	ReceiveBuffer = 1 << 30
-	// readFrame is the size of HTTP/2's frames.
+	// ReadFrame is the size of HTTP/2's frames.
 	ReadFrame = 256 << 10
-	// defaultPing is after how long a silence each side checks that the other one is still there.
+	// DefaultPing is after how long a silence each side checks that the other one is still there.
 	DefaultPing = 10 * time.Second
 
-	// maxHello bounds the line with a Hello, which is read before it is known who sends it.
+	// MaxHello bounds the line with a Hello, which is read before it is known who sends it.
 	MaxHello = 8 << 10
-	// maxStart bounds what the environment is opened with.
+	// MaxStart bounds what the environment is opened with.
 	MaxStart = 4 << 20
-	// maxWelcome bounds the line with a Welcome.
+	// MaxWelcome bounds the line with a Welcome.
 	MaxWelcome = 256 << 10
-	// maxRequest bounds the JSON of a request: the arguments and variables of a command.
+	// MaxRequest bounds the JSON of a request: the arguments and variables of a command.
 	MaxRequest = 8 << 20
-	// maxID bounds the ids that clients choose.
+	// MaxID bounds the ids that clients choose.
 	MaxID = 64
 
-	// opHeader holds the id of a request that changes files.
+	// ChangeHeader holds the id of a request that changes files.
 	ChangeHeader = "Sandboxagent-Op"
 )
 
@@ -57,7 +57,7 @@ type Hello struct {
 	StartSize int `json:"start_size,omitempty"`
 }
 
-// encode returns what a client sends: a line, and what follows it.
+// Encode returns what a client sends: a line, and what follows it.
 func (h Hello) Encode() ([]byte, error) {
 	if len(h.Start) > MaxStart {
 		return nil, fmt.Errorf("what the environment is to be started with has %d bytes: %w", len(h.Start), env.ErrTooLarge)
@@ -81,7 +81,7 @@ type Welcome struct {
 	Error   *Error `json:"error,omitempty"`
 }
 
-// wireInfo is env.Info.
+// Info is env.Info on the wire.
 type Info struct {
 	Backend    Text            `json:"backend"`
 	OS         Text            `json:"os"`
@@ -93,6 +93,7 @@ type Info struct {
 	Guarantees []env.Guarantee `json:"guarantees,omitempty"`
 }
 
+// ToInfo returns i in the form that the wire carries.
 func ToInfo(i env.Info) *Info {
 	return &Info{
 		Backend: Text(i.Backend), OS: Text(i.OS), Arch: Text(i.Arch), OSVersion: Text(i.OSVersion),
@@ -100,6 +101,7 @@ func ToInfo(i env.Info) *Info {
 	}
 }
 
+// Env returns the env.Info that i carries.
 func (i *Info) Env() env.Info {
 	return env.Info{
 		Backend: string(i.Backend), OS: string(i.OS), Arch: string(i.Arch), OSVersion: string(i.OSVersion),
@@ -107,7 +109,7 @@ func (i *Info) Env() env.Info {
 	}
 }
 
-// execRequest starts a command.
+// ExecRequest starts a command.
 type ExecRequest struct {
 	Argv    []Text        `json:"argv"`
 	Dir     Text          `json:"dir,omitempty"`
@@ -121,7 +123,7 @@ type ExecRequest struct {
 	TTY    *env.TTYSize `json:"tty,omitempty"`
 }
 
-// execResult is how a command ended.
+// ExecResult is how a command ended.
 type ExecResult struct {
 	ExitCode    int           `json:"exit_code"`
 	Signal      string        `json:"signal,omitempty"`
@@ -139,7 +141,7 @@ type ExecResult struct {
 	Error *Error `json:"error,omitempty"`
 }
 
-// stdinAnswer says how far the standard input has got.
+// StdinState is how far the standard input has got.
 type StdinState struct {
 	// Taken is how many bytes the command has been given since its start.
 	Taken int64 `json:"taken"`
@@ -149,13 +151,13 @@ type StdinState struct {
 	Unknown bool `json:"unknown,omitempty"`
 }
 
-// endRecord ends an answer.
+// EndRecord ends an answer.
 type EndRecord struct {
 	Error *Error          `json:"error,omitempty"`
 	Value json.RawMessage `json:"value,omitempty"`
 }
 
-// fileInfo is a fs.FileInfo, or a fs.DirEntry.
+// FileInfo is a fs.FileInfo, or a fs.DirEntry.
 type FileInfo struct {
 	Name Text        `json:"name"`
 	Size int64       `json:"size,omitempty"`
@@ -167,7 +169,7 @@ type FileInfo struct {
 	Error *Error `json:"error,omitempty"`
 }
 
-// modTime returns the time of the last change.
+// ModTime returns the time of the last change.
 func (i *FileInfo) ModTime() time.Time {
 	if t := time.Unix(i.Seconds, i.Nanos); !t.IsZero() {
 		return t
@@ -175,10 +177,10 @@ func (i *FileInfo) ModTime() time.Time {
 	return time.Time{}
 }
 
-// walkEntry is an search.Entry.
+// WalkEntry is an search.Entry.
 type WalkEntry = FileInfo
 
-// opAnswer tells what became of a change.
+// ChangeOutcome is the outcome of a change.
 type ChangeOutcome struct {
 	// Known says that the server has begun the change. It has ended by now. One that has not begun will not.
 	Known bool `json:"known,omitempty"`
@@ -188,26 +190,26 @@ type ChangeOutcome struct {
 	Outcome *EndRecord `json:"outcome,omitempty"`
 }
 
-// readRequest asks for several files.
+// ReadRequest asks for several files.
 type ReadRequest struct {
 	Names []Text `json:"names"`
 	Limit int64  `json:"limit"`
 }
 
-// readHeader begins one of them; Size bytes of data follow unless there was an error.
+// ReadHeader begins one of them; Size bytes of data follow unless there was an error.
 type ReadHeader struct {
 	Index int    `json:"index"`
 	Size  int64  `json:"size"`
 	Error *Error `json:"error,omitempty"`
 }
 
-// packRequest asks for a tree.
+// PackRequest asks for a tree.
 type PackRequest struct {
 	Dir   Text   `json:"dir"`
 	Names []Text `json:"names,omitempty"`
 }
 
-// walkRequest is what Walk is called with, globRequest and grepRequest what Glob and Grep are.
+// WalkRequest is what Walk is called with, globRequest and grepRequest what Glob and Grep are.
 type (
 	WalkRequest struct {
 		Root     Text `json:"root"`

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// errLineTooLong is the error for a line of a handshake that exceeds its limit.
+// ErrLineTooLong is the error for a line of a handshake that exceeds its limit.
 var ErrLineTooLong = errors.New("the line is too long")
 
-// conn is a stream as a net.Conn, which is what net/http wants. Closing it must end a Read in progress.
+// Conn is a stream as a net.Conn, which is what net/http wants. Closing it must end a Read in progress.
 type Conn struct {
 	stream io.ReadWriteCloser
 	// reader buffers, since HTTP/2 reads the headers of frames one by one, and since a read of a line may get more.
@@ -25,6 +25,7 @@ type Conn struct {
 	err    error         // of the closing
 }
 
+// NewConn returns a Conn over rwc.
 func NewConn(stream io.ReadWriteCloser) *Conn {
 	return &Conn{stream: stream, reader: bufio.NewReader(stream), writer: &gatherer{w: stream}, Done: make(chan struct{})}
 }
@@ -34,7 +35,7 @@ func (c *Conn) Read(p []byte) (int, error) { return c.reader.Read(p) }
 // Write may return before p is written, which needs no further call. The error is then that of the next one.
 func (c *Conn) Write(p []byte) (int, error) { return c.writer.Write(p) }
 
-// writeLine writes a line of the handshake. It returns when the stream has taken it.
+// WriteLine writes a line of the handshake. It returns when the stream has taken it.
 func (c *Conn) WriteLine(line []byte) error {
 	_, err := c.stream.Write(line)
 	return err
@@ -50,7 +51,7 @@ func (c *Conn) Close() error {
 	return c.err
 }
 
-// readLine reads a line of at most limit bytes, its end included. With an error it returns the bytes before it.
+// ReadLine reads a line of at most limit bytes, its end included. With an error it returns the bytes before it.
 func (c *Conn) ReadLine(limit int) ([]byte, error) {
 	var line []byte
 	for {
@@ -77,6 +78,7 @@ type streamAddr struct{}
 func (streamAddr) Network() string { return "stream" }
 func (streamAddr) String() string  { return "stream" }
 
+// LocalAddr implements net.Conn.
 func (c *Conn) LocalAddr() net.Addr {
 	if s, ok := c.stream.(interface{ LocalAddr() net.Addr }); ok && s.LocalAddr() != nil {
 		return s.LocalAddr()
@@ -84,6 +86,7 @@ func (c *Conn) LocalAddr() net.Addr {
 	return streamAddr{}
 }
 
+// RemoteAddr implements net.Conn.
 func (c *Conn) RemoteAddr() net.Addr {
 	if s, ok := c.stream.(interface{ RemoteAddr() net.Addr }); ok && s.RemoteAddr() != nil {
 		return s.RemoteAddr()
@@ -93,6 +96,7 @@ func (c *Conn) RemoteAddr() net.Addr {
 
 // Deadlines are the stream's, if it has any. One that has none never has one that would need to be cleared.
 
+// SetDeadline implements net.Conn.
 func (c *Conn) SetDeadline(t time.Time) error {
 	if s, ok := c.stream.(interface{ SetDeadline(time.Time) error }); ok {
 		return s.SetDeadline(t)
@@ -100,6 +104,7 @@ func (c *Conn) SetDeadline(t time.Time) error {
 	return noDeadline(t)
 }
 
+// SetReadDeadline implements net.Conn.
 func (c *Conn) SetReadDeadline(t time.Time) error {
 	if s, ok := c.stream.(interface{ SetReadDeadline(time.Time) error }); ok {
 		return s.SetReadDeadline(t)
@@ -107,6 +112,7 @@ func (c *Conn) SetReadDeadline(t time.Time) error {
 	return noDeadline(t)
 }
 
+// SetWriteDeadline implements net.Conn.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
 	if s, ok := c.stream.(interface{ SetWriteDeadline(time.Time) error }); ok {
 		return s.SetWriteDeadline(t)
@@ -129,6 +135,7 @@ type listener struct {
 	closed chan struct{}
 }
 
+// NewListener returns a listener that yields conn once.
 func NewListener(c net.Conn) *listener {
 	l := &listener{conns: make(chan net.Conn, 1), addr: c.LocalAddr(), closed: make(chan struct{})}
 	l.conns <- c

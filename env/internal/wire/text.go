@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// text is a string of any bytes. In JSON it is a string if it is valid UTF-8, and otherwise an object with the bytes
+// Text is a string of any bytes. In JSON it is a string if it is valid UTF-8, and otherwise an object with the bytes
 // in base64, so that names and output arrive exactly. So is a long one that escapes would make more than twice as long,
 // which bounds what a text of a known length takes.
 type Text string
@@ -49,6 +49,7 @@ func (t *Text) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
+// Texts converts strings to Text.
 func Texts(list []string) []Text {
 	if list == nil {
 		return nil
@@ -60,6 +61,7 @@ func Texts(list []string) []Text {
 	return out
 }
 
+// Strings converts Text to strings.
 func Strings(list []Text) []string {
 	if list == nil {
 		return nil

@@ -1,3 +1,5 @@
+// Package client is an environment over one byte stream. It connects, reconnects and resumes: a command runs at most once,
+// whatever the stream does.
 package client
 
 import (
@@ -21,7 +23,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// ClientConfig says how a Client reaches its server.
+// Config describes how a Client reaches its server.
 type Config struct {
 	// Dial returns a stream to the server. It is called for the first connection and again after each loss, never twice
 	// at once. The client closes the stream, and a Close must end calls of Read and Write. An error that wraps

@@ -1,3 +1,5 @@
+// Package server serves an environment over byte streams. What runs belongs to the server, not to a connection, and outlives
+// the loss of one.
 package server
 
 import (
@@ -20,7 +22,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 )
 
-// ServerConfig says how a Server serves. Open is required.
+// Config describes what a Server serves. Open is required.
 type Config struct {
 	// Open returns the environment to serve. It is called for the first Hello that is accepted, with its Start. An error
 	// is told to that client, whose connection ends, and the next Hello tries again. The server closes the environment.
@@ -72,7 +74,7 @@ type Server struct {
 	clients  map[string]*peer
 }
 
-// NewServer returns a server, which serves streams given to Serve.
+// New returns a server, which serves streams given to Serve.
 func New(cfg Config) *Server {
 	cfg.HandshakeTime = cmp.Or(cfg.HandshakeTime, defaultHandshake)
 	cfg.PingEvery = cmp.Or(cfg.PingEvery, wire.DefaultPing)

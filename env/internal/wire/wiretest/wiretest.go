@@ -16,7 +16,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// fakeEnv is an environment whose methods are what a test needs. Those that are not set are unsupported.
+// Env is an environment whose methods are what a test needs. Those that are not set are unsupported.
 type Env struct {
 	OnExec      func(context.Context, env.Command) (env.Result, error)
 	OnOpen      func(context.Context, string) (fs.File, error)
@@ -34,6 +34,7 @@ func unsupported(op, name string) error {
 	return &fs.PathError{Op: op, Path: name, Err: errors.ErrUnsupported}
 }
 
+// Exec implements env.Environment.
 func (f *Env) Exec(ctx context.Context, cmd env.Command) (env.Result, error) {
 	if f.OnExec == nil {
 		return env.Result{}, &env.StartError{Argv: cmd.Argv, Err: errors.ErrUnsupported}
@@ -41,6 +42,7 @@ func (f *Env) Exec(ctx context.Context, cmd env.Command) (env.Result, error) {
 	return f.OnExec(ctx, cmd)
 }
 
+// Open implements env.Environment.
 func (f *Env) Open(ctx context.Context, name string) (fs.File, error) {
 	if f.OnOpen == nil {
 		return nil, unsupported("open", name)
@@ -48,6 +50,7 @@ func (f *Env) Open(ctx context.Context, name string) (fs.File, error) {
 	return f.OnOpen(ctx, name)
 }
 
+// Stat implements env.Environment.
 func (f *Env) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
 	if f.OnStat == nil {
 		return nil, unsupported("stat", name)
@@ -55,6 +58,7 @@ func (f *Env) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
 	return f.OnStat(ctx, name)
 }
 
+// ReadDir implements env.Environment.
 func (f *Env) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
 	if f.OnReadDir == nil {
 		return nil, unsupported("readdir", name)
@@ -62,6 +66,7 @@ func (f *Env) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
 	return f.OnReadDir(ctx, name)
 }
 
+// WriteFile implements env.Environment.
 func (f *Env) WriteFile(ctx context.Context, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
 	if f.OnWriteFile == nil {
 		return env.Written{}, unsupported("write", name)
@@ -69,6 +74,7 @@ func (f *Env) WriteFile(ctx context.Context, name string, r io.Reader, opts env.
 	return f.OnWriteFile(ctx, name, r, opts)
 }
 
+// Remove implements env.Environment.
 func (f *Env) Remove(ctx context.Context, name string, opts env.RemoveOptions) error {
 	if f.OnRemove == nil {
 		return unsupported("remove", name)
@@ -76,6 +82,7 @@ func (f *Env) Remove(ctx context.Context, name string, opts env.RemoveOptions) e
 	return f.OnRemove(ctx, name, opts)
 }
 
+// CopyIn implements env.Environment.
 func (f *Env) CopyIn(ctx context.Context, dir string, r io.Reader) error {
 	if f.OnCopyIn == nil {
 		return unsupported("copyin", dir)
@@ -83,6 +90,7 @@ func (f *Env) CopyIn(ctx context.Context, dir string, r io.Reader) error {
 	return f.OnCopyIn(ctx, dir, r)
 }
 
+// CopyOut implements env.Environment.
 func (f *Env) CopyOut(ctx context.Context, dir string, names ...string) (io.ReadCloser, error) {
 	if f.OnCopyOut == nil {
 		return nil, unsupported("copyout", dir)
@@ -90,6 +98,7 @@ func (f *Env) CopyOut(ctx context.Context, dir string, names ...string) (io.Read
 	return f.OnCopyOut(ctx, dir, names...)
 }
 
+// Walk implements search.Searcher.
 func (f *Env) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
 	if f.OnWalk == nil {
 		return search.Walk(ctx, struct{ env.FileReader }{f}, root, opts, fn)
@@ -97,8 +106,10 @@ func (f *Env) Walk(ctx context.Context, root string, opts search.WalkOptions, fn
 	return f.OnWalk(ctx, root, opts, fn)
 }
 
+// Info implements env.Environment.
 func (f *Env) Info() env.Info { return env.Info{Backend: "fake", OS: "linux", WorkDir: "/"} }
 
+// Close implements env.Environment.
 func (f *Env) Close() error {
 	if f.OnClose == nil {
 		return nil
@@ -106,14 +117,14 @@ func (f *Env) Close() error {
 	return f.OnClose()
 }
 
-// noLeaks checks that a test leaves no goroutine behind.
+// NoLeaks checks that a test leaves no goroutine behind.
 func NoLeaks(t *testing.T) {
 	t.Helper()
 	ignore := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, ignore) })
 }
 
-// eventually waits for a condition.
+// Eventually waits for a condition.
 func Eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
@@ -123,7 +134,7 @@ func Eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// within fails the test if f takes too long.
+// Within fails the test if f takes too long.
 func Within(t *testing.T, what string, f func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -138,7 +149,7 @@ func Within(t *testing.T, what string, f func()) {
 	}
 }
 
-// sequence returns size bytes that tell where in an output they stand.
+// Sequence returns size bytes that tell where in an output they stand.
 func Sequence(from int64, size int) []byte {
 	p := make([]byte, size)
 	for i := range p {
@@ -148,16 +159,17 @@ func Sequence(from int64, size int) []byte {
 	return p
 }
 
-// pipeEnd is an end of a pipe that has no deadlines.
+// PipeEnd is an end of a pipe that has no deadlines.
 type PipeEnd struct {
 	io.Reader
 	io.Writer
 	OnClose func() error
 }
 
+// Close implements io.Closer.
 func (p *PipeEnd) Close() error { return p.OnClose() }
 
-// newPipe returns the ends of a stream without deadlines.
+// NewPipe returns the ends of a stream without deadlines.
 func NewPipe() (ours, theirs io.ReadWriteCloser) {
 	a, b := net.Pipe()
 	return &PipeEnd{a, a, a.Close}, &PipeEnd{b, b, b.Close}
