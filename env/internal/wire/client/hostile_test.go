@@ -80,7 +80,7 @@ func impatient(t testing.TB, cfg Config) *Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.limits = limits{patience: 200 * time.Millisecond, closing: 200 * time.Millisecond, entries: 10_000, listing: 1 << 20}
+	c.limits = limits{patience: 200 * time.Millisecond, closing: time.Second, entries: 10_000, listing: 1 << 20}
 	t.Cleanup(func() { _ = c.Close() }) // what a hostile server makes of it does not matter
 	return c
 }
@@ -212,6 +212,7 @@ func TestHostileAnswers(t *testing.T) {
 		{name: "a stat of grep", answer: body(frame(wire.FrameEnd, `{"value":[]}`)), calls: "grep"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			for name, call := range calls {
 				if tc.calls != "" && !strings.Contains(" "+tc.calls+" ", " "+name+" ") {
 					continue
