@@ -22,7 +22,7 @@ const (
 	maxTries = 64
 	// maxBroken is how many answers in a row may end early on a connection that is still there. A server that is being
 	// ended may cut off an answer before its connection; one that goes on like that is no server of this protocol.
-	maxBroken = 4
+	maxEarlyEnds = 4
 	// callBuffer is how much of an answer is read at a time.
 	callBuffer = 64 << 10
 	// maxName bounds the names of files that are sent, far above what systems allow.
@@ -48,7 +48,7 @@ type request struct {
 }
 
 // answer is what a server answers. It belongs to one goroutine, but for close.
-type answer struct {
+type response struct {
 	c      *Client
 	l      *link
 	ctx    context.Context // of the request, which is over when the answer is
@@ -58,7 +58,7 @@ type answer struct {
 }
 
 // ask sends a request. Its error is errLost, the context's, env.ErrProtocol or the content's.
-func (c *Client) ask(ctx context.Context, l *link, r request) (*answer, error) {
+func (c *Client) send(ctx context.Context, l *link, r request) (*response, error) {
 	req := (&http.Request{
 		Method: r.method, Host: host, Header: make(http.Header),
 		URL: &url.URL{Scheme: "http", Host: host, Path: r.path, RawQuery: r.query.Encode()},
@@ -85,7 +85,7 @@ func (c *Client) ask(ctx context.Context, l *link, r request) (*answer, error) {
 	}
 	buf, _ := c.buffers.Get().(*bufio.Reader)
 	buf.Reset(resp.Body)
-	return &answer{c: c, l: l, ctx: ctx, body: resp.Body, buf: buf, frames: wire.FrameReader{R: buf}}, nil
+	return &response{c: c, l: l, ctx: ctx, body: resp.Body, buf: buf, frames: wire.FrameReader{R: buf}}, nil
 }
 
 // failure returns what an error of a request or an answer means: errLost, the context's, or env.ErrProtocol, which ends
@@ -93,22 +93,22 @@ func (c *Client) ask(ctx context.Context, l *link, r request) (*answer, error) {
 func (c *Client) failure(ctx context.Context, l *link, err error) error {
 	switch {
 	case errors.Is(err, env.ErrProtocol):
-		return c.violate(err)
+		return c.violation(err)
 	case ctx.Err() != nil:
 		return contextError(ctx)
 	}
 	if l.conn.Err() == nil && l.stream.closedLocally.CompareAndSwap(false, true) {
 		// The server gave up this answer. Nothing that is on its way on this connection is waited for.
 		l.close()
-		if c.broken.Add(1) > maxBroken {
-			return c.violate(fmt.Errorf("%w: answers end early again and again", env.ErrProtocol))
+		if c.earlyEnds.Add(1) > maxEarlyEnds {
+			return c.violation(fmt.Errorf("%w: answers end early again and again", env.ErrProtocol))
 		}
 	}
 	return errLost
 }
 
 // head reads the start of the next frame, payload the rest of it.
-func (a *answer) head() (wire.FrameKind, int, error) {
+func (a *response) head() (wire.FrameKind, int, error) {
 	kind, size, err := a.frames.Head()
 	if err != nil {
 		return 0, 0, a.c.failure(a.ctx, a.l, err)
@@ -116,77 +116,77 @@ func (a *answer) head() (wire.FrameKind, int, error) {
 	return kind, size, nil
 }
 
-func (a *answer) payload(size int) ([]byte, error) {
+func (a *response) payload(size int) ([]byte, error) {
 	p, err := a.frames.Payload(size)
 	if err != nil {
 		return nil, a.c.failure(a.ctx, a.l, err)
 	}
-	a.l.useful.Store(true)
+	a.l.responded.Store(true)
 	return p, nil
 }
 
 // peek waits for a part of a payload of which size bytes are left, and returns it. Skip takes it out of the answer.
-func (a *answer) peek(size int) ([]byte, error) {
+func (a *response) peek(size int) ([]byte, error) {
 	if _, err := a.buf.Peek(1); err != nil {
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
 		return nil, a.c.failure(a.ctx, a.l, err)
 	}
-	a.l.useful.Store(true)
+	a.l.responded.Store(true)
 	piece, _ := a.buf.Peek(min(size, a.buf.Buffered())) // it is there
 	return piece, nil
 }
 
 // read reads a part of a payload into p.
-func (a *answer) read(p []byte) (int, error) {
+func (a *response) read(p []byte) (int, error) {
 	piece, err := a.peek(len(p))
 	n := copy(p, piece)
 	a.skip(n)
 	return n, err
 }
 
-func (a *answer) skip(size int) { _, _ = a.buf.Discard(size) } // it is there
+func (a *response) skip(size int) { _, _ = a.buf.Discard(size) } // it is there
 
 // last decodes the payload of the last frame and sees that there is nothing behind it.
-func (a *answer) last(size int) (*wire.EndRecord, error) {
+func (a *response) last(size int) (*wire.EndRecord, error) {
 	payload, err := a.payload(size)
 	if err != nil {
 		return nil, err
 	}
 	var end wire.EndRecord
 	if err := wire.Decode(payload, &end); err != nil {
-		return nil, a.c.violate(err)
+		return nil, a.c.violation(err)
 	}
 	return &end, a.finish()
 }
 
 // finish reads the end of a stream whose last frame has come. That the end itself gets lost does not matter.
-func (a *answer) finish() error {
-	timer := time.AfterFunc(a.c.limits.patience, func() { _ = a.body.Close() })
+func (a *response) finish() error {
+	timer := time.AfterFunc(a.c.limits.response, func() { _ = a.body.Close() })
 	defer timer.Stop()
 	if _, _, err := a.frames.Head(); errors.Is(err, env.ErrProtocol) {
-		return a.c.violate(err)
+		return a.c.violation(err)
 	}
-	a.c.broken.Store(0)
+	a.c.earlyEnds.Store(0)
 	return nil
 }
 
 // close ends the answer; the server notices if there was more of it.
-func (a *answer) close() {
+func (a *response) close() {
 	_ = a.body.Close() // nothing of it is wanted any more
 	a.buf.Reset(nil)
 	a.c.buffers.Put(a.buf)
 }
 
 // unexpected ends the client because of a frame that does not belong where it is.
-func (a *answer) unexpected(kind wire.FrameKind) error {
-	return a.c.violate(fmt.Errorf("%w: a frame of kind %d where none belongs", env.ErrProtocol, kind))
+func (a *response) unexpected(kind wire.FrameKind) error {
+	return a.c.violation(fmt.Errorf("%w: a frame of kind %d where none belongs", env.ErrProtocol, kind))
 }
 
 // malformed ends the client because of what a frame says.
-func (a *answer) malformed(format string, args ...any) error {
-	return a.c.violate(fmt.Errorf("%w: "+format, append([]any{env.ErrProtocol}, args...)...))
+func (a *response) malformed(format string, args ...any) error {
+	return a.c.violation(fmt.Errorf("%w: "+format, append([]any{env.ErrProtocol}, args...)...))
 }
 
 // exchange sends a request and hands the payloads of its answer's frames, which must be of the given kind, to take; 0
@@ -194,7 +194,7 @@ func (a *answer) malformed(format string, args ...any) error {
 func (c *Client) exchange(
 	ctx context.Context, l *link, r request, kind wire.FrameKind, take func(payload []byte) error,
 ) (*wire.EndRecord, error) {
-	a, err := c.ask(ctx, l, r)
+	a, err := c.send(ctx, l, r)
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +216,7 @@ func (c *Client) exchange(
 		if err := take(payload); err != nil {
 			var own *fnError // the caller's, who may work with other environments, too
 			if errors.Is(err, env.ErrProtocol) && !errors.As(err, &own) {
-				return nil, c.violate(err)
+				return nil, c.violation(err)
 			}
 			return nil, err
 		}
@@ -226,7 +226,7 @@ func (c *Client) exchange(
 // retry calls once with a connection, and again with the next one while it returns errLost.
 func (c *Client) retry(ctx context.Context, once func(*link) error) error {
 	for range maxTries {
-		l, err := c.live(ctx)
+		l, err := c.connection(ctx)
 		if err != nil {
 			return err
 		}
@@ -255,13 +255,13 @@ func (c *Client) single(ctx context.Context, l *link, r request, v any) error {
 // unwrap returns the error of a last frame, or decodes its value.
 func (c *Client) unwrap(end *wire.EndRecord, v any) error {
 	if end.Error != nil {
-		return c.told(end.Error)
+		return c.decodeError(end.Error)
 	}
 	if v == nil {
 		return nil
 	}
 	if err := wire.Decode(end.Value, v); err != nil {
-		return c.violate(err)
+		return c.violation(err)
 	}
 	return nil
 }

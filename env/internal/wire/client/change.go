@@ -67,14 +67,14 @@ func (c *Client) CopyIn(ctx context.Context, dir string, archive io.Reader) erro
 // change sends a request that changes files, with what r gives if that is not nil, and decodes the value of its answer
 // into v. When it returns, the change has ended.
 func (c *Client) change(ctx context.Context, r request, content io.Reader, v any) error {
-	if err := c.begin(ctx); err != nil {
+	if err := c.enter(ctx); err != nil {
 		return err
 	}
-	defer c.work.Done()
+	defer c.calls.Done()
 	// The end of ctx ends the content. Once all of it is on its way, only the answer tells whether it counts.
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	w := &changing{c: c, request: r, life: life}
+	w := &fileChange{c: c, request: r, life: life}
 	if content != nil {
 		w.source = newSource(ctx, content)
 	}
@@ -84,7 +84,7 @@ func (c *Client) change(ctx context.Context, r request, content io.Reader, v any
 			return
 		}
 		w.source.stop()
-		c.after(life, c.limits.patience, cancel)
+		c.after(life, c.limits.response, cancel)
 	})
 	defer stop()
 	end, err := w.run(ctx)
@@ -120,7 +120,7 @@ func (c *Client) after(ctx context.Context, d time.Duration, f func()) {
 }
 
 // changing is one change.
-type changing struct {
+type fileChange struct {
 	c       *Client
 	request request
 	life    context.Context // of its requests
@@ -128,7 +128,7 @@ type changing struct {
 }
 
 // run returns how the change ended. Its error says why it did not happen, or that nobody knows.
-func (w *changing) run(ctx context.Context) (*wire.EndRecord, error) {
+func (w *fileChange) run(ctx context.Context) (*wire.EndRecord, error) {
 	for range maxTries {
 		if w.source != nil {
 			var err error
@@ -136,7 +136,7 @@ func (w *changing) run(ctx context.Context) (*wire.EndRecord, error) {
 				return nil, err
 			}
 		}
-		l, err := w.c.live(ctx)
+		l, err := w.c.connection(ctx)
 		if err != nil {
 			return nil, err // what was sent before did not happen
 		}
@@ -152,7 +152,7 @@ func (w *changing) run(ctx context.Context) (*wire.EndRecord, error) {
 		if w.source != nil {
 			_ = w.request.content.Close() // never fails
 		}
-		op, asked := w.ask(ctx)
+		op, asked := w.requestOutcome(ctx)
 		switch {
 		case asked != nil:
 			return nil, unknownOutcome(asked)
@@ -167,7 +167,7 @@ func (w *changing) run(ctx context.Context) (*wire.EndRecord, error) {
 }
 
 // failure returns why this side gave the change up; nil if it did not.
-func (w *changing) failure(ctx context.Context) error {
+func (w *fileChange) failure(ctx context.Context) error {
 	if w.source != nil && w.source.failure() != nil {
 		return w.source.failure()
 	}
@@ -176,12 +176,12 @@ func (w *changing) failure(ctx context.Context) error {
 
 // ask asks what became of the change. The server answers when it has ended, and does not make it any more if it has not
 // begun by then. If it does not know, that is an error that wraps env.ErrUnknownOutcome.
-func (w *changing) ask(ctx context.Context) (wire.ChangeOutcome, error) {
+func (w *fileChange) requestOutcome(ctx context.Context) (wire.ChangeOutcome, error) {
 	var op wire.ChangeOutcome
 	// Even if ctx has ended already this is worth waiting for, though not for ever.
 	asking, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { w.c.after(asking, w.c.limits.patience, cancel) })
+	stop := context.AfterFunc(ctx, func() { w.c.after(asking, w.c.limits.response, cancel) })
 	defer stop()
 	err := w.c.value(asking, request{method: "GET", path: "/op/" + url.PathEscape(w.request.op)}, &op)
 	if err != nil && asking.Err() != nil {

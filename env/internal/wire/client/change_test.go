@@ -120,7 +120,7 @@ func TestSourceReadAcrossRequests(t *testing.T) {
 			if !errors.Is(err, tc.want) {
 				t.Fatalf("upload gives %v, want %v", err, tc.want)
 			}
-			if err := <-over; !errors.Is(err, errAborted) {
+			if err := <-over; !errors.Is(err, errContentClosed) {
 				t.Errorf("the request before ends with %v", err)
 			}
 			if err != nil {

@@ -42,13 +42,13 @@ type Config struct {
 
 const (
 	// connectTime bounds one attempt to connect, once there has been a connection.
-	connectTime = 15 * time.Second
+	connectTimeout = 15 * time.Second
 	// closeTime bounds the wait for the environment to be closed.
-	closeTime = 30 * time.Second
+	closeTimeout = 30 * time.Second
 	// settleTime bounds the wait for calls in progress once the environment is closed.
-	settleTime = 5 * time.Second
+	callsTimeout = 5 * time.Second
 	// patience is how long a server may be silent about something that it was told to end.
-	patience = 15 * time.Second
+	responseTimeout = 15 * time.Second
 
 	// maxEntries and maxListing bound what a list is believed to hold, in entries and in bytes.
 	maxEntries = 1 << 22
@@ -57,20 +57,20 @@ const (
 
 // Client is an environment at the other end of a stream. It is made by Open.
 type Client struct {
-	cfg     Config
-	id      string
-	info    env.Info
-	session string
-	limits  limits
-	buffers sync.Pool // *bufio.Reader
-	ids     atomic.Uint64
-	broken  atomic.Int32 // answers in a row that ended early on a connection that was there
-	orphans orphans
+	cfg       Config
+	id        string
+	info      env.Info
+	session   string
+	limits    limits
+	buffers   sync.Pool // *bufio.Reader
+	ids       atomic.Uint64
+	earlyEnds atomic.Int32 // answers in a row that ended early on a connection that was there
+	abandoned abandonedCommands
 
-	closing sync.Once
-	stop    context.CancelFunc // ends the attempts to connect
-	idle    chan struct{}      // closed when the last connection has ended for good
-	work    sync.WaitGroup     // calls in progress
+	closing      sync.Once
+	stop         context.CancelFunc // ends the attempts to connect
+	disconnected chan struct{}      // closed when the last connection has ended for good
+	calls        sync.WaitGroup     // calls in progress
 
 	mu      sync.Mutex
 	closed  bool          // Close has begun
@@ -81,8 +81,8 @@ type Client struct {
 
 // limits are constants but for tests.
 type limits struct {
-	patience time.Duration
-	closing  time.Duration
+	response time.Duration
+	close    time.Duration
 	entries  int
 	listing  int
 }
@@ -102,11 +102,11 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // never fails
 	c := &Client{
-		cfg:     cfg,
-		id:      hex.EncodeToString(id[:]),
-		limits:  limits{patience: patience, closing: closeTime, entries: maxEntries, listing: maxListing},
-		idle:    make(chan struct{}),
-		changed: make(chan struct{}),
+		cfg:          cfg,
+		id:           hex.EncodeToString(id[:]),
+		limits:       limits{response: responseTimeout, close: closeTimeout, entries: maxEntries, listing: maxListing},
+		disconnected: make(chan struct{}),
+		changed:      make(chan struct{}),
 	}
 	c.buffers.New = func() any { return bufio.NewReaderSize(nil, callBuffer) }
 	l, welcome, err := c.connect(ctx)
@@ -117,7 +117,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	c.link = l
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	c.stop = stop
-	go c.keep(life, l)
+	go c.reconnectLoop(life, l)
 	return c, nil
 }
 
@@ -133,7 +133,7 @@ func (c *Client) Info() env.Info {
 func (c *Client) newID() string { return c.id + "-" + strconv.FormatUint(c.ids.Add(1), 36) }
 
 // begin registers a call. On success the caller calls c.work.Done when it has ended.
-func (c *Client) begin(ctx context.Context) error {
+func (c *Client) enter(ctx context.Context) error {
 	if err := contextError(ctx); err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (c *Client) begin(ctx context.Context) error {
 	case c.err != nil:
 		return c.err
 	}
-	c.work.Add(1)
+	c.calls.Add(1)
 	return nil
 }
 
@@ -158,7 +158,7 @@ func (c *Client) isClosed() bool {
 
 // live returns the connection. While there is none it waits for the next one. Its errors are the context's, and what
 // the client has ended with.
-func (c *Client) live(ctx context.Context) (*link, error) {
+func (c *Client) connection(ctx context.Context) (*link, error) {
 	for {
 		c.mu.Lock()
 		l, err, changed := c.link, c.err, c.changed
@@ -166,7 +166,7 @@ func (c *Client) live(ctx context.Context) (*link, error) {
 		if err != nil {
 			return nil, err
 		}
-		if l != nil && l.conn.Err() == nil && !l.isDead() {
+		if l != nil && l.conn.Err() == nil && !l.isClosed() {
 			return l, contextError(ctx)
 		}
 		select {
@@ -178,19 +178,19 @@ func (c *Client) live(ctx context.Context) (*link, error) {
 }
 
 // set notes the connection, nil if there is none, and tells those who wait. It reports false if the client has ended.
-func (c *Client) set(l *link) bool {
+func (c *Client) setLink(l *link) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
 		return false
 	}
 	c.link = l
-	c.announce()
+	c.notify()
 	return true
 }
 
 // ending returns why the client has ended, and err if it has not.
-func (c *Client) ending(err error) error {
+func (c *Client) endedWith(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
@@ -200,7 +200,7 @@ func (c *Client) ending(err error) error {
 }
 
 // announce wakes those who wait for a change. The lock is held.
-func (c *Client) announce() {
+func (c *Client) notify() {
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
@@ -211,7 +211,7 @@ func (c *Client) fail(err error) {
 	l := c.link
 	if c.err == nil {
 		c.err, c.link = err, nil
-		c.announce()
+		c.notify()
 	}
 	c.mu.Unlock()
 	c.stop()
@@ -221,14 +221,14 @@ func (c *Client) fail(err error) {
 }
 
 // violate ends the client because the server broke the protocol.
-func (c *Client) violate(err error) error {
+func (c *Client) violation(err error) error {
 	c.fail(err)
 	return err
 }
 
 // told returns an error that the server tells. That its environment is closed means, unless this side has closed it, that
 // the place is gone: fs.ErrClosed is for those who have closed it themselves.
-func (c *Client) told(w *wire.Error) error {
+func (c *Client) decodeError(w *wire.Error) error {
 	err := w.Err()
 	if !errors.Is(err, fs.ErrClosed) || c.isClosed() {
 		return err
@@ -258,19 +258,19 @@ func (c *Client) close() error {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), c.limits.closing)
+	ctx, cancel := context.WithTimeout(context.Background(), c.limits.close)
 	defer cancel()
 	err := c.command(ctx, request{method: "POST", path: "/close"})
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("%w: no answer for %v", env.ErrGone, c.limits.closing)
+		err = fmt.Errorf("%w: no answer for %v", env.ErrGone, c.limits.close)
 	}
-	c.settle()
+	c.waitForCalls()
 	c.fail(fs.ErrClosed)
 	c.mu.Lock()
 	c.err = fs.ErrClosed // whatever it was before
 	c.mu.Unlock()
-	<-c.idle
-	c.orphans.stop()
+	<-c.disconnected
+	c.abandoned.stop()
 	if err != nil {
 		return fmt.Errorf("close: %w", err)
 	}
@@ -285,35 +285,35 @@ func (c *Client) Leave() {
 		c.closed = true
 		c.mu.Unlock()
 		c.fail(fs.ErrClosed)
-		<-c.idle
-		c.orphans.stop()
+		<-c.disconnected
+		c.abandoned.stop()
 	})
 }
 
 // settle waits for calls in progress, whose last answers may still be on their way. One that does not end is held up by
 // a reader or a writer of its caller, or by a server that says nothing.
-func (c *Client) settle() {
+func (c *Client) waitForCalls() {
 	quiet := make(chan struct{})
 	go func() {
-		c.work.Wait()
+		c.calls.Wait()
 		close(quiet)
 	}()
-	timer := time.NewTimer(settleTime)
+	timer := time.NewTimer(callsTimeout)
 	defer timer.Stop()
 	select {
 	case <-quiet:
 	case <-timer.C:
-	case <-c.idle: // without a connection every call ends by itself
+	case <-c.disconnected: // without a connection every call ends by itself
 	}
 }
 
 // Kill kills every process that the environment has started, and keeps the environment.
 func (c *Client) Kill() error {
-	ctx, cancel := context.WithTimeout(context.Background(), c.limits.closing)
+	ctx, cancel := context.WithTimeout(context.Background(), c.limits.close)
 	defer cancel()
-	err := c.begin(ctx)
+	err := c.enter(ctx)
 	if err == nil {
-		defer c.work.Done()
+		defer c.calls.Done()
 		err = c.command(ctx, request{method: "POST", path: "/kill"})
 	}
 	if err != nil {

@@ -30,21 +30,21 @@ type tree struct {
 func (c *Client) CopyOut(ctx context.Context, dir string, names ...string) (io.ReadCloser, error) {
 	body, err := jsonBody(wire.PackRequest{Dir: wire.Text(dir), Names: wire.Texts(names)})
 	if err == nil {
-		err = c.begin(ctx)
+		err = c.enter(ctx)
 	}
 	if err != nil {
 		return nil, pathError("copyout", dir, err)
 	}
-	defer c.work.Done()
+	defer c.calls.Done()
 	t := &tree{c: c, dir: dir, closed: make(chan struct{})}
 	t.ctx, t.cancel = context.WithCancel(ctx)
 	err = c.retry(t.ctx, func(l *link) error {
-		a, err := c.ask(t.ctx, l, request{method: "POST", path: "/pack", body: body})
+		a, err := c.send(t.ctx, l, request{method: "POST", path: "/pack", body: body})
 		if err != nil {
 			return err
 		}
 		t.content = content{a: a}
-		if err = t.content.begin(); err != nil {
+		if err = t.content.start(); err != nil {
 			a.close()
 		}
 		return err
@@ -80,7 +80,7 @@ func (t *tree) Read(p []byte) (int, error) {
 	case isDone(t.closed), t.c.isClosed():
 		t.err = pathError("copyout", t.dir, fs.ErrClosed)
 	case errors.Is(err, errLost):
-		t.err = pathError("copyout", t.dir, t.c.ending(errBroken))
+		t.err = pathError("copyout", t.dir, t.c.endedWith(errBroken))
 	default:
 		t.err = pathError("copyout", t.dir, err)
 	}

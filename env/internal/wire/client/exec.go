@@ -28,7 +28,7 @@ func (c *Client) Exec(ctx context.Context, cmd env.Command) (env.Result, error) 
 	if err != nil {
 		return env.Result{}, &env.StartError{Argv: cmd.Argv, Err: err}
 	}
-	defer c.work.Done()
+	defer c.calls.Done()
 	return x.run(ctx)
 }
 
@@ -41,7 +41,7 @@ type execution struct {
 	stdout, stderr *sink       // nil where nobody wants the output
 	sent           bool        // the server may know of the command
 	deleted        atomic.Bool // the server knows that it is to be killed
-	steps          atomic.Int64
+	progress       atomic.Int64
 	writing        atomic.Int32 // writers of the caller that are in a call
 	tasks          sync.WaitGroup
 	input          *input // nil without standard input
@@ -62,7 +62,7 @@ func (c *Client) newExecution(ctx context.Context, cmd env.Command) (*execution,
 	x := &execution{c: c, id: c.newID(), cmd: cmd}
 	var merged bool
 	x.stdout, x.stderr, merged = sinks(cmd, func(n int) {
-		x.steps.Add(1)
+		x.progress.Add(1)
 		x.writing.Add(int32(n))
 	})
 	r := wire.ExecRequest{
@@ -72,12 +72,12 @@ func (c *Client) newExecution(ctx context.Context, cmd env.Command) (*execution,
 	if cmd.TTY != nil {
 		r.TTY = &cmd.TTY.Size
 	}
-	if err := c.begin(ctx); err != nil {
+	if err := c.enter(ctx); err != nil {
 		return nil, err
 	}
 	var err error
 	if x.body, err = jsonBody(r); err != nil {
-		c.work.Done()
+		c.calls.Done()
 		return nil, err
 	}
 	return x, nil
@@ -92,7 +92,7 @@ func (x *execution) run(ctx context.Context) (env.Result, error) {
 	var result *wire.ExecResult
 	var err error
 	for tries, steps := 0, int64(0); tries < maxTries; tries++ {
-		if now := x.steps.Load(); now != steps { // the last connection was of use
+		if now := x.progress.Load(); now != steps { // the last connection was of use
 			tries, steps = 0, now
 		}
 		wait := ctx
@@ -100,7 +100,7 @@ func (x *execution) run(ctx context.Context) (env.Result, error) {
 			wait = life
 		}
 		var l *link
-		if l, err = x.c.live(wait); err != nil {
+		if l, err = x.c.connection(wait); err != nil {
 			break
 		}
 		if !x.sent {
@@ -109,9 +109,9 @@ func (x *execution) run(ctx context.Context) (env.Result, error) {
 				defer close(killed)
 				x.kill(life, cancel)
 			})
-			x.serve(life)
+			x.startStreams(life)
 		}
-		result, err = x.follow(life, l)
+		result, err = x.receive(life, l)
 		if !errors.Is(err, errLost) {
 			break
 		}
@@ -124,15 +124,15 @@ func (x *execution) run(ctx context.Context) (env.Result, error) {
 	if !spare() {
 		<-killed
 	}
-	own := x.finish()
+	own := x.finishStreams()
 	if (errors.Is(err, errSilent) || errors.Is(err, errBroken)) && !x.deleted.Load() {
-		x.c.orphans.add(x.c, x.id)
+		x.c.abandoned.add(x.c, x.id)
 	}
-	return x.outcome(ctx, result, err, own)
+	return x.toResult(ctx, result, err, own)
 }
 
 // serve starts what accompanies the command.
-func (x *execution) serve(life context.Context) {
+func (x *execution) startStreams(life context.Context) {
 	if x.cmd.Stdin != nil {
 		x.input = newInput(x.cmd.Stdin)
 		x.tasks.Go(func() { x.feed(life) })
@@ -144,7 +144,7 @@ func (x *execution) serve(life context.Context) {
 
 // finish ends what accompanies the command, and returns the errors of the caller's writers and reader. After it none of
 // them is called any more.
-func (x *execution) finish() []error {
+func (x *execution) finishStreams() []error {
 	var errs []error
 	for _, s := range []*sink{x.stdout, x.stderr} {
 		if s != nil {
@@ -160,7 +160,7 @@ func (x *execution) finish() []error {
 
 // follow sends the command, or asks for the rest of its output, and returns its result. Its error is errLost or one that
 // ends the command for this side.
-func (x *execution) follow(life context.Context, l *link) (*wire.ExecResult, error) {
+func (x *execution) receive(life context.Context, l *link) (*wire.ExecResult, error) {
 	query := url.Values{}
 	if x.stdout != nil && x.stdout.taken > 0 {
 		query.Set("stdout", strconv.FormatInt(x.stdout.taken, 10))
@@ -168,7 +168,7 @@ func (x *execution) follow(life context.Context, l *link) (*wire.ExecResult, err
 	if x.stderr != nil && x.stderr.taken > 0 {
 		query.Set("stderr", strconv.FormatInt(x.stderr.taken, 10))
 	}
-	a, err := x.c.ask(life, l, request{method: "POST", path: "/exec/" + x.id, query: query, body: x.body})
+	a, err := x.c.send(life, l, request{method: "POST", path: "/exec/" + x.id, query: query, body: x.body})
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +178,7 @@ func (x *execution) follow(life context.Context, l *link) (*wire.ExecResult, err
 		if err != nil {
 			return nil, err
 		}
-		x.steps.Add(1)
+		x.progress.Add(1)
 		switch kind {
 		case wire.FrameStdout:
 			err = x.output(a, x.stdout, kind, size)
@@ -189,7 +189,7 @@ func (x *execution) follow(life context.Context, l *link) (*wire.ExecResult, err
 		case wire.FrameEnd:
 			end, err := a.last(size)
 			if err == nil {
-				err = x.c.told(end.Error)
+				err = x.c.decodeError(end.Error)
 			}
 			if err == nil {
 				err = a.malformed("a command without a result")
@@ -205,7 +205,7 @@ func (x *execution) follow(life context.Context, l *link) (*wire.ExecResult, err
 }
 
 // output delivers the payload of a frame piece by piece: what has been read counts, even if the rest never comes.
-func (x *execution) output(a *answer, s *sink, kind wire.FrameKind, size int) error {
+func (x *execution) output(a *response, s *sink, kind wire.FrameKind, size int) error {
 	if s == nil {
 		return a.unexpected(kind)
 	}
@@ -217,20 +217,20 @@ func (x *execution) output(a *answer, s *sink, kind wire.FrameKind, size int) er
 		s.write(piece)
 		a.skip(len(piece))
 		size -= len(piece)
-		x.steps.Add(1)
+		x.progress.Add(1)
 	}
 	return nil
 }
 
 // result reads the last frame. The output must be complete by then.
-func (x *execution) result(a *answer, size int) (*wire.ExecResult, error) {
+func (x *execution) result(a *response, size int) (*wire.ExecResult, error) {
 	payload, err := a.payload(size)
 	if err != nil {
 		return nil, err
 	}
 	var r wire.ExecResult
 	if err := wire.Decode(payload, &r); err != nil {
-		return nil, x.c.violate(err)
+		return nil, x.c.violation(err)
 	}
 	stdout, stderr := x.stdout.count(), x.stderr.count()
 	// An environment that is being closed does not wait for somebody to take the output.
@@ -250,9 +250,9 @@ func (x *execution) result(a *answer, size int) (*wire.ExecResult, error) {
 }
 
 // outcome makes Exec's result of what the server said and of what went wrong on this side.
-func (x *execution) outcome(ctx context.Context, r *wire.ExecResult, err error, own []error) (env.Result, error) {
+func (x *execution) toResult(ctx context.Context, r *wire.ExecResult, err error, own []error) (env.Result, error) {
 	if err != nil {
-		return env.Result{}, x.unknown(ctx, err, own)
+		return env.Result{}, x.unknownResult(ctx, err, own)
 	}
 	result := env.Result{
 		ExitCode: r.ExitCode, Signal: r.Signal, TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory, Detached: r.Detached,
@@ -264,7 +264,7 @@ func (x *execution) outcome(ctx context.Context, r *wire.ExecResult, err error, 
 	} else if end == nil {
 		end = fmt.Errorf("%w: the server ended the command", env.ErrUnknownOutcome)
 	}
-	remote := x.c.told(r.Error)
+	remote := x.c.decodeError(r.Error)
 	var start *env.StartError
 	if errors.As(remote, &start) {
 		cause := start.Err
@@ -274,13 +274,13 @@ func (x *execution) outcome(ctx context.Context, r *wire.ExecResult, err error, 
 		return env.Result{}, &env.StartError{Argv: x.cmd.Argv, Err: cause}
 	}
 	if errors.Is(r.Error.Err(), fs.ErrClosed) && !errors.Is(remote, fs.ErrClosed) {
-		return result, x.unknown(ctx, remote, own)
+		return result, x.unknownResult(ctx, remote, own)
 	}
-	return result, errors.Join(remote, x.about(errors.Join(own...)), x.about(end))
+	return result, errors.Join(remote, x.wrapError(errors.Join(own...)), x.wrapError(end))
 }
 
 // about says which command an error of this side is about. What comes from the server has that already.
-func (x *execution) about(err error) error {
+func (x *execution) wrapError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -292,7 +292,7 @@ func (x *execution) about(err error) error {
 }
 
 // unknown returns the error of a command whose result has not come.
-func (x *execution) unknown(ctx context.Context, err error, own []error) error {
+func (x *execution) unknownResult(ctx context.Context, err error, own []error) error {
 	if !x.sent {
 		return &env.StartError{Argv: x.cmd.Argv, Err: err}
 	}
@@ -303,7 +303,7 @@ func (x *execution) unknown(ctx context.Context, err error, own []error) error {
 	if !errors.Is(err, env.ErrUnknownOutcome) && !errors.Is(err, fs.ErrClosed) {
 		err = fmt.Errorf("%w: %w", env.ErrUnknownOutcome, err)
 	}
-	return x.about(errors.Join(append([]error{err, contextError(ctx)}, own...)...))
+	return x.wrapError(errors.Join(append([]error{err, contextError(ctx)}, own...)...))
 }
 
 // kill has the server kill the command. If it then says nothing for a while, cancel ends the waiting.
@@ -312,7 +312,7 @@ func (x *execution) kill(life context.Context, cancel context.CancelCauseFunc) {
 		// Whatever comes of it, the answer to the command itself tells how it ended.
 		x.deleted.Store(x.c.command(life, request{method: "DELETE", path: "/exec/" + x.id}) == nil)
 	})
-	ticker := time.NewTicker(x.c.limits.patience)
+	ticker := time.NewTicker(x.c.limits.response)
 	defer ticker.Stop()
 	for last := int64(-1); ; {
 		select {
@@ -320,7 +320,7 @@ func (x *execution) kill(life context.Context, cancel context.CancelCauseFunc) {
 			return
 		case <-ticker.C:
 		}
-		now := x.steps.Load()
+		now := x.progress.Load()
 		if now == last && x.writing.Load() == 0 {
 			cancel(errSilent)
 			return
@@ -330,44 +330,44 @@ func (x *execution) kill(life context.Context, cancel context.CancelCauseFunc) {
 }
 
 // maxOrphans is how many orphans are remembered.
-const maxOrphans = 4096
+const maxAbandoned = 4096
 
 // orphans are commands whose call has ended and which may still run, since the server could not be told to kill them. It is
 // told as soon as there is a connection.
-type orphans struct {
-	mu   sync.Mutex
-	ids  []string
-	busy bool // a goroutine tells
-	over bool
-	work sync.WaitGroup
+type abandonedCommands struct {
+	mu      sync.Mutex
+	ids     []string
+	running bool // a goroutine tells
+	stopped bool
+	work    sync.WaitGroup
 }
 
 // add has a command killed. If there are too many the oldest is given up.
-func (o *orphans) add(c *Client, id string) {
+func (o *abandonedCommands) add(c *Client, id string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.over {
+	if o.stopped {
 		return
 	}
-	if len(o.ids) == maxOrphans {
+	if len(o.ids) == maxAbandoned {
 		o.ids = slices.Delete(o.ids, 0, 1)
 	}
 	o.ids = append(o.ids, id)
-	if !o.busy {
-		o.busy = true
+	if !o.running {
+		o.running = true
 		o.work.Go(func() {
 			for id, ok := o.next(); ok; id, ok = o.next() {
-				c.bury(id)
+				c.cancelAbandoned(id)
 			}
 		})
 	}
 }
 
 // next returns the next orphan; false ends the telling.
-func (o *orphans) next() (string, bool) {
+func (o *abandonedCommands) next() (string, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.busy = len(o.ids) > 0; !o.busy {
+	if o.running = len(o.ids) > 0; !o.running {
 		return "", false
 	}
 	id := o.ids[0]
@@ -376,20 +376,20 @@ func (o *orphans) next() (string, bool) {
 }
 
 // stop waits for the end of the telling. The client has ended.
-func (o *orphans) stop() {
+func (o *abandonedCommands) stop() {
 	o.mu.Lock()
-	o.over = true
+	o.stopped = true
 	o.mu.Unlock()
 	o.work.Wait()
 }
 
 // bury has the server kill a command. It waits for a connection, until the client ends, but not long for an answer: then it
 // asks again, since the connection may be about to be found dead.
-func (c *Client) bury(id string) {
+func (c *Client) cancelAbandoned(id string) {
 	err := errBroken
 	for errors.Is(err, errBroken) || errors.Is(err, context.DeadlineExceeded) {
 		err = c.retry(context.Background(), func(l *link) error {
-			ctx, cancel := context.WithTimeout(context.Background(), c.limits.patience)
+			ctx, cancel := context.WithTimeout(context.Background(), c.limits.response)
 			defer cancel()
 			return c.single(ctx, l, request{method: "DELETE", path: "/exec/" + id}, nil)
 		})

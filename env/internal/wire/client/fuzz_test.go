@@ -77,7 +77,7 @@ func FuzzHostileServer(f *testing.F) {
 			}
 			return
 		}
-		c.limits = limits{patience: time.Second, closing: time.Second, entries: 1000, listing: 1 << 20}
+		c.limits = limits{response: time.Second, close: time.Second, entries: 1000, listing: 1 << 20}
 		defer func() { _ = c.Close() }() // there is nobody to close anything
 		var out bytes.Buffer
 		_, err = c.Exec(ctx, env.Command{Argv: []string{"x"}, Stdout: &out})

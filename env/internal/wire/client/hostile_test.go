@@ -80,7 +80,7 @@ func impatient(t testing.TB, cfg Config) *Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.limits = limits{patience: 200 * time.Millisecond, closing: time.Second, entries: 10_000, listing: 1 << 20}
+	c.limits = limits{response: 200 * time.Millisecond, close: time.Second, entries: 10_000, listing: 1 << 20}
 	t.Cleanup(func() { _ = c.Close() }) // what a hostile server makes of it does not matter
 	return c
 }

@@ -25,10 +25,10 @@ const (
 // input reads the caller's reader for a command. A goroutine of its own reads, since a Read may block for ever; it is
 // left alone in it when the command has ended.
 type input struct {
-	queue *queue
-	mu    sync.Mutex
-	over  bool
-	err   error // of the reader
+	queue   *queue
+	mu      sync.Mutex
+	stopped bool
+	err     error // of the reader
 }
 
 func newInput(r io.Reader) *input {
@@ -40,7 +40,7 @@ func newInput(r io.Reader) *input {
 func (in *input) read(r io.Reader) {
 	defer in.queue.end()
 	buf := make([]byte, inputBuffer)
-	for empty := 0; in.wanted(); {
+	for empty := 0; in.isOpen(); {
 		n, err := r.Read(buf)
 		if n > 0 {
 			empty = 0
@@ -54,7 +54,7 @@ func (in *input) read(r io.Reader) {
 			continue
 		}
 		in.mu.Lock()
-		if !errors.Is(err, io.EOF) && !in.over {
+		if !errors.Is(err, io.EOF) && !in.stopped {
 			in.err = fmt.Errorf("stdin: %w", err)
 		}
 		in.mu.Unlock()
@@ -63,24 +63,24 @@ func (in *input) read(r io.Reader) {
 }
 
 // wanted tells whether the command takes more.
-func (in *input) wanted() bool {
+func (in *input) isOpen() bool {
 	in.queue.mu.Lock()
 	defer in.queue.mu.Unlock()
-	return !in.queue.given
+	return !in.queue.closed
 }
 
 // stop ends the reading, without waiting for a Read in progress, and returns the reader's error.
 func (in *input) stop() error {
-	in.queue.leave()
+	in.queue.close()
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.over = true
+	in.stopped = true
 	return in.err
 }
 
 // feed sends the standard input piece by piece, until its end or until the command takes no more.
 func (x *execution) feed(life context.Context) {
-	defer x.input.queue.leave()
+	defer x.input.queue.close()
 	for offset := int64(0); ; {
 		data, end := x.input.queue.take()
 		p := piece{x: x, offset: offset, data: data, end: end}
@@ -117,7 +117,7 @@ func (p *piece) send(life context.Context, l *link) error {
 		return err
 	}
 	if len(p.data) > 0 {
-		return p.x.c.violate(fmt.Errorf("%w: a piece of standard input was not taken", env.ErrProtocol))
+		return p.x.c.violation(fmt.Errorf("%w: a piece of standard input was not taken", env.ErrProtocol))
 	}
 	return nil
 }
@@ -139,11 +139,11 @@ func (p *piece) post(life context.Context, l *link, data []byte, end bool) error
 	case errors.Is(err, errLost), err != nil && life.Err() != nil:
 		return err
 	case err != nil:
-		return p.x.c.violate(fmt.Errorf("%w: standard input: %w", env.ErrProtocol, err))
+		return p.x.c.violation(fmt.Errorf("%w: standard input: %w", env.ErrProtocol, err))
 	case answer.Closed:
 		p.closed = true
 	case got < 0, got > int64(len(p.data)):
-		return p.x.c.violate(fmt.Errorf("%w: %d bytes of standard input were taken", env.ErrProtocol, answer.Taken))
+		return p.x.c.violation(fmt.Errorf("%w: %d bytes of standard input were taken", env.ErrProtocol, answer.Taken))
 	default:
 		p.offset, p.data = answer.Taken, p.data[got:]
 	}

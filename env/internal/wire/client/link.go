@@ -27,11 +27,11 @@ const (
 
 // link is one connection.
 type link struct {
-	conn   *linkConn
-	stream *linkStream
-	born   time.Time
+	conn        *linkConn
+	stream      *linkStream
+	connectedAt time.Time
 	// useful says that something was answered over it.
-	useful atomic.Bool
+	responded atomic.Bool
 }
 
 // close ends the connection. Requests in progress end.
@@ -41,7 +41,7 @@ func (l *link) close() {
 	_ = l.stream.Close() // the stream is given up, whatever that says
 }
 
-func (l *link) isDead() bool {
+func (l *link) isClosed() bool {
 	select {
 	case <-l.stream.Done:
 		return true
@@ -61,7 +61,7 @@ func (c *linkConn) RoundTrip(r *http.Request) (*http.Response, error) {
 	c.frames.requests.Add(1)
 	resp, err := c.ClientConn.RoundTrip(r)
 	if err != nil {
-		return nil, verdict(err)
+		return nil, protocolError(err)
 	}
 	resp.Body = &linkBody{resp.Body}
 	return resp, nil
@@ -71,12 +71,12 @@ type linkBody struct{ io.ReadCloser }
 
 func (b *linkBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	return n, verdict(err)
+	return n, protocolError(err)
 }
 
 // verdict wraps an error with which net/http ends a connection whose other side breaks the rules. Nothing but the name of
 // its type tells.
-func verdict(err error) error {
+func protocolError(err error) error {
 	if err != nil && strings.HasSuffix(fmt.Sprintf("%T", err), "ConnectionError") {
 		return fmt.Errorf("%w: HTTP/2: %w", env.ErrProtocol, err)
 	}
@@ -106,25 +106,25 @@ func (s *linkStream) Read(p []byte) (int, error) {
 }
 
 // keep keeps the client connected until it ends.
-func (c *Client) keep(life context.Context, l *link) {
-	defer close(c.idle)
-	tries := tries{since: time.Now(), pause: firstPause}
+func (c *Client) reconnectLoop(life context.Context, l *link) {
+	defer close(c.disconnected)
+	tries := attempts{since: time.Now(), pause: firstPause}
 	for {
 		<-l.stream.Done
 		if l.stream.protocolViolated.Load() {
 			c.fail(fmt.Errorf("%w: the server broke the rules of HTTP/2", env.ErrProtocol))
 			return
 		}
-		if !c.set(nil) {
+		if !c.setLink(nil) {
 			return
 		}
-		tries.after(l, max(c.cfg.Redial, 3*c.cfg.PingEvery))
+		tries.lost(l, max(c.cfg.Redial, 3*c.cfg.PingEvery))
 		next, err := c.redial(life, &tries)
 		if err != nil {
 			c.fail(err)
 			return
 		}
-		if !c.set(next) {
+		if !c.setLink(next) {
 			next.close()
 			return
 		}
@@ -133,7 +133,7 @@ func (c *Client) keep(life context.Context, l *link) {
 }
 
 // tries are the attempts to connect since a connection was last of use.
-type tries struct {
+type attempts struct {
 	since time.Time
 	pause time.Duration
 	wait  bool // the first attempt is made at once
@@ -142,10 +142,10 @@ type tries struct {
 // after accounts for a lost connection. One that was of use, or that lasted for so long that the server must have
 // answered pings, starts the attempts anew. The time that another one lasted does not count as time without one: no
 // request may have needed it.
-func (t *tries) after(l *link, long time.Duration) {
-	lasted := time.Since(l.born)
-	if l.useful.Load() || lasted >= long {
-		*t = tries{since: time.Now(), pause: firstPause}
+func (t *attempts) lost(l *link, long time.Duration) {
+	lasted := time.Since(l.connectedAt)
+	if l.responded.Load() || lasted >= long {
+		*t = attempts{since: time.Now(), pause: firstPause}
 		return
 	}
 	if up := time.Since(t.since); up < lasted {
@@ -156,7 +156,7 @@ func (t *tries) after(l *link, long time.Duration) {
 
 // redial connects again. It gives up when the time for that has passed since a connection was last of use, so that a
 // server that lets in and answers nothing does not hold anybody up.
-func (c *Client) redial(life context.Context, t *tries) (*link, error) {
+func (c *Client) redial(life context.Context, t *attempts) (*link, error) {
 	ctx, cancel := context.WithDeadline(life, t.since.Add(c.cfg.Redial))
 	defer cancel()
 	last := errors.New("the connection was lost")
@@ -188,10 +188,10 @@ func (c *Client) redial(life context.Context, t *tries) (*link, error) {
 
 // reconnect makes one attempt to go on where the last connection ended.
 func (c *Client) reconnect(ctx context.Context) (*link, error) {
-	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	l, welcome, err := c.connect(ctx)
-	var turned *turnedAway
+	var turned *refusedError
 	switch {
 	case errors.As(err, &turned):
 		return nil, fmt.Errorf("%w: %w", env.ErrGone, err)
@@ -205,10 +205,10 @@ func (c *Client) reconnect(ctx context.Context) (*link, error) {
 }
 
 // turnedAway is the error with which a server turns a client away.
-type turnedAway struct{ err error }
+type refusedError struct{ err error }
 
-func (r *turnedAway) Error() string { return "the server refuses: " + r.err.Error() }
-func (r *turnedAway) Unwrap() error { return r.err }
+func (r *refusedError) Error() string { return "the server refuses: " + r.err.Error() }
+func (r *refusedError) Unwrap() error { return r.err }
 
 // connect makes a connection.
 func (c *Client) connect(ctx context.Context) (*link, *wire.Welcome, error) {
@@ -218,7 +218,7 @@ func (c *Client) connect(ctx context.Context) (*link, *wire.Welcome, error) {
 	}
 	s := newLinkStream(stream)
 	free := context.AfterFunc(ctx, func() { _ = s.Close() }) // ends a Read or Write that waits
-	welcome, err := c.greet(s)
+	welcome, err := c.handshake(s)
 	var l *link
 	if err == nil {
 		l, err = c.newLink(ctx, s)
@@ -237,7 +237,7 @@ func (c *Client) connect(ctx context.Context) (*link, *wire.Welcome, error) {
 }
 
 // greet says Hello and reads the Welcome.
-func (c *Client) greet(s *linkStream) (*wire.Welcome, error) {
+func (c *Client) handshake(s *linkStream) (*wire.Welcome, error) {
 	say := wire.Hello{
 		Version: wire.Version, Token: c.cfg.Token, Client: c.id, Session: c.session,
 	}
@@ -293,7 +293,7 @@ func quoted(said []byte) string {
 func checkWelcome(w *wire.Welcome) error {
 	switch {
 	case w.Error != nil:
-		return &turnedAway{w.Error.Err()}
+		return &refusedError{w.Error.Err()}
 	case w.Version != wire.Version:
 		return fmt.Errorf("%w: the server speaks version %d, this side version %d", env.ErrProtocol, w.Version, wire.Version)
 	case w.Info == nil, w.Session == "", len(w.Session) > wire.MaxID:
@@ -324,5 +324,5 @@ func (c *Client) newLink(ctx context.Context, s *linkStream) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &link{conn: &linkConn{conn, s.frames}, stream: s, born: time.Now()}, nil
+	return &link{conn: &linkConn{conn, s.frames}, stream: s, connectedAt: time.Now()}, nil
 }

@@ -45,14 +45,14 @@ func TestQuietConnectionLost(t *testing.T) {
 				var l *link
 				wiretest.Eventually(t, "a quiet time", func() bool {
 					l = c.current()
-					return l != nil && time.Since(l.born) > redial+redial/5
+					return l != nil && time.Since(l.connectedAt) > redial+redial/5
 				})
 				c.lose()
 				wiretest.Eventually(t, "another connection", func() bool {
 					next := c.current()
-					return next != nil && next != l || c.ending(nil) != nil
+					return next != nil && next != l || c.endedWith(nil) != nil
 				})
-				if err := c.ending(nil); err != nil {
+				if err := c.endedWith(nil); err != nil {
 					t.Fatalf("the client has ended: %v", err)
 				}
 			}
@@ -240,7 +240,7 @@ func TestHostileFrames(t *testing.T) {
 				}})
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 				if !asked {
-					wiretest.Eventually(t, "the client to end", func() bool { return c.ending(nil) != nil })
+					wiretest.Eventually(t, "the client to end", func() bool { return c.endedWith(nil) != nil })
 				}
 				if _, err := c.Stat(ctx, "f"); !errors.Is(err, env.ErrProtocol) {
 					t.Errorf("asked %t: Stat gives %v, want ErrProtocol", asked, err)

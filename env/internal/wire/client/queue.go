@@ -14,8 +14,8 @@ type queue struct {
 	start  int    // of what is held
 	held   int
 	taken  int  // of what is held, what was taken last
-	over   bool // nothing more is put
-	given  bool // nothing more is taken
+	ended  bool // nothing more is put
+	closed bool // nothing more is taken
 }
 
 // queueMin is what a queue starts with.
@@ -31,10 +31,10 @@ func newQueue() *queue {
 func (q *queue) put(p []byte) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for !q.given && q.held > 0 && q.held+len(p) > wire.Window {
+	for !q.closed && q.held > 0 && q.held+len(p) > wire.Window {
 		q.change.Wait()
 	}
-	if q.given {
+	if q.closed {
 		return false
 	}
 	if need := q.held + len(p); need > len(q.buf) {
@@ -55,7 +55,7 @@ func (q *queue) put(p []byte) bool {
 func (q *queue) end() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.over = true
+	q.ended = true
 	q.change.Signal()
 }
 
@@ -67,21 +67,21 @@ func (q *queue) take() (data []byte, end bool) {
 		q.start, q.held, q.taken = (q.start+q.taken)%len(q.buf), q.held-q.taken, 0
 		q.change.Signal()
 	}
-	for q.held == 0 && !q.over && !q.given {
+	for q.held == 0 && !q.ended && !q.closed {
 		q.change.Wait()
 	}
-	if q.given {
+	if q.closed {
 		return nil, true
 	}
 	data = q.buf[q.start:min(q.start+q.held, len(q.buf))]
 	q.taken = len(data)
-	return data, q.over && q.taken == q.held
+	return data, q.ended && q.taken == q.held
 }
 
 // leave says that nothing more is taken, also to a take that waits.
-func (q *queue) leave() {
+func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.given, q.buf, q.start, q.held, q.taken = true, nil, 0, 0, 0
+	q.closed, q.buf, q.start, q.held, q.taken = true, nil, 0, 0, 0
 	q.change.Broadcast()
 }

@@ -86,10 +86,10 @@ func toEntry(i *wire.FileInfo) search.Entry {
 // search sends a request whose answer is a list, which is handed on as it comes. It can be repeated as long as nothing has
 // come. The error of the server comes with the value of the last frame.
 func (c *Client) search(ctx context.Context, r request, take func([]byte) error) (*wire.EndRecord, error) {
-	if err := c.begin(ctx); err != nil {
+	if err := c.enter(ctx); err != nil {
 		return nil, err
 	}
-	defer c.work.Done()
+	defer c.calls.Done()
 	begun := false
 	var end *wire.EndRecord
 	err := c.retry(ctx, func(l *link) error {
@@ -99,14 +99,14 @@ func (c *Client) search(ctx context.Context, r request, take func([]byte) error)
 			return take(payload)
 		})
 		if begun && errors.Is(err, errLost) {
-			return c.ending(errBroken)
+			return c.endedWith(errBroken)
 		}
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return end, c.told(end.Error)
+	return end, c.decodeError(end.Error)
 }
 
 // Grep implements search.Searcher.
@@ -143,7 +143,7 @@ func (c *Client) Grep(ctx context.Context, opts search.GrepOptions, fn func(sear
 	}))
 	if end != nil && len(end.Value) > 0 {
 		if err := wire.Decode(end.Value, &stats); err != nil {
-			return stats, c.violate(err)
+			return stats, c.violation(err)
 		}
 	}
 	if errors.Is(err, fs.SkipAll) {
@@ -158,26 +158,26 @@ func (c *Client) Glob(ctx context.Context, opts search.GlobOptions) ([]search.En
 		Pattern: wire.Text(opts.Pattern), Dir: wire.Text(opts.Dir), IgnoreCase: opts.IgnoreCase, NoIgnore: opts.NoIgnore, Limit: opts.Limit,
 	})
 	if err == nil {
-		err = c.begin(ctx)
+		err = c.enter(ctx)
 	}
 	if err != nil {
 		return nil, err
 	}
-	defer c.work.Done()
+	defer c.calls.Done()
 	var found []search.Entry
 	var remote error
 	err = c.retry(ctx, func(l *link) error {
 		found = nil
 		take := c.bounded(records(func(i *wire.FileInfo) error {
 			if len(found) >= c.limits.entries {
-				return errEndless
+				return errListTooLong
 			}
 			found = append(found, toEntry(i))
 			return nil
 		}))
 		end, err := c.exchange(ctx, l, request{method: "POST", path: "/glob", body: body}, wire.FrameRecords, take)
 		if err == nil {
-			remote = c.told(end.Error)
+			remote = c.decodeError(end.Error)
 		}
 		return err
 	})

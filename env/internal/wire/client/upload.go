@@ -18,7 +18,7 @@ const (
 )
 
 // errAborted ends a body that is not wanted any more.
-var errAborted = errors.New("the request was given up")
+var errContentClosed = errors.New("the request was given up")
 
 // source reads a caller's reader once, for one request after the other. It never calls Read twice at once, and a Read
 // that blocks holds up neither a request nor the end of one.
@@ -65,7 +65,7 @@ func (s *source) upload() (*upload, error) {
 }
 
 // rest returns bytes from pos on, which have been read; nil if they are not there any more.
-func (s *source) rest(pos int64) []byte {
+func (s *source) from(pos int64) []byte {
 	if pos < int64(len(s.kept)) {
 		return s.kept[pos:]
 	}
@@ -102,14 +102,14 @@ func (s *source) fill() {
 		s.buf = make([]byte, min(uploadBuffer, max(s.length()+1, 512)))
 	}
 	if s.immediate {
-		s.took(s.r.Read(s.buf))
+		s.store(s.r.Read(s.buf))
 		return
 	}
 	go func() {
 		n, err := s.r.Read(s.buf)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.took(n, err)
+		s.store(n, err)
 	}()
 }
 
@@ -121,7 +121,7 @@ func (s *source) length() int {
 	return uploadBuffer
 }
 
-func (s *source) took(n int, err error) {
+func (s *source) store(n int, err error) {
 	s.reading = false
 	s.chunk = s.buf[:n]
 	switch {
@@ -171,11 +171,11 @@ func (u *upload) Read(p []byte) (int, error) {
 		}
 		switch {
 		case u.closed:
-			return 0, errAborted
+			return 0, errContentClosed
 		case s.err != nil && !errors.Is(s.err, io.EOF):
 			return 0, s.err
 		case u.pos < s.total:
-			from := s.rest(u.pos)
+			from := s.from(u.pos)
 			if from == nil {
 				s.err = errIncomplete
 				return 0, s.err

@@ -11,7 +11,7 @@ import (
 )
 
 // errDeleted is the cause with which a DELETE ends a command.
-var errDeleted = fmt.Errorf("the client has cancelled the command: %w", context.Canceled)
+var errCancelled = fmt.Errorf("the client has cancelled the command: %w", context.Canceled)
 
 // command is a command that was started, with its streams. The result is valid once done is closed.
 type command struct {
@@ -23,15 +23,15 @@ type command struct {
 	result         wire.ExecResult  // how it ended
 	lost           bool             // the result is not known any more
 
-	mu      sync.Mutex
-	deleted bool
-	cancel  context.CancelCauseFunc // nil until it runs
-	answers uint64                  // how many there have been
-	woken   chan struct{}           // wakes the answer; replaced by each
+	mu        sync.Mutex
+	killed    bool
+	cancel    context.CancelCauseFunc // nil until it runs
+	responses uint64                  // how many there have been
+	wakeup    chan struct{}           // wakes the answer; replaced by each
 }
 
 // held returns how much memory the outputs of a command that has ended take.
-func (c *command) held() int {
+func (c *command) memory() int {
 	n := 0
 	for _, r := range []*ring{c.stdout, c.stderr} {
 		if r != nil {
@@ -42,7 +42,7 @@ func (c *command) held() int {
 }
 
 func newCommand(id string, request *wire.ExecRequest) *command {
-	c := &command{id: id, done: make(chan struct{}), woken: make(chan struct{}, 1)}
+	c := &command{id: id, done: make(chan struct{}), wakeup: make(chan struct{}, 1)}
 	if request.Stdin {
 		c.stdin = newStdin()
 	}
@@ -85,22 +85,22 @@ func (c *command) command(request *wire.ExecRequest) env.Command {
 }
 
 // bind notes how the command is cancelled, which may have to be done at once.
-func (c *command) bind(cancel context.CancelCauseFunc) {
+func (c *command) setCancel(cancel context.CancelCauseFunc) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.cancel = cancel
-	if c.deleted {
-		cancel(errDeleted)
+	if c.killed {
+		cancel(errCancelled)
 	}
 }
 
 // delete cancels the command.
-func (c *command) delete() {
+func (c *command) kill() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.deleted = true
+	c.killed = true
 	if c.cancel != nil {
-		c.cancel(errDeleted)
+		c.cancel(errCancelled)
 	}
 }
 
@@ -111,11 +111,11 @@ func (c *command) outcome(r env.Result, err error) wire.ExecResult {
 		Detached: r.Detached, Elapsed: r.Elapsed,
 	}
 	c.mu.Lock()
-	deleted := c.deleted
+	deleted := c.killed
 	c.mu.Unlock()
 	if deleted && errors.Is(err, context.Canceled) {
 		result.Cancelled = true
-		err = besidesCancellation(err)
+		err = withoutCancellation(err)
 	}
 	result.Error = wire.ToError(err)
 	for _, o := range c.outputs() {
@@ -129,7 +129,7 @@ func (c *command) outcome(r env.Result, err error) wire.ExecResult {
 }
 
 // besidesCancellation returns what err reports besides the cancellation. That nothing was started is always reported.
-func besidesCancellation(err error) error {
+func withoutCancellation(err error) error {
 	if start := (*env.StartError)(nil); errors.As(err, &start) {
 		return start
 	}
@@ -140,11 +140,11 @@ func besidesCancellation(err error) error {
 	case interface{ Unwrap() []error }:
 		var rest []error
 		for _, inner := range e.Unwrap() {
-			rest = append(rest, besidesCancellation(inner))
+			rest = append(rest, withoutCancellation(inner))
 		}
 		return errors.Join(rest...)
 	case interface{ Unwrap() error }:
-		return besidesCancellation(e.Unwrap())
+		return withoutCancellation(e.Unwrap())
 	default:
 		return nil
 	}
@@ -171,7 +171,7 @@ func (c *command) outputs() []output {
 func (c *command) wake() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	signal(c.woken)
+	signal(c.wakeup)
 }
 
 // attach makes an answer the one that sends the output, from the given offsets on. It returns its number, and what
@@ -180,28 +180,28 @@ func (c *command) attach(p *peer, outputs []output, stdout, stderr int64) (uint6
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !p.current() { // a late request does not take over from those of the connection that counts
-		return 0, nil, errCut
+		return 0, nil, errCutOff
 	}
 	if (c.stdout == nil && stdout > 0) || (c.stderr == nil && stderr > 0) {
 		return 0, nil, errOffset
 	}
-	c.answers++
+	c.responses++
 	for _, o := range outputs {
 		offset := stdout
 		if o.kind == wire.FrameStderr {
 			offset = stderr
 		}
-		if err := o.ring.attach(c.answers, offset); err != nil {
+		if err := o.ring.attach(c.responses, offset); err != nil {
 			return 0, nil, errOffset
 		}
 	}
-	signal(c.woken) // the answer before, which learns that it has been replaced
-	c.woken = make(chan struct{}, 1)
-	return c.answers, c.woken, nil
+	signal(c.wakeup) // the answer before, which learns that it has been replaced
+	c.wakeup = make(chan struct{}, 1)
+	return c.responses, c.wakeup, nil
 }
 
 // send answers with the output from the given offsets on, and the result.
-func (c *command) send(ctx context.Context, p *peer, a *reply, stdout, stderr int64) error {
+func (c *command) send(ctx context.Context, p *peer, a *response, stdout, stderr int64) error {
 	if c.lost {
 		return fmt.Errorf("%w: its result has been dropped", env.ErrUnknownOutcome)
 	}
@@ -214,13 +214,13 @@ func (c *command) send(ctx context.Context, p *peer, a *reply, stdout, stderr in
 		ended := c.ended() // looked at first, so that all output has been seen when it counts
 		sent := 0
 		for _, o := range outputs {
-			room, err := a.space(maxOutput, maxOutput)
+			room, err := a.reserve(maxOutput, maxOutput)
 			if err != nil {
 				return err
 			}
 			n, err := o.ring.take(number, room)
 			if err != nil {
-				return errCut // another answer has taken over
+				return errCutOff // another answer has taken over
 			}
 			if sent += n; n > 0 {
 				a.commit(o.kind, n)
@@ -239,7 +239,7 @@ func (c *command) send(ctx context.Context, p *peer, a *reply, stdout, stderr in
 }
 
 // wait sends what has been collected and waits for more.
-func (c *command) wait(ctx context.Context, a *reply, number uint64, woken <-chan struct{}) error {
+func (c *command) wait(ctx context.Context, a *response, number uint64, woken <-chan struct{}) error {
 	if a.buf != nil && len(*a.buf) > 0 {
 		if err := a.flush(); err != nil {
 			return err
@@ -254,16 +254,16 @@ func (c *command) wait(ctx context.Context, a *reply, number uint64, woken <-cha
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.answers != number {
-		return errCut
+	if c.responses != number {
+		return errCutOff
 	}
 	return nil
 }
 
 // finish ends the answer with the result.
-func (c *command) finish(a *reply) error {
+func (c *command) finish(a *response) error {
 	result := c.result
-	return a.last(wire.FrameResult, &result, func() { result.Error = shorten(result.Error) })
+	return a.finish(wire.FrameResult, &result, func() { result.Error = shorten(result.Error) })
 }
 
 func (c *command) ended() bool {

@@ -24,27 +24,27 @@ const (
 
 // commands are the commands that run and those that have ended and whose results may be asked for.
 type commands struct {
-	mu       sync.Mutex
-	byID     map[string]*command
-	running  int
-	finished list.List // of *command, the oldest first
-	outputs  int       // how many bytes those hold
-	lost     list.List // of *command: finished ones of which only the ids are left
-	arrival  chan struct{}
-	awaited  bool          // somebody waits for arrival
-	closing  bool          // the environment is being closed
-	patience time.Duration // arrivalTime but for tests
+	mu             sync.Mutex
+	byID           map[string]*command
+	running        int
+	finished       list.List // of *command, the oldest first
+	outputs        int       // how many bytes those hold
+	lost           list.List // of *command: finished ones of which only the ids are left
+	arrival        chan struct{}
+	awaited        bool          // somebody waits for arrival
+	closing        bool          // the environment is being closed
+	arrivalTimeout time.Duration // arrivalTime but for tests
 }
 
 func (t *commands) init() {
 	t.byID = make(map[string]*command)
 	t.arrival = make(chan struct{})
-	t.patience = arrivalTime
+	t.arrivalTimeout = arrivalTimeout
 }
 
 // begin returns the command with the given id. If it is not known, it is a new one, to be run by the caller. Resumed says
 // that the client has output of it.
-func (t *commands) begin(p *peer, id string, request *wire.ExecRequest, resumed bool) (c *command, fresh bool, err error) {
+func (t *commands) start(p *peer, id string, request *wire.ExecRequest, resumed bool) (c *command, fresh bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if c := t.byID[id]; c != nil {
@@ -52,7 +52,7 @@ func (t *commands) begin(p *peer, id string, request *wire.ExecRequest, resumed 
 	}
 	switch {
 	case !p.current():
-		return nil, false, errCut
+		return nil, false, errCutOff
 	case resumed:
 		return nil, false, fmt.Errorf("%w: it is not known here", env.ErrUnknownOutcome)
 	}
@@ -95,18 +95,18 @@ func (t *commands) cancel(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if c := t.byID[id]; c != nil {
-		c.delete()
+		c.kill()
 		return
 	}
-	c := &command{id: id, done: make(chan struct{}), woken: make(chan struct{}, 1)}
+	c := &command{id: id, done: make(chan struct{}), wakeup: make(chan struct{}, 1)}
 	c.result = wire.ExecResult{Cancelled: true, Error: wire.ToError(&env.StartError{Err: context.Canceled})}
 	close(c.done)
 	t.add(c)
-	t.keep(c)
+	t.retain(c)
 }
 
 // end notes how a command has ended.
-func (t *commands) end(c *command, result wire.ExecResult) {
+func (t *commands) finish(c *command, result wire.ExecResult) {
 	c.result = result
 	if c.stdin != nil {
 		c.stdin.close()
@@ -114,18 +114,18 @@ func (t *commands) end(c *command, result wire.ExecResult) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.running--
-	t.keep(c)
+	t.retain(c)
 	close(c.done)
 }
 
 // keep adds c to the finished ones. Of those that have been there longest only the ids are kept, so that they do not run
 // again.
-func (t *commands) keep(c *command) {
+func (t *commands) retain(c *command) {
 	t.finished.PushBack(c)
-	t.outputs += c.held()
+	t.outputs += c.memory()
 	for t.finished.Len() > maxFinished || t.outputs > maxOutputs && t.finished.Len() > 1 {
 		oldest, _ := t.finished.Remove(t.finished.Front()).(*command)
-		t.outputs -= oldest.held()
+		t.outputs -= oldest.memory()
 		stub := &command{id: oldest.id, done: oldest.done, lost: true}
 		t.lost.PushBack(stub)
 		t.byID[stub.id] = stub

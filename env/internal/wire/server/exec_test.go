@@ -331,14 +331,14 @@ func TestReplacedConnectionStartsNothing(t *testing.T) {
 	wiretest.NoLeaks(t)
 	s := startServer(t, &wiretest.Env{}, nil)
 	p := &peer{s: s.Server, replaced: true}
-	if _, _, err := s.commands.begin(p, "1", &wire.ExecRequest{}, false); !errors.Is(err, errCut) {
+	if _, _, err := s.commands.start(p, "1", &wire.ExecRequest{}, false); !errors.Is(err, errCutOff) {
 		t.Errorf("a command: %v", err)
 	}
-	if _, _, err := s.ops.begin(p, "1"); !errors.Is(err, errCut) {
+	if _, _, err := s.changes.start(p, "1"); !errors.Is(err, errCutOff) {
 		t.Errorf("a change: %v", err)
 	}
 	c := newCommand("1", &wire.ExecRequest{Stdout: true})
-	if _, _, err := c.attach(p, c.outputs(), 0, 0); !errors.Is(err, errCut) {
+	if _, _, err := c.attach(p, c.outputs(), 0, 0); !errors.Is(err, errCutOff) {
 		t.Errorf("an answer: %v", err)
 	}
 }
@@ -428,11 +428,11 @@ func TestTooManyCommands(t *testing.T) {
 	s := New(Config{})
 	p := &peer{s: s}
 	for i := range maxRunning {
-		if _, fresh, err := s.commands.begin(p, strconv.Itoa(i), &wire.ExecRequest{}, false); err != nil || !fresh {
+		if _, fresh, err := s.commands.start(p, strconv.Itoa(i), &wire.ExecRequest{}, false); err != nil || !fresh {
 			t.Fatal(err)
 		}
 	}
-	c, fresh, err := s.commands.begin(p, "more", &wire.ExecRequest{Argv: []wire.Text{"x"}}, false)
+	c, fresh, err := s.commands.start(p, "more", &wire.ExecRequest{Argv: []wire.Text{"x"}}, false)
 	var start *env.StartError
 	if err != nil || fresh || !c.ended() || !errors.As(c.result.Error.Err(), &start) {
 		t.Errorf("one more: %v, %t, %+v", err, fresh, c)

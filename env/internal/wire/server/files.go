@@ -21,12 +21,12 @@ const (
 
 // file makes a handler of one that reads files: it has a place behind the gate.
 func (p *peer) file(h handler) handler {
-	return func(r *http.Request, a *reply) error {
-		slot, err := p.s.gate.enter(r.Context())
+	return func(r *http.Request, a *response) error {
+		slot, err := p.s.gate.acquire(r.Context())
 		if err != nil {
 			return cause(r.Context())
 		}
-		defer slot.leave()
+		defer slot.release()
 		r.Body = readCloser{slot.reader(r.Body), r.Body}
 		a.slot = slot
 		return h(r, a)
@@ -34,7 +34,7 @@ func (p *peer) file(h handler) handler {
 }
 
 // open sends a file.
-func (p *peer) open(r *http.Request, a *reply) error {
+func (p *peer) open(r *http.Request, a *response) error {
 	q, err := parseQuery(r)
 	if err != nil {
 		return err
@@ -65,9 +65,9 @@ func (p *peer) open(r *http.Request, a *reply) error {
 }
 
 // content sends what r gives.
-func (a *reply) content(ctx context.Context, r io.Reader) error {
+func (a *response) content(ctx context.Context, r io.Reader) error {
 	for ctx.Err() == nil {
-		room, err := a.space(minData, maxData)
+		room, err := a.reserve(minData, maxData)
 		if err != nil {
 			return err
 		}
@@ -94,7 +94,7 @@ func toFileInfo(name string, info fs.FileInfo) wire.FileInfo {
 }
 
 // stat describes a file.
-func (p *peer) stat(r *http.Request, a *reply) error {
+func (p *peer) stat(r *http.Request, a *response) error {
 	q, err := parseQuery(r)
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func (p *peer) stat(r *http.Request, a *reply) error {
 }
 
 // dir lists a folder.
-func (p *peer) dir(r *http.Request, a *reply) error {
+func (p *peer) dir(r *http.Request, a *response) error {
 	q, err := parseQuery(r)
 	if err != nil {
 		return err
@@ -134,7 +134,7 @@ func (p *peer) dir(r *http.Request, a *reply) error {
 
 // read sends several files, one after the other, so that it has one place behind the gate and one file in memory. What
 // is sent is what env.ReadFiles returns.
-func (p *peer) read(r *http.Request, a *reply) error {
+func (p *peer) read(r *http.Request, a *response) error {
 	var request wire.ReadRequest
 	if err := decodeBody(r, &request); err != nil {
 		return err
@@ -178,7 +178,7 @@ func (p *peer) readOne(ctx context.Context, name string, limit, left int64) ([]b
 }
 
 // pack sends a tree.
-func (p *peer) pack(r *http.Request, a *reply) error {
+func (p *peer) pack(r *http.Request, a *response) error {
 	var request wire.PackRequest
 	if err := decodeBody(r, &request); err != nil {
 		return err

@@ -18,7 +18,7 @@ func newGate(size int) gate {
 }
 
 // enter waits for a place and takes it.
-func (g gate) enter(ctx context.Context) (*slot, error) {
+func (g gate) acquire(ctx context.Context) (*slot, error) {
 	if g == nil {
 		return &slot{}, nil
 	}
@@ -33,10 +33,10 @@ func (g gate) enter(ctx context.Context) (*slot, error) {
 // slot is a place behind the gate. It is given up while its operation waits for the network, and at its end. A nil slot
 // is none.
 type slot struct {
-	gate gate
-	mu   sync.Mutex
-	held bool
-	over bool
+	gate     gate
+	mu       sync.Mutex
+	held     bool
+	released bool
 }
 
 // pause gives the place up until resume.
@@ -46,7 +46,7 @@ func (s *slot) pause() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.release()
+	s.free()
 }
 
 // resume waits for a place again, unless the operation has ended meanwhile.
@@ -55,7 +55,7 @@ func (s *slot) resume() {
 		return
 	}
 	s.mu.Lock()
-	if s.over || s.held {
+	if s.released || s.held {
 		s.mu.Unlock()
 		return
 	}
@@ -68,23 +68,23 @@ func (s *slot) resume() {
 		return
 	}
 	s.held = true
-	if s.over {
-		s.release()
+	if s.released {
+		s.free()
 	}
 }
 
 // leave gives the place up for good.
-func (s *slot) leave() {
+func (s *slot) release() {
 	if s == nil || s.gate == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.over = true
-	s.release()
+	s.released = true
+	s.free()
 }
 
-func (s *slot) release() {
+func (s *slot) free() {
 	if s.held {
 		s.held = false
 		<-s.gate

@@ -15,7 +15,7 @@ import (
 )
 
 // errCut ends an answer without a last frame: whoever reads it knows that it is incomplete.
-var errCut = errors.New("the answer is cut off")
+var errCutOff = errors.New("the answer is cut off")
 
 // statusError is a request that is no request of this protocol.
 type statusError int
@@ -29,7 +29,7 @@ const (
 )
 
 // handler answers a request. What it returns ends the answer, unless it has done so itself.
-type handler func(r *http.Request, a *reply) error
+type handler func(r *http.Request, a *response) error
 
 // routes returns the handler of a connection's requests.
 func (p *peer) routes() http.Handler {
@@ -39,7 +39,7 @@ func (p *peer) routes() http.Handler {
 		"DELETE /exec/{id}":      p.cancel,
 		"POST /exec/{id}/stdin":  p.stdin,
 		"POST /exec/{id}/resize": p.resize,
-		"GET /op/{id}":           p.op,
+		"GET /op/{id}":           p.outcome,
 		"POST /kill":             p.kill,
 		"POST /close":            p.close,
 		"GET /file":              p.file(p.open),
@@ -54,33 +54,33 @@ func (p *peer) routes() http.Handler {
 		"DELETE /file":           p.change(p.remove),
 		"POST /tree":             p.change(p.unpack),
 	} {
-		mux.Handle(pattern, p.answer(h))
+		mux.Handle(pattern, p.handle(h))
 	}
 	return mux
 }
 
 // answer makes an http.Handler of h.
-func (p *peer) answer(h handler) http.Handler {
+func (p *peer) handle(h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !p.enter() {
 			panic(http.ErrAbortHandler)
 		}
-		defer p.work.Done()
+		defer p.requests.Done()
 		header := w.Header()
 		header["Date"], header["Content-Type"] = nil, nil // nobody looks at them
-		a := &reply{s: p.s, w: w}
+		a := &response{s: p.s, w: w}
 		defer a.release()
-		err := guard(func() error { return h(r, a) })
+		err := catchPanic(func() error { return h(r, a) })
 		var status statusError
 		switch {
-		case a.err != nil || errors.Is(err, errCut):
+		case a.err != nil || errors.Is(err, errCutOff):
 			panic(http.ErrAbortHandler)
 		case errors.As(err, &status):
-			if a.begun {
+			if a.started {
 				panic(http.ErrAbortHandler)
 			}
 			w.WriteHeader(int(status))
-		case !a.over:
+		case !a.finished:
 			if a.end(a.value, err) != nil {
 				panic(http.ErrAbortHandler)
 			}
@@ -89,7 +89,7 @@ func (p *peer) answer(h handler) http.Handler {
 }
 
 // guard calls f and makes an error of a panic, which must not end the other requests and commands.
-func guard(f func() error) (err error) {
+func catchPanic(f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("internal error: %v", v)
@@ -99,20 +99,20 @@ func guard(f func() error) (err error) {
 }
 
 // reply writes the frames of an answer. It collects them in a buffer until that is full or flush is called.
-type reply struct {
-	s     *Server
-	w     http.ResponseWriter
-	slot  *slot // given up while it writes
-	buf   *[]byte
-	value any   // of the last frame
-	begun bool  // something has been written
-	over  bool  // the last frame has been written
-	err   error // of writing
+type response struct {
+	s        *Server
+	w        http.ResponseWriter
+	slot     *slot // given up while it writes
+	buf      *[]byte
+	value    any   // of the last frame
+	started  bool  // something has been written
+	finished bool  // the last frame has been written
+	err      error // of writing
 }
 
 // space returns room for the payload of a frame, as many bytes as are at hand, at most limit and at least least. The frame
 // is added by commit.
-func (a *reply) space(least, limit int) ([]byte, error) {
+func (a *response) reserve(least, limit int) ([]byte, error) {
 	if a.buf == nil {
 		a.buf, _ = a.s.buffers.Get().(*[]byte)
 	}
@@ -121,14 +121,14 @@ func (a *reply) space(least, limit int) ([]byte, error) {
 		if err := a.write(); err != nil {
 			return nil, err
 		}
-		return a.space(least, limit)
+		return a.reserve(least, limit)
 	}
 	room := b[len(b)+wire.FrameHeader : cap(b)]
 	return room[:min(limit, len(room))], nil
 }
 
 // commit adds the frame whose payload is the first n bytes of what space has returned.
-func (a *reply) commit(kind wire.FrameKind, n int) {
+func (a *response) commit(kind wire.FrameKind, n int) {
 	b := *a.buf
 	b = append(b, byte(kind))
 	b = binary.BigEndian.AppendUint32(b, uint32(n))
@@ -136,9 +136,9 @@ func (a *reply) commit(kind wire.FrameKind, n int) {
 }
 
 // frame adds a frame.
-func (a *reply) frame(kind wire.FrameKind, payload []byte) error {
-	if wire.FrameHeader+len(payload) <= answerBuffer {
-		room, err := a.space(len(payload), len(payload))
+func (a *response) frame(kind wire.FrameKind, payload []byte) error {
+	if wire.FrameHeader+len(payload) <= responseBuffer {
+		room, err := a.reserve(len(payload), len(payload))
 		if err == nil {
 			copy(room, payload)
 			a.commit(kind, len(payload))
@@ -152,7 +152,7 @@ func (a *reply) frame(kind wire.FrameKind, payload []byte) error {
 }
 
 // record adds a frame with v as JSON. A record that is too large is an error, after which other frames may come.
-func (a *reply) record(kind wire.FrameKind, v any) error {
+func (a *response) record(kind wire.FrameKind, v any) error {
 	payload, err := wire.Encode(v)
 	if err != nil {
 		return err
@@ -161,7 +161,7 @@ func (a *reply) record(kind wire.FrameKind, v any) error {
 }
 
 // end adds the last frame. The buffer is sent when the handler returns.
-func (a *reply) end(value any, err error) error {
+func (a *response) end(value any, err error) error {
 	record := &wire.EndRecord{Error: wire.ToError(err)}
 	if value != nil {
 		encoded, encodeErr := json.Marshal(value)
@@ -170,12 +170,12 @@ func (a *reply) end(value any, err error) error {
 		}
 		record.Value = encoded
 	}
-	return a.last(wire.FrameEnd, record, func() { record.Error = shorten(record.Error) })
+	return a.finish(wire.FrameEnd, record, func() { record.Error = shorten(record.Error) })
 }
 
 // last adds the last frame, made of record, and sends everything. If record is too large, shorten is called once.
-func (a *reply) last(kind wire.FrameKind, record any, shorten func()) error {
-	a.over = true
+func (a *response) finish(kind wire.FrameKind, record any, shorten func()) error {
+	a.finished = true
 	payload, err := wire.Encode(record)
 	if err != nil {
 		shorten()
@@ -201,7 +201,7 @@ func shorten(w *wire.Error) *wire.Error {
 }
 
 // write sends what has been collected, as soon as HTTP/2 does so.
-func (a *reply) write() error {
+func (a *response) write() error {
 	if a.err != nil || a.buf == nil || len(*a.buf) == 0 {
 		return a.err
 	}
@@ -210,8 +210,8 @@ func (a *reply) write() error {
 	return err
 }
 
-func (a *reply) send(frames []byte) error {
-	a.begun = true
+func (a *response) send(frames []byte) error {
+	a.started = true
 	a.slot.pause()
 	defer a.slot.resume()
 	if _, err := a.w.Write(frames); err != nil {
@@ -221,7 +221,7 @@ func (a *reply) send(frames []byte) error {
 }
 
 // flush sends what has been collected, at once.
-func (a *reply) flush() error {
+func (a *response) flush() error {
 	if err := a.write(); err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func (a *reply) flush() error {
 }
 
 // release gives the buffer back, unless HTTP/2 may still be reading it after a write that has failed.
-func (a *reply) release() {
+func (a *response) release() {
 	if a.buf != nil && a.err == nil {
 		*a.buf = (*a.buf)[:0]
 		a.s.buffers.Put(a.buf)
@@ -247,7 +247,7 @@ func decodeBody(r *http.Request, v any) error {
 	body, err := io.ReadAll(io.LimitReader(r.Body, wire.MaxRequest+1))
 	switch {
 	case err != nil:
-		return errCut // it did not arrive whole
+		return errCutOff // it did not arrive whole
 	case len(body) > wire.MaxRequest:
 		return errTooLong
 	case json.Unmarshal(body, v) != nil:
@@ -293,7 +293,7 @@ func pathID(r *http.Request) (string, error) {
 }
 
 // kill kills what the environment has started.
-func (p *peer) kill(*http.Request, *reply) error {
+func (p *peer) kill(*http.Request, *response) error {
 	e, ok := p.s.environment().(killer)
 	if !ok {
 		return errors.ErrUnsupported
@@ -302,11 +302,11 @@ func (p *peer) kill(*http.Request, *reply) error {
 }
 
 // close closes the environment.
-func (p *peer) close(_ *http.Request, a *reply) error {
+func (p *peer) close(_ *http.Request, a *response) error {
 	err := p.s.closeEnvironment()
-	go p.s.linger(p)
+	go p.s.disconnectLater(p)
 	return err
 }
 
 // cause is why the context of a request has ended.
-func cause(ctx context.Context) error { return fmt.Errorf("%w: %w", errCut, context.Cause(ctx)) }
+func cause(ctx context.Context) error { return fmt.Errorf("%w: %w", errCutOff, context.Cause(ctx)) }

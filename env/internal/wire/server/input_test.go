@@ -82,7 +82,7 @@ func TestStdinOfUnknownCommand(t *testing.T) {
 	wiretest.NoLeaks(t)
 	e, _ := writer(1)
 	s := startServer(t, e, nil)
-	s.commands.patience = time.Millisecond
+	s.commands.arrivalTimeout = time.Millisecond
 	c := s.connect("c")
 	ask := func() (answer wire.StdinState) {
 		t.Helper()

@@ -26,7 +26,7 @@ func TestOutputsOfEndedCommandsAreBounded(t *testing.T) {
 	kept, held := s.commands.finished.Len(), 0
 	for i := s.commands.finished.Front(); i != nil; i = i.Next() {
 		if command, ok := i.Value.(*command); ok {
-			held += command.held()
+			held += command.memory()
 		}
 	}
 	outputs := s.commands.outputs

@@ -12,7 +12,7 @@ const (
 	// maxOutput bounds a frame of output, and so what a client has read and discards when it is cut within a frame.
 	maxOutput = 64 << 10
 	// answerBuffer is how many bytes of frames are handed to HTTP/2 at once.
-	answerBuffer = 2*(wire.FrameHeader+maxOutput) + 4<<10
+	responseBuffer = 2*(wire.FrameHeader+maxOutput) + 4<<10
 	// ringKeep is how much of what was handed to HTTP/2 is kept: what is on its way, in the buffers at both ends, and
 	// of a frame that has come in part.
 	ringKeep = wire.Window + 256<<10

@@ -17,7 +17,7 @@ const (
 
 // batch collects records and sends them as arrays. It has the answer for itself until it is stopped.
 type batch struct {
-	a    *reply
+	a    *response
 	slot *slot // of the goroutine that adds, given up while that sends
 
 	mu      sync.Mutex
@@ -26,7 +26,7 @@ type batch struct {
 	stopped bool
 }
 
-func newBatch(a *reply) *batch {
+func newBatch(a *response) *batch {
 	b := &batch{a: a, slot: a.slot}
 	a.slot = nil
 	return b
@@ -124,7 +124,7 @@ func (b *batch) stop() {
 }
 
 // walk sends what is below a folder.
-func (p *peer) walk(r *http.Request, a *reply) error {
+func (p *peer) walk(r *http.Request, a *response) error {
 	var request wire.WalkRequest
 	if err := decodeBody(r, &request); err != nil {
 		return err
@@ -154,7 +154,7 @@ func toWalkEntry(e search.Entry) wire.WalkEntry {
 func entryError(err error) *wire.Error { return wire.EncodeError(err, 3) }
 
 // glob sends the files whose names match.
-func (p *peer) glob(r *http.Request, a *reply) error {
+func (p *peer) glob(r *http.Request, a *response) error {
 	var request wire.GlobRequest
 	if err := decodeBody(r, &request); err != nil {
 		return err
@@ -176,7 +176,7 @@ func (p *peer) glob(r *http.Request, a *reply) error {
 }
 
 // grep sends the lines that match.
-func (p *peer) grep(r *http.Request, a *reply) error {
+func (p *peer) grep(r *http.Request, a *response) error {
 	var request wire.GrepRequest
 	if err := decodeBody(r, &request); err != nil {
 		return err

@@ -45,7 +45,7 @@ type Config struct {
 const (
 	defaultHandshake = 10 * time.Second
 	// lingerTime bounds how long connections last once the environment is closed, for answers that are on their way.
-	lingerTime = 5 * time.Second
+	lingerTimeout = 5 * time.Second
 	// maxStreams is how many requests a connection may have in progress.
 	maxStreams = 10_000
 )
@@ -56,7 +56,7 @@ type Server struct {
 	session  string
 	gate     gate
 	commands commands
-	ops      ops
+	changes  changes
 	buffers  sync.Pool // *[]byte, of answerBuffer
 
 	opening chan struct{} // holds a value while the environment is being opened
@@ -90,9 +90,9 @@ func New(cfg Config) *Server {
 		clients: make(map[string]*peer),
 	}
 	s.commands.init()
-	s.ops.init()
+	s.changes.init()
 	s.buffers.New = func() any {
-		buf := make([]byte, 0, answerBuffer)
+		buf := make([]byte, 0, responseBuffer)
 		return &buf
 	}
 	return s
@@ -146,8 +146,8 @@ func (s *Server) disconnect() {
 }
 
 // linger ends every connection when the one whose client has closed the environment has ended.
-func (s *Server) linger(p *peer) {
-	timer := time.NewTimer(lingerTime)
+func (s *Server) disconnectLater(p *peer) {
+	timer := time.NewTimer(lingerTimeout)
 	defer timer.Stop()
 	select {
 	case <-p.conn.Done:
@@ -164,19 +164,19 @@ type peer struct {
 	id   string // of the client
 
 	mu       sync.Mutex
-	over     bool           // no more requests
+	closed   bool           // no more requests
 	replaced bool           // by a later connection of the same client
-	work     sync.WaitGroup // requests in progress
+	requests sync.WaitGroup // requests in progress
 }
 
 // enter registers a request in progress; the caller calls p.work.Done. It reports false if there are to be no more.
 func (p *peer) enter() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.over {
+	if p.closed {
 		return false
 	}
-	p.work.Add(1)
+	p.requests.Add(1)
 	return true
 }
 
@@ -214,7 +214,7 @@ func (s *Server) Serve(ctx context.Context, stream io.ReadWriteCloser) error {
 	if err := s.handshake(ctx, p); err != nil {
 		return fmt.Errorf("handshake: %w", err)
 	}
-	defer s.leave(p)
+	defer s.unregister(p)
 	s.serveHTTP(ctx, p)
 	return nil
 }
@@ -261,9 +261,9 @@ func (s *Server) serveHTTP(ctx context.Context, p *peer) {
 	<-stopped
 	<-closed
 	p.mu.Lock()
-	p.over = true
+	p.closed = true
 	p.mu.Unlock()
-	p.work.Wait()
+	p.requests.Wait()
 }
 
 // handshake answers the client's Hello. Without an error the connection is one of the client's, and leave takes it back.
@@ -272,27 +272,27 @@ func (s *Server) handshake(ctx context.Context, p *peer) error {
 	if err != nil {
 		var refused *refusal
 		if errors.As(err, &refused) {
-			_ = s.welcome(p, &wire.Welcome{Error: wire.ToError(refused.told)}) // err says more
+			_ = s.sendWelcome(p, &wire.Welcome{Error: wire.ToError(refused.public)}) // err says more
 		}
 		return err
 	}
 	e, err := s.open(ctx, hello)
 	if err != nil {
-		_ = s.welcome(p, &wire.Welcome{Session: s.session, Error: wire.ToError(err)}) // err says more
+		_ = s.sendWelcome(p, &wire.Welcome{Session: s.session, Error: wire.ToError(err)}) // err says more
 		return err
 	}
 	p.id = hello.Client
-	s.join(p)
+	s.register(p)
 	welcome := &wire.Welcome{Session: s.session, Info: wire.ToInfo(e.Info())}
-	if err := s.welcome(p, welcome); err != nil {
-		s.leave(p)
+	if err := s.sendWelcome(p, welcome); err != nil {
+		s.unregister(p)
 		return err
 	}
 	return nil
 }
 
 // refusal is why a client is refused, with what it is told.
-type refusal struct{ told, err error }
+type refusal struct{ public, err error }
 
 func (r *refusal) Error() string { return "refused: " + r.err.Error() }
 func (r *refusal) Unwrap() error { return r.err }
@@ -305,27 +305,27 @@ func (s *Server) readHello(p *peer) (*wire.Hello, error) {
 		return nil, errors.New("no hello in time")
 	}
 	if errors.Is(err, wire.ErrLineTooLong) {
-		return nil, &refusal{told: err, err: err}
+		return nil, &refusal{public: err, err: err}
 	}
 	if err != nil {
 		return nil, err
 	}
 	var hello wire.Hello
 	if err := json.Unmarshal(line, &hello); err != nil {
-		return nil, &refusal{told: errors.New("the hello is malformed"), err: fmt.Errorf("malformed hello: %w", err)}
+		return nil, &refusal{public: errors.New("the hello is malformed"), err: fmt.Errorf("malformed hello: %w", err)}
 	}
 	if hello.Version != wire.Version {
 		err := fmt.Errorf("version %d of the protocol is not spoken here, version %d is", hello.Version, wire.Version)
-		return nil, &refusal{told: err, err: err}
+		return nil, &refusal{public: err, err: err}
 	}
 	if s.cfg.Authorize != nil {
 		if err := s.cfg.Authorize(hello); err != nil {
-			return nil, &refusal{told: fs.ErrPermission, err: err}
+			return nil, &refusal{public: fs.ErrPermission, err: err}
 		}
 	}
 	if !validID(hello.Client) {
 		err := fmt.Errorf("the id of the client is malformed: %w", fs.ErrInvalid)
-		return nil, &refusal{told: err, err: err}
+		return nil, &refusal{public: err, err: err}
 	}
 	if err := s.readStart(p, &hello); err != nil {
 		return nil, err
@@ -337,7 +337,7 @@ func (s *Server) readHello(p *peer) (*wire.Hello, error) {
 func (s *Server) readStart(p *peer, hello *wire.Hello) error {
 	if hello.StartSize < 0 || hello.StartSize > wire.MaxStart {
 		err := fmt.Errorf("what is to be opened has %d bytes: %w", hello.StartSize, env.ErrTooLarge)
-		return &refusal{told: err, err: err}
+		return &refusal{public: err, err: err}
 	}
 	silent := time.AfterFunc(s.cfg.HandshakeTime, func() { _ = p.conn.Close() })
 	defer silent.Stop()
@@ -353,7 +353,7 @@ func (s *Server) readStart(p *peer, hello *wire.Hello) error {
 }
 
 // welcome sends the answer to a Hello.
-func (s *Server) welcome(p *peer, w *wire.Welcome) error {
+func (s *Server) sendWelcome(p *peer, w *wire.Welcome) error {
 	w.Version = wire.Version
 	line, err := json.Marshal(w)
 	if err == nil && len(line) >= wire.MaxWelcome {
@@ -403,7 +403,7 @@ func (s *Server) open(ctx context.Context, hello *wire.Hello) (env.Environment, 
 }
 
 // join makes p the connection of its client, and ends the one before.
-func (s *Server) join(p *peer) {
+func (s *Server) register(p *peer) {
 	s.counting.Lock()
 	defer s.counting.Unlock()
 	before := len(s.clients)
@@ -411,21 +411,21 @@ func (s *Server) join(p *peer) {
 		old.replace()
 	}
 	s.clients[p.id] = p
-	s.tell(before)
+	s.notifyConnected(before)
 }
 
 // leave takes the connection away from its client.
-func (s *Server) leave(p *peer) {
+func (s *Server) unregister(p *peer) {
 	s.counting.Lock()
 	defer s.counting.Unlock()
 	before := len(s.clients)
 	if s.clients[p.id] == p {
 		delete(s.clients, p.id)
 	}
-	s.tell(before)
+	s.notifyConnected(before)
 }
 
-func (s *Server) tell(before int) {
+func (s *Server) notifyConnected(before int) {
 	if s.cfg.Connected != nil && len(s.clients) != before {
 		s.cfg.Connected(len(s.clients))
 	}

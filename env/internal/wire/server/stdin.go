@@ -64,7 +64,7 @@ func (s *stdin) close() {
 	signal(s.more)
 }
 
-func (s *stdin) answer() wire.StdinState {
+func (s *stdin) state() wire.StdinState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return wire.StdinState{Taken: s.taken, Closed: s.ended || s.closed}
@@ -73,7 +73,7 @@ func (s *stdin) answer() wire.StdinState {
 // feed gives the command the piece that begins at offset and waits until it has read it. If end is set, nothing comes
 // after it. The piece takes over from one that is being fed.
 func (s *stdin) feed(ctx context.Context, offset int64, body io.Reader, end bool, buf []byte) error {
-	f, skip, err := s.begin(offset)
+	f, skip, err := s.nextPiece(offset)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ type feeder struct {
 }
 
 // begin makes a new piece the one that feeds. Skip is how many of its bytes the command has already.
-func (s *stdin) begin(offset int64) (f *feeder, skip int64, err error) {
+func (s *stdin) nextPiece(offset int64) (f *feeder, skip int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if offset > s.taken {
