@@ -32,8 +32,8 @@ type module struct {
 	cache   string
 }
 
-// thisModule returns the module that this process was built from. The working directory never counts: it may belong to a
-// repository that names another source for this module.
+// thisModule returns the module that this process was built from. The working directory never
+// counts: it may belong to a repository that names another source for this module.
 func thisModule(cache string) module {
 	m := module{cache: cache}
 	if _, file, _, ok := runtime.Caller(0); ok && filepath.IsAbs(file) {
@@ -54,8 +54,8 @@ func published(version string) bool {
 	return strings.HasPrefix(version, "v") && !strings.Contains(version, "+dirty")
 }
 
-// build returns the file of a helper in the cache. It builds a published version once, and the source in a directory each
-// time, which the Go toolchain shortens by its own cache.
+// build returns the file of a helper in the cache. It builds a published version once, and the
+// source in a directory each time, which the Go toolchain shortens by its own cache.
 func (m module) build(ctx context.Context, goos, goarch string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
 	defer cancel()
@@ -105,7 +105,8 @@ func (m module) build(ctx context.Context, goos, goarch string) (string, error) 
 	return name, nil
 }
 
-// isSource reports whether a directory holds this module and nobody but this user and root may have put it there.
+// isSource reports whether a directory holds this module and nobody but this user and root may have
+// put it there.
 func isSource(dir string) bool {
 	if dir == "" {
 		return false
@@ -148,7 +149,8 @@ func download(ctx context.Context, goCommand, dir, version string) (string, erro
 	return result.Dir, nil
 }
 
-// goEnv returns the variables of a go command: this process's without those that change which source is built.
+// goEnv returns the variables of a go command: this process's without those that change which
+// source is built.
 func goEnv(vars ...string) []string {
 	return append(append(os.Environ(), "GOFLAGS=", "GOWORK=off", "GO111MODULE=on"), vars...)
 }

@@ -56,8 +56,8 @@ func TestEmbeddedHelpers(t *testing.T) {
 	}
 }
 
-// TestBuild builds the helper as the Makefile does, here and in a copy of the source at another place that has helpers of
-// an earlier build embedded, and compares.
+// TestBuild builds the helper as the Makefile does, here and in a copy of the source at another
+// place that has helpers of an earlier build embedded, and compares.
 func TestBuild(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds programs")

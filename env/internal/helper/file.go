@@ -28,8 +28,8 @@ var machines = []struct {
 	{"s390x", elf.EM_S390, elf.ELFCLASS64, elf.ELFDATA2MSB},
 }
 
-// Arch returns the processor of the static Linux program in a file, named as by the Go toolchain. Any other file is an
-// error.
+// Arch returns the processor of the static Linux program in a file, named as by the Go toolchain.
+// Any other file is an error.
 func Arch(path string) (string, error) {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -47,8 +47,9 @@ func Arch(path string) (string, error) {
 	return "", fmt.Errorf("%s is for an unknown processor: %v", path, f.Machine)
 }
 
-// File returns the program in a file as the helper for a platform; args make it serve as one. For Linux it must be a
-// static program for the processor; for another system the platform must be that of this process.
+// File returns the program in a file as the helper for a platform; args make it serve as one. For
+// Linux it must be a static program for the processor; for another system the platform must be that
+// of this process.
 func File(path, goos, goarch string, args ...string) (*Helper, error) {
 	switch {
 	case goos == "linux":
@@ -82,8 +83,8 @@ type digest struct {
 // digests are those of the files that this process has read, by path.
 var digests sync.Map
 
-// Digest returns the SHA-256 of a file in hexadecimal. It reads a file again only when its size or its time of change is
-// another one.
+// Digest returns the SHA-256 of a file in hexadecimal. It reads a file again only when its size or
+// its time of change is another one.
 func Digest(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package helper finds the helper, the program sandboxd, for a platform, and holds the forms in which it gets there: the
-// embedded programs, files, and the settings with which a helper starts.
+// Package helper finds the helper, the program sandboxd, for a platform, and holds the forms in
+// which it gets there: the embedded programs, files, and the settings with which a helper starts.
 //
 // # Finding
 //
@@ -10,8 +10,9 @@
 //  3. the running program, if the caller has arguments with which it serves as a helper
 //  4. a helper that the Go toolchain builds from the source of this module into the user's cache
 //
-// Embedded helpers are files named sandboxd-OS-ARCH-SHA256.gz in the directory bin, where the digest is that of the
-// uncompressed program. A fresh checkout, and a module that go get fetched, has none.
+// Embedded helpers are files named sandboxd-OS-ARCH-SHA256.gz in the directory bin, where the
+// digest is that of the uncompressed program. A fresh checkout, and a module that go get fetched,
+// has none.
 package helper
 
 import (
@@ -32,7 +33,7 @@ var bin embed.FS
 const (
 	prefix = "sandboxd-"
 	suffix = ".gz"
-	// maxSize bounds what a compressed helper may become.
+	// maxSize bounds an uncompressed helper.
 	maxSize = 16 << 20
 )
 
@@ -70,8 +71,8 @@ type Helper struct {
 	open   func() (io.ReadCloser, error)
 }
 
-// Find returns the embedded helper for a platform, which is named as by the Go toolchain. If none is embedded, the error
-// is a *MissingError.
+// Find returns the embedded helper for a platform, which is named as by the Go toolchain. If none
+// is embedded, the error is a *MissingError.
 func Find(goos, goarch string) (*Helper, error) { return find(bin, goos, goarch) }
 
 func find(files fs.FS, goos, goarch string) (*Helper, error) {
@@ -115,8 +116,8 @@ func (h *Helper) Digest() string { return h.digest }
 // Args returns the arguments that make the program serve as a helper; they go before all others.
 func (h *Helper) Args() []string { return h.args }
 
-// Open returns the program. The caller closes it. An embedded program with another digest ends with an error instead of
-// io.EOF.
+// Open returns the program. The caller closes it. An embedded program with another digest ends with
+// an error instead of io.EOF.
 func (h *Helper) Open() (io.ReadCloser, error) { return h.open() }
 
 // content reads an embedded program and verifies it.

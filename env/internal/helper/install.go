@@ -25,7 +25,8 @@ type Installed struct {
 	file *os.File
 }
 
-// cacheDir returns the directory sandboxagent in cache, or in the user's cache directory if cache is empty.
+// cacheDir returns the directory sandboxagent in cache, or in the user's cache directory if cache
+// is empty.
 func cacheDir(cache string) (string, error) {
 	if cache == "" {
 		var err error
@@ -36,9 +37,10 @@ func cacheDir(cache string) (string, error) {
 	return filepath.Join(cache, cacheName), nil
 }
 
-// Install returns the helper as a file that can be executed. The file is kept in the directory sandboxagent in cache, or
-// in the user's cache directory if cache is empty, under its Name. The first use creates it; each use verifies it and
-// replaces one with another digest. The caller closes the result.
+// Install returns the helper as a file that can be executed. The file is kept in the directory
+// sandboxagent in cache, or in the user's cache directory if cache is empty, under its Name. The
+// first use creates it; each use verifies it and replaces one with another digest. The caller
+// closes the result.
 func (h *Helper) Install(cache string) (*Installed, error) {
 	dir, err := cacheDir(cache)
 	if err != nil {
@@ -75,7 +77,8 @@ func (h *Helper) verified(dir string) (*Installed, error) {
 	return &Installed{f}, nil
 }
 
-// openOwned opens a program that belongs to this user and that nobody else may read, write or execute.
+// openOwned opens a program that belongs to this user and that nobody else may read, write or
+// execute.
 func openOwned(name string) (*os.File, error) {
 	f, err := openPlain(name)
 	if err != nil {
@@ -125,7 +128,8 @@ func (h *Helper) extract(dir string) (err error) {
 	return nil
 }
 
-// removeUnused removes the programs of earlier versions, which create them again when they need them.
+// removeUnused removes the programs of earlier versions, which create them again when they need
+// them.
 func removeUnused(dir, keep string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -143,8 +147,9 @@ func removeUnused(dir, keep string) {
 // Name returns the name of the file.
 func (i *Installed) Name() string { return i.file.Name() }
 
-// Exec returns the path to execute. On Linux it refers to the open file that was verified, whatever file has its name by
-// now; it is then valid only until Close, and only in a child that this process forks.
+// Exec returns the path to execute. On Linux it refers to the open file that was verified, whatever
+// file has its name by now; it is then valid only until Close, and only in a child that this
+// process forks.
 func (i *Installed) Exec() string { return execPath(i.file) }
 
 // File returns the open file, which Close closes.

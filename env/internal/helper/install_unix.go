@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openPlain opens a file for reading. It follows no symlink and does not wait for the writer of a FIFO.
+// openPlain opens a file for reading. It follows no symlink and does not wait for the writer of a
+// FIFO.
 func openPlain(name string) (*os.File, error) {
 	return os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 }

@@ -8,7 +8,8 @@ import (
 // openPlain opens a file for reading.
 func openPlain(name string) (*os.File, error) { return os.Open(name) }
 
-// owned reports whether a file belongs to this user. Directories of users have access control lists of their own.
+// owned reports whether a file belongs to this user. Directories of users have access control lists
+// of their own.
 func owned(fs.FileInfo) bool { return true }
 
 // trusted reports whether only this user and the system may write to a file.

@@ -5,12 +5,13 @@ import (
 	"errors"
 )
 
-// Source names the programs that may serve as helper besides the embedded ones. The zero value names none.
+// Source names the programs that may serve as helper besides the embedded ones. The zero value
+// names none.
 type Source struct {
 	// Binary is a file with a helper. Nothing else is used if it is set.
 	Binary string
-	// Program is a program that serves as a helper with Args before all other arguments, such as the running one. It is
-	// used where no helper is embedded and it runs on the platform.
+	// Program is a program that serves as a helper with Args before all other arguments, such as
+	// the running one. It is used where no helper is embedded and it runs on the platform.
 	Program string
 	Args    []string
 	// NoBuild keeps the Go toolchain from building a helper.
@@ -19,8 +20,9 @@ type Source struct {
 	Cache string
 }
 
-// Resolve returns the helper for a platform, which is named as by the Go toolchain, in the order of the package comment. If
-// it finds none the error is a *MissingError. Building takes up to 5 minutes, less with an earlier end of ctx.
+// Resolve returns the helper for a platform, which is named as by the Go toolchain, in the order of
+// the package comment. If it finds none the error is a *MissingError. Building takes up to 5
+// minutes, less with an earlier end of ctx.
 func (s Source) Resolve(ctx context.Context, goos, goarch string) (*Helper, error) {
 	if s.Binary != "" {
 		return File(s.Binary, goos, goarch)

@@ -10,7 +10,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
-// Start is what a helper opens its environment with. Names and variables may hold any bytes and stay exact.
+// Start is what a helper opens its environment with. Names and variables may hold any bytes and
+// stay exact.
 type Start struct {
 	// Dir is the working directory; empty means the helper's own.
 	Dir string
@@ -48,8 +49,8 @@ func (s *Start) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Box is what a helper is told that puts a sandbox around another one. Names may hold any bytes, and may be relative to the
-// home folder, or begin with "~/".
+// Box is what a helper is told that puts a sandbox around another one. Names may hold any bytes,
+// and may be relative to the home folder, or begin with "~/".
 type Box struct {
 	// Dir is the working folder.
 	Dir string

@@ -8,8 +8,8 @@ import (
 // stderrSize is how many bytes StderrTail keeps.
 const stderrSize = 2 << 10
 
-// StderrTail is an io.Writer that keeps the last 2 KiB of the stderr of a process, for errors. The zero value is empty and
-// ready for use. Calls may be concurrent.
+// StderrTail is an io.Writer that keeps the last 2 KiB of the stderr of a process, for errors. The
+// zero value is empty and ready for use. Calls may be concurrent.
 type StderrTail struct {
 	mu   sync.Mutex
 	text []byte

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// maxErrorText bounds the text of an error, maxErrorDepth how deep errors are nested.
+	// maxErrorText bounds the text of an error.
 	maxErrorText = 16 << 10
 	// MaxErrorDepth bounds how many errors wrap each other in an Error.
 	MaxErrorDepth = 8
@@ -56,7 +56,7 @@ const (
 	errorUnreadable = "unreadable"
 )
 
-// Error is an error on the wire. Its type, its fields and its conditions survive, and its text does.
+// Error is an error on the wire. It keeps type, fields, conditions and text.
 type Error struct {
 	Type  string   `json:"type,omitempty"`
 	Op    Text     `json:"op,omitempty"`
@@ -117,7 +117,7 @@ func cut(s string) Text {
 	return Text(s)
 }
 
-// remoteError is an error of the other side that has no type of its own.
+// remoteError is an error of the other side without a type of its own.
 type remoteError struct {
 	text  string
 	inner []error
@@ -126,7 +126,7 @@ type remoteError struct {
 func (e *remoteError) Error() string   { return e.text }
 func (e *remoteError) Unwrap() []error { return e.inner }
 
-// Err returns the error; nil if there is none. What is nested too deeply is left out.
+// Err returns the error; nil for a nil Error. It leaves out errors that are nested too deeply.
 func (w *Error) Err() error { return w.decode(MaxErrorDepth) }
 
 func (w *Error) decode(depth int) error {
@@ -149,7 +149,7 @@ func (w *Error) decode(depth int) error {
 	}
 	e := &remoteError{text: string(w.Text)}
 	if strings.TrimSpace(e.text) == "" {
-		e.text = "an error without a description"
+		e.text = "unknown error"
 	}
 	for _, c := range conditions {
 		for _, name := range w.Is {

@@ -25,8 +25,8 @@ type tree struct {
 	closed  chan struct{}
 }
 
-// CopyOut implements env.Environment. The stream ends with an error when the connection breaks, since nobody can know that
-// the tree is the same afterwards.
+// CopyOut implements env.Environment. A lost connection ends the stream with an error: the tree may
+// change before the next one.
 func (c *Client) CopyOut(ctx context.Context, dir string, names ...string) (io.ReadCloser, error) {
 	body, err := jsonBody(wire.PackRequest{Dir: wire.Text(dir), Names: wire.Texts(names)})
 	if err == nil {
@@ -87,7 +87,7 @@ func (t *tree) Read(p []byte) (int, error) {
 	return n, t.err
 }
 
-// Close ends a Read in progress, too.
+// Close ends a Read in progress as well.
 func (t *tree) Close() error {
 	t.closing.Do(func() {
 		close(t.closed)

@@ -17,11 +17,12 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 )
 
-// errSilent ends a command that the server was told to end and says nothing about.
-var errSilent = errors.New("the server does not tell how the command ended")
+// errSilent ends a command whose outcome the server does not report after a request to kill it.
+var errSilent = errors.New("the server does not report the result of the command")
 
-// Exec implements env.Environment. When the connection breaks the command runs on, and the next connection goes on with
-// it. If there is none, or the server is another one by then, the error wraps env.ErrUnknownOutcome and env.ErrGone.
+// Exec implements env.Environment. While there is no connection the command runs on, and the next
+// connection resumes its output. If there is none, or another server has taken its place, the error
+// wraps env.ErrUnknownOutcome and env.ErrGone.
 func (c *Client) Exec(ctx context.Context, cmd env.Command) (env.Result, error) {
 	cmd.Argv = slices.Clone(cmd.Argv)
 	x, err := c.newExecution(ctx, cmd)
@@ -32,22 +33,23 @@ func (c *Client) Exec(ctx context.Context, cmd env.Command) (env.Result, error) 
 	return x.run(ctx)
 }
 
-// execution is a command that runs.
+// execution is a command in progress.
 type execution struct {
 	c              *Client
 	id             string
 	cmd            env.Command
 	body           []byte
-	stdout, stderr *sink       // nil where nobody wants the output
-	sent           bool        // the server may know of the command
-	deleted        atomic.Bool // the server knows that it is to be killed
+	stdout, stderr *sink       // nil for an output without a writer
+	sent           bool        // the server may have the command
+	deleted        atomic.Bool // the server has the request to kill it
 	progress       atomic.Int64
 	writing        atomic.Int32 // writers of the caller that are in a call
 	tasks          sync.WaitGroup
 	input          *input // nil without standard input
 }
 
-// newExecution registers a call and prepares the command. Its error is why the command cannot be sent.
+// newExecution registers a call and prepares the command. Its error is why the command cannot be
+// sent.
 func (c *Client) newExecution(ctx context.Context, cmd env.Command) (*execution, error) {
 	size := 0
 	for _, s := range cmd.Argv {
@@ -83,9 +85,9 @@ func (c *Client) newExecution(ctx context.Context, cmd env.Command) (*execution,
 	return x, nil
 }
 
-// run runs the command and returns what is known of it at its end.
+// run runs the command and returns its result.
 func (x *execution) run(ctx context.Context) (env.Result, error) {
-	// The end of ctx does not end the requests, but sends one more; the answer then tells how the command has ended.
+	// The end of ctx does not end the requests, but sends one more; the response then has the result.
 	life, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	killed := make(chan struct{})
 	spare := func() bool { return true } // keeps the command from being killed
@@ -131,7 +133,7 @@ func (x *execution) run(ctx context.Context) (env.Result, error) {
 	return x.toResult(ctx, result, err, own)
 }
 
-// serve starts what accompanies the command.
+// startStreams starts the goroutines for stdin and the size of the terminal.
 func (x *execution) startStreams(life context.Context) {
 	if x.cmd.Stdin != nil {
 		x.input = newInput(x.cmd.Stdin)
@@ -142,8 +144,8 @@ func (x *execution) startStreams(life context.Context) {
 	}
 }
 
-// finish ends what accompanies the command, and returns the errors of the caller's writers and reader. After it none of
-// them is called any more.
+// finishStreams ends those goroutines and returns the errors of the caller's writers and reader,
+// none of which is called afterwards.
 func (x *execution) finishStreams() []error {
 	var errs []error
 	for _, s := range []*sink{x.stdout, x.stderr} {
@@ -158,8 +160,8 @@ func (x *execution) finishStreams() []error {
 	return errs
 }
 
-// follow sends the command, or asks for the rest of its output, and returns its result. Its error is errLost or one that
-// ends the command for this side.
+// receive sends the command, or requests the rest of its output, and returns its result. Its error
+// is errLost or ends the call.
 func (x *execution) receive(life context.Context, l *link) (*wire.ExecResult, error) {
 	query := url.Values{}
 	if x.stdout != nil && x.stdout.taken > 0 {
@@ -204,7 +206,8 @@ func (x *execution) receive(life context.Context, l *link) (*wire.ExecResult, er
 	}
 }
 
-// output delivers the payload of a frame piece by piece: what has been read counts, even if the rest never comes.
+// output delivers the payload of a frame in parts, which count even if the connection is lost
+// within the frame.
 func (x *execution) output(a *response, s *sink, kind wire.FrameKind, size int) error {
 	if s == nil {
 		return a.unexpected(kind)
@@ -222,7 +225,7 @@ func (x *execution) output(a *response, s *sink, kind wire.FrameKind, size int) 
 	return nil
 }
 
-// result reads the last frame. The output must be complete by then.
+// result decodes the last frame. The output must be complete by then.
 func (x *execution) result(a *response, size int) (*wire.ExecResult, error) {
 	payload, err := a.payload(size)
 	if err != nil {
@@ -233,12 +236,12 @@ func (x *execution) result(a *response, size int) (*wire.ExecResult, error) {
 		return nil, x.c.violation(err)
 	}
 	stdout, stderr := x.stdout.count(), x.stderr.count()
-	// An environment that is being closed does not wait for somebody to take the output.
+	// An environment that is being closed discards output that it cannot deliver.
 	whole := r.Stdout == stdout && r.Stderr == stderr
 	if !whole && !errors.Is(r.Error.Err(), fs.ErrClosed) {
-		return nil, a.malformed("%d and %d bytes of output were to come, %d and %d came", r.Stdout, r.Stderr, stdout, stderr)
+		return nil, a.malformed("outputs of %d and %d bytes announced, %d and %d received", r.Stdout, r.Stderr, stdout, stderr)
 	}
-	// Windows has codes of 32 bits, which are negative where that is what an int has.
+	// Windows has exit codes of 32 bits, which are negative where int has 32 bits.
 	least, most := int64(-1), int64(math.MaxUint8)
 	if x.c.info.OS == "windows" {
 		least, most = math.MinInt32, math.MaxUint32
@@ -249,7 +252,7 @@ func (x *execution) result(a *response, size int) (*wire.ExecResult, error) {
 	return &r, a.finish()
 }
 
-// outcome makes Exec's result of what the server said and of what went wrong on this side.
+// toResult combines the server's result with the errors of this side.
 func (x *execution) toResult(ctx context.Context, r *wire.ExecResult, err error, own []error) (env.Result, error) {
 	if err != nil {
 		return env.Result{}, x.unknownResult(ctx, err, own)
@@ -279,7 +282,7 @@ func (x *execution) toResult(ctx context.Context, r *wire.ExecResult, err error,
 	return result, errors.Join(remote, x.wrapError(errors.Join(own...)), x.wrapError(end))
 }
 
-// about says which command an error of this side is about. What comes from the server has that already.
+// wrapError adds the program to an error of this side. Errors of the server have it already.
 func (x *execution) wrapError(err error) error {
 	if err == nil {
 		return nil
@@ -291,13 +294,13 @@ func (x *execution) wrapError(err error) error {
 	return fmt.Errorf("exec %s: %w", program, err)
 }
 
-// unknown returns the error of a command whose result has not come.
+// unknownResult returns the error of a command whose result has not arrived.
 func (x *execution) unknownResult(ctx context.Context, err error, own []error) error {
 	if !x.sent {
 		return &env.StartError{Argv: x.cmd.Argv, Err: err}
 	}
 	var start *env.StartError
-	if errors.As(err, &start) { // the server says that it did not run
+	if errors.As(err, &start) { // the server reports that it did not run
 		return &env.StartError{Argv: x.cmd.Argv, Err: start.Err}
 	}
 	if !errors.Is(err, env.ErrUnknownOutcome) && !errors.Is(err, fs.ErrClosed) {
@@ -306,10 +309,11 @@ func (x *execution) unknownResult(ctx context.Context, err error, own []error) e
 	return x.wrapError(errors.Join(append([]error{err, contextError(ctx)}, own...)...))
 }
 
-// kill has the server kill the command. If it then says nothing for a while, cancel ends the waiting.
+// kill requests that the server kill the command. If the server then sends nothing for a while,
+// cancel ends the wait.
 func (x *execution) kill(life context.Context, cancel context.CancelCauseFunc) {
 	x.tasks.Go(func() {
-		// Whatever comes of it, the answer to the command itself tells how it ended.
+		// The response to the POST has the result, whatever the response to this one is.
 		x.deleted.Store(x.c.command(life, request{method: "DELETE", path: "/exec/" + x.id}) == nil)
 	})
 	ticker := time.NewTicker(x.c.limits.response)
@@ -329,20 +333,20 @@ func (x *execution) kill(life context.Context, cancel context.CancelCauseFunc) {
 	}
 }
 
-// maxOrphans is how many orphans are remembered.
+// maxAbandoned bounds the number of abandoned commands.
 const maxAbandoned = 4096
 
-// orphans are commands whose call has ended and which may still run, since the server could not be told to kill them. It is
-// told as soon as there is a connection.
+// abandonedCommands are commands that may still run after the end of their call, because no request
+// to kill them has reached the server. It is repeated with the next connection.
 type abandonedCommands struct {
 	mu      sync.Mutex
 	ids     []string
-	running bool // a goroutine tells
+	running bool // a goroutine sends the requests
 	stopped bool
 	work    sync.WaitGroup
 }
 
-// add has a command killed. If there are too many the oldest is given up.
+// add adds a command. Beyond maxAbandoned the oldest is dropped.
 func (o *abandonedCommands) add(c *Client, id string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -363,7 +367,7 @@ func (o *abandonedCommands) add(c *Client, id string) {
 	}
 }
 
-// next returns the next orphan; false ends the telling.
+// next returns the next command; false ends the goroutine.
 func (o *abandonedCommands) next() (string, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -375,7 +379,7 @@ func (o *abandonedCommands) next() (string, bool) {
 	return id, true
 }
 
-// stop waits for the end of the telling. The client has ended.
+// stop waits for the end of the goroutine. The client has ended.
 func (o *abandonedCommands) stop() {
 	o.mu.Lock()
 	o.stopped = true
@@ -383,8 +387,8 @@ func (o *abandonedCommands) stop() {
 	o.work.Wait()
 }
 
-// bury has the server kill a command. It waits for a connection, until the client ends, but not long for an answer: then it
-// asks again, since the connection may be about to be found dead.
+// cancelAbandoned requests that the server kill a command. It waits for a connection until the
+// client ends. It repeats a request without a response, since that connection may be dead.
 func (c *Client) cancelAbandoned(id string) {
 	err := errBroken
 	for errors.Is(err, errBroken) || errors.Is(err, context.DeadlineExceeded) {

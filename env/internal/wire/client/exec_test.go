@@ -22,8 +22,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/wire/wiretest"
 )
 
-// TestCancelOutlivesCall cancels commands while nobody can be told, for longer than the calls wait. Once the client is back
-// the commands are killed all the same.
+// TestCancelOutlivesCall cancels commands while nobody can be told, for longer than the calls wait.
+// Once the client is back the commands are killed all the same.
 func TestCancelOutlivesCall(t *testing.T) {
 	wiretest.NoLeaks(t)
 	const count = 5
@@ -112,7 +112,8 @@ func TestCloseWhileDisconnected(t *testing.T) {
 	})
 }
 
-// TestStdinBeforeCommand has a server that does not have the command yet. The client sends the piece again.
+// TestStdinBeforeCommand has a server that does not have the command yet. The client sends the
+// piece again.
 func TestStdinBeforeCommand(t *testing.T) {
 	wiretest.NoLeaks(t)
 	input := string(wiretest.Sequence(0, 200_000))
@@ -197,8 +198,8 @@ func TestInputReader(t *testing.T) {
 	})
 }
 
-// TestTruncatedOutputWhileClosing has a server say that there was more output than came, and no error, while the client is
-// being closed.
+// TestTruncatedOutputWhileClosing has a server say that there was more output than came, and no
+// error, while the client is being closed.
 func TestTruncatedOutputWhileClosing(t *testing.T) {
 	wiretest.NoLeaks(t)
 	asked, closing := make(chan struct{}), make(chan struct{})
@@ -261,7 +262,8 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestClosedElsewhere has the environment closed by somebody else than the client. To its caller that is no fs.ErrClosed.
+// TestClosedElsewhere has the environment closed by somebody else than the client. To its caller
+// that is no fs.ErrClosed.
 func TestClosedElsewhere(t *testing.T) {
 	wiretest.NoLeaks(t)
 	running, closed := make(chan struct{}), make(chan struct{})

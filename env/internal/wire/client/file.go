@@ -76,11 +76,11 @@ func (c *Client) readDir(ctx context.Context, name string) ([]fs.DirEntry, error
 	if err != nil {
 		return nil, err
 	}
-	return entries, remote // a listing that broke off comes with what there is
+	return entries, remote // a listing that failed comes with its first entries
 }
 
-// errEndless ends a list that no system has.
-var errListTooLong = fmt.Errorf("%w: a list without end", env.ErrProtocol)
+// errListTooLong ends a list that no system has.
+var errListTooLong = fmt.Errorf("%w: a list exceeds its limit", env.ErrProtocol)
 
 // bounded bounds the bytes of a list that is kept in memory.
 func (c *Client) bounded(take func([]byte) error) func([]byte) error {
@@ -93,7 +93,7 @@ func (c *Client) bounded(take func([]byte) error) func([]byte) error {
 	}
 }
 
-// description is a fs.FileInfo.
+// fileInfo is an fs.FileInfo.
 type fileInfo struct{ i wire.FileInfo }
 
 func (d fileInfo) Name() string       { return string(d.i.Name) }
@@ -103,7 +103,7 @@ func (d fileInfo) ModTime() time.Time { return d.i.ModTime() }
 func (d fileInfo) IsDir() bool        { return d.i.Mode.IsDir() }
 func (d fileInfo) Sys() any           { return nil }
 
-// dirEntry is a fs.DirEntry.
+// dirEntry is an fs.DirEntry.
 type dirEntry struct{ i wire.FileInfo }
 
 func (d dirEntry) Name() string      { return string(d.i.Name) }
@@ -118,13 +118,14 @@ func (d dirEntry) Info() (fs.FileInfo, error) {
 	return fileInfo(d), nil
 }
 
-// content is what the data frames of an answer hold.
+// content is the payload of the data frames of a response.
 type content struct {
 	a    *response
 	left int // of the frame's payload
 }
 
-// begin waits until there is content. Its error at the end is io.EOF, or what the last frame says.
+// start waits until content is there. At its end the error is io.EOF or the error of the last
+// frame.
 func (s *content) start() error {
 	for s.left == 0 {
 		kind, size, err := s.a.head()
@@ -149,7 +150,7 @@ func (s *content) start() error {
 	return nil
 }
 
-// read reads. Its error is that of begin.
+// read reads. Its error is that of start.
 func (s *content) read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -179,8 +180,8 @@ type file struct {
 	closed  chan struct{}
 }
 
-// Open implements env.Environment. A file that is being read when the connection breaks is read on over the next one, if
-// it has not changed meanwhile.
+// Open implements env.Environment. After a lost connection the file is read on if it has not
+// changed.
 func (c *Client) Open(ctx context.Context, name string) (fs.File, error) {
 	if err := c.enter(ctx); err != nil {
 		return nil, pathError("open", name, err)
@@ -200,7 +201,7 @@ func (c *Client) Open(ctx context.Context, name string) (fs.File, error) {
 	return f, nil
 }
 
-// request asks for the content from the offset on, and reads what the file is like.
+// request requests the content from the offset on, and reads the file's description.
 func (f *file) request(l *link) (content, wire.FileInfo, error) {
 	var info wire.FileInfo
 	query, err := named("name", f.name)
@@ -292,7 +293,7 @@ func (f *file) Read(p []byte) (int, error) {
 	return n, f.err
 }
 
-// resume goes on over the next connection.
+// resume continues over the next connection.
 func (f *file) resume() error {
 	l, err := f.c.connection(f.ctx)
 	if err != nil {
@@ -311,7 +312,7 @@ func (f *file) resume() error {
 	return nil
 }
 
-// Close ends a Read in progress, too.
+// Close ends a Read in progress as well.
 func (f *file) Close() error {
 	err := fs.ErrClosed
 	f.closing.Do(func() {

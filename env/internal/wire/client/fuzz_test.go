@@ -16,7 +16,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 )
 
-// script is a stream whose other end says what it has to say, and then ends. It takes whatever it is told.
+// script is a stream whose other end says what it has to say, and then ends. It takes whatever it
+// is told.
 type script struct {
 	said   io.Reader
 	closed chan struct{}
@@ -46,7 +47,8 @@ func (s *script) Close() error {
 	return nil
 }
 
-// FuzzHostileServer has a server say anything. It must not be believed, and must not hold anybody up.
+// FuzzHostileServer has a server say anything. It must not be believed, and must not hold anybody
+// up.
 func FuzzHostileServer(f *testing.F) {
 	settings := "\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x04\x01\x00\x00\x00\x00"
 	headers := "\x00\x00\x01\x01\x04\x00\x00\x00\x01\x88" // status 200

@@ -165,7 +165,8 @@ var calls = map[string]func(context.Context, *Client) error{
 	"kill": func(_ context.Context, c *Client) error { return c.Kill() },
 }
 
-// TestHostileAnswers has a server lie. The client says so, drops the connection, and sends nothing more.
+// TestHostileAnswers has a server lie. The client says so, drops the connection, and sends nothing
+// more.
 func TestHostileAnswers(t *testing.T) {
 	wiretest.NoLeaks(t)
 	fine := frame(wire.FrameEnd, "{}")
@@ -249,7 +250,8 @@ func TestHostileAnswers(t *testing.T) {
 	}
 }
 
-// TestHostileEarlyEnds has a server end its answers early. A client may connect again, but not for ever.
+// TestHostileEarlyEnds has a server end its answers early. A client may connect again, but not for
+// ever.
 func TestHostileEarlyEnds(t *testing.T) {
 	wiretest.NoLeaks(t)
 	for name, answer := range map[string]http.HandlerFunc{
@@ -307,7 +309,8 @@ func TestHostileSilence(t *testing.T) {
 	}
 }
 
-// TestHostileFloods has a server that never stops sending. Memory stays as it is, and the context ends the call.
+// TestHostileFloods has a server that never stops sending. Memory stays as it is, and the context
+// ends the call.
 func TestHostileFloods(t *testing.T) {
 	description := frame(wire.FrameRecords, `[{"name":"f","mode":420}]`)
 	for name, answer := range map[string]http.HandlerFunc{
@@ -445,7 +448,8 @@ func TestAnotherSession(t *testing.T) {
 	}
 }
 
-// TestHostileStandstill has a server that lets in and then takes nothing. The context ends every call.
+// TestHostileStandstill has a server that lets in and then takes nothing. The context ends every
+// call.
 func TestHostileStandstill(t *testing.T) {
 	wiretest.NoLeaks(t)
 	settings := "\x00\x00\x00\x04\x00\x00\x00\x00\x00"

@@ -27,7 +27,8 @@ func (c *Client) current() *link {
 	return c.link
 }
 
-// TestQuietConnectionLost loses a connection over which nothing was asked for longer than Redial. Another one follows.
+// TestQuietConnectionLost loses a connection over which nothing was asked for longer than Redial.
+// Another one follows.
 func TestQuietConnectionLost(t *testing.T) {
 	for name, tc := range map[string]struct {
 		ping time.Duration
@@ -63,7 +64,8 @@ func TestQuietConnectionLost(t *testing.T) {
 	}
 }
 
-// TestLetsInAndAnswersNothing has a server that lets in again and again and answers nothing. The client gives up.
+// TestLetsInAndAnswersNothing has a server that lets in again and again and answers nothing. The
+// client gives up.
 func TestLetsInAndAnswersNothing(t *testing.T) {
 	settings, ack := "\x00\x00\x00\x04\x00\x00\x00\x00\x00", "\x00\x00\x00\x04\x01\x00\x00\x00\x00"
 	pong := "\x00\x00\x08\x06\x01\x00\x00\x00\x00" + "unasked!"
@@ -134,8 +136,8 @@ func (s *stalling) Close() error {
 	return s.Conn.Close()
 }
 
-// TestOneDirectionStalls has a stream not take anything any more while pings of the server still arrive. It is given up, and
-// another one follows.
+// TestOneDirectionStalls has a stream not take anything any more while pings of the server still
+// arrive. It is given up, and another one follows.
 func TestOneDirectionStalls(t *testing.T) {
 	wiretest.NoLeaks(t)
 	server := server.New(server.Config{
@@ -181,7 +183,8 @@ func TestOneDirectionStalls(t *testing.T) {
 	}
 }
 
-// TestHostileFrames has a server break the rules of HTTP/2, while a request waits for its answer and while none does.
+// TestHostileFrames has a server break the rules of HTTP/2, while a request waits for its answer
+// and while none does.
 func TestHostileFrames(t *testing.T) {
 	settings, ack := "\x00\x00\x00\x04\x00\x00\x00\x00\x00", "\x00\x00\x00\x04\x01\x00\x00\x00\x00"
 	setting := func(id byte, value string) string {

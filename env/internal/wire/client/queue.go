@@ -6,7 +6,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 )
 
-// queue hands bytes from one goroutine to another, and holds one window of them at most.
+// queue is a bounded buffer of bytes between two goroutines. It holds one window at most.
 type queue struct {
 	mu     sync.Mutex
 	change sync.Cond
@@ -18,7 +18,7 @@ type queue struct {
 	closed bool // nothing more is taken
 }
 
-// queueMin is what a queue starts with.
+// queueMin is the first size of the buffer.
 const queueMin = 4 << 10
 
 func newQueue() *queue {
@@ -27,7 +27,7 @@ func newQueue() *queue {
 	return q
 }
 
-// put adds a copy of p, once there is room for it. It reports false if nothing is taken any more.
+// put adds a copy of p when there is room for it. It reports false if the queue is closed.
 func (q *queue) put(p []byte) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -51,7 +51,7 @@ func (q *queue) put(p []byte) bool {
 	return true
 }
 
-// end says that nothing more is put.
+// end marks the end of the bytes.
 func (q *queue) end() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -59,7 +59,8 @@ func (q *queue) end() {
 	q.change.Signal()
 }
 
-// take waits for data and returns what comes next, with whether it was the last. It is valid until the next call.
+// take waits for bytes and returns the next ones, and whether they are the last. They are valid
+// until the next call.
 func (q *queue) take() (data []byte, end bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -78,7 +79,7 @@ func (q *queue) take() (data []byte, end bool) {
 	return data, q.ended && q.taken == q.held
 }
 
-// leave says that nothing more is taken, also to a take that waits.
+// close discards the bytes and ends a take or put in progress.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

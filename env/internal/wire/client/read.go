@@ -10,7 +10,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 )
 
-// plain is an environment without optional interfaces.
+// plain hides the optional interfaces of an environment.
 type plain struct{ env.Environment }
 
 // ReadFiles implements env.MultiReader.
@@ -46,7 +46,7 @@ func (c *Client) ReadFiles(ctx context.Context, names []string, limit int64) ([]
 	return contents, nil
 }
 
-// fileList reads the answer with several files.
+// fileList reads a response with several files.
 type fileList struct {
 	names     []string
 	limit     int64
@@ -85,7 +85,7 @@ func (r *fileList) contents(a *response) ([]env.FileContent, error) {
 	}
 }
 
-// header reads what begins the next file.
+// header reads the header of the next file.
 func (r *fileList) header(a *response, size int) error {
 	payload, err := a.payload(size)
 	if err != nil {
@@ -119,7 +119,7 @@ func (r *fileList) header(a *response, size int) error {
 	return nil
 }
 
-// data reads a part of the file that is coming.
+// data reads a part of the current file.
 func (r *fileList) data(a *response, size int) error {
 	payload, err := a.payload(size)
 	if err != nil {

@@ -32,13 +32,13 @@ func (c *Client) Walk(ctx context.Context, root string, opts search.WalkOptions,
 	return walkError("walk", cmp.Or(root, "."), err)
 }
 
-// fnError is an error of the caller's function, which is returned as it is.
+// fnError is an error of the caller's function, which is returned unchanged.
 type fnError struct{ err error }
 
 func (e *fnError) Error() string { return e.err.Error() }
 func (e *fnError) Unwrap() error { return e.err }
 
-// walkError returns the error of a search. What is the connection's gets a name.
+// walkError returns the error of a search. An error of the connection gets the name.
 func walkError(op, name string, err error) error {
 	var own *fnError
 	switch {
@@ -50,10 +50,11 @@ func walkError(op, name string, err error) error {
 	return err
 }
 
-// walk hands the entries of a walk on, and leaves out what the caller wants skipped. The server does not know that.
+// walk passes on the entries of a walk without those that the caller skips. The server sends them
+// all.
 type walk struct {
 	fn      func(search.Entry) error
-	skipped string // a folder with a slash at its end; "/" for everything
+	skipped string // a directory with a slash at its end; "/" for everything
 }
 
 func (w *walk) entry(e search.Entry) error {
@@ -83,8 +84,8 @@ func toEntry(i *wire.FileInfo) search.Entry {
 	return search.Entry{Name: string(i.Name), Mode: i.Mode, Size: i.Size, ModTime: i.ModTime(), Err: i.Error.Err()}
 }
 
-// search sends a request whose answer is a list, which is handed on as it comes. It can be repeated as long as nothing has
-// come. The error of the server comes with the value of the last frame.
+// search sends a request for a list and passes its records on as they arrive. It repeats the
+// request only before the first record. The server's error comes with the value of the last frame.
 func (c *Client) search(ctx context.Context, r request, take func([]byte) error) (*wire.EndRecord, error) {
 	if err := c.enter(ctx); err != nil {
 		return nil, err
@@ -127,7 +128,7 @@ func (c *Client) Grep(ctx context.Context, opts search.GrepOptions, fn func(sear
 		if ctx.Err() != nil {
 			return contextError(ctx)
 		}
-		// What is counted here counts if the search is ended before the server tells.
+		// These counts are returned if the search ends before the server sends its own.
 		if stats.Files == 0 || string(m.Name) != last {
 			stats.Files++
 			last = string(m.Name)

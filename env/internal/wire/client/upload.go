@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// uploadBuffer is how much of a caller's reader is read at a time.
+	// uploadBuffer is the size of the buffer for a caller's reader.
 	uploadBuffer = 64 << 10
-	// keepContent is how much of a caller's reader is kept, to be sent again when the connection breaks. What an agent
-	// writes is hardly ever larger.
+	// keepContent is how much content is kept, to send it again after a lost connection. Agents
+	// hardly ever write more.
 	keepContent = 256 << 10
 )
 
-// errAborted ends a body that is not wanted any more.
+// errContentClosed ends the body of a request that was given up.
 var errContentClosed = errors.New("the request was given up")
 
-// source reads a caller's reader once, for one request after the other. It never calls Read twice at once, and a Read
-// that blocks holds up neither a request nor the end of one.
+// source reads a caller's reader once, for one request after another. It never calls Read
+// concurrently, and a Read that blocks holds up neither a request nor its end.
 type source struct {
 	r         io.Reader
 	ctx       context.Context // whose end ends the content
@@ -48,9 +48,9 @@ func newSource(ctx context.Context, r io.Reader) *source {
 	return s
 }
 
-// upload returns the content for the next request, from the start, and ends that of the request before. The error is
-// errIncomplete if the start is not there any more. From then on a Read that is left over from the request before takes
-// nothing away from this one.
+// upload returns the content for the next request, from its start, and ends that of the request
+// before. The error is errIncomplete if the start is gone. A Read left over from the request before
+// takes no bytes from this one.
 func (s *source) upload() (*upload, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +64,7 @@ func (s *source) upload() (*upload, error) {
 	return s.current, nil
 }
 
-// rest returns bytes from pos on, which have been read; nil if they are not there any more.
+// from returns the bytes from pos on, which have been read; nil if they are gone.
 func (s *source) from(pos int64) []byte {
 	if pos < int64(len(s.kept)) {
 		return s.kept[pos:]
@@ -75,7 +75,7 @@ func (s *source) from(pos int64) []byte {
 	return nil
 }
 
-// failure returns the error of the reader or of the context; nil if there is none, as at the end.
+// failure returns the error of the reader or of the context; nil at the end.
 func (s *source) failure() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +113,7 @@ func (s *source) fill() {
 	}()
 }
 
-// length returns how much there is to read, if that is known, or else a lot.
+// length returns how many bytes there are to read, or uploadBuffer if that is unknown.
 func (s *source) length() int {
 	if l, ok := s.r.(interface{ Len() int }); ok && s.immediate {
 		return l.Len()
@@ -141,14 +141,14 @@ func (s *source) store(n int, err error) {
 	s.change.Broadcast()
 }
 
-// upload is the body of one request, made of a source.
+// upload is the body of one request.
 type upload struct {
 	s      *source
 	pos    int64 // next byte; guarded by the source
 	closed bool  // guarded by the source
 }
 
-// size returns the length of the content for the header; -1 if it is not known.
+// size returns the length of the content; -1 if it is unknown.
 func (u *upload) size() int64 {
 	u.s.mu.Lock()
 	defer u.s.mu.Unlock()
@@ -196,7 +196,7 @@ func (u *upload) Read(p []byte) (int, error) {
 	}
 }
 
-// Close implements io.Closer. A Read that waits ends.
+// Close ends a Read in progress.
 func (u *upload) Close() error {
 	u.s.mu.Lock()
 	defer u.s.mu.Unlock()

@@ -17,37 +17,37 @@ import (
 )
 
 const (
-	// maxOps is how many changes are remembered once they have ended.
+	// maxChanges is how many changes are retained after their end.
 	maxChanges = 8192
-	// maxOutcome bounds the error that is remembered of a change. A longer one is shortened.
+	// maxOutcome bounds the retained error of a change. A longer one is shortened.
 	maxOutcome = 2 << 10
-	// maxMarks is of how many clients it is known what has been forgotten.
+	// maxMarks bounds the number of clients with a mark.
 	maxMarks = 4096
 )
 
 var (
-	// errForgotten says that a change may have been made.
-	errForgotten = fmt.Errorf("%w: the server does not remember the change", env.ErrUnknownOutcome)
-	// errNever is the outcome of a change that somebody has asked about before it began.
-	errNotStarted = errors.New("the change was given up before it began")
+	// errForgotten reports that a change may have been made.
+	errForgotten = fmt.Errorf("%w: the server has forgotten the change", env.ErrUnknownOutcome)
+	// errNotStarted is the outcome of a change whose outcome was requested before it started.
+	errNotStarted = errors.New("the change was given up before it started")
 )
 
-// op is a change. Its outcome is valid once done is closed.
+// change is a change of files. Its outcome is valid once done is closed.
 type change struct {
 	done       chan struct{}
 	record     wire.EndRecord
 	cutOff     bool // the request did not arrive whole
-	notStarted bool // it has not begun, and will not
+	notStarted bool // it never starts
 }
 
-// ops are the changes in progress and the last ones that have ended.
+// changes are the changes in progress and the last ones that have ended.
 type changes struct {
 	mu    sync.Mutex
 	byID  map[string]*change
 	ended []string // the oldest first, from next on and around
 	next  int
-	// marks are the highest numbers of changes that have been forgotten, by client: nobody knows which changes up to
-	// there have been made. There are maxMarks at most.
+	// marks are the highest numbers of forgotten changes, by client: those up to there may have been
+	// made. It has maxMarks entries at most.
 	marks map[string]uint64
 }
 
@@ -56,8 +56,8 @@ func (t *changes) init() {
 	t.marks = make(map[string]uint64)
 }
 
-// opNumber divides an id into the client's and the number that it ends with in base 36. An id of another form is that of
-// a client with one change.
+// changeNumber splits an id into the client's and its number in base 36. An id of another form is
+// that of a client with one change.
 func changeNumber(id string) (client string, number uint64) {
 	if i := strings.LastIndexByte(id, '-'); i >= 0 {
 		if n, err := strconv.ParseUint(id[i+1:], 36, 64); err == nil {
@@ -67,7 +67,7 @@ func changeNumber(id string) (client string, number uint64) {
 	return id, 0
 }
 
-// forgotten tells whether a change that is not known may have been made. The lock is held.
+// forgotten reports whether a change that is not retained may have been made. The lock is held.
 func (t *changes) forgotten(id string) bool {
 	client, number := changeNumber(id)
 	mark, ok := t.marks[client]
@@ -87,7 +87,7 @@ func (t *changes) forget(id string) {
 	t.marks[client] = max(number, t.marks[client])
 }
 
-// begin returns the change with the given id. If it is not known, it is a new one, to be made by the caller.
+// start returns the change with the given id. A fresh one is made by the caller.
 func (t *changes) start(p *peer, id string) (o *change, fresh bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -105,8 +105,9 @@ func (t *changes) start(p *peer, id string) (o *change, fresh bool, err error) {
 	return o, true, nil
 }
 
-// ask returns the change with the given id. One that is not known will not begin: its request may still be on its way
-// when whoever asks has told that it was not made, or made it under another id.
+// outcome returns the change with the given id. A change that has not started never starts: its
+// request may still be on its way when the client has reported that it was not made, or repeats it
+// under another id.
 func (t *changes) outcome(id string) (*change, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -122,14 +123,14 @@ func (t *changes) outcome(id string) (*change, error) {
 	return o, nil
 }
 
-// end notes that a change has ended.
+// finish records the end of a change.
 func (t *changes) finish(id string, o *change) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.retain(id, o)
 }
 
-// keep remembers a change that has ended, and forgets the oldest. The lock is held.
+// retain retains a change that has ended, and forgets the oldest. The lock is held.
 func (t *changes) retain(id string, o *change) {
 	close(o.done)
 	if len(t.ended) < maxChanges {
@@ -141,11 +142,11 @@ func (t *changes) retain(id string, o *change) {
 	t.next = (t.next + 1) % maxChanges
 }
 
-// changer makes a change and returns the value of its answer.
+// changeFunc makes a change and returns the value of its response.
 type changeFunc func(ctx context.Context, r *http.Request, q query) (any, error)
 
-// change makes a handler of a changer. A change that has begun goes on, whatever becomes of the request; one that lacks a
-// part of its content fails.
+// change returns the handler of a changeFunc. A change that has started goes on without its
+// connection; one without all of its content fails.
 func (p *peer) change(h changeFunc) handler {
 	return func(r *http.Request, a *response) error {
 		id := r.Header.Get(wire.ChangeHeader)
@@ -175,7 +176,7 @@ func (p *peer) change(h changeFunc) handler {
 	}
 }
 
-// perform makes a change and returns what came of it.
+// perform makes a change and returns its outcome.
 func (p *peer) perform(h changeFunc, r *http.Request, q query, o *change) wire.EndRecord {
 	slot, err := p.s.gate.acquire(r.Context())
 	if err != nil {
@@ -202,7 +203,7 @@ func (p *peer) perform(h changeFunc, r *http.Request, q query, o *change) wire.E
 	return record
 }
 
-// remembered returns an outcome as it is remembered.
+// retained returns an outcome in the form that is retained.
 func retained(r wire.EndRecord) wire.EndRecord {
 	if r.Error != nil {
 		if encoded, err := json.Marshal(r.Error); err != nil || len(encoded) > maxOutcome {
@@ -222,7 +223,7 @@ func (o *change) wait(ctx context.Context) error {
 	}
 }
 
-// op tells what became of a change.
+// outcome responds with the outcome of a change.
 func (p *peer) outcome(r *http.Request, a *response) error {
 	id, err := pathID(r)
 	if err != nil {
@@ -243,7 +244,7 @@ func (p *peer) outcome(r *http.Request, a *response) error {
 	return nil
 }
 
-// wholeBody is the body of a request, and knows whether it was cut off.
+// wholeBody is the body of a request. It records whether it was cut off.
 type wholeBody struct {
 	io.ReadCloser
 	cut atomic.Bool

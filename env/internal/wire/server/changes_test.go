@@ -35,7 +35,8 @@ func (t *changes) evict(test *testing.T, p *peer) {
 	}
 }
 
-// TestForgottenChanges: a change that the server has forgotten is neither said not to have been made nor made again.
+// TestForgottenChanges: a change that the server has forgotten is neither said not to have been
+// made nor made again.
 func TestForgottenChanges(t *testing.T) {
 	var table changes
 	table.init()
@@ -106,8 +107,8 @@ func TestMarksBounded(t *testing.T) {
 	}
 }
 
-// TestAskedBeforeItBegins: once a client has been told that a change has not begun, it does not begin, whatever is still on
-// its way.
+// TestAskedBeforeItBegins: once a client has been told that a change has not begun, it does not
+// begin, whatever is still on its way.
 func TestAskedBeforeItBegins(t *testing.T) {
 	wiretest.NoLeaks(t)
 	var removed atomic.Int32
@@ -141,7 +142,8 @@ func TestAskedBeforeItBegins(t *testing.T) {
 	}
 }
 
-// TestRememberedErrors: of a long error the conditions and a little text are remembered, and its own answer has all.
+// TestRememberedErrors: of a long error the conditions and a little text are remembered, and its
+// own answer has all.
 func TestRememberedErrors(t *testing.T) {
 	wiretest.NoLeaks(t)
 	long := strings.Repeat("\x01", 100<<10)

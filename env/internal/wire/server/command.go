@@ -10,27 +10,27 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 )
 
-// errDeleted is the cause with which a DELETE ends a command.
+// errCancelled is the cause with which a DELETE ends a command.
 var errCancelled = fmt.Errorf("the client has cancelled the command: %w", context.Canceled)
 
-// command is a command that was started, with its streams. The result is valid once done is closed.
+// command is a command with its streams. The result is valid once done is closed.
 type command struct {
 	id             string
-	stdout, stderr *ring            // nil if nobody wants it
-	stdin          *stdin           // nil if there is none
+	stdout, stderr *ring            // nil for an output without a writer
+	stdin          *stdin           // nil without stdin
 	sizes          chan env.TTYSize // nil without a terminal
 	done           chan struct{}    // closed when it has ended
 	result         wire.ExecResult  // how it ended
-	lost           bool             // the result is not known any more
+	lost           bool             // the result was dropped
 
 	mu        sync.Mutex
 	killed    bool
 	cancel    context.CancelCauseFunc // nil until it runs
 	responses uint64                  // how many there have been
-	wakeup    chan struct{}           // wakes the answer; replaced by each
+	wakeup    chan struct{}           // wakes the response; each has its own
 }
 
-// held returns how much memory the outputs of a command that has ended take.
+// memory returns how many bytes of memory the outputs take.
 func (c *command) memory() int {
 	n := 0
 	for _, r := range []*ring{c.stdout, c.stderr} {
@@ -58,7 +58,7 @@ func newCommand(id string, request *wire.ExecRequest) *command {
 	return c
 }
 
-// command returns what the environment is to run.
+// command returns the command for the environment.
 func (c *command) command(request *wire.ExecRequest) env.Command {
 	cmd := env.Command{
 		Argv:    wire.Strings(request.Argv),
@@ -84,7 +84,7 @@ func (c *command) command(request *wire.ExecRequest) env.Command {
 	return cmd
 }
 
-// bind notes how the command is cancelled, which may have to be done at once.
+// setCancel sets the function that cancels the command, and calls it if a DELETE came earlier.
 func (c *command) setCancel(cancel context.CancelCauseFunc) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,7 +94,7 @@ func (c *command) setCancel(cancel context.CancelCauseFunc) {
 	}
 }
 
-// delete cancels the command.
+// kill cancels the command.
 func (c *command) kill() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,7 +104,7 @@ func (c *command) kill() {
 	}
 }
 
-// outcome returns what Exec has returned for the wire.
+// outcome returns the result of Exec for the wire.
 func (c *command) outcome(r env.Result, err error) wire.ExecResult {
 	result := wire.ExecResult{
 		ExitCode: r.ExitCode, Signal: r.Signal, TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory,
@@ -128,7 +128,7 @@ func (c *command) outcome(r env.Result, err error) wire.ExecResult {
 	return result
 }
 
-// besidesCancellation returns what err reports besides the cancellation. That nothing was started is always reported.
+// withoutCancellation returns err without the cancellation. A *env.StartError stays.
 func withoutCancellation(err error) error {
 	if start := (*env.StartError)(nil); errors.As(err, &start) {
 		return start
@@ -167,15 +167,15 @@ func (c *command) outputs() []output {
 	return list
 }
 
-// wake tells the answer that there is more.
+// wake wakes the response, which waits for output.
 func (c *command) wake() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	signal(c.wakeup)
 }
 
-// attach makes an answer the one that sends the output, from the given offsets on. It returns its number, and what
-// wakes it.
+// attach makes a response the one that sends the output, from the given offsets on. It returns its
+// number and its wakeup.
 func (c *command) attach(p *peer, outputs []output, stdout, stderr int64) (uint64, <-chan struct{}, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,15 +195,15 @@ func (c *command) attach(p *peer, outputs []output, stdout, stderr int64) (uint6
 			return 0, nil, errOffset
 		}
 	}
-	signal(c.wakeup) // the answer before, which learns that it has been replaced
+	signal(c.wakeup) // the response before, which is replaced
 	c.wakeup = make(chan struct{}, 1)
 	return c.responses, c.wakeup, nil
 }
 
-// send answers with the output from the given offsets on, and the result.
+// send responds with the output from the given offsets on, and the result.
 func (c *command) send(ctx context.Context, p *peer, a *response, stdout, stderr int64) error {
 	if c.lost {
-		return fmt.Errorf("%w: its result has been dropped", env.ErrUnknownOutcome)
+		return fmt.Errorf("%w: its result was dropped", env.ErrUnknownOutcome)
 	}
 	outputs := c.outputs()
 	number, woken, err := c.attach(p, outputs, stdout, stderr)
@@ -220,7 +220,7 @@ func (c *command) send(ctx context.Context, p *peer, a *response, stdout, stderr
 			}
 			n, err := o.ring.take(number, room)
 			if err != nil {
-				return errCutOff // another answer has taken over
+				return errCutOff // another response has taken over
 			}
 			if sent += n; n > 0 {
 				a.commit(o.kind, n)
@@ -238,7 +238,7 @@ func (c *command) send(ctx context.Context, p *peer, a *response, stdout, stderr
 	}
 }
 
-// wait sends what has been collected and waits for more.
+// wait sends the collected frames and waits for more output.
 func (c *command) wait(ctx context.Context, a *response, number uint64, woken <-chan struct{}) error {
 	if a.buf != nil && len(*a.buf) > 0 {
 		if err := a.flush(); err != nil {
@@ -260,7 +260,7 @@ func (c *command) wait(ctx context.Context, a *response, number uint64, woken <-
 	return nil
 }
 
-// finish ends the answer with the result.
+// finish ends the response with the result.
 func (c *command) finish(a *response) error {
 	result := c.result
 	return a.finish(wire.FrameResult, &result, func() { result.Error = shorten(result.Error) })
@@ -275,7 +275,7 @@ func (c *command) ended() bool {
 	}
 }
 
-// abandon makes the command not wait any longer for somebody to take its output.
+// abandon discards output that does not fit, instead of blocking the command.
 func (c *command) abandon() {
 	for _, o := range c.outputs() {
 		o.ring.abandon()

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// arrivalTime bounds how long a request about a command waits for the one that starts it.
+	// arrivalTimeout bounds how long a request for a command waits for the request that starts it.
 	arrivalTimeout = 10 * time.Second
-	// stdinBuffer is how much of a piece is given to the command at once.
+	// stdinBuffer is how many bytes of a piece are given to the command at once.
 	stdinBuffer = 64 << 10
 )
 
@@ -49,8 +49,8 @@ func (p *peer) exec(r *http.Request, a *response) error {
 	return c.send(r.Context(), p, a, stdout, stderr)
 }
 
-// run runs a command to its end, whatever becomes of the request that started it. Its context is the server's own, which
-// ends by a DELETE; closing the environment ends it otherwise.
+// run runs a command to its end, independent of the request that started it. A DELETE cancels its
+// context; closing the environment ends it otherwise.
 func (s *Server) run(c *command, request *wire.ExecRequest) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -72,7 +72,7 @@ func (p *peer) cancel(r *http.Request, _ *response) error {
 	return err
 }
 
-// stdin gives a command a piece of its standard input.
+// stdin gives a command a piece of its stdin.
 func (p *peer) stdin(r *http.Request, a *response) error {
 	c, err := p.arrived(r)
 	if err != nil {
@@ -109,7 +109,7 @@ func (p *peer) stdin(r *http.Request, a *response) error {
 	}
 }
 
-// resize changes the size of a command's terminal.
+// resize sets the size of a command's terminal.
 func (p *peer) resize(r *http.Request, _ *response) error {
 	c, err := p.arrived(r)
 	if err != nil {
@@ -131,8 +131,8 @@ func (p *peer) resize(r *http.Request, _ *response) error {
 	return nil
 }
 
-// arrived returns the command that a request is about; nil if it is not known. The request may have overtaken the one
-// that starts the command.
+// arrived returns the command of a request, which may have overtaken the one that starts it; nil if
+// it does not come.
 func (p *peer) arrived(r *http.Request) (*command, error) {
 	id, err := pathID(r)
 	if err != nil {

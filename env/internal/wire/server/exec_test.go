@@ -111,7 +111,8 @@ func TestExecErrors(t *testing.T) {
 	}
 }
 
-// writer returns an environment whose commands write size bytes to both outputs, and how many were started.
+// writer returns an environment whose commands write size bytes to both outputs, and how many were
+// started.
 func writer(size int64) (*wiretest.Env, *atomic.Int32) {
 	started := new(atomic.Int32)
 	return &wiretest.Env{OnExec: func(_ context.Context, cmd env.Command) (env.Result, error) {
@@ -132,7 +133,8 @@ func writer(size int64) (*wiretest.Env, *atomic.Int32) {
 	}}, started
 }
 
-// TestExecResume cuts answers at random places, with the request and with the connection, and goes on where it was.
+// TestExecResume cuts answers at random places, with the request and with the connection, and goes
+// on where it was.
 func TestExecResume(t *testing.T) {
 	wiretest.NoLeaks(t)
 	const size = 5 << 20

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// maxData bounds a frame of content, minData is what a read of content is worth.
+	// maxData bounds a frame of content; minData is the smallest buffer for a read of content.
 	maxData = 64 << 10
 	minData = 4 << 10
 )
 
-// file makes a handler of one that reads files: it has a place behind the gate.
+// file returns a handler that holds a slot of the gate during h.
 func (p *peer) file(h handler) handler {
 	return func(r *http.Request, a *response) error {
 		slot, err := p.s.gate.acquire(r.Context())
@@ -64,7 +64,7 @@ func (p *peer) open(r *http.Request, a *response) error {
 	return a.content(r.Context(), f)
 }
 
-// content sends what r gives.
+// content sends the bytes of r.
 func (a *response) content(ctx context.Context, r io.Reader) error {
 	for ctx.Err() == nil {
 		room, err := a.reserve(minData, maxData)
@@ -93,7 +93,7 @@ func toFileInfo(name string, info fs.FileInfo) wire.FileInfo {
 	}
 }
 
-// stat describes a file.
+// stat sends the description of a file.
 func (p *peer) stat(r *http.Request, a *response) error {
 	q, err := parseQuery(r)
 	if err != nil {
@@ -106,7 +106,7 @@ func (p *peer) stat(r *http.Request, a *response) error {
 	return err
 }
 
-// dir lists a folder.
+// dir sends the entries of a directory.
 func (p *peer) dir(r *http.Request, a *response) error {
 	q, err := parseQuery(r)
 	if err != nil {
@@ -132,8 +132,8 @@ func (p *peer) dir(r *http.Request, a *response) error {
 	return err
 }
 
-// read sends several files, one after the other, so that it has one place behind the gate and one file in memory. What
-// is sent is what env.ReadFiles returns.
+// read sends several files one after the other, with one slot of the gate and one file in memory,
+// and the results of env.ReadFiles.
 func (p *peer) read(r *http.Request, a *response) error {
 	var request wire.ReadRequest
 	if err := decodeBody(r, &request); err != nil {
@@ -161,7 +161,7 @@ func (p *peer) read(r *http.Request, a *response) error {
 	return nil
 }
 
-// readOne reads one of several files, to which the ones before it have left so many bytes.
+// readOne reads one of several files, which may have left bytes at most.
 func (p *peer) readOne(ctx context.Context, name string, limit, left int64) ([]byte, error) {
 	if limit <= 0 {
 		limit = env.DefaultReadLimit
@@ -204,7 +204,7 @@ func (p *peer) write(ctx context.Context, r *http.Request, q query) (any, error)
 	return p.s.environment().WriteFile(ctx, q.text("name"), r.Body, opts)
 }
 
-// remove removes a file or a folder.
+// remove removes a file or a directory.
 func (p *peer) remove(ctx context.Context, _ *http.Request, q query) (any, error) {
 	return nil, p.s.environment().Remove(ctx, q.text("name"), env.RemoveOptions{Recursive: q.flag("recursive")})
 }

@@ -371,7 +371,8 @@ func TestOpsMemory(t *testing.T) {
 	}
 }
 
-// TestGateOfServer: requests whose content does not come, and answers that nobody reads, take no place behind the gate.
+// TestGateOfServer: requests whose content does not come, and answers that nobody reads, take no
+// place behind the gate.
 func TestGateOfServer(t *testing.T) {
 	wiretest.NoLeaks(t)
 	files := reader(fstest.MapFS{"big": {Data: make([]byte, 4<<20)}, "small": {Data: []byte("x")}})

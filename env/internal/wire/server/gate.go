@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// gate bounds how many file operations are in system calls at once, since each that blocks there takes a thread. A nil
-// gate does not bound them.
+// gate bounds how many file operations are in system calls, since each takes a thread while it
+// blocks. A nil gate does not bound them.
 type gate chan struct{}
 
 func newGate(size int) gate {
@@ -17,7 +17,7 @@ func newGate(size int) gate {
 	return make(gate, size)
 }
 
-// enter waits for a place and takes it.
+// acquire waits for a slot and takes it.
 func (g gate) acquire(ctx context.Context) (*slot, error) {
 	if g == nil {
 		return &slot{}, nil
@@ -30,8 +30,8 @@ func (g gate) acquire(ctx context.Context) (*slot, error) {
 	}
 }
 
-// slot is a place behind the gate. It is given up while its operation waits for the network, and at its end. A nil slot
-// is none.
+// slot is a slot of the gate. Its operation gives it up while it waits for the network, and at its
+// end. A nil slot does nothing.
 type slot struct {
 	gate     gate
 	mu       sync.Mutex
@@ -39,7 +39,7 @@ type slot struct {
 	released bool
 }
 
-// pause gives the place up until resume.
+// pause gives the slot up until resume.
 func (s *slot) pause() {
 	if s == nil || s.gate == nil {
 		return
@@ -49,7 +49,7 @@ func (s *slot) pause() {
 	s.free()
 }
 
-// resume waits for a place again, unless the operation has ended meanwhile.
+// resume waits for a slot again, unless the operation has ended meanwhile.
 func (s *slot) resume() {
 	if s == nil || s.gate == nil {
 		return
@@ -73,7 +73,7 @@ func (s *slot) resume() {
 	}
 }
 
-// leave gives the place up for good.
+// release gives the slot up for good.
 func (s *slot) release() {
 	if s == nil || s.gate == nil {
 		return
@@ -91,7 +91,7 @@ func (s *slot) free() {
 	}
 }
 
-// reader returns r as a reader that gives the place up while it reads.
+// reader returns r as a reader that gives the slot up during a Read.
 func (s *slot) reader(r io.Reader) io.Reader { return &pausingReader{r: r, slot: s} }
 
 type pausingReader struct {

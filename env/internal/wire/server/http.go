@@ -14,10 +14,10 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 )
 
-// errCut ends an answer without a last frame: whoever reads it knows that it is incomplete.
-var errCutOff = errors.New("the answer is cut off")
+// errCutOff ends a response without a last frame, which marks it as incomplete.
+var errCutOff = errors.New("the response is cut off")
 
-// statusError is a request that is no request of this protocol.
+// statusError is the status of a request that violates the protocol.
 type statusError int
 
 func (e statusError) Error() string { return fmt.Sprintf("status %d", int(e)) }
@@ -28,7 +28,7 @@ const (
 	errTooLong   statusError = http.StatusRequestEntityTooLarge
 )
 
-// handler answers a request. What it returns ends the answer, unless it has done so itself.
+// handler responds to a request. Its error ends the response, unless it has ended it itself.
 type handler func(r *http.Request, a *response) error
 
 // routes returns the handler of a connection's requests.
@@ -59,7 +59,7 @@ func (p *peer) routes() http.Handler {
 	return mux
 }
 
-// answer makes an http.Handler of h.
+// handle returns an http.Handler of h.
 func (p *peer) handle(h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !p.enter() {
@@ -67,7 +67,7 @@ func (p *peer) handle(h handler) http.Handler {
 		}
 		defer p.requests.Done()
 		header := w.Header()
-		header["Date"], header["Content-Type"] = nil, nil // nobody looks at them
+		header["Date"], header["Content-Type"] = nil, nil // no client reads them
 		a := &response{s: p.s, w: w}
 		defer a.release()
 		err := catchPanic(func() error { return h(r, a) })
@@ -88,17 +88,18 @@ func (p *peer) handle(h handler) http.Handler {
 	})
 }
 
-// guard calls f and makes an error of a panic, which must not end the other requests and commands.
+// catchPanic calls f and returns a panic as an error, so that other requests and commands go on.
 func catchPanic(f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = fmt.Errorf("internal error: %v", v)
+			err = fmt.Errorf("panic: %v", v)
 		}
 	}()
 	return f()
 }
 
-// reply writes the frames of an answer. It collects them in a buffer until that is full or flush is called.
+// response writes the frames of a response. It collects them in a buffer until that is full or
+// flush is called.
 type response struct {
 	s        *Server
 	w        http.ResponseWriter
@@ -110,8 +111,8 @@ type response struct {
 	err      error // of writing
 }
 
-// space returns room for the payload of a frame, as many bytes as are at hand, at most limit and at least least. The frame
-// is added by commit.
+// reserve returns room for the payload of a frame, at least least and at most limit bytes. commit
+// adds the frame.
 func (a *response) reserve(least, limit int) ([]byte, error) {
 	if a.buf == nil {
 		a.buf, _ = a.s.buffers.Get().(*[]byte)
@@ -127,7 +128,7 @@ func (a *response) reserve(least, limit int) ([]byte, error) {
 	return room[:min(limit, len(room))], nil
 }
 
-// commit adds the frame whose payload is the first n bytes of what space has returned.
+// commit adds the frame whose payload is the first n bytes of the room that reserve returned.
 func (a *response) commit(kind wire.FrameKind, n int) {
 	b := *a.buf
 	b = append(b, byte(kind))
@@ -151,7 +152,8 @@ func (a *response) frame(kind wire.FrameKind, payload []byte) error {
 	return a.send(wire.AppendFrame(make([]byte, 0, wire.FrameHeader+len(payload)), kind, payload))
 }
 
-// record adds a frame with v as JSON. A record that is too large is an error, after which other frames may come.
+// record adds a frame with v as JSON. A record that is too large is an error; other frames may
+// follow.
 func (a *response) record(kind wire.FrameKind, v any) error {
 	payload, err := wire.Encode(v)
 	if err != nil {
@@ -173,7 +175,8 @@ func (a *response) end(value any, err error) error {
 	return a.finish(wire.FrameEnd, record, func() { record.Error = shorten(record.Error) })
 }
 
-// last adds the last frame, made of record, and sends everything. If record is too large, shorten is called once.
+// finish adds the last frame with record and sends everything. If record is too large, shorten is
+// called once.
 func (a *response) finish(kind wire.FrameKind, record any, shorten func()) error {
 	a.finished = true
 	payload, err := wire.Encode(record)
@@ -189,7 +192,7 @@ func (a *response) finish(kind wire.FrameKind, record any, shorten func()) error
 	return a.write()
 }
 
-// shorten leaves of an error only what callers branch on and a little text.
+// shorten keeps of an error the conditions that callers branch on and a little text.
 func shorten(w *wire.Error) *wire.Error {
 	if w == nil {
 		return nil
@@ -200,7 +203,7 @@ func shorten(w *wire.Error) *wire.Error {
 	return short
 }
 
-// write sends what has been collected, as soon as HTTP/2 does so.
+// write passes the collected frames to HTTP/2, which sends them when it chooses.
 func (a *response) write() error {
 	if a.err != nil || a.buf == nil || len(*a.buf) == 0 {
 		return a.err
@@ -220,7 +223,7 @@ func (a *response) send(frames []byte) error {
 	return a.err
 }
 
-// flush sends what has been collected, at once.
+// flush sends the collected frames at once.
 func (a *response) flush() error {
 	if err := a.write(); err != nil {
 		return err
@@ -233,7 +236,7 @@ func (a *response) flush() error {
 	return a.err
 }
 
-// release gives the buffer back, unless HTTP/2 may still be reading it after a write that has failed.
+// release returns the buffer to the pool, unless HTTP/2 may still read it after a failed write.
 func (a *response) release() {
 	if a.buf != nil && a.err == nil {
 		*a.buf = (*a.buf)[:0]
@@ -242,7 +245,7 @@ func (a *response) release() {
 	a.buf = nil
 }
 
-// decodeBody reads the JSON of a request into v.
+// decodeBody decodes the JSON of a request into v.
 func decodeBody(r *http.Request, v any) error {
 	body, err := io.ReadAll(io.LimitReader(r.Body, wire.MaxRequest+1))
 	switch {
@@ -270,7 +273,7 @@ func parseQuery(r *http.Request) (query, error) {
 func (q query) text(name string) string { return q.values.Get(name) }
 func (q query) flag(name string) bool   { return q.values.Get(name) == "1" }
 
-// number returns a number that is not negative; 0 if it is not given.
+// number returns a number ≥ 0; 0 if it is absent.
 func (q query) number(name string) (int64, error) {
 	value := q.values.Get(name)
 	if value == "" {
@@ -292,7 +295,7 @@ func pathID(r *http.Request) (string, error) {
 	return id, nil
 }
 
-// kill kills what the environment has started.
+// kill kills the processes of the environment.
 func (p *peer) kill(*http.Request, *response) error {
 	e, ok := p.s.environment().(killer)
 	if !ok {
@@ -308,5 +311,5 @@ func (p *peer) close(_ *http.Request, a *response) error {
 	return err
 }
 
-// cause is why the context of a request has ended.
+// cause returns why the context of a request has ended.
 func cause(ctx context.Context) error { return fmt.Errorf("%w: %w", errCutOff, context.Cause(ctx)) }

@@ -77,7 +77,8 @@ func TestResize(t *testing.T) {
 	c.call("POST", "/exec/1/resize", jsonOf(env.TTYSize{Columns: 5, Rows: 6})).fine(t)
 }
 
-// TestStdinOfUnknownCommand asks for pieces of commands that the server does not know, or not any more.
+// TestStdinOfUnknownCommand asks for pieces of commands that the server does not know, or not any
+// more.
 func TestStdinOfUnknownCommand(t *testing.T) {
 	wiretest.NoLeaks(t)
 	e, _ := writer(1)

@@ -24,7 +24,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// TestStalledStreams: 16 answers that nobody reads, 16 standard inputs that no command reads, and all else goes on.
+// TestStalledStreams: 16 answers that nobody reads, 16 standard inputs that no command reads, and
+// all else goes on.
 func TestStalledStreams(t *testing.T) {
 	wiretest.NoLeaks(t)
 	const stalled, upload = 16, 50 << 20

@@ -10,8 +10,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/wire/wiretest"
 )
 
-// TestOutputsOfEndedCommandsAreBounded has commands end with much output. What is kept of it stays well below the 48 MiB
-// that the helper may have.
+// TestOutputsOfEndedCommandsAreBounded has commands end with much output. What is kept of it stays
+// well below the 48 MiB that the helper may have.
 func TestOutputsOfEndedCommandsAreBounded(t *testing.T) {
 	wiretest.NoLeaks(t)
 	const size = 1 << 20

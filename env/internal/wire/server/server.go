@@ -1,5 +1,5 @@
-// Package server serves an environment over byte streams. What runs belongs to the server, not to a connection, and outlives
-// the loss of one.
+// Package server serves an environment over byte streams. What runs belongs to the server, not to a
+// connection, and outlives the loss of one.
 package server
 
 import (
@@ -24,33 +24,36 @@ import (
 
 // Config describes what a Server serves. Open is required.
 type Config struct {
-	// Open returns the environment to serve. It is called for the first Hello that is accepted, with its Start. An error
-	// is told to that client, whose connection ends, and the next Hello tries again. The server closes the environment.
+	// Open returns the environment to serve, from the Start of the first Hello that is accepted. An
+	// error is sent to that client, and the next Hello tries again. The server closes the
+	// environment.
 	Open func(ctx context.Context, start json.RawMessage) (env.Environment, error)
-	// Authorize decides who may connect; nil lets everybody. Whoever may not is told fs.ErrPermission and nothing else.
+	// Authorize decides whether a client may connect; nil allows all. One that may not gets
+	// fs.ErrPermission and nothing else.
 	Authorize func(wire.Hello) error
-	// Connected, if set, is told how many authorised connections there are whenever that changes. It is called from one
-	// goroutine at a time and must not call the server.
+	// Connected, if set, is called with the number of authorised clients whenever it changes, from
+	// one goroutine at a time. It must not call the server.
 	Connected func(clients int)
-	// MaxBlocking is how many file operations may be in system calls at once; 0 means any number. An operation that
-	// waits for the network does not count.
+	// MaxBlocking bounds how many file operations are in system calls; 0 means no bound. Operations
+	// that wait for the network do not count.
 	MaxBlocking int
 	// HandshakeTime bounds each step of a handshake; 0 means 10 seconds.
 	HandshakeTime time.Duration
-	// PingEvery is after how long a silence the server checks that a client is still there, and how long that may take;
-	// 0 means 10 seconds.
+	// PingEvery is the silence after which the server sends a ping, and the timeout of that ping; 0
+	// means 10 seconds.
 	PingEvery time.Duration
 }
 
 const (
 	defaultHandshake = 10 * time.Second
-	// lingerTime bounds how long connections last once the environment is closed, for answers that are on their way.
+	// lingerTimeout bounds how long connections last after the environment, for responses on their
+	// way.
 	lingerTimeout = 5 * time.Second
-	// maxStreams is how many requests a connection may have in progress.
+	// maxStreams bounds the requests in progress on a connection.
 	maxStreams = 10_000
 )
 
-// Server serves one environment to any number of connections. It is made by NewServer.
+// Server serves one environment to any number of connections. New creates it.
 type Server struct {
 	cfg      Config
 	session  string
@@ -74,7 +77,7 @@ type Server struct {
 	clients  map[string]*peer
 }
 
-// New returns a server, which serves streams given to Serve.
+// New returns a server for the streams given to Serve.
 func New(cfg Config) *Server {
 	cfg.HandshakeTime = cmp.Or(cfg.HandshakeTime, defaultHandshake)
 	cfg.PingEvery = cmp.Or(cfg.PingEvery, wire.DefaultPing)
@@ -98,11 +101,12 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// Done is closed once a client has closed the environment and has its answer, or Close has ended.
+// Done is closed when a client has closed the environment and has its response, or when Close has
+// ended.
 func (s *Server) Done() <-chan struct{} { return s.done }
 
-// Close closes the environment and ends every connection. Its error is that of closing the environment. A second Close
-// does nothing and returns nil.
+// Close closes the environment and all connections. It returns the error of closing the
+// environment; a second Close does nothing and returns nil.
 func (s *Server) Close() error {
 	first := false
 	s.ending.Do(func() { first = true })
@@ -114,7 +118,7 @@ func (s *Server) Close() error {
 	return err
 }
 
-// closeEnvironment closes the environment once, and returns what came of that to everyone.
+// closeEnvironment closes the environment once, and returns the error of that to all callers.
 func (s *Server) closeEnvironment() error {
 	s.closing.Do(func() {
 		s.mu.Lock()
@@ -124,19 +128,19 @@ func (s *Server) closeEnvironment() error {
 		if e == nil {
 			return
 		}
-		// Commands whose output nobody takes could not end otherwise.
+		// Otherwise commands whose output no client reads could not end.
 		s.commands.abandon()
 		s.result = e.Close()
 	})
 	return s.result
 }
 
-// disconnect ends every connection.
+// disconnect closes all connections.
 func (s *Server) disconnect() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for p := range s.peers {
-		_ = p.conn.Close() // its end is what matters
+		_ = p.conn.Close() // the error does not matter
 	}
 	select {
 	case <-s.done:
@@ -145,7 +149,8 @@ func (s *Server) disconnect() {
 	}
 }
 
-// linger ends every connection when the one whose client has closed the environment has ended.
+// disconnectLater closes all connections when that of the client that closed the environment has
+// ended.
 func (s *Server) disconnectLater(p *peer) {
 	timer := time.NewTimer(lingerTimeout)
 	defer timer.Stop()
@@ -169,7 +174,8 @@ type peer struct {
 	requests sync.WaitGroup // requests in progress
 }
 
-// enter registers a request in progress; the caller calls p.work.Done. It reports false if there are to be no more.
+// enter registers a request; the caller calls p.requests.Done. It reports false if the connection
+// is closed.
 func (p *peer) enter() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,24 +186,25 @@ func (p *peer) enter() bool {
 	return true
 }
 
-// current tells whether the client has no later connection. What is started is started by the latest one only: by then
-// its client has been told what had been started before.
+// current reports whether the client has no later connection. Only the latest one starts anything:
+// the client has reported the outcome of what earlier ones started.
 func (p *peer) current() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !p.replaced
 }
 
-// replace ends a connection in favour of a later one.
+// replace closes a connection in favour of a later one.
 func (p *peer) replace() {
 	p.mu.Lock()
 	p.replaced = true
 	p.mu.Unlock()
-	_ = p.conn.Close() // its end is what matters
+	_ = p.conn.Close() // the error does not matter
 }
 
-// Serve serves one stream until it ends, ctx ends or the server is closed, and closes it. It returns when all requests of
-// the connection have ended. The error says why there was no handshake; a connection that ends later is none.
+// Serve serves one stream until it ends, ctx ends or the server is closed, and closes it. It
+// returns when all requests of the connection have ended. Its error is that of the handshake; a
+// connection that ends later has none.
 func (s *Server) Serve(ctx context.Context, stream io.ReadWriteCloser) error {
 	p := &peer{s: s, conn: wire.NewConn(stream)}
 	defer func() { _ = p.conn.Close() }() // It has ended before.
@@ -223,7 +230,7 @@ func (s *Server) Serve(ctx context.Context, stream io.ReadWriteCloser) error {
 func (s *Server) serveHTTP(ctx context.Context, p *peer) {
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)
-	// A client that says nothing after the handshake is not even asked for a sign of life.
+	// net/http sends no ping to a client that is silent from the handshake on.
 	silent := time.AfterFunc(s.cfg.HandshakeTime, func() { _ = p.conn.Close() })
 	defer silent.Stop()
 	closed := make(chan struct{})
@@ -266,19 +273,19 @@ func (s *Server) serveHTTP(ctx context.Context, p *peer) {
 	p.requests.Wait()
 }
 
-// handshake answers the client's Hello. Without an error the connection is one of the client's, and leave takes it back.
+// handshake responds to the client's Hello. Without an error the connection is registered.
 func (s *Server) handshake(ctx context.Context, p *peer) error {
 	hello, err := s.readHello(p)
 	if err != nil {
 		var refused *refusal
 		if errors.As(err, &refused) {
-			_ = s.sendWelcome(p, &wire.Welcome{Error: wire.ToError(refused.public)}) // err says more
+			_ = s.sendWelcome(p, &wire.Welcome{Error: wire.ToError(refused.public)}) // err has the details
 		}
 		return err
 	}
 	e, err := s.open(ctx, hello)
 	if err != nil {
-		_ = s.sendWelcome(p, &wire.Welcome{Session: s.session, Error: wire.ToError(err)}) // err says more
+		_ = s.sendWelcome(p, &wire.Welcome{Session: s.session, Error: wire.ToError(err)}) // err has the details
 		return err
 	}
 	p.id = hello.Client
@@ -291,18 +298,18 @@ func (s *Server) handshake(ctx context.Context, p *peer) error {
 	return nil
 }
 
-// refusal is why a client is refused, with what it is told.
+// refusal is why a client is refused, and the error that it gets.
 type refusal struct{ public, err error }
 
 func (r *refusal) Error() string { return "refused: " + r.err.Error() }
 func (r *refusal) Unwrap() error { return r.err }
 
-// readHello reads the client's Hello. A *refusal is to be told.
+// readHello reads the client's Hello. A *refusal is sent to the client.
 func (s *Server) readHello(p *peer) (*wire.Hello, error) {
 	silent := time.AfterFunc(s.cfg.HandshakeTime, func() { _ = p.conn.Close() })
 	line, err := p.conn.ReadLine(wire.MaxHello)
 	if !silent.Stop() {
-		return nil, errors.New("no hello in time")
+		return nil, errors.New("timeout: no hello")
 	}
 	if errors.Is(err, wire.ErrLineTooLong) {
 		return nil, &refusal{public: err, err: err}
@@ -312,10 +319,10 @@ func (s *Server) readHello(p *peer) (*wire.Hello, error) {
 	}
 	var hello wire.Hello
 	if err := json.Unmarshal(line, &hello); err != nil {
-		return nil, &refusal{public: errors.New("the hello is malformed"), err: fmt.Errorf("malformed hello: %w", err)}
+		return nil, &refusal{public: errors.New("malformed hello"), err: fmt.Errorf("malformed hello: %w", err)}
 	}
 	if hello.Version != wire.Version {
-		err := fmt.Errorf("version %d of the protocol is not spoken here, version %d is", hello.Version, wire.Version)
+		err := fmt.Errorf("protocol version %d of the client differs from version %d of the server (use the same release on both sides)", hello.Version, wire.Version)
 		return nil, &refusal{public: err, err: err}
 	}
 	if s.cfg.Authorize != nil {
@@ -324,7 +331,7 @@ func (s *Server) readHello(p *peer) (*wire.Hello, error) {
 		}
 	}
 	if !validID(hello.Client) {
-		err := fmt.Errorf("the id of the client is malformed: %w", fs.ErrInvalid)
+		err := fmt.Errorf("malformed client id: %w", fs.ErrInvalid)
 		return nil, &refusal{public: err, err: err}
 	}
 	if err := s.readStart(p, &hello); err != nil {
@@ -333,10 +340,10 @@ func (s *Server) readHello(p *peer) (*wire.Hello, error) {
 	return &hello, nil
 }
 
-// readStart reads what the client wants to be opened.
+// readStart reads the Start behind a Hello.
 func (s *Server) readStart(p *peer, hello *wire.Hello) error {
 	if hello.StartSize < 0 || hello.StartSize > wire.MaxStart {
-		err := fmt.Errorf("what is to be opened has %d bytes: %w", hello.StartSize, env.ErrTooLarge)
+		err := fmt.Errorf("start configuration of %d bytes: %w", hello.StartSize, env.ErrTooLarge)
 		return &refusal{public: err, err: err}
 	}
 	silent := time.AfterFunc(s.cfg.HandshakeTime, func() { _ = p.conn.Close() })
@@ -346,18 +353,18 @@ func (s *Server) readStart(p *peer, hello *wire.Hello) error {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
-		return fmt.Errorf("what is to be opened: %w", err)
+		return fmt.Errorf("read start configuration: %w", err)
 	}
 	hello.Start = start
 	return nil
 }
 
-// welcome sends the answer to a Hello.
+// sendWelcome sends the response to a Hello.
 func (s *Server) sendWelcome(p *peer, w *wire.Welcome) error {
 	w.Version = wire.Version
 	line, err := json.Marshal(w)
 	if err == nil && len(line) >= wire.MaxWelcome {
-		err = fmt.Errorf("a welcome of %d bytes is too large", len(line))
+		err = fmt.Errorf("welcome of %d bytes exceeds %d", len(line), wire.MaxWelcome)
 	}
 	if err != nil {
 		return err
@@ -367,7 +374,7 @@ func (s *Server) sendWelcome(p *peer, w *wire.Welcome) error {
 	return p.conn.WriteLine(append(line, '\n'))
 }
 
-// open returns the environment, and opens it if it is not open yet.
+// open returns the environment, and opens it the first time.
 func (s *Server) open(ctx context.Context, hello *wire.Hello) (env.Environment, error) {
 	select {
 	case s.opening <- struct{}{}:
@@ -380,7 +387,7 @@ func (s *Server) open(ctx context.Context, hello *wire.Hello) (env.Environment, 
 	s.mu.Unlock()
 	switch {
 	case closed:
-		return nil, fmt.Errorf("%w: it has been closed", env.ErrGone)
+		return nil, fmt.Errorf("%w: the environment has been closed", env.ErrGone)
 	case hello.Session != "" && (e == nil || hello.Session != s.session):
 		return nil, fmt.Errorf("%w: this is another session", env.ErrGone)
 	case e != nil:
@@ -397,12 +404,12 @@ func (s *Server) open(ctx context.Context, hello *wire.Hello) (env.Environment, 
 	}
 	s.mu.Unlock()
 	if closed {
-		return nil, errors.Join(fmt.Errorf("%w: it has been closed", env.ErrGone), e.Close())
+		return nil, errors.Join(fmt.Errorf("%w: the environment has been closed", env.ErrGone), e.Close())
 	}
 	return e, nil
 }
 
-// join makes p the connection of its client, and ends the one before.
+// register makes p the connection of its client, and closes the one before.
 func (s *Server) register(p *peer) {
 	s.counting.Lock()
 	defer s.counting.Unlock()
@@ -414,7 +421,7 @@ func (s *Server) register(p *peer) {
 	s.notifyConnected(before)
 }
 
-// leave takes the connection away from its client.
+// unregister removes the connection of a client.
 func (s *Server) unregister(p *peer) {
 	s.counting.Lock()
 	defer s.counting.Unlock()
@@ -431,10 +438,10 @@ func (s *Server) notifyConnected(before int) {
 	}
 }
 
-// killer is an environment that can kill what it has started and go on.
+// killer is an environment that can kill its processes and go on.
 type killer interface{ Kill() error }
 
-// validID tells whether id may be one that a client has chosen.
+// validID reports whether id is valid for a client, a command or a change.
 func validID(id string) bool {
 	if id == "" || len(id) > wire.MaxID {
 		return false

@@ -16,7 +16,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// Env is an environment whose methods are what a test needs. Those that are not set are unsupported.
+// Env is an environment whose methods are what a test needs. Those that are not set are
+// unsupported.
 type Env struct {
 	OnExec      func(context.Context, env.Command) (env.Result, error)
 	OnOpen      func(context.Context, string) (fs.File, error)
