@@ -1,5 +1,5 @@
-// Command sandboxd is the helper that runs beside the commands of an environment: it serves files and commands over a
-// byte stream, and leaves nothing behind when its client is gone. Package sandboxd describes it.
+// Command sandboxd is the helper that serves an environment from inside, over a byte stream, and
+// leaves nothing behind when its client is gone. Package sandboxd describes it.
 package main
 
 import (

@@ -7,11 +7,13 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// SandboxError means that a sandbox that was required is not to be had on this machine, or cannot enforce what it must.
+// SandboxError means that this machine has no sandbox, or none that enforces the required
+// guarantees.
 type SandboxError struct {
-	// Missing are the promises that no sandbox here enforces; empty if there is none at all.
+	// Missing are the guarantees that no sandbox here enforces. It is empty if no sandbox works at
+	// all.
 	Missing []env.Promise
-	// Reasons say, for each kind of sandbox, why it is not to be had or is not enough.
+	// Reasons explain, for each kind of sandbox, why it is unavailable or insufficient.
 	Reasons []error
 }
 

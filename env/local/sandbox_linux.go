@@ -10,16 +10,27 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
 )
 
-// Sandboxed is Supervised in a sandbox: the helper, and with it everything that it starts, is confined once, before it
-// begins. Without s.Require and s.Enforce there may be no sandbox around what it returns. An error about what s names is an
-// *fs.PathError or has no type; a *SandboxError tells that this machine is the reason. Paths of cfg.Dir that lead over
-// links are resolved.
-func Sandboxed(ctx context.Context, cfg Config, h Helper, s env.Sandbox) (*SupervisedEnvironment, error) {
+// Sandboxed is Supervised with the helper, and everything that it starts, in a sandbox. Without
+// s.Require and s.Enforce the environment may have none; its Info reports why. A *SandboxError
+// means that this machine is the reason; an error about a path in s is an *fs.PathError or has no
+// type. Symlinks in cfg.Dir are resolved.
+func Sandboxed(
+	ctx context.Context,
+	cfg Config,
+	h Helper,
+	s env.Sandbox,
+) (*SupervisedEnvironment, error) {
 	return sandboxed(ctx, cfg, h.locate, s, sandbox.Mechanisms())
 }
 
 // sandboxed tries mechanisms in their order.
-func sandboxed(ctx context.Context, cfg Config, find locator, s env.Sandbox, mechanisms []sandbox.Mechanism) (e *SupervisedEnvironment, err error) {
+func sandboxed(
+	ctx context.Context,
+	cfg Config,
+	find locator,
+	s env.Sandbox,
+	mechanisms []sandbox.Mechanism,
+) (e *SupervisedEnvironment, err error) {
 	dir, err := workDir(cfg.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("local: working directory: %w", err)
@@ -29,13 +40,20 @@ func sandboxed(ctx context.Context, cfg Config, find locator, s env.Sandbox, mec
 	}
 	find, drop := find.ahead()
 	defer drop()
-	none, err := sandbox.Choose(ctx, cfg.Dir, s, nil, mechanisms, func(plan sandbox.Plan) (env.Info, func() error, error) {
-		var err error
-		if e, err = confined(ctx, cfg, find, plan); err != nil {
-			return env.Info{}, nil, err
-		}
-		return e.Info(), e.Close, nil
-	})
+	none, err := sandbox.Choose(
+		ctx,
+		cfg.Dir,
+		s,
+		nil,
+		mechanisms,
+		func(plan sandbox.Plan) (env.Info, func() error, error) {
+			var err error
+			if e, err = startInSandbox(ctx, cfg, find, plan); err != nil {
+				return env.Info{}, nil, err
+			}
+			return e.Info(), e.Close, nil
+		},
+	)
 	switch {
 	case err != nil:
 		return nil, err
@@ -50,8 +68,13 @@ func sandboxed(ctx context.Context, cfg Config, find locator, s env.Sandbox, mec
 	return e, err
 }
 
-// confined starts a helper by a plan.
-func confined(ctx context.Context, cfg Config, find locator, plan sandbox.Plan) (*SupervisedEnvironment, error) {
+// startInSandbox starts a helper by a plan.
+func startInSandbox(
+	ctx context.Context,
+	cfg Config,
+	find locator,
+	plan sandbox.Plan,
+) (*SupervisedEnvironment, error) {
 	cfg.Vars = append(plan.Vars(), cfg.Vars...)
 	e, err := supervise(ctx, cfg, find, &plan)
 	if err != nil {

@@ -186,13 +186,13 @@ func TestNoPlaceForSandbox(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = e.Close() })
 		for _, g := range e.Info().Guarantees {
-			if g.Promise == env.Isolation && (g.Strength != env.Absent || strings.Count(g.By, "work in a folder of a project") != 1) {
+			if g.Promise == env.Isolation && (g.Strength != env.Absent || strings.Count(g.By, "work in the directory of a project") != 1) {
 				t.Errorf("%s: %+v", dir, g)
 			}
 		}
 		_, err = local.Sandboxed(t.Context(), local.Config{Dir: dir}, thisProgram(t), env.Sandbox{Require: true})
 		var unable *local.SandboxError
-		if !errors.As(err, &unable) || strings.Count(err.Error(), "work in a folder of a project") != 1 {
+		if !errors.As(err, &unable) || strings.Count(err.Error(), "work in the directory of a project") != 1 {
 			t.Errorf("%s: %v", dir, err)
 		}
 	}

@@ -11,7 +11,12 @@ import (
 
 // Sandboxed returns a *SandboxError if s requires anything, and what Supervised returns otherwise:
 // this system has no sandbox.
-func Sandboxed(ctx context.Context, cfg Config, h Helper, s env.Sandbox) (*SupervisedEnvironment, error) {
+func Sandboxed(
+	ctx context.Context,
+	cfg Config,
+	h Helper,
+	s env.Sandbox,
+) (*SupervisedEnvironment, error) {
 	if s.Require || len(s.Enforce) > 0 {
 		return nil, &SandboxError{Missing: s.Enforce, Reasons: []error{sandbox.ErrUnsupported}}
 	}

@@ -10,7 +10,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -19,24 +18,28 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/verify"
 )
 
-// maxSecrets bounds the places of secrets that are looked at.
+// maxSecrets bounds the places of secrets that are checked.
 const maxSecrets = 200
 
-// Verify proves from the inside that the sandbox keeps what Info promises, as far as that can be tried, and that what host
-// has prepared, which may be the zero value, is not found in it. An error means that nothing is known; one that wraps
-// errors.ErrUnsupported, that there is no sandbox. The helper's program, which has the probe in it, is copied to the folder for
-// temporary files and removed afterwards.
-func (e *SupervisedEnvironment) Verify(ctx context.Context, host verify.Host) (_ verify.Report, err error) {
+// Verify proves from the inside what Info guarantees, as far as that can be tried, and that the
+// sandbox does not expose what host has prepared, which may be the zero value. An error means no
+// result; it wraps errors.ErrUnsupported if the environment has no sandbox. Verify copies the
+// helper's program, which contains the probe, to the directory for temporary files and removes it
+// afterwards.
+func (e *SupervisedEnvironment) Verify(
+	ctx context.Context,
+	host verify.Host,
+) (_ verify.Report, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("local: verify: %w", err)
 		}
 	}()
 	if e.plan == nil {
-		return verify.Report{}, fmt.Errorf("there is no sandbox: %w", errors.ErrUnsupported)
-	}
-	if runtime.GOOS != "linux" {
-		return verify.Report{}, fmt.Errorf("there is no probe for %s: %w", runtime.GOOS, errors.ErrUnsupported)
+		return verify.Report{}, fmt.Errorf(
+			"the environment has no sandbox: %w",
+			errors.ErrUnsupported,
+		)
 	}
 	program, err := e.find()
 	if err != nil {
@@ -54,12 +57,15 @@ func (e *SupervisedEnvironment) Verify(ctx context.Context, host verify.Host) (_
 	defer func() { err = errors.Join(err, e.Remove(context.WithoutCancel(ctx), name, env.RemoveOptions{})) }()
 	r, err := verify.Run(ctx, e, append([]string{name}, program.Args...), e.expect(host))
 	if errors.Is(err, fs.ErrPermission) {
-		err = fmt.Errorf("%w; its file system may be one of which nothing is executed (noexec): set TMPDIR to a folder of another", err)
+		err = fmt.Errorf(
+			"%w (the file system may be mounted noexec; set TMPDIR to a directory of another)",
+			err,
+		)
 	}
 	return r, err
 }
 
-// expect returns what can be tried of what is promised.
+// expect returns the checks for the guarantees of e.
 func (e *SupervisedEnvironment) expect(host verify.Host) verify.Expect {
 	info, p := e.Info(), e.plan
 	promised := func(promise env.Promise) bool { return info.Strength(promise) != env.Absent }
@@ -79,7 +85,11 @@ func (e *SupervisedEnvironment) expect(host verify.Host) verify.Expect {
 	if promised(env.HiddenSecrets) {
 		x.Unreadable = slices.DeleteFunc(slices.Clone(p.Hidden), func(name string) bool {
 			_, err := os.Lstat(name)
-			return err != nil || slices.ContainsFunc(slices.Concat(p.Read, p.Write), func(other string) bool { return sandbox.Within(other, name) || sandbox.Within(name, other) })
+			return err != nil ||
+				slices.ContainsFunc(
+					slices.Concat(p.Read, p.Write),
+					func(other string) bool { return sandbox.Within(other, name) || sandbox.Within(name, other) },
+				)
 		})
 		x.Unreadable = x.Unreadable[:min(len(x.Unreadable), maxSecrets)]
 	}
@@ -99,7 +109,7 @@ func (e *SupervisedEnvironment) expect(host verify.Host) verify.Expect {
 	return x
 }
 
-// enforcers names what keeps commands of a plan from files, and from sockets of programs outside.
+// enforcers names what keeps commands from files, and from sockets of other programs.
 func enforcers(p *sandbox.Plan) (files, sockets string) {
 	switch {
 	case p.By == sandbox.Bubblewrap:
@@ -112,17 +122,31 @@ func enforcers(p *sandbox.Plan) (files, sockets string) {
 	return string(p.By), string(p.By)
 }
 
-// outside returns folders of this machine that nothing may be made in.
+// outside returns directories of this machine in which nothing may be created.
 func (e *SupervisedEnvironment) outside() (names []string) {
 	p := e.plan
 	own := append(slices.Clone(p.Write), p.Temp)
 	if p.By == sandbox.Bubblewrap {
 		own = append(own, "/tmp", "/var/tmp")
 	}
-	candidates := append([]string{"/", "/etc", "/usr", "/var", "/home", "/srv", "/opt", "/run", filepath.Dir(e.Info().WorkDir)}, sandbox.HomeDirs()...)
+	candidates := append(
+		[]string{
+			"/",
+			"/etc",
+			"/usr",
+			"/var",
+			"/home",
+			"/srv",
+			"/opt",
+			"/run",
+			filepath.Dir(e.Info().WorkDir),
+		},
+		sandbox.HomeDirs()...)
 	for _, name := range candidates {
 		name, err := filepath.EvalSymlinks(name)
-		if err != nil || slices.ContainsFunc(own, func(o string) bool { return sandbox.Within(name, o) }) || slices.Contains(names, name) {
+		if err != nil ||
+			slices.ContainsFunc(own, func(o string) bool { return sandbox.Within(name, o) }) ||
+			slices.Contains(names, name) {
 			continue
 		}
 		if info, err := os.Stat(name); err == nil && info.IsDir() {

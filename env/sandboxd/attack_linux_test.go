@@ -18,6 +18,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 )
 
 // An attack returns an error if something was not refused that should be. Whether the target lives, others see.
@@ -295,7 +297,7 @@ func useSocket(socket string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.Write([]byte(`{"version":1,"client":"x","token":"0123456789abcdef"}` + "\n")); err != nil {
+	if _, err := c.Write(hello("0123456789abcdef")); err != nil {
 		return err
 	}
 	_, err = io.Copy(os.Stdout, c)
@@ -343,8 +345,13 @@ func flood(socket string) error {
 			continue
 		}
 		if n%2 == 0 {
-			_, _ = c.Write([]byte(`{"version":1,"client":"x","token":"wrong"}` + "\n"))
+			_, _ = c.Write(hello("wrong"))
 		}
 		_ = c.Close()
 	}
+}
+
+// hello returns the first line of a client.
+func hello(token string) []byte {
+	return fmt.Appendf(nil, "{\"version\":%d,\"client\":\"x\",\"token\":%q}\n", wire.Version, token)
 }

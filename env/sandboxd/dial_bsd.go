@@ -8,10 +8,15 @@ import (
 	"runtime"
 )
 
-// checkListener refuses every process that is asked for, since nothing tells who called listen.
+// checkListener returns an error for any pid but 0: this system does not report the listener.
 func checkListener(_, pid int, _ bool) error {
 	if pid != 0 {
-		return fmt.Errorf("--pid %d: who listens cannot be told on %s: %w", pid, runtime.GOOS, errors.ErrUnsupported)
+		return fmt.Errorf(
+			"--pid %d: who listens cannot be told on %s: %w",
+			pid,
+			runtime.GOOS,
+			errors.ErrUnsupported,
+		)
 	}
 	return nil
 }

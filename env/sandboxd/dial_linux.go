@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkListener refuses a connection if another process than pid listens, which may be 0 for any, or if another user has
-// taken a name that everybody may take.
+// checkListener returns an error if another process than pid listens (0 allows any), or if another
+// user has taken an abstract name.
 func checkListener(fd, pid int, abstract bool) error {
 	if pid == 0 && !abstract {
 		return nil
 	}
-	// The kernel keeps who called listen.
+	// The kernel records which process called listen.
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
 		return os.NewSyscallError("getsockopt", err)

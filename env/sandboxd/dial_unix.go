@@ -16,16 +16,17 @@ import (
 )
 
 const (
-	// maxFirstLine bounds the line that a client sends first.
+	// maxFirstLine bounds the first line of a client.
 	maxFirstLine = 8 << 20
-	// crowdTime is how long to wait where too many others want in.
+	// crowdTime bounds the wait for a free place in the socket's queue.
 	crowdTime = 20 * time.Second
-	// answerTime is how long to wait for the reason why somebody takes no more.
+	// answerTime bounds the wait for an answer after a failed write.
 	answerTime = 2 * time.Second
 )
 
-// dial connects the standard streams to the socket until either of them ends. The client's first line is read before, so
-// that the server does not wait for it. If pid is not 0, only a process of that number gets anything.
+// dial connects the standard streams to the socket until either ends. It reads the client's first
+// line before, so that the server need not wait for it. If pid is not 0, nothing is sent to a
+// listener of another number.
 func dial(socket string, pid int) error {
 	signals, stop := notify() // first: from then on there is something to undo
 	defer stop()
@@ -38,7 +39,7 @@ func dial(socket string, pid int) error {
 	return errors.Join(err, stream.Close())
 }
 
-// exitOnSignal ends the process as a signal would, and leaves the standard streams as they were.
+// exitOnSignal ends the process as a signal would, after restoring the standard streams.
 func exitOnSignal(signals <-chan os.Signal, stream *duplex) {
 	code := exitError
 	if number, ok := (<-signals).(syscall.Signal); ok {
@@ -74,7 +75,7 @@ func join(socket string, pid int, stream io.ReadWriter) error {
 	case err = <-back:
 	case err = <-forth:
 		if err != nil {
-			// Who takes no more may have said why.
+			// The server may have written a reason before it closed.
 			_ = c.SetReadDeadline(time.Now().Add(answerTime))
 			err = errors.Join(fmt.Errorf("socket %s: %w", socket, err), <-back)
 		}
@@ -99,8 +100,8 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// connect connects to the socket and checks who listens there. Where too many others want in, it waits, and is told by
-// the kernel when there is room.
+// connect connects to the socket and checks the listener. It waits while the queue of the socket is
+// full.
 func connect(socket string, pid int) (*os.File, error) {
 	fail := func(err error) (*os.File, error) { return nil, fmt.Errorf("socket %s: connect: %w", socket, err) }
 	syscall.ForkLock.RLock()
@@ -135,7 +136,7 @@ func connect(socket string, pid int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), socket), nil
 }
 
-// isGone reports whether a connection failed because nobody listens any more.
+// isGone reports whether a connection failed because no process listens.
 func isGone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED)
 }

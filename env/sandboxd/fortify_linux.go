@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// faultSignals are the signals that look like errors of this program.
+// faultSignals returns the signals that look like errors of this program.
 func faultSignals() []syscall.Signal { return faults[:] }
 
-// Rights with which a command reaches any process, or the kernel.
-var overriding = [...]struct {
+// dangerousCaps reach any process, or the kernel.
+var dangerousCaps = [...]struct {
 	name string
 	bit  uint
 }{
@@ -25,8 +25,8 @@ var overriding = [...]struct {
 	{"CAP_BPF", unix.CAP_BPF},
 }
 
-// fortify keeps commands from ending process 1. It returns why they still could. Elsewhere there is nothing to be gained,
-// since a command can kill a process of its user.
+// fortify protects PID 1 from commands, and returns why they could still end it. Other processes
+// have no protection: commands can kill processes of their user.
 func fortify() error {
 	if os.Getpid() != 1 {
 		return errors.New("the helper is not process 1 of a pid namespace")
@@ -41,7 +41,7 @@ func fortify() error {
 	if err != nil {
 		return err
 	}
-	for _, c := range overriding {
+	for _, c := range dangerousCaps {
 		if held&(1<<c.bit) != 0 {
 			return fmt.Errorf("commands may have %s", c.name)
 		}
@@ -49,14 +49,14 @@ func fortify() error {
 	return nil
 }
 
-// readOnlyProc reports whether nobody can write to files in /proc.
+// readOnlyProc reports whether /proc is mounted read-only.
 func readOnlyProc() bool {
 	var stat unix.Statfs_t
 	return unix.Statfs("/proc", &stat) == nil && stat.Flags&unix.ST_RDONLY != 0
 }
 
-// capabilities returns what commands can have: what this process has, and, unless that is ruled out, what a program with
-// special rights can get.
+// capabilities returns the capabilities that commands can get: those of this process, and, without
+// no_new_privs, those that a set-id program can gain.
 func capabilities() (uint64, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -72,7 +72,8 @@ func capabilities() (uint64, error) {
 		return held, nil
 	}
 	for bit := range uintptr(unix.CAP_LAST_CAP + 1) {
-		if set, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, bit, 0, 0, 0); err == nil && set == 1 {
+		if set, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, bit, 0, 0, 0); err == nil &&
+			set == 1 {
 			held |= 1 << bit
 		}
 	}

@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// leaseSteps is in how many steps a lease runs down. A step counts as one however long it took, so that a process that
-// was frozen finds its lease nearly as it was.
+// leaseSteps is the number of steps of a lease. A step counts as one however long it took, so that
+// a frozen process resumes with its lease nearly unchanged.
 const leaseSteps = 12
 
-// clock is monotonic time. The wall clock, which jumps, has no say.
+// clock is monotonic time, which does not jump like the wall clock.
 type clock interface {
-	// elapsed is the time since some fixed moment.
+	// elapsed is the time since a fixed moment.
 	elapsed() time.Duration
 	after(time.Duration) <-chan time.Time
 }
 
-// systemClock is the clock of the system, which stands still while the machine is suspended.
+// systemClock stands still while the machine is suspended.
 type systemClock struct{ start time.Time }
 
 func (c systemClock) elapsed() time.Duration                 { return time.Since(c.start) }
 func (c systemClock) after(d time.Duration) <-chan time.Time { return time.After(d) }
 
-// lease ends when there was no client for ttl. A machine or a process that was stopped for longer than that gives its
-// clients the whole time again.
+// lease ends after ttl without a client. A machine or a process that was stopped for longer gives
+// its clients the whole ttl again.
 type lease struct {
 	ttl   time.Duration
 	clock clock
@@ -41,7 +41,7 @@ func newLease(ttl time.Duration, c clock) *lease {
 	return &lease{ttl: ttl, clock: c, changed: make(chan struct{}, 1)}
 }
 
-// set notes how many clients there are.
+// set sets the number of clients.
 func (l *lease) set(clients int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,7 +53,7 @@ func (l *lease) set(clients int) {
 	}
 }
 
-// look returns how many clients there are, and whether there were some since the last look.
+// look returns the number of clients, and whether it was above 0 since the last call.
 func (l *lease) look() (clients int, renewed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

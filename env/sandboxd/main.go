@@ -15,29 +15,29 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
 )
 
-// Exit codes of the helper. A signal n that ends it gives 128+n.
+// Exit codes of the helper. Signal n gives 128+n.
 const (
 	exitOK    = 0
 	exitError = 1
 	exitUsage = 2
-	// exitGone says that nobody listens on the socket: the helper that did has ended.
+	// exitGone: no process listens on the socket; the helper has ended.
 	exitGone = 3
 )
 
 const (
-	// defaultTTL is how long the helper waits for a client to come back.
+	// defaultTTL is how long the helper lives without a client.
 	defaultTTL = 60 * time.Second
-	// memoryLimit is what the helper's memory should stay below; it counts against the limit of a container.
+	// memoryLimit is the soft limit of the heap. It counts against the limit of a container.
 	memoryLimit = 48 << 20
 	gcPercent   = 50
-	// maxParallel is how many threads run at once. Each needs a thread, and a thread that the system refuses would end the
-	// process; one that commands have to share a machine with needs no more.
+	// maxParallel bounds the threads that run Go code at once. A thread that the system refuses
+	// would end the process.
 	maxParallel = 4
 )
 
-// Main is the whole of the program sandboxd: it runs with the arguments behind the program's name and returns the exit
-// code. It takes over the process: its standard streams, its signals, its limits and its protection. A program that
-// calls it does nothing else, and has started nothing before.
+// Main runs the program sandboxd with the arguments after the program's name and returns the exit
+// code. It takes over the process: standard streams, signals, limits and protection. The caller has
+// started nothing before, and exits afterwards.
 func Main(args []string) int {
 	if err := protect(); err != nil {
 		return fail(err)
@@ -57,7 +57,10 @@ func Main(args []string) int {
 			return mainProbe(args[1:])
 		}
 	}
-	fmt.Fprintln(os.Stderr, "usage: sandboxd serve [--socket PATH|@NAME [--ttl DURATION]] [--folder DIR] [--sandbox JSON | --confined [--inside]] | sandboxd dial --socket PATH|@NAME [--pid N] | sandboxd tidy | sandboxd probe")
+	fmt.Fprintln(
+		os.Stderr,
+		"usage: sandboxd serve [--socket PATH|@NAME [--ttl DURATION]] [--folder DIR] [--sandbox JSON | --confined [--inside]] | sandboxd dial --socket PATH|@NAME [--pid N] | sandboxd tidy | sandboxd probe",
+	)
 	return exitUsage
 }
 
@@ -65,10 +68,14 @@ func mainServe(args []string) int {
 	flags := newFlags("serve")
 	socket := flags.String("socket", "", "serve later clients on this unix socket")
 	ttl := flags.Duration("ttl", defaultTTL, "how long to wait for a client to come back")
-	folder := flags.String("folder", "", "remove this folder in the end")
+	dir := flags.String("folder", "", "remove this directory in the end")
 	sandboxFlag := flags.String("sandbox", "", "have another helper serve, in this sandbox")
-	confined := flags.Bool("confined", false, "enter the confinement that a descriptor tells of")
-	inside := flags.Bool("inside", false, "tell the helper outside of the confinement of the start, and take the socket from it")
+	confined := flags.Bool("confined", false, "enter the sandbox of the plan in a descriptor")
+	inside := flags.Bool(
+		"inside",
+		false,
+		"report the start to the helper outside, and receive the socket from it",
+	)
 	if err := parse(flags, args); err != nil {
 		return usage(err)
 	}
@@ -78,41 +85,46 @@ func mainServe(args []string) int {
 	if *ttl <= 0 {
 		return usage(fmt.Errorf("--ttl %s: want more than 0", *ttl))
 	}
-	if *folder != "" && (!filepath.IsAbs(*folder) || filepath.Dir(*folder) == *folder) {
-		return usage(fmt.Errorf("--folder %s: want the absolute name of a folder", *folder))
+	if *dir != "" && (!filepath.IsAbs(*dir) || filepath.Dir(*dir) == *dir) {
+		return usage(fmt.Errorf("--folder %s: want an absolute path", *dir))
 	}
-	around := serving{socket: *socket, ttl: *ttl, folder: *folder, program: os.Args[1:max(1, len(os.Args)-len(args)-1)]}
+	around := serveConfig{
+		socket:  *socket,
+		ttl:     *ttl,
+		dir:     *dir,
+		program: os.Args[1:max(1, len(os.Args)-len(args)-1)],
+	}
 	code, orphans, err := around.serve(*sandboxFlag, *confined, *inside)
 	if err != nil {
 		code = fail(err)
 	}
 	if orphans {
-		return code // by its folder they are found
+		return code // the directory locates them
 	}
-	if *folder != "" {
-		if err := removeFolder(*folder); err != nil {
+	if *dir != "" {
+		if err := removeDir(*dir); err != nil {
 			fmt.Fprintln(os.Stderr, "sandboxd:", err)
 		}
 	}
 	return code
 }
 
-// serving is how a helper serves.
-type serving struct {
+// serveConfig is the configuration of the command serve.
+type serveConfig struct {
 	socket string
 	ttl    time.Duration
-	folder string
-	// program are arguments of this program that come before those of the helper.
+	dir    string
+	// program are arguments of this program before those of the helper.
 	program []string
 }
 
-// serve serves until the end, or has another helper do it in a sandbox, and returns the exit code, and whether commands may
-// still run.
-func (s serving) serve(want string, confined, inside bool) (code int, orphans bool, err error) {
-	var in surroundings
+// serve serves until the end, or starts another helper that does so in a sandbox. It returns the
+// exit code, and whether commands may still run.
+func (s serveConfig) serve(want string, confined, inside bool) (code int, orphans bool, err error) {
+	var in setup
 	if want != "" {
-		var within *boxed
-		if within, in, err = box(want, s); err != nil {
+		var within *sandboxedHelper
+		if within, in, err = startSandboxed(want, s); err != nil {
 			return 0, false, err
 		} else if within != nil {
 			code, orphans = within.wait()
@@ -122,7 +134,7 @@ func (s serving) serve(want string, confined, inside bool) (code int, orphans bo
 	if confined {
 		plan, err := sandbox.ReceivePlan()
 		if err == nil {
-			in.confinement, err = &plan, sandbox.Enter(plan)
+			in.plan, err = &plan, sandbox.Enter(plan)
 		}
 		if err != nil {
 			return 0, false, err
@@ -133,11 +145,11 @@ func (s serving) serve(want string, confined, inside bool) (code int, orphans bo
 		return 0, false, err
 	}
 	if inside {
-		if err := in.arrive(s.socket != ""); err != nil {
+		if err := in.joinParent(s.socket != ""); err != nil {
 			return 0, false, err
 		}
 	}
-	return newDaemon(s.socket, s.ttl, in).run(stream), false, nil
+	return newHelperServer(s.socket, s.ttl, in).run(stream), false, nil
 }
 
 // mainTidy tidies up after a sandbox whose processes have all been killed.
@@ -151,8 +163,8 @@ func mainTidy(args []string) int {
 	return exitOK
 }
 
-// removeFolder removes the helper's own folder, and the one around it if that is empty then.
-func removeFolder(name string) error {
+// removeDir removes the helper's directory, and its parent if that is empty then.
+func removeDir(name string) error {
 	err := os.RemoveAll(name)
 	_ = os.Remove(filepath.Dir(name)) // others may be in it
 	return err
@@ -184,13 +196,18 @@ func mainDial(args []string) int {
 	return exitOK
 }
 
-// checkSocket refuses names that mean nothing on the system goos.
+// checkSocket rejects names that are invalid on the system goos.
 func checkSocket(name, goos string) error {
 	switch {
 	case !isAbstract(name):
 		return nil
 	case goos != "linux":
-		return fmt.Errorf("--socket %s: sockets without a file on %s: %w", name, goos, errors.ErrUnsupported)
+		return fmt.Errorf(
+			"--socket %s: sockets without a file on %s: %w",
+			name,
+			goos,
+			errors.ErrUnsupported,
+		)
 	case name == "@":
 		return errors.New("--socket @: a name is missing")
 	}

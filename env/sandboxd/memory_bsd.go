@@ -2,7 +2,7 @@
 
 package sandboxd
 
-// memoryCount is known on Linux only.
+// memoryCount is available on Linux only.
 type memoryCount struct{}
 
 func openMemoryCount() *memoryCount { return nil }

@@ -8,15 +8,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memoryFiles are where control groups count the processes that the kernel killed for a limit on memory, in their second
-// and first version. In a container they are those of the container.
-var memoryFiles = []string{"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"}
+// memoryFiles count the processes that the kernel killed for a limit on memory, in cgroups of
+// version 2 and 1. In a container they are those of the container.
+var memoryFiles = []string{
+	"/sys/fs/cgroup/memory.events",
+	"/sys/fs/cgroup/memory/memory.oom_control",
+}
 
-// memoryCount is the count of processes that the kernel has killed for the container's limit on memory. That of nil is not
-// known.
+// memoryCount counts the processes that the kernel has killed for the container's limit on memory.
+// The count of nil is unknown.
 type memoryCount struct{ file *os.File }
 
-// openMemoryCount returns the count, or nil where there is none, or one of more than this process answers for.
+// openMemoryCount returns the count, or nil if it is missing or covers other processes too.
 func openMemoryCount() *memoryCount {
 	if os.Getpid() != 1 {
 		return nil
@@ -29,7 +32,7 @@ func openMemoryCount() *memoryCount {
 	return nil
 }
 
-// kills returns the count. Commands wait for it, so that it takes one system call. Calls may overlap.
+// kills returns the count. Commands wait for it, so it takes one system call. Calls may overlap.
 func (m *memoryCount) kills() (uint64, bool) {
 	if m == nil {
 		return 0, false
@@ -42,7 +45,7 @@ func (m *memoryCount) kills() (uint64, bool) {
 	return parseMemoryKills(text[:n])
 }
 
-// parseMemoryKills finds the number in what the kernel writes.
+// parseMemoryKills returns the number in the kernel's text.
 func parseMemoryKills(data []byte) (uint64, bool) {
 	for line := range bytes.Lines(data) {
 		rest, ok := bytes.CutPrefix(line, []byte("oom_kill "))

@@ -7,5 +7,5 @@ import (
 	"net"
 )
 
-// peerOf does not know who made a connection, so that nobody is let in.
+// peerOf returns an error, so that every connection is refused.
 func peerOf(*net.UnixConn) (uid, pid int, err error) { return 0, 0, errors.ErrUnsupported }

@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// protect keeps what the process has inherited from its commands. Whether others of its user may read its memory is for
-// the system to say.
+// protect keeps inherited descriptors from commands.
 func protect() error {
 	dir, err := os.Open("/dev/fd")
 	if err != nil {

@@ -10,13 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// protect makes the process unreadable for others of its user, and keeps what it has inherited from its commands.
+// protect makes the process unreadable for others of its user, and keeps inherited descriptors from
+// commands.
 func protect() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("become unreadable: %w", os.NewSyscallError("prctl", err))
 	}
-	// The name in lists of processes would otherwise be that of a descriptor. It is of no consequence.
-	if name, err := unix.BytePtrFromString("sandboxd"); err == nil && unix.Gettid() == unix.Getpid() {
+	// The process name would otherwise be that of a descriptor. A failure is harmless.
+	if name, err := unix.BytePtrFromString("sandboxd"); err == nil &&
+		unix.Gettid() == unix.Getpid() {
 		_ = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0)
 	}
 	return closeOnExec()

@@ -2,5 +2,5 @@ package sandboxd
 
 import "golang.org/x/sys/unix"
 
-// replace makes the descriptor fd mean what from means.
+// replace makes the descriptor fd refer to the file of from.
 func replace(from, fd int) error { return unix.Dup3(from, fd, 0) }

@@ -22,54 +22,49 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
 )
 
-// boxed is a helper in a sandbox. The one outside has put that up, and tidies up in the end.
-type boxed struct {
+// sandboxedHelper is a helper in a sandbox. This process, its parent, stays outside and calls
+// Plan.Tidy.
+type sandboxedHelper struct {
 	process *sandbox.Process
-	// inside is a stream to the helper, which ends when this process does.
-	inside *os.File
+	// stream leads to the helper, and ends when this process does.
+	stream *os.File
 	by     sandbox.Mechanism
-	said   *earlyWords
+	stderr *earlyStderr
 	socket string
-	// signals are those that came to this process, until stop is called.
+	// signals are the signals of this process, until stop is called.
 	signals <-chan os.Signal
 	stop    func()
 }
 
-// errReady ends the watch for signals that come before a sandbox is ready.
+// errReady ends the watch for signals during the start.
 var errReady = errors.New("ready")
 
 // readyTime bounds the start of a helper in a sandbox.
 const readyTime = time.Minute
 
-// box starts a helper in the sandbox that text describes, with the standard streams of this process and the socket. Where it
-// returns none, this process serves in its place, in the surroundings.
-func box(text string, s serving) (*boxed, surroundings, error) {
+// startSandboxed starts a helper in the sandbox that text describes, with the standard streams of
+// this process and the socket. If it returns no helper, this process serves itself, as setup
+// describes.
+func startSandboxed(text string, s serveConfig) (*sandboxedHelper, setup, error) {
 	want, err := helper.ParseBox(text)
 	if err != nil {
-		return nil, surroundings{}, fmt.Errorf("--sandbox: %w", err)
+		return nil, setup{}, fmt.Errorf("--sandbox: %w", err)
 	}
 	want = want.At(os.Getenv("HOME"))
-	if !filepath.IsAbs(want.Dir) {
-		return nil, surroundings{refusal: fmt.Errorf("the user has no home folder, and %q is no absolute name: %w", want.Dir, fs.ErrInvalid)}, nil
-	}
-	dir, err := filepath.EvalSymlinks(want.Dir)
+	dir, err := resolveDir(want.Dir)
 	if err != nil {
-		var path *fs.PathError
-		if errors.As(err, &path) { // which is that of what is missing on the way there
-			err = &fs.PathError{Op: "stat", Path: want.Dir, Err: path.Err}
-		}
-		return nil, surroundings{refusal: err}, nil
+		return nil, setup{refusal: err}, nil
 	}
 	var socket *os.File
 	if s.socket != "" {
 		if socket, err = bindFor(s.socket); err != nil {
-			return nil, surroundings{refusal: fmt.Errorf("socket %s: %w", s.socket, err)}, nil
+			return nil, setup{refusal: fmt.Errorf("socket %s: %w", s.socket, err)}, nil
 		}
 		defer func() { _ = socket.Close() }()
 	}
 	program, err := ownProgram(s.program)
 	if err != nil {
-		return nil, surroundings{refusal: err}, nil
+		return nil, setup{refusal: err}, nil
 	}
 	defer program.Close()
 	signals, stop := notify()
@@ -83,15 +78,22 @@ func box(text string, s serving) (*boxed, surroundings, error) {
 		case <-ctx.Done():
 		}
 	}()
-	var b *boxed
-	none, err := sandbox.Choose(ctx, dir, want.Sandbox, s.own(), sandbox.Mechanisms(), func(plan sandbox.Plan) (env.Info, func() error, error) {
-		var err error
-		if b, err = s.start(ctx, &plan, program, socket); err != nil {
-			err = errors.Join(err, plan.Tidy())
-			return env.Info{}, nil, &sandbox.StartFailure{Text: err.Error(), Err: err}
-		}
-		return env.Info{Guarantees: plan.Guarantees()}, b.end, nil
-	})
+	var b *sandboxedHelper
+	none, err := sandbox.Choose(
+		ctx,
+		dir,
+		want.Sandbox,
+		s.protectedPaths(),
+		sandbox.Mechanisms(),
+		func(plan sandbox.Plan) (env.Info, func() error, error) {
+			var err error
+			if b, err = s.start(ctx, &plan, program, socket); err != nil {
+				err = errors.Join(err, plan.Tidy())
+				return env.Info{}, nil, &sandbox.StartFailure{Text: err.Error(), Err: err}
+			}
+			return env.Info{Guarantees: plan.Guarantees()}, b.end, nil
+		},
+	)
 	cancel(errReady)
 	<-watched
 	ended := context.Cause(ctx)
@@ -101,16 +103,16 @@ func box(text string, s serving) (*boxed, surroundings, error) {
 		signals <- caught
 	default:
 		stop()
-		return nil, surroundings{}, ended
+		return nil, setup{}, ended
 	}
 	switch {
 	case err == nil && none == nil:
-		b.said.late.Store(true)
-		if err := leaveStdio(); err != nil {
-			return nil, surroundings{}, errors.Join(err, b.end())
+		b.stderr.late.Store(true)
+		if err := releaseStdio(); err != nil {
+			return nil, setup{}, errors.Join(err, b.end())
 		}
 		b.signals, b.stop = signals, stop
-		return b, surroundings{}, nil
+		return b, setup{}, nil
 	case err == nil && (want.Require || len(want.Enforce) > 0):
 		err = refusal(none)
 	}
@@ -119,27 +121,46 @@ func box(text string, s serving) (*boxed, surroundings, error) {
 		err = errors.Join(err, os.Remove(s.socket))
 	}
 	if err != nil {
-		return nil, surroundings{refusal: err}, nil
+		return nil, setup{refusal: err}, nil
 	}
-	return nil, surroundings{bare: none.Why()}, nil
+	return nil, setup{noSandbox: none.Why()}, nil
 }
 
-// refusal is the error where there must be a sandbox.
+// resolveDir returns the working directory without symlinks.
+func resolveDir(name string) (string, error) {
+	if !filepath.IsAbs(name) {
+		return "", fmt.Errorf(
+			"%q is not absolute, and the user has no home directory: %w", name, fs.ErrInvalid)
+	}
+	dir, err := filepath.EvalSymlinks(name)
+	var path *fs.PathError
+	if errors.As(err, &path) { // which is that of what is missing on the way there
+		err = &fs.PathError{Op: "stat", Path: name, Err: path.Err}
+	}
+	return dir, err
+}
+
+// refusal returns the error where a sandbox is required.
 func refusal(none *sandbox.Unavailable) error {
 	if len(none.Missing) > 0 {
 		var missing []string
 		for _, p := range none.Missing {
 			missing = append(missing, string(p))
 		}
-		return fmt.Errorf("no sandbox here enforces %s: %s", strings.Join(missing, ", "), none.Why())
+		return fmt.Errorf(
+			"no sandbox here enforces %s: %s",
+			strings.Join(missing, ", "),
+			none.Why(),
+		)
 	}
 	return fmt.Errorf("no sandbox is to be had here: %s", none.Why())
 }
 
-// own returns what of this helper must stay as it is: who could change that would be started outside of the sandbox.
-func (s serving) own() (names []string) {
-	if s.folder != "" {
-		names = append(names, s.folder)
+// protectedPaths returns the files of this helper that sandboxed commands must not modify: this
+// process, outside of the sandbox, executes them.
+func (s serveConfig) protectedPaths() (names []string) {
+	if s.dir != "" {
+		names = append(names, s.dir)
 	}
 	if name, err := os.Executable(); err == nil {
 		names = append(names, filepath.Dir(name))
@@ -147,7 +168,7 @@ func (s serving) own() (names []string) {
 	return names
 }
 
-// bindFor makes a socket for another process.
+// bindFor creates a socket for another process.
 func bindFor(path string) (*os.File, error) {
 	l, err := bind(path)
 	if err != nil {
@@ -158,7 +179,7 @@ func bindFor(path string) (*os.File, error) {
 	return f, errors.Join(err, l.Close())
 }
 
-// ownProgram returns this program, also when it has been removed, where the system has such names.
+// ownProgram returns this program, on Linux also after its file was removed.
 func ownProgram(args []string) (*sandbox.Program, error) {
 	const self = "/proc/self/exe"
 	name := self
@@ -174,13 +195,18 @@ func ownProgram(args []string) (*sandbox.Program, error) {
 	return p, err
 }
 
-// start starts a helper by a plan, and waits until it is ready.
-func (s serving) start(ctx context.Context, plan *sandbox.Plan, program *sandbox.Program, socket *os.File) (_ *boxed, err error) {
+// start starts a helper by a plan and waits until it is ready.
+func (s serveConfig) start(
+	ctx context.Context,
+	plan *sandbox.Plan,
+	program *sandbox.Program,
+	socket *os.File,
+) (_ *sandboxedHelper, err error) {
 	ours, theirs, err := sandbox.SocketPair()
 	if err != nil {
 		return nil, err
 	}
-	b := &boxed{by: plan.By, inside: ours, said: &earlyWords{}, socket: s.socket}
+	b := &sandboxedHelper{by: plan.By, stream: ours, stderr: &earlyStderr{}, socket: s.socket}
 	defer func() {
 		if err != nil {
 			_ = ours.Close()
@@ -190,9 +216,14 @@ func (s serving) start(ctx context.Context, plan *sandbox.Plan, program *sandbox
 	if s.socket != "" {
 		args = append(args, "--socket", s.socket)
 	}
-	b.process, err = sandbox.Start(plan, program, sandbox.Files{Parent: theirs, Socket: socket}, func(cmd *exec.Cmd) {
-		cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = os.Stdin, os.Stdout, b.said, os.Environ()
-	}, args...)
+	b.process, err = sandbox.Start(
+		plan,
+		program,
+		sandbox.Files{Parent: theirs, Socket: socket},
+		func(cmd *exec.Cmd) {
+			cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = os.Stdin, os.Stdout, b.stderr, os.Environ()
+		},
+		args...)
 	if err = errors.Join(err, theirs.Close()); err != nil {
 		return nil, err
 	}
@@ -209,11 +240,15 @@ func (s serving) start(ctx context.Context, plan *sandbox.Plan, program *sandbox
 		return nil, errors.Join(fmt.Errorf("the helper is not ready within %s", readyTime), b.end())
 	}
 	<-b.process.Exited
-	return nil, errors.Join(fmt.Errorf("the helper has ended: %s: %s", b.process.Cmd.ProcessState, b.said.String()), b.process.Tidy())
+	return nil, errors.Join(
+		fmt.Errorf("the helper has ended: %s: %s", b.process.Cmd.ProcessState, b.stderr.String()),
+		b.process.Tidy(),
+	)
 }
 
-// arrive tells the helper outside that this one is in the sandbox, and takes the socket, if there is one.
-func (in *surroundings) arrive(socket bool) error {
+// joinParent reports to the helper outside that this one is in the sandbox, and receives the socket
+// if it has one.
+func (in *setup) joinParent(socket bool) error {
 	if socket {
 		f := sandbox.SocketFile()
 		l, err := net.FileListener(f)
@@ -232,17 +267,17 @@ func (in *surroundings) arrive(socket bool) error {
 	if _, err := outside.Write([]byte{1}); err != nil {
 		return errors.Join(err, outside.Close())
 	}
-	alone := make(chan struct{})
+	parentDone := make(chan struct{})
 	go func() {
-		defer close(alone)
+		defer close(parentDone)
 		_, _ = outside.Read(make([]byte, 1)) // nothing comes but the end
 	}()
-	in.alone = alone
+	in.parentDone = parentDone
 	return nil
 }
 
-// leaveStdio leaves the standard streams to another process.
-func leaveStdio() error {
+// releaseStdio leaves the standard streams to another process.
+func releaseStdio() error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -255,15 +290,15 @@ func leaveStdio() error {
 	return null.Close()
 }
 
-// end ends the helper, with everything in its sandbox, and tidies up.
-func (b *boxed) end() error {
+// end kills the helper with everything in its sandbox, and tidies up.
+func (b *sandboxedHelper) end() error {
 	b.process.Kill()
-	return errors.Join(b.process.Tidy(), b.inside.Close())
+	return errors.Join(b.process.Tidy(), b.stream.Close())
 }
 
-// wait waits for the end, and returns the exit code. It reports whether commands may still run: the helper was killed, and
-// nothing else ends them.
-func (b *boxed) wait() (code int, orphans bool) {
+// wait waits for the end of the helper and returns the exit code. orphans is true if commands may
+// still run: the helper was killed, and its mechanism ends no processes.
+func (b *sandboxedHelper) wait() (code int, orphans bool) {
 	signals := b.signals
 	defer b.stop()
 	for ended := false; !ended; {
@@ -271,7 +306,7 @@ func (b *boxed) wait() (code int, orphans bool) {
 		case <-b.process.Exited:
 			ended = true
 		case <-signals:
-			// Bubblewrap takes its whole sandbox along. Whoever sends two does not want to wait.
+			// The end of bubblewrap ends its whole sandbox. A second signal skips the orderly end.
 			_ = b.process.Cmd.Process.Signal(unix.SIGTERM)
 			go func() {
 				<-signals
@@ -280,10 +315,11 @@ func (b *boxed) wait() (code int, orphans bool) {
 		}
 	}
 	code = b.process.Cmd.ProcessState.ExitCode()
-	if status, ok := b.process.Cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+	if status, ok := b.process.Cmd.ProcessState.Sys().(syscall.WaitStatus); ok &&
+		status.Signaled() {
 		code, orphans = 128+int(status.Signal()), b.by != sandbox.Bubblewrap
 	}
-	err := errors.Join(b.process.Tidy(), b.inside.Close())
+	err := errors.Join(b.process.Tidy(), b.stream.Close())
 	if b.socket != "" && !isAbstract(b.socket) {
 		if gone := os.Remove(b.socket); !errors.Is(gone, os.ErrNotExist) {
 			err = errors.Join(err, gone)
@@ -295,14 +331,14 @@ func (b *boxed) wait() (code int, orphans bool) {
 	return code, orphans
 }
 
-// earlyWords keeps what a helper says before it is ready, and hands on what it says later.
-type earlyWords struct {
+// earlyStderr keeps the stderr of a helper that is not ready, and forwards it from then on.
+type earlyStderr struct {
 	helper.StderrTail
 	late atomic.Bool
 }
 
 // Write implements io.Writer.
-func (w *earlyWords) Write(p []byte) (int, error) {
+func (w *earlyStderr) Write(p []byte) (int, error) {
 	if w.late.Load() {
 		return os.Stderr.Write(p)
 	}

@@ -10,20 +10,20 @@ import (
 )
 
 // boxed does not exist on this system.
-type boxed struct{}
+type sandboxedHelper struct{}
 
-func (*boxed) wait() (code int, orphans bool) { return exitError, false }
+func (*sandboxedHelper) wait() (code int, orphans bool) { return exitError, false }
 
 // box starts nothing: this process serves, without a sandbox, or refuses to.
-func box(text string, _ serving) (*boxed, surroundings, error) {
+func startSandboxed(text string, _ serveConfig) (*sandboxedHelper, setup, error) {
 	want, err := helper.ParseBox(text)
 	if err != nil {
-		return nil, surroundings{}, fmt.Errorf("--sandbox: %w", err)
+		return nil, setup{}, fmt.Errorf("--sandbox: %w", err)
 	}
 	if want.Require || len(want.Enforce) > 0 {
-		return nil, surroundings{refusal: sandbox.ErrUnsupported}, nil
+		return nil, setup{refusal: sandbox.ErrUnsupported}, nil
 	}
-	return nil, surroundings{bare: sandbox.ErrUnsupported.Error()}, nil
+	return nil, setup{noSandbox: sandbox.ErrUnsupported.Error()}, nil
 }
 
-func (*surroundings) arrive(bool) error { return sandbox.ErrUnsupported }
+func (*setup) joinParent(bool) error { return sandbox.ErrUnsupported }

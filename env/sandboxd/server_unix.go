@@ -27,45 +27,51 @@ import (
 )
 
 const (
-	// minToken is the least length of a token that opens a socket.
+	// minToken is the least length of a token in bytes.
 	minToken = 16
-	// stopTime bounds the end: what is not dead by then does not die.
+	// stopTime bounds the end: processes that survive it cannot be killed.
 	stopTime = 15 * time.Second
 )
 
-// daemon is the helper while it serves.
-type daemon struct {
+// helperServer is the helper while it serves.
+type helperServer struct {
 	socket string // empty if only the standard streams are served
 	lease  *lease
-	server *server.Server
-	// unprotected is why a hostile command could harm this process; nil if it could not.
+	wire   *server.Server
+	// unprotected is why a hostile command could harm this process, or nil.
 	unprotected error
-	surroundings
+	setup
 
-	mu    sync.Mutex
-	token [sha256.Size]byte
-	keyed bool               // there is a token
-	place *local.Environment // nil until a client has opened it
-	door  *door              // nil until then, and without a socket
+	mu           sync.Mutex
+	token        [sha256.Size]byte
+	hasToken     bool
+	env          *local.Environment // nil until a client has opened it
+	socketServer *socketServer      // nil until then, and without a socket
 }
 
-// surroundings are what this process finds itself in.
-type surroundings struct {
-	// confinement is what it has entered; nil if nothing.
-	confinement *sandbox.Plan
-	// listener is the socket, if somebody outside has made it.
+// setup is the state in which this process starts to serve.
+type setup struct {
+	// plan is the plan of the sandbox that it has entered, or nil.
+	plan *sandbox.Plan
+	// listener is the socket, if the helper outside has created it.
 	listener *net.UnixListener
-	// alone, if set, is closed when the process outside that has put up the confinement has ended.
-	alone <-chan struct{}
-	// bare, if set, is why there is no sandbox where there should be one, and refusal, if set, why nothing is opened.
-	bare    string
-	refusal error
+	// parentDone, if set, is closed when the helper outside has ended.
+	parentDone <-chan struct{}
+	// noSandbox, if set, is why the requested sandbox is missing. refusal, if set, is why no
+	// environment is opened.
+	noSandbox string
+	refusal   error
 }
 
-func newDaemon(socket string, ttl time.Duration, in surroundings) *daemon {
+func newHelperServer(socket string, ttl time.Duration, in setup) *helperServer {
 	prespawn(threads)
-	d := &daemon{socket: socket, lease: newLease(ttl, systemClock{time.Now()}), unprotected: fortify(), surroundings: in}
-	d.server = server.New(server.Config{
+	d := &helperServer{
+		socket:      socket,
+		lease:       newLease(ttl, systemClock{time.Now()}),
+		unprotected: fortify(),
+		setup:       in,
+	}
+	d.wire = server.New(server.Config{
 		Open:        d.open,
 		Authorize:   d.authorize,
 		Connected:   d.lease.set,
@@ -75,17 +81,17 @@ func newDaemon(socket string, ttl time.Duration, in surroundings) *daemon {
 }
 
 // run serves until the end and returns the exit code.
-func (d *daemon) run(stdio *duplex) int {
+func (d *helperServer) run(stdio *duplex) int {
 	signals, stopSignals := notify()
 	defer stopSignals()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	served := make(chan error, 1)
-	go func() { served <- d.server.Serve(ctx, stdio) }()
-	// Requests may hang behind the end of their connection.
+	go func() { served <- d.wire.Serve(ctx, stdio) }()
+	// Requests may block after the end of their connection.
 	first := stdio.ended
 	if os.Getpid() == 1 {
-		// Commands may send signals here, so that none of them is a reason to end.
+		// Commands may send signals to PID 1, so none of them ends it.
 		go d.forward(ctx, signals)
 		signals = nil
 	}
@@ -93,10 +99,10 @@ func (d *daemon) run(stdio *duplex) int {
 	for {
 		select {
 		case <-first:
-			if !d.hasDoor() {
+			if !d.hasSocket() {
 				return d.end(d.firstEnded(served))
 			}
-			// Others may come to the door.
+			// Other clients may connect by the socket.
 			first, expired = nil, make(chan struct{})
 			go func() {
 				if d.lease.wait(ctx) {
@@ -105,9 +111,9 @@ func (d *daemon) run(stdio *duplex) int {
 			}()
 		case <-expired:
 			return d.end(exitOK)
-		case <-d.server.Done():
+		case <-d.wire.Done():
 			return d.end(exitOK)
-		case <-d.alone:
+		case <-d.parentDone:
 			return d.end(exitError)
 		case s := <-signals:
 			code := exitError
@@ -121,7 +127,7 @@ func (d *daemon) run(stdio *duplex) int {
 }
 
 // firstEnded returns the exit code for the end of the only client.
-func (d *daemon) firstEnded(served <-chan error) int {
+func (d *helperServer) firstEnded(served <-chan error) int {
 	if d.opened() == nil {
 		if err := <-served; err != nil {
 			return fail(err)
@@ -130,49 +136,50 @@ func (d *daemon) firstEnded(served <-chan error) int {
 	return exitOK
 }
 
-// exitOnNext ends the process at once when another signal comes: whoever sends two does not want to wait.
+// exitOnNext ends the process at once on another signal.
 func exitOnNext(signals <-chan os.Signal, code int) {
 	<-signals
 	os.Exit(code)
 }
 
-// forward passes signals that are meant for the place as a whole on to the commands.
-func (d *daemon) forward(ctx context.Context, signals <-chan os.Signal) {
+// forward passes signals for the environment as a whole on to the commands.
+func (d *helperServer) forward(ctx context.Context, signals <-chan os.Signal) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case s := <-signals:
-			if place := d.opened(); place != nil && isForwarded(s) {
-				_ = place.Signal(s) // who is gone by now needs none
+			if e := d.opened(); e != nil && isForwarded(s) {
+				_ = e.Signal(s) // an ended process needs none
 			}
 		}
 	}
 }
 
-// end kills everything, closes everything, and returns code. It takes a bounded time.
-func (d *daemon) end(code int) int {
+// end kills all processes of the environment, closes it and returns code. It takes at most
+// stopTime.
+func (d *helperServer) end(code int) int {
 	watchdog := time.AfterFunc(stopTime, func() { os.Exit(code) })
 	defer watchdog.Stop()
 	d.mu.Lock()
-	place, door := d.place, d.door
+	e, sockets := d.env, d.socketServer
 	d.mu.Unlock()
-	if door != nil {
-		door.close()
+	if sockets != nil {
+		sockets.close()
 	}
 	var killed error
-	if place != nil {
-		killed = place.Kill()
+	if e != nil {
+		killed = e.Kill()
 	}
-	// What was just being started is found now.
-	if err := errors.Join(killed, d.server.Close()); err != nil && !errors.Is(err, fs.ErrClosed) {
+	// Processes that were being started are found now.
+	if err := errors.Join(killed, d.wire.Close()); err != nil && !errors.Is(err, fs.ErrClosed) {
 		fmt.Fprintln(os.Stderr, "sandboxd:", err)
 	}
 	return code
 }
 
-// open opens the environment, and the socket if there is to be one.
-func (d *daemon) open(_ context.Context, raw json.RawMessage) (env.Environment, error) {
+// open opens the environment, and the socket if one is configured.
+func (d *helperServer) open(_ context.Context, raw json.RawMessage) (env.Environment, error) {
 	var start helper.Start
 	if err := json.Unmarshal(raw, &start); err != nil {
 		return nil, fmt.Errorf("what to open: %w", err)
@@ -180,10 +187,10 @@ func (d *daemon) open(_ context.Context, raw json.RawMessage) (env.Environment, 
 	if d.refusal != nil {
 		return nil, d.refusal
 	}
-	if c := d.confinement; c != nil { // links may lead to what is not to be seen
+	if c := d.plan; c != nil { // without symlinks, whose targets may be hidden
 		start.Dir, start.Vars = c.Dir, append(c.Vars(), start.Vars...)
 	}
-	place, err := local.Exclusive(local.Config{
+	e, err := local.Exclusive(local.Config{
 		Dir:     start.Dir,
 		Vars:    start.Vars,
 		Inherit: &vars.Filter{Mode: start.Inherit},
@@ -191,46 +198,46 @@ func (d *daemon) open(_ context.Context, raw json.RawMessage) (env.Environment, 
 	if err != nil {
 		return nil, err
 	}
-	var entry *door
+	var sockets *socketServer
 	if d.socket != "" {
 		if d.listener != nil {
-			entry = openDoor(d.listener, d.server)
-		} else if entry, err = listen(d.socket, d.server); err != nil {
-			return nil, errors.Join(err, place.Close())
+			sockets = newSocketServer(d.listener, d.wire)
+		} else if sockets, err = listen(d.socket, d.wire); err != nil {
+			return nil, errors.Join(err, e.Close())
 		}
 	}
 	d.mu.Lock()
-	d.place, d.door = place, entry
+	d.env, d.socketServer = e, sockets
 	d.mu.Unlock()
-	return &served{Environment: place, info: d.describe(place.Info()), memory: openMemoryCount()}, nil
+	return &served{Environment: e, info: d.describe(e.Info()), memory: openMemoryCount()}, nil
 }
 
-func (d *daemon) opened() *local.Environment {
+func (d *helperServer) opened() *local.Environment {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.place
+	return d.env
 }
 
-func (d *daemon) hasDoor() bool {
+func (d *helperServer) hasSocket() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.door != nil
+	return d.socketServer != nil
 }
 
-// authorize decides about a Hello. The first one comes by the standard streams, since the socket opens only after it,
+// authorize checks a Hello. The first one comes by the standard streams, before the socket exists,
 // and sets the token.
-func (d *daemon) authorize(h wire.Hello) error {
+func (d *helperServer) authorize(h wire.Hello) error {
 	if d.socket == "" {
 		return nil
 	}
 	got := sha256.Sum256([]byte(h.Token))
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.keyed {
+	if !d.hasToken {
 		if len(h.Token) < minToken {
 			return fmt.Errorf("a token of at least %d bytes is needed: %w", minToken, fs.ErrInvalid)
 		}
-		d.token, d.keyed = got, true
+		d.token, d.hasToken = got, true
 		return nil
 	}
 	if subtle.ConstantTimeCompare(got[:], d.token[:]) != 1 {
@@ -239,7 +246,7 @@ func (d *daemon) authorize(h wire.Hello) error {
 	return nil
 }
 
-// served is the environment with what this process adds to its description. Whatever else it can do, it can.
+// served is the environment with the Info of this process. It forwards all optional methods.
 type served struct {
 	*local.Environment
 	info   env.Info
@@ -265,8 +272,8 @@ func (s *served) Info() env.Info {
 	return info
 }
 
-// describe takes back what needs a protection that there is not, and adds what the confinement enforces.
-func (d *daemon) describe(info env.Info) env.Info {
+// describe weakens the guarantees that this process cannot give, and adds those of the sandbox.
+func (d *helperServer) describe(info env.Info) env.Info {
 	if d.unprotected != nil {
 		for i, g := range info.Guarantees {
 			if g.Strength == env.Enforced {
@@ -275,17 +282,20 @@ func (d *daemon) describe(info env.Info) env.Info {
 			}
 		}
 	}
-	if d.confinement != nil {
-		info.Guarantees = slices.DeleteFunc(info.Guarantees, func(g env.Guarantee) bool { return g.Promise == env.Isolation })
-		info.Guarantees = append(info.Guarantees, d.confinement.Guarantees()...)
+	if d.plan != nil {
+		info.Guarantees = slices.DeleteFunc(
+			info.Guarantees,
+			func(g env.Guarantee) bool { return g.Promise == env.Isolation },
+		)
+		info.Guarantees = append(info.Guarantees, d.plan.Guarantees()...)
 	}
 	for i, g := range info.Guarantees {
 		switch {
 		case g.Promise != env.Isolation:
-		case d.bare != "":
-			info.Guarantees[i].By += "; there is no sandbox: " + d.bare
-		case d.confinement != nil && d.confinement.WhyWeaker != "":
-			info.Guarantees[i].By += "; it is not " + d.confinement.WhyWeaker
+		case d.noSandbox != "":
+			info.Guarantees[i].By += "; there is no sandbox: " + d.noSandbox
+		case d.plan != nil && d.plan.WhyWeaker != "":
+			info.Guarantees[i].By += "; it is not " + d.plan.WhyWeaker
 		}
 	}
 	return info

@@ -19,16 +19,16 @@ func dial(string, int) error { return errSystem }
 
 func isGone(error) bool { return false }
 
-// daemon serves nothing on this system.
-type daemon struct{}
+// helperServer serves nothing on this system.
+type helperServer struct{}
 
-// surroundings are nothing on this system.
-type surroundings struct {
-	confinement *sandbox.Plan
-	bare        string
-	refusal     error
+// setup is unused on this system.
+type setup struct {
+	plan      *sandbox.Plan
+	noSandbox string
+	refusal   error
 }
 
-func newDaemon(string, time.Duration, surroundings) *daemon { return &daemon{} }
+func newHelperServer(string, time.Duration, setup) *helperServer { return &helperServer{} }
 
-func (*daemon) run(io.ReadWriteCloser) int { return fail(errSystem) }
+func (*helperServer) run(io.ReadWriteCloser) int { return fail(errSystem) }

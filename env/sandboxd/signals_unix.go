@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// notify catches what would end the process. As process 1 it catches everything that the runtime would take for a reason
-// to end, since commands may send it.
+// notify catches the signals that would end the process. As PID 1 it catches all that commands may
+// send.
 func notify() (signals chan os.Signal, stop func()) {
 	signals = make(chan os.Signal, 16)
 	ends := []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM}
@@ -22,11 +22,11 @@ func notify() (signals chan os.Signal, stop func()) {
 			ends = append(ends, f)
 		}
 	} else {
-		// Who starts this process may have said that it is to outlive a terminal.
+		// The parent may have made this process outlive a terminal (nohup).
 		ends = slices.DeleteFunc(ends, signal.Ignored)
 	}
 	signal.Notify(signals, ends...)
-	// Caught, a broken pipe is an error of a write like any other. Ignored, it would be ignored by commands too.
+	// Caught, SIGPIPE becomes an error of a write. Ignored, commands would inherit that.
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, unix.SIGPIPE)
 	return signals, func() {
@@ -35,7 +35,7 @@ func notify() (signals chan os.Signal, stop func()) {
 	}
 }
 
-// isForwarded reports whether process 1 passes a signal on to the commands.
+// isForwarded reports whether PID 1 forwards a signal to the commands.
 func isForwarded(s os.Signal) bool {
 	number, ok := s.(syscall.Signal)
 	return ok && slices.Contains([]syscall.Signal{

@@ -10,9 +10,9 @@ import (
 // TestFloodIsReplaced fills all places with connections of processes that have failed before, and
 // lets others connect for the first time: none of those is refused, and none replaced.
 func TestFloodIsReplaced(t *testing.T) {
-	d := &door{places: map[int]int{}, failures: map[int]int{}}
-	knock := func(peer int) (*visitor, bool) {
-		v := &visitor{UnixConn: new(net.UnixConn), peer: peer, leave: d.forget}
+	d := &socketServer{pendingBy: map[int]int{}, failures: map[int]int{}}
+	knock := func(peer int) (*pendingConn, bool) {
+		v := &pendingConn{UnixConn: new(net.UnixConn), peer: peer, settle: d.settle}
 		return v, d.admit(v)
 	}
 	const attackers = 40
@@ -33,14 +33,14 @@ func TestFloodIsReplaced(t *testing.T) {
 			t.Fatalf("process %d is refused", newcomer)
 		}
 		flood()
-		if d.places[newcomer] != 1 {
+		if d.pendingBy[newcomer] != 1 {
 			t.Fatalf("process %d is replaced", newcomer)
 		}
-		if d.forget(v); d.places[newcomer] != 0 {
+		if d.settle(v); d.pendingBy[newcomer] != 0 {
 			t.Fatalf("process %d still has a place", newcomer)
 		}
 	}
-	for peer, n := range d.places {
+	for peer, n := range d.pendingBy {
 		if n > maxPendingPerPeer {
 			t.Errorf("process %d has %d places, more than %d", peer, n, maxPendingPerPeer)
 		}

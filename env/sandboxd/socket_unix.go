@@ -25,68 +25,75 @@ import (
 )
 
 const (
-	// maxPending is how many connections may be there that have not been let in or turned away.
+	// maxPending bounds the connections that are not authorized yet.
 	maxPending = 256
-	// maxPendingPerPeer is how many of them one process may have.
+	// maxPendingPerPeer bounds those of one process.
 	maxPendingPerPeer = 8
-	// maxFailures is how many processes are remembered that came without being let in.
+	// maxFailures bounds the processes whose failures are counted.
 	maxFailures = 4096
-	// maxSocketPath is the longest name that a socket can have on all systems.
+	// maxSocketPath is the longest path of a socket on all systems.
 	maxSocketPath = 103
-	// acceptPause is the pause after an accept that failed, such as for want of descriptors.
+	// acceptPause is the pause after a failed accept, for example for lack of descriptors.
 	acceptPause = 50 * time.Millisecond
-	// lockTime is how long to wait for others that make a socket in the same folder, and lockPause the pause between looks.
+	// lockTime bounds the wait for helpers that create a socket in the same directory. lockPause is
+	// the pause between tries.
 	lockTime  = 5 * time.Second
 	lockPause = 10 * time.Millisecond
 )
 
-// door is the socket by which clients come back.
-type door struct {
+// socketServer accepts the clients that reconnect by the socket.
+type socketServer struct {
 	listener *net.UnixListener
 	server   *server.Server
 	stop     context.CancelFunc
 
-	mu       sync.Mutex
-	pending  []*visitor
-	places   map[int]int // how many of them each process has
-	failures map[int]int // how often a process was not let in
+	mu        sync.Mutex
+	pending   []*pendingConn
+	pendingBy map[int]int // the number of pending connections of each process
+	failures  map[int]int // by process
 }
 
-// visitor is a connection. It is pending until the server has answered its Hello.
-type visitor struct {
+// pendingConn is a connection. It is pending until the server has answered its Hello.
+type pendingConn struct {
 	*net.UnixConn
-	peer     int // the number of its process; 0 if that is outside of this pid namespace
-	leave    func(*visitor)
+	peer     int // the process ID; 0 outside of this pid namespace
+	settle   func(*pendingConn)
 	answered atomic.Bool
 }
 
-// Write notes the answer to the Hello, which is the first that is written.
-func (v *visitor) Write(p []byte) (int, error) {
+// Write ends the pending state: the first write is the answer to the Hello.
+func (v *pendingConn) Write(p []byte) (int, error) {
 	if !v.answered.Swap(true) {
-		v.leave(v)
+		v.settle(v)
 	}
 	return v.UnixConn.Write(p)
 }
 
-// listen opens the door.
-func listen(path string, server *server.Server) (*door, error) {
+// listen creates the socket and serves it.
+func listen(path string, server *server.Server) (*socketServer, error) {
 	l, err := bind(path)
 	if err != nil {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
-	return openDoor(l, server), nil
+	return newSocketServer(l, server), nil
 }
 
-// openDoor lets visitors of a socket in.
-func openDoor(l *net.UnixListener, server *server.Server) *door {
+// newSocketServer serves a socket.
+func newSocketServer(l *net.UnixListener, server *server.Server) *socketServer {
 	ctx, stop := context.WithCancel(context.Background())
-	d := &door{listener: l, server: server, stop: stop, places: make(map[int]int), failures: make(map[int]int)}
+	d := &socketServer{
+		listener:  l,
+		server:    server,
+		stop:      stop,
+		pendingBy: make(map[int]int),
+		failures:  make(map[int]int),
+	}
 	go d.accept(ctx)
 	return d
 }
 
-// bind makes the socket. Nobody but this user can reach it at any time, since the folder is closed to others. A socket
-// without a file is open to all of its network namespace; who they are is checked when they come.
+// bind creates the socket. The mode of its directory keeps other users from it at all times. A
+// socket without a file is open to its network namespace; its peers are checked on connect.
 func bind(path string) (*net.UnixListener, error) {
 	if len(path) > maxSocketPath {
 		return nil, fmt.Errorf("the name is longer than %d bytes: %w", maxSocketPath, fs.ErrInvalid)
@@ -98,7 +105,7 @@ func bind(path string) (*net.UnixListener, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	if err := checkFolder(dir); err != nil {
+	if err := checkDir(dir); err != nil {
 		return nil, err
 	}
 	unlock, err := lock(dir)
@@ -119,8 +126,8 @@ func bind(path string) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// checkFolder refuses a folder in which others could put something.
-func checkFolder(dir string) error {
+// checkDir rejects a directory in which other users could create files.
+func checkDir(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
 		return err
@@ -128,16 +135,21 @@ func checkFolder(dir string) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !info.IsDir():
-		return fmt.Errorf("%s is no folder: %w", dir, fs.ErrPermission)
+		return fmt.Errorf("%s is no directory: %w", dir, fs.ErrPermission)
 	case !ok || int(stat.Uid) != os.Geteuid():
 		return fmt.Errorf("%s belongs to another user: %w", dir, fs.ErrPermission)
 	case info.Mode().Perm()&0o077 != 0:
-		return fmt.Errorf("%s is open to other users (mode %#o, want 0700): %w", dir, info.Mode().Perm(), fs.ErrPermission)
+		return fmt.Errorf(
+			"%s is open to other users (mode %#o, want 0700): %w",
+			dir,
+			info.Mode().Perm(),
+			fs.ErrPermission,
+		)
 	}
 	return nil
 }
 
-// lock keeps other helpers from making a socket in the folder meanwhile.
+// lock keeps other helpers from creating a socket in the directory.
 func lock(dir string) (unlock func(), err error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -155,7 +167,7 @@ func lock(dir string) (unlock func(), err error) {
 	}
 }
 
-// removeStale removes a socket at which nobody answers any more.
+// removeStale removes a socket that no process listens on.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -164,7 +176,7 @@ func removeStale(path string) error {
 	case err != nil:
 		return err
 	case info.Mode().Type() != fs.ModeSocket:
-		return fmt.Errorf("there is another file: %w", fs.ErrExist)
+		return fmt.Errorf("another file exists: %w", fs.ErrExist)
 	}
 	c, err := net.Dial("unix", path)
 	if err == nil {
@@ -176,14 +188,14 @@ func removeStale(path string) error {
 	return os.Remove(path)
 }
 
-// close closes the door. Who is inside stays.
-func (d *door) close() {
+// close stops accepting clients. Accepted ones stay connected.
+func (d *socketServer) close() {
 	d.stop()
 	_ = d.listener.Close()
 }
 
-// accept lets visitors in until the door is closed.
-func (d *door) accept(ctx context.Context) {
+// accept accepts connections until ctx ends.
+func (d *socketServer) accept(ctx context.Context) {
 	for {
 		c, err := d.listener.AcceptUnix()
 		if err != nil {
@@ -202,13 +214,13 @@ func (d *door) accept(ctx context.Context) {
 			_ = c.Close()
 			continue
 		}
-		v := &visitor{UnixConn: c, peer: pid, leave: d.forget}
+		v := &pendingConn{UnixConn: c, peer: pid, settle: d.settle}
 		if !d.admit(v) {
 			_ = c.Close()
 			continue
 		}
 		go func() {
-			defer d.forget(v)
+			defer d.settle(v)
 			if err := d.server.Serve(ctx, v); err != nil {
 				d.failed(v)
 			}
@@ -216,23 +228,27 @@ func (d *door) accept(ctx context.Context) {
 	}
 }
 
-// admit makes v pending. If there are too many, the one goes whose process has failed most often, and of those the one
-// whose process has the most that are pending. Who comes for the first time and alone is replaced only by others like it,
-// and says the token before so many processes can be made. It reports false if v itself is the one.
-func (d *door) admit(v *visitor) bool {
+// admit makes c pending. Above the limit it closes a connection of the process with the most
+// failures, and among those of the one with the most pending connections. A first single connection
+// is replaced only by others like it, and sends its token before so many processes can start. It
+// returns false if c itself is rejected.
+func (d *socketServer) admit(v *pendingConn) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if v.peer != 0 && d.places[v.peer] >= maxPendingPerPeer {
+	if v.peer != 0 && d.pendingBy[v.peer] >= maxPendingPerPeer {
 		d.fail(v)
 		return false
 	}
 	if len(d.pending) < maxPending {
 		d.pending = append(d.pending, v)
-		d.places[v.peer]++
+		d.pendingBy[v.peer]++
 		return true
 	}
-	worse := func(a, b *visitor) int {
-		return cmp.Or(cmp.Compare(d.failures[a.peer], d.failures[b.peer]), cmp.Compare(d.places[a.peer], d.places[b.peer]))
+	worse := func(a, b *pendingConn) int {
+		return cmp.Or(
+			cmp.Compare(d.failures[a.peer], d.failures[b.peer]),
+			cmp.Compare(d.pendingBy[a.peer], d.pendingBy[b.peer]),
+		)
 	}
 	worst := rand.IntN(maxPending)
 	for i, p := range d.pending {
@@ -245,45 +261,45 @@ func (d *door) admit(v *visitor) bool {
 		return false
 	}
 	_ = d.pending[worst].Close() // Serve ends
-	d.leave(worst)
+	d.removePending(worst)
 	d.pending = append(d.pending, v)
-	d.places[v.peer]++
+	d.pendingBy[v.peer]++
 	return true
 }
 
-// failed notes that v was not let in.
-func (d *door) failed(v *visitor) {
+// failed counts a failure of c's process.
+func (d *socketServer) failed(v *pendingConn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.fail(v)
 }
 
-func (d *door) fail(v *visitor) {
+func (d *socketServer) fail(v *pendingConn) {
 	if len(d.failures) >= maxFailures {
-		clear(d.failures) // numbers of processes are used again anyway
+		clear(d.failures) // process IDs are reused anyway
 	}
 	if v.peer != 0 {
 		d.failures[v.peer]++
 	}
 }
 
-// forget takes v out of those that are pending.
-func (d *door) forget(v *visitor) {
+// settle ends the pending state of c.
+func (d *socketServer) settle(v *pendingConn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if i := slices.Index(d.pending, v); i >= 0 {
-		d.leave(i)
+		d.removePending(i)
 	}
 }
 
-// leave frees a place.
-func (d *door) leave(i int) {
+// removePending removes the pending connection i.
+func (d *socketServer) removePending(i int) {
 	v, last := d.pending[i], len(d.pending)-1
 	d.pending[i] = d.pending[last]
 	d.pending = d.pending[:last]
-	if d.places[v.peer]--; d.places[v.peer] == 0 {
-		delete(d.places, v.peer)
+	if d.pendingBy[v.peer]--; d.pendingBy[v.peer] == 0 {
+		delete(d.pendingBy, v.peer)
 	}
 }
 
-var _ io.ReadWriteCloser = (*visitor)(nil)
+var _ io.ReadWriteCloser = (*pendingConn)(nil)

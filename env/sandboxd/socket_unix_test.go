@@ -27,6 +27,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/envtest"
+	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
 )
 
@@ -459,8 +460,8 @@ func TestOtherUsersAreTurnedAway(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const script = `use IO::Socket::UNIX; my $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die "connect: $!";
-print $s qq({"version":1,"client":"x","token":"$ARGV[1]"}\n); $s->flush; print "answer: ", scalar <$s>;`
+	script := `use IO::Socket::UNIX; my $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die "connect: $!";
+print $s qq({"version":` + strconv.Itoa(wire.Version) + `,"client":"x","token":"$ARGV[1]"}\n); $s->flush; print "answer: ", scalar <$s>;`
 	for uid, served := range map[uint32]bool{0: true, 65534: false} {
 		cmd := exec.CommandContext(t.Context(), perl, "-e", script, socket, token)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}

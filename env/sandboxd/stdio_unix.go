@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// duplex is a stream of two files, which may be the two halves of a pair of pipes or the same socket.
+// duplex is a stream of two files: the halves of a pair of pipes, or one socket.
 type duplex struct {
 	in, out *os.File
 	undo    []int // copies of descriptors that have become non-blocking
@@ -21,8 +21,8 @@ type duplex struct {
 	err     error
 }
 
-// takeStdio returns standard input and output as a stream, and leaves the null device in their places, so that nothing
-// else can get into it.
+// takeStdio returns standard input and output as a stream, and puts the null device in their
+// places, so that no other writer uses them.
 func takeStdio() (*duplex, error) {
 	d := &duplex{ended: make(chan struct{})}
 	var err error
@@ -35,8 +35,8 @@ func takeStdio() (*duplex, error) {
 	return d, nil
 }
 
-// take moves a descriptor out of the way. What can be waited for with others becomes non-blocking. So does every other
-// descriptor of the same open file, such as that of a shell, which is undone in the end.
+// take moves a descriptor away, and makes it non-blocking if it can be polled. All descriptors of
+// the same open file, such as that of a shell, become so; restore undoes it.
 func (d *duplex) take(fd int, name string, mode int) (*os.File, error) {
 	moved, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
@@ -78,7 +78,7 @@ func (d *duplex) Close() error {
 	return d.err
 }
 
-// restore makes blocking again what was it before.
+// restore makes files blocking again that were so before.
 func (d *duplex) restore() {
 	for _, fd := range d.undo {
 		_ = unix.SetNonblock(fd, false)

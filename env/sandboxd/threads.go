@@ -8,9 +8,11 @@ import (
 )
 
 const (
-	// threads is how many threads are started in advance: a thread that the system refuses would end the process.
+	// threads is how many threads start in advance: a thread that the system refuses would end the
+	// process.
 	threads = 32
-	// maxBlocking is how many file operations may block in the system at once; the rest is for everything else.
+	// maxBlocking bounds the file operations that block in the system at once; the other threads
+	// stay free.
 	maxBlocking = 16
 )
 
@@ -21,7 +23,7 @@ func prespawn(n int) {
 	for range n {
 		ready.Add(1)
 		over.Go(func() {
-			// A goroutine that is locked to a thread and waits keeps that thread from running others.
+			// A goroutine that is locked to a thread keeps that thread from running others.
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
 			ready.Done()

@@ -29,7 +29,7 @@ func TestNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = udp.Close() })
-	abstract, err := net.Listen("unix", "@confine-test-"+strconv.Itoa(os.Getpid()))
+	abstract, err := net.Listen("unix", "@sandbox-test-"+strconv.Itoa(os.Getpid()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -393,13 +393,13 @@ func TestTemporaryFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.policy.Dir = dir
-	if out, code := w.run(t, Bubblewrap, `echo x >"`+dir+`/new" && ! cat "`+other+`/file" && echo y >/tmp/confine-test-private && cat /tmp/confine-test-private`); code != 0 {
+	if out, code := w.run(t, Bubblewrap, `echo x >"`+dir+`/new" && ! cat "`+other+`/file" && echo y >/tmp/sandbox-test-private && cat /tmp/sandbox-test-private`); code != 0 {
 		t.Errorf("exit code %d, %s", code, out)
 	}
 	if data, err := os.ReadFile(dir + "/new"); err != nil || string(data) != "x\n" {
 		t.Errorf("%q, %v", data, err)
 	}
-	if exists("/tmp/confine-test-private") {
+	if exists("/tmp/sandbox-test-private") {
 		t.Error("a temporary file is seen outside")
 	}
 }

@@ -113,7 +113,7 @@ var ways = map[string]struct {
 		promise: env.ConfinedWrites,
 	},
 	"a setting in sysfs": {
-		script:  `echo 1 >/sys/kernel/profiling || mkdir /sys/fs/cgroup/confine-test`,
+		script:  `echo 1 >/sys/kernel/profiling || mkdir /sys/fs/cgroup/sandbox-test`,
 		promise: env.ConfinedWrites,
 		alone:   true,
 	},

@@ -143,7 +143,7 @@ func newWorld(t *testing.T) *world {
 			t.Fatal(err)
 		}
 	}
-	root, err := os.MkdirTemp(above, "confine-test-") //nolint:usetesting // see above
+	root, err := os.MkdirTemp(above, "sandbox-test-") //nolint:usetesting // see above
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,16 +14,16 @@ import (
 
 // Rule refuses a system call.
 type Rule struct {
-	// Call is the name of the call, as in the kernel's tables. A kind of program that has no such call needs no rule.
+	// Call is the name in the kernel's tables. ABIs without such a call skip the rule.
 	Call string
-	// When are conditions that must all hold; without any the call is always refused.
+	// When are conditions that must all hold. Without any the call is always refused.
 	When []Condition
-	// Errno is what the call gives; 0 means EPERM.
+	// Errno is the error of the call. The default is EPERM.
 	Errno syscall.Errno
 }
 
-// Condition is what an argument must fulfil for a rule to apply. A filter sees the value of an argument, and nothing of
-// what it may point to.
+// Condition is a test of an argument. A filter sees the value of an argument, not the memory that
+// it points to.
 type Condition struct {
 	arg    int
 	kind   conditionKind
@@ -50,20 +50,20 @@ func OneOf(arg int, values ...uint32) Condition {
 	return Condition{arg: arg, kind: oneOf, values: values}
 }
 
-// AnyBit holds for an argument of whose low 32 bits one of bits is set.
+// AnyBit holds for an argument that has one of bits set in its low 32 bits.
 func AnyBit(arg int, bits uint32) Condition {
 	return Condition{arg: arg, kind: anyBit, values: []uint32{bits}}
 }
 
-// Offsets in what a filter sees of a system call; the argument i has its low half at offsetArgs+8*i.
+// Offsets in the input of a filter. The low half of argument i is at offsetArgs+8*i.
 const (
 	offsetNumber = 0
 	offsetArch   = 4
 	offsetArgs   = 16
 )
 
-// Program returns the filter for the kinds of programs that this system runs. It gives errors.ErrUnsupported on an
-// architecture whose numbers are not known here, and an error about a rule that is none.
+// Program returns the filter for the ABIs of this system. The error is errors.ErrUnsupported on an
+// architecture whose call numbers are missing here, or is about an invalid rule.
 func Program(rules []Rule) ([]unix.SockFilter, error) {
 	kinds := abis(runtime.GOARCH)
 	if len(kinds) == 0 {
@@ -79,7 +79,7 @@ func Program(rules []Rule) ([]unix.SockFilter, error) {
 		if err != nil {
 			return nil, fmt.Errorf("system call filter: %w", err)
 		}
-		// A jump over a section is too long for a conditional one.
+		// A conditional jump cannot span a section.
 		code = append(code, jumpEqual(kind.arch, 1, 0), jump(len(section)))
 		code = append(code, section...)
 	}
@@ -94,7 +94,7 @@ func Program(rules []Rule) ([]unix.SockFilter, error) {
 	return code, nil
 }
 
-// section is the filter for one kind of programs.
+// section returns the filter for one ABI.
 func (a abi) section(rules []Rule) ([]unix.SockFilter, error) {
 	code := []unix.SockFilter{load(offsetNumber)}
 	if a.limit > 0 {
@@ -115,7 +115,8 @@ func (a abi) section(rules []Rule) ([]unix.SockFilter, error) {
 	return append(code, allow()), nil
 }
 
-// body refuses if all conditions are fulfilled, and goes on behind itself with the number loaded otherwise.
+// body refuses the call if all conditions hold. Otherwise it continues behind itself with the
+// number of the call loaded.
 func (r Rule) body() []unix.SockFilter {
 	code := []unix.SockFilter{refuse(cmp.Or(r.Errno, unix.EPERM)), load(offsetNumber)}
 	for i := range r.When {
@@ -125,7 +126,8 @@ func (r Rule) body() []unix.SockFilter {
 	return code
 }
 
-// check goes on behind itself if the condition is fulfilled, and otherwise leaves out the next miss instructions as well.
+// check continues behind itself if the condition holds, and otherwise skips the next miss
+// instructions as well.
 func (c Condition) check(miss int) []unix.SockFilter {
 	low := load(uint32(offsetArgs + 8*c.arg))
 	switch c.kind {
@@ -186,13 +188,13 @@ func allow() unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW}
 }
 
-// Install installs a filter for all threads of this process, and with that for all that it starts. The process must not be
-// able to gain rights (PR_SET_NO_NEW_PRIVS), or have CAP_SYS_ADMIN. A filter cannot be taken back.
+// Install installs a filter for all threads of this process and their descendants. It needs
+// no_new_privs or CAP_SYS_ADMIN. A filter cannot be removed.
 func Install(program []unix.SockFilter) error {
 	return install(program, unix.SECCOMP_FILTER_FLAG_TSYNC)
 }
 
-// InstallThread installs a filter for the calling thread, and for what that starts or becomes.
+// InstallThread installs a filter for the calling thread and its descendants.
 func InstallThread(program []unix.SockFilter) error { return install(program, 0) }
 
 func install(program []unix.SockFilter, flags uintptr) error {
@@ -200,7 +202,7 @@ func install(program []unix.SockFilter, flags uintptr) error {
 		return errors.New("system call filter: it is empty")
 	}
 	prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	// Without the flag every program below would run slower, for a danger that is not one of theirs.
+	// Without this flag all commands would run slower, for a mitigation that they do not need.
 	flags |= unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW
 	thread, _, errno := unix.Syscall(
 		unix.SYS_SECCOMP,

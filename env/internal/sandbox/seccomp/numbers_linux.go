@@ -5,9 +5,9 @@ import "golang.org/x/sys/unix"
 // abi is a kind of program that the kernel runs.
 type abi struct {
 	arch uint32
-	// column is that of its numbers.
+	// column is the column of its call numbers.
 	column int
-	// limit, if set, is a number from which on calls belong to another kind of program, which is refused.
+	// limit, if set, is the first number that belongs to another ABI, which is refused.
 	limit uint32
 }
 
@@ -20,7 +20,7 @@ const (
 	columns
 )
 
-// abis returns the kinds of programs that an architecture runs. Calls of the x32 kind have a bit in their numbers.
+// abis returns the ABIs of an architecture. Calls of x32 have a bit set in their numbers.
 func abis(goarch string) []abi {
 	switch goarch {
 	case "amd64":
@@ -34,10 +34,10 @@ func abis(goarch string) []abi {
 	return nil
 }
 
-// none stands for a call that a kind of program does not have.
+// none marks a call that an ABI does not have.
 const none = -1
 
-// numbers are those of system calls, from the kernel's tables.
+// numbers are the numbers of system calls in the kernel's tables.
 var numbers = [...]struct {
 	call string
 	of   [columns]int16
