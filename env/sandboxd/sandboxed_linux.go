@@ -46,7 +46,7 @@ const readyTime = time.Minute
 // this process and the socket. If it returns no helper, this process serves itself, as setup
 // describes.
 func startSandboxed(text string, s serveConfig) (*sandboxedHelper, setup, error) {
-	want, err := helper.ParseBox(text)
+	want, err := helper.ParseSandbox(text)
 	if err != nil {
 		return nil, setup{}, fmt.Errorf("--sandbox: %w", err)
 	}

@@ -23,7 +23,8 @@ const (
 )
 
 // errNoSource reports that neither a directory nor a version of the source is known.
-var errNoSource = errors.New("the source of this program is neither on this machine nor a published version")
+var errNoSource = errors.New(
+	"the source of this program is neither on this machine nor a published version")
 
 // module is the source of this module.
 type module struct {

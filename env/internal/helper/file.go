@@ -58,7 +58,8 @@ func File(path, goos, goarch string, args ...string) (*Helper, error) {
 			return nil, err
 		}
 		if arch != goarch {
-			return nil, fmt.Errorf("%s is a program for linux/%s, not for linux/%s", path, arch, goarch)
+			return nil, fmt.Errorf("%s is a program for linux/%s, not for linux/%s", path, arch,
+				goarch)
 		}
 	case goos != runtime.GOOS || goarch != runtime.GOARCH:
 		return nil, fmt.Errorf("%s cannot be validated as a program for %s/%s", path, goos, goarch)

@@ -6,7 +6,8 @@
 // [Source.Resolve] returns the first of these that runs on the platform:
 //
 //  1. the file that the caller names (--helper-binary FILE), and then nothing else
-//  2. the embedded helper; "make build" embeds linux/amd64 and linux/arm64, HELPERS="linux/riscv64 …" others
+//  2. the embedded helper; "make build" embeds linux/amd64 and linux/arm64, and
+//     "make build HELPERS=linux/riscv64" others
 //  3. the running program, if the caller has arguments with which it serves as a helper
 //  4. a helper that the Go toolchain builds from the source of this module into the user's cache
 //
@@ -47,7 +48,8 @@ type MissingError struct {
 
 func (e *MissingError) Error() string {
 	text := fmt.Sprintf("no helper for %s/%s is embedded in this program (embed one: "+
-		"\"make build HELPERS=%[1]s/%[2]s\" in a checkout of %[3]s; or name one: --helper-binary FILE)",
+		"\"make build HELPERS=%[1]s/%[2]s\" in a checkout of %[3]s; "+
+		"or name one: --helper-binary FILE)",
 		e.OS, e.Arch, modulePath)
 	if e.Err != nil {
 		text += "; build one: " + e.Err.Error()
@@ -84,7 +86,8 @@ func find(files fs.FS, goos, goarch string) (*Helper, error) {
 	for _, e := range entries {
 		name, ok := strings.CutSuffix(e.Name(), suffix)
 		digest, mine := strings.CutPrefix(name, start)
-		if sum, err := hex.DecodeString(digest); !ok || !mine || err != nil || len(sum) != sha256.Size {
+		if sum, err := hex.DecodeString(digest); !ok || !mine || err != nil ||
+			len(sum) != sha256.Size {
 			continue
 		}
 		return embedded(files, "bin/"+e.Name(), name, digest), nil

@@ -138,7 +138,8 @@ func removeUnused(dir, keep string) {
 	for _, e := range entries {
 		old := filepath.Join(dir, e.Name())
 		info, err := e.Info()
-		if err == nil && old != keep && strings.HasPrefix(e.Name(), prefix) && time.Since(info.ModTime()) > unusedTime {
+		if err == nil && old != keep && strings.HasPrefix(e.Name(), prefix) &&
+			time.Since(info.ModTime()) > unusedTime {
 			_ = os.RemoveAll(old) // it is tried again the next time
 		}
 	}

@@ -22,11 +22,11 @@
 // value is the Value of the last frame.
 //
 //	POST   /exec/ID?stdout=N&stderr=N     ExecRequest  output frames, ExecResult
-//	DELETE /exec/ID                                    kills; the response to the POST has the result
+//	DELETE /exec/ID                                    kills; the POST has the result
 //	POST   /exec/ID/stdin?offset=N&end=1  bytes        StdinState, once they are read
 //	POST   /exec/ID/resize                env.TTYSize
 //	GET    /file?name=…&offset=N                       a list of one FileInfo, data from N on
-//	PUT    /file?name=…&mode=&new=1&sha256=  bytes     env.Written; mode is an fs.FileMode in decimal
+//	PUT    /file?name=…&mode=&new=1&sha256=  bytes     env.Written; mode: decimal fs.FileMode
 //	DELETE /file?name=…&recursive=1
 //	GET    /stat?name=…                                FileInfo
 //	GET    /dir?name=…                                 []FileInfo

@@ -79,7 +79,10 @@ func EncodeError(err error, depth int) *Error {
 	if depth > 1 {
 		switch e := err.(type) { //nolint:errorlint // each level is encoded as what it is
 		case *fs.PathError:
-			return &Error{Type: errorPath, Op: cut(e.Op), Path: cut(e.Path), Inner: EncodeError(e.Err, depth-1)}
+			return &Error{
+				Type: errorPath, Op: cut(e.Op), Path: cut(e.Path),
+				Inner: EncodeError(e.Err, depth-1),
+			}
 		case *env.StartError:
 			w := &Error{Type: errorStart, Inner: EncodeError(e.Err, depth-1)}
 			if len(e.Argv) > 0 { // only the program is named in the text
@@ -87,7 +90,10 @@ func EncodeError(err error, depth int) *Error {
 			}
 			return w
 		case *search.UnreadableError:
-			return &Error{Type: errorUnreadable, Count: e.Count, Inner: EncodeError(e.First, depth-1)}
+			return &Error{
+				Type: errorUnreadable, Count: e.Count,
+				Inner: EncodeError(e.First, depth-1),
+			}
 		}
 	}
 	w := &Error{Text: cut(err.Error())}

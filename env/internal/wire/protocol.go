@@ -99,15 +99,18 @@ type Info struct {
 func ToInfo(i env.Info) *Info {
 	return &Info{
 		Backend: Text(i.Backend), OS: Text(i.OS), Arch: Text(i.Arch), OSVersion: Text(i.OSVersion),
-		WorkDir: Text(i.WorkDir), Shell: Texts(i.Shell), NoShell: Text(i.NoShell), Guarantees: i.Guarantees,
+		WorkDir: Text(i.WorkDir), Shell: Texts(i.Shell), NoShell: Text(i.NoShell),
+		Guarantees: i.Guarantees,
 	}
 }
 
 // Env returns the env.Info that i carries.
 func (i *Info) Env() env.Info {
 	return env.Info{
-		Backend: string(i.Backend), OS: string(i.OS), Arch: string(i.Arch), OSVersion: string(i.OSVersion),
-		WorkDir: string(i.WorkDir), Shell: Strings(i.Shell), NoShell: string(i.NoShell), Guarantees: i.Guarantees,
+		Backend: string(i.Backend), OS: string(i.OS), Arch: string(i.Arch),
+		OSVersion: string(i.OSVersion),
+		WorkDir:   string(i.WorkDir), Shell: Strings(i.Shell), NoShell: string(i.NoShell),
+		Guarantees: i.Guarantees,
 	}
 }
 

@@ -28,7 +28,10 @@ type Conn struct {
 
 // NewConn returns a Conn over rwc.
 func NewConn(stream io.ReadWriteCloser) *Conn {
-	return &Conn{stream: stream, reader: bufio.NewReader(stream), writer: &gatherer{w: stream}, Done: make(chan struct{})}
+	return &Conn{
+		stream: stream, reader: bufio.NewReader(stream), writer: &gatherer{w: stream},
+		Done: make(chan struct{}),
+	}
 }
 
 func (c *Conn) Read(p []byte) (int, error) { return c.reader.Read(p) }

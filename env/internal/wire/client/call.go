@@ -87,7 +87,10 @@ func (c *Client) send(ctx context.Context, l *link, r request) (*response, error
 	}
 	buf, _ := c.buffers.Get().(*bufio.Reader)
 	buf.Reset(resp.Body)
-	return &response{c: c, l: l, ctx: ctx, body: resp.Body, buf: buf, frames: wire.FrameReader{R: buf}}, nil
+	return &response{
+		c: c, l: l, ctx: ctx, body: resp.Body, buf: buf,
+		frames: wire.FrameReader{R: buf},
+	}, nil
 }
 
 // failure classifies an error of a request or a response: errLost, the context's, or

@@ -21,7 +21,9 @@ var errIncomplete = errors.New("the connection was lost before the content arriv
 
 // WriteFile implements env.Environment. After a lost connection the client requests the outcome of
 // the write. It repeats one that was not made if the content is small or unread.
-func (c *Client) WriteFile(ctx context.Context, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+func (c *Client) WriteFile(ctx context.Context, name string, r io.Reader,
+	opts env.WriteOptions,
+) (env.Written, error) {
 	var written env.Written
 	query, err := named("name", name)
 	if err != nil {
@@ -35,7 +37,8 @@ func (c *Client) WriteFile(ctx context.Context, name string, r io.Reader, opts e
 	}
 	if opts.IfSHA256 != "" {
 		if sum, err := hex.DecodeString(opts.IfSHA256); err != nil || len(sum) != sha256.Size {
-			return written, pathError("write", name, fmt.Errorf("condition %q: %w", opts.IfSHA256, fs.ErrInvalid))
+			return written, pathError("write", name,
+				fmt.Errorf("condition %q: %w", opts.IfSHA256, fs.ErrInvalid))
 		}
 		query.Set("sha256", opts.IfSHA256)
 	}
@@ -71,7 +74,8 @@ func (c *Client) change(ctx context.Context, r request, content io.Reader, v any
 		return err
 	}
 	defer c.calls.Done()
-	// The end of ctx ends the content. Once all of it is on its way, only the response has the outcome.
+	// The end of ctx ends the content. Once all of it is on its way, only the response has the
+	// outcome.
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	w := &fileChange{c: c, request: r, life: life}
@@ -141,7 +145,8 @@ func (w *fileChange) run(ctx context.Context) (*wire.EndRecord, error) {
 		if err != nil {
 			return nil, err // earlier attempts were not made
 		}
-		w.request.op = w.c.newID() // the server no longer starts an id after its outcome was requested
+		// the server no longer starts an id after its outcome was requested
+		w.request.op = w.c.newID()
 		end, err := w.c.exchange(w.life, l, w.request, 0, nil)
 		switch {
 		case err == nil:
@@ -185,7 +190,8 @@ func (w *fileChange) requestOutcome(ctx context.Context) (wire.ChangeOutcome, er
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { w.c.after(asking, w.c.limits.response, cancel) })
 	defer stop()
-	err := w.c.value(asking, request{method: "GET", path: "/op/" + url.PathEscape(w.request.op)}, &op)
+	err := w.c.value(asking, request{method: "GET", path: "/op/" + url.PathEscape(w.request.op)},
+		&op)
 	if err != nil && asking.Err() != nil {
 		err = errors.Join(contextError(ctx), errSilent)
 	}

@@ -102,9 +102,12 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // never fails
 	c := &Client{
-		cfg:          cfg,
-		id:           hex.EncodeToString(id[:]),
-		limits:       limits{response: responseTimeout, close: closeTimeout, entries: maxEntries, listing: maxListing},
+		cfg: cfg,
+		id:  hex.EncodeToString(id[:]),
+		limits: limits{
+			response: responseTimeout, close: closeTimeout, entries: maxEntries,
+			listing: maxListing,
+		},
 		disconnected: make(chan struct{}),
 		changed:      make(chan struct{}),
 	}

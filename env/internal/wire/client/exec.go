@@ -68,8 +68,10 @@ func (c *Client) newExecution(ctx context.Context, cmd env.Command) (*execution,
 		x.writing.Add(int32(n))
 	})
 	r := wire.ExecRequest{
-		Argv: wire.Texts(cmd.Argv), Dir: wire.Text(cmd.Dir), Vars: wire.Texts(cmd.Vars), Timeout: cmd.Timeout,
-		Stdin: cmd.Stdin != nil, Stdout: x.stdout != nil, Stderr: cmd.Stderr != nil, Merged: merged,
+		Argv: wire.Texts(cmd.Argv), Dir: wire.Text(cmd.Dir), Vars: wire.Texts(cmd.Vars),
+		Timeout: cmd.Timeout,
+		Stdin:   cmd.Stdin != nil, Stdout: x.stdout != nil, Stderr: cmd.Stderr != nil,
+		Merged: merged,
 	}
 	if cmd.TTY != nil {
 		r.TTY = &cmd.TTY.Size
@@ -87,7 +89,8 @@ func (c *Client) newExecution(ctx context.Context, cmd env.Command) (*execution,
 
 // run runs the command and returns its result.
 func (x *execution) run(ctx context.Context) (env.Result, error) {
-	// The end of ctx does not end the requests, but sends one more; the response then has the result.
+	// The end of ctx does not end the requests, but sends one more; the response then has the
+	// result.
 	life, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	killed := make(chan struct{})
 	spare := func() bool { return true } // keeps the command from being killed
@@ -170,7 +173,10 @@ func (x *execution) receive(life context.Context, l *link) (*wire.ExecResult, er
 	if x.stderr != nil && x.stderr.taken > 0 {
 		query.Set("stderr", strconv.FormatInt(x.stderr.taken, 10))
 	}
-	a, err := x.c.send(life, l, request{method: "POST", path: "/exec/" + x.id, query: query, body: x.body})
+	a, err := x.c.send(life, l, request{
+		method: "POST", path: "/exec/" + x.id, query: query,
+		body: x.body,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -239,7 +245,8 @@ func (x *execution) result(a *response, size int) (*wire.ExecResult, error) {
 	// An environment that is being closed discards output that it cannot deliver.
 	whole := r.Stdout == stdout && r.Stderr == stderr
 	if !whole && !errors.Is(r.Error.Err(), fs.ErrClosed) {
-		return nil, a.malformed("outputs of %d and %d bytes announced, %d and %d received", r.Stdout, r.Stderr, stdout, stderr)
+		return nil, a.malformed("outputs of %d and %d bytes announced, %d and %d received",
+			r.Stdout, r.Stderr, stdout, stderr)
 	}
 	// Windows has exit codes of 32 bits, which are negative where int has 32 bits.
 	least, most := int64(-1), int64(math.MaxUint8)
@@ -253,13 +260,16 @@ func (x *execution) result(a *response, size int) (*wire.ExecResult, error) {
 }
 
 // toResult combines the server's result with the errors of this side.
-func (x *execution) toResult(ctx context.Context, r *wire.ExecResult, err error, own []error) (env.Result, error) {
+func (x *execution) toResult(ctx context.Context, r *wire.ExecResult, err error,
+	own []error,
+) (env.Result, error) {
 	if err != nil {
 		return env.Result{}, x.unknownResult(ctx, err, own)
 	}
 	result := env.Result{
-		ExitCode: r.ExitCode, Signal: r.Signal, TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory, Detached: r.Detached,
-		Elapsed: r.Elapsed,
+		ExitCode: r.ExitCode, Signal: r.Signal, TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory,
+		Detached: r.Detached,
+		Elapsed:  r.Elapsed,
 	}
 	end := contextError(ctx)
 	if !r.Cancelled {

@@ -58,7 +58,8 @@ func (c *Client) readDir(ctx context.Context, name string) ([]fs.DirEntry, error
 	err = c.retry(ctx, func(l *link) error {
 		entries = nil
 		take := c.bounded(records(func(i *wire.FileInfo) error {
-			if name := string(i.Name); name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
+			if name := string(i.Name); name == "" || name == "." || name == ".." ||
+				strings.ContainsAny(name, "/\x00") {
 				return fmt.Errorf("%w: an entry named %.100q", env.ErrProtocol, name)
 			}
 			if len(entries) >= c.limits.entries {
@@ -67,7 +68,8 @@ func (c *Client) readDir(ctx context.Context, name string) ([]fs.DirEntry, error
 			entries = append(entries, dirEntry{*i})
 			return nil
 		}))
-		end, err := c.exchange(ctx, l, request{method: "GET", path: "/dir", query: query}, wire.FrameRecords, take)
+		end, err := c.exchange(ctx, l, request{method: "GET", path: "/dir", query: query},
+			wire.FrameRecords, take)
 		if err == nil {
 			remote = c.decodeError(end.Error)
 		}

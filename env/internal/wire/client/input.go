@@ -85,7 +85,8 @@ func (x *execution) feed(life context.Context) {
 		data, end := x.input.queue.take()
 		p := piece{x: x, offset: offset, data: data, end: end}
 		err := errBroken
-		for errors.Is(err, errBroken) && life.Err() == nil { // without its input the command might wait for ever
+		// Without its input the command might wait for ever.
+		for errors.Is(err, errBroken) && life.Err() == nil {
 			err = x.c.retry(life, func(l *link) error { return p.send(life, l) })
 		}
 		if err != nil || end || p.closed {
@@ -130,7 +131,8 @@ func (p *piece) post(life context.Context, l *link, data []byte, end bool) error
 	}
 	path := "/exec/" + p.x.id + "/stdin"
 	var answer wire.StdinState
-	err := p.x.c.single(life, l, request{method: "POST", path: path, query: query, body: data}, &answer)
+	err := p.x.c.single(life, l, request{method: "POST", path: path, query: query, body: data},
+		&answer)
 	if err == nil && answer.Unknown {
 		return p.wait(life)
 	}
@@ -143,7 +145,8 @@ func (p *piece) post(life context.Context, l *link, data []byte, end bool) error
 	case answer.Closed:
 		p.closed = true
 	case got < 0, got > int64(len(p.data)):
-		return p.x.c.violation(fmt.Errorf("%w: %d bytes of stdin were read", env.ErrProtocol, answer.Taken))
+		return p.x.c.violation(fmt.Errorf("%w: %d bytes of stdin were read", env.ErrProtocol,
+			answer.Taken))
 	default:
 		p.offset, p.data = answer.Taken, p.data[got:]
 	}
@@ -175,7 +178,10 @@ func (x *execution) resize(life context.Context, sizes <-chan env.TTYSize) {
 				continue
 			}
 			// A size that does not arrive does no harm, and the next one may.
-			_ = x.c.value(life, request{method: "POST", path: "/exec/" + x.id + "/resize", body: body}, nil)
+			_ = x.c.value(life, request{
+				method: "POST", path: "/exec/" + x.id + "/resize",
+				body: body,
+			}, nil)
 		case <-life.Done():
 			return
 		}

@@ -267,7 +267,8 @@ func readWelcome(c *wire.Conn) (*wire.Welcome, error) {
 	line, err := c.ReadLine(wire.MaxWelcome)
 	switch {
 	case errors.Is(err, wire.ErrLineTooLong):
-		return nil, fmt.Errorf("%w: a welcome of more than %d bytes", env.ErrProtocol, wire.MaxWelcome)
+		return nil, fmt.Errorf("%w: a welcome of more than %d bytes", env.ErrProtocol,
+			wire.MaxWelcome)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return nil, fmt.Errorf("the server sent %s and nothing more: %w", quoted(line), err)
 	case err != nil:
@@ -296,7 +297,8 @@ func checkWelcome(w *wire.Welcome) error {
 	case w.Error != nil:
 		return &refusedError{w.Error.Err()}
 	case w.Version != wire.Version:
-		return fmt.Errorf("%w: protocol version %d of the server differs from version %d of this program (use the same release on both sides)", env.ErrProtocol, w.Version, wire.Version)
+		return fmt.Errorf("%w: protocol version %d of the server differs from version %d of "+
+			"this program (use the same release on both sides)", env.ErrProtocol, w.Version, wire.Version)
 	case w.Info == nil, w.Session == "", len(w.Session) > wire.MaxID:
 		return fmt.Errorf("%w: an incomplete welcome", env.ErrProtocol)
 	}
@@ -308,7 +310,9 @@ func (c *Client) newLink(ctx context.Context, s *linkStream) (*link, error) {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
 	transport := &http.Transport{
-		DialContext:            func(context.Context, string, string) (net.Conn, error) { return s, nil },
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return s, nil
+		},
 		Protocols:              protocols,
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: 16 << 10,

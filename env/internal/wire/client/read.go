@@ -14,7 +14,9 @@ import (
 type plain struct{ env.Environment }
 
 // ReadFiles implements env.MultiReader.
-func (c *Client) ReadFiles(ctx context.Context, names []string, limit int64) ([]env.FileContent, error) {
+func (c *Client) ReadFiles(ctx context.Context, names []string,
+	limit int64,
+) ([]env.FileContent, error) {
 	if limit <= 0 {
 		limit = env.DefaultReadLimit
 	}
@@ -96,12 +98,14 @@ func (r *fileList) header(a *response, size int) error {
 		return a.c.violation(err)
 	}
 	next := len(r.files)
-	if len(list) != 1 || next == len(r.names) || list[0].Index != next || list[0].Size < 0 || list[0].Size > r.limit ||
+	if len(list) != 1 || next == len(r.names) || list[0].Index != next || list[0].Size < 0 ||
+		list[0].Size > r.limit ||
 		(list[0].Error != nil && list[0].Size > 0) {
 		return a.malformed("the header of file %d of %d", next+1, len(r.names))
 	}
 	name := r.names[next]
-	file := env.FileContent{Name: name, Err: pathError("read", name, a.c.decodeError(list[0].Error))}
+	file := env.FileContent{Name: name, Err: pathError("read", name,
+		a.c.decodeError(list[0].Error))}
 	if err := file.Err; errors.Is(err, fs.ErrClosed) || errors.Is(err, env.ErrGone) {
 		return err
 	}

@@ -13,18 +13,22 @@ import (
 )
 
 // Walk implements search.Searcher.
-func (c *Client) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
+func (c *Client) Walk(ctx context.Context, root string, opts search.WalkOptions,
+	fn func(search.Entry) error,
+) error {
 	body, err := jsonBody(wire.WalkRequest{
-		Root: wire.Text(root), NoIgnore: opts.NoIgnore, MaxDepth: opts.MaxDepth, Details: opts.Details,
+		Root: wire.Text(root), NoIgnore: opts.NoIgnore, MaxDepth: opts.MaxDepth,
+		Details: opts.Details,
 	})
 	if err == nil {
 		w := walk{fn: fn}
-		_, err = c.search(ctx, request{method: "POST", path: "/walk", body: body}, records(func(i *wire.FileInfo) error {
-			if ctx.Err() != nil {
-				return contextError(ctx)
-			}
-			return w.entry(toEntry(i))
-		}))
+		_, err = c.search(ctx, request{method: "POST", path: "/walk", body: body},
+			records(func(i *wire.FileInfo) error {
+				if ctx.Err() != nil {
+					return contextError(ctx)
+				}
+				return w.entry(toEntry(i))
+			}))
 	}
 	if errors.Is(err, fs.SkipAll) {
 		return nil
@@ -44,7 +48,8 @@ func walkError(op, name string, err error) error {
 	switch {
 	case errors.As(err, &own):
 		return own.err
-	case errors.Is(err, errBroken), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, errBroken), errors.Is(err, context.Canceled),
+		errors.Is(err, context.DeadlineExceeded):
 		return pathError(op, name, err)
 	}
 	return err
@@ -81,12 +86,17 @@ func (w *walk) entry(e search.Entry) error {
 
 // toEntry returns the entry of a walk.
 func toEntry(i *wire.FileInfo) search.Entry {
-	return search.Entry{Name: string(i.Name), Mode: i.Mode, Size: i.Size, ModTime: i.ModTime(), Err: i.Error.Err()}
+	return search.Entry{
+		Name: string(i.Name), Mode: i.Mode, Size: i.Size, ModTime: i.ModTime(),
+		Err: i.Error.Err(),
+	}
 }
 
 // search sends a request for a list and passes its records on as they arrive. It repeats the
 // request only before the first record. The server's error comes with the value of the last frame.
-func (c *Client) search(ctx context.Context, r request, take func([]byte) error) (*wire.EndRecord, error) {
+func (c *Client) search(ctx context.Context, r request,
+	take func([]byte) error,
+) (*wire.EndRecord, error) {
 	if err := c.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -111,37 +121,47 @@ func (c *Client) search(ctx context.Context, r request, take func([]byte) error)
 }
 
 // Grep implements search.Searcher.
-func (c *Client) Grep(ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error) (search.GrepStats, error) {
+func (c *Client) Grep(ctx context.Context, opts search.GrepOptions,
+	fn func(search.GrepMatch) error,
+) (search.GrepStats, error) {
 	var stats search.GrepStats
 	body, err := jsonBody(wire.GrepRequest{
-		Pattern: wire.Text(opts.Pattern), Literal: opts.Literal, IgnoreCase: opts.IgnoreCase, Multiline: opts.Multiline,
-		Path: wire.Text(opts.Path), Glob: wire.Text(opts.Glob), Exclude: wire.Text(opts.Exclude), Types: opts.Types, NoIgnore: opts.NoIgnore,
+		Pattern: wire.Text(opts.Pattern), Literal: opts.Literal, IgnoreCase: opts.IgnoreCase,
+		Multiline: opts.Multiline,
+		Path:      wire.Text(opts.Path), Glob: wire.Text(opts.Glob),
+		Exclude: wire.Text(opts.Exclude),
+		Types:   opts.Types, NoIgnore: opts.NoIgnore,
 		Mode: opts.Mode, Before: opts.Before, After: opts.After,
-		MaxMatches: opts.MaxMatches, MaxFileMatches: opts.MaxFileMatches, MaxLineBytes: opts.MaxLineBytes,
-		MaxTime: opts.MaxTime, MaxBytes: opts.MaxBytes,
+		MaxMatches: opts.MaxMatches, MaxFileMatches: opts.MaxFileMatches,
+		MaxLineBytes: opts.MaxLineBytes,
+		MaxTime:      opts.MaxTime, MaxBytes: opts.MaxBytes,
 	})
 	if err != nil {
 		return stats, err
 	}
 	last := ""
-	end, err := c.search(ctx, request{method: "POST", path: "/grep", body: body}, records(func(m *wire.GrepMatch) error {
-		if ctx.Err() != nil {
-			return contextError(ctx)
-		}
-		// These counts are returned if the search ends before the server sends its own.
-		if stats.Files == 0 || string(m.Name) != last {
-			stats.Files++
-			last = string(m.Name)
-		}
-		if !m.Context {
-			stats.Matches += max(1, m.Count)
-		}
-		match := search.GrepMatch{Name: string(m.Name), Line: m.Line, Text: string(m.Text), LineCut: m.Cut, Context: m.Context, Count: m.Count}
-		if err := fn(match); err != nil {
-			return &fnError{err}
-		}
-		return nil
-	}))
+	end, err := c.search(ctx, request{method: "POST", path: "/grep", body: body},
+		records(func(m *wire.GrepMatch) error {
+			if ctx.Err() != nil {
+				return contextError(ctx)
+			}
+			// These counts are returned if the search ends before the server sends its own.
+			if stats.Files == 0 || string(m.Name) != last {
+				stats.Files++
+				last = string(m.Name)
+			}
+			if !m.Context {
+				stats.Matches += max(1, m.Count)
+			}
+			match := search.GrepMatch{
+				Name: string(m.Name), Line: m.Line, Text: string(m.Text),
+				LineCut: m.Cut, Context: m.Context, Count: m.Count,
+			}
+			if err := fn(match); err != nil {
+				return &fnError{err}
+			}
+			return nil
+		}))
 	if end != nil && len(end.Value) > 0 {
 		if err := wire.Decode(end.Value, &stats); err != nil {
 			return stats, c.violation(err)
@@ -156,7 +176,8 @@ func (c *Client) Grep(ctx context.Context, opts search.GrepOptions, fn func(sear
 // Glob implements search.Searcher.
 func (c *Client) Glob(ctx context.Context, opts search.GlobOptions) ([]search.Entry, error) {
 	body, err := jsonBody(wire.GlobRequest{
-		Pattern: wire.Text(opts.Pattern), Dir: wire.Text(opts.Dir), IgnoreCase: opts.IgnoreCase, NoIgnore: opts.NoIgnore, Limit: opts.Limit,
+		Pattern: wire.Text(opts.Pattern), Dir: wire.Text(opts.Dir), IgnoreCase: opts.IgnoreCase,
+		NoIgnore: opts.NoIgnore, Limit: opts.Limit,
 	})
 	if err == nil {
 		err = c.enter(ctx)
@@ -176,7 +197,8 @@ func (c *Client) Glob(ctx context.Context, opts search.GlobOptions) ([]search.En
 			found = append(found, toEntry(i))
 			return nil
 		}))
-		end, err := c.exchange(ctx, l, request{method: "POST", path: "/glob", body: body}, wire.FrameRecords, take)
+		end, err := c.exchange(ctx, l, request{method: "POST", path: "/glob", body: body},
+			wire.FrameRecords, take)
 		if err == nil {
 			remote = c.decodeError(end.Error)
 		}

@@ -32,7 +32,7 @@ type source struct {
 	buf     []byte
 	chunk   []byte // read last
 	total   int64  // how many bytes have been read
-	kept    []byte // all of them, while they are few; then none, unless the current request needs them
+	kept    []byte // all of them while they are few, or the current request needs them
 	reading bool
 	current *upload
 	err     error // of the reader or the context, or io.EOF; sticky

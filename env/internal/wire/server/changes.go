@@ -46,8 +46,8 @@ type changes struct {
 	byID  map[string]*change
 	ended []string // the oldest first, from next on and around
 	next  int
-	// marks are the highest numbers of forgotten changes, by client: those up to there may have been
-	// made. It has maxMarks entries at most.
+	// marks are the highest numbers of forgotten changes, by client: those up to there may have
+	// been made. It has maxMarks entries at most.
 	marks map[string]uint64
 }
 
@@ -79,7 +79,8 @@ func (t *changes) forget(id string) {
 	delete(t.byID, id)
 	client, number := changeNumber(id)
 	if _, ok := t.marks[client]; !ok && len(t.marks) == maxMarks {
-		for other := range t.marks { // any of them: only a client that is back within its time to reconnect needs its own
+		// Any of them: only a client that reconnects in time needs its own.
+		for other := range t.marks {
 			delete(t.marks, other)
 			break
 		}
@@ -117,7 +118,10 @@ func (t *changes) outcome(id string) (*change, error) {
 	if t.forgotten(id) {
 		return nil, errForgotten
 	}
-	o := &change{done: make(chan struct{}), record: wire.EndRecord{Error: wire.ToError(errNotStarted)}, notStarted: true}
+	o := &change{
+		done:   make(chan struct{}),
+		record: wire.EndRecord{Error: wire.ToError(errNotStarted)}, notStarted: true,
+	}
 	t.byID[id] = o
 	t.retain(id, o)
 	return o, nil

@@ -176,7 +176,9 @@ func (c *command) wake() {
 
 // attach makes a response the one that sends the output, from the given offsets on. It returns its
 // number and its wakeup.
-func (c *command) attach(p *peer, outputs []output, stdout, stderr int64) (uint64, <-chan struct{}, error) {
+func (c *command) attach(p *peer, outputs []output,
+	stdout, stderr int64,
+) (uint64, <-chan struct{}, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !p.current() { // a late request does not take over from those of the connection that counts
@@ -239,7 +241,9 @@ func (c *command) send(ctx context.Context, p *peer, a *response, stdout, stderr
 }
 
 // wait sends the collected frames and waits for more output.
-func (c *command) wait(ctx context.Context, a *response, number uint64, woken <-chan struct{}) error {
+func (c *command) wait(ctx context.Context, a *response, number uint64,
+	woken <-chan struct{},
+) error {
 	if a.buf != nil && len(*a.buf) > 0 {
 		if err := a.flush(); err != nil {
 			return err

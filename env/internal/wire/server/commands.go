@@ -45,7 +45,9 @@ func (t *commands) init() {
 
 // start returns the command with the given id. The caller runs a fresh one. Resumed means that the
 // client has output of it.
-func (t *commands) start(p *peer, id string, request *wire.ExecRequest, resumed bool) (c *command, fresh bool, err error) {
+func (t *commands) start(p *peer, id string, request *wire.ExecRequest,
+	resumed bool,
+) (c *command, fresh bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if c := t.byID[id]; c != nil {
@@ -101,7 +103,10 @@ func (t *commands) cancel(id string) {
 		return
 	}
 	c := &command{id: id, done: make(chan struct{}), wakeup: make(chan struct{}, 1)}
-	c.result = wire.ExecResult{Cancelled: true, Error: wire.ToError(&env.StartError{Err: context.Canceled})}
+	c.result = wire.ExecResult{
+		Cancelled: true,
+		Error:     wire.ToError(&env.StartError{Err: context.Canceled}),
+	}
 	close(c.done)
 	t.add(c)
 	t.retain(c)

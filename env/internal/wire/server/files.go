@@ -52,7 +52,8 @@ func (p *peer) open(r *http.Request, a *response) error {
 	if err != nil {
 		return err
 	}
-	if err := a.record(wire.FrameRecords, []wire.FileInfo{toFileInfo(info.Name(), info)}); err != nil {
+	description := []wire.FileInfo{toFileInfo(info.Name(), info)}
+	if err := a.record(wire.FrameRecords, description); err != nil {
 		return err
 	}
 	if offset > 0 {
@@ -171,7 +172,8 @@ func (p *peer) readOne(ctx context.Context, name string, limit, left int64) ([]b
 	}
 	data, err := env.ReadFile(ctx, p.s.environment(), name, max(left, 1)) // 0 would be no limit
 	if errors.Is(err, env.ErrTooLarge) || int64(len(data)) > left {
-		err = fmt.Errorf("%w: more than %d bytes with the files before it", env.ErrTooLarge, env.MaxReadFiles)
+		err = fmt.Errorf("%w: more than %d bytes with the files before it", env.ErrTooLarge,
+			env.MaxReadFiles)
 		return nil, &fs.PathError{Op: "read", Path: name, Err: err}
 	}
 	return data, err
@@ -183,7 +185,8 @@ func (p *peer) pack(r *http.Request, a *response) error {
 	if err := decodeBody(r, &request); err != nil {
 		return err
 	}
-	tree, err := p.s.environment().CopyOut(r.Context(), string(request.Dir), wire.Strings(request.Names)...)
+	tree, err := p.s.environment().CopyOut(r.Context(), string(request.Dir),
+		wire.Strings(request.Names)...)
 	if err != nil {
 		return err
 	}
@@ -206,7 +209,8 @@ func (p *peer) write(ctx context.Context, r *http.Request, q query) (any, error)
 
 // remove removes a file or a directory.
 func (p *peer) remove(ctx context.Context, _ *http.Request, q query) (any, error) {
-	return nil, p.s.environment().Remove(ctx, q.text("name"), env.RemoveOptions{Recursive: q.flag("recursive")})
+	return nil, p.s.environment().Remove(ctx, q.text("name"),
+		env.RemoveOptions{Recursive: q.flag("recursive")})
 }
 
 // unpack unpacks a tree.

@@ -132,10 +132,14 @@ func (p *peer) walk(r *http.Request, a *response) error {
 	}
 	b := newBatch(a)
 	defer b.stop()
-	opts := search.WalkOptions{NoIgnore: request.NoIgnore, MaxDepth: request.MaxDepth, Details: request.Details}
-	err := search.Walk(r.Context(), p.s.environment(), string(request.Root), opts, func(e search.Entry) error {
-		return b.add(toWalkEntry(e))
-	})
+	opts := search.WalkOptions{
+		NoIgnore: request.NoIgnore, MaxDepth: request.MaxDepth,
+		Details: request.Details,
+	}
+	err := search.Walk(r.Context(), p.s.environment(), string(request.Root), opts,
+		func(e search.Entry) error {
+			return b.add(toWalkEntry(e))
+		})
 	if flushErr := b.flush(); flushErr != nil {
 		return flushErr
 	}
@@ -160,7 +164,8 @@ func (p *peer) glob(r *http.Request, a *response) error {
 		return err
 	}
 	found, err := search.Glob(r.Context(), p.s.environment(), search.GlobOptions{
-		Pattern: string(request.Pattern), Dir: string(request.Dir), IgnoreCase: request.IgnoreCase, NoIgnore: request.NoIgnore, Limit: request.Limit,
+		Pattern: string(request.Pattern), Dir: string(request.Dir), IgnoreCase: request.IgnoreCase,
+		NoIgnore: request.NoIgnore, Limit: request.Limit,
 	})
 	b := newBatch(a)
 	defer b.stop()
@@ -184,13 +189,20 @@ func (p *peer) grep(r *http.Request, a *response) error {
 	b := newBatch(a)
 	defer b.stop()
 	stats, err := search.Grep(r.Context(), p.s.environment(), search.GrepOptions{
-		Pattern: string(request.Pattern), Literal: request.Literal, IgnoreCase: request.IgnoreCase, Multiline: request.Multiline,
-		Path: string(request.Path), Glob: string(request.Glob), Exclude: string(request.Exclude), Types: request.Types, NoIgnore: request.NoIgnore,
+		Pattern: string(request.Pattern), Literal: request.Literal, IgnoreCase: request.IgnoreCase,
+		Multiline: request.Multiline,
+		Path:      string(request.Path), Glob: string(request.Glob),
+		Exclude: string(request.Exclude),
+		Types:   request.Types, NoIgnore: request.NoIgnore,
 		Mode: request.Mode, Before: request.Before, After: request.After,
-		MaxMatches: request.MaxMatches, MaxFileMatches: request.MaxFileMatches, MaxLineBytes: request.MaxLineBytes,
-		MaxTime: request.MaxTime, MaxBytes: request.MaxBytes,
+		MaxMatches: request.MaxMatches, MaxFileMatches: request.MaxFileMatches,
+		MaxLineBytes: request.MaxLineBytes,
+		MaxTime:      request.MaxTime, MaxBytes: request.MaxBytes,
 	}, func(m search.GrepMatch) error {
-		return b.add(wire.GrepMatch{Name: wire.Text(m.Name), Line: m.Line, Text: wire.Text(m.Text), Cut: m.LineCut, Context: m.Context, Count: m.Count})
+		return b.add(wire.GrepMatch{
+			Name: wire.Text(m.Name), Line: m.Line, Text: wire.Text(m.Text),
+			Cut: m.LineCut, Context: m.Context, Count: m.Count,
+		})
 	})
 	if flushErr := b.flush(); flushErr != nil {
 		return flushErr

@@ -279,13 +279,15 @@ func (s *Server) handshake(ctx context.Context, p *peer) error {
 	if err != nil {
 		var refused *refusal
 		if errors.As(err, &refused) {
-			_ = s.sendWelcome(p, &wire.Welcome{Error: wire.ToError(refused.public)}) // err has the details
+			// err has the details
+			_ = s.sendWelcome(p, &wire.Welcome{Error: wire.ToError(refused.public)})
 		}
 		return err
 	}
 	e, err := s.open(ctx, hello)
 	if err != nil {
-		_ = s.sendWelcome(p, &wire.Welcome{Session: s.session, Error: wire.ToError(err)}) // err has the details
+		// err has the details
+		_ = s.sendWelcome(p, &wire.Welcome{Session: s.session, Error: wire.ToError(err)})
 		return err
 	}
 	p.id = hello.Client
@@ -319,10 +321,14 @@ func (s *Server) readHello(p *peer) (*wire.Hello, error) {
 	}
 	var hello wire.Hello
 	if err := json.Unmarshal(line, &hello); err != nil {
-		return nil, &refusal{public: errors.New("malformed hello"), err: fmt.Errorf("malformed hello: %w", err)}
+		return nil, &refusal{
+			public: errors.New("malformed hello"),
+			err:    fmt.Errorf("malformed hello: %w", err),
+		}
 	}
 	if hello.Version != wire.Version {
-		err := fmt.Errorf("protocol version %d of the client differs from version %d of the server (use the same release on both sides)", hello.Version, wire.Version)
+		err := fmt.Errorf("protocol version %d of the client differs from version %d of "+
+			"the server (use the same release on both sides)", hello.Version, wire.Version)
 		return nil, &refusal{public: err, err: err}
 	}
 	if s.cfg.Authorize != nil {
@@ -404,7 +410,8 @@ func (s *Server) open(ctx context.Context, hello *wire.Hello) (env.Environment, 
 	}
 	s.mu.Unlock()
 	if closed {
-		return nil, errors.Join(fmt.Errorf("%w: the environment has been closed", env.ErrGone), e.Close())
+		return nil, errors.Join(fmt.Errorf("%w: the environment has been closed", env.ErrGone),
+			e.Close())
 	}
 	return e, nil
 }

@@ -72,7 +72,9 @@ func (s *stdin) state() wire.StdinState {
 
 // feed gives the command the piece at offset and waits until it is read. With end set nothing
 // follows it. The piece takes over from one that is being fed.
-func (s *stdin) feed(ctx context.Context, offset int64, body io.Reader, end bool, buf []byte) error {
+func (s *stdin) feed(ctx context.Context, offset int64, body io.Reader, end bool,
+	buf []byte,
+) error {
 	f, skip, err := s.nextPiece(offset)
 	if err != nil {
 		return err
