@@ -43,7 +43,7 @@ func TestDockerBadInput(t *testing.T) {
 		"platform of Windows":       {flags: []string{"--platform=windows/amd64"}, code: 2, says: []string{"--platform: ", "the environment is Linux"}},
 		"runtime that is not there": {flags: []string{"--runtime=none-of-this-name"}, code: 6, says: []string{"none-of-this-name"}},
 
-		"memory of no size":       {flags: []string{"--memory=much"}, code: 2, says: []string{`--memory: "much" is no size such as 512MiB or 4GiB`}},
+		"memory of no size":       {flags: []string{"--memory=much"}, code: 2, says: []string{`--memory: "much" is not a size such as 512MiB or 4GiB`}},
 		"too little memory":       {flags: []string{"--memory=1MiB"}, code: 2, says: []string{"--memory: ", "at least"}},
 		"too few processes":       {flags: []string{"--pids=2"}, code: 2, says: []string{"--pids: ", "at least"}},
 		"processors":              {flags: []string{"--cpus=-1"}, code: 2, says: []string{"--cpus: ", "0.5 or 2, say"}},
@@ -51,8 +51,8 @@ func TestDockerBadInput(t *testing.T) {
 		"user by name":            {flags: []string{"--user=bob"}, code: 2, says: []string{`--user: "bob" is neither root nor a number such as 10001`}},
 		"no time to live":         {flags: []string{"--ttl=0s"}, code: 2, says: []string{"--ttl is 0; leave it out for the default"}},
 		"label that is taken":     {flags: []string{"--label=sandboxagent.session=x"}, code: 2, says: []string{"--label: ", "taken"}},
-		"variables of the host":   {flags: []string{"--inherit-vars=all"}, code: 2, says: []string{"--inherit-vars: ", "--pass-var"}},
-		"working folder":          {flags: []string{"--workdir=" + missing}, code: 2, says: []string{"the working folder " + missing + " does not exist"}},
+		"variables of the host":   {flags: []string{"--inherit-vars=all"}, code: 2, says: []string{"--inherit-vars has no effect here", "--pass-var"}},
+		"working folder":          {flags: []string{"--workdir=" + missing}, code: 2, says: []string{"--workdir: the directory " + missing + " does not exist"}},
 		"upload of nothing":       {flags: []string{"--upload=" + missing}, code: 2, says: []string{"--upload: ", missing}},
 		"download without a name": {flags: []string{"--download=:x"}, code: 2, says: []string{"--download", "SOURCE:TARGET"}},
 
@@ -68,10 +68,10 @@ func TestDockerBadInput(t *testing.T) {
 		"mount to no absolute name": {flags: []string{"--mount=/srv:x"}, code: 2, says: []string{"--mount: ", "absolute"}},
 		"tmpfs over /proc":          {flags: []string{"--tmpfs=/proc/x"}, code: 2, says: []string{"--tmpfs: ", "/proc"}},
 
-		"memory of this machine":  {flags: []string{"--env=local", "--memory=1GiB"}, code: 2, says: []string{"--memory is for --env=docker", `"local"`}},
-		"network of this machine": {flags: []string{"--env=local", "--sandbox=off", "--network=none"}, code: 2, says: []string{"--network: there is no sandbox that could obey it"}},
-		"image of this machine":   {flags: []string{"--env=local", "--image=x"}, code: 2, says: []string{"--image is for --env=docker"}},
-		"apply on this machine":   {flags: []string{"--env=local", "--apply"}, code: 2, says: []string{"--apply: the environment local works in the folder itself"}},
+		"memory of this machine":  {flags: []string{"--env=local", "--memory=1GiB"}, code: 2, says: []string{"--memory has no effect with --env=local; it is for --env=docker"}},
+		"network of this machine": {flags: []string{"--env=local", "--sandbox=off", "--network=none"}, code: 2, says: []string{"--network has no effect with --sandbox=off"}},
+		"image of this machine":   {flags: []string{"--env=local", "--image=x"}, code: 2, says: []string{"--image has no effect with --env=local; it is for --env=docker"}},
+		"apply on this machine":   {flags: []string{"--env=local", "--apply"}, code: 2, says: []string{"--apply has no effect with --env=local"}},
 	}
 	script := filepath.Join(t.TempDir(), "model.yaml")
 	writeTree(t, filepath.Dir(script), map[string]string{"model.yaml": "turns: [{text: ok}]"})

@@ -52,7 +52,7 @@ func TestDockerKeep(t *testing.T) {
 	if got := run(attach(id, "--", "true")); got.code != 125 || !strings.Contains(got.stderr, "gone") && !strings.Contains(got.stderr, "removed") && !strings.Contains(got.stderr, "ended") {
 		t.Errorf("after its end: %+v", got)
 	}
-	if got := run(attach(id, "--", "true")); got.code != 125 || !strings.Contains(got.stderr, "there is no environment") {
+	if got := run(attach(id, "--", "true")); got.code != 125 || !strings.Contains(got.stderr, "unknown environment") {
 		t.Errorf("after that: %+v", got)
 	}
 	d.nothing(t, mark)

@@ -88,10 +88,10 @@ func TestSSHMessages(t *testing.T) {
 		says  []string
 	}{
 		{"no host", []string{"--env=ssh"}, []string{"--host is missing"}},
-		{"another backend", []string{"--env=local", "--host=x"}, []string{"--host is for --env=ssh"}},
-		{"a limit that nobody keeps", flags(s, "--memory=1GiB"), []string{"--memory is for --env=docker"}},
+		{"another backend", []string{"--env=local", "--host=x"}, []string{"--host has no effect with --env=local; it is for --env=ssh"}},
+		{"a limit that nobody keeps", flags(s, "--memory=1GiB"), []string{"--memory has no effect with --env=ssh; it is for --env=docker"}},
 		{"a network that nobody closes", flags(s, "--network=none"), []string{"no sandbox is to be had", "home folder"}},
-		{"apply", flags(s, "--apply"), []string{"--apply: the environment ssh works in the folder itself"}},
+		{"apply", flags(s, "--apply"), []string{"--apply has no effect with --env=ssh"}},
 		{"variables of this machine", flags(s, "--inherit-vars=all"), []string{"--pass-var"}},
 		{"unknown host", flags(s, "--known-hosts="+empty), []string{"SHA256:", "--accept-new-host-key"}},
 		{"changed key", flags(changed), []string{"SHA256:", changed.KnownHosts() + ":1"}},

@@ -61,6 +61,12 @@ func (p *Plan) byBubblewrap(landlock int) []env.Guarantee {
 				"a process outside replaces them; those of other repositories below are not",
 		},
 	}
+	p.weaken(all, landlock)
+	return all
+}
+
+// weaken lowers the guarantees that the plan, or a kernel without a recent Landlock, leaves open.
+func (p *Plan) weaken(all []env.Guarantee, landlock int) {
 	if p.Network {
 		p.set(all, env.NoNetwork, env.Absent, "the network of this machine was requested")
 		if landlock < scopeABI {
@@ -102,7 +108,6 @@ func (p *Plan) byBubblewrap(landlock int) []env.Guarantee {
 	case landlock >= socketABI:
 		p.set(all, env.HiddenSockets, env.Enforced, "Landlock, and bubblewrap")
 	}
-	return all
 }
 
 func (p *Plan) byLandlock(version int) []env.Guarantee {

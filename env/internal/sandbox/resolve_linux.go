@@ -26,31 +26,9 @@ func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, 
 	if err != nil {
 		return Plan{}, err
 	}
-	homes = slices.Clone(homes)
-	for i, home := range homes {
-		homes[i] = resolvePrefix(home)
-		if Within(homes[i], dir) {
-			which := "is"
-			if dir != homes[i] {
-				which = "holds"
-			}
-			return Plan{}, unsuitable(
-				"%s %s the home folder %s, and a sandbox there would not protect the files that "+
-					"programs start with",
-				dir,
-				which,
-				home,
-			)
-		}
-	}
-	if dir == "/" || slices.Contains(systemDirs, dir) {
-		return Plan{}, unsuitable(
-			"%s belongs to the whole machine, and a sandbox there would leave open what it is for",
-			dir,
-		)
-	}
-	if slices.ContainsFunc(kernelDirs, func(k string) bool { return Within(dir, k) }) {
-		return Plan{}, unsuitable("a sandbox lets nothing be changed in %s", dir)
+	homes, err = checkDir(dir, homes)
+	if err != nil {
+		return Plan{}, err
 	}
 	plan.Dir, plan.Write = dir, append(plan.Write, dir)
 	for _, name := range p.Write {
@@ -114,6 +92,38 @@ func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, 
 	}
 	plan.protectEnclosing(dir, homes)
 	return plan, nil
+}
+
+// checkDir rejects a working directory in which a sandbox would protect little. It returns homes
+// with their symlinks resolved.
+func checkDir(dir string, homes []string) ([]string, error) {
+	homes = slices.Clone(homes)
+	for i, home := range homes {
+		homes[i] = resolvePrefix(home)
+		if Within(homes[i], dir) {
+			which := "is"
+			if dir != homes[i] {
+				which = "holds"
+			}
+			return nil, unsuitable(
+				"%s %s the home folder %s, and a sandbox there would not protect the files that "+
+					"programs start with",
+				dir,
+				which,
+				home,
+			)
+		}
+	}
+	if dir == "/" || slices.Contains(systemDirs, dir) {
+		return nil, unsuitable(
+			"%s belongs to the whole machine, and a sandbox there would leave open what it is for",
+			dir,
+		)
+	}
+	if slices.ContainsFunc(kernelDirs, func(k string) bool { return Within(dir, k) }) {
+		return nil, unsuitable("a sandbox lets nothing be changed in %s", dir)
+	}
+	return homes, nil
 }
 
 // unsuitable returns an *Error about a working directory in which a sandbox would protect little.

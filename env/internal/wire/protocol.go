@@ -209,14 +209,15 @@ type PackRequest struct {
 	Names []Text `json:"names,omitempty"`
 }
 
-// WalkRequest is what Walk is called with, globRequest and grepRequest what Glob and Grep are.
 type (
+	// WalkRequest holds the arguments of Walk.
 	WalkRequest struct {
 		Root     Text `json:"root"`
 		NoIgnore bool `json:"no_ignore,omitempty"`
 		MaxDepth int  `json:"max_depth,omitempty"`
 		Details  bool `json:"details,omitempty"`
 	}
+	// GlobRequest holds the arguments of Glob.
 	GlobRequest struct {
 		Pattern    Text `json:"pattern"`
 		Dir        Text `json:"dir,omitempty"`
@@ -224,6 +225,7 @@ type (
 		NoIgnore   bool `json:"no_ignore,omitempty"`
 		Limit      int  `json:"limit,omitempty"`
 	}
+	// GrepRequest holds the arguments of Grep.
 	GrepRequest struct {
 		Pattern        Text            `json:"pattern"`
 		Literal        bool            `json:"literal,omitempty"`
@@ -243,6 +245,7 @@ type (
 		MaxTime        time.Duration   `json:"max_time,omitempty"`
 		MaxBytes       int64           `json:"max_bytes,omitempty"`
 	}
+	// GrepMatch is env/search.Match on the wire.
 	GrepMatch struct {
 		Name    Text `json:"name"`
 		Line    int  `json:"line,omitempty"`

@@ -56,10 +56,10 @@ func (c *Conn) ReadLine(limit int) ([]byte, error) {
 	var line []byte
 	for {
 		part, err := c.reader.ReadSlice('\n')
-		if len(line)+len(part) > limit {
+		line = append(line, part...)
+		if len(line) > limit {
 			return line, ErrLineTooLong
 		}
-		line = append(line, part...)
 		switch {
 		case err == nil:
 			return line, nil
@@ -136,7 +136,7 @@ type listener struct {
 }
 
 // NewListener returns a listener that yields conn once.
-func NewListener(c net.Conn) *listener {
+func NewListener(c net.Conn) net.Listener {
 	l := &listener{conns: make(chan net.Conn, 1), addr: c.LocalAddr(), closed: make(chan struct{})}
 	l.conns <- c
 	return l

@@ -106,6 +106,18 @@ func (f *Env) Walk(ctx context.Context, root string, opts search.WalkOptions, fn
 	return f.OnWalk(ctx, root, opts, fn)
 }
 
+// Glob implements search.Searcher.
+func (f *Env) Glob(ctx context.Context, opts search.GlobOptions) ([]search.Entry, error) {
+	return search.Glob(ctx, struct{ env.FileReader }{f}, opts)
+}
+
+// Grep implements search.Searcher.
+func (f *Env) Grep(
+	ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error,
+) (search.GrepStats, error) {
+	return search.Grep(ctx, struct{ env.FileReader }{f}, opts, fn)
+}
+
 // Info implements env.Environment.
 func (f *Env) Info() env.Info { return env.Info{Backend: "fake", OS: "linux", WorkDir: "/"} }
 
