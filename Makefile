@@ -1,4 +1,4 @@
-# build  builds the commands into ./bin, the helpers for Linux first, which the commands embed
+# build  builds the commands into ./bin, first the helpers for the platforms in HELPERS, which the commands embed
 # test   installs what tests need (on Debian, as root), lints, builds for every system, and runs every contract and scenario
 #        once, beside a Docker daemon of their own; on Linux a test that lacks a tool fails instead of being skipped
 # test-full  is test with the race detector, all combinations, long faults and the soak
@@ -12,7 +12,9 @@ LINT_VERSION  := v2.15.0
 CACHE         := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(if $(HOME),$(HOME)/.cache,/tmp))/sandboxagent-build
 # What writes manual pages, which nothing here does, costs each start a millisecond.
 TAGS          := urfave_cli_no_docs
-HELPERS       := env/internal/helper/bin
+# platforms of the helpers that the commands embed
+HELPERS       ?= linux/amd64 linux/arm64
+HELPER_DIR    := env/internal/helper/bin
 SUM_VERSION   := v1.13.0
 GOTESTSUM     := $(CACHE)/gotestsum-$(SUM_VERSION)
 # prints a line for each package, what failed, and what was skipped with the reason
@@ -35,17 +37,19 @@ endif
 # an earlier build, which are removed first. What the helper has of cryptography comes with net/http and is hardly used: it
 # is compiled for size, with what it needs itself, which saves 250 KB.
 build:
-	@rm -f $(HELPERS)/sandboxd-* && mkdir -p bin
-	@for arch in amd64 arm64; do \
-		echo "building the helper for linux/$$arch" && \
-		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch GOAMD64=v1 GOARM64=v8.0 $(GO) build -trimpath -buildvcs=false \
+	@rm -f $(HELPER_DIR)/sandboxd-* && mkdir -p bin
+	@for platform in $(HELPERS); do \
+		os=$${platform%/*} arch=$${platform#*/} && \
+		echo "building the helper for $$platform" && \
+		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch GOAMD64=v1 GOARM64=v8.0 $(GO) build -trimpath -buildvcs=false \
 			-gcflags='crypto/...=-l' -gcflags='vendor/...=-l' -gcflags='encoding/asn1=-l' -gcflags='math/big=-l' -gcflags='mime/...=-l' \
 			-gcflags='net/url=-l' -gcflags='net/textproto=-l' \
-			-ldflags '-s -w -buildid= -funcalign=16' -o bin/sandboxd-linux-$$arch ./cmd/sandboxd || exit 1; \
+			-ldflags '-s -w -buildid= -funcalign=16' -o bin/sandboxd-$$os-$$arch ./cmd/sandboxd || exit 1; \
 	done
-	@for arch in amd64 arm64; do \
-		digest=$$({ sha256sum || shasum -a 256; } <bin/sandboxd-linux-$$arch 2>/dev/null | cut -d ' ' -f 1) && test -n "$$digest" && \
-		gzip -9n <bin/sandboxd-linux-$$arch >$(HELPERS)/sandboxd-linux-$$arch-$$digest.gz || exit 1; \
+	@for platform in $(HELPERS); do \
+		name=sandboxd-$${platform%/*}-$${platform#*/} && \
+		digest=$$({ sha256sum || shasum -a 256; } <bin/$$name 2>/dev/null | cut -d ' ' -f 1) && test -n "$$digest" && \
+		gzip -9n <bin/$$name >$(HELPER_DIR)/$$name-$$digest.gz || exit 1; \
 	done
 	CGO_ENABLED=0 $(GO) build -tags $(TAGS) -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ ./cmd/...
 

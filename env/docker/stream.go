@@ -24,13 +24,13 @@ const (
 // stream is stdin and stdout of a process in a container.
 type stream struct {
 	hijacked types.HijackedResponse
-	stderr   *helper.Said
+	stderr   *helper.StderrTail
 	left     uint32 // bytes of the current stdout frame
 	close    sync.Once
 }
 
 func newStream(hijacked types.HijackedResponse) *stream {
-	return &stream{hijacked: hijacked, stderr: &helper.Said{}}
+	return &stream{hijacked: hijacked, stderr: &helper.StderrTail{}}
 }
 
 // Read reads from stdout. Calls do not overlap.

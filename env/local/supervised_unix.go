@@ -89,7 +89,7 @@ func (e *SupervisedEnvironment) Close() error {
 // helperProcess is a helper that was started.
 type helperProcess struct {
 	*sandbox.Process
-	said *helper.Said
+	said *helper.StderrTail
 }
 
 // locator finds the program of a helper. Only that of a Helper knows of the embedded ones.
@@ -153,7 +153,7 @@ func startHelper(find locator, plan *sandbox.Plan) (*helperProcess, io.ReadWrite
 	if plan != nil {
 		args = append(args, "--confined")
 	}
-	said := &helper.Said{}
+	said := &helper.StderrTail{}
 	p, err := sandbox.Start(plan, program, sandbox.Files{}, func(cmd *exec.Cmd) {
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, said
 	}, args...)
@@ -206,7 +206,7 @@ func (p *helperProcess) end(patience time.Duration) error {
 }
 
 // tells returns what a helper said, as the rest of a sentence.
-func tells(said *helper.Said) string {
+func tells(said *helper.StderrTail) string {
 	if text := said.String(); text != "" {
 		return ": " + text
 	}

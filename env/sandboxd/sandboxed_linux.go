@@ -46,26 +46,13 @@ const readyTime = time.Minute
 // this process and the socket. If it returns no helper, this process serves itself, as setup
 // describes.
 func startSandboxed(text string, s serveConfig) (*sandboxedHelper, setup, error) {
-	want, err := helper.ParseBox(text)
+	want, err := helper.ParseSandbox(text)
 	if err != nil {
 		return nil, setup{}, fmt.Errorf("--sandbox: %w", err)
 	}
 	want = want.At(os.Getenv("HOME"))
-	if !filepath.IsAbs(want.Dir) {
-		return nil, setup{
-			refusal: fmt.Errorf(
-				"%q is not absolute, and the user has no home directory: %w",
-				want.Dir,
-				fs.ErrInvalid,
-			),
-		}, nil
-	}
-	dir, err := filepath.EvalSymlinks(want.Dir)
+	dir, err := resolveDir(want.Dir)
 	if err != nil {
-		var path *fs.PathError
-		if errors.As(err, &path) { // which is that of what is missing on the way there
-			err = &fs.PathError{Op: "stat", Path: want.Dir, Err: path.Err}
-		}
 		return nil, setup{refusal: err}, nil
 	}
 	var socket *os.File
@@ -137,6 +124,20 @@ func startSandboxed(text string, s serveConfig) (*sandboxedHelper, setup, error)
 		return nil, setup{refusal: err}, nil
 	}
 	return nil, setup{noSandbox: none.Why()}, nil
+}
+
+// resolveDir returns the working directory without symlinks.
+func resolveDir(name string) (string, error) {
+	if !filepath.IsAbs(name) {
+		return "", fmt.Errorf(
+			"%q is not absolute, and the user has no home directory: %w", name, fs.ErrInvalid)
+	}
+	dir, err := filepath.EvalSymlinks(name)
+	var path *fs.PathError
+	if errors.As(err, &path) { // which is that of what is missing on the way there
+		err = &fs.PathError{Op: "stat", Path: name, Err: path.Err}
+	}
+	return dir, err
 }
 
 // refusal returns the error where a sandbox is required.
@@ -332,7 +333,7 @@ func (b *sandboxedHelper) wait() (code int, orphans bool) {
 
 // earlyStderr keeps the stderr of a helper that is not ready, and forwards it from then on.
 type earlyStderr struct {
-	helper.Said
+	helper.StderrTail
 	late atomic.Bool
 }
 
@@ -341,5 +342,5 @@ func (w *earlyStderr) Write(p []byte) (int, error) {
 	if w.late.Load() {
 		return os.Stderr.Write(p)
 	}
-	return w.Said.Write(p)
+	return w.StderrTail.Write(p)
 }

@@ -49,7 +49,7 @@ func TestBoxProcess(t *testing.T) {
 }
 
 // boxArgv is the command line of a helper that puts a sandbox around another one.
-func boxArgv(t *testing.T, b helper.Box, args ...string) []string {
+func boxArgv(t *testing.T, b helper.Sandbox, args ...string) []string {
 	t.Helper()
 	text, err := b.Text()
 	if err != nil {
@@ -91,7 +91,7 @@ func TestBox(t *testing.T) {
 				if end == "client" {
 					ttl = "3s"
 				}
-				argv := boxArgv(t, helper.Box{Dir: work, Sandbox: env.Sandbox{Require: true}}, "--socket", socket, "--folder", folder, "--ttl", ttl)
+				argv := boxArgv(t, helper.Sandbox{Dir: work, Sandbox: env.Sandbox{Require: true}}, "--socket", socket, "--folder", folder, "--ttl", ttl)
 				p := launch(t, argv, func(cmd *exec.Cmd) {
 					cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "TMPDIR=" + t.TempDir()}
 					if by == sandbox.Landlock {
@@ -203,13 +203,13 @@ func TestNoBox(t *testing.T) {
 		t.Errorf("exit code %d, %s", code, p.said)
 	}
 	for name, tt := range map[string]struct {
-		box  helper.Box
+		box  helper.Sandbox
 		want string
 	}{
-		"the root folder":     {helper.Box{Dir: "/", Sandbox: env.Sandbox{Require: true}}, "no sandbox is to be had here: / "},
-		"a promise":           {helper.Box{Dir: t.TempDir(), Sandbox: env.Sandbox{Network: true, Enforce: []env.Promise{env.NoNetwork}}}, "no sandbox here enforces no-network: "},
-		"a missing folder":    {helper.Box{Dir: "/nowhere/at/all"}, "stat /nowhere/at/all: "},
-		"a folder to be read": {helper.Box{Dir: t.TempDir(), Sandbox: env.Sandbox{Read: []string{"/nowhere"}}}, "/nowhere"},
+		"the root folder":     {helper.Sandbox{Dir: "/", Sandbox: env.Sandbox{Require: true}}, "no sandbox is to be had here: / "},
+		"a promise":           {helper.Sandbox{Dir: t.TempDir(), Sandbox: env.Sandbox{Network: true, Enforce: []env.Promise{env.NoNetwork}}}, "no sandbox here enforces no-network: "},
+		"a missing folder":    {helper.Sandbox{Dir: "/nowhere/at/all"}, "stat /nowhere/at/all: "},
+		"a folder to be read": {helper.Sandbox{Dir: t.TempDir(), Sandbox: env.Sandbox{Read: []string{"/nowhere"}}}, "/nowhere"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := launch(t, boxArgv(t, tt.box), nil)
@@ -223,7 +223,7 @@ func TestNoBox(t *testing.T) {
 		})
 	}
 	t.Run("none, which is allowed", func(t *testing.T) {
-		p := launch(t, boxArgv(t, helper.Box{Dir: "/"}), nil)
+		p := launch(t, boxArgv(t, helper.Sandbox{Dir: "/"}), nil)
 		c, err := open(t, p, client.Config{Start: start(t, "/")}, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -16,7 +16,7 @@ func (*sandboxedHelper) wait() (code int, orphans bool) { return exitError, fals
 
 // box starts nothing: this process serves, without a sandbox, or refuses to.
 func startSandboxed(text string, _ serveConfig) (*sandboxedHelper, setup, error) {
-	want, err := helper.ParseBox(text)
+	want, err := helper.ParseSandbox(text)
 	if err != nil {
 		return nil, setup{}, fmt.Errorf("--sandbox: %w", err)
 	}

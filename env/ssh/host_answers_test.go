@@ -51,7 +51,7 @@ func FuzzParseListed(f *testing.F) {
 func reading(text string) *answers {
 	exited := make(chan struct{})
 	close(exited)
-	return &answers{p: &process{out: bufio.NewReader(strings.NewReader(text)), stderr: &helper.Said{}, exited: exited}, mark: "MARK"}
+	return &answers{p: &process{out: bufio.NewReader(strings.NewReader(text)), stderr: &helper.StderrTail{}, exited: exited}, mark: "MARK"}
 }
 
 func TestAnswers(t *testing.T) {

@@ -59,7 +59,7 @@ func (h *Host) Open(ctx context.Context, c Config) (_ *Environment, err error) {
 	}
 	p := &helperProcess{host: h, ttl: c.TTL, args: found.args, helperDir: c.HelperDir}
 	if c.Sandbox != nil {
-		if p.sandbox, err = (helper.Box{Dir: c.WorkDir, Sandbox: *c.Sandbox}).Text(); err != nil {
+		if p.sandbox, err = (helper.Sandbox{Dir: c.WorkDir, Sandbox: *c.Sandbox}).Text(); err != nil {
 			return nil, fmt.Errorf("ssh: %w", err)
 		}
 	}

@@ -20,7 +20,7 @@ type proxyConn struct {
 	io.Writer
 	stdout io.Reader
 	cmd    *exec.Cmd
-	stderr *helper.Said
+	stderr *helper.StderrTail
 	exited chan struct{}
 	closed func() error
 }
@@ -31,7 +31,7 @@ func dialProxy(h *hop) (net.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ProxyCommand: %w", err)
 	}
-	c := &proxyConn{cmd: cmd, stderr: &helper.Said{}, exited: make(chan struct{})}
+	c := &proxyConn{cmd: cmd, stderr: &helper.StderrTail{}, exited: make(chan struct{})}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err

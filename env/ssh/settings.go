@@ -136,7 +136,7 @@ func runBounded(ctx context.Context, cmd *exec.Cmd, limit time.Duration) ([]byte
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no end within %s", limit))
 	defer cancel()
 	var out bytes.Buffer
-	var stderr helper.Said
+	var stderr helper.StderrTail
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &stderr, time.Second
 	if err := cmd.Start(); err != nil {
 		return nil, err

@@ -70,7 +70,7 @@ type process struct {
 	in      io.WriteCloser
 	output  *io.PipeReader
 	out     *bufio.Reader // of output
-	stderr  *helper.Said
+	stderr  *helper.StderrTail
 	// exited is closed when the command or its session has ended; exitErr is set before.
 	exited  chan struct{}
 	exitErr error
@@ -114,7 +114,7 @@ func (h *Host) startOnce(ctx context.Context, line string) (_ *process, err erro
 			_ = s.Close()
 		}
 	}()
-	p := &process{session: s, stderr: &helper.Said{}, exited: make(chan struct{})}
+	p := &process{session: s, stderr: &helper.StderrTail{}, exited: make(chan struct{})}
 	s.Stderr = p.stderr
 	if p.in, err = s.StdinPipe(); err != nil {
 		return nil, err

@@ -56,8 +56,8 @@ func TestEmbeddedHelpers(t *testing.T) {
 	}
 }
 
-// TestBuild builds the helper as the Makefile does, here and in a copy of the source at another place that has helpers of
-// an earlier build embedded, and compares.
+// TestBuild builds the helper as the Makefile does, here and in a copy of the source at another
+// place that has helpers of an earlier build embedded, and compares.
 func TestBuild(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds programs")
@@ -66,9 +66,9 @@ func TestBuild(t *testing.T) {
 	if err != nil {
 		t.Skip("there is no checkout here")
 	}
-	recipe := regexp.MustCompile(`(?s)CGO_ENABLED=0 GOOS=linux GOARCH=\$\$arch (.*?) \$\(GO\) (build .*?) -o `).FindSubmatch(makefile)
+	recipe := regexp.MustCompile(`(?s)CGO_ENABLED=0 GOOS=\$\$os GOARCH=\$\$arch (.*?) \$\(GO\) (build .*?) -o `).FindSubmatch(makefile)
 	if recipe == nil {
-		t.Fatal("the Makefile does not say how helpers are built")
+		t.Fatal("the Makefile lacks the command that builds helpers")
 	}
 	build := strings.ReplaceAll(string(recipe[1])+" go "+string(recipe[2]), "\\\n", " ")
 	copied := t.TempDir()

@@ -1,47 +1,110 @@
 package helper
 
 import (
-	"crypto/sha256"
 	"debug/elf"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"slices"
+	"sync"
+	"time"
 )
 
-// machines are the processors that a program may be for, by their names in the Go toolchain.
-var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "386": elf.EM_386, "arm": elf.EM_ARM}
+// machines are the processors of Linux that a program may be for.
+var machines = []struct {
+	arch    string
+	machine elf.Machine
+	class   elf.Class
+	data    elf.Data
+}{
+	{"amd64", elf.EM_X86_64, elf.ELFCLASS64, elf.ELFDATA2LSB},
+	{"arm64", elf.EM_AARCH64, elf.ELFCLASS64, elf.ELFDATA2LSB},
+	{"386", elf.EM_386, elf.ELFCLASS32, elf.ELFDATA2LSB},
+	{"arm", elf.EM_ARM, elf.ELFCLASS32, elf.ELFDATA2LSB},
+	{"riscv64", elf.EM_RISCV, elf.ELFCLASS64, elf.ELFDATA2LSB},
+	{"loong64", elf.EM_LOONGARCH, elf.ELFCLASS64, elf.ELFDATA2LSB},
+	{"ppc64le", elf.EM_PPC64, elf.ELFCLASS64, elf.ELFDATA2LSB},
+	{"s390x", elf.EM_S390, elf.ELFCLASS64, elf.ELFDATA2MSB},
+}
 
-// Arch returns the processor that the program in a file is for, named as by the Go toolchain. It is an error if the
-// program does not run on Linux without anything else.
+// Arch returns the processor of the static Linux program in a file, named as by the Go toolchain.
+// Any other file is an error.
 func Arch(path string) (string, error) {
 	f, err := elf.Open(path)
 	if err != nil {
-		return "", fmt.Errorf("%s is no program for Linux: %w", path, err)
+		return "", fmt.Errorf("%s is not a program for Linux: %w", path, err)
 	}
 	defer f.Close() //nolint:errcheck // it was only read
 	if slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
-		return "", fmt.Errorf("%s is no static program: it needs libraries that may not be there", path)
+		return "", fmt.Errorf("%s is not a static program (build it with CGO_ENABLED=0)", path)
 	}
-	for arch, machine := range machines {
-		if f.Machine == machine {
-			return arch, nil
+	for _, m := range machines {
+		if f.Machine == m.machine && f.Class == m.class && f.Data == m.data {
+			return m.arch, nil
 		}
 	}
-	return "", fmt.Errorf("%s is for a processor that no helper is for", path)
+	return "", fmt.Errorf("%s is for an unknown processor: %v", path, f.Machine)
 }
 
-// Digest returns the SHA-256 of a file, in hexadecimal.
+// File returns the program in a file as the helper for a platform; args make it serve as one. For
+// Linux it must be a static program for the processor; for another system the platform must be that
+// of this process.
+func File(path, goos, goarch string, args ...string) (*Helper, error) {
+	switch {
+	case goos == "linux":
+		arch, err := Arch(path)
+		if err != nil {
+			return nil, err
+		}
+		if arch != goarch {
+			return nil, fmt.Errorf("%s is a program for linux/%s, not for linux/%s", path, arch,
+				goarch)
+		}
+	case goos != runtime.GOOS || goarch != runtime.GOARCH:
+		return nil, fmt.Errorf("%s cannot be validated as a program for %s/%s", path, goos, goarch)
+	}
+	digest, err := Digest(path)
+	if err != nil {
+		return nil, err
+	}
+	return &Helper{
+		name: prefix + goos + "-" + goarch + "-" + digest, digest: digest, args: args,
+		open: func() (io.ReadCloser, error) { return os.Open(path) },
+	}, nil
+}
+
+// digest is the digest that a file had with a size and a time of change.
+type digest struct {
+	hex     string
+	size    int64
+	changed time.Time
+}
+
+// digests are those of the files that this process has read, by path.
+var digests sync.Map
+
+// Digest returns the SHA-256 of a file in hexadecimal. It reads a file again only when its size or
+// its time of change is another one.
 func Digest(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close() //nolint:errcheck // it was only read
-	sum := sha256.New()
-	if _, err := io.Copy(sum, f); err != nil {
+	info, err := f.Stat()
+	if err != nil {
 		return "", err
 	}
-	return hex.EncodeToString(sum.Sum(nil)), nil
+	if v, ok := digests.Load(path); ok {
+		if d, ok := v.(digest); ok && d.size == info.Size() && d.changed.Equal(info.ModTime()) {
+			return d.hex, nil
+		}
+	}
+	s := newSum()
+	if _, err := io.Copy(s, f); err != nil {
+		return "", err
+	}
+	digests.Store(path, digest{s.hex(), info.Size(), info.ModTime()})
+	return s.hex(), nil
 }

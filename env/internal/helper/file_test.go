@@ -15,9 +15,9 @@ func TestArchOfNoHelper(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
-		text:                         "is no program for Linux",
-		filepath.Join(dir, "nobody"): "is no program for Linux",
-		"/bin/sh":                    "needs libraries",
+		text:                         "is not a program for Linux",
+		filepath.Join(dir, "nobody"): "is not a program for Linux",
+		"/bin/sh":                    "is not a static program",
 	} {
 		if runtime.GOOS != "linux" && name == "/bin/sh" {
 			continue

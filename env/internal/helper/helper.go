@@ -1,8 +1,19 @@
-// Package helper holds the helper, the program sandboxd, in the forms in which it comes with this module: compressed and
-// embedded for each platform that it was built for, and what it is told when it starts.
+// Package helper finds the helper, the program sandboxd, for a platform, and holds the forms in
+// which it gets there: the embedded programs, files, and the settings with which a helper starts.
 //
-// The folder bin is filled by "make build" with files named sandboxd-OS-ARCH-SHA256.gz, where the digest is that of the
-// uncompressed program. It is empty in a fresh checkout and in a module that go get fetched; Find then says so.
+// # Finding
+//
+// [Source.Resolve] returns the first of these that runs on the platform:
+//
+//  1. the file that the caller names (--helper-binary FILE), and then nothing else
+//  2. the embedded helper; "make build" embeds linux/amd64 and linux/arm64, and
+//     "make build HELPERS=linux/riscv64" others
+//  3. the running program, if the caller has arguments with which it serves as a helper
+//  4. a helper that the Go toolchain builds from the source of this module into the user's cache
+//
+// Embedded helpers are files named sandboxd-OS-ARCH-SHA256.gz in the directory bin, where the
+// digest is that of the uncompressed program. A fresh checkout, and a module that go get fetched,
+// has none.
 package helper
 
 import (
@@ -23,35 +34,47 @@ var bin embed.FS
 const (
 	prefix = "sandboxd-"
 	suffix = ".gz"
-	// maxSize bounds what a compressed helper may become.
+	// maxSize bounds an uncompressed helper.
 	maxSize = 16 << 20
 )
 
-// MissingError says that there is no helper for a platform.
+// MissingError reports that no helper for a platform was found. It is fs.ErrNotExist.
 type MissingError struct {
 	// OS and Arch are named as by the Go toolchain.
 	OS, Arch string
+	// Err is why none could be built; nil if that was not tried.
+	Err error
 }
 
 func (e *MissingError) Error() string {
-	return fmt.Sprintf("no helper for %s/%s is built into this program; "+
-		"\"make build\" in a checkout of github.com/sandboxagent/sandboxagent builds one with helpers for linux/amd64 and linux/arm64",
-		e.OS, e.Arch)
+	text := fmt.Sprintf("no helper for %s/%s is embedded in this program (embed one: "+
+		"\"make build HELPERS=%[1]s/%[2]s\" in a checkout of %[3]s; "+
+		"or name one: --helper-binary FILE)",
+		e.OS, e.Arch, modulePath)
+	if e.Err != nil {
+		text += "; build one: " + e.Err.Error()
+	}
+	return text
 }
 
-// Unwrap makes the error fs.ErrNotExist.
-func (e *MissingError) Unwrap() error { return fs.ErrNotExist }
+// Unwrap returns fs.ErrNotExist and Err.
+func (e *MissingError) Unwrap() []error {
+	if e.Err == nil {
+		return []error{fs.ErrNotExist}
+	}
+	return []error{fs.ErrNotExist, e.Err}
+}
 
-// A Helper is an embedded helper. It is made by Find.
+// A Helper is a program that serves as a helper. Find, File and Source.Resolve make it.
 type Helper struct {
-	files  fs.FS
-	file   string
 	name   string
 	digest string
+	args   []string
+	open   func() (io.ReadCloser, error)
 }
 
-// Find returns the helper for a platform, which is named as by the Go toolchain. If there is none, the error is a
-// *MissingError.
+// Find returns the embedded helper for a platform, which is named as by the Go toolchain. If none
+// is embedded, the error is a *MissingError.
 func Find(goos, goarch string) (*Helper, error) { return find(bin, goos, goarch) }
 
 func find(files fs.FS, goos, goarch string) (*Helper, error) {
@@ -63,40 +86,49 @@ func find(files fs.FS, goos, goarch string) (*Helper, error) {
 	for _, e := range entries {
 		name, ok := strings.CutSuffix(e.Name(), suffix)
 		digest, mine := strings.CutPrefix(name, start)
-		if sum, err := hex.DecodeString(digest); !ok || !mine || err != nil || len(sum) != sha256.Size {
+		if sum, err := hex.DecodeString(digest); !ok || !mine || err != nil ||
+			len(sum) != sha256.Size {
 			continue
 		}
-		return &Helper{files: files, file: "bin/" + e.Name(), name: name, digest: digest}, nil
+		return embedded(files, "bin/"+e.Name(), name, digest), nil
 	}
 	return nil, &MissingError{OS: goos, Arch: goarch}
 }
 
-// Name returns a name for the program that tells its platform and its content: no two different helpers have the same.
+// embedded returns the helper in a compressed file.
+func embedded(files fs.FS, file, name, digest string) *Helper {
+	return &Helper{name: name, digest: digest, open: func() (io.ReadCloser, error) {
+		f, err := files.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		z, err := gzip.NewReader(f)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("embedded helper %s: %w", name, err), f.Close())
+		}
+		return &content{name: name, digest: digest, file: f, z: z, sum: newSum()}, nil
+	}}
+}
+
+// Name returns a file name with the platform and the digest of the program.
 func (h *Helper) Name() string { return h.name }
 
 // Digest returns the SHA-256 of the program in hexadecimal.
 func (h *Helper) Digest() string { return h.digest }
 
-// Open returns the program. The caller closes it. A program that is not what its digest says ends with an error instead
-// of io.EOF.
-func (h *Helper) Open() (io.ReadCloser, error) {
-	f, err := h.files.Open(h.file)
-	if err != nil {
-		return nil, err
-	}
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("embedded helper %s: %w", h.name, err), f.Close())
-	}
-	return &content{helper: h, file: f, z: z, sum: newSum()}, nil
-}
+// Args returns the arguments that make the program serve as a helper; they go before all others.
+func (h *Helper) Args() []string { return h.args }
 
-// content reads the program and checks it.
+// Open returns the program. The caller closes it. An embedded program with another digest ends with
+// an error instead of io.EOF.
+func (h *Helper) Open() (io.ReadCloser, error) { return h.open() }
+
+// content reads an embedded program and verifies it.
 type content struct {
-	helper *Helper
-	file   fs.File
-	z      *gzip.Reader
-	sum    *sum
+	name, digest string
+	file         fs.File
+	z            *gzip.Reader
+	sum          *sum
 }
 
 func (c *content) Read(p []byte) (int, error) {
@@ -104,9 +136,9 @@ func (c *content) Read(p []byte) (int, error) {
 	c.sum.add(p[:n])
 	switch {
 	case c.sum.size > maxSize:
-		return 0, fmt.Errorf("embedded helper %s: more than %d bytes", c.helper.name, maxSize)
-	case errors.Is(err, io.EOF) && c.sum.hex() != c.helper.digest:
-		return 0, fmt.Errorf("embedded helper %s: its content has another digest", c.helper.name)
+		return 0, fmt.Errorf("embedded helper %s: more than %d bytes", c.name, maxSize)
+	case errors.Is(err, io.EOF) && c.sum.hex() != c.digest:
+		return 0, fmt.Errorf("embedded helper %s: its content has another digest", c.name)
 	}
 	return n, err
 }

@@ -87,9 +87,9 @@ func TestFindNothing(t *testing.T) {
 			if diff := cmp.Diff(&MissingError{OS: "linux", Arch: "amd64"}, missing); diff != "" {
 				t.Error(diff)
 			}
-			for _, part := range []string{"linux/amd64", `"make build"`} {
+			for _, part := range []string{"linux/amd64", "make build HELPERS=linux/amd64", "--helper-binary FILE"} {
 				if !strings.Contains(err.Error(), part) {
-					t.Errorf("%q does not say %s", err, part)
+					t.Errorf("%q lacks %s", err, part)
 				}
 			}
 		})
@@ -159,8 +159,8 @@ func TestStartNotGiven(t *testing.T) {
 	}
 }
 
-func TestBox(t *testing.T) {
-	for _, want := range []Box{
+func TestSandbox(t *testing.T) {
+	for _, want := range []Sandbox{
 		{},
 		{Dir: "/a b/\xff\n\"'", Sandbox: env.Sandbox{
 			Require: true, Enforce: []env.Promise{env.NoNetwork}, Network: true, Write: []string{"w\xfe", "'\\"}, Read: []string{"~/r"}, Hide: []string{"/h\x01"},
@@ -170,7 +170,7 @@ func TestBox(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := ParseBox(text)
+		got, err := ParseSandbox(text)
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
 			t.Error(diff, err)
 		}
@@ -179,12 +179,12 @@ func TestBox(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "{", `{"dir":7}`, `{"write":["no base64!"]}`} {
-		if got, err := ParseBox(bad); err == nil {
+		if got, err := ParseSandbox(bad); err == nil {
 			t.Errorf("%q is understood as %+v", bad, got)
 		}
 	}
 	names := []string{"", "~", "~/a", "a/b", "/a", "~x"}
-	there := Box{Dir: "w", Sandbox: env.Sandbox{Write: names}}.At("/home/u")
+	there := Sandbox{Dir: "w", Sandbox: env.Sandbox{Write: names}}.At("/home/u")
 	if diff := cmp.Diff([]string{"/home/u", "/home/u", "/home/u/a", "/home/u/a/b", "/a", "/home/u/~x"}, there.Write); diff != "" || there.Dir != "/home/u/w" || names[0] != "" {
 		t.Errorf("%s, %+v", diff, there)
 	}

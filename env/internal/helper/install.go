@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	folder = "sandboxagent"
-	// unusedTime is after how long a helper of another version is deleted.
+	cacheName = "sandboxagent"
+	// unusedTime is after how long a helper of another version is removed.
 	unusedTime = 30 * 24 * time.Hour
 )
 
@@ -25,61 +25,76 @@ type Installed struct {
 	file *os.File
 }
 
-// Install returns the helper as a file that can be executed. The file is kept in the folder sandboxagent in cache, or in
-// the user's cache directory if cache is empty, under a name that holds its digest. It is made at the first use, and
-// verified at each; one that has been tampered with is replaced. The caller closes what Install returns.
-func (h *Helper) Install(cache string) (*Installed, error) {
+// cacheDir returns the directory sandboxagent in cache, or in the user's cache directory if cache
+// is empty.
+func cacheDir(cache string) (string, error) {
 	if cache == "" {
 		var err error
 		if cache, err = os.UserCacheDir(); err != nil {
-			return nil, fmt.Errorf("there is no cache directory for the helper: %w", err)
+			return "", fmt.Errorf("find a cache directory for the helper: %w", err)
 		}
 	}
-	dir := filepath.Join(cache, folder)
+	return filepath.Join(cache, cacheName), nil
+}
+
+// Install returns the helper as a file that can be executed. The file is kept in the directory
+// sandboxagent in cache, or in the user's cache directory if cache is empty, under its Name. The
+// first use creates it; each use verifies it and replaces one with another digest. The caller
+// closes the result.
+func (h *Helper) Install(cache string) (*Installed, error) {
+	dir, err := cacheDir(cache)
+	if err != nil {
+		return nil, err
+	}
 	if i, err := h.verified(dir); err == nil {
 		return i, nil
 	}
-	// Whatever is wrong with the file, if there is one, it is made anew.
+	// A file with any defect is created anew.
 	if err := h.extract(dir); err != nil {
 		return nil, fmt.Errorf("install helper in %s: %w", dir, err)
 	}
 	i, err := h.verified(dir)
 	if err != nil {
-		return nil, fmt.Errorf("install helper in %s: it was changed at once: %w", dir, err)
+		return nil, fmt.Errorf("install helper in %s: another process changed it: %w", dir, err)
 	}
 	return i, nil
 }
 
-// verified opens the file if it holds the helper and nobody else may write to it.
-func (h *Helper) verified(dir string) (_ *Installed, err error) {
+// verified opens the file if it holds the helper and only this user may write to it.
+func (h *Helper) verified(dir string) (*Installed, error) {
 	name := filepath.Join(dir, h.name)
-	f, err := openPlain(name)
+	f, err := openOwned(name)
 	if err != nil {
 		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			_ = f.Close()
-		}
-	}()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() || info.Mode().Perm() != 0o700 || !ours(info) {
-		return nil, fmt.Errorf("%s: %w", name, fs.ErrPermission)
 	}
 	s := newSum()
-	if _, err := io.Copy(s, io.LimitReader(f, maxSize)); err != nil {
-		return nil, err
+	if _, err = io.Copy(s, io.LimitReader(f, maxSize)); err == nil && s.hex() != h.digest {
+		err = fmt.Errorf("%s: the content has another digest", name)
 	}
-	if s.hex() != h.digest {
-		return nil, fmt.Errorf("%s: the content has another digest", name)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
 	return &Installed{f}, nil
 }
 
-// extract makes the file. Several processes may do so at once.
+// openOwned opens a program that belongs to this user and that nobody else may read, write or
+// execute.
+func openOwned(name string) (*os.File, error) {
+	f, err := openPlain(name)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && (!info.Mode().IsRegular() || info.Mode().Perm() != 0o700 || !owned(info)) {
+		err = fmt.Errorf("%s: %w", name, fs.ErrPermission)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// extract creates the file. Several processes may do so at once.
 func (h *Helper) extract(dir string) (err error) {
 	name := filepath.Join(dir, h.name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -113,17 +128,19 @@ func (h *Helper) extract(dir string) (err error) {
 	return nil
 }
 
-// removeUnused deletes what earlier versions have left. Who still needs one of them makes it again.
+// removeUnused removes the programs of earlier versions, which create them again when they need
+// them.
 func removeUnused(dir, keep string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return // they are in nobody's way
+		return // it is tried again the next time
 	}
 	for _, e := range entries {
 		old := filepath.Join(dir, e.Name())
 		info, err := e.Info()
-		if err == nil && old != keep && strings.HasPrefix(e.Name(), prefix) && time.Since(info.ModTime()) > unusedTime {
-			_ = os.Remove(old)
+		if err == nil && old != keep && strings.HasPrefix(e.Name(), prefix) &&
+			time.Since(info.ModTime()) > unusedTime {
+			_ = os.RemoveAll(old) // it is tried again the next time
 		}
 	}
 }
@@ -131,9 +148,9 @@ func removeUnused(dir, keep string) {
 // Name returns the name of the file.
 func (i *Installed) Name() string { return i.file.Name() }
 
-// Exec returns the path by which to execute the helper. Where the system has one, it leads to the very file that was
-// verified, whatever has become of its name; it is then good only until Close, and only in a child that this process
-// forks.
+// Exec returns the path to execute. On Linux it refers to the open file that was verified, whatever
+// file has its name by now; it is then valid only until Close, and only in a child that this
+// process forks.
 func (i *Installed) Exec() string { return execPath(i.file) }
 
 // File returns the open file, which Close closes.

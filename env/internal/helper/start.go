@@ -10,13 +10,13 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
-// Start is what a helper opens its environment with. Names and variables may hold any bytes and stay exact.
+// Start configures the environment of a helper. Names and variables may hold any bytes.
 type Start struct {
 	// Dir is the working directory; empty means the helper's own.
 	Dir string
 	// Vars are variables of every command, as "NAME=value".
 	Vars []string
-	// Inherit says which of the helper's own variables commands see in addition; empty means none.
+	// Inherit selects the variables of the helper that commands inherit; empty means none.
 	Inherit vars.Mode
 }
 
@@ -48,16 +48,16 @@ func (s *Start) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Box is what a helper is told that puts a sandbox around another one. Names may hold any bytes, and may be relative to the
-// home folder, or begin with "~/".
-type Box struct {
-	// Dir is the working folder.
+// Sandbox configures a helper that starts another one in a sandbox. Names may hold any bytes. They
+// may be relative to the home directory, or begin with "~/".
+type Sandbox struct {
+	// Dir is the working directory.
 	Dir string
 	env.Sandbox
 }
 
-// boxJSON is Box with its names as bytes.
-type boxJSON struct {
+// sandboxJSON is Sandbox with its names as bytes.
+type sandboxJSON struct {
 	Dir     []byte        `json:"dir,omitempty"`
 	Require bool          `json:"require,omitempty"`
 	Enforce []env.Promise `json:"enforce,omitempty"`
@@ -67,36 +67,40 @@ type boxJSON struct {
 	Hide    [][]byte      `json:"hide,omitempty"`
 }
 
-// Text returns the box as text, for ParseBox.
-func (b Box) Text() (string, error) {
-	text, err := json.Marshal(boxJSON{[]byte(b.Dir), b.Require, b.Enforce, b.Network, toBytes(b.Write), toBytes(b.Read), toBytes(b.Hide)})
+// Text returns the configuration as text, for ParseSandbox.
+func (s Sandbox) Text() (string, error) {
+	text, err := json.Marshal(sandboxJSON{
+		[]byte(s.Dir), s.Require, s.Enforce, s.Network,
+		toBytes(s.Write), toBytes(s.Read), toBytes(s.Hide),
+	})
 	return string(text), err
 }
 
-// ParseBox returns the Box of a text.
-func ParseBox(text string) (Box, error) {
-	var in boxJSON
+// ParseSandbox decodes the result of Text.
+func ParseSandbox(text string) (Sandbox, error) {
+	var in sandboxJSON
 	if err := json.Unmarshal([]byte(text), &in); err != nil {
-		return Box{}, err
+		return Sandbox{}, err
 	}
-	return Box{string(in.Dir), env.Sandbox{
-		Require: in.Require, Enforce: in.Enforce, Network: in.Network, Write: toStrings(in.Write), Read: toStrings(in.Read), Hide: toStrings(in.Hide),
+	return Sandbox{string(in.Dir), env.Sandbox{
+		Require: in.Require, Enforce: in.Enforce, Network: in.Network, Write: toStrings(in.Write),
+		Read: toStrings(in.Read), Hide: toStrings(in.Hide),
 	}}, nil
 }
 
-// At returns the box with absolute names, for a home folder.
-func (b Box) At(home string) Box {
-	b.Dir = Absolute(home, b.Dir)
-	for _, names := range []*[]string{&b.Write, &b.Read, &b.Hide} {
+// At returns the configuration with absolute names, for a home directory.
+func (s Sandbox) At(home string) Sandbox {
+	s.Dir = Absolute(home, s.Dir)
+	for _, names := range []*[]string{&s.Write, &s.Read, &s.Hide} {
 		*names = slices.Clone(*names)
 		for i, name := range *names {
 			(*names)[i] = Absolute(home, name)
 		}
 	}
-	return b
+	return s
 }
 
-// Absolute returns the absolute name of what is looked for in a home folder, or begins with "~/".
+// Absolute returns the absolute form of a name that may be relative to a home directory.
 func Absolute(home, name string) string {
 	switch {
 	case path.IsAbs(name):

@@ -95,7 +95,7 @@ func (p *Plan) hideMountable(sockets []string) {
 	}
 	for _, name := range sockets {
 		if dir := replace(name); dir != name {
-			hidden = append(hidden, dir)
+			hidden, p.socketDirs = append(hidden, dir), append(p.socketDirs, dir)
 		}
 	}
 	p.Hidden = outermost(hidden)

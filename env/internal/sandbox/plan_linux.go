@@ -57,7 +57,10 @@ func New(p Policy, by Mechanism, homes []string, getenv func(string) string) (Pl
 // Outdated reports whether a path to hide has been removed since, so that its mount fails: a new
 // plan may work.
 func (p *Plan) Outdated() bool {
-	return slices.ContainsFunc(p.Sockets, func(name string) bool { return !exists(name) })
+	return slices.ContainsFunc(
+		slices.Concat(p.Sockets, p.socketDirs),
+		func(name string) bool { return !exists(name) },
+	)
 }
 
 // Command returns the command that starts an open program with args. The program calls ReceivePlan

@@ -71,8 +71,9 @@ type Plan struct {
 	// MustStayAbsent are missing files that would redirect git to another repository.
 	MustStayAbsent []string `json:"unmade,omitempty"`
 
-	program            string // that of the mechanism, if it has one
-	readOnlyInWritable bool   // the policy has something kept where something may be changed
+	program            string   // that of the mechanism, if it has one
+	readOnlyInWritable bool     // the policy has something kept where something may be changed
+	socketDirs         []string // directories that are hidden in place of sockets in them
 	// locks keep other plans from removing shared placeholders.
 	locks []*os.File
 }

@@ -184,7 +184,8 @@ func TestFramesLost(t *testing.T) {
 	}
 }
 
-// FuzzFrames: whatever comes is either frames, which encode to what came, or one of the three errors.
+// FuzzFrames: whatever comes is either frames, which encode to what came, or one of the three
+// errors.
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(AppendFrame(AppendFrame(nil, FrameStdout, []byte("abc")), FrameEnd, []byte("{}")))
@@ -228,7 +229,8 @@ func FuzzText(f *testing.F) {
 	})
 }
 
-// fuzzDecode checks that what was decoded from any input encodes to something that decodes to the same.
+// fuzzDecode checks that what was decoded from any input encodes to something that decodes to the
+// same.
 func fuzzDecode[T any](f *testing.F, examples ...T) {
 	for _, e := range examples {
 		data, err := json.Marshal(e)
@@ -269,7 +271,8 @@ func FuzzEndRecord(f *testing.F) {
 	fuzzDecode(f, EndRecord{}, EndRecord{Value: json.RawMessage(`{"Size":1}`), Error: ToError(fs.ErrExist)})
 }
 
-// FuzzWireError: whatever comes as an error is one that can be looked at and sent on, with the same text and conditions.
+// FuzzWireError: whatever comes as an error is one that can be looked at and sent on, with the same
+// text and conditions.
 func FuzzWireError(f *testing.F) {
 	for _, err := range someErrors() {
 		data, encodeErr := json.Marshal(ToError(err))

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// maxErrorText bounds the text of an error, maxErrorDepth how deep errors are nested.
+	// maxErrorText bounds the text of an error.
 	maxErrorText = 16 << 10
 	// MaxErrorDepth bounds how many errors wrap each other in an Error.
 	MaxErrorDepth = 8
@@ -56,7 +56,7 @@ const (
 	errorUnreadable = "unreadable"
 )
 
-// Error is an error on the wire. Its type, its fields and its conditions survive, and its text does.
+// Error is an error on the wire. It keeps type, fields, conditions and text.
 type Error struct {
 	Type  string   `json:"type,omitempty"`
 	Op    Text     `json:"op,omitempty"`
@@ -79,7 +79,10 @@ func EncodeError(err error, depth int) *Error {
 	if depth > 1 {
 		switch e := err.(type) { //nolint:errorlint // each level is encoded as what it is
 		case *fs.PathError:
-			return &Error{Type: errorPath, Op: cut(e.Op), Path: cut(e.Path), Inner: EncodeError(e.Err, depth-1)}
+			return &Error{
+				Type: errorPath, Op: cut(e.Op), Path: cut(e.Path),
+				Inner: EncodeError(e.Err, depth-1),
+			}
 		case *env.StartError:
 			w := &Error{Type: errorStart, Inner: EncodeError(e.Err, depth-1)}
 			if len(e.Argv) > 0 { // only the program is named in the text
@@ -87,7 +90,10 @@ func EncodeError(err error, depth int) *Error {
 			}
 			return w
 		case *search.UnreadableError:
-			return &Error{Type: errorUnreadable, Count: e.Count, Inner: EncodeError(e.First, depth-1)}
+			return &Error{
+				Type: errorUnreadable, Count: e.Count,
+				Inner: EncodeError(e.First, depth-1),
+			}
 		}
 	}
 	w := &Error{Text: cut(err.Error())}
@@ -117,7 +123,7 @@ func cut(s string) Text {
 	return Text(s)
 }
 
-// remoteError is an error of the other side that has no type of its own.
+// remoteError is an error of the other side without a type of its own.
 type remoteError struct {
 	text  string
 	inner []error
@@ -126,7 +132,7 @@ type remoteError struct {
 func (e *remoteError) Error() string   { return e.text }
 func (e *remoteError) Unwrap() []error { return e.inner }
 
-// Err returns the error; nil if there is none. What is nested too deeply is left out.
+// Err returns the error; nil for a nil Error. It leaves out errors that are nested too deeply.
 func (w *Error) Err() error { return w.decode(MaxErrorDepth) }
 
 func (w *Error) decode(depth int) error {
@@ -149,7 +155,7 @@ func (w *Error) decode(depth int) error {
 	}
 	e := &remoteError{text: string(w.Text)}
 	if strings.TrimSpace(e.text) == "" {
-		e.text = "an error without a description"
+		e.text = "unknown error"
 	}
 	for _, c := range conditions {
 		for _, name := range w.Is {

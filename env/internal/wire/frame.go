@@ -10,23 +10,23 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// FrameKind tells what a frame holds.
+// FrameKind is the kind of a frame.
 type FrameKind byte
 
 // Kinds of frames.
 const (
 	FrameStdout  FrameKind = 1 // output of a command
 	FrameStderr  FrameKind = 2
-	FrameResult  FrameKind = 3 // execResult; the last frame of a command's answer
-	FrameRecords FrameKind = 4 // a JSON array of what the request asked for
+	FrameResult  FrameKind = 3 // ExecResult; the last frame of a command's response
+	FrameRecords FrameKind = 4 // a JSON array of records
 	FrameData    FrameKind = 5 // content
-	FrameEnd     FrameKind = 6 // endRecord; the last frame of every other answer
+	FrameEnd     FrameKind = 6 // EndRecord; the last frame of every other response
 )
 
 const (
 	// FrameHeader is the size of the kind and the length in front of a payload.
 	FrameHeader = 5
-	// MaxFrame bounds the payload of a frame. It is the size of HTTP/2's frames here, less room for the header.
+	// MaxFrame bounds the payload of a frame: ReadFrame less room for headers.
 	MaxFrame = 256<<10 - 1<<10
 )
 
@@ -41,13 +41,13 @@ func AppendFrame(b []byte, kind FrameKind, payload []byte) []byte {
 func Encode(v any) ([]byte, error) {
 	payload, err := json.Marshal(v)
 	if err == nil && len(payload) > MaxFrame-len("[]") {
-		err = fmt.Errorf("a record of %d bytes is too large to be sent", len(payload))
+		err = fmt.Errorf("record of %d bytes exceeds the size of a frame", len(payload))
 	}
 	return payload, err
 }
 
-// FrameReader reads frames. Its errors are env.ErrProtocol for what no server would send, io.ErrUnexpectedEOF for a stream
-// that ends without a last frame, and the stream's.
+// FrameReader reads frames. Its errors are env.ErrProtocol for a malformed frame,
+// io.ErrUnexpectedEOF for a stream that ends without a last frame, and the stream's.
 type FrameReader struct {
 	R      io.Reader
 	header [FrameHeader]byte
@@ -55,8 +55,8 @@ type FrameReader struct {
 	over   bool // the last frame has been read
 }
 
-// Next returns the next frame. The payload is valid until the next call. After the last frame it returns io.EOF, and
-// anything behind it is a violation.
+// Next returns the next frame. The payload is valid until the next call. After the last frame it
+// returns io.EOF; data behind that is env.ErrProtocol.
 func (f *FrameReader) Next() (FrameKind, []byte, error) {
 	kind, size, err := f.Head()
 	if err != nil {
@@ -66,8 +66,8 @@ func (f *FrameReader) Next() (FrameKind, []byte, error) {
 	return kind, payload, err
 }
 
-// Head reads the start of the next frame. The caller reads its payload next, with payload or, if it can use a part of
-// one, from the stream itself.
+// Head reads the header of the next frame. The caller then reads the payload with Payload, or in
+// parts from the stream.
 func (f *FrameReader) Head() (FrameKind, int, error) {
 	n, err := io.ReadFull(f.R, f.header[:])
 	switch {
@@ -91,7 +91,7 @@ func (f *FrameReader) Head() (FrameKind, int, error) {
 	return kind, int(size), nil
 }
 
-// Payload reads the payload of the frame whose head was read. It is valid until the next call.
+// Payload reads the payload of the frame whose header was read. It is valid until the next call.
 func (f *FrameReader) Payload(size int) ([]byte, error) {
 	if size > cap(f.buf) {
 		f.buf = make([]byte, size)
@@ -106,7 +106,8 @@ func (f *FrameReader) Payload(size int) ([]byte, error) {
 	return payload, nil
 }
 
-// Decode reads JSON that the other side sent into v. What is malformed, or too large for v, is env.ErrProtocol.
+// Decode decodes JSON of the other side into v. JSON that is malformed or does not fit is
+// env.ErrProtocol.
 func Decode(payload []byte, v any) error {
 	if err := json.Unmarshal(payload, v); err != nil {
 		return fmt.Errorf("%w: %w", env.ErrProtocol, err)

@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	// gatherSize is how many bytes of small writes wait at most.
+	// gatherSize bounds the bytes of small writes that wait.
 	gatherSize = 4 << 10
-	// flushTime bounds the wait for what is still to be written when a stream is closed.
+	// flushTime bounds the wait for the last writes when a stream is closed.
 	flushTime = 100 * time.Millisecond
 )
 
-// gatherer gathers small writes. net/http writes the headers and the content of a small request, or of its answer, one
-// right after the other, and each write wakes everybody on a way that may lead through several processes. A write is thus
-// done by a goroutine of its own, which lets those run first that are ready to write more. An error of it is that of the
-// next call.
+// gatherer combines small writes. net/http writes the headers and the content of a small request,
+// or of its response, in two writes, and each may wake several processes on its way. A goroutine of
+// its own writes them, after those that are ready to write more. Its error is that of the next
+// call.
 type gatherer struct {
 	w io.Writer
 
@@ -25,12 +25,12 @@ type gatherer struct {
 
 	mu      sync.Mutex
 	waiting []byte
-	spare   []byte // what waiting was the last time
-	due     bool   // a goroutine is going to write what waits
+	spare   []byte // the array of waiting before, to reuse
+	due     bool   // a goroutine is going to write
 	err     error
 }
 
-// Write implements io.Writer. Calls may overlap.
+// Write implements io.Writer. Calls may be concurrent.
 func (g *gatherer) Write(p []byte) (int, error) {
 	g.mu.Lock()
 	if g.err != nil {
@@ -55,13 +55,13 @@ func (g *gatherer) Write(p []byte) (int, error) {
 	return g.w.Write(p)
 }
 
-// writeSoon writes what waits when nobody else is ready to run.
+// writeSoon writes the waiting bytes when no other goroutine is ready to run.
 func (g *gatherer) writeSoon() {
 	runtime.Gosched()
 	_ = g.flush() // the next call returns it
 }
 
-// flush writes what waits.
+// flush writes the waiting bytes.
 func (g *gatherer) flush() error {
 	g.order.Lock()
 	defer g.order.Unlock()
@@ -89,7 +89,7 @@ func (g *gatherer) write() error {
 	return g.err
 }
 
-// linger returns when all is written, unless that takes long.
+// linger waits for the last writes, at most flushTime.
 func (g *gatherer) linger() {
 	written := make(chan struct{})
 	go func() {

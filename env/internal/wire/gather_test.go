@@ -19,7 +19,8 @@ func (w *writes) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestGatherer writes pieces of all sizes, with pauses here and there: what arrives is what was written.
+// TestGatherer writes pieces of all sizes, with pauses here and there: what arrives is what was
+// written.
 func TestGatherer(t *testing.T) {
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 0))

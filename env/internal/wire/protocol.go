@@ -11,27 +11,28 @@ import (
 )
 
 const (
-	// Version is the version of the protocol. Sides with different versions do not talk.
+	// Version is the version of the protocol. Client and server must have the same.
 	Version = 2
-	// Window is how much of one answer or request may be on its way: HTTP/2's window for a stream, and with it what a
-	// server keeps of each output of a command. 1 MiB is what a stream with 20 ms of latency needs for 50 MB/s.
+	// Window is HTTP/2's window of a stream, and so how many bytes of one response or request may
+	// be on their way. Its rings hold as much of each output of a command. With 20 ms of latency 1
+	// MiB allows 50 MB/s.
 	Window = 1 << 20
 
-	// ReceiveBuffer is how much a connection may hold for all of its streams. HTTP/2 stalls a connection when the streams
-	// that nobody reads have used it up.
+	// ReceiveBuffer bounds the bytes that a connection holds for all of its streams. HTTP/2 stalls
+	// a connection when streams that nobody reads have used it up.
 	ReceiveBuffer = 1 << 30
 	// ReadFrame is the size of HTTP/2's frames.
 	ReadFrame = 256 << 10
-	// DefaultPing is after how long a silence each side checks that the other one is still there.
+	// DefaultPing is the silence after which each side sends a ping.
 	DefaultPing = 10 * time.Second
 
-	// MaxHello bounds the line with a Hello, which is read before it is known who sends it.
+	// MaxHello bounds the line with a Hello, which comes before authentication.
 	MaxHello = 8 << 10
-	// MaxStart bounds what the environment is opened with.
+	// MaxStart bounds the Start of a Hello.
 	MaxStart = 4 << 20
 	// MaxWelcome bounds the line with a Welcome.
 	MaxWelcome = 256 << 10
-	// MaxRequest bounds the JSON of a request: the arguments and variables of a command.
+	// MaxRequest bounds the JSON of a request, such as the arguments and variables of a command.
 	MaxRequest = 8 << 20
 	// MaxID bounds the ids that clients choose.
 	MaxID = 64
@@ -40,32 +41,33 @@ const (
 	ChangeHeader = "Sandboxagent-Op"
 )
 
-// Hello is what a client says first.
+// Hello is the first message of a client.
 type Hello struct {
 	Version int `json:"version"`
 	// Token is the secret that opens the server.
 	Token string `json:"token,omitempty"`
-	// Client is the id that the client has chosen for itself. Its later connections replace its earlier ones.
+	// Client is the id that the client has chosen for itself. A later connection replaces an
+	// earlier one.
 	Client string `json:"client"`
-	// Session is the session that the client wants to go on with; empty for a first connection. A server that is
-	// another one by now answers with its own, and the client knows that what it started is gone.
+	// Session is the session to resume; empty for a first connection. A server with another session
+	// responds with that one: everything that the client started is gone.
 	Session string `json:"session,omitempty"`
-	// Start is what the server opens its environment with, in a form of the server's. Only the first Hello's counts. It
-	// follows the line with the Hello, and is not read before the client is let in.
+	// Start configures the environment, in a form of the server's. Only that of the first Hello
+	// counts. It follows the line with the Hello, and is read only after authentication.
 	Start json.RawMessage `json:"-"`
-	// StartSize is how many bytes that has.
+	// StartSize is the size of Start in bytes.
 	StartSize int `json:"start_size,omitempty"`
 }
 
-// Encode returns what a client sends: a line, and what follows it.
+// Encode returns the line with the Hello, and its Start.
 func (h Hello) Encode() ([]byte, error) {
 	if len(h.Start) > MaxStart {
-		return nil, fmt.Errorf("what the environment is to be started with has %d bytes: %w", len(h.Start), env.ErrTooLarge)
+		return nil, fmt.Errorf("start configuration of %d bytes: %w", len(h.Start), env.ErrTooLarge)
 	}
 	h.StartSize = len(h.Start)
 	line, err := json.Marshal(h)
 	if err == nil && len(line) >= MaxHello {
-		err = fmt.Errorf("a hello of %d bytes: %w", len(line), env.ErrTooLarge)
+		err = fmt.Errorf("hello of %d bytes: %w", len(line), env.ErrTooLarge)
 	}
 	if err != nil {
 		return nil, err
@@ -73,7 +75,7 @@ func (h Hello) Encode() ([]byte, error) {
 	return append(append(line, '\n'), h.Start...), nil
 }
 
-// Welcome is the server's answer to a Hello.
+// Welcome is the response to a Hello.
 type Welcome struct {
 	Version int    `json:"version"`
 	Session string `json:"session,omitempty"`
@@ -97,15 +99,18 @@ type Info struct {
 func ToInfo(i env.Info) *Info {
 	return &Info{
 		Backend: Text(i.Backend), OS: Text(i.OS), Arch: Text(i.Arch), OSVersion: Text(i.OSVersion),
-		WorkDir: Text(i.WorkDir), Shell: Texts(i.Shell), NoShell: Text(i.NoShell), Guarantees: i.Guarantees,
+		WorkDir: Text(i.WorkDir), Shell: Texts(i.Shell), NoShell: Text(i.NoShell),
+		Guarantees: i.Guarantees,
 	}
 }
 
 // Env returns the env.Info that i carries.
 func (i *Info) Env() env.Info {
 	return env.Info{
-		Backend: string(i.Backend), OS: string(i.OS), Arch: string(i.Arch), OSVersion: string(i.OSVersion),
-		WorkDir: string(i.WorkDir), Shell: Strings(i.Shell), NoShell: string(i.NoShell), Guarantees: i.Guarantees,
+		Backend: string(i.Backend), OS: string(i.OS), Arch: string(i.Arch),
+		OSVersion: string(i.OSVersion),
+		WorkDir:   string(i.WorkDir), Shell: Strings(i.Shell), NoShell: string(i.NoShell),
+		Guarantees: i.Guarantees,
 	}
 }
 
@@ -115,7 +120,8 @@ type ExecRequest struct {
 	Dir     Text          `json:"dir,omitempty"`
 	Vars    []Text        `json:"vars,omitempty"`
 	Timeout time.Duration `json:"timeout,omitempty"`
-	// Stdin, Stdout and Stderr say which streams the caller has; Merged that stdout takes stderr as well, in order.
+	// Stdin, Stdout and Stderr report which streams the caller has, and Merged that stdout takes
+	// stderr as well, in order.
 	Stdin  bool         `json:"stdin,omitempty"`
 	Stdout bool         `json:"stdout,omitempty"`
 	Stderr bool         `json:"stderr,omitempty"`
@@ -123,7 +129,7 @@ type ExecRequest struct {
 	TTY    *env.TTYSize `json:"tty,omitempty"`
 }
 
-// ExecResult is how a command ended.
+// ExecResult is the result of a command.
 type ExecResult struct {
 	ExitCode    int           `json:"exit_code"`
 	Signal      string        `json:"signal,omitempty"`
@@ -131,45 +137,47 @@ type ExecResult struct {
 	OutOfMemory bool          `json:"out_of_memory,omitempty"`
 	Detached    bool          `json:"detached,omitempty"`
 	Elapsed     time.Duration `json:"elapsed"`
-	// Cancelled says that a DELETE ended it, or kept it from starting.
+	// Cancelled reports that a DELETE ended the command, or kept it from starting.
 	Cancelled bool `json:"cancelled,omitempty"`
-	// Stdout and Stderr are how many bytes there were of each, so that a client knows that it has all.
+	// Stdout and Stderr are the sizes of the outputs, so that a client can verify that it has all.
 	Stdout int64 `json:"stdout"`
 	Stderr int64 `json:"stderr"`
-	// Error is what Exec returned. If it was cancelled, that is what else than the cancellation there was to report,
-	// and a *env.StartError if the command was never started.
+	// Error is the error of Exec. After a cancellation it is the rest of it, or a *env.StartError
+	// if the command was never started.
 	Error *Error `json:"error,omitempty"`
 }
 
-// StdinState is how far the standard input has got.
+// StdinState is the state of the stdin of a command.
 type StdinState struct {
-	// Taken is how many bytes the command has been given since its start.
+	// Taken is how many bytes the command has read.
 	Taken int64 `json:"taken"`
-	// Closed says that it takes no more: it has ended, or closed its input, or the end was sent.
+	// Closed reports that the command takes no more: it has ended, has closed its stdin, or the end
+	// was sent.
 	Closed bool `json:"closed,omitempty"`
-	// Unknown says that the server does not know the command. While the client waits for it to start, it repeats the piece.
+	// Unknown reports that the server does not have the command. The client repeats the piece while
+	// it starts the command.
 	Unknown bool `json:"unknown,omitempty"`
 }
 
-// EndRecord ends an answer.
+// EndRecord ends a response.
 type EndRecord struct {
 	Error *Error          `json:"error,omitempty"`
 	Value json.RawMessage `json:"value,omitempty"`
 }
 
-// FileInfo is a fs.FileInfo, or a fs.DirEntry.
+// FileInfo is an fs.FileInfo or an fs.DirEntry.
 type FileInfo struct {
 	Name Text        `json:"name"`
 	Size int64       `json:"size,omitempty"`
 	Mode fs.FileMode `json:"mode"`
-	// Seconds and Nanos are the time of the last change since 1970.
+	// Seconds and Nanos are the modification time since 1970.
 	Seconds int64 `json:"s,omitempty"`
 	Nanos   int64 `json:"n,omitempty"`
-	// Error is why an entry of a folder could not be described; Mode then holds its type only.
+	// Error is why an entry of a directory has no description; Mode then holds its type only.
 	Error *Error `json:"error,omitempty"`
 }
 
-// ModTime returns the time of the last change.
+// ModTime returns the modification time.
 func (i *FileInfo) ModTime() time.Time {
 	if t := time.Unix(i.Seconds, i.Nanos); !t.IsZero() {
 		return t
@@ -177,33 +185,34 @@ func (i *FileInfo) ModTime() time.Time {
 	return time.Time{}
 }
 
-// WalkEntry is an search.Entry.
+// WalkEntry is a search.Entry.
 type WalkEntry = FileInfo
 
 // ChangeOutcome is the outcome of a change.
 type ChangeOutcome struct {
-	// Known says that the server has begun the change. It has ended by now. One that has not begun will not.
+	// Known reports that the server has made or tried the change. One that has not started never
+	// starts.
 	Known bool `json:"known,omitempty"`
-	// CutOff says that the request did not arrive whole, which is why the change failed.
+	// CutOff reports that the change failed because its request did not arrive whole.
 	CutOff bool `json:"cut_off,omitempty"`
-	// Outcome is how it ended, as its own answer told or would have told.
+	// Outcome is the last frame of the response to the change.
 	Outcome *EndRecord `json:"outcome,omitempty"`
 }
 
-// ReadRequest asks for several files.
+// ReadRequest requests several files.
 type ReadRequest struct {
 	Names []Text `json:"names"`
 	Limit int64  `json:"limit"`
 }
 
-// ReadHeader begins one of them; Size bytes of data follow unless there was an error.
+// ReadHeader precedes one of the files; Size bytes of data follow if it has no error.
 type ReadHeader struct {
 	Index int    `json:"index"`
 	Size  int64  `json:"size"`
 	Error *Error `json:"error,omitempty"`
 }
 
-// PackRequest asks for a tree.
+// PackRequest requests a tree.
 type PackRequest struct {
 	Dir   Text   `json:"dir"`
 	Names []Text `json:"names,omitempty"`

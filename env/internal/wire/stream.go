@@ -14,10 +14,11 @@ import (
 // ErrLineTooLong is the error for a line of a handshake that exceeds its limit.
 var ErrLineTooLong = errors.New("the line is too long")
 
-// Conn is a stream as a net.Conn, which is what net/http wants. Closing it must end a Read in progress.
+// Conn is a stream as a net.Conn. Close must end a Read in progress.
 type Conn struct {
 	stream io.ReadWriteCloser
-	// reader buffers, since HTTP/2 reads the headers of frames one by one, and since a read of a line may get more.
+	// reader buffers, since HTTP/2 reads the headers of frames one by one, and since a read of a
+	// line may get more.
 	reader *bufio.Reader
 	writer *gatherer
 	once   sync.Once
@@ -27,21 +28,24 @@ type Conn struct {
 
 // NewConn returns a Conn over rwc.
 func NewConn(stream io.ReadWriteCloser) *Conn {
-	return &Conn{stream: stream, reader: bufio.NewReader(stream), writer: &gatherer{w: stream}, Done: make(chan struct{})}
+	return &Conn{
+		stream: stream, reader: bufio.NewReader(stream), writer: &gatherer{w: stream},
+		Done: make(chan struct{}),
+	}
 }
 
 func (c *Conn) Read(p []byte) (int, error) { return c.reader.Read(p) }
 
-// Write may return before p is written, which needs no further call. The error is then that of the next one.
+// Write may return before p is written. An error of that is the error of the next call.
 func (c *Conn) Write(p []byte) (int, error) { return c.writer.Write(p) }
 
-// WriteLine writes a line of the handshake. It returns when the stream has taken it.
+// WriteLine writes a line of the handshake, and returns when the stream has taken it.
 func (c *Conn) WriteLine(line []byte) error {
 	_, err := c.stream.Write(line)
 	return err
 }
 
-// Close closes the stream. Later calls return what the first did.
+// Close closes the stream. Later calls return the same error.
 func (c *Conn) Close() error {
 	c.once.Do(func() {
 		c.writer.linger()
@@ -51,7 +55,8 @@ func (c *Conn) Close() error {
 	return c.err
 }
 
-// ReadLine reads a line of at most limit bytes, its end included. With an error it returns the bytes before it.
+// ReadLine reads a line of at most limit bytes, its end included. With an error it returns the
+// bytes before it.
 func (c *Conn) ReadLine(limit int) ([]byte, error) {
 	var line []byte
 	for {
@@ -72,7 +77,7 @@ func (c *Conn) ReadLine(limit int) ([]byte, error) {
 	}
 }
 
-// streamAddr is the address of either end of a stream that has none.
+// streamAddr is the address of a stream without addresses.
 type streamAddr struct{}
 
 func (streamAddr) Network() string { return "stream" }
@@ -94,7 +99,8 @@ func (c *Conn) RemoteAddr() net.Addr {
 	return streamAddr{}
 }
 
-// Deadlines are the stream's, if it has any. One that has none never has one that would need to be cleared.
+// Deadlines are the stream's, if it has any. One that has none never has one that would need to be
+// cleared.
 
 // SetDeadline implements net.Conn.
 func (c *Conn) SetDeadline(t time.Time) error {
@@ -142,7 +148,7 @@ func NewListener(c net.Conn) net.Listener {
 	return l
 }
 
-// Accept returns the connection, also after Close, so that it is always served to its end.
+// Accept returns the connection, also after Close.
 func (l *listener) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.conns:

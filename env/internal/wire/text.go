@@ -6,12 +6,12 @@ import (
 	"unicode/utf8"
 )
 
-// Text is a string of any bytes. In JSON it is a string if it is valid UTF-8, and otherwise an object with the bytes
-// in base64, so that names and output arrive exactly. So is a long one that escapes would make more than twice as long,
-// which bounds what a text of a known length takes.
+// Text is a string of any bytes. In JSON it is a string if it is valid UTF-8, and otherwise an
+// object with the bytes in base64. So is a long string whose escapes would more than double its
+// size, which bounds the JSON of a text of known length.
 type Text string
 
-// longText is from which length on escapes matter.
+// longText is the length from which escapes matter.
 const longText = 1 << 10
 
 type bytesText struct {

@@ -56,7 +56,8 @@ func median(d []time.Duration) time.Duration {
 	return d[len(d)/2]
 }
 
-// compare reports the medians of one operation done by each of several, of which the last is the wire.
+// compare reports the medians of one operation done by each of several, of which the last is the
+// wire.
 func compare(b *testing.B, names []string, ops ...func() error) {
 	b.Helper()
 	times := make([][]time.Duration, len(ops))
@@ -75,7 +76,8 @@ func compare(b *testing.B, names []string, ops ...func() error) {
 	}
 }
 
-// BenchmarkRoundTrips compares small operations over a pipe with the same ones of this machine in the same run.
+// BenchmarkRoundTrips compares small operations over a pipe with the same ones of this machine in
+// the same run.
 func BenchmarkRoundTrips(b *testing.B) {
 	alone, piped, dir := both(b)
 	ctx := context.Background()

@@ -20,25 +20,27 @@ import (
 const (
 	// maxTries bounds how often one call is sent.
 	maxTries = 64
-	// maxBroken is how many answers in a row may end early on a connection that is still there. A server that is being
-	// ended may cut off an answer before its connection; one that goes on like that is no server of this protocol.
-	maxBroken = 4
-	// callBuffer is how much of an answer is read at a time.
+	// maxEarlyEnds is how many responses in a row may end early on a connection that stays. A
+	// server that closes may cut off a response before its connection; one that does it again and
+	// again violates the protocol.
+	maxEarlyEnds = 4
+	// callBuffer is the size of the buffer for a response.
 	callBuffer = 64 << 10
-	// maxName bounds the names of files that are sent, far above what systems allow.
+	// maxName bounds the names of files that are sent, far above the limits of systems.
 	maxName = 16 << 10
 )
 
 var (
-	// errLost says that the connection broke before the answer had come. Calls do not return it.
+	// errLost reports that the connection was lost before the response. Calls do not return it.
 	errLost = errors.New("the connection was lost")
-	// errBroken is the end of a call that the connection broke in the middle of, and that cannot be repeated.
-	errBroken = errors.New("the connection broke in the middle")
-	// errName is what systems say about a name that is too long.
+	// errBroken ends a call in the middle of which the connection was lost, and that cannot be
+	// repeated.
+	errBroken = errors.New("the connection was lost during the call")
+	// errName is the error of systems for a name that is too long.
 	errName = errors.New("file name too long")
 )
 
-// request is one request.
+// request is one HTTP request.
 type request struct {
 	method, path string
 	query        url.Values
@@ -47,18 +49,18 @@ type request struct {
 	op           string  // the id of a change
 }
 
-// answer is what a server answers. It belongs to one goroutine, but for close.
-type answer struct {
+// response is the response to a request. It belongs to one goroutine, except for close.
+type response struct {
 	c      *Client
 	l      *link
-	ctx    context.Context // of the request, which is over when the answer is
+	ctx    context.Context // of the request; ends with the response
 	body   io.ReadCloser
 	buf    *bufio.Reader
 	frames wire.FrameReader
 }
 
-// ask sends a request. Its error is errLost, the context's, env.ErrProtocol or the content's.
-func (c *Client) ask(ctx context.Context, l *link, r request) (*answer, error) {
+// send sends a request. Its error is errLost, the context's, env.ErrProtocol or the content's.
+func (c *Client) send(ctx context.Context, l *link, r request) (*response, error) {
 	req := (&http.Request{
 		Method: r.method, Host: host, Header: make(http.Header),
 		URL: &url.URL{Scheme: "http", Host: host, Path: r.path, RawQuery: r.query.Encode()},
@@ -80,35 +82,38 @@ func (c *Client) ask(ctx context.Context, l *link, r request) (*answer, error) {
 		return nil, c.failure(ctx, l, err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		_ = resp.Body.Close() // there is an error already
+		_ = resp.Body.Close() // the status is the error
 		return nil, c.failure(ctx, l, fmt.Errorf("%w: status %d", env.ErrProtocol, resp.StatusCode))
 	}
 	buf, _ := c.buffers.Get().(*bufio.Reader)
 	buf.Reset(resp.Body)
-	return &answer{c: c, l: l, ctx: ctx, body: resp.Body, buf: buf, frames: wire.FrameReader{R: buf}}, nil
+	return &response{
+		c: c, l: l, ctx: ctx, body: resp.Body, buf: buf,
+		frames: wire.FrameReader{R: buf},
+	}, nil
 }
 
-// failure returns what an error of a request or an answer means: errLost, the context's, or env.ErrProtocol, which ends
-// the client.
+// failure classifies an error of a request or a response: errLost, the context's, or
+// env.ErrProtocol, which ends the client.
 func (c *Client) failure(ctx context.Context, l *link, err error) error {
 	switch {
 	case errors.Is(err, env.ErrProtocol):
-		return c.violate(err)
+		return c.violation(err)
 	case ctx.Err() != nil:
 		return contextError(ctx)
 	}
 	if l.conn.Err() == nil && l.stream.closedLocally.CompareAndSwap(false, true) {
-		// The server gave up this answer. Nothing that is on its way on this connection is waited for.
+		// The server gave this response up. The others on this connection are not waited for.
 		l.close()
-		if c.broken.Add(1) > maxBroken {
-			return c.violate(fmt.Errorf("%w: answers end early again and again", env.ErrProtocol))
+		if c.earlyEnds.Add(1) > maxEarlyEnds {
+			return c.violation(fmt.Errorf("%w: responses end early repeatedly", env.ErrProtocol))
 		}
 	}
 	return errLost
 }
 
-// head reads the start of the next frame, payload the rest of it.
-func (a *answer) head() (wire.FrameKind, int, error) {
+// head reads the header of the next frame; payload, peek and read read the rest of it.
+func (a *response) head() (wire.FrameKind, int, error) {
 	kind, size, err := a.frames.Head()
 	if err != nil {
 		return 0, 0, a.c.failure(a.ctx, a.l, err)
@@ -116,85 +121,85 @@ func (a *answer) head() (wire.FrameKind, int, error) {
 	return kind, size, nil
 }
 
-func (a *answer) payload(size int) ([]byte, error) {
+func (a *response) payload(size int) ([]byte, error) {
 	p, err := a.frames.Payload(size)
 	if err != nil {
 		return nil, a.c.failure(a.ctx, a.l, err)
 	}
-	a.l.useful.Store(true)
+	a.l.responded.Store(true)
 	return p, nil
 }
 
-// peek waits for a part of a payload of which size bytes are left, and returns it. Skip takes it out of the answer.
-func (a *answer) peek(size int) ([]byte, error) {
+// peek waits for a part of a payload with size bytes left and returns it; skip consumes it.
+func (a *response) peek(size int) ([]byte, error) {
 	if _, err := a.buf.Peek(1); err != nil {
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
 		return nil, a.c.failure(a.ctx, a.l, err)
 	}
-	a.l.useful.Store(true)
+	a.l.responded.Store(true)
 	piece, _ := a.buf.Peek(min(size, a.buf.Buffered())) // it is there
 	return piece, nil
 }
 
 // read reads a part of a payload into p.
-func (a *answer) read(p []byte) (int, error) {
+func (a *response) read(p []byte) (int, error) {
 	piece, err := a.peek(len(p))
 	n := copy(p, piece)
 	a.skip(n)
 	return n, err
 }
 
-func (a *answer) skip(size int) { _, _ = a.buf.Discard(size) } // it is there
+func (a *response) skip(size int) { _, _ = a.buf.Discard(size) } // it is there
 
-// last decodes the payload of the last frame and sees that there is nothing behind it.
-func (a *answer) last(size int) (*wire.EndRecord, error) {
+// last decodes the payload of the last frame and verifies that nothing follows it.
+func (a *response) last(size int) (*wire.EndRecord, error) {
 	payload, err := a.payload(size)
 	if err != nil {
 		return nil, err
 	}
 	var end wire.EndRecord
 	if err := wire.Decode(payload, &end); err != nil {
-		return nil, a.c.violate(err)
+		return nil, a.c.violation(err)
 	}
 	return &end, a.finish()
 }
 
-// finish reads the end of a stream whose last frame has come. That the end itself gets lost does not matter.
-func (a *answer) finish() error {
-	timer := time.AfterFunc(a.c.limits.patience, func() { _ = a.body.Close() })
+// finish reads the end of a stream behind its last frame. It does not matter if that is lost.
+func (a *response) finish() error {
+	timer := time.AfterFunc(a.c.limits.response, func() { _ = a.body.Close() })
 	defer timer.Stop()
 	if _, _, err := a.frames.Head(); errors.Is(err, env.ErrProtocol) {
-		return a.c.violate(err)
+		return a.c.violation(err)
 	}
-	a.c.broken.Store(0)
+	a.c.earlyEnds.Store(0)
 	return nil
 }
 
-// close ends the answer; the server notices if there was more of it.
-func (a *answer) close() {
+// close ends the response; the server is notified if there was more of it.
+func (a *response) close() {
 	_ = a.body.Close() // nothing of it is wanted any more
 	a.buf.Reset(nil)
 	a.c.buffers.Put(a.buf)
 }
 
-// unexpected ends the client because of a frame that does not belong where it is.
-func (a *answer) unexpected(kind wire.FrameKind) error {
-	return a.c.violate(fmt.Errorf("%w: a frame of kind %d where none belongs", env.ErrProtocol, kind))
+// unexpected ends the client because of a frame of the wrong kind.
+func (a *response) unexpected(kind wire.FrameKind) error {
+	return a.c.violation(fmt.Errorf("%w: unexpected frame of kind %d", env.ErrProtocol, kind))
 }
 
-// malformed ends the client because of what a frame says.
-func (a *answer) malformed(format string, args ...any) error {
-	return a.c.violate(fmt.Errorf("%w: "+format, append([]any{env.ErrProtocol}, args...)...))
+// malformed ends the client because of the content of a frame.
+func (a *response) malformed(format string, args ...any) error {
+	return a.c.violation(fmt.Errorf("%w: "+format, append([]any{env.ErrProtocol}, args...)...))
 }
 
-// exchange sends a request and hands the payloads of its answer's frames, which must be of the given kind, to take; 0
-// means that there are none. It returns the last frame.
+// exchange sends a request and passes the payloads of the response's frames, which must be of the
+// given kind, to take; kind 0 allows none. It returns the last frame.
 func (c *Client) exchange(
 	ctx context.Context, l *link, r request, kind wire.FrameKind, take func(payload []byte) error,
 ) (*wire.EndRecord, error) {
-	a, err := c.ask(ctx, l, r)
+	a, err := c.send(ctx, l, r)
 	if err != nil {
 		return nil, err
 	}
@@ -214,9 +219,9 @@ func (c *Client) exchange(
 			return nil, err
 		}
 		if err := take(payload); err != nil {
-			var own *fnError // the caller's, who may work with other environments, too
+			var own *fnError // the caller's, which may come from another environment
 			if errors.Is(err, env.ErrProtocol) && !errors.As(err, &own) {
-				return nil, c.violate(err)
+				return nil, c.violation(err)
 			}
 			return nil, err
 		}
@@ -226,7 +231,7 @@ func (c *Client) exchange(
 // retry calls once with a connection, and again with the next one while it returns errLost.
 func (c *Client) retry(ctx context.Context, once func(*link) error) error {
 	for range maxTries {
-		l, err := c.live(ctx)
+		l, err := c.connection(ctx)
 		if err != nil {
 			return err
 		}
@@ -237,8 +242,8 @@ func (c *Client) retry(ctx context.Context, once func(*link) error) error {
 	return errBroken
 }
 
-// value sends a request that changes nothing, or that may be repeated, until it is answered, and decodes the value of
-// the answer into v if that is not nil.
+// value sends a request that may be repeated until it has a response, and decodes its value into v
+// unless v is nil.
 func (c *Client) value(ctx context.Context, r request, v any) error {
 	return c.retry(ctx, func(l *link) error { return c.single(ctx, l, r, v) })
 }
@@ -255,21 +260,21 @@ func (c *Client) single(ctx context.Context, l *link, r request, v any) error {
 // unwrap returns the error of a last frame, or decodes its value.
 func (c *Client) unwrap(end *wire.EndRecord, v any) error {
 	if end.Error != nil {
-		return c.told(end.Error)
+		return c.decodeError(end.Error)
 	}
 	if v == nil {
 		return nil
 	}
 	if err := wire.Decode(end.Value, v); err != nil {
-		return c.violate(err)
+		return c.violation(err)
 	}
 	return nil
 }
 
-// command sends a request without a body whose answer has no value.
+// command sends a request without a body whose response has no value.
 func (c *Client) command(ctx context.Context, r request) error { return c.value(ctx, r, nil) }
 
-// records returns a function that decodes JSON arrays of T and hands their elements on.
+// records returns a function that decodes JSON arrays of T and passes their elements to take.
 func records[T any](take func(*T) error) func([]byte) error {
 	return func(payload []byte) error {
 		var list []T
@@ -294,7 +299,7 @@ func jsonBody(v any) ([]byte, error) {
 	return body, err
 }
 
-// named returns the query that names a file. A name that no system takes is an error.
+// named returns the query that names a file, or errName.
 func named(key, name string) (url.Values, error) {
 	if len(name) > maxName {
 		return nil, errName

@@ -16,12 +16,14 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 )
 
-// errIncomplete says that a change did not happen, because the content did not arrive.
-var errIncomplete = errors.New("the connection was lost before the content had arrived")
+// errIncomplete reports that a change was not made because its content did not arrive.
+var errIncomplete = errors.New("the connection was lost before the content arrived")
 
-// WriteFile implements env.Environment. When the connection breaks, the client asks what became of the write, and begins
-// it again if it did not happen and the content is small or was not read yet.
-func (c *Client) WriteFile(ctx context.Context, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+// WriteFile implements env.Environment. After a lost connection the client requests the outcome of
+// the write. It repeats one that was not made if the content is small or unread.
+func (c *Client) WriteFile(ctx context.Context, name string, r io.Reader,
+	opts env.WriteOptions,
+) (env.Written, error) {
 	var written env.Written
 	query, err := named("name", name)
 	if err != nil {
@@ -35,7 +37,8 @@ func (c *Client) WriteFile(ctx context.Context, name string, r io.Reader, opts e
 	}
 	if opts.IfSHA256 != "" {
 		if sum, err := hex.DecodeString(opts.IfSHA256); err != nil || len(sum) != sha256.Size {
-			return written, pathError("write", name, fmt.Errorf("condition %q: %w", opts.IfSHA256, fs.ErrInvalid))
+			return written, pathError("write", name,
+				fmt.Errorf("condition %q: %w", opts.IfSHA256, fs.ErrInvalid))
 		}
 		query.Set("sha256", opts.IfSHA256)
 	}
@@ -55,7 +58,7 @@ func (c *Client) Remove(ctx context.Context, name string, opts env.RemoveOptions
 	return pathError("remove", name, err)
 }
 
-// CopyIn implements env.Environment. When the connection breaks, it is as with WriteFile.
+// CopyIn implements env.Environment. After a lost connection it does as WriteFile.
 func (c *Client) CopyIn(ctx context.Context, dir string, archive io.Reader) error {
 	query, err := named("dir", dir)
 	if err == nil {
@@ -64,17 +67,18 @@ func (c *Client) CopyIn(ctx context.Context, dir string, archive io.Reader) erro
 	return pathError("copyin", dir, err)
 }
 
-// change sends a request that changes files, with what r gives if that is not nil, and decodes the value of its answer
-// into v. When it returns, the change has ended.
+// change sends a request that changes files, with the content if that is not nil, and decodes the
+// value of the response into v. When it returns, the change has ended.
 func (c *Client) change(ctx context.Context, r request, content io.Reader, v any) error {
-	if err := c.begin(ctx); err != nil {
+	if err := c.enter(ctx); err != nil {
 		return err
 	}
-	defer c.work.Done()
-	// The end of ctx ends the content. Once all of it is on its way, only the answer tells whether it counts.
+	defer c.calls.Done()
+	// The end of ctx ends the content. Once all of it is on its way, only the response has the
+	// outcome.
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	w := &changing{c: c, request: r, life: life}
+	w := &fileChange{c: c, request: r, life: life}
 	if content != nil {
 		w.source = newSource(ctx, content)
 	}
@@ -84,7 +88,7 @@ func (c *Client) change(ctx context.Context, r request, content io.Reader, v any
 			return
 		}
 		w.source.stop()
-		c.after(life, c.limits.patience, cancel)
+		c.after(life, c.limits.response, cancel)
 	})
 	defer stop()
 	end, err := w.run(ctx)
@@ -92,7 +96,7 @@ func (c *Client) change(ctx context.Context, r request, content io.Reader, v any
 		return err
 	}
 	if end.Error != nil && v != nil && len(end.Value) > 0 {
-		_ = wire.Decode(end.Value, v) // the error says enough
+		_ = wire.Decode(end.Value, v) // the error is what counts
 	}
 	if err = c.unwrap(end, v); errors.Is(err, env.ErrProtocol) {
 		err = unknownOutcome(err)
@@ -100,7 +104,7 @@ func (c *Client) change(ctx context.Context, r request, content io.Reader, v any
 	return err
 }
 
-// unknownOutcome returns the error of a change that may have happened, since it was sent.
+// unknownOutcome returns the error of a change that was sent and may have been made.
 func unknownOutcome(err error) error {
 	if errors.Is(err, env.ErrUnknownOutcome) {
 		return err
@@ -108,7 +112,7 @@ func unknownOutcome(err error) error {
 	return fmt.Errorf("%w: %w", env.ErrUnknownOutcome, err)
 }
 
-// after calls f when a time has passed, unless ctx ends before.
+// after calls f after a time, unless ctx ends earlier.
 func (c *Client) after(ctx context.Context, d time.Duration, f func()) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -119,16 +123,17 @@ func (c *Client) after(ctx context.Context, d time.Duration, f func()) {
 	}
 }
 
-// changing is one change.
-type changing struct {
+// fileChange is a change of files in progress.
+type fileChange struct {
 	c       *Client
 	request request
 	life    context.Context // of its requests
 	source  *source         // nil for a change without content
 }
 
-// run returns how the change ended. Its error says why it did not happen, or that nobody knows.
-func (w *changing) run(ctx context.Context) (*wire.EndRecord, error) {
+// run returns the outcome of the change. Its error is why it was not made, or
+// env.ErrUnknownOutcome.
+func (w *fileChange) run(ctx context.Context) (*wire.EndRecord, error) {
 	for range maxTries {
 		if w.source != nil {
 			var err error
@@ -136,11 +141,12 @@ func (w *changing) run(ctx context.Context) (*wire.EndRecord, error) {
 				return nil, err
 			}
 		}
-		l, err := w.c.live(ctx)
+		l, err := w.c.connection(ctx)
 		if err != nil {
-			return nil, err // what was sent before did not happen
+			return nil, err // earlier attempts were not made
 		}
-		w.request.op = w.c.newID() // what has been asked about is not made any more under the same id
+		// the server no longer starts an id after its outcome was requested
+		w.request.op = w.c.newID()
 		end, err := w.c.exchange(w.life, l, w.request, 0, nil)
 		switch {
 		case err == nil:
@@ -152,7 +158,7 @@ func (w *changing) run(ctx context.Context) (*wire.EndRecord, error) {
 		if w.source != nil {
 			_ = w.request.content.Close() // never fails
 		}
-		op, asked := w.ask(ctx)
+		op, asked := w.requestOutcome(ctx)
 		switch {
 		case asked != nil:
 			return nil, unknownOutcome(asked)
@@ -166,24 +172,26 @@ func (w *changing) run(ctx context.Context) (*wire.EndRecord, error) {
 	return nil, errBroken
 }
 
-// failure returns why this side gave the change up; nil if it did not.
-func (w *changing) failure(ctx context.Context) error {
+// failure returns why the client gave the change up; nil if it did not.
+func (w *fileChange) failure(ctx context.Context) error {
 	if w.source != nil && w.source.failure() != nil {
 		return w.source.failure()
 	}
 	return contextError(ctx)
 }
 
-// ask asks what became of the change. The server answers when it has ended, and does not make it any more if it has not
-// begun by then. If it does not know, that is an error that wraps env.ErrUnknownOutcome.
-func (w *changing) ask(ctx context.Context) (wire.ChangeOutcome, error) {
+// requestOutcome requests the outcome of the change. The server responds when it has ended; one
+// that has not started by then never starts. Its error wraps env.ErrUnknownOutcome if the server
+// has forgotten it.
+func (w *fileChange) requestOutcome(ctx context.Context) (wire.ChangeOutcome, error) {
 	var op wire.ChangeOutcome
 	// Even if ctx has ended already this is worth waiting for, though not for ever.
 	asking, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { w.c.after(asking, w.c.limits.patience, cancel) })
+	stop := context.AfterFunc(ctx, func() { w.c.after(asking, w.c.limits.response, cancel) })
 	defer stop()
-	err := w.c.value(asking, request{method: "GET", path: "/op/" + url.PathEscape(w.request.op)}, &op)
+	err := w.c.value(asking, request{method: "GET", path: "/op/" + url.PathEscape(w.request.op)},
+		&op)
 	if err != nil && asking.Err() != nil {
 		err = errors.Join(contextError(ctx), errSilent)
 	}

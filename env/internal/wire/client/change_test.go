@@ -33,7 +33,8 @@ type pieces struct {
 	waits  chan int        // which piece is waited for
 }
 
-// newPieces returns a reader of content in pieces of the given sizes. It stops before the one of the given index.
+// newPieces returns a reader of content in pieces of the given sizes. It stops before the one of
+// the given index.
 func newPieces(content []byte, stop int, sizes ...int) (p *pieces, release func()) {
 	p = &pieces{gates: make([]chan struct{}, len(sizes)), waits: make(chan int, 1)}
 	for _, size := range sizes {
@@ -76,7 +77,8 @@ func numbered(size int) []byte {
 	return b.Bytes()[:size]
 }
 
-// TestSourceReadAcrossRequests has a Read that one request has begun end while the next one is at any place.
+// TestSourceReadAcrossRequests has a Read that one request has begun end while the next one is at
+// any place.
 func TestSourceReadAcrossRequests(t *testing.T) {
 	const first, second, third = 50_000, 50_000, 50_000
 	for _, tc := range []struct {
@@ -120,7 +122,7 @@ func TestSourceReadAcrossRequests(t *testing.T) {
 			if !errors.Is(err, tc.want) {
 				t.Fatalf("upload gives %v, want %v", err, tc.want)
 			}
-			if err := <-over; !errors.Is(err, errAborted) {
+			if err := <-over; !errors.Is(err, errContentClosed) {
 				t.Errorf("the request before ends with %v", err)
 			}
 			if err != nil {
@@ -179,8 +181,8 @@ func (w *watched) Write(p []byte) (int, error) {
 	return w.Conn.Write(p)
 }
 
-// TestUploadBeginsAgainDuringRead loses the connection while the caller's reader is being read, and has it give more than is
-// kept when the change is being sent again.
+// TestUploadBeginsAgainDuringRead loses the connection while the caller's reader is being read, and
+// has it give more than is kept when the change is being sent again.
 func TestUploadBeginsAgainDuringRead(t *testing.T) {
 	wiretest.NoLeaks(t)
 	sizes := []int{60_000, 60_000, 60_000, 60_000, 60_000, 20_000}
@@ -237,7 +239,8 @@ func TestUploadBeginsAgainDuringRead(t *testing.T) {
 	}
 }
 
-// TestForgottenChangeIsNotRepeated has a server that no longer has the outcomes of changes when the client requests them.
+// TestForgottenChangeIsNotRepeated has a server that no longer has the outcomes of changes when the
+// client requests them.
 func TestForgottenChangeIsNotRepeated(t *testing.T) {
 	wiretest.NoLeaks(t)
 	for _, name := range []string{"remove", "write", "copyin"} {
@@ -259,7 +262,8 @@ func TestForgottenChangeIsNotRepeated(t *testing.T) {
 	}
 }
 
-// TestChangeIsRepeatedUnderAnotherID: what the server has been asked about in vain is not sent again as it was.
+// TestChangeIsRepeatedUnderAnotherID: what the server has been asked about in vain is not sent
+// again as it was.
 func TestChangeIsRepeatedUnderAnotherID(t *testing.T) {
 	wiretest.NoLeaks(t)
 	var mu sync.Mutex
@@ -292,7 +296,8 @@ func TestChangeIsRepeatedUnderAnotherID(t *testing.T) {
 	}
 }
 
-// TestWriteCondition: a condition that is no digest is the error that a local environment gives, and is not sent.
+// TestWriteCondition: a condition that is no digest is the error that a local environment gives,
+// and is not sent.
 func TestWriteCondition(t *testing.T) {
 	wiretest.NoLeaks(t)
 	var writes atomic.Int32

@@ -1,5 +1,5 @@
-// Package client is an environment over one byte stream. It connects, reconnects and resumes: a command runs at most once,
-// whatever the stream does.
+// Package client is an environment over one byte stream. It connects, reconnects and resumes: a
+// command runs at most once, whatever the stream does.
 package client
 
 import (
@@ -23,66 +23,66 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// Config describes how a Client reaches its server.
+// Config configures how a Client reaches its server.
 type Config struct {
-	// Dial returns a stream to the server. It is called for the first connection and again after each loss, never twice
-	// at once. The client closes the stream, and a Close must end calls of Read and Write. An error that wraps
-	// env.ErrGone ends the client.
+	// Dial returns a stream to the server. It is called for the first connection and again after
+	// each loss, never twice at once. The client closes the stream, and a Close must end calls of
+	// Read and Write. An error that wraps env.ErrGone ends the client.
 	Dial func(ctx context.Context) (io.ReadWriteCloser, error)
 	// Token is the secret that opens the server.
 	Token string
-	// Start is what the server opens its environment with.
+	// Start is the server's configuration of the environment. Only the first connection sends it.
 	Start json.RawMessage
-	// Redial is how long after a loss the client tries to connect again. With zero a lost connection is the end.
+	// Redial is how long the client tries to reconnect; 0 means not at all.
 	Redial time.Duration
-	// PingEvery is after how long a silence the client checks that the server is still there, and how long that may
-	// take; 0 means 10 seconds.
+	// PingEvery is the silence after which the client sends a ping, and the timeout of that ping; 0
+	// means 10 seconds.
 	PingEvery time.Duration
 }
 
 const (
-	// connectTime bounds one attempt to connect, once there has been a connection.
-	connectTime = 15 * time.Second
-	// closeTime bounds the wait for the environment to be closed.
-	closeTime = 30 * time.Second
-	// settleTime bounds the wait for calls in progress once the environment is closed.
-	settleTime = 5 * time.Second
-	// patience is how long a server may be silent about something that it was told to end.
-	patience = 15 * time.Second
+	// connectTimeout bounds one attempt to reconnect.
+	connectTimeout = 15 * time.Second
+	// closeTimeout bounds the wait for the server to close the environment.
+	closeTimeout = 30 * time.Second
+	// callsTimeout bounds the wait for calls in progress once the environment is closed.
+	callsTimeout = 5 * time.Second
+	// responseTimeout bounds the silence of a server that has to end something.
+	responseTimeout = 15 * time.Second
 
-	// maxEntries and maxListing bound what a list is believed to hold, in entries and in bytes.
+	// maxEntries and maxListing bound a list, in entries and in bytes.
 	maxEntries = 1 << 22
 	maxListing = 256 << 20
 )
 
-// Client is an environment at the other end of a stream. It is made by Open.
+// Client is the environment of a server. Open creates it. Methods may be called concurrently.
 type Client struct {
-	cfg     Config
-	id      string
-	info    env.Info
-	session string
-	limits  limits
-	buffers sync.Pool // *bufio.Reader
-	ids     atomic.Uint64
-	broken  atomic.Int32 // answers in a row that ended early on a connection that was there
-	orphans orphans
+	cfg       Config
+	id        string
+	info      env.Info
+	session   string
+	limits    limits
+	buffers   sync.Pool // *bufio.Reader
+	ids       atomic.Uint64
+	earlyEnds atomic.Int32 // responses in a row that ended early on a live connection
+	abandoned abandonedCommands
 
-	closing sync.Once
-	stop    context.CancelFunc // ends the attempts to connect
-	idle    chan struct{}      // closed when the last connection has ended for good
-	work    sync.WaitGroup     // calls in progress
+	closing      sync.Once
+	stop         context.CancelFunc // ends the attempts to connect
+	disconnected chan struct{}      // closed when no connection follows the last one
+	calls        sync.WaitGroup     // calls in progress
 
 	mu      sync.Mutex
 	closed  bool          // Close has begun
-	link    *link         // the connection; nil while there is none
-	err     error         // why there will be none any more
+	link    *link         // the connection; nil without one
+	err     error         // the reason of the end of the client
 	changed chan struct{} // closed when link or err changes
 }
 
-// limits are constants but for tests.
+// limits are constants except in tests.
 type limits struct {
-	patience time.Duration
-	closing  time.Duration
+	response time.Duration
+	close    time.Duration
 	entries  int
 	listing  int
 }
@@ -93,8 +93,8 @@ var (
 	_ env.MultiReader = (*Client)(nil)
 )
 
-// Open connects to a server and returns its environment. The end of ctx ends the connecting only. A server that does not
-// keep to the protocol is env.ErrProtocol; the error with which it refuses is wrapped.
+// Open connects to a server and returns its environment. The end of ctx ends the connecting only. A
+// server that violates the protocol is env.ErrProtocol; the error of one that refuses is wrapped.
 func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if cfg.PingEvery <= 0 {
 		cfg.PingEvery = wire.DefaultPing
@@ -102,11 +102,14 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // never fails
 	c := &Client{
-		cfg:     cfg,
-		id:      hex.EncodeToString(id[:]),
-		limits:  limits{patience: patience, closing: closeTime, entries: maxEntries, listing: maxListing},
-		idle:    make(chan struct{}),
-		changed: make(chan struct{}),
+		cfg: cfg,
+		id:  hex.EncodeToString(id[:]),
+		limits: limits{
+			response: responseTimeout, close: closeTimeout, entries: maxEntries,
+			listing: maxListing,
+		},
+		disconnected: make(chan struct{}),
+		changed:      make(chan struct{}),
 	}
 	c.buffers.New = func() any { return bufio.NewReaderSize(nil, callBuffer) }
 	l, welcome, err := c.connect(ctx)
@@ -117,7 +120,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	c.link = l
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	c.stop = stop
-	go c.keep(life, l)
+	go c.reconnectLoop(life, l)
 	return c, nil
 }
 
@@ -129,11 +132,11 @@ func (c *Client) Info() env.Info {
 	return info
 }
 
-// newID returns an id for a command or a change, which no other client uses.
+// newID returns an id for a command or a change that no other client uses.
 func (c *Client) newID() string { return c.id + "-" + strconv.FormatUint(c.ids.Add(1), 36) }
 
-// begin registers a call. On success the caller calls c.work.Done when it has ended.
-func (c *Client) begin(ctx context.Context) error {
+// enter registers a call. Without an error the caller calls c.calls.Done at its end.
+func (c *Client) enter(ctx context.Context) error {
 	if err := contextError(ctx); err != nil {
 		return err
 	}
@@ -145,20 +148,20 @@ func (c *Client) begin(ctx context.Context) error {
 	case c.err != nil:
 		return c.err
 	}
-	c.work.Add(1)
+	c.calls.Add(1)
 	return nil
 }
 
-// isClosed tells whether Close has begun.
+// isClosed reports whether Close or Leave was called.
 func (c *Client) isClosed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.closed
 }
 
-// live returns the connection. While there is none it waits for the next one. Its errors are the context's, and what
-// the client has ended with.
-func (c *Client) live(ctx context.Context) (*link, error) {
+// connection returns the connection, and waits for the next one while there is none. Its error is
+// the context's or the one that ended the client.
+func (c *Client) connection(ctx context.Context) (*link, error) {
 	for {
 		c.mu.Lock()
 		l, err, changed := c.link, c.err, c.changed
@@ -166,7 +169,7 @@ func (c *Client) live(ctx context.Context) (*link, error) {
 		if err != nil {
 			return nil, err
 		}
-		if l != nil && l.conn.Err() == nil && !l.isDead() {
+		if l != nil && l.conn.Err() == nil && !l.isClosed() {
 			return l, contextError(ctx)
 		}
 		select {
@@ -177,20 +180,20 @@ func (c *Client) live(ctx context.Context) (*link, error) {
 	}
 }
 
-// set notes the connection, nil if there is none, and tells those who wait. It reports false if the client has ended.
-func (c *Client) set(l *link) bool {
+// setLink sets the connection, nil for none. It reports false if the client has ended.
+func (c *Client) setLink(l *link) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
 		return false
 	}
 	c.link = l
-	c.announce()
+	c.notify()
 	return true
 }
 
-// ending returns why the client has ended, and err if it has not.
-func (c *Client) ending(err error) error {
+// endedWith returns the error that ended the client, and err if it has not ended.
+func (c *Client) endedWith(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
@@ -199,8 +202,8 @@ func (c *Client) ending(err error) error {
 	return err
 }
 
-// announce wakes those who wait for a change. The lock is held.
-func (c *Client) announce() {
+// notify wakes the calls that wait for a connection. The lock is held.
+func (c *Client) notify() {
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
@@ -211,7 +214,7 @@ func (c *Client) fail(err error) {
 	l := c.link
 	if c.err == nil {
 		c.err, c.link = err, nil
-		c.announce()
+		c.notify()
 	}
 	c.mu.Unlock()
 	c.stop()
@@ -220,20 +223,20 @@ func (c *Client) fail(err error) {
 	}
 }
 
-// violate ends the client because the server broke the protocol.
-func (c *Client) violate(err error) error {
+// violation ends the client because the server violated the protocol.
+func (c *Client) violation(err error) error {
 	c.fail(err)
 	return err
 }
 
-// told returns an error that the server tells. That its environment is closed means, unless this side has closed it, that
-// the place is gone: fs.ErrClosed is for those who have closed it themselves.
-func (c *Client) told(w *wire.Error) error {
+// decodeError returns an error of the server. If the server's environment is closed and this client
+// has not closed it, the error is env.ErrGone instead of fs.ErrClosed.
+func (c *Client) decodeError(w *wire.Error) error {
 	err := w.Err()
 	if !errors.Is(err, fs.ErrClosed) || c.isClosed() {
 		return err
 	}
-	gone := fmt.Errorf("%w: the other side has closed it", env.ErrGone)
+	gone := fmt.Errorf("%w: the server has closed the environment", env.ErrGone)
 	var start *env.StartError
 	var path *fs.PathError
 	switch {
@@ -246,8 +249,8 @@ func (c *Client) told(w *wire.Error) error {
 	}
 }
 
-// Close implements env.Environment. It closes the environment of the server, too. If that cannot be reached, the error
-// wraps env.ErrGone, since nobody knows what is left there.
+// Close implements env.Environment. It closes the environment of the server as well. If the server
+// cannot be reached, the error wraps env.ErrGone.
 func (c *Client) Close() error {
 	var err error
 	c.closing.Do(func() { err = c.close() })
@@ -258,62 +261,62 @@ func (c *Client) close() error {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), c.limits.closing)
+	ctx, cancel := context.WithTimeout(context.Background(), c.limits.close)
 	defer cancel()
 	err := c.command(ctx, request{method: "POST", path: "/close"})
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("%w: no answer for %v", env.ErrGone, c.limits.closing)
+		err = fmt.Errorf("%w: no response within %v", env.ErrGone, c.limits.close)
 	}
-	c.settle()
+	c.waitForCalls()
 	c.fail(fs.ErrClosed)
 	c.mu.Lock()
 	c.err = fs.ErrClosed // whatever it was before
 	c.mu.Unlock()
-	<-c.idle
-	c.orphans.stop()
+	<-c.disconnected
+	c.abandoned.stop()
 	if err != nil {
 		return fmt.Errorf("close: %w", err)
 	}
 	return nil
 }
 
-// Leave ends the connection and keeps the environment of the server, for other clients or until the server has waited
-// long enough for one. Calls in progress end as if the connection had been lost for good. Close does nothing after it.
+// Leave closes the connection and keeps the environment of the server for other clients, as long as
+// its lease allows. Calls in progress end as after a final loss. Close does nothing afterwards.
 func (c *Client) Leave() {
 	c.closing.Do(func() {
 		c.mu.Lock()
 		c.closed = true
 		c.mu.Unlock()
 		c.fail(fs.ErrClosed)
-		<-c.idle
-		c.orphans.stop()
+		<-c.disconnected
+		c.abandoned.stop()
 	})
 }
 
-// settle waits for calls in progress, whose last answers may still be on their way. One that does not end is held up by
-// a reader or a writer of its caller, or by a server that says nothing.
-func (c *Client) settle() {
+// waitForCalls waits for calls in progress, whose last frames may still be on their way. Readers
+// and writers of callers may block, so it is bounded.
+func (c *Client) waitForCalls() {
 	quiet := make(chan struct{})
 	go func() {
-		c.work.Wait()
+		c.calls.Wait()
 		close(quiet)
 	}()
-	timer := time.NewTimer(settleTime)
+	timer := time.NewTimer(callsTimeout)
 	defer timer.Stop()
 	select {
 	case <-quiet:
 	case <-timer.C:
-	case <-c.idle: // without a connection every call ends by itself
+	case <-c.disconnected: // without a connection every call ends by itself
 	}
 }
 
-// Kill kills every process that the environment has started, and keeps the environment.
+// Kill kills all processes that the environment has started. The environment stays open.
 func (c *Client) Kill() error {
-	ctx, cancel := context.WithTimeout(context.Background(), c.limits.closing)
+	ctx, cancel := context.WithTimeout(context.Background(), c.limits.close)
 	defer cancel()
-	err := c.begin(ctx)
+	err := c.enter(ctx)
 	if err == nil {
-		defer c.work.Done()
+		defer c.calls.Done()
 		err = c.command(ctx, request{method: "POST", path: "/kill"})
 	}
 	if err != nil {
@@ -322,7 +325,8 @@ func (c *Client) Kill() error {
 	return nil
 }
 
-// contextError returns nil while ctx lives, and then an error that wraps both ctx.Err and context.Cause.
+// contextError returns nil before the end of ctx, and then an error that wraps both ctx.Err and
+// context.Cause.
 func contextError(ctx context.Context) error {
 	err := ctx.Err()
 	if err == nil {

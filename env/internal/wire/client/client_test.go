@@ -116,7 +116,8 @@ func TestStalledWriter(t *testing.T) {
 	}
 }
 
-// TestClientExecErrors checks that errors of the caller's streams and of the environment served come as local ones do.
+// TestClientExecErrors checks that errors of the caller's streams and of the environment served
+// come as local ones do.
 func TestClientExecErrors(t *testing.T) {
 	wiretest.NoLeaks(t)
 	broken, full := errors.New("the reader broke"), errors.New("the writer is full")
@@ -190,7 +191,8 @@ func TestClientResize(t *testing.T) {
 	}
 }
 
-// TestCancelWhileDisconnected cancels a command while nobody can be told. Once the client is back the command is killed.
+// TestCancelWhileDisconnected cancels a command while nobody can be told. Once the client is back
+// the command is killed.
 func TestCancelWhileDisconnected(t *testing.T) {
 	wiretest.NoLeaks(t)
 	started, killed := make(chan struct{}), make(chan struct{})

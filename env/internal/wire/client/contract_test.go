@@ -28,7 +28,8 @@ type place struct {
 	between func(client, server net.Conn) (io.ReadWriteCloser, io.ReadWriteCloser)
 }
 
-// newPlace returns a server of a local environment in dir, inside of decorate if that is set. The test ends it.
+// newPlace returns a server of a local environment in dir, inside of decorate if that is set. The
+// test ends it.
 func newPlace(t testing.TB, dir string, decorate func(env.Environment) env.Environment) *place {
 	t.Helper()
 	p := &place{server: server.New(server.Config{
@@ -103,8 +104,8 @@ func TestContractSlices(t *testing.T) {
 	})
 }
 
-// TestContractSlowDecorated runs it over a stream that is slow, with all decorators that change nothing around the client,
-// and one around what is served.
+// TestContractSlowDecorated runs it over a stream that is slow, with all decorators that change
+// nothing around the client, and one around what is served.
 func TestContractSlowDecorated(t *testing.T) {
 	full(t)
 	logger := slog.New(slog.NewJSONHandler(io.Discard, nil))
@@ -129,7 +130,8 @@ func full(t *testing.T) {
 	}
 }
 
-// sliced delivers its first 200,000 bytes one by one, and then in pieces of odd sizes, which are larger from 20 MB on.
+// sliced delivers its first 200,000 bytes one by one, and then in pieces of odd sizes, which are
+// larger from 20 MB on.
 type sliced struct {
 	net.Conn
 	read int
@@ -148,7 +150,8 @@ func (s *sliced) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// delayed delivers what was sent a while later, and not more of it at once than a line of limited width takes.
+// delayed delivers what was sent a while later, and not more of it at once than a line of limited
+// width takes.
 type delayed struct {
 	net.Conn
 	delay  time.Duration

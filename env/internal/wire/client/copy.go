@@ -25,26 +25,26 @@ type tree struct {
 	closed  chan struct{}
 }
 
-// CopyOut implements env.Environment. The stream ends with an error when the connection breaks, since nobody can know that
-// the tree is the same afterwards.
+// CopyOut implements env.Environment. A lost connection ends the stream with an error: the tree may
+// change before the next one.
 func (c *Client) CopyOut(ctx context.Context, dir string, names ...string) (io.ReadCloser, error) {
 	body, err := jsonBody(wire.PackRequest{Dir: wire.Text(dir), Names: wire.Texts(names)})
 	if err == nil {
-		err = c.begin(ctx)
+		err = c.enter(ctx)
 	}
 	if err != nil {
 		return nil, pathError("copyout", dir, err)
 	}
-	defer c.work.Done()
+	defer c.calls.Done()
 	t := &tree{c: c, dir: dir, closed: make(chan struct{})}
 	t.ctx, t.cancel = context.WithCancel(ctx)
 	err = c.retry(t.ctx, func(l *link) error {
-		a, err := c.ask(t.ctx, l, request{method: "POST", path: "/pack", body: body})
+		a, err := c.send(t.ctx, l, request{method: "POST", path: "/pack", body: body})
 		if err != nil {
 			return err
 		}
 		t.content = content{a: a}
-		if err = t.content.begin(); err != nil {
+		if err = t.content.start(); err != nil {
 			a.close()
 		}
 		return err
@@ -80,14 +80,14 @@ func (t *tree) Read(p []byte) (int, error) {
 	case isDone(t.closed), t.c.isClosed():
 		t.err = pathError("copyout", t.dir, fs.ErrClosed)
 	case errors.Is(err, errLost):
-		t.err = pathError("copyout", t.dir, t.c.ending(errBroken))
+		t.err = pathError("copyout", t.dir, t.c.endedWith(errBroken))
 	default:
 		t.err = pathError("copyout", t.dir, err)
 	}
 	return n, t.err
 }
 
-// Close ends a Read in progress, too.
+// Close ends a Read in progress as well.
 func (t *tree) Close() error {
 	t.closing.Do(func() {
 		close(t.closed)

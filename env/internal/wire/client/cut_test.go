@@ -67,7 +67,8 @@ type exchanged struct {
 	sent, received int64
 }
 
-// small is an environment that runs one command, which copies its input to both outputs, and has one file.
+// small is an environment that runs one command, which copies its input to both outputs, and has
+// one file.
 func (x *exchanged) small() env.Environment {
 	closed := make(chan struct{})
 	return &wiretest.Env{
@@ -107,8 +108,8 @@ func (x *exchanged) small() env.Environment {
 	}
 }
 
-// exchange is a handshake, a command with standard input, a write, a read, a stat and a close, over a stream of which the
-// first is cut. It returns what is wrong.
+// exchange is a handshake, a command with standard input, a write, a read, a stat and a close, over
+// a stream of which the first is cut. It returns what is wrong.
 func (x *exchanged) exchange(maxSent, maxReceived int64, redial time.Duration) error {
 	s := server.New(server.Config{
 		Open: func(context.Context, json.RawMessage) (env.Environment, error) { return x.small(), nil },
@@ -172,10 +173,12 @@ func (x *exchanged) exchange(maxSent, maxReceived int64, redial time.Duration) e
 	return nil
 }
 
-// typed tells whether an error says that the place is gone, and for a command that it may have run or did not.
+// typed tells whether an error says that the place is gone, and for a command that it may have run
+// or did not.
 func typed(err error) bool { return errors.Is(err, env.ErrGone) }
 
-// TestCutAtEveryByte cuts an exchange at every byte of both directions, with another connection and without one.
+// TestCutAtEveryByte cuts an exchange at every byte of both directions, with another connection and
+// without one.
 func TestCutAtEveryByte(t *testing.T) {
 	wiretest.NoLeaks(t)
 	var whole exchanged

@@ -17,37 +17,39 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 )
 
-// errSilent ends a command that the server was told to end and says nothing about.
-var errSilent = errors.New("the server does not tell how the command ended")
+// errSilent ends a command whose outcome the server does not report after a request to kill it.
+var errSilent = errors.New("the server does not report the result of the command")
 
-// Exec implements env.Environment. When the connection breaks the command runs on, and the next connection goes on with
-// it. If there is none, or the server is another one by then, the error wraps env.ErrUnknownOutcome and env.ErrGone.
+// Exec implements env.Environment. While there is no connection the command runs on, and the next
+// connection resumes its output. If there is none, or another server has taken its place, the error
+// wraps env.ErrUnknownOutcome and env.ErrGone.
 func (c *Client) Exec(ctx context.Context, cmd env.Command) (env.Result, error) {
 	cmd.Argv = slices.Clone(cmd.Argv)
 	x, err := c.newExecution(ctx, cmd)
 	if err != nil {
 		return env.Result{}, &env.StartError{Argv: cmd.Argv, Err: err}
 	}
-	defer c.work.Done()
+	defer c.calls.Done()
 	return x.run(ctx)
 }
 
-// execution is a command that runs.
+// execution is a command in progress.
 type execution struct {
 	c              *Client
 	id             string
 	cmd            env.Command
 	body           []byte
-	stdout, stderr *sink       // nil where nobody wants the output
-	sent           bool        // the server may know of the command
-	deleted        atomic.Bool // the server knows that it is to be killed
-	steps          atomic.Int64
+	stdout, stderr *sink       // nil for an output without a writer
+	sent           bool        // the server may have the command
+	deleted        atomic.Bool // the server has the request to kill it
+	progress       atomic.Int64
 	writing        atomic.Int32 // writers of the caller that are in a call
 	tasks          sync.WaitGroup
 	input          *input // nil without standard input
 }
 
-// newExecution registers a call and prepares the command. Its error is why the command cannot be sent.
+// newExecution registers a call and prepares the command. Its error is why the command cannot be
+// sent.
 func (c *Client) newExecution(ctx context.Context, cmd env.Command) (*execution, error) {
 	size := 0
 	for _, s := range cmd.Argv {
@@ -62,37 +64,40 @@ func (c *Client) newExecution(ctx context.Context, cmd env.Command) (*execution,
 	x := &execution{c: c, id: c.newID(), cmd: cmd}
 	var merged bool
 	x.stdout, x.stderr, merged = sinks(cmd, func(n int) {
-		x.steps.Add(1)
+		x.progress.Add(1)
 		x.writing.Add(int32(n))
 	})
 	r := wire.ExecRequest{
-		Argv: wire.Texts(cmd.Argv), Dir: wire.Text(cmd.Dir), Vars: wire.Texts(cmd.Vars), Timeout: cmd.Timeout,
-		Stdin: cmd.Stdin != nil, Stdout: x.stdout != nil, Stderr: cmd.Stderr != nil, Merged: merged,
+		Argv: wire.Texts(cmd.Argv), Dir: wire.Text(cmd.Dir), Vars: wire.Texts(cmd.Vars),
+		Timeout: cmd.Timeout,
+		Stdin:   cmd.Stdin != nil, Stdout: x.stdout != nil, Stderr: cmd.Stderr != nil,
+		Merged: merged,
 	}
 	if cmd.TTY != nil {
 		r.TTY = &cmd.TTY.Size
 	}
-	if err := c.begin(ctx); err != nil {
+	if err := c.enter(ctx); err != nil {
 		return nil, err
 	}
 	var err error
 	if x.body, err = jsonBody(r); err != nil {
-		c.work.Done()
+		c.calls.Done()
 		return nil, err
 	}
 	return x, nil
 }
 
-// run runs the command and returns what is known of it at its end.
+// run runs the command and returns its result.
 func (x *execution) run(ctx context.Context) (env.Result, error) {
-	// The end of ctx does not end the requests, but sends one more; the answer then tells how the command has ended.
+	// The end of ctx does not end the requests, but sends one more; the response then has the
+	// result.
 	life, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	killed := make(chan struct{})
 	spare := func() bool { return true } // keeps the command from being killed
 	var result *wire.ExecResult
 	var err error
 	for tries, steps := 0, int64(0); tries < maxTries; tries++ {
-		if now := x.steps.Load(); now != steps { // the last connection was of use
+		if now := x.progress.Load(); now != steps { // the last connection was of use
 			tries, steps = 0, now
 		}
 		wait := ctx
@@ -100,7 +105,7 @@ func (x *execution) run(ctx context.Context) (env.Result, error) {
 			wait = life
 		}
 		var l *link
-		if l, err = x.c.live(wait); err != nil {
+		if l, err = x.c.connection(wait); err != nil {
 			break
 		}
 		if !x.sent {
@@ -109,9 +114,9 @@ func (x *execution) run(ctx context.Context) (env.Result, error) {
 				defer close(killed)
 				x.kill(life, cancel)
 			})
-			x.serve(life)
+			x.startStreams(life)
 		}
-		result, err = x.follow(life, l)
+		result, err = x.receive(life, l)
 		if !errors.Is(err, errLost) {
 			break
 		}
@@ -124,15 +129,15 @@ func (x *execution) run(ctx context.Context) (env.Result, error) {
 	if !spare() {
 		<-killed
 	}
-	own := x.finish()
+	own := x.finishStreams()
 	if (errors.Is(err, errSilent) || errors.Is(err, errBroken)) && !x.deleted.Load() {
-		x.c.orphans.add(x.c, x.id)
+		x.c.abandoned.add(x.c, x.id)
 	}
-	return x.outcome(ctx, result, err, own)
+	return x.toResult(ctx, result, err, own)
 }
 
-// serve starts what accompanies the command.
-func (x *execution) serve(life context.Context) {
+// startStreams starts the goroutines for stdin and the size of the terminal.
+func (x *execution) startStreams(life context.Context) {
 	if x.cmd.Stdin != nil {
 		x.input = newInput(x.cmd.Stdin)
 		x.tasks.Go(func() { x.feed(life) })
@@ -142,9 +147,9 @@ func (x *execution) serve(life context.Context) {
 	}
 }
 
-// finish ends what accompanies the command, and returns the errors of the caller's writers and reader. After it none of
-// them is called any more.
-func (x *execution) finish() []error {
+// finishStreams ends those goroutines and returns the errors of the caller's writers and reader,
+// none of which is called afterwards.
+func (x *execution) finishStreams() []error {
 	var errs []error
 	for _, s := range []*sink{x.stdout, x.stderr} {
 		if s != nil {
@@ -158,9 +163,9 @@ func (x *execution) finish() []error {
 	return errs
 }
 
-// follow sends the command, or asks for the rest of its output, and returns its result. Its error is errLost or one that
-// ends the command for this side.
-func (x *execution) follow(life context.Context, l *link) (*wire.ExecResult, error) {
+// receive sends the command, or requests the rest of its output, and returns its result. Its error
+// is errLost or ends the call.
+func (x *execution) receive(life context.Context, l *link) (*wire.ExecResult, error) {
 	query := url.Values{}
 	if x.stdout != nil && x.stdout.taken > 0 {
 		query.Set("stdout", strconv.FormatInt(x.stdout.taken, 10))
@@ -168,7 +173,10 @@ func (x *execution) follow(life context.Context, l *link) (*wire.ExecResult, err
 	if x.stderr != nil && x.stderr.taken > 0 {
 		query.Set("stderr", strconv.FormatInt(x.stderr.taken, 10))
 	}
-	a, err := x.c.ask(life, l, request{method: "POST", path: "/exec/" + x.id, query: query, body: x.body})
+	a, err := x.c.send(life, l, request{
+		method: "POST", path: "/exec/" + x.id, query: query,
+		body: x.body,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +186,7 @@ func (x *execution) follow(life context.Context, l *link) (*wire.ExecResult, err
 		if err != nil {
 			return nil, err
 		}
-		x.steps.Add(1)
+		x.progress.Add(1)
 		switch kind {
 		case wire.FrameStdout:
 			err = x.output(a, x.stdout, kind, size)
@@ -189,7 +197,7 @@ func (x *execution) follow(life context.Context, l *link) (*wire.ExecResult, err
 		case wire.FrameEnd:
 			end, err := a.last(size)
 			if err == nil {
-				err = x.c.told(end.Error)
+				err = x.c.decodeError(end.Error)
 			}
 			if err == nil {
 				err = a.malformed("a command without a result")
@@ -204,8 +212,9 @@ func (x *execution) follow(life context.Context, l *link) (*wire.ExecResult, err
 	}
 }
 
-// output delivers the payload of a frame piece by piece: what has been read counts, even if the rest never comes.
-func (x *execution) output(a *answer, s *sink, kind wire.FrameKind, size int) error {
+// output delivers the payload of a frame in parts, which count even if the connection is lost
+// within the frame.
+func (x *execution) output(a *response, s *sink, kind wire.FrameKind, size int) error {
 	if s == nil {
 		return a.unexpected(kind)
 	}
@@ -217,28 +226,29 @@ func (x *execution) output(a *answer, s *sink, kind wire.FrameKind, size int) er
 		s.write(piece)
 		a.skip(len(piece))
 		size -= len(piece)
-		x.steps.Add(1)
+		x.progress.Add(1)
 	}
 	return nil
 }
 
-// result reads the last frame. The output must be complete by then.
-func (x *execution) result(a *answer, size int) (*wire.ExecResult, error) {
+// result decodes the last frame. The output must be complete by then.
+func (x *execution) result(a *response, size int) (*wire.ExecResult, error) {
 	payload, err := a.payload(size)
 	if err != nil {
 		return nil, err
 	}
 	var r wire.ExecResult
 	if err := wire.Decode(payload, &r); err != nil {
-		return nil, x.c.violate(err)
+		return nil, x.c.violation(err)
 	}
 	stdout, stderr := x.stdout.count(), x.stderr.count()
-	// An environment that is being closed does not wait for somebody to take the output.
+	// An environment that is being closed discards output that it cannot deliver.
 	whole := r.Stdout == stdout && r.Stderr == stderr
 	if !whole && !errors.Is(r.Error.Err(), fs.ErrClosed) {
-		return nil, a.malformed("%d and %d bytes of output were to come, %d and %d came", r.Stdout, r.Stderr, stdout, stderr)
+		return nil, a.malformed("outputs of %d and %d bytes announced, %d and %d received",
+			r.Stdout, r.Stderr, stdout, stderr)
 	}
-	// Windows has codes of 32 bits, which are negative where that is what an int has.
+	// Windows has exit codes of 32 bits, which are negative where int has 32 bits.
 	least, most := int64(-1), int64(math.MaxUint8)
 	if x.c.info.OS == "windows" {
 		least, most = math.MinInt32, math.MaxUint32
@@ -249,14 +259,17 @@ func (x *execution) result(a *answer, size int) (*wire.ExecResult, error) {
 	return &r, a.finish()
 }
 
-// outcome makes Exec's result of what the server said and of what went wrong on this side.
-func (x *execution) outcome(ctx context.Context, r *wire.ExecResult, err error, own []error) (env.Result, error) {
+// toResult combines the server's result with the errors of this side.
+func (x *execution) toResult(ctx context.Context, r *wire.ExecResult, err error,
+	own []error,
+) (env.Result, error) {
 	if err != nil {
-		return env.Result{}, x.unknown(ctx, err, own)
+		return env.Result{}, x.unknownResult(ctx, err, own)
 	}
 	result := env.Result{
-		ExitCode: r.ExitCode, Signal: r.Signal, TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory, Detached: r.Detached,
-		Elapsed: r.Elapsed,
+		ExitCode: r.ExitCode, Signal: r.Signal, TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory,
+		Detached: r.Detached,
+		Elapsed:  r.Elapsed,
 	}
 	end := contextError(ctx)
 	if !r.Cancelled {
@@ -264,7 +277,7 @@ func (x *execution) outcome(ctx context.Context, r *wire.ExecResult, err error, 
 	} else if end == nil {
 		end = fmt.Errorf("%w: the server ended the command", env.ErrUnknownOutcome)
 	}
-	remote := x.c.told(r.Error)
+	remote := x.c.decodeError(r.Error)
 	var start *env.StartError
 	if errors.As(remote, &start) {
 		cause := start.Err
@@ -274,13 +287,13 @@ func (x *execution) outcome(ctx context.Context, r *wire.ExecResult, err error, 
 		return env.Result{}, &env.StartError{Argv: x.cmd.Argv, Err: cause}
 	}
 	if errors.Is(r.Error.Err(), fs.ErrClosed) && !errors.Is(remote, fs.ErrClosed) {
-		return result, x.unknown(ctx, remote, own)
+		return result, x.unknownResult(ctx, remote, own)
 	}
-	return result, errors.Join(remote, x.about(errors.Join(own...)), x.about(end))
+	return result, errors.Join(remote, x.wrapError(errors.Join(own...)), x.wrapError(end))
 }
 
-// about says which command an error of this side is about. What comes from the server has that already.
-func (x *execution) about(err error) error {
+// wrapError adds the program to an error of this side. Errors of the server have it already.
+func (x *execution) wrapError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -291,28 +304,29 @@ func (x *execution) about(err error) error {
 	return fmt.Errorf("exec %s: %w", program, err)
 }
 
-// unknown returns the error of a command whose result has not come.
-func (x *execution) unknown(ctx context.Context, err error, own []error) error {
+// unknownResult returns the error of a command whose result has not arrived.
+func (x *execution) unknownResult(ctx context.Context, err error, own []error) error {
 	if !x.sent {
 		return &env.StartError{Argv: x.cmd.Argv, Err: err}
 	}
 	var start *env.StartError
-	if errors.As(err, &start) { // the server says that it did not run
+	if errors.As(err, &start) { // the server reports that it did not run
 		return &env.StartError{Argv: x.cmd.Argv, Err: start.Err}
 	}
 	if !errors.Is(err, env.ErrUnknownOutcome) && !errors.Is(err, fs.ErrClosed) {
 		err = fmt.Errorf("%w: %w", env.ErrUnknownOutcome, err)
 	}
-	return x.about(errors.Join(append([]error{err, contextError(ctx)}, own...)...))
+	return x.wrapError(errors.Join(append([]error{err, contextError(ctx)}, own...)...))
 }
 
-// kill has the server kill the command. If it then says nothing for a while, cancel ends the waiting.
+// kill requests that the server kill the command. If the server then sends nothing for a while,
+// cancel ends the wait.
 func (x *execution) kill(life context.Context, cancel context.CancelCauseFunc) {
 	x.tasks.Go(func() {
-		// Whatever comes of it, the answer to the command itself tells how it ended.
+		// The response to the POST has the result, whatever the response to this one is.
 		x.deleted.Store(x.c.command(life, request{method: "DELETE", path: "/exec/" + x.id}) == nil)
 	})
-	ticker := time.NewTicker(x.c.limits.patience)
+	ticker := time.NewTicker(x.c.limits.response)
 	defer ticker.Stop()
 	for last := int64(-1); ; {
 		select {
@@ -320,7 +334,7 @@ func (x *execution) kill(life context.Context, cancel context.CancelCauseFunc) {
 			return
 		case <-ticker.C:
 		}
-		now := x.steps.Load()
+		now := x.progress.Load()
 		if now == last && x.writing.Load() == 0 {
 			cancel(errSilent)
 			return
@@ -329,45 +343,45 @@ func (x *execution) kill(life context.Context, cancel context.CancelCauseFunc) {
 	}
 }
 
-// maxOrphans is how many orphans are remembered.
-const maxOrphans = 4096
+// maxAbandoned bounds the number of abandoned commands.
+const maxAbandoned = 4096
 
-// orphans are commands whose call has ended and which may still run, since the server could not be told to kill them. It is
-// told as soon as there is a connection.
-type orphans struct {
-	mu   sync.Mutex
-	ids  []string
-	busy bool // a goroutine tells
-	over bool
-	work sync.WaitGroup
+// abandonedCommands are commands that may still run after the end of their call, because no request
+// to kill them has reached the server. It is repeated with the next connection.
+type abandonedCommands struct {
+	mu      sync.Mutex
+	ids     []string
+	running bool // a goroutine sends the requests
+	stopped bool
+	work    sync.WaitGroup
 }
 
-// add has a command killed. If there are too many the oldest is given up.
-func (o *orphans) add(c *Client, id string) {
+// add adds a command. Beyond maxAbandoned the oldest is dropped.
+func (o *abandonedCommands) add(c *Client, id string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.over {
+	if o.stopped {
 		return
 	}
-	if len(o.ids) == maxOrphans {
+	if len(o.ids) == maxAbandoned {
 		o.ids = slices.Delete(o.ids, 0, 1)
 	}
 	o.ids = append(o.ids, id)
-	if !o.busy {
-		o.busy = true
+	if !o.running {
+		o.running = true
 		o.work.Go(func() {
 			for id, ok := o.next(); ok; id, ok = o.next() {
-				c.bury(id)
+				c.cancelAbandoned(id)
 			}
 		})
 	}
 }
 
-// next returns the next orphan; false ends the telling.
-func (o *orphans) next() (string, bool) {
+// next returns the next command; false ends the goroutine.
+func (o *abandonedCommands) next() (string, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.busy = len(o.ids) > 0; !o.busy {
+	if o.running = len(o.ids) > 0; !o.running {
 		return "", false
 	}
 	id := o.ids[0]
@@ -375,21 +389,21 @@ func (o *orphans) next() (string, bool) {
 	return id, true
 }
 
-// stop waits for the end of the telling. The client has ended.
-func (o *orphans) stop() {
+// stop waits for the end of the goroutine. The client has ended.
+func (o *abandonedCommands) stop() {
 	o.mu.Lock()
-	o.over = true
+	o.stopped = true
 	o.mu.Unlock()
 	o.work.Wait()
 }
 
-// bury has the server kill a command. It waits for a connection, until the client ends, but not long for an answer: then it
-// asks again, since the connection may be about to be found dead.
-func (c *Client) bury(id string) {
+// cancelAbandoned requests that the server kill a command. It waits for a connection until the
+// client ends. It repeats a request without a response, since that connection may be dead.
+func (c *Client) cancelAbandoned(id string) {
 	err := errBroken
 	for errors.Is(err, errBroken) || errors.Is(err, context.DeadlineExceeded) {
 		err = c.retry(context.Background(), func(l *link) error {
-			ctx, cancel := context.WithTimeout(context.Background(), c.limits.patience)
+			ctx, cancel := context.WithTimeout(context.Background(), c.limits.response)
 			defer cancel()
 			return c.single(ctx, l, request{method: "DELETE", path: "/exec/" + id}, nil)
 		})

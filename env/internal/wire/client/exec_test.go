@@ -22,8 +22,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/wire/wiretest"
 )
 
-// TestCancelOutlivesCall cancels commands while nobody can be told, for longer than the calls wait. Once the client is back
-// the commands are killed all the same.
+// TestCancelOutlivesCall cancels commands while nobody can be told, for longer than the calls wait.
+// Once the client is back the commands are killed all the same.
 func TestCancelOutlivesCall(t *testing.T) {
 	wiretest.NoLeaks(t)
 	const count = 5
@@ -43,7 +43,7 @@ func TestCancelOutlivesCall(t *testing.T) {
 			return dial(ctx)
 		}
 	})
-	c.limits.patience = 20 * time.Millisecond
+	c.limits.response = 20 * time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var calls sync.WaitGroup
@@ -72,16 +72,16 @@ func TestCancelOutlivesCall(t *testing.T) {
 
 // TestOrphansBounded has more commands to be killed than are remembered. The oldest are given up.
 func TestOrphansBounded(t *testing.T) {
-	o := &orphans{busy: true}
-	for i := range maxOrphans + 10 {
+	o := &abandonedCommands{running: true}
+	for i := range maxAbandoned + 10 {
 		o.add(nil, fmt.Sprint(i))
 	}
 	var got []string
 	for id, ok := o.next(); ok; id, ok = o.next() {
 		got = append(got, id)
 	}
-	if len(got) != maxOrphans || got[0] != "10" || got[maxOrphans-1] != fmt.Sprint(maxOrphans+9) || o.busy {
-		t.Errorf("%d orphans, from %s to %s, busy %t", len(got), got[0], got[len(got)-1], o.busy)
+	if len(got) != maxAbandoned || got[0] != "10" || got[maxAbandoned-1] != fmt.Sprint(maxAbandoned+9) || o.running {
+		t.Errorf("%d orphans, from %s to %s, busy %t", len(got), got[0], got[len(got)-1], o.running)
 	}
 	o.stop()
 	if o.add(nil, "late"); len(o.ids) > 0 {
@@ -104,7 +104,7 @@ func TestCloseWhileDisconnected(t *testing.T) {
 	}})
 	_ = stream.Close() // a pipe's never fails
 	wiretest.Eventually(t, "the loss to be noticed", func() bool { return c.current() == nil })
-	c.orphans.add(c, "1")
+	c.abandoned.add(c, "1")
 	wiretest.Within(t, "Close", func() {
 		if err := c.Close(); !errors.Is(err, env.ErrGone) {
 			t.Errorf("Close gives %v, want ErrGone", err)
@@ -112,7 +112,8 @@ func TestCloseWhileDisconnected(t *testing.T) {
 	})
 }
 
-// TestStdinBeforeCommand has a server that does not have the command yet. The client sends the piece again.
+// TestStdinBeforeCommand has a server that does not have the command yet. The client sends the
+// piece again.
 func TestStdinBeforeCommand(t *testing.T) {
 	wiretest.NoLeaks(t)
 	input := string(wiretest.Sequence(0, 200_000))
@@ -197,8 +198,8 @@ func TestInputReader(t *testing.T) {
 	})
 }
 
-// TestTruncatedOutputWhileClosing has a server say that there was more output than came, and no error, while the client is
-// being closed.
+// TestTruncatedOutputWhileClosing has a server say that there was more output than came, and no
+// error, while the client is being closed.
 func TestTruncatedOutputWhileClosing(t *testing.T) {
 	wiretest.NoLeaks(t)
 	asked, closing := make(chan struct{}), make(chan struct{})
@@ -261,7 +262,8 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestClosedElsewhere has the environment closed by somebody else than the client. To its caller that is no fs.ErrClosed.
+// TestClosedElsewhere has the environment closed by somebody else than the client. To its caller
+// that is no fs.ErrClosed.
 func TestClosedElsewhere(t *testing.T) {
 	wiretest.NoLeaks(t)
 	running, closed := make(chan struct{}), make(chan struct{})
@@ -297,13 +299,13 @@ func TestClosedElsewhere(t *testing.T) {
 		{&fs.PathError{Op: "stat", Path: "f", Err: fs.ErrClosed}, &fs.PathError{Op: "stat", Path: "f", Err: env.ErrGone}},
 		{fmt.Errorf("kill: %w", fs.ErrClosed), env.ErrGone},
 	} {
-		told := c.told(wire.ToError(tc.err))
+		told := c.decodeError(wire.ToError(tc.err))
 		var path *fs.PathError
 		if !errors.Is(told, env.ErrGone) || errors.Is(told, fs.ErrClosed) || errors.As(told, &path) != errors.As(tc.want, &path) {
 			t.Errorf("%v is told as %v", tc.err, told)
 		}
 	}
-	if told := c.told(wire.ToError(fs.ErrNotExist)); !errors.Is(told, fs.ErrNotExist) {
+	if told := c.decodeError(wire.ToError(fs.ErrNotExist)); !errors.Is(told, fs.ErrNotExist) {
 		t.Errorf("another error is told as %v", told)
 	}
 }

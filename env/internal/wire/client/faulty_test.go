@@ -96,8 +96,8 @@ func allowed(err error) bool {
 	return errors.Is(err, env.ErrUnknownOutcome) || errors.Is(err, env.ErrGone) || errors.As(err, &path)
 }
 
-// scenario is a run over a stream that breaks again and again: every call gives what it would give over a good one, or an
-// error that says so.
+// scenario is a run over a stream that breaks again and again: every call gives what it would give
+// over a good one, or an error that says so.
 type scenario struct {
 	t    *testing.T
 	ctx  context.Context

@@ -21,7 +21,7 @@ func (c *Client) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
 	if err != nil {
 		return nil, pathError("stat", name, err)
 	}
-	return description{info}, nil
+	return fileInfo{info}, nil
 }
 
 func (c *Client) stat(ctx context.Context, name string) (wire.FileInfo, error) {
@@ -30,10 +30,10 @@ func (c *Client) stat(ctx context.Context, name string) (wire.FileInfo, error) {
 	if err != nil {
 		return info, err
 	}
-	if err := c.begin(ctx); err != nil {
+	if err := c.enter(ctx); err != nil {
 		return info, err
 	}
-	defer c.work.Done()
+	defer c.calls.Done()
 	err = c.value(ctx, request{method: "GET", path: "/stat", query: query}, &info)
 	return info, err
 }
@@ -49,61 +49,63 @@ func (c *Client) readDir(ctx context.Context, name string) ([]fs.DirEntry, error
 	if err != nil {
 		return nil, err
 	}
-	if err := c.begin(ctx); err != nil {
+	if err := c.enter(ctx); err != nil {
 		return nil, err
 	}
-	defer c.work.Done()
+	defer c.calls.Done()
 	var entries []fs.DirEntry
 	var remote error
 	err = c.retry(ctx, func(l *link) error {
 		entries = nil
 		take := c.bounded(records(func(i *wire.FileInfo) error {
-			if name := string(i.Name); name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
+			if name := string(i.Name); name == "" || name == "." || name == ".." ||
+				strings.ContainsAny(name, "/\x00") {
 				return fmt.Errorf("%w: an entry named %.100q", env.ErrProtocol, name)
 			}
 			if len(entries) >= c.limits.entries {
-				return errEndless
+				return errListTooLong
 			}
 			entries = append(entries, dirEntry{*i})
 			return nil
 		}))
-		end, err := c.exchange(ctx, l, request{method: "GET", path: "/dir", query: query}, wire.FrameRecords, take)
+		end, err := c.exchange(ctx, l, request{method: "GET", path: "/dir", query: query},
+			wire.FrameRecords, take)
 		if err == nil {
-			remote = c.told(end.Error)
+			remote = c.decodeError(end.Error)
 		}
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return entries, remote // a listing that broke off comes with what there is
+	return entries, remote // a listing that failed comes with its first entries
 }
 
-// errEndless ends a list that no system has.
-var errEndless = fmt.Errorf("%w: a list without end", env.ErrProtocol)
+// errListTooLong ends a list that no system has.
+var errListTooLong = fmt.Errorf("%w: a list exceeds its limit", env.ErrProtocol)
 
 // bounded bounds the bytes of a list that is kept in memory.
 func (c *Client) bounded(take func([]byte) error) func([]byte) error {
 	size := 0
 	return func(payload []byte) error {
 		if size += len(payload); size > c.limits.listing {
-			return errEndless
+			return errListTooLong
 		}
 		return take(payload)
 	}
 }
 
-// description is a fs.FileInfo.
-type description struct{ i wire.FileInfo }
+// fileInfo is an fs.FileInfo.
+type fileInfo struct{ i wire.FileInfo }
 
-func (d description) Name() string       { return string(d.i.Name) }
-func (d description) Size() int64        { return d.i.Size }
-func (d description) Mode() fs.FileMode  { return d.i.Mode }
-func (d description) ModTime() time.Time { return d.i.ModTime() }
-func (d description) IsDir() bool        { return d.i.Mode.IsDir() }
-func (d description) Sys() any           { return nil }
+func (d fileInfo) Name() string       { return string(d.i.Name) }
+func (d fileInfo) Size() int64        { return d.i.Size }
+func (d fileInfo) Mode() fs.FileMode  { return d.i.Mode }
+func (d fileInfo) ModTime() time.Time { return d.i.ModTime() }
+func (d fileInfo) IsDir() bool        { return d.i.Mode.IsDir() }
+func (d fileInfo) Sys() any           { return nil }
 
-// dirEntry is a fs.DirEntry.
+// dirEntry is an fs.DirEntry.
 type dirEntry struct{ i wire.FileInfo }
 
 func (d dirEntry) Name() string      { return string(d.i.Name) }
@@ -115,17 +117,18 @@ func (d dirEntry) Info() (fs.FileInfo, error) {
 	if d.i.Error != nil {
 		return nil, d.i.Error.Err()
 	}
-	return description(d), nil
+	return fileInfo(d), nil
 }
 
-// content is what the data frames of an answer hold.
+// content is the payload of the data frames of a response.
 type content struct {
-	a    *answer
+	a    *response
 	left int // of the frame's payload
 }
 
-// begin waits until there is content. Its error at the end is io.EOF, or what the last frame says.
-func (s *content) begin() error {
+// start waits until content is there. At its end the error is io.EOF or the error of the last
+// frame.
+func (s *content) start() error {
 	for s.left == 0 {
 		kind, size, err := s.a.head()
 		switch {
@@ -136,7 +139,7 @@ func (s *content) begin() error {
 		case kind == wire.FrameEnd:
 			end, err := s.a.last(size)
 			if err == nil {
-				err = s.a.c.told(end.Error)
+				err = s.a.c.decodeError(end.Error)
 			}
 			if err == nil {
 				err = io.EOF
@@ -149,12 +152,12 @@ func (s *content) begin() error {
 	return nil
 }
 
-// read reads. Its error is that of begin.
+// read reads. Its error is that of start.
 func (s *content) read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	if err := s.begin(); err != nil {
+	if err := s.start(); err != nil {
 		return 0, err
 	}
 	n, err := s.a.read(p[:min(len(p), s.left)])
@@ -179,13 +182,13 @@ type file struct {
 	closed  chan struct{}
 }
 
-// Open implements env.Environment. A file that is being read when the connection breaks is read on over the next one, if
-// it has not changed meanwhile.
+// Open implements env.Environment. After a lost connection the file is read on if it has not
+// changed.
 func (c *Client) Open(ctx context.Context, name string) (fs.File, error) {
-	if err := c.begin(ctx); err != nil {
+	if err := c.enter(ctx); err != nil {
 		return nil, pathError("open", name, err)
 	}
-	defer c.work.Done()
+	defer c.calls.Done()
 	f := &file{c: c, name: name, closed: make(chan struct{})}
 	f.ctx, f.cancel = context.WithCancel(ctx)
 	err := c.retry(f.ctx, func(l *link) error {
@@ -200,7 +203,7 @@ func (c *Client) Open(ctx context.Context, name string) (fs.File, error) {
 	return f, nil
 }
 
-// request asks for the content from the offset on, and reads what the file is like.
+// request requests the content from the offset on, and reads the file's description.
 func (f *file) request(l *link) (content, wire.FileInfo, error) {
 	var info wire.FileInfo
 	query, err := named("name", f.name)
@@ -210,7 +213,7 @@ func (f *file) request(l *link) (content, wire.FileInfo, error) {
 	if f.offset > 0 {
 		query.Set("offset", strconv.FormatInt(f.offset, 10))
 	}
-	a, err := f.c.ask(f.ctx, l, request{method: "GET", path: "/file", query: query})
+	a, err := f.c.send(f.ctx, l, request{method: "GET", path: "/file", query: query})
 	if err != nil {
 		return content{}, info, err
 	}
@@ -221,7 +224,7 @@ func (f *file) request(l *link) (content, wire.FileInfo, error) {
 	return content{a: a}, info, nil
 }
 
-func (f *file) describe(a *answer) (wire.FileInfo, error) {
+func (f *file) describe(a *response) (wire.FileInfo, error) {
 	kind, size, err := a.head()
 	switch {
 	case err != nil:
@@ -229,7 +232,7 @@ func (f *file) describe(a *answer) (wire.FileInfo, error) {
 	case kind == wire.FrameEnd:
 		end, err := a.last(size)
 		if err == nil {
-			err = a.c.told(end.Error)
+			err = a.c.decodeError(end.Error)
 		}
 		if err == nil {
 			err = a.malformed("a file without a description")
@@ -244,7 +247,7 @@ func (f *file) describe(a *answer) (wire.FileInfo, error) {
 	}
 	var list []wire.FileInfo
 	if err := wire.Decode(payload, &list); err != nil {
-		return wire.FileInfo{}, a.c.violate(err)
+		return wire.FileInfo{}, a.c.violation(err)
 	}
 	if len(list) != 1 {
 		return wire.FileInfo{}, a.malformed("%d descriptions of a file", len(list))
@@ -252,7 +255,7 @@ func (f *file) describe(a *answer) (wire.FileInfo, error) {
 	return list[0], nil
 }
 
-func (f *file) Stat() (fs.FileInfo, error) { return description{f.info}, nil }
+func (f *file) Stat() (fs.FileInfo, error) { return fileInfo{f.info}, nil }
 
 // Read implements io.Reader.
 func (f *file) Read(p []byte) (int, error) {
@@ -292,9 +295,9 @@ func (f *file) Read(p []byte) (int, error) {
 	return n, f.err
 }
 
-// resume goes on over the next connection.
+// resume continues over the next connection.
 func (f *file) resume() error {
-	l, err := f.c.live(f.ctx)
+	l, err := f.c.connection(f.ctx)
 	if err != nil {
 		return err
 	}
@@ -311,7 +314,7 @@ func (f *file) resume() error {
 	return nil
 }
 
-// Close ends a Read in progress, too.
+// Close ends a Read in progress as well.
 func (f *file) Close() error {
 	err := fs.ErrClosed
 	f.closing.Do(func() {

@@ -16,7 +16,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 )
 
-// script is a stream whose other end says what it has to say, and then ends. It takes whatever it is told.
+// script is a stream whose other end says what it has to say, and then ends. It takes whatever it
+// is told.
 type script struct {
 	said   io.Reader
 	closed chan struct{}
@@ -46,7 +47,8 @@ func (s *script) Close() error {
 	return nil
 }
 
-// FuzzHostileServer has a server say anything. It must not be believed, and must not hold anybody up.
+// FuzzHostileServer has a server say anything. It must not be believed, and must not hold anybody
+// up.
 func FuzzHostileServer(f *testing.F) {
 	settings := "\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x04\x01\x00\x00\x00\x00"
 	headers := "\x00\x00\x01\x01\x04\x00\x00\x00\x01\x88" // status 200
@@ -77,7 +79,7 @@ func FuzzHostileServer(f *testing.F) {
 			}
 			return
 		}
-		c.limits = limits{patience: time.Second, closing: time.Second, entries: 1000, listing: 1 << 20}
+		c.limits = limits{response: time.Second, close: time.Second, entries: 1000, listing: 1 << 20}
 		defer func() { _ = c.Close() }() // there is nobody to close anything
 		var out bytes.Buffer
 		_, err = c.Exec(ctx, env.Command{Argv: []string{"x"}, Stdout: &out})

@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -80,7 +81,7 @@ func impatient(t testing.TB, cfg Config) *Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.limits = limits{patience: 200 * time.Millisecond, closing: 200 * time.Millisecond, entries: 10_000, listing: 1 << 20}
+	c.limits = limits{response: 200 * time.Millisecond, close: time.Second, entries: 10_000, listing: 1 << 20}
 	t.Cleanup(func() { _ = c.Close() }) // what a hostile server makes of it does not matter
 	return c
 }
@@ -165,7 +166,8 @@ var calls = map[string]func(context.Context, *Client) error{
 	"kill": func(_ context.Context, c *Client) error { return c.Kill() },
 }
 
-// TestHostileAnswers has a server lie. The client says so, drops the connection, and sends nothing more.
+// TestHostileAnswers has a server lie. The client says so, drops the connection, and sends nothing
+// more.
 func TestHostileAnswers(t *testing.T) {
 	wiretest.NoLeaks(t)
 	fine := frame(wire.FrameEnd, "{}")
@@ -212,6 +214,7 @@ func TestHostileAnswers(t *testing.T) {
 		{name: "a stat of grep", answer: body(frame(wire.FrameEnd, `{"value":[]}`)), calls: "grep"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			for name, call := range calls {
 				if tc.calls != "" && !strings.Contains(" "+tc.calls+" ", " "+name+" ") {
 					continue
@@ -248,7 +251,17 @@ func TestHostileAnswers(t *testing.T) {
 	}
 }
 
-// TestHostileEarlyEnds has a server end its answers early. A client may connect again, but not for ever.
+// atOnce calls f for all kinds of calls at the same time, for those that wait.
+func atOnce(f func(name string, call func(context.Context, *Client) error)) {
+	var all sync.WaitGroup
+	for name, call := range calls {
+		all.Go(func() { f(name, call) })
+	}
+	all.Wait()
+}
+
+// TestHostileEarlyEnds has a server end its answers early. A client may connect again, but not for
+// ever.
 func TestHostileEarlyEnds(t *testing.T) {
 	wiretest.NoLeaks(t)
 	for name, answer := range map[string]http.HandlerFunc{
@@ -257,9 +270,8 @@ func TestHostileEarlyEnds(t *testing.T) {
 		"half a body": body(frame(wire.FrameEnd, "{}")[:6]),
 		"a reset":     func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 	} {
-		for call, f := range calls {
-			t.Run(name+"/"+call, func(t *testing.T) {
-				t.Parallel()
+		t.Run(name, func(t *testing.T) {
+			atOnce(func(call string, f func(context.Context, *Client) error) {
 				for redial, want := range map[time.Duration]error{0: env.ErrGone, time.Minute: env.ErrProtocol} {
 					if call == "kill" && redial > 0 {
 						continue // its own time ends first
@@ -267,46 +279,44 @@ func TestHostileEarlyEnds(t *testing.T) {
 					h := &hostile{session: "s", answer: answer}
 					c := impatient(t, Config{Dial: h.dial, Redial: redial})
 					if err := f(t.Context(), c); !errors.Is(err, want) {
-						t.Errorf("redial %v: error %v, want %v", redial, err, want)
+						t.Errorf("%s, redial %v: error %v, want %v", call, redial, err, want)
 					}
 				}
 			})
-		}
+		})
 	}
 }
 
 // TestHostileSilence has a server that answers nothing. The context ends every call.
 func TestHostileSilence(t *testing.T) {
 	wiretest.NoLeaks(t)
-	for name, call := range calls {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cause := errors.New("enough")
-			ctx, cancel := context.WithCancelCause(t.Context())
-			h := &hostile{session: "s", answer: func(_ http.ResponseWriter, r *http.Request) {
-				time.AfterFunc(50*time.Millisecond, func() { cancel(cause) }) // one that was not sent would have another outcome
-				<-r.Context().Done()
-			}}
-			c := impatient(t, Config{Dial: h.dial, Redial: time.Minute})
-			err := call(ctx, c)
-			want := context.Canceled
-			if name == "kill" { // which has a time of its own
-				want = context.DeadlineExceeded
-			}
-			if !errors.Is(err, want) || name != "kill" && !errors.Is(err, cause) {
-				t.Errorf("error %v, want %v", err, want)
-			}
-			if (name == "exec" || name == "bare") && !errors.Is(err, env.ErrUnknownOutcome) {
-				t.Errorf("error %v, want ErrUnknownOutcome as well", err)
-			}
-			if err := c.Close(); !errors.Is(err, env.ErrGone) {
-				t.Errorf("Close gives %v, want ErrGone", err)
-			}
-		})
-	}
+	atOnce(func(name string, call func(context.Context, *Client) error) {
+		cause := errors.New("enough")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		h := &hostile{session: "s", answer: func(_ http.ResponseWriter, r *http.Request) {
+			time.AfterFunc(50*time.Millisecond, func() { cancel(cause) }) // one that was not sent would have another outcome
+			<-r.Context().Done()
+		}}
+		c := impatient(t, Config{Dial: h.dial, Redial: time.Minute})
+		err := call(ctx, c)
+		want := context.Canceled
+		if name == "kill" { // which has a time of its own
+			want = context.DeadlineExceeded
+		}
+		if !errors.Is(err, want) || name != "kill" && !errors.Is(err, cause) {
+			t.Errorf("%s: error %v, want %v", name, err, want)
+		}
+		if (name == "exec" || name == "bare") && !errors.Is(err, env.ErrUnknownOutcome) {
+			t.Errorf("%s: error %v, want ErrUnknownOutcome as well", name, err)
+		}
+		if err := c.Close(); !errors.Is(err, env.ErrGone) {
+			t.Errorf("%s: Close gives %v, want ErrGone", name, err)
+		}
+	})
 }
 
-// TestHostileFloods has a server that never stops sending. Memory stays as it is, and the context ends the call.
+// TestHostileFloods has a server that never stops sending. Memory stays as it is, and the context
+// ends the call.
 func TestHostileFloods(t *testing.T) {
 	description := frame(wire.FrameRecords, `[{"name":"f","mode":420}]`)
 	for name, answer := range map[string]http.HandlerFunc{
@@ -444,7 +454,8 @@ func TestAnotherSession(t *testing.T) {
 	}
 }
 
-// TestHostileStandstill has a server that lets in and then takes nothing. The context ends every call.
+// TestHostileStandstill has a server that lets in and then takes nothing. The context ends every
+// call.
 func TestHostileStandstill(t *testing.T) {
 	wiretest.NoLeaks(t)
 	settings := "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
@@ -462,9 +473,8 @@ func TestHostileStandstill(t *testing.T) {
 			_, _ = io.CopyN(io.Discard, s, 200)
 		},
 	} {
-		for call, f := range calls {
-			t.Run(name+"/"+call, func(t *testing.T) {
-				t.Parallel()
+		t.Run(name, func(t *testing.T) {
+			atOnce(func(call string, f func(context.Context, *Client) error) {
 				c := impatient(t, Config{Dial: func(context.Context) (io.ReadWriteCloser, error) {
 					here, there := net.Pipe()
 					go func() {
@@ -479,13 +489,13 @@ func TestHostileStandstill(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 				defer cancel()
 				if err := f(ctx, c); !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("error %v, want the end of the context", err)
+					t.Errorf("%s: error %v, want the end of the context", call, err)
 				}
 				if err := c.Close(); !errors.Is(err, env.ErrGone) {
-					t.Errorf("Close gives %v, want ErrGone", err)
+					t.Errorf("%s: Close gives %v, want ErrGone", call, err)
 				}
 			})
-		}
+		})
 	}
 	t.Run("from the start", func(t *testing.T) {
 		here, there := net.Pipe()

@@ -16,19 +16,19 @@ import (
 )
 
 const (
-	// inputBuffer is how much of a caller's reader is read at a time.
+	// inputBuffer is the size of the buffer for a caller's reader.
 	inputBuffer = 64 << 10
-	// maxEmpty is how often in a row a reader may give nothing without an error.
+	// maxEmpty bounds how often in a row a reader may return neither bytes nor an error.
 	maxEmpty = 100
 )
 
-// input reads the caller's reader for a command. A goroutine of its own reads, since a Read may block for ever; it is
-// left alone in it when the command has ended.
+// input reads the caller's reader for a command in a goroutine of its own. A Read that blocks does
+// not hold up the end of the command.
 type input struct {
-	queue *queue
-	mu    sync.Mutex
-	over  bool
-	err   error // of the reader
+	queue   *queue
+	mu      sync.Mutex
+	stopped bool
+	err     error // of the reader
 }
 
 func newInput(r io.Reader) *input {
@@ -40,7 +40,7 @@ func newInput(r io.Reader) *input {
 func (in *input) read(r io.Reader) {
 	defer in.queue.end()
 	buf := make([]byte, inputBuffer)
-	for empty := 0; in.wanted(); {
+	for empty := 0; in.isOpen(); {
 		n, err := r.Read(buf)
 		if n > 0 {
 			empty = 0
@@ -54,7 +54,7 @@ func (in *input) read(r io.Reader) {
 			continue
 		}
 		in.mu.Lock()
-		if !errors.Is(err, io.EOF) && !in.over {
+		if !errors.Is(err, io.EOF) && !in.stopped {
 			in.err = fmt.Errorf("stdin: %w", err)
 		}
 		in.mu.Unlock()
@@ -62,40 +62,41 @@ func (in *input) read(r io.Reader) {
 	}
 }
 
-// wanted tells whether the command takes more.
-func (in *input) wanted() bool {
+// isOpen reports whether the command takes more.
+func (in *input) isOpen() bool {
 	in.queue.mu.Lock()
 	defer in.queue.mu.Unlock()
-	return !in.queue.given
+	return !in.queue.closed
 }
 
 // stop ends the reading, without waiting for a Read in progress, and returns the reader's error.
 func (in *input) stop() error {
-	in.queue.leave()
+	in.queue.close()
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.over = true
+	in.stopped = true
 	return in.err
 }
 
-// feed sends the standard input piece by piece, until its end or until the command takes no more.
+// feed sends stdin in pieces until its end, or until the command takes no more.
 func (x *execution) feed(life context.Context) {
-	defer x.input.queue.leave()
+	defer x.input.queue.close()
 	for offset := int64(0); ; {
 		data, end := x.input.queue.take()
 		p := piece{x: x, offset: offset, data: data, end: end}
 		err := errBroken
-		for errors.Is(err, errBroken) && life.Err() == nil { // without its input the command might wait for ever
+		// Without its input the command might wait for ever.
+		for errors.Is(err, errBroken) && life.Err() == nil {
 			err = x.c.retry(life, func(l *link) error { return p.send(life, l) })
 		}
 		if err != nil || end || p.closed {
-			return // the answer to the command tells what went wrong, if anything did
+			return // the result of the command has the error
 		}
 		offset += int64(len(data))
 	}
 }
 
-// piece is a piece of standard input.
+// piece is a piece of stdin.
 type piece struct {
 	x      *execution
 	offset int64
@@ -105,7 +106,7 @@ type piece struct {
 	closed bool // the command takes no more
 }
 
-// send sends what the command has not got yet.
+// send sends the part that the command has not read yet.
 func (p *piece) send(life context.Context, l *link) error {
 	if p.sent { // over a connection that broke
 		if err := p.post(life, l, nil, false); err != nil || p.closed {
@@ -117,12 +118,12 @@ func (p *piece) send(life context.Context, l *link) error {
 		return err
 	}
 	if len(p.data) > 0 {
-		return p.x.c.violate(fmt.Errorf("%w: a piece of standard input was not taken", env.ErrProtocol))
+		return p.x.c.violation(fmt.Errorf("%w: a piece of stdin was not read", env.ErrProtocol))
 	}
 	return nil
 }
 
-// post sends data as what comes next, and learns how much of the piece the command has got by then.
+// post sends data as the next bytes and reads how much of the piece the command has read by then.
 func (p *piece) post(life context.Context, l *link, data []byte, end bool) error {
 	query := url.Values{"offset": {strconv.FormatInt(p.offset, 10)}}
 	if end {
@@ -130,7 +131,8 @@ func (p *piece) post(life context.Context, l *link, data []byte, end bool) error
 	}
 	path := "/exec/" + p.x.id + "/stdin"
 	var answer wire.StdinState
-	err := p.x.c.single(life, l, request{method: "POST", path: path, query: query, body: data}, &answer)
+	err := p.x.c.single(life, l, request{method: "POST", path: path, query: query, body: data},
+		&answer)
 	if err == nil && answer.Unknown {
 		return p.wait(life)
 	}
@@ -139,18 +141,19 @@ func (p *piece) post(life context.Context, l *link, data []byte, end bool) error
 	case errors.Is(err, errLost), err != nil && life.Err() != nil:
 		return err
 	case err != nil:
-		return p.x.c.violate(fmt.Errorf("%w: standard input: %w", env.ErrProtocol, err))
+		return p.x.c.violation(fmt.Errorf("%w: stdin: %w", env.ErrProtocol, err))
 	case answer.Closed:
 		p.closed = true
 	case got < 0, got > int64(len(p.data)):
-		return p.x.c.violate(fmt.Errorf("%w: %d bytes of standard input were taken", env.ErrProtocol, answer.Taken))
+		return p.x.c.violation(fmt.Errorf("%w: %d bytes of stdin were read", env.ErrProtocol,
+			answer.Taken))
 	default:
 		p.offset, p.data = answer.Taken, p.data[got:]
 	}
 	return nil
 }
 
-// wait has the piece sent again after a while: the server does not know the command yet.
+// wait delays the repetition of a piece: the server does not have the command yet.
 func (p *piece) wait(life context.Context) error {
 	timer := time.NewTimer(firstPause)
 	defer timer.Stop()
@@ -162,7 +165,7 @@ func (p *piece) wait(life context.Context) error {
 	}
 }
 
-// resize passes on the sizes of the terminal.
+// resize forwards the sizes of the terminal.
 func (x *execution) resize(life context.Context, sizes <-chan env.TTYSize) {
 	for {
 		select {
@@ -175,7 +178,10 @@ func (x *execution) resize(life context.Context, sizes <-chan env.TTYSize) {
 				continue
 			}
 			// A size that does not arrive does no harm, and the next one may.
-			_ = x.c.value(life, request{method: "POST", path: "/exec/" + x.id + "/resize", body: body}, nil)
+			_ = x.c.value(life, request{
+				method: "POST", path: "/exec/" + x.id + "/resize",
+				body: body,
+			}, nil)
 		case <-life.Done():
 			return
 		}

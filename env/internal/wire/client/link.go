@@ -18,30 +18,30 @@ import (
 )
 
 const (
-	// firstPause and longestPause are the pauses between attempts to connect.
+	// firstPause and longestPause bound the pauses between attempts to connect.
 	firstPause   = 20 * time.Millisecond
 	longestPause = 2 * time.Second
-	// host is the name that requests carry. Nobody looks it up.
+	// host is the host name in requests. It is never resolved.
 	host = "sandbox:80"
 )
 
 // link is one connection.
 type link struct {
-	conn   *linkConn
-	stream *linkStream
-	born   time.Time
-	// useful says that something was answered over it.
-	useful atomic.Bool
+	conn        *linkConn
+	stream      *linkStream
+	connectedAt time.Time
+	// responded reports that a response came over it.
+	responded atomic.Bool
 }
 
-// close ends the connection. Requests in progress end.
+// close closes the connection. Requests in progress end.
 func (l *link) close() {
 	l.stream.closedLocally.Store(true)
 	_ = l.conn.Close()   // it only ends requests, and never fails
-	_ = l.stream.Close() // the stream is given up, whatever that says
+	_ = l.stream.Close() // the stream is given up anyway
 }
 
-func (l *link) isDead() bool {
+func (l *link) isClosed() bool {
 	select {
 	case <-l.stream.Done:
 		return true
@@ -56,12 +56,13 @@ type linkConn struct {
 	frames *frameValidator
 }
 
-// RoundTrip sends a request. That the server broke the rules of HTTP/2 is env.ErrProtocol, also as the error of the body.
+// RoundTrip sends a request. A violation of HTTP/2 is env.ErrProtocol, also as an error of the
+// body.
 func (c *linkConn) RoundTrip(r *http.Request) (*http.Response, error) {
 	c.frames.requests.Add(1)
 	resp, err := c.ClientConn.RoundTrip(r)
 	if err != nil {
-		return nil, verdict(err)
+		return nil, protocolError(err)
 	}
 	resp.Body = &linkBody{resp.Body}
 	return resp, nil
@@ -71,19 +72,19 @@ type linkBody struct{ io.ReadCloser }
 
 func (b *linkBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	return n, verdict(err)
+	return n, protocolError(err)
 }
 
-// verdict wraps an error with which net/http ends a connection whose other side breaks the rules. Nothing but the name of
-// its type tells.
-func verdict(err error) error {
+// protocolError wraps the error with which net/http ends a connection because of a violation. Only
+// the name of its type identifies it.
+func protocolError(err error) error {
 	if err != nil && strings.HasSuffix(fmt.Sprintf("%T", err), "ConnectionError") {
 		return fmt.Errorf("%w: HTTP/2: %w", env.ErrProtocol, err)
 	}
 	return err
 }
 
-// linkStream is the stream below a connection, once the handshake is over.
+// linkStream is the stream below a connection after the handshake.
 type linkStream struct {
 	*wire.Conn
 	frames           *frameValidator
@@ -105,26 +106,26 @@ func (s *linkStream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// keep keeps the client connected until it ends.
-func (c *Client) keep(life context.Context, l *link) {
-	defer close(c.idle)
-	tries := tries{since: time.Now(), pause: firstPause}
+// reconnectLoop keeps the client connected until it ends.
+func (c *Client) reconnectLoop(life context.Context, l *link) {
+	defer close(c.disconnected)
+	tries := attempts{since: time.Now(), pause: firstPause}
 	for {
 		<-l.stream.Done
 		if l.stream.protocolViolated.Load() {
 			c.fail(fmt.Errorf("%w: the server broke the rules of HTTP/2", env.ErrProtocol))
 			return
 		}
-		if !c.set(nil) {
+		if !c.setLink(nil) {
 			return
 		}
-		tries.after(l, max(c.cfg.Redial, 3*c.cfg.PingEvery))
+		tries.lost(l, max(c.cfg.Redial, 3*c.cfg.PingEvery))
 		next, err := c.redial(life, &tries)
 		if err != nil {
 			c.fail(err)
 			return
 		}
-		if !c.set(next) {
+		if !c.setLink(next) {
 			next.close()
 			return
 		}
@@ -132,20 +133,20 @@ func (c *Client) keep(life context.Context, l *link) {
 	}
 }
 
-// tries are the attempts to connect since a connection was last of use.
-type tries struct {
+// attempts are the attempts to connect since a connection last had a response.
+type attempts struct {
 	since time.Time
 	pause time.Duration
 	wait  bool // the first attempt is made at once
 }
 
-// after accounts for a lost connection. One that was of use, or that lasted for so long that the server must have
-// answered pings, starts the attempts anew. The time that another one lasted does not count as time without one: no
-// request may have needed it.
-func (t *tries) after(l *link, long time.Duration) {
-	lasted := time.Since(l.born)
-	if l.useful.Load() || lasted >= long {
-		*t = tries{since: time.Now(), pause: firstPause}
+// lost accounts for a lost connection. One with a response, or that lasted so long that the server
+// must have acknowledged pings, starts the attempts anew. The duration of any other does not count
+// as time without a connection: no request may have needed it.
+func (t *attempts) lost(l *link, long time.Duration) {
+	lasted := time.Since(l.connectedAt)
+	if l.responded.Load() || lasted >= long {
+		*t = attempts{since: time.Now(), pause: firstPause}
 		return
 	}
 	if up := time.Since(t.since); up < lasted {
@@ -154,9 +155,9 @@ func (t *tries) after(l *link, long time.Duration) {
 	t.since = t.since.Add(lasted)
 }
 
-// redial connects again. It gives up when the time for that has passed since a connection was last of use, so that a
-// server that lets in and answers nothing does not hold anybody up.
-func (c *Client) redial(life context.Context, t *tries) (*link, error) {
+// redial reconnects. It gives up Redial after the last connection with a response, so that a server
+// that accepts connections and never responds delays nobody for ever.
+func (c *Client) redial(life context.Context, t *attempts) (*link, error) {
 	ctx, cancel := context.WithDeadline(life, t.since.Add(c.cfg.Redial))
 	defer cancel()
 	last := errors.New("the connection was lost")
@@ -186,12 +187,12 @@ func (c *Client) redial(life context.Context, t *tries) (*link, error) {
 	}
 }
 
-// reconnect makes one attempt to go on where the last connection ended.
+// reconnect makes one attempt to resume the session.
 func (c *Client) reconnect(ctx context.Context) (*link, error) {
-	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	l, welcome, err := c.connect(ctx)
-	var turned *turnedAway
+	var turned *refusedError
 	switch {
 	case errors.As(err, &turned):
 		return nil, fmt.Errorf("%w: %w", env.ErrGone, err)
@@ -199,18 +200,18 @@ func (c *Client) reconnect(ctx context.Context) (*link, error) {
 		return nil, err
 	case welcome.Session != c.session:
 		l.close()
-		return nil, fmt.Errorf("%w: another server has taken its place", env.ErrGone)
+		return nil, fmt.Errorf("%w: another server has replaced it", env.ErrGone)
 	}
 	return l, nil
 }
 
-// turnedAway is the error with which a server turns a client away.
-type turnedAway struct{ err error }
+// refusedError is the error with which a server refuses a client.
+type refusedError struct{ err error }
 
-func (r *turnedAway) Error() string { return "the server refuses: " + r.err.Error() }
-func (r *turnedAway) Unwrap() error { return r.err }
+func (r *refusedError) Error() string { return "the server refuses: " + r.err.Error() }
+func (r *refusedError) Unwrap() error { return r.err }
 
-// connect makes a connection.
+// connect opens a connection.
 func (c *Client) connect(ctx context.Context) (*link, *wire.Welcome, error) {
 	stream, err := c.cfg.Dial(ctx)
 	if err != nil {
@@ -218,7 +219,7 @@ func (c *Client) connect(ctx context.Context) (*link, *wire.Welcome, error) {
 	}
 	s := newLinkStream(stream)
 	free := context.AfterFunc(ctx, func() { _ = s.Close() }) // ends a Read or Write that waits
-	welcome, err := c.greet(s)
+	welcome, err := c.handshake(s)
 	var l *link
 	if err == nil {
 		l, err = c.newLink(ctx, s)
@@ -227,7 +228,7 @@ func (c *Client) connect(ctx context.Context) (*link, *wire.Welcome, error) {
 		err = contextError(ctx)
 	}
 	if err != nil {
-		_ = s.Close() // there is an error already
+		_ = s.Close() // err is the error
 		if end := contextError(ctx); end != nil {
 			err = end
 		}
@@ -236,8 +237,8 @@ func (c *Client) connect(ctx context.Context) (*link, *wire.Welcome, error) {
 	return l, welcome, nil
 }
 
-// greet says Hello and reads the Welcome.
-func (c *Client) greet(s *linkStream) (*wire.Welcome, error) {
+// handshake sends the Hello and reads the Welcome.
+func (c *Client) handshake(s *linkStream) (*wire.Welcome, error) {
 	say := wire.Hello{
 		Version: wire.Version, Token: c.cfg.Token, Client: c.id, Session: c.session,
 	}
@@ -248,7 +249,7 @@ func (c *Client) greet(s *linkStream) (*wire.Welcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A stream may take no more than the other side reads, and a server that says no may not read.
+	// A stream may take no more than the other side reads, and a server that refuses may not read.
 	sent := make(chan error, 1)
 	go func() { sent <- s.WriteLine(hello) }() // HTTP/2 comes after it
 	w, err := readWelcome(s.Conn)
@@ -266,7 +267,8 @@ func readWelcome(c *wire.Conn) (*wire.Welcome, error) {
 	line, err := c.ReadLine(wire.MaxWelcome)
 	switch {
 	case errors.Is(err, wire.ErrLineTooLong):
-		return nil, fmt.Errorf("%w: a welcome of more than %d bytes", env.ErrProtocol, wire.MaxWelcome)
+		return nil, fmt.Errorf("%w: a welcome of more than %d bytes", env.ErrProtocol,
+			wire.MaxWelcome)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return nil, fmt.Errorf("the server sent %s and nothing more: %w", quoted(line), err)
 	case err != nil:
@@ -279,8 +281,8 @@ func readWelcome(c *wire.Conn) (*wire.Welcome, error) {
 	return &w, checkWelcome(&w)
 }
 
-// quoted returns the start of what somebody said where a Welcome was expected, for people: a shell that does not find the
-// server says so there.
+// quoted returns the start of the bytes received instead of a Welcome, such as the message of a
+// shell that does not find the server.
 func quoted(said []byte) string {
 	said = bytes.TrimSpace(said)
 	if len(said) == 0 {
@@ -289,25 +291,28 @@ func quoted(said []byte) string {
 	return fmt.Sprintf("%.200q", said)
 }
 
-// checkWelcome returns the error in a Welcome, or what is wrong with it.
+// checkWelcome returns the error in a Welcome, or the first invalid field.
 func checkWelcome(w *wire.Welcome) error {
 	switch {
 	case w.Error != nil:
-		return &turnedAway{w.Error.Err()}
+		return &refusedError{w.Error.Err()}
 	case w.Version != wire.Version:
-		return fmt.Errorf("%w: the server speaks version %d, this side version %d", env.ErrProtocol, w.Version, wire.Version)
+		return fmt.Errorf("%w: protocol version %d of the server differs from version %d of "+
+			"this program (use the same release on both sides)", env.ErrProtocol, w.Version, wire.Version)
 	case w.Info == nil, w.Session == "", len(w.Session) > wire.MaxID:
 		return fmt.Errorf("%w: an incomplete welcome", env.ErrProtocol)
 	}
 	return nil
 }
 
-// newLink begins HTTP/2 on a stream.
+// newLink starts HTTP/2 on a stream.
 func (c *Client) newLink(ctx context.Context, s *linkStream) (*link, error) {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
 	transport := &http.Transport{
-		DialContext:            func(context.Context, string, string) (net.Conn, error) { return s, nil },
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return s, nil
+		},
 		Protocols:              protocols,
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: 16 << 10,
@@ -324,5 +329,5 @@ func (c *Client) newLink(ctx context.Context, s *linkStream) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &link{conn: &linkConn{conn, s.frames}, stream: s, born: time.Now()}, nil
+	return &link{conn: &linkConn{conn, s.frames}, stream: s, connectedAt: time.Now()}, nil
 }

@@ -27,7 +27,8 @@ func (c *Client) current() *link {
 	return c.link
 }
 
-// TestQuietConnectionLost loses a connection over which nothing was asked for longer than Redial. Another one follows.
+// TestQuietConnectionLost loses a connection over which nothing was asked for longer than Redial.
+// Another one follows.
 func TestQuietConnectionLost(t *testing.T) {
 	for name, tc := range map[string]struct {
 		ping time.Duration
@@ -45,14 +46,14 @@ func TestQuietConnectionLost(t *testing.T) {
 				var l *link
 				wiretest.Eventually(t, "a quiet time", func() bool {
 					l = c.current()
-					return l != nil && time.Since(l.born) > redial+redial/5
+					return l != nil && time.Since(l.connectedAt) > redial+redial/5
 				})
 				c.lose()
 				wiretest.Eventually(t, "another connection", func() bool {
 					next := c.current()
-					return next != nil && next != l || c.ending(nil) != nil
+					return next != nil && next != l || c.endedWith(nil) != nil
 				})
-				if err := c.ending(nil); err != nil {
+				if err := c.endedWith(nil); err != nil {
 					t.Fatalf("the client has ended: %v", err)
 				}
 			}
@@ -63,7 +64,8 @@ func TestQuietConnectionLost(t *testing.T) {
 	}
 }
 
-// TestLetsInAndAnswersNothing has a server that lets in again and again and answers nothing. The client gives up.
+// TestLetsInAndAnswersNothing has a server that lets in again and again and answers nothing. The
+// client gives up.
 func TestLetsInAndAnswersNothing(t *testing.T) {
 	settings, ack := "\x00\x00\x00\x04\x00\x00\x00\x00\x00", "\x00\x00\x00\x04\x01\x00\x00\x00\x00"
 	pong := "\x00\x00\x08\x06\x01\x00\x00\x00\x00" + "unasked!"
@@ -134,8 +136,8 @@ func (s *stalling) Close() error {
 	return s.Conn.Close()
 }
 
-// TestOneDirectionStalls has a stream not take anything any more while pings of the server still arrive. It is given up, and
-// another one follows.
+// TestOneDirectionStalls has a stream not take anything any more while pings of the server still
+// arrive. It is given up, and another one follows.
 func TestOneDirectionStalls(t *testing.T) {
 	wiretest.NoLeaks(t)
 	server := server.New(server.Config{
@@ -181,7 +183,8 @@ func TestOneDirectionStalls(t *testing.T) {
 	}
 }
 
-// TestHostileFrames has a server break the rules of HTTP/2, while a request waits for its answer and while none does.
+// TestHostileFrames has a server break the rules of HTTP/2, while a request waits for its answer
+// and while none does.
 func TestHostileFrames(t *testing.T) {
 	settings, ack := "\x00\x00\x00\x04\x00\x00\x00\x00\x00", "\x00\x00\x00\x04\x01\x00\x00\x00\x00"
 	setting := func(id byte, value string) string {
@@ -240,7 +243,7 @@ func TestHostileFrames(t *testing.T) {
 				}})
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 				if !asked {
-					wiretest.Eventually(t, "the client to end", func() bool { return c.ending(nil) != nil })
+					wiretest.Eventually(t, "the client to end", func() bool { return c.endedWith(nil) != nil })
 				}
 				if _, err := c.Stat(ctx, "f"); !errors.Is(err, env.ErrProtocol) {
 					t.Errorf("asked %t: Stat gives %v, want ErrProtocol", asked, err)

@@ -8,7 +8,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// sink takes one output of a command to the caller's writer.
+// sink writes one output of a command to the caller's writer.
 type sink struct {
 	name  string
 	w     io.Writer
@@ -16,9 +16,10 @@ type sink struct {
 	taken int64 // how many bytes have arrived, delivered or not
 	err   error // of the writer, after which it is not called any more
 
-	// queue is there if the command has another sink, which this one is not to hold up: a goroutine delivers from it.
+	// queue is set if the command has another sink, which this one must not hold up: a goroutine
+	// delivers from it.
 	queue *queue
-	done  chan struct{} // closed when that goroutine ends; nil before it has begun
+	done  chan struct{} // closed when that goroutine ends; nil before it starts
 }
 
 // write takes p, which the caller may reuse.
@@ -59,7 +60,7 @@ func (s *sink) deliver(p []byte) {
 	}
 }
 
-// count returns how many bytes have arrived. A nil sink has none.
+// count returns how many bytes have arrived; 0 for a nil sink.
 func (s *sink) count() int64 {
 	if s == nil {
 		return 0
@@ -67,7 +68,7 @@ func (s *sink) count() int64 {
 	return s.taken
 }
 
-// finish delivers what is left and returns the writer's error. The writer is not called after it.
+// finish delivers the rest and returns the writer's error. The writer is not called afterwards.
 func (s *sink) finish() error {
 	if s.done != nil {
 		s.queue.end()
@@ -76,8 +77,8 @@ func (s *sink) finish() error {
 	return s.err
 }
 
-// sinks returns the sinks for the outputs that the caller wants; nil for others. If both have the same writer there is
-// one, for both.
+// sinks returns the sinks of a command, nil without a writer. If both writers are the same there is
+// one sink for both.
 func sinks(cmd env.Command, busy func(int)) (stdout, stderr *sink, merged bool) {
 	merged = cmd.Stdout != nil && cmd.Stderr != nil && sameWriter(cmd.Stdout, cmd.Stderr)
 	if cmd.Stdout != nil {
@@ -92,7 +93,7 @@ func sinks(cmd env.Command, busy func(int)) (stdout, stderr *sink, merged bool) 
 	return stdout, stderr, merged
 }
 
-// sameWriter reports whether two writers are one. Values that cannot be compared are not.
+// sameWriter reports whether a and b are the same. Values that cannot be compared are not.
 func sameWriter(a, b io.Writer) bool {
 	va, vb := reflect.ValueOf(a), reflect.ValueOf(b)
 	return va.Comparable() && vb.Comparable() && a == b

@@ -6,7 +6,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 )
 
-// queue hands bytes from one goroutine to another, and holds one window of them at most.
+// queue is a bounded buffer of bytes between two goroutines. It holds one window at most.
 type queue struct {
 	mu     sync.Mutex
 	change sync.Cond
@@ -14,11 +14,11 @@ type queue struct {
 	start  int    // of what is held
 	held   int
 	taken  int  // of what is held, what was taken last
-	over   bool // nothing more is put
-	given  bool // nothing more is taken
+	ended  bool // nothing more is put
+	closed bool // nothing more is taken
 }
 
-// queueMin is what a queue starts with.
+// queueMin is the first size of the buffer.
 const queueMin = 4 << 10
 
 func newQueue() *queue {
@@ -27,14 +27,14 @@ func newQueue() *queue {
 	return q
 }
 
-// put adds a copy of p, once there is room for it. It reports false if nothing is taken any more.
+// put adds a copy of p when there is room for it. It reports false if the queue is closed.
 func (q *queue) put(p []byte) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for !q.given && q.held > 0 && q.held+len(p) > wire.Window {
+	for !q.closed && q.held > 0 && q.held+len(p) > wire.Window {
 		q.change.Wait()
 	}
-	if q.given {
+	if q.closed {
 		return false
 	}
 	if need := q.held + len(p); need > len(q.buf) {
@@ -51,15 +51,16 @@ func (q *queue) put(p []byte) bool {
 	return true
 }
 
-// end says that nothing more is put.
+// end marks the end of the bytes.
 func (q *queue) end() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.over = true
+	q.ended = true
 	q.change.Signal()
 }
 
-// take waits for data and returns what comes next, with whether it was the last. It is valid until the next call.
+// take waits for bytes and returns the next ones, and whether they are the last. They are valid
+// until the next call.
 func (q *queue) take() (data []byte, end bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -67,21 +68,21 @@ func (q *queue) take() (data []byte, end bool) {
 		q.start, q.held, q.taken = (q.start+q.taken)%len(q.buf), q.held-q.taken, 0
 		q.change.Signal()
 	}
-	for q.held == 0 && !q.over && !q.given {
+	for q.held == 0 && !q.ended && !q.closed {
 		q.change.Wait()
 	}
-	if q.given {
+	if q.closed {
 		return nil, true
 	}
 	data = q.buf[q.start:min(q.start+q.held, len(q.buf))]
 	q.taken = len(data)
-	return data, q.over && q.taken == q.held
+	return data, q.ended && q.taken == q.held
 }
 
-// leave says that nothing more is taken, also to a take that waits.
-func (q *queue) leave() {
+// close discards the bytes and ends a take or put in progress.
+func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.given, q.buf, q.start, q.held, q.taken = true, nil, 0, 0, 0
+	q.closed, q.buf, q.start, q.held, q.taken = true, nil, 0, 0, 0
 	q.change.Broadcast()
 }

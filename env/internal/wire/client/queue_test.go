@@ -56,7 +56,7 @@ func TestQueueIsLeft(t *testing.T) {
 	}
 	put := make(chan bool)
 	go func() { put <- q.put([]byte("x")) }()
-	q.leave()
+	q.close()
 	if <-put {
 		t.Error("something was put although nothing more is taken")
 	}
@@ -69,7 +69,7 @@ func TestQueueIsLeft(t *testing.T) {
 		_, end := q.take()
 		ended <- end
 	}()
-	q.leave()
+	q.close()
 	if !<-ended {
 		t.Error("a take that waits has not ended")
 	}

@@ -10,11 +10,13 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 )
 
-// plain is an environment without optional interfaces.
+// plain hides the optional interfaces of an environment.
 type plain struct{ env.Environment }
 
 // ReadFiles implements env.MultiReader.
-func (c *Client) ReadFiles(ctx context.Context, names []string, limit int64) ([]env.FileContent, error) {
+func (c *Client) ReadFiles(ctx context.Context, names []string,
+	limit int64,
+) ([]env.FileContent, error) {
 	if limit <= 0 {
 		limit = env.DefaultReadLimit
 	}
@@ -23,16 +25,16 @@ func (c *Client) ReadFiles(ctx context.Context, names []string, limit int64) ([]
 		return env.ReadFiles(ctx, plain{c}, names, limit)
 	}
 	if err == nil {
-		err = c.begin(ctx)
+		err = c.enter(ctx)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read files: %w", err)
 	}
-	defer c.work.Done()
+	defer c.calls.Done()
 	var contents []env.FileContent
 	err = c.retry(ctx, func(l *link) error {
 		r := fileList{names: names, limit: limit, left: env.MaxReadFiles}
-		a, err := c.ask(ctx, l, request{method: "POST", path: "/read", body: body})
+		a, err := c.send(ctx, l, request{method: "POST", path: "/read", body: body})
 		if err != nil {
 			return err
 		}
@@ -46,31 +48,31 @@ func (c *Client) ReadFiles(ctx context.Context, names []string, limit int64) ([]
 	return contents, nil
 }
 
-// fileList reads the answer with several files.
+// fileList reads a response with several files.
 type fileList struct {
-	names []string
-	limit int64
-	left  int64 // how many bytes of all files may still come
-	files []env.FileContent
-	rest  int64 // of the file that is coming
-	drop  bool  // it does not fit
+	names     []string
+	limit     int64
+	left      int64 // how many bytes of all files may still come
+	files     []env.FileContent
+	remaining int64 // of the file that is coming
+	discard   bool  // it does not fit
 }
 
-func (r *fileList) contents(a *answer) ([]env.FileContent, error) {
+func (r *fileList) contents(a *response) ([]env.FileContent, error) {
 	for {
 		kind, size, err := a.head()
 		if err != nil {
 			return nil, err
 		}
 		switch {
-		case kind == wire.FrameRecords && r.rest == 0:
+		case kind == wire.FrameRecords && r.remaining == 0:
 			err = r.header(a, size)
-		case kind == wire.FrameData && int64(size) <= r.rest:
+		case kind == wire.FrameData && int64(size) <= r.remaining:
 			err = r.data(a, size)
-		case kind == wire.FrameEnd && r.rest == 0:
+		case kind == wire.FrameEnd && r.remaining == 0:
 			end, err := a.last(size)
 			if err == nil {
-				err = a.c.told(end.Error)
+				err = a.c.decodeError(end.Error)
 			}
 			if err == nil && len(r.files) != len(r.names) {
 				err = a.malformed("%d of %d files", len(r.files), len(r.names))
@@ -85,48 +87,50 @@ func (r *fileList) contents(a *answer) ([]env.FileContent, error) {
 	}
 }
 
-// header reads what begins the next file.
-func (r *fileList) header(a *answer, size int) error {
+// header reads the header of the next file.
+func (r *fileList) header(a *response, size int) error {
 	payload, err := a.payload(size)
 	if err != nil {
 		return err
 	}
 	var list []wire.ReadHeader
 	if err := wire.Decode(payload, &list); err != nil {
-		return a.c.violate(err)
+		return a.c.violation(err)
 	}
 	next := len(r.files)
-	if len(list) != 1 || next == len(r.names) || list[0].Index != next || list[0].Size < 0 || list[0].Size > r.limit ||
+	if len(list) != 1 || next == len(r.names) || list[0].Index != next || list[0].Size < 0 ||
+		list[0].Size > r.limit ||
 		(list[0].Error != nil && list[0].Size > 0) {
 		return a.malformed("the header of file %d of %d", next+1, len(r.names))
 	}
 	name := r.names[next]
-	file := env.FileContent{Name: name, Err: pathError("read", name, a.c.told(list[0].Error))}
+	file := env.FileContent{Name: name, Err: pathError("read", name,
+		a.c.decodeError(list[0].Error))}
 	if err := file.Err; errors.Is(err, fs.ErrClosed) || errors.Is(err, env.ErrGone) {
 		return err
 	}
 	if file.Err == nil {
 		file.Data = []byte{}
 	}
-	r.rest, r.drop = list[0].Size, list[0].Size > r.left
-	if r.drop {
+	r.remaining, r.discard = list[0].Size, list[0].Size > r.left
+	if r.discard {
 		file.Data, file.Err = nil, &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf(
 			"%w: more than %d bytes with the files before it", env.ErrTooLarge, env.MaxReadFiles)}
 	} else {
-		r.left -= r.rest
+		r.left -= r.remaining
 	}
 	r.files = append(r.files, file)
 	return nil
 }
 
-// data reads a part of the file that is coming.
-func (r *fileList) data(a *answer, size int) error {
+// data reads a part of the current file.
+func (r *fileList) data(a *response, size int) error {
 	payload, err := a.payload(size)
 	if err != nil {
 		return err
 	}
-	r.rest -= int64(size)
-	if file := &r.files[len(r.files)-1]; !r.drop {
+	r.remaining -= int64(size)
+	if file := &r.files[len(r.files)-1]; !r.discard {
 		file.Data = append(file.Data, payload...)
 	}
 	return nil

@@ -13,18 +13,22 @@ import (
 )
 
 // Walk implements search.Searcher.
-func (c *Client) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
+func (c *Client) Walk(ctx context.Context, root string, opts search.WalkOptions,
+	fn func(search.Entry) error,
+) error {
 	body, err := jsonBody(wire.WalkRequest{
-		Root: wire.Text(root), NoIgnore: opts.NoIgnore, MaxDepth: opts.MaxDepth, Details: opts.Details,
+		Root: wire.Text(root), NoIgnore: opts.NoIgnore, MaxDepth: opts.MaxDepth,
+		Details: opts.Details,
 	})
 	if err == nil {
 		w := walk{fn: fn}
-		_, err = c.search(ctx, request{method: "POST", path: "/walk", body: body}, records(func(i *wire.FileInfo) error {
-			if ctx.Err() != nil {
-				return contextError(ctx)
-			}
-			return w.entry(toEntry(i))
-		}))
+		_, err = c.search(ctx, request{method: "POST", path: "/walk", body: body},
+			records(func(i *wire.FileInfo) error {
+				if ctx.Err() != nil {
+					return contextError(ctx)
+				}
+				return w.entry(toEntry(i))
+			}))
 	}
 	if errors.Is(err, fs.SkipAll) {
 		return nil
@@ -32,28 +36,30 @@ func (c *Client) Walk(ctx context.Context, root string, opts search.WalkOptions,
 	return walkError("walk", cmp.Or(root, "."), err)
 }
 
-// fnError is an error of the caller's function, which is returned as it is.
+// fnError is an error of the caller's function, which is returned unchanged.
 type fnError struct{ err error }
 
 func (e *fnError) Error() string { return e.err.Error() }
 func (e *fnError) Unwrap() error { return e.err }
 
-// walkError returns the error of a search. What is the connection's gets a name.
+// walkError returns the error of a search. An error of the connection gets the name.
 func walkError(op, name string, err error) error {
 	var own *fnError
 	switch {
 	case errors.As(err, &own):
 		return own.err
-	case errors.Is(err, errBroken), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, errBroken), errors.Is(err, context.Canceled),
+		errors.Is(err, context.DeadlineExceeded):
 		return pathError(op, name, err)
 	}
 	return err
 }
 
-// walk hands the entries of a walk on, and leaves out what the caller wants skipped. The server does not know that.
+// walk passes on the entries of a walk without those that the caller skips. The server sends them
+// all.
 type walk struct {
 	fn      func(search.Entry) error
-	skipped string // a folder with a slash at its end; "/" for everything
+	skipped string // a directory with a slash at its end; "/" for everything
 }
 
 func (w *walk) entry(e search.Entry) error {
@@ -80,16 +86,21 @@ func (w *walk) entry(e search.Entry) error {
 
 // toEntry returns the entry of a walk.
 func toEntry(i *wire.FileInfo) search.Entry {
-	return search.Entry{Name: string(i.Name), Mode: i.Mode, Size: i.Size, ModTime: i.ModTime(), Err: i.Error.Err()}
+	return search.Entry{
+		Name: string(i.Name), Mode: i.Mode, Size: i.Size, ModTime: i.ModTime(),
+		Err: i.Error.Err(),
+	}
 }
 
-// search sends a request whose answer is a list, which is handed on as it comes. It can be repeated as long as nothing has
-// come. The error of the server comes with the value of the last frame.
-func (c *Client) search(ctx context.Context, r request, take func([]byte) error) (*wire.EndRecord, error) {
-	if err := c.begin(ctx); err != nil {
+// search sends a request for a list and passes its records on as they arrive. It repeats the
+// request only before the first record. The server's error comes with the value of the last frame.
+func (c *Client) search(ctx context.Context, r request,
+	take func([]byte) error,
+) (*wire.EndRecord, error) {
+	if err := c.enter(ctx); err != nil {
 		return nil, err
 	}
-	defer c.work.Done()
+	defer c.calls.Done()
 	begun := false
 	var end *wire.EndRecord
 	err := c.retry(ctx, func(l *link) error {
@@ -99,51 +110,61 @@ func (c *Client) search(ctx context.Context, r request, take func([]byte) error)
 			return take(payload)
 		})
 		if begun && errors.Is(err, errLost) {
-			return c.ending(errBroken)
+			return c.endedWith(errBroken)
 		}
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return end, c.told(end.Error)
+	return end, c.decodeError(end.Error)
 }
 
 // Grep implements search.Searcher.
-func (c *Client) Grep(ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error) (search.GrepStats, error) {
+func (c *Client) Grep(ctx context.Context, opts search.GrepOptions,
+	fn func(search.GrepMatch) error,
+) (search.GrepStats, error) {
 	var stats search.GrepStats
 	body, err := jsonBody(wire.GrepRequest{
-		Pattern: wire.Text(opts.Pattern), Literal: opts.Literal, IgnoreCase: opts.IgnoreCase, Multiline: opts.Multiline,
-		Path: wire.Text(opts.Path), Glob: wire.Text(opts.Glob), Exclude: wire.Text(opts.Exclude), Types: opts.Types, NoIgnore: opts.NoIgnore,
+		Pattern: wire.Text(opts.Pattern), Literal: opts.Literal, IgnoreCase: opts.IgnoreCase,
+		Multiline: opts.Multiline,
+		Path:      wire.Text(opts.Path), Glob: wire.Text(opts.Glob),
+		Exclude: wire.Text(opts.Exclude),
+		Types:   opts.Types, NoIgnore: opts.NoIgnore,
 		Mode: opts.Mode, Before: opts.Before, After: opts.After,
-		MaxMatches: opts.MaxMatches, MaxFileMatches: opts.MaxFileMatches, MaxLineBytes: opts.MaxLineBytes,
-		MaxTime: opts.MaxTime, MaxBytes: opts.MaxBytes,
+		MaxMatches: opts.MaxMatches, MaxFileMatches: opts.MaxFileMatches,
+		MaxLineBytes: opts.MaxLineBytes,
+		MaxTime:      opts.MaxTime, MaxBytes: opts.MaxBytes,
 	})
 	if err != nil {
 		return stats, err
 	}
 	last := ""
-	end, err := c.search(ctx, request{method: "POST", path: "/grep", body: body}, records(func(m *wire.GrepMatch) error {
-		if ctx.Err() != nil {
-			return contextError(ctx)
-		}
-		// What is counted here counts if the search is ended before the server tells.
-		if stats.Files == 0 || string(m.Name) != last {
-			stats.Files++
-			last = string(m.Name)
-		}
-		if !m.Context {
-			stats.Matches += max(1, m.Count)
-		}
-		match := search.GrepMatch{Name: string(m.Name), Line: m.Line, Text: string(m.Text), LineCut: m.Cut, Context: m.Context, Count: m.Count}
-		if err := fn(match); err != nil {
-			return &fnError{err}
-		}
-		return nil
-	}))
+	end, err := c.search(ctx, request{method: "POST", path: "/grep", body: body},
+		records(func(m *wire.GrepMatch) error {
+			if ctx.Err() != nil {
+				return contextError(ctx)
+			}
+			// These counts are returned if the search ends before the server sends its own.
+			if stats.Files == 0 || string(m.Name) != last {
+				stats.Files++
+				last = string(m.Name)
+			}
+			if !m.Context {
+				stats.Matches += max(1, m.Count)
+			}
+			match := search.GrepMatch{
+				Name: string(m.Name), Line: m.Line, Text: string(m.Text),
+				LineCut: m.Cut, Context: m.Context, Count: m.Count,
+			}
+			if err := fn(match); err != nil {
+				return &fnError{err}
+			}
+			return nil
+		}))
 	if end != nil && len(end.Value) > 0 {
 		if err := wire.Decode(end.Value, &stats); err != nil {
-			return stats, c.violate(err)
+			return stats, c.violation(err)
 		}
 	}
 	if errors.Is(err, fs.SkipAll) {
@@ -155,29 +176,31 @@ func (c *Client) Grep(ctx context.Context, opts search.GrepOptions, fn func(sear
 // Glob implements search.Searcher.
 func (c *Client) Glob(ctx context.Context, opts search.GlobOptions) ([]search.Entry, error) {
 	body, err := jsonBody(wire.GlobRequest{
-		Pattern: wire.Text(opts.Pattern), Dir: wire.Text(opts.Dir), IgnoreCase: opts.IgnoreCase, NoIgnore: opts.NoIgnore, Limit: opts.Limit,
+		Pattern: wire.Text(opts.Pattern), Dir: wire.Text(opts.Dir), IgnoreCase: opts.IgnoreCase,
+		NoIgnore: opts.NoIgnore, Limit: opts.Limit,
 	})
 	if err == nil {
-		err = c.begin(ctx)
+		err = c.enter(ctx)
 	}
 	if err != nil {
 		return nil, err
 	}
-	defer c.work.Done()
+	defer c.calls.Done()
 	var found []search.Entry
 	var remote error
 	err = c.retry(ctx, func(l *link) error {
 		found = nil
 		take := c.bounded(records(func(i *wire.FileInfo) error {
 			if len(found) >= c.limits.entries {
-				return errEndless
+				return errListTooLong
 			}
 			found = append(found, toEntry(i))
 			return nil
 		}))
-		end, err := c.exchange(ctx, l, request{method: "POST", path: "/glob", body: body}, wire.FrameRecords, take)
+		end, err := c.exchange(ctx, l, request{method: "POST", path: "/glob", body: body},
+			wire.FrameRecords, take)
 		if err == nil {
-			remote = c.told(end.Error)
+			remote = c.decodeError(end.Error)
 		}
 		return err
 	})

@@ -42,8 +42,8 @@ func (a *asked) Walk(_ context.Context, _ string, opts search.WalkOptions, _ fun
 	return nil
 }
 
-// each calls f with one T for each field, in which that field alone differs from zero, and with one where all do. Fields that a
-// later version adds are among them.
+// each calls f with one T for each field, in which that field alone differs from zero, and with one
+// where all do. Fields that a later version adds are among them.
 func each[T any](t *testing.T, f func(t *testing.T, v T)) {
 	t.Helper()
 	var all T
@@ -76,7 +76,8 @@ func set(t *testing.T, v reflect.Value, i, sign int) {
 	}
 }
 
-// TestSearchOptions checks that all that a search is asked for gets to the server, and all that it tells comes back.
+// TestSearchOptions checks that all that a search is asked for gets to the server, and all that it
+// tells comes back.
 func TestSearchOptions(t *testing.T) {
 	wiretest.NoLeaks(t)
 	e := &asked{}

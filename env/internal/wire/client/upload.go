@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// uploadBuffer is how much of a caller's reader is read at a time.
+	// uploadBuffer is the size of the buffer for a caller's reader.
 	uploadBuffer = 64 << 10
-	// keepContent is how much of a caller's reader is kept, to be sent again when the connection breaks. What an agent
-	// writes is hardly ever larger.
+	// keepContent is how much content is kept, to send it again after a lost connection. Agents
+	// hardly ever write more.
 	keepContent = 256 << 10
 )
 
-// errAborted ends a body that is not wanted any more.
-var errAborted = errors.New("the request was given up")
+// errContentClosed ends the body of a request that was given up.
+var errContentClosed = errors.New("the request was given up")
 
-// source reads a caller's reader once, for one request after the other. It never calls Read twice at once, and a Read
-// that blocks holds up neither a request nor the end of one.
+// source reads a caller's reader once, for one request after another. It never calls Read
+// concurrently, and a Read that blocks holds up neither a request nor its end.
 type source struct {
 	r         io.Reader
 	ctx       context.Context // whose end ends the content
@@ -32,7 +32,7 @@ type source struct {
 	buf     []byte
 	chunk   []byte // read last
 	total   int64  // how many bytes have been read
-	kept    []byte // all of them, while they are few; then none, unless the current request needs them
+	kept    []byte // all of them while they are few, or the current request needs them
 	reading bool
 	current *upload
 	err     error // of the reader or the context, or io.EOF; sticky
@@ -48,9 +48,9 @@ func newSource(ctx context.Context, r io.Reader) *source {
 	return s
 }
 
-// upload returns the content for the next request, from the start, and ends that of the request before. The error is
-// errIncomplete if the start is not there any more. From then on a Read that is left over from the request before takes
-// nothing away from this one.
+// upload returns the content for the next request, from its start, and ends that of the request
+// before. The error is errIncomplete if the start is gone. A Read left over from the request before
+// takes no bytes from this one.
 func (s *source) upload() (*upload, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,8 +64,8 @@ func (s *source) upload() (*upload, error) {
 	return s.current, nil
 }
 
-// rest returns bytes from pos on, which have been read; nil if they are not there any more.
-func (s *source) rest(pos int64) []byte {
+// from returns the bytes from pos on, which have been read; nil if they are gone.
+func (s *source) from(pos int64) []byte {
 	if pos < int64(len(s.kept)) {
 		return s.kept[pos:]
 	}
@@ -75,7 +75,7 @@ func (s *source) rest(pos int64) []byte {
 	return nil
 }
 
-// failure returns the error of the reader or of the context; nil if there is none, as at the end.
+// failure returns the error of the reader or of the context; nil at the end.
 func (s *source) failure() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,18 +102,18 @@ func (s *source) fill() {
 		s.buf = make([]byte, min(uploadBuffer, max(s.length()+1, 512)))
 	}
 	if s.immediate {
-		s.took(s.r.Read(s.buf))
+		s.store(s.r.Read(s.buf))
 		return
 	}
 	go func() {
 		n, err := s.r.Read(s.buf)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.took(n, err)
+		s.store(n, err)
 	}()
 }
 
-// length returns how much there is to read, if that is known, or else a lot.
+// length returns how many bytes there are to read, or uploadBuffer if that is unknown.
 func (s *source) length() int {
 	if l, ok := s.r.(interface{ Len() int }); ok && s.immediate {
 		return l.Len()
@@ -121,7 +121,7 @@ func (s *source) length() int {
 	return uploadBuffer
 }
 
-func (s *source) took(n int, err error) {
+func (s *source) store(n int, err error) {
 	s.reading = false
 	s.chunk = s.buf[:n]
 	switch {
@@ -141,14 +141,14 @@ func (s *source) took(n int, err error) {
 	s.change.Broadcast()
 }
 
-// upload is the body of one request, made of a source.
+// upload is the body of one request.
 type upload struct {
 	s      *source
 	pos    int64 // next byte; guarded by the source
 	closed bool  // guarded by the source
 }
 
-// size returns the length of the content for the header; -1 if it is not known.
+// size returns the length of the content; -1 if it is unknown.
 func (u *upload) size() int64 {
 	u.s.mu.Lock()
 	defer u.s.mu.Unlock()
@@ -171,11 +171,11 @@ func (u *upload) Read(p []byte) (int, error) {
 		}
 		switch {
 		case u.closed:
-			return 0, errAborted
+			return 0, errContentClosed
 		case s.err != nil && !errors.Is(s.err, io.EOF):
 			return 0, s.err
 		case u.pos < s.total:
-			from := s.rest(u.pos)
+			from := s.from(u.pos)
 			if from == nil {
 				s.err = errIncomplete
 				return 0, s.err
@@ -196,7 +196,7 @@ func (u *upload) Read(p []byte) (int, error) {
 	}
 }
 
-// Close implements io.Closer. A Read that waits ends.
+// Close ends a Read in progress.
 func (u *upload) Close() error {
 	u.s.mu.Lock()
 	defer u.s.mu.Unlock()

@@ -13,8 +13,9 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 )
 
-// frameValidator passes on the HTTP/2 frames of a server, and returns env.ErrProtocol for a frame that breaks the rules.
-// net/http returns the reason only to requests in progress, and logs frames that no request is waiting for.
+// frameValidator passes on the HTTP/2 frames of a server, and returns env.ErrProtocol for a frame
+// that breaks the rules. net/http returns the reason only to requests in progress, and logs frames
+// that no request is waiting for.
 type frameValidator struct {
 	framer   *http2.Framer
 	valid    bytes.Buffer // one frame at most, validated and not read yet

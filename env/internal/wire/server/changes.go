@@ -17,48 +17,48 @@ import (
 )
 
 const (
-	// maxOps is how many changes are remembered once they have ended.
-	maxOps = 8192
-	// maxOutcome bounds the error that is remembered of a change. A longer one is shortened.
+	// maxChanges is how many changes are retained after their end.
+	maxChanges = 8192
+	// maxOutcome bounds the retained error of a change. A longer one is shortened.
 	maxOutcome = 2 << 10
-	// maxMarks is of how many clients it is known what has been forgotten.
+	// maxMarks bounds the number of clients with a mark.
 	maxMarks = 4096
 )
 
 var (
-	// errForgotten says that a change may have been made.
-	errForgotten = fmt.Errorf("%w: the server does not remember the change", env.ErrUnknownOutcome)
-	// errNever is the outcome of a change that somebody has asked about before it began.
-	errNever = errors.New("the change was given up before it began")
+	// errForgotten reports that a change may have been made.
+	errForgotten = fmt.Errorf("%w: the server has forgotten the change", env.ErrUnknownOutcome)
+	// errNotStarted is the outcome of a change whose outcome was requested before it started.
+	errNotStarted = errors.New("the change was given up before it started")
 )
 
-// op is a change. Its outcome is valid once done is closed.
-type op struct {
-	done   chan struct{}
-	record wire.EndRecord
-	cutOff bool // the request did not arrive whole
-	never  bool // it has not begun, and will not
+// change is a change of files. Its outcome is valid once done is closed.
+type change struct {
+	done       chan struct{}
+	record     wire.EndRecord
+	cutOff     bool // the request did not arrive whole
+	notStarted bool // it never starts
 }
 
-// ops are the changes in progress and the last ones that have ended.
-type ops struct {
+// changes are the changes in progress and the last ones that have ended.
+type changes struct {
 	mu    sync.Mutex
-	byID  map[string]*op
+	byID  map[string]*change
 	ended []string // the oldest first, from next on and around
 	next  int
-	// marks are the highest numbers of changes that have been forgotten, by client: nobody knows which changes up to
-	// there have been made. There are maxMarks at most.
+	// marks are the highest numbers of forgotten changes, by client: those up to there may have
+	// been made. It has maxMarks entries at most.
 	marks map[string]uint64
 }
 
-func (t *ops) init() {
-	t.byID = make(map[string]*op)
+func (t *changes) init() {
+	t.byID = make(map[string]*change)
 	t.marks = make(map[string]uint64)
 }
 
-// opNumber divides an id into the client's and the number that it ends with in base 36. An id of another form is that of
-// a client with one change.
-func opNumber(id string) (client string, number uint64) {
+// changeNumber splits an id into the client's and its number in base 36. An id of another form is
+// that of a client with one change.
+func changeNumber(id string) (client string, number uint64) {
 	if i := strings.LastIndexByte(id, '-'); i >= 0 {
 		if n, err := strconv.ParseUint(id[i+1:], 36, 64); err == nil {
 			return id[:i], n
@@ -67,19 +67,20 @@ func opNumber(id string) (client string, number uint64) {
 	return id, 0
 }
 
-// forgotten tells whether a change that is not known may have been made. The lock is held.
-func (t *ops) forgotten(id string) bool {
-	client, number := opNumber(id)
+// forgotten reports whether a change that is not retained may have been made. The lock is held.
+func (t *changes) forgotten(id string) bool {
+	client, number := changeNumber(id)
 	mark, ok := t.marks[client]
 	return ok && number <= mark
 }
 
 // forget forgets a change. The lock is held.
-func (t *ops) forget(id string) {
+func (t *changes) forget(id string) {
 	delete(t.byID, id)
-	client, number := opNumber(id)
+	client, number := changeNumber(id)
 	if _, ok := t.marks[client]; !ok && len(t.marks) == maxMarks {
-		for other := range t.marks { // any of them: only a client that is back within its time to reconnect needs its own
+		// Any of them: only a client that reconnects in time needs its own.
+		for other := range t.marks {
 			delete(t.marks, other)
 			break
 		}
@@ -87,8 +88,8 @@ func (t *ops) forget(id string) {
 	t.marks[client] = max(number, t.marks[client])
 }
 
-// begin returns the change with the given id. If it is not known, it is a new one, to be made by the caller.
-func (t *ops) begin(p *peer, id string) (o *op, fresh bool, err error) {
+// start returns the change with the given id. A fresh one is made by the caller.
+func (t *changes) start(p *peer, id string) (o *change, fresh bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if o := t.byID[id]; o != nil {
@@ -96,18 +97,19 @@ func (t *ops) begin(p *peer, id string) (o *op, fresh bool, err error) {
 	}
 	switch {
 	case !p.current():
-		return nil, false, errCut
+		return nil, false, errCutOff
 	case t.forgotten(id):
 		return nil, false, errForgotten
 	}
-	o = &op{done: make(chan struct{})}
+	o = &change{done: make(chan struct{})}
 	t.byID[id] = o
 	return o, true, nil
 }
 
-// ask returns the change with the given id. One that is not known will not begin: its request may still be on its way
-// when whoever asks has told that it was not made, or made it under another id.
-func (t *ops) ask(id string) (*op, error) {
+// outcome returns the change with the given id. A change that has not started never starts: its
+// request may still be on its way when the client has reported that it was not made, or repeats it
+// under another id.
+func (t *changes) outcome(id string) (*change, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if o := t.byID[id]; o != nil {
@@ -116,38 +118,41 @@ func (t *ops) ask(id string) (*op, error) {
 	if t.forgotten(id) {
 		return nil, errForgotten
 	}
-	o := &op{done: make(chan struct{}), record: wire.EndRecord{Error: wire.ToError(errNever)}, never: true}
+	o := &change{
+		done:   make(chan struct{}),
+		record: wire.EndRecord{Error: wire.ToError(errNotStarted)}, notStarted: true,
+	}
 	t.byID[id] = o
-	t.keep(id, o)
+	t.retain(id, o)
 	return o, nil
 }
 
-// end notes that a change has ended.
-func (t *ops) end(id string, o *op) {
+// finish records the end of a change.
+func (t *changes) finish(id string, o *change) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.keep(id, o)
+	t.retain(id, o)
 }
 
-// keep remembers a change that has ended, and forgets the oldest. The lock is held.
-func (t *ops) keep(id string, o *op) {
+// retain retains a change that has ended, and forgets the oldest. The lock is held.
+func (t *changes) retain(id string, o *change) {
 	close(o.done)
-	if len(t.ended) < maxOps {
+	if len(t.ended) < maxChanges {
 		t.ended = append(t.ended, id)
 		return
 	}
 	t.forget(t.ended[t.next])
 	t.ended[t.next] = id
-	t.next = (t.next + 1) % maxOps
+	t.next = (t.next + 1) % maxChanges
 }
 
-// changer makes a change and returns the value of its answer.
-type changer func(ctx context.Context, r *http.Request, q query) (any, error)
+// changeFunc makes a change and returns the value of its response.
+type changeFunc func(ctx context.Context, r *http.Request, q query) (any, error)
 
-// change makes a handler of a changer. A change that has begun goes on, whatever becomes of the request; one that lacks a
-// part of its content fails.
-func (p *peer) change(h changer) handler {
-	return func(r *http.Request, a *reply) error {
+// change returns the handler of a changeFunc. A change that has started goes on without its
+// connection; one without all of its content fails.
+func (p *peer) change(h changeFunc) handler {
+	return func(r *http.Request, a *response) error {
 		id := r.Header.Get(wire.ChangeHeader)
 		if !validID(id) {
 			return errMalformed
@@ -156,37 +161,37 @@ func (p *peer) change(h changer) handler {
 		if err != nil {
 			return err
 		}
-		o, fresh, err := p.s.ops.begin(p, id)
+		o, fresh, err := p.s.changes.start(p, id)
 		if err != nil {
 			return err
 		}
 		var record wire.EndRecord
 		if fresh {
 			record = p.perform(h, r, q, o)
-			o.record = remembered(record)
-			p.s.ops.end(id, o)
+			o.record = retained(record)
+			p.s.changes.finish(id, o)
 		} else {
 			if err := o.wait(r.Context()); err != nil {
 				return err
 			}
 			record = o.record
 		}
-		return a.last(wire.FrameEnd, &record, func() { record.Error = shorten(record.Error) })
+		return a.finish(wire.FrameEnd, &record, func() { record.Error = shorten(record.Error) })
 	}
 }
 
-// perform makes a change and returns what came of it.
-func (p *peer) perform(h changer, r *http.Request, q query, o *op) wire.EndRecord {
-	slot, err := p.s.gate.enter(r.Context())
+// perform makes a change and returns its outcome.
+func (p *peer) perform(h changeFunc, r *http.Request, q query, o *change) wire.EndRecord {
+	slot, err := p.s.gate.acquire(r.Context())
 	if err != nil {
 		o.cutOff = true
 		return wire.EndRecord{Error: wire.ToError(err)}
 	}
-	defer slot.leave()
+	defer slot.release()
 	body := &wholeBody{ReadCloser: r.Body}
 	r.Body = readCloser{slot.reader(body), r.Body}
 	var value any
-	err = guard(func() (err error) {
+	err = catchPanic(func() (err error) {
 		value, err = h(context.WithoutCancel(r.Context()), r, q)
 		return err
 	})
@@ -202,8 +207,8 @@ func (p *peer) perform(h changer, r *http.Request, q query, o *op) wire.EndRecor
 	return record
 }
 
-// remembered returns an outcome as it is remembered.
-func remembered(r wire.EndRecord) wire.EndRecord {
+// retained returns an outcome in the form that is retained.
+func retained(r wire.EndRecord) wire.EndRecord {
 	if r.Error != nil {
 		if encoded, err := json.Marshal(r.Error); err != nil || len(encoded) > maxOutcome {
 			r.Error = shorten(r.Error)
@@ -213,7 +218,7 @@ func remembered(r wire.EndRecord) wire.EndRecord {
 }
 
 // wait waits for the end of a change.
-func (o *op) wait(ctx context.Context) error {
+func (o *change) wait(ctx context.Context) error {
 	select {
 	case <-o.done:
 		return nil
@@ -222,20 +227,20 @@ func (o *op) wait(ctx context.Context) error {
 	}
 }
 
-// op tells what became of a change.
-func (p *peer) op(r *http.Request, a *reply) error {
+// outcome responds with the outcome of a change.
+func (p *peer) outcome(r *http.Request, a *response) error {
 	id, err := pathID(r)
 	if err != nil {
 		return err
 	}
-	o, err := p.s.ops.ask(id)
+	o, err := p.s.changes.outcome(id)
 	if err != nil {
 		return err
 	}
 	if err := o.wait(r.Context()); err != nil {
 		return err
 	}
-	if o.never {
+	if o.notStarted {
 		a.value = wire.ChangeOutcome{}
 		return nil
 	}
@@ -243,7 +248,7 @@ func (p *peer) op(r *http.Request, a *reply) error {
 	return nil
 }
 
-// wholeBody is the body of a request, and knows whether it was cut off.
+// wholeBody is the body of a request. It records whether it was cut off.
 type wholeBody struct {
 	io.ReadCloser
 	cut atomic.Bool

@@ -16,39 +16,40 @@ import (
 )
 
 // get returns the change with the given id; nil if it is not known.
-func (t *ops) get(id string) *op {
+func (t *changes) get(id string) *change {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.byID[id]
 }
 
 // evict makes so many changes, one for each client, that those before them are forgotten.
-func (t *ops) evict(test *testing.T, p *peer) {
+func (t *changes) evict(test *testing.T, p *peer) {
 	test.Helper()
-	for i := range maxOps {
+	for i := range maxChanges {
 		id := "evict" + strconv.Itoa(i) + "-1"
-		o, fresh, err := t.begin(p, id)
+		o, fresh, err := t.start(p, id)
 		if err != nil || !fresh {
 			test.Fatalf("%s: %t, %v", id, fresh, err)
 		}
-		t.end(id, o)
+		t.finish(id, o)
 	}
 }
 
-// TestForgottenChanges: a change that the server has forgotten is neither said not to have been made nor made again.
+// TestForgottenChanges: a change that the server has forgotten is neither said not to have been
+// made nor made again.
 func TestForgottenChanges(t *testing.T) {
-	var table ops
+	var table changes
 	table.init()
 	p := &peer{}
 	make1 := func(id string) {
 		t.Helper()
-		o, fresh, err := table.begin(p, id)
+		o, fresh, err := table.start(p, id)
 		if err != nil || !fresh {
 			t.Fatalf("%s: %t, %v", id, fresh, err)
 		}
-		table.end(id, o)
+		table.finish(id, o)
 	}
-	running, _, err := table.begin(p, "a-2")
+	running, _, err := table.start(p, "a-2")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,25 +71,25 @@ func TestForgottenChanges(t *testing.T) {
 		{"odd", errForgotten},
 		{"odd-1", nil},
 	} {
-		_, fresh, err := table.begin(p, c.id)
+		_, fresh, err := table.start(p, c.id)
 		if !errors.Is(err, c.want) || fresh != (c.want == nil) {
 			t.Errorf("%s begins: %t, %v, want %v", c.id, fresh, err, c.want)
 		}
-		if _, err := table.ask(c.id); !errors.Is(err, c.want) {
+		if _, err := table.outcome(c.id); !errors.Is(err, c.want) {
 			t.Errorf("%s is asked about: %v, want %v", c.id, err, c.want)
 		}
 	}
 	if !errors.Is(errForgotten, env.ErrUnknownOutcome) {
 		t.Error("errForgotten is not env.ErrUnknownOutcome")
 	}
-	if o, err := table.ask("a-2"); o != running || err != nil {
+	if o, err := table.outcome("a-2"); o != running || err != nil {
 		t.Errorf("the one in progress: %v, %v", o, err)
 	}
 }
 
 // TestMarksBounded: what is known of forgotten changes is bounded.
 func TestMarksBounded(t *testing.T) {
-	var table ops
+	var table changes
 	table.init()
 	for i := range uint64(5 * maxMarks) {
 		table.forget("c" + strconv.FormatUint(i, 10) + "-7")
@@ -106,8 +107,8 @@ func TestMarksBounded(t *testing.T) {
 	}
 }
 
-// TestAskedBeforeItBegins: once a client has been told that a change has not begun, it does not begin, whatever is still on
-// its way.
+// TestAskedBeforeItBegins: once a client has been told that a change has not begun, it does not
+// begin, whatever is still on its way.
 func TestAskedBeforeItBegins(t *testing.T) {
 	wiretest.NoLeaks(t)
 	var removed atomic.Int32
@@ -131,7 +132,7 @@ func TestAskedBeforeItBegins(t *testing.T) {
 	if n := removed.Load(); n != 1 {
 		t.Errorf("another one was made %d times", n)
 	}
-	s.ops.evict(t, &peer{})
+	s.changes.evict(t, &peer{})
 	if a := c.call("GET", "/op/c-2", nil); a.end == nil || !errors.Is(a.end.Error.Err(), env.ErrUnknownOutcome) {
 		t.Errorf("a change that is forgotten is told as %+v", a)
 	}
@@ -141,7 +142,8 @@ func TestAskedBeforeItBegins(t *testing.T) {
 	}
 }
 
-// TestRememberedErrors: of a long error the conditions and a little text are remembered, and its own answer has all.
+// TestRememberedErrors: of a long error the conditions and a little text are remembered, and its
+// own answer has all.
 func TestRememberedErrors(t *testing.T) {
 	wiretest.NoLeaks(t)
 	long := strings.Repeat("\x01", 100<<10)

@@ -10,28 +10,28 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 )
 
-// errDeleted is the cause with which a DELETE ends a command.
-var errDeleted = fmt.Errorf("the client has cancelled the command: %w", context.Canceled)
+// errCancelled is the cause with which a DELETE ends a command.
+var errCancelled = fmt.Errorf("the client has cancelled the command: %w", context.Canceled)
 
-// command is a command that was started, with its streams. The result is valid once done is closed.
+// command is a command with its streams. The result is valid once done is closed.
 type command struct {
 	id             string
-	stdout, stderr *ring            // nil if nobody wants it
-	stdin          *stdin           // nil if there is none
+	stdout, stderr *ring            // nil for an output without a writer
+	stdin          *stdin           // nil without stdin
 	sizes          chan env.TTYSize // nil without a terminal
 	done           chan struct{}    // closed when it has ended
 	result         wire.ExecResult  // how it ended
-	lost           bool             // the result is not known any more
+	lost           bool             // the result was dropped
 
-	mu      sync.Mutex
-	deleted bool
-	cancel  context.CancelCauseFunc // nil until it runs
-	answers uint64                  // how many there have been
-	woken   chan struct{}           // wakes the answer; replaced by each
+	mu        sync.Mutex
+	killed    bool
+	cancel    context.CancelCauseFunc // nil until it runs
+	responses uint64                  // how many there have been
+	wakeup    chan struct{}           // wakes the response; each has its own
 }
 
-// held returns how much memory the outputs of a command that has ended take.
-func (c *command) held() int {
+// memory returns how many bytes of memory the outputs take.
+func (c *command) memory() int {
 	n := 0
 	for _, r := range []*ring{c.stdout, c.stderr} {
 		if r != nil {
@@ -42,7 +42,7 @@ func (c *command) held() int {
 }
 
 func newCommand(id string, request *wire.ExecRequest) *command {
-	c := &command{id: id, done: make(chan struct{}), woken: make(chan struct{}, 1)}
+	c := &command{id: id, done: make(chan struct{}), wakeup: make(chan struct{}, 1)}
 	if request.Stdin {
 		c.stdin = newStdin()
 	}
@@ -58,7 +58,7 @@ func newCommand(id string, request *wire.ExecRequest) *command {
 	return c
 }
 
-// command returns what the environment is to run.
+// command returns the command for the environment.
 func (c *command) command(request *wire.ExecRequest) env.Command {
 	cmd := env.Command{
 		Argv:    wire.Strings(request.Argv),
@@ -84,38 +84,38 @@ func (c *command) command(request *wire.ExecRequest) env.Command {
 	return cmd
 }
 
-// bind notes how the command is cancelled, which may have to be done at once.
-func (c *command) bind(cancel context.CancelCauseFunc) {
+// setCancel sets the function that cancels the command, and calls it if a DELETE came earlier.
+func (c *command) setCancel(cancel context.CancelCauseFunc) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.cancel = cancel
-	if c.deleted {
-		cancel(errDeleted)
+	if c.killed {
+		cancel(errCancelled)
 	}
 }
 
-// delete cancels the command.
-func (c *command) delete() {
+// kill cancels the command.
+func (c *command) kill() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.deleted = true
+	c.killed = true
 	if c.cancel != nil {
-		c.cancel(errDeleted)
+		c.cancel(errCancelled)
 	}
 }
 
-// outcome returns what Exec has returned for the wire.
+// outcome returns the result of Exec for the wire.
 func (c *command) outcome(r env.Result, err error) wire.ExecResult {
 	result := wire.ExecResult{
 		ExitCode: r.ExitCode, Signal: r.Signal, TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory,
 		Detached: r.Detached, Elapsed: r.Elapsed,
 	}
 	c.mu.Lock()
-	deleted := c.deleted
+	deleted := c.killed
 	c.mu.Unlock()
 	if deleted && errors.Is(err, context.Canceled) {
 		result.Cancelled = true
-		err = besidesCancellation(err)
+		err = withoutCancellation(err)
 	}
 	result.Error = wire.ToError(err)
 	for _, o := range c.outputs() {
@@ -128,8 +128,8 @@ func (c *command) outcome(r env.Result, err error) wire.ExecResult {
 	return result
 }
 
-// besidesCancellation returns what err reports besides the cancellation. That nothing was started is always reported.
-func besidesCancellation(err error) error {
+// withoutCancellation returns err without the cancellation. A *env.StartError stays.
+func withoutCancellation(err error) error {
 	if start := (*env.StartError)(nil); errors.As(err, &start) {
 		return start
 	}
@@ -140,11 +140,11 @@ func besidesCancellation(err error) error {
 	case interface{ Unwrap() []error }:
 		var rest []error
 		for _, inner := range e.Unwrap() {
-			rest = append(rest, besidesCancellation(inner))
+			rest = append(rest, withoutCancellation(inner))
 		}
 		return errors.Join(rest...)
 	case interface{ Unwrap() error }:
-		return besidesCancellation(e.Unwrap())
+		return withoutCancellation(e.Unwrap())
 	default:
 		return nil
 	}
@@ -167,43 +167,45 @@ func (c *command) outputs() []output {
 	return list
 }
 
-// wake tells the answer that there is more.
+// wake wakes the response, which waits for output.
 func (c *command) wake() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	signal(c.woken)
+	signal(c.wakeup)
 }
 
-// attach makes an answer the one that sends the output, from the given offsets on. It returns its number, and what
-// wakes it.
-func (c *command) attach(p *peer, outputs []output, stdout, stderr int64) (uint64, <-chan struct{}, error) {
+// attach makes a response the one that sends the output, from the given offsets on. It returns its
+// number and its wakeup.
+func (c *command) attach(p *peer, outputs []output,
+	stdout, stderr int64,
+) (uint64, <-chan struct{}, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !p.current() { // a late request does not take over from those of the connection that counts
-		return 0, nil, errCut
+		return 0, nil, errCutOff
 	}
 	if (c.stdout == nil && stdout > 0) || (c.stderr == nil && stderr > 0) {
 		return 0, nil, errOffset
 	}
-	c.answers++
+	c.responses++
 	for _, o := range outputs {
 		offset := stdout
 		if o.kind == wire.FrameStderr {
 			offset = stderr
 		}
-		if err := o.ring.attach(c.answers, offset); err != nil {
+		if err := o.ring.attach(c.responses, offset); err != nil {
 			return 0, nil, errOffset
 		}
 	}
-	signal(c.woken) // the answer before, which learns that it has been replaced
-	c.woken = make(chan struct{}, 1)
-	return c.answers, c.woken, nil
+	signal(c.wakeup) // the response before, which is replaced
+	c.wakeup = make(chan struct{}, 1)
+	return c.responses, c.wakeup, nil
 }
 
-// send answers with the output from the given offsets on, and the result.
-func (c *command) send(ctx context.Context, p *peer, a *reply, stdout, stderr int64) error {
+// send responds with the output from the given offsets on, and the result.
+func (c *command) send(ctx context.Context, p *peer, a *response, stdout, stderr int64) error {
 	if c.lost {
-		return fmt.Errorf("%w: its result has been dropped", env.ErrUnknownOutcome)
+		return fmt.Errorf("%w: its result was dropped", env.ErrUnknownOutcome)
 	}
 	outputs := c.outputs()
 	number, woken, err := c.attach(p, outputs, stdout, stderr)
@@ -214,13 +216,13 @@ func (c *command) send(ctx context.Context, p *peer, a *reply, stdout, stderr in
 		ended := c.ended() // looked at first, so that all output has been seen when it counts
 		sent := 0
 		for _, o := range outputs {
-			room, err := a.space(maxOutput, maxOutput)
+			room, err := a.reserve(maxOutput, maxOutput)
 			if err != nil {
 				return err
 			}
 			n, err := o.ring.take(number, room)
 			if err != nil {
-				return errCut // another answer has taken over
+				return errCutOff // another response has taken over
 			}
 			if sent += n; n > 0 {
 				a.commit(o.kind, n)
@@ -238,8 +240,10 @@ func (c *command) send(ctx context.Context, p *peer, a *reply, stdout, stderr in
 	}
 }
 
-// wait sends what has been collected and waits for more.
-func (c *command) wait(ctx context.Context, a *reply, number uint64, woken <-chan struct{}) error {
+// wait sends the collected frames and waits for more output.
+func (c *command) wait(ctx context.Context, a *response, number uint64,
+	woken <-chan struct{},
+) error {
 	if a.buf != nil && len(*a.buf) > 0 {
 		if err := a.flush(); err != nil {
 			return err
@@ -254,16 +258,16 @@ func (c *command) wait(ctx context.Context, a *reply, number uint64, woken <-cha
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.answers != number {
-		return errCut
+	if c.responses != number {
+		return errCutOff
 	}
 	return nil
 }
 
-// finish ends the answer with the result.
-func (c *command) finish(a *reply) error {
+// finish ends the response with the result.
+func (c *command) finish(a *response) error {
 	result := c.result
-	return a.last(wire.FrameResult, &result, func() { result.Error = shorten(result.Error) })
+	return a.finish(wire.FrameResult, &result, func() { result.Error = shorten(result.Error) })
 }
 
 func (c *command) ended() bool {
@@ -275,7 +279,7 @@ func (c *command) ended() bool {
 	}
 }
 
-// abandon makes the command not wait any longer for somebody to take its output.
+// abandon discards output that does not fit, instead of blocking the command.
 func (c *command) abandon() {
 	for _, o := range c.outputs() {
 		o.ring.abandon()

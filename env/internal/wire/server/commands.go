@@ -12,39 +12,42 @@ import (
 )
 
 const (
-	// maxRunning is how many commands may run at once. Each takes memory as its output comes, up to two rings.
+	// maxRunning bounds the number of commands in progress. Each takes memory for its output, two
+	// rings at most.
 	maxRunning = 1024
-	// maxFinished is how many results are kept for clients that reconnect, and maxOutputs how many bytes of memory their
-	// outputs may take: a third of what the helper lets the garbage collector reach.
+	// maxFinished bounds the number of results kept for clients that reconnect, and maxOutputs the
+	// memory of their outputs: a third of the helper's memory limit.
 	maxFinished = 1024
 	maxOutputs  = 16 << 20
-	// maxLost is how many commands beyond those are known by their ids, so that they do not run again.
+	// maxLost is how many more commands are kept by their ids alone, so that they do not run again.
 	maxLost = 64 << 10
 )
 
-// commands are the commands that run and those that have ended and whose results may be asked for.
+// commands are the commands in progress and those whose results are kept.
 type commands struct {
-	mu       sync.Mutex
-	byID     map[string]*command
-	running  int
-	finished list.List // of *command, the oldest first
-	outputs  int       // how many bytes those hold
-	lost     list.List // of *command: finished ones of which only the ids are left
-	arrival  chan struct{}
-	awaited  bool          // somebody waits for arrival
-	closing  bool          // the environment is being closed
-	patience time.Duration // arrivalTime but for tests
+	mu             sync.Mutex
+	byID           map[string]*command
+	running        int
+	finished       list.List // of *command, the oldest first
+	outputs        int       // how many bytes those hold
+	lost           list.List // of *command: finished ones of which only the ids are left
+	arrival        chan struct{}
+	awaited        bool          // a request waits for arrival
+	closing        bool          // the environment is being closed
+	arrivalTimeout time.Duration // arrivalTime but for tests
 }
 
 func (t *commands) init() {
 	t.byID = make(map[string]*command)
 	t.arrival = make(chan struct{})
-	t.patience = arrivalTime
+	t.arrivalTimeout = arrivalTimeout
 }
 
-// begin returns the command with the given id. If it is not known, it is a new one, to be run by the caller. Resumed says
-// that the client has output of it.
-func (t *commands) begin(p *peer, id string, request *wire.ExecRequest, resumed bool) (c *command, fresh bool, err error) {
+// start returns the command with the given id. The caller runs a fresh one. Resumed means that the
+// client has output of it.
+func (t *commands) start(p *peer, id string, request *wire.ExecRequest,
+	resumed bool,
+) (c *command, fresh bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if c := t.byID[id]; c != nil {
@@ -52,9 +55,9 @@ func (t *commands) begin(p *peer, id string, request *wire.ExecRequest, resumed 
 	}
 	switch {
 	case !p.current():
-		return nil, false, errCut
+		return nil, false, errCutOff
 	case resumed:
-		return nil, false, fmt.Errorf("%w: it is not known here", env.ErrUnknownOutcome)
+		return nil, false, fmt.Errorf("%w: the server has forgotten it", env.ErrUnknownOutcome)
 	}
 	c = newCommand(id, request)
 	if t.running == maxRunning {
@@ -79,7 +82,8 @@ func (t *commands) add(c *command) {
 	}
 }
 
-// get returns the command with the given id; if it is not known, a channel that is closed when another one comes.
+// get returns the command with the given id, or nil and a channel that is closed when another
+// command starts.
 func (t *commands) get(id string) (*command, <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -90,23 +94,26 @@ func (t *commands) get(id string) (*command, <-chan struct{}) {
 	return c, t.arrival
 }
 
-// cancel cancels a command. One that is not known will not start.
+// cancel cancels a command. One that has not started does not start.
 func (t *commands) cancel(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if c := t.byID[id]; c != nil {
-		c.delete()
+		c.kill()
 		return
 	}
-	c := &command{id: id, done: make(chan struct{}), woken: make(chan struct{}, 1)}
-	c.result = wire.ExecResult{Cancelled: true, Error: wire.ToError(&env.StartError{Err: context.Canceled})}
+	c := &command{id: id, done: make(chan struct{}), wakeup: make(chan struct{}, 1)}
+	c.result = wire.ExecResult{
+		Cancelled: true,
+		Error:     wire.ToError(&env.StartError{Err: context.Canceled}),
+	}
 	close(c.done)
 	t.add(c)
-	t.keep(c)
+	t.retain(c)
 }
 
-// end notes how a command has ended.
-func (t *commands) end(c *command, result wire.ExecResult) {
+// finish records the result of a command.
+func (t *commands) finish(c *command, result wire.ExecResult) {
 	c.result = result
 	if c.stdin != nil {
 		c.stdin.close()
@@ -114,18 +121,17 @@ func (t *commands) end(c *command, result wire.ExecResult) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.running--
-	t.keep(c)
+	t.retain(c)
 	close(c.done)
 }
 
-// keep adds c to the finished ones. Of those that have been there longest only the ids are kept, so that they do not run
-// again.
-func (t *commands) keep(c *command) {
+// retain keeps the result of c. Of the oldest beyond the limits only the ids are kept.
+func (t *commands) retain(c *command) {
 	t.finished.PushBack(c)
-	t.outputs += c.held()
+	t.outputs += c.memory()
 	for t.finished.Len() > maxFinished || t.outputs > maxOutputs && t.finished.Len() > 1 {
 		oldest, _ := t.finished.Remove(t.finished.Front()).(*command)
-		t.outputs -= oldest.held()
+		t.outputs -= oldest.memory()
 		stub := &command{id: oldest.id, done: oldest.done, lost: true}
 		t.lost.PushBack(stub)
 		t.byID[stub.id] = stub
@@ -136,7 +142,7 @@ func (t *commands) keep(c *command) {
 	}
 }
 
-// abandon makes no command wait any longer for somebody to take its output.
+// abandon discards output that does not fit, instead of blocking the commands.
 func (t *commands) abandon() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// arrivalTime bounds how long a request about a command waits for the one that starts it.
-	arrivalTime = 10 * time.Second
-	// stdinBuffer is how much of a piece is given to the command at once.
+	// arrivalTimeout bounds how long a request for a command waits for the request that starts it.
+	arrivalTimeout = 10 * time.Second
+	// stdinBuffer is how many bytes of a piece are given to the command at once.
 	stdinBuffer = 64 << 10
 )
 
 // exec starts a command, or resumes its output.
-func (p *peer) exec(r *http.Request, a *reply) error {
+func (p *peer) exec(r *http.Request, a *response) error {
 	id, err := pathID(r)
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func (p *peer) exec(r *http.Request, a *reply) error {
 	if err := decodeBody(r, &request); err != nil {
 		return err
 	}
-	c, fresh, err := p.s.commands.begin(p, id, &request, stdout+stderr > 0)
+	c, fresh, err := p.s.commands.start(p, id, &request, stdout+stderr > 0)
 	if err != nil {
 		return err
 	}
@@ -49,22 +49,22 @@ func (p *peer) exec(r *http.Request, a *reply) error {
 	return c.send(r.Context(), p, a, stdout, stderr)
 }
 
-// run runs a command to its end, whatever becomes of the request that started it. Its context is the server's own, which
-// ends by a DELETE; closing the environment ends it otherwise.
+// run runs a command to its end, independent of the request that started it. A DELETE cancels its
+// context; closing the environment ends it otherwise.
 func (s *Server) run(c *command, request *wire.ExecRequest) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
-	c.bind(cancel)
+	c.setCancel(cancel)
 	var result env.Result
-	err := guard(func() (err error) {
+	err := catchPanic(func() (err error) {
 		result, err = s.environment().Exec(ctx, c.command(request))
 		return err
 	})
-	s.commands.end(c, c.outcome(result, err))
+	s.commands.finish(c, c.outcome(result, err))
 }
 
 // cancel kills a command, or keeps it from starting.
-func (p *peer) cancel(r *http.Request, _ *reply) error {
+func (p *peer) cancel(r *http.Request, _ *response) error {
 	id, err := pathID(r)
 	if err == nil {
 		p.s.commands.cancel(id)
@@ -72,8 +72,8 @@ func (p *peer) cancel(r *http.Request, _ *reply) error {
 	return err
 }
 
-// stdin gives a command a piece of its standard input.
-func (p *peer) stdin(r *http.Request, a *reply) error {
+// stdin gives a command a piece of its stdin.
+func (p *peer) stdin(r *http.Request, a *response) error {
 	c, err := p.arrived(r)
 	if err != nil {
 		return err
@@ -91,26 +91,26 @@ func (p *peer) stdin(r *http.Request, a *reply) error {
 		return nil
 	}
 	if !p.current() {
-		return errCut
+		return errCutOff
 	}
 	buf, _ := p.s.buffers.Get().(*[]byte)
 	defer p.s.buffers.Put(buf)
 	err = c.stdin.feed(r.Context(), offset, r.Body, q.flag("end"), (*buf)[:stdinBuffer])
 	switch {
 	case err == nil:
-		a.value = c.stdin.answer()
+		a.value = c.stdin.state()
 		return nil
 	case errors.Is(err, errGap):
 		return errOffset
 	case errors.Is(err, errPieceTooLarge):
 		return errTooLong
 	default:
-		return errCut
+		return errCutOff
 	}
 }
 
-// resize changes the size of a command's terminal.
-func (p *peer) resize(r *http.Request, _ *reply) error {
+// resize sets the size of a command's terminal.
+func (p *peer) resize(r *http.Request, _ *response) error {
 	c, err := p.arrived(r)
 	if err != nil {
 		return err
@@ -131,14 +131,14 @@ func (p *peer) resize(r *http.Request, _ *reply) error {
 	return nil
 }
 
-// arrived returns the command that a request is about; nil if it is not known. The request may have overtaken the one
-// that starts the command.
+// arrived returns the command of a request, which may have overtaken the one that starts it; nil if
+// it does not come.
 func (p *peer) arrived(r *http.Request) (*command, error) {
 	id, err := pathID(r)
 	if err != nil {
 		return nil, err
 	}
-	timer := time.NewTimer(p.s.commands.patience)
+	timer := time.NewTimer(p.s.commands.arrivalTimeout)
 	defer timer.Stop()
 	for {
 		c, arrival := p.s.commands.get(id)

@@ -111,7 +111,8 @@ func TestExecErrors(t *testing.T) {
 	}
 }
 
-// writer returns an environment whose commands write size bytes to both outputs, and how many were started.
+// writer returns an environment whose commands write size bytes to both outputs, and how many were
+// started.
 func writer(size int64) (*wiretest.Env, *atomic.Int32) {
 	started := new(atomic.Int32)
 	return &wiretest.Env{OnExec: func(_ context.Context, cmd env.Command) (env.Result, error) {
@@ -132,7 +133,8 @@ func writer(size int64) (*wiretest.Env, *atomic.Int32) {
 	}}, started
 }
 
-// TestExecResume cuts answers at random places, with the request and with the connection, and goes on where it was.
+// TestExecResume cuts answers at random places, with the request and with the connection, and goes
+// on where it was.
 func TestExecResume(t *testing.T) {
 	wiretest.NoLeaks(t)
 	const size = 5 << 20
@@ -331,14 +333,14 @@ func TestReplacedConnectionStartsNothing(t *testing.T) {
 	wiretest.NoLeaks(t)
 	s := startServer(t, &wiretest.Env{}, nil)
 	p := &peer{s: s.Server, replaced: true}
-	if _, _, err := s.commands.begin(p, "1", &wire.ExecRequest{}, false); !errors.Is(err, errCut) {
+	if _, _, err := s.commands.start(p, "1", &wire.ExecRequest{}, false); !errors.Is(err, errCutOff) {
 		t.Errorf("a command: %v", err)
 	}
-	if _, _, err := s.ops.begin(p, "1"); !errors.Is(err, errCut) {
+	if _, _, err := s.changes.start(p, "1"); !errors.Is(err, errCutOff) {
 		t.Errorf("a change: %v", err)
 	}
 	c := newCommand("1", &wire.ExecRequest{Stdout: true})
-	if _, _, err := c.attach(p, c.outputs(), 0, 0); !errors.Is(err, errCut) {
+	if _, _, err := c.attach(p, c.outputs(), 0, 0); !errors.Is(err, errCutOff) {
 		t.Errorf("an answer: %v", err)
 	}
 }
@@ -428,11 +430,11 @@ func TestTooManyCommands(t *testing.T) {
 	s := New(Config{})
 	p := &peer{s: s}
 	for i := range maxRunning {
-		if _, fresh, err := s.commands.begin(p, strconv.Itoa(i), &wire.ExecRequest{}, false); err != nil || !fresh {
+		if _, fresh, err := s.commands.start(p, strconv.Itoa(i), &wire.ExecRequest{}, false); err != nil || !fresh {
 			t.Fatal(err)
 		}
 	}
-	c, fresh, err := s.commands.begin(p, "more", &wire.ExecRequest{Argv: []wire.Text{"x"}}, false)
+	c, fresh, err := s.commands.start(p, "more", &wire.ExecRequest{Argv: []wire.Text{"x"}}, false)
 	var start *env.StartError
 	if err != nil || fresh || !c.ended() || !errors.As(c.result.Error.Err(), &start) {
 		t.Errorf("one more: %v, %t, %+v", err, fresh, c)

@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	// maxData bounds a frame of content, minData is what a read of content is worth.
+	// maxData bounds a frame of content; minData is the smallest buffer for a read of content.
 	maxData = 64 << 10
 	minData = 4 << 10
 )
 
-// file makes a handler of one that reads files: it has a place behind the gate.
+// file returns a handler that holds a slot of the gate during h.
 func (p *peer) file(h handler) handler {
-	return func(r *http.Request, a *reply) error {
-		slot, err := p.s.gate.enter(r.Context())
+	return func(r *http.Request, a *response) error {
+		slot, err := p.s.gate.acquire(r.Context())
 		if err != nil {
 			return cause(r.Context())
 		}
-		defer slot.leave()
+		defer slot.release()
 		r.Body = readCloser{slot.reader(r.Body), r.Body}
 		a.slot = slot
 		return h(r, a)
@@ -34,7 +34,7 @@ func (p *peer) file(h handler) handler {
 }
 
 // open sends a file.
-func (p *peer) open(r *http.Request, a *reply) error {
+func (p *peer) open(r *http.Request, a *response) error {
 	q, err := parseQuery(r)
 	if err != nil {
 		return err
@@ -52,7 +52,8 @@ func (p *peer) open(r *http.Request, a *reply) error {
 	if err != nil {
 		return err
 	}
-	if err := a.record(wire.FrameRecords, []wire.FileInfo{toFileInfo(info.Name(), info)}); err != nil {
+	description := []wire.FileInfo{toFileInfo(info.Name(), info)}
+	if err := a.record(wire.FrameRecords, description); err != nil {
 		return err
 	}
 	if offset > 0 {
@@ -64,10 +65,10 @@ func (p *peer) open(r *http.Request, a *reply) error {
 	return a.content(r.Context(), f)
 }
 
-// content sends what r gives.
-func (a *reply) content(ctx context.Context, r io.Reader) error {
+// content sends the bytes of r.
+func (a *response) content(ctx context.Context, r io.Reader) error {
 	for ctx.Err() == nil {
-		room, err := a.space(minData, maxData)
+		room, err := a.reserve(minData, maxData)
 		if err != nil {
 			return err
 		}
@@ -93,8 +94,8 @@ func toFileInfo(name string, info fs.FileInfo) wire.FileInfo {
 	}
 }
 
-// stat describes a file.
-func (p *peer) stat(r *http.Request, a *reply) error {
+// stat sends the description of a file.
+func (p *peer) stat(r *http.Request, a *response) error {
 	q, err := parseQuery(r)
 	if err != nil {
 		return err
@@ -106,8 +107,8 @@ func (p *peer) stat(r *http.Request, a *reply) error {
 	return err
 }
 
-// dir lists a folder.
-func (p *peer) dir(r *http.Request, a *reply) error {
+// dir sends the entries of a directory.
+func (p *peer) dir(r *http.Request, a *response) error {
 	q, err := parseQuery(r)
 	if err != nil {
 		return err
@@ -132,9 +133,9 @@ func (p *peer) dir(r *http.Request, a *reply) error {
 	return err
 }
 
-// read sends several files, one after the other, so that it has one place behind the gate and one file in memory. What
-// is sent is what env.ReadFiles returns.
-func (p *peer) read(r *http.Request, a *reply) error {
+// read sends several files one after the other, with one slot of the gate and one file in memory,
+// and the results of env.ReadFiles.
+func (p *peer) read(r *http.Request, a *response) error {
 	var request wire.ReadRequest
 	if err := decodeBody(r, &request); err != nil {
 		return err
@@ -161,7 +162,7 @@ func (p *peer) read(r *http.Request, a *reply) error {
 	return nil
 }
 
-// readOne reads one of several files, to which the ones before it have left so many bytes.
+// readOne reads one of several files, which may have left bytes at most.
 func (p *peer) readOne(ctx context.Context, name string, limit, left int64) ([]byte, error) {
 	if limit <= 0 {
 		limit = env.DefaultReadLimit
@@ -171,19 +172,21 @@ func (p *peer) readOne(ctx context.Context, name string, limit, left int64) ([]b
 	}
 	data, err := env.ReadFile(ctx, p.s.environment(), name, max(left, 1)) // 0 would be no limit
 	if errors.Is(err, env.ErrTooLarge) || int64(len(data)) > left {
-		err = fmt.Errorf("%w: more than %d bytes with the files before it", env.ErrTooLarge, env.MaxReadFiles)
+		err = fmt.Errorf("%w: more than %d bytes with the files before it", env.ErrTooLarge,
+			env.MaxReadFiles)
 		return nil, &fs.PathError{Op: "read", Path: name, Err: err}
 	}
 	return data, err
 }
 
 // pack sends a tree.
-func (p *peer) pack(r *http.Request, a *reply) error {
+func (p *peer) pack(r *http.Request, a *response) error {
 	var request wire.PackRequest
 	if err := decodeBody(r, &request); err != nil {
 		return err
 	}
-	tree, err := p.s.environment().CopyOut(r.Context(), string(request.Dir), wire.Strings(request.Names)...)
+	tree, err := p.s.environment().CopyOut(r.Context(), string(request.Dir),
+		wire.Strings(request.Names)...)
 	if err != nil {
 		return err
 	}
@@ -204,9 +207,10 @@ func (p *peer) write(ctx context.Context, r *http.Request, q query) (any, error)
 	return p.s.environment().WriteFile(ctx, q.text("name"), r.Body, opts)
 }
 
-// remove removes a file or a folder.
+// remove removes a file or a directory.
 func (p *peer) remove(ctx context.Context, _ *http.Request, q query) (any, error) {
-	return nil, p.s.environment().Remove(ctx, q.text("name"), env.RemoveOptions{Recursive: q.flag("recursive")})
+	return nil, p.s.environment().Remove(ctx, q.text("name"),
+		env.RemoveOptions{Recursive: q.flag("recursive")})
 }
 
 // unpack unpacks a tree.

@@ -353,25 +353,26 @@ func TestChangeGoesOn(t *testing.T) {
 }
 
 func TestOpsMemory(t *testing.T) {
-	var table ops
+	var table changes
 	table.init()
 	p := &peer{}
-	for i := range 3 * maxOps {
-		o, fresh, err := table.begin(p, strconv.Itoa(i))
+	for i := range 3 * maxChanges {
+		o, fresh, err := table.start(p, strconv.Itoa(i))
 		if err != nil || !fresh {
 			t.Fatal(err)
 		}
-		table.end(strconv.Itoa(i), o)
+		table.finish(strconv.Itoa(i), o)
 	}
-	if _, _, err := table.begin(p, "in progress"); err != nil {
+	if _, _, err := table.start(p, "in progress"); err != nil {
 		t.Fatal(err)
 	}
-	if len(table.byID) != maxOps+1 || table.get(strconv.Itoa(2*maxOps-1)) != nil || table.get(strconv.Itoa(2*maxOps)) == nil {
+	if len(table.byID) != maxChanges+1 || table.get(strconv.Itoa(2*maxChanges-1)) != nil || table.get(strconv.Itoa(2*maxChanges)) == nil {
 		t.Errorf("%d changes are remembered", len(table.byID))
 	}
 }
 
-// TestGateOfServer: requests whose content does not come, and answers that nobody reads, take no place behind the gate.
+// TestGateOfServer: requests whose content does not come, and answers that nobody reads, take no
+// place behind the gate.
 func TestGateOfServer(t *testing.T) {
 	wiretest.NoLeaks(t)
 	files := reader(fstest.MapFS{"big": {Data: make([]byte, 4<<20)}, "small": {Data: []byte("x")}})

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// gate bounds how many file operations are in system calls at once, since each that blocks there takes a thread. A nil
-// gate does not bound them.
+// gate bounds how many file operations are in system calls, since each takes a thread while it
+// blocks. A nil gate does not bound them.
 type gate chan struct{}
 
 func newGate(size int) gate {
@@ -17,8 +17,8 @@ func newGate(size int) gate {
 	return make(gate, size)
 }
 
-// enter waits for a place and takes it.
-func (g gate) enter(ctx context.Context) (*slot, error) {
+// acquire waits for a slot and takes it.
+func (g gate) acquire(ctx context.Context) (*slot, error) {
 	if g == nil {
 		return &slot{}, nil
 	}
@@ -30,32 +30,32 @@ func (g gate) enter(ctx context.Context) (*slot, error) {
 	}
 }
 
-// slot is a place behind the gate. It is given up while its operation waits for the network, and at its end. A nil slot
-// is none.
+// slot is a slot of the gate. Its operation gives it up while it waits for the network, and at its
+// end. A nil slot does nothing.
 type slot struct {
-	gate gate
-	mu   sync.Mutex
-	held bool
-	over bool
+	gate     gate
+	mu       sync.Mutex
+	held     bool
+	released bool
 }
 
-// pause gives the place up until resume.
+// pause gives the slot up until resume.
 func (s *slot) pause() {
 	if s == nil || s.gate == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.release()
+	s.free()
 }
 
-// resume waits for a place again, unless the operation has ended meanwhile.
+// resume waits for a slot again, unless the operation has ended meanwhile.
 func (s *slot) resume() {
 	if s == nil || s.gate == nil {
 		return
 	}
 	s.mu.Lock()
-	if s.over || s.held {
+	if s.released || s.held {
 		s.mu.Unlock()
 		return
 	}
@@ -68,30 +68,30 @@ func (s *slot) resume() {
 		return
 	}
 	s.held = true
-	if s.over {
-		s.release()
+	if s.released {
+		s.free()
 	}
 }
 
-// leave gives the place up for good.
-func (s *slot) leave() {
+// release gives the slot up for good.
+func (s *slot) release() {
 	if s == nil || s.gate == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.over = true
-	s.release()
+	s.released = true
+	s.free()
 }
 
-func (s *slot) release() {
+func (s *slot) free() {
 	if s.held {
 		s.held = false
 		<-s.gate
 	}
 }
 
-// reader returns r as a reader that gives the place up while it reads.
+// reader returns r as a reader that gives the slot up during a Read.
 func (s *slot) reader(r io.Reader) io.Reader { return &pausingReader{r: r, slot: s} }
 
 type pausingReader struct {

@@ -26,12 +26,12 @@ func TestGateBounds(t *testing.T) {
 	var all sync.WaitGroup
 	for range operations {
 		all.Go(func() {
-			s, err := g.enter(t.Context())
+			s, err := g.acquire(t.Context())
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			defer s.leave()
+			defer s.release()
 			for range 20 {
 				enter()
 				inside.Add(-1)
@@ -55,7 +55,7 @@ func TestGateBounds(t *testing.T) {
 func TestGateNetwork(t *testing.T) {
 	wiretest.NoLeaks(t)
 	g := newGate(1)
-	s, err := g.enter(t.Context())
+	s, err := g.acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,12 +66,12 @@ func TestGateNetwork(t *testing.T) {
 		read <- err
 	}()
 	wiretest.Within(t, "another operation enters", func() {
-		other, err := g.enter(t.Context())
+		other, err := g.acquire(t.Context())
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		other.leave()
+		other.release()
 	})
 	_ = stop.CloseWithError(io.ErrUnexpectedEOF)
 	if err := <-read; !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -80,7 +80,7 @@ func TestGateNetwork(t *testing.T) {
 	if len(g) != 1 {
 		t.Error("the place was not taken again")
 	}
-	s.leave()
+	s.release()
 	if len(g) != 0 {
 		t.Error("the place was not given back")
 	}
@@ -90,12 +90,12 @@ func TestGateNetwork(t *testing.T) {
 func TestGateAbandonedReader(t *testing.T) {
 	wiretest.NoLeaks(t)
 	g := newGate(1)
-	s, err := g.enter(t.Context())
+	s, err := g.acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.pause()
-	s.leave()
+	s.release()
 	s.resume()
 	if len(g) != 0 {
 		t.Error("a place was taken after the end")
@@ -104,21 +104,21 @@ func TestGateAbandonedReader(t *testing.T) {
 
 func TestGateContext(t *testing.T) {
 	g := newGate(1)
-	s, err := g.enter(t.Context())
+	s, err := g.acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.leave()
+	defer s.release()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("why")
 	cancel(why)
-	if _, err := g.enter(ctx); !errors.Is(err, why) {
+	if _, err := g.acquire(ctx); !errors.Is(err, why) {
 		t.Errorf("enter: %v", err)
 	}
 }
 
 func TestNoGate(t *testing.T) {
-	s, err := newGate(0).enter(t.Context())
+	s, err := newGate(0).acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,5 +127,5 @@ func TestNoGate(t *testing.T) {
 	if err := iotest.TestReader(s.reader(strings.NewReader("abc")), []byte("abc")); err != nil {
 		t.Error(err)
 	}
-	s.leave()
+	s.release()
 }

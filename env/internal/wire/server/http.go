@@ -14,10 +14,10 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 )
 
-// errCut ends an answer without a last frame: whoever reads it knows that it is incomplete.
-var errCut = errors.New("the answer is cut off")
+// errCutOff ends a response without a last frame, which marks it as incomplete.
+var errCutOff = errors.New("the response is cut off")
 
-// statusError is a request that is no request of this protocol.
+// statusError is the status of a request that violates the protocol.
 type statusError int
 
 func (e statusError) Error() string { return fmt.Sprintf("status %d", int(e)) }
@@ -28,8 +28,8 @@ const (
 	errTooLong   statusError = http.StatusRequestEntityTooLarge
 )
 
-// handler answers a request. What it returns ends the answer, unless it has done so itself.
-type handler func(r *http.Request, a *reply) error
+// handler responds to a request. Its error ends the response, unless it has ended it itself.
+type handler func(r *http.Request, a *response) error
 
 // routes returns the handler of a connection's requests.
 func (p *peer) routes() http.Handler {
@@ -39,7 +39,7 @@ func (p *peer) routes() http.Handler {
 		"DELETE /exec/{id}":      p.cancel,
 		"POST /exec/{id}/stdin":  p.stdin,
 		"POST /exec/{id}/resize": p.resize,
-		"GET /op/{id}":           p.op,
+		"GET /op/{id}":           p.outcome,
 		"POST /kill":             p.kill,
 		"POST /close":            p.close,
 		"GET /file":              p.file(p.open),
@@ -54,33 +54,33 @@ func (p *peer) routes() http.Handler {
 		"DELETE /file":           p.change(p.remove),
 		"POST /tree":             p.change(p.unpack),
 	} {
-		mux.Handle(pattern, p.answer(h))
+		mux.Handle(pattern, p.handle(h))
 	}
 	return mux
 }
 
-// answer makes an http.Handler of h.
-func (p *peer) answer(h handler) http.Handler {
+// handle returns an http.Handler of h.
+func (p *peer) handle(h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !p.enter() {
 			panic(http.ErrAbortHandler)
 		}
-		defer p.work.Done()
+		defer p.requests.Done()
 		header := w.Header()
-		header["Date"], header["Content-Type"] = nil, nil // nobody looks at them
-		a := &reply{s: p.s, w: w}
+		header["Date"], header["Content-Type"] = nil, nil // no client reads them
+		a := &response{s: p.s, w: w}
 		defer a.release()
-		err := guard(func() error { return h(r, a) })
+		err := catchPanic(func() error { return h(r, a) })
 		var status statusError
 		switch {
-		case a.err != nil || errors.Is(err, errCut):
+		case a.err != nil || errors.Is(err, errCutOff):
 			panic(http.ErrAbortHandler)
 		case errors.As(err, &status):
-			if a.begun {
+			if a.started {
 				panic(http.ErrAbortHandler)
 			}
 			w.WriteHeader(int(status))
-		case !a.over:
+		case !a.finished:
 			if a.end(a.value, err) != nil {
 				panic(http.ErrAbortHandler)
 			}
@@ -88,31 +88,32 @@ func (p *peer) answer(h handler) http.Handler {
 	})
 }
 
-// guard calls f and makes an error of a panic, which must not end the other requests and commands.
-func guard(f func() error) (err error) {
+// catchPanic calls f and returns a panic as an error, so that other requests and commands go on.
+func catchPanic(f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = fmt.Errorf("internal error: %v", v)
+			err = fmt.Errorf("panic: %v", v)
 		}
 	}()
 	return f()
 }
 
-// reply writes the frames of an answer. It collects them in a buffer until that is full or flush is called.
-type reply struct {
-	s     *Server
-	w     http.ResponseWriter
-	slot  *slot // given up while it writes
-	buf   *[]byte
-	value any   // of the last frame
-	begun bool  // something has been written
-	over  bool  // the last frame has been written
-	err   error // of writing
+// response writes the frames of a response. It collects them in a buffer until that is full or
+// flush is called.
+type response struct {
+	s        *Server
+	w        http.ResponseWriter
+	slot     *slot // given up while it writes
+	buf      *[]byte
+	value    any   // of the last frame
+	started  bool  // something has been written
+	finished bool  // the last frame has been written
+	err      error // of writing
 }
 
-// space returns room for the payload of a frame, as many bytes as are at hand, at most limit and at least least. The frame
-// is added by commit.
-func (a *reply) space(least, limit int) ([]byte, error) {
+// reserve returns room for the payload of a frame, at least least and at most limit bytes. commit
+// adds the frame.
+func (a *response) reserve(least, limit int) ([]byte, error) {
 	if a.buf == nil {
 		a.buf, _ = a.s.buffers.Get().(*[]byte)
 	}
@@ -121,14 +122,14 @@ func (a *reply) space(least, limit int) ([]byte, error) {
 		if err := a.write(); err != nil {
 			return nil, err
 		}
-		return a.space(least, limit)
+		return a.reserve(least, limit)
 	}
 	room := b[len(b)+wire.FrameHeader : cap(b)]
 	return room[:min(limit, len(room))], nil
 }
 
-// commit adds the frame whose payload is the first n bytes of what space has returned.
-func (a *reply) commit(kind wire.FrameKind, n int) {
+// commit adds the frame whose payload is the first n bytes of the room that reserve returned.
+func (a *response) commit(kind wire.FrameKind, n int) {
 	b := *a.buf
 	b = append(b, byte(kind))
 	b = binary.BigEndian.AppendUint32(b, uint32(n))
@@ -136,9 +137,9 @@ func (a *reply) commit(kind wire.FrameKind, n int) {
 }
 
 // frame adds a frame.
-func (a *reply) frame(kind wire.FrameKind, payload []byte) error {
-	if wire.FrameHeader+len(payload) <= answerBuffer {
-		room, err := a.space(len(payload), len(payload))
+func (a *response) frame(kind wire.FrameKind, payload []byte) error {
+	if wire.FrameHeader+len(payload) <= responseBuffer {
+		room, err := a.reserve(len(payload), len(payload))
 		if err == nil {
 			copy(room, payload)
 			a.commit(kind, len(payload))
@@ -151,8 +152,9 @@ func (a *reply) frame(kind wire.FrameKind, payload []byte) error {
 	return a.send(wire.AppendFrame(make([]byte, 0, wire.FrameHeader+len(payload)), kind, payload))
 }
 
-// record adds a frame with v as JSON. A record that is too large is an error, after which other frames may come.
-func (a *reply) record(kind wire.FrameKind, v any) error {
+// record adds a frame with v as JSON. A record that is too large is an error; other frames may
+// follow.
+func (a *response) record(kind wire.FrameKind, v any) error {
 	payload, err := wire.Encode(v)
 	if err != nil {
 		return err
@@ -161,7 +163,7 @@ func (a *reply) record(kind wire.FrameKind, v any) error {
 }
 
 // end adds the last frame. The buffer is sent when the handler returns.
-func (a *reply) end(value any, err error) error {
+func (a *response) end(value any, err error) error {
 	record := &wire.EndRecord{Error: wire.ToError(err)}
 	if value != nil {
 		encoded, encodeErr := json.Marshal(value)
@@ -170,12 +172,13 @@ func (a *reply) end(value any, err error) error {
 		}
 		record.Value = encoded
 	}
-	return a.last(wire.FrameEnd, record, func() { record.Error = shorten(record.Error) })
+	return a.finish(wire.FrameEnd, record, func() { record.Error = shorten(record.Error) })
 }
 
-// last adds the last frame, made of record, and sends everything. If record is too large, shorten is called once.
-func (a *reply) last(kind wire.FrameKind, record any, shorten func()) error {
-	a.over = true
+// finish adds the last frame with record and sends everything. If record is too large, shorten is
+// called once.
+func (a *response) finish(kind wire.FrameKind, record any, shorten func()) error {
+	a.finished = true
 	payload, err := wire.Encode(record)
 	if err != nil {
 		shorten()
@@ -189,7 +192,7 @@ func (a *reply) last(kind wire.FrameKind, record any, shorten func()) error {
 	return a.write()
 }
 
-// shorten leaves of an error only what callers branch on and a little text.
+// shorten keeps of an error the conditions that callers branch on and a little text.
 func shorten(w *wire.Error) *wire.Error {
 	if w == nil {
 		return nil
@@ -200,8 +203,8 @@ func shorten(w *wire.Error) *wire.Error {
 	return short
 }
 
-// write sends what has been collected, as soon as HTTP/2 does so.
-func (a *reply) write() error {
+// write passes the collected frames to HTTP/2, which sends them when it chooses.
+func (a *response) write() error {
 	if a.err != nil || a.buf == nil || len(*a.buf) == 0 {
 		return a.err
 	}
@@ -210,8 +213,8 @@ func (a *reply) write() error {
 	return err
 }
 
-func (a *reply) send(frames []byte) error {
-	a.begun = true
+func (a *response) send(frames []byte) error {
+	a.started = true
 	a.slot.pause()
 	defer a.slot.resume()
 	if _, err := a.w.Write(frames); err != nil {
@@ -220,8 +223,8 @@ func (a *reply) send(frames []byte) error {
 	return a.err
 }
 
-// flush sends what has been collected, at once.
-func (a *reply) flush() error {
+// flush sends the collected frames at once.
+func (a *response) flush() error {
 	if err := a.write(); err != nil {
 		return err
 	}
@@ -233,8 +236,8 @@ func (a *reply) flush() error {
 	return a.err
 }
 
-// release gives the buffer back, unless HTTP/2 may still be reading it after a write that has failed.
-func (a *reply) release() {
+// release returns the buffer to the pool, unless HTTP/2 may still read it after a failed write.
+func (a *response) release() {
 	if a.buf != nil && a.err == nil {
 		*a.buf = (*a.buf)[:0]
 		a.s.buffers.Put(a.buf)
@@ -242,12 +245,12 @@ func (a *reply) release() {
 	a.buf = nil
 }
 
-// decodeBody reads the JSON of a request into v.
+// decodeBody decodes the JSON of a request into v.
 func decodeBody(r *http.Request, v any) error {
 	body, err := io.ReadAll(io.LimitReader(r.Body, wire.MaxRequest+1))
 	switch {
 	case err != nil:
-		return errCut // it did not arrive whole
+		return errCutOff // it did not arrive whole
 	case len(body) > wire.MaxRequest:
 		return errTooLong
 	case json.Unmarshal(body, v) != nil:
@@ -270,7 +273,7 @@ func parseQuery(r *http.Request) (query, error) {
 func (q query) text(name string) string { return q.values.Get(name) }
 func (q query) flag(name string) bool   { return q.values.Get(name) == "1" }
 
-// number returns a number that is not negative; 0 if it is not given.
+// number returns a number ≥ 0; 0 if it is absent.
 func (q query) number(name string) (int64, error) {
 	value := q.values.Get(name)
 	if value == "" {
@@ -292,8 +295,8 @@ func pathID(r *http.Request) (string, error) {
 	return id, nil
 }
 
-// kill kills what the environment has started.
-func (p *peer) kill(*http.Request, *reply) error {
+// kill kills the processes of the environment.
+func (p *peer) kill(*http.Request, *response) error {
 	e, ok := p.s.environment().(killer)
 	if !ok {
 		return errors.ErrUnsupported
@@ -302,11 +305,11 @@ func (p *peer) kill(*http.Request, *reply) error {
 }
 
 // close closes the environment.
-func (p *peer) close(_ *http.Request, a *reply) error {
+func (p *peer) close(_ *http.Request, a *response) error {
 	err := p.s.closeEnvironment()
-	go p.s.linger(p)
+	go p.s.disconnectLater(p)
 	return err
 }
 
-// cause is why the context of a request has ended.
-func cause(ctx context.Context) error { return fmt.Errorf("%w: %w", errCut, context.Cause(ctx)) }
+// cause returns why the context of a request has ended.
+func cause(ctx context.Context) error { return fmt.Errorf("%w: %w", errCutOff, context.Cause(ctx)) }

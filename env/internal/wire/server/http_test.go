@@ -29,7 +29,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 	return r.Buffer.Write(p)
 }
 
-func (r *recorder) reply() *reply { return &reply{s: New(Config{}), w: r} }
+func (r *recorder) reply() *response { return &response{s: New(Config{}), w: r} }
 
 // TestErrorsBounded: an error of any size and depth fits into a frame.
 func TestErrorsBounded(t *testing.T) {

@@ -77,12 +77,13 @@ func TestResize(t *testing.T) {
 	c.call("POST", "/exec/1/resize", jsonOf(env.TTYSize{Columns: 5, Rows: 6})).fine(t)
 }
 
-// TestStdinOfUnknownCommand asks for pieces of commands that the server does not know, or not any more.
+// TestStdinOfUnknownCommand asks for pieces of commands that the server does not know, or not any
+// more.
 func TestStdinOfUnknownCommand(t *testing.T) {
 	wiretest.NoLeaks(t)
 	e, _ := writer(1)
 	s := startServer(t, e, nil)
-	s.commands.patience = time.Millisecond
+	s.commands.arrivalTimeout = time.Millisecond
 	c := s.connect("c")
 	ask := func() (answer wire.StdinState) {
 		t.Helper()

@@ -24,7 +24,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// TestStalledStreams: 16 answers that nobody reads, 16 standard inputs that no command reads, and all else goes on.
+// TestStalledStreams: 16 answers that nobody reads, 16 standard inputs that no command reads, and
+// all else goes on.
 func TestStalledStreams(t *testing.T) {
 	wiretest.NoLeaks(t)
 	const stalled, upload = 16, 50 << 20
@@ -217,7 +218,7 @@ func TestCloseEndsRequestsInProgress(t *testing.T) {
 		running, _ := s.commands.get("1")
 		return running != nil && running.stdout.total() >= ringSize
 	})
-	wiretest.Eventually(t, "the change has begun", func() bool { return s.ops.get("1") != nil })
+	wiretest.Eventually(t, "the change has begun", func() bool { return s.changes.get("1") != nil })
 	a := c.call("POST", "/close", nil)
 	if a.end == nil || a.end.Error.Err().Error() != broken.Error() {
 		t.Errorf("close: %+v, %v", a, a.err)

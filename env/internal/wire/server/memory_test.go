@@ -10,8 +10,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/wire/wiretest"
 )
 
-// TestOutputsOfEndedCommandsAreBounded has commands end with much output. What is kept of it stays well below the 48 MiB
-// that the helper may have.
+// TestOutputsOfEndedCommandsAreBounded has commands end with much output. What is kept of it stays
+// well below the 48 MiB that the helper may have.
 func TestOutputsOfEndedCommandsAreBounded(t *testing.T) {
 	wiretest.NoLeaks(t)
 	const size = 1 << 20
@@ -26,7 +26,7 @@ func TestOutputsOfEndedCommandsAreBounded(t *testing.T) {
 	kept, held := s.commands.finished.Len(), 0
 	for i := s.commands.finished.Front(); i != nil; i = i.Next() {
 		if command, ok := i.Value.(*command); ok {
-			held += command.held()
+			held += command.memory()
 		}
 	}
 	outputs := s.commands.outputs

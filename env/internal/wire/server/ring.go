@@ -9,40 +9,40 @@ import (
 )
 
 const (
-	// maxOutput bounds a frame of output, and so what a client has read and discards when it is cut within a frame.
+	// maxOutput bounds a frame of output.
 	maxOutput = 64 << 10
-	// answerBuffer is how many bytes of frames are handed to HTTP/2 at once.
-	answerBuffer = 2*(wire.FrameHeader+maxOutput) + 4<<10
-	// ringKeep is how much of what was handed to HTTP/2 is kept: what is on its way, in the buffers at both ends, and
-	// of a frame that has come in part.
+	// responseBuffer is how many bytes of frames are passed to HTTP/2 at once.
+	responseBuffer = 2*(wire.FrameHeader+maxOutput) + 4<<10
+	// ringKeep is how many bytes are kept after they were passed to HTTP/2: those on their way, in
+	// the buffers of both ends, and of a frame that has arrived in part.
 	ringKeep = wire.Window + 256<<10
-	// ringSize is how much a ring holds at most: with ringKeep, what was not handed to HTTP/2 yet.
+	// ringSize bounds a ring: ringKeep and the bytes not yet passed to HTTP/2.
 	ringSize = ringKeep + 256<<10
-	// ringMin is what a ring starts with.
+	// ringMin is the first size of a ring.
 	ringMin = 512
 )
 
 var (
-	// errReplaced ends an answer when a later one takes over.
-	errReplaced = errors.New("another answer has taken over")
-	// errNotHeld refuses to go on at an offset.
+	// errReplaced ends a response when a later one takes over.
+	errReplaced = errors.New("another response has taken over")
+	// errNotHeld refuses to resume at an offset.
 	errNotHeld = errors.New("the output at this offset is not held")
 )
 
-// ring holds the last bytes of one output of a command. It is an io.Writer for the command, which blocks when it is full,
-// and is read by one answer at a time. Memory is taken as output comes.
+// ring holds the last bytes of one output of a command. It is an io.Writer for the command that
+// blocks when it is full. One response at a time reads it. It takes memory as output comes.
 type ring struct {
 	mu    sync.Mutex
 	buf   []byte // the byte with offset o is at o modulo its length
 	start int64  // the first byte held
-	next  int64  // the next byte for the answer
-	end   int64  // how many bytes there were
-	// reader is the number of the answer that reads.
+	next  int64  // the next byte for the response
+	end   int64  // how many bytes were written
+	// reader is the number of the response that reads.
 	reader uint64
-	// lossy discards what does not fit instead of blocking.
+	// lossy discards bytes that do not fit, instead of blocking.
 	lossy bool
 	room  chan struct{} // wakes the command, which waits for room
-	wake  func()        // tells the answer that there is more
+	wake  func()        // wakes the response
 }
 
 func newRing(wake func()) *ring {
@@ -101,8 +101,8 @@ func (r *ring) grow(size int) {
 	}
 }
 
-// attach makes the answer with the given number, which must be greater than that of any before, the one that reads, from
-// offset on.
+// attach makes the response with the given number the one that reads, from offset on. Numbers
+// increase.
 func (r *ring) attach(number uint64, offset int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,7 +113,7 @@ func (r *ring) attach(number uint64, offset int64) error {
 	return nil
 }
 
-// take copies what comes next to p. It returns 0 if there is nothing yet.
+// take copies the next bytes to p. It returns 0 if there are none yet.
 func (r *ring) take(number uint64, p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -137,21 +137,21 @@ func (r *ring) take(number uint64, p []byte) (int, error) {
 	return n, nil
 }
 
-// total returns how many bytes there were.
+// total returns how many bytes were written.
 func (r *ring) total() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.end
 }
 
-// memory returns how many bytes of memory it takes.
+// memory returns how many bytes of memory the ring takes.
 func (r *ring) memory() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.buf)
 }
 
-// abandon makes the ring discard what does not fit.
+// abandon discards bytes that do not fit, instead of blocking.
 func (r *ring) abandon() {
 	r.mu.Lock()
 	r.lossy = true

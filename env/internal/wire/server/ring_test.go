@@ -11,8 +11,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/wire/wiretest"
 )
 
-// modelClient reads a ring like a client behind HTTP/2: bytes that were taken out may be lost on the way, but never more
-// than ringKeep.
+// modelClient reads a ring like a client behind HTTP/2: bytes that were taken out may be lost on
+// the way, but never more than ringKeep.
 type modelClient struct {
 	t      *testing.T
 	ring   *ring

@@ -10,14 +10,15 @@ import (
 )
 
 const (
-	// batchSize and batchTime are how much is collected, and for how long, before it is sent.
+	// batchSize and batchTime bound how many bytes are collected, and for how long, before they are
+	// sent.
 	batchSize = 64 << 10
 	batchTime = 50 * time.Millisecond
 )
 
-// batch collects records and sends them as arrays. It has the answer for itself until it is stopped.
+// batch collects records and sends them as arrays. It has the response for itself until stop.
 type batch struct {
-	a    *reply
+	a    *response
 	slot *slot // of the goroutine that adds, given up while that sends
 
 	mu      sync.Mutex
@@ -26,7 +27,7 @@ type batch struct {
 	stopped bool
 }
 
-func newBatch(a *reply) *batch {
+func newBatch(a *response) *batch {
 	b := &batch{a: a, slot: a.slot}
 	a.slot = nil
 	return b
@@ -62,7 +63,7 @@ func (b *batch) add(v any) error {
 	return nil
 }
 
-// start makes the timer send the batch.
+// start starts the timer that sends the batch.
 func (b *batch) start() {
 	if b.timer != nil {
 		b.timer.Reset(batchTime)
@@ -72,12 +73,12 @@ func (b *batch) start() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if !b.stopped {
-			_ = b.send() // add and flush report what the answer keeps
+			_ = b.send() // add and flush return the error
 		}
 	})
 }
 
-// send sends what has been collected.
+// send sends the collected records.
 func (b *batch) send() error {
 	if len(b.buf) == 0 {
 		return b.a.err
@@ -96,7 +97,7 @@ func (b *batch) sendPaused() error {
 	return b.send()
 }
 
-// flush adds what has been collected to the answer, which sends it with its end.
+// flush adds the collected records to the response, which sends them with its end.
 func (b *batch) flush() error {
 	b.slot.pause()
 	defer b.slot.resume()
@@ -110,7 +111,7 @@ func (b *batch) flush() error {
 	return err
 }
 
-// stop gives the answer back. What has not been flushed is not sent.
+// stop returns the response. Records that were not flushed are discarded.
 func (b *batch) stop() {
 	b.slot.pause()
 	defer b.slot.resume()
@@ -123,18 +124,22 @@ func (b *batch) stop() {
 	b.a.slot = b.slot
 }
 
-// walk sends what is below a folder.
-func (p *peer) walk(r *http.Request, a *reply) error {
+// walk sends the entries below a directory.
+func (p *peer) walk(r *http.Request, a *response) error {
 	var request wire.WalkRequest
 	if err := decodeBody(r, &request); err != nil {
 		return err
 	}
 	b := newBatch(a)
 	defer b.stop()
-	opts := search.WalkOptions{NoIgnore: request.NoIgnore, MaxDepth: request.MaxDepth, Details: request.Details}
-	err := search.Walk(r.Context(), p.s.environment(), string(request.Root), opts, func(e search.Entry) error {
-		return b.add(toWalkEntry(e))
-	})
+	opts := search.WalkOptions{
+		NoIgnore: request.NoIgnore, MaxDepth: request.MaxDepth,
+		Details: request.Details,
+	}
+	err := search.Walk(r.Context(), p.s.environment(), string(request.Root), opts,
+		func(e search.Entry) error {
+			return b.add(toWalkEntry(e))
+		})
 	if flushErr := b.flush(); flushErr != nil {
 		return flushErr
 	}
@@ -149,18 +154,18 @@ func toWalkEntry(e search.Entry) wire.WalkEntry {
 	}
 }
 
-// entryError returns the error of one of many entries, of which so little is sent that it never keeps the others from
-// being sent.
+// entryError returns the error of one of many entries, short enough for a frame with others.
 func entryError(err error) *wire.Error { return wire.EncodeError(err, 3) }
 
-// glob sends the files whose names match.
-func (p *peer) glob(r *http.Request, a *reply) error {
+// glob sends the entries that match a pattern.
+func (p *peer) glob(r *http.Request, a *response) error {
 	var request wire.GlobRequest
 	if err := decodeBody(r, &request); err != nil {
 		return err
 	}
 	found, err := search.Glob(r.Context(), p.s.environment(), search.GlobOptions{
-		Pattern: string(request.Pattern), Dir: string(request.Dir), IgnoreCase: request.IgnoreCase, NoIgnore: request.NoIgnore, Limit: request.Limit,
+		Pattern: string(request.Pattern), Dir: string(request.Dir), IgnoreCase: request.IgnoreCase,
+		NoIgnore: request.NoIgnore, Limit: request.Limit,
 	})
 	b := newBatch(a)
 	defer b.stop()
@@ -176,7 +181,7 @@ func (p *peer) glob(r *http.Request, a *reply) error {
 }
 
 // grep sends the lines that match.
-func (p *peer) grep(r *http.Request, a *reply) error {
+func (p *peer) grep(r *http.Request, a *response) error {
 	var request wire.GrepRequest
 	if err := decodeBody(r, &request); err != nil {
 		return err
@@ -184,13 +189,20 @@ func (p *peer) grep(r *http.Request, a *reply) error {
 	b := newBatch(a)
 	defer b.stop()
 	stats, err := search.Grep(r.Context(), p.s.environment(), search.GrepOptions{
-		Pattern: string(request.Pattern), Literal: request.Literal, IgnoreCase: request.IgnoreCase, Multiline: request.Multiline,
-		Path: string(request.Path), Glob: string(request.Glob), Exclude: string(request.Exclude), Types: request.Types, NoIgnore: request.NoIgnore,
+		Pattern: string(request.Pattern), Literal: request.Literal, IgnoreCase: request.IgnoreCase,
+		Multiline: request.Multiline,
+		Path:      string(request.Path), Glob: string(request.Glob),
+		Exclude: string(request.Exclude),
+		Types:   request.Types, NoIgnore: request.NoIgnore,
 		Mode: request.Mode, Before: request.Before, After: request.After,
-		MaxMatches: request.MaxMatches, MaxFileMatches: request.MaxFileMatches, MaxLineBytes: request.MaxLineBytes,
-		MaxTime: request.MaxTime, MaxBytes: request.MaxBytes,
+		MaxMatches: request.MaxMatches, MaxFileMatches: request.MaxFileMatches,
+		MaxLineBytes: request.MaxLineBytes,
+		MaxTime:      request.MaxTime, MaxBytes: request.MaxBytes,
 	}, func(m search.GrepMatch) error {
-		return b.add(wire.GrepMatch{Name: wire.Text(m.Name), Line: m.Line, Text: wire.Text(m.Text), Cut: m.LineCut, Context: m.Context, Count: m.Count})
+		return b.add(wire.GrepMatch{
+			Name: wire.Text(m.Name), Line: m.Line, Text: wire.Text(m.Text),
+			Cut: m.LineCut, Context: m.Context, Count: m.Count,
+		})
 	})
 	if flushErr := b.flush(); flushErr != nil {
 		return flushErr

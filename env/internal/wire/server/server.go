@@ -1,5 +1,5 @@
-// Package server serves an environment over byte streams. What runs belongs to the server, not to a connection, and outlives
-// the loss of one.
+// Package server serves an environment over byte streams. What runs belongs to the server, not to a
+// connection, and outlives the loss of one.
 package server
 
 import (
@@ -24,39 +24,42 @@ import (
 
 // Config describes what a Server serves. Open is required.
 type Config struct {
-	// Open returns the environment to serve. It is called for the first Hello that is accepted, with its Start. An error
-	// is told to that client, whose connection ends, and the next Hello tries again. The server closes the environment.
+	// Open returns the environment to serve, from the Start of the first Hello that is accepted. An
+	// error is sent to that client, and the next Hello tries again. The server closes the
+	// environment.
 	Open func(ctx context.Context, start json.RawMessage) (env.Environment, error)
-	// Authorize decides who may connect; nil lets everybody. Whoever may not is told fs.ErrPermission and nothing else.
+	// Authorize decides whether a client may connect; nil allows all. One that may not gets
+	// fs.ErrPermission and nothing else.
 	Authorize func(wire.Hello) error
-	// Connected, if set, is told how many authorised connections there are whenever that changes. It is called from one
-	// goroutine at a time and must not call the server.
+	// Connected, if set, is called with the number of authorised clients whenever it changes, from
+	// one goroutine at a time. It must not call the server.
 	Connected func(clients int)
-	// MaxBlocking is how many file operations may be in system calls at once; 0 means any number. An operation that
-	// waits for the network does not count.
+	// MaxBlocking bounds how many file operations are in system calls; 0 means no bound. Operations
+	// that wait for the network do not count.
 	MaxBlocking int
 	// HandshakeTime bounds each step of a handshake; 0 means 10 seconds.
 	HandshakeTime time.Duration
-	// PingEvery is after how long a silence the server checks that a client is still there, and how long that may take;
-	// 0 means 10 seconds.
+	// PingEvery is the silence after which the server sends a ping, and the timeout of that ping; 0
+	// means 10 seconds.
 	PingEvery time.Duration
 }
 
 const (
 	defaultHandshake = 10 * time.Second
-	// lingerTime bounds how long connections last once the environment is closed, for answers that are on their way.
-	lingerTime = 5 * time.Second
-	// maxStreams is how many requests a connection may have in progress.
+	// lingerTimeout bounds how long connections last after the environment, for responses on their
+	// way.
+	lingerTimeout = 5 * time.Second
+	// maxStreams bounds the requests in progress on a connection.
 	maxStreams = 10_000
 )
 
-// Server serves one environment to any number of connections. It is made by NewServer.
+// Server serves one environment to any number of connections. New creates it.
 type Server struct {
 	cfg      Config
 	session  string
 	gate     gate
 	commands commands
-	ops      ops
+	changes  changes
 	buffers  sync.Pool // *[]byte, of answerBuffer
 
 	opening chan struct{} // holds a value while the environment is being opened
@@ -74,7 +77,7 @@ type Server struct {
 	clients  map[string]*peer
 }
 
-// New returns a server, which serves streams given to Serve.
+// New returns a server for the streams given to Serve.
 func New(cfg Config) *Server {
 	cfg.HandshakeTime = cmp.Or(cfg.HandshakeTime, defaultHandshake)
 	cfg.PingEvery = cmp.Or(cfg.PingEvery, wire.DefaultPing)
@@ -90,19 +93,20 @@ func New(cfg Config) *Server {
 		clients: make(map[string]*peer),
 	}
 	s.commands.init()
-	s.ops.init()
+	s.changes.init()
 	s.buffers.New = func() any {
-		buf := make([]byte, 0, answerBuffer)
+		buf := make([]byte, 0, responseBuffer)
 		return &buf
 	}
 	return s
 }
 
-// Done is closed once a client has closed the environment and has its answer, or Close has ended.
+// Done is closed when a client has closed the environment and has its response, or when Close has
+// ended.
 func (s *Server) Done() <-chan struct{} { return s.done }
 
-// Close closes the environment and ends every connection. Its error is that of closing the environment. A second Close
-// does nothing and returns nil.
+// Close closes the environment and all connections. It returns the error of closing the
+// environment; a second Close does nothing and returns nil.
 func (s *Server) Close() error {
 	first := false
 	s.ending.Do(func() { first = true })
@@ -114,7 +118,7 @@ func (s *Server) Close() error {
 	return err
 }
 
-// closeEnvironment closes the environment once, and returns what came of that to everyone.
+// closeEnvironment closes the environment once, and returns the error of that to all callers.
 func (s *Server) closeEnvironment() error {
 	s.closing.Do(func() {
 		s.mu.Lock()
@@ -124,19 +128,19 @@ func (s *Server) closeEnvironment() error {
 		if e == nil {
 			return
 		}
-		// Commands whose output nobody takes could not end otherwise.
+		// Otherwise commands whose output no client reads could not end.
 		s.commands.abandon()
 		s.result = e.Close()
 	})
 	return s.result
 }
 
-// disconnect ends every connection.
+// disconnect closes all connections.
 func (s *Server) disconnect() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for p := range s.peers {
-		_ = p.conn.Close() // its end is what matters
+		_ = p.conn.Close() // the error does not matter
 	}
 	select {
 	case <-s.done:
@@ -145,9 +149,10 @@ func (s *Server) disconnect() {
 	}
 }
 
-// linger ends every connection when the one whose client has closed the environment has ended.
-func (s *Server) linger(p *peer) {
-	timer := time.NewTimer(lingerTime)
+// disconnectLater closes all connections when that of the client that closed the environment has
+// ended.
+func (s *Server) disconnectLater(p *peer) {
+	timer := time.NewTimer(lingerTimeout)
 	defer timer.Stop()
 	select {
 	case <-p.conn.Done:
@@ -164,40 +169,42 @@ type peer struct {
 	id   string // of the client
 
 	mu       sync.Mutex
-	over     bool           // no more requests
+	closed   bool           // no more requests
 	replaced bool           // by a later connection of the same client
-	work     sync.WaitGroup // requests in progress
+	requests sync.WaitGroup // requests in progress
 }
 
-// enter registers a request in progress; the caller calls p.work.Done. It reports false if there are to be no more.
+// enter registers a request; the caller calls p.requests.Done. It reports false if the connection
+// is closed.
 func (p *peer) enter() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.over {
+	if p.closed {
 		return false
 	}
-	p.work.Add(1)
+	p.requests.Add(1)
 	return true
 }
 
-// current tells whether the client has no later connection. What is started is started by the latest one only: by then
-// its client has been told what had been started before.
+// current reports whether the client has no later connection. Only the latest one starts anything:
+// the client has reported the outcome of what earlier ones started.
 func (p *peer) current() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !p.replaced
 }
 
-// replace ends a connection in favour of a later one.
+// replace closes a connection in favour of a later one.
 func (p *peer) replace() {
 	p.mu.Lock()
 	p.replaced = true
 	p.mu.Unlock()
-	_ = p.conn.Close() // its end is what matters
+	_ = p.conn.Close() // the error does not matter
 }
 
-// Serve serves one stream until it ends, ctx ends or the server is closed, and closes it. It returns when all requests of
-// the connection have ended. The error says why there was no handshake; a connection that ends later is none.
+// Serve serves one stream until it ends, ctx ends or the server is closed, and closes it. It
+// returns when all requests of the connection have ended. Its error is that of the handshake; a
+// connection that ends later has none.
 func (s *Server) Serve(ctx context.Context, stream io.ReadWriteCloser) error {
 	p := &peer{s: s, conn: wire.NewConn(stream)}
 	defer func() { _ = p.conn.Close() }() // It has ended before.
@@ -214,7 +221,7 @@ func (s *Server) Serve(ctx context.Context, stream io.ReadWriteCloser) error {
 	if err := s.handshake(ctx, p); err != nil {
 		return fmt.Errorf("handshake: %w", err)
 	}
-	defer s.leave(p)
+	defer s.unregister(p)
 	s.serveHTTP(ctx, p)
 	return nil
 }
@@ -223,7 +230,7 @@ func (s *Server) Serve(ctx context.Context, stream io.ReadWriteCloser) error {
 func (s *Server) serveHTTP(ctx context.Context, p *peer) {
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)
-	// A client that says nothing after the handshake is not even asked for a sign of life.
+	// net/http sends no ping to a client that is silent from the handshake on.
 	silent := time.AfterFunc(s.cfg.HandshakeTime, func() { _ = p.conn.Close() })
 	defer silent.Stop()
 	closed := make(chan struct{})
@@ -261,71 +268,77 @@ func (s *Server) serveHTTP(ctx context.Context, p *peer) {
 	<-stopped
 	<-closed
 	p.mu.Lock()
-	p.over = true
+	p.closed = true
 	p.mu.Unlock()
-	p.work.Wait()
+	p.requests.Wait()
 }
 
-// handshake answers the client's Hello. Without an error the connection is one of the client's, and leave takes it back.
+// handshake responds to the client's Hello. Without an error the connection is registered.
 func (s *Server) handshake(ctx context.Context, p *peer) error {
 	hello, err := s.readHello(p)
 	if err != nil {
 		var refused *refusal
 		if errors.As(err, &refused) {
-			_ = s.welcome(p, &wire.Welcome{Error: wire.ToError(refused.told)}) // err says more
+			// err has the details
+			_ = s.sendWelcome(p, &wire.Welcome{Error: wire.ToError(refused.public)})
 		}
 		return err
 	}
 	e, err := s.open(ctx, hello)
 	if err != nil {
-		_ = s.welcome(p, &wire.Welcome{Session: s.session, Error: wire.ToError(err)}) // err says more
+		// err has the details
+		_ = s.sendWelcome(p, &wire.Welcome{Session: s.session, Error: wire.ToError(err)})
 		return err
 	}
 	p.id = hello.Client
-	s.join(p)
+	s.register(p)
 	welcome := &wire.Welcome{Session: s.session, Info: wire.ToInfo(e.Info())}
-	if err := s.welcome(p, welcome); err != nil {
-		s.leave(p)
+	if err := s.sendWelcome(p, welcome); err != nil {
+		s.unregister(p)
 		return err
 	}
 	return nil
 }
 
-// refusal is why a client is refused, with what it is told.
-type refusal struct{ told, err error }
+// refusal is why a client is refused, and the error that it gets.
+type refusal struct{ public, err error }
 
 func (r *refusal) Error() string { return "refused: " + r.err.Error() }
 func (r *refusal) Unwrap() error { return r.err }
 
-// readHello reads the client's Hello. A *refusal is to be told.
+// readHello reads the client's Hello. A *refusal is sent to the client.
 func (s *Server) readHello(p *peer) (*wire.Hello, error) {
 	silent := time.AfterFunc(s.cfg.HandshakeTime, func() { _ = p.conn.Close() })
 	line, err := p.conn.ReadLine(wire.MaxHello)
 	if !silent.Stop() {
-		return nil, errors.New("no hello in time")
+		return nil, errors.New("timeout: no hello")
 	}
 	if errors.Is(err, wire.ErrLineTooLong) {
-		return nil, &refusal{told: err, err: err}
+		return nil, &refusal{public: err, err: err}
 	}
 	if err != nil {
 		return nil, err
 	}
 	var hello wire.Hello
 	if err := json.Unmarshal(line, &hello); err != nil {
-		return nil, &refusal{told: errors.New("the hello is malformed"), err: fmt.Errorf("malformed hello: %w", err)}
+		return nil, &refusal{
+			public: errors.New("malformed hello"),
+			err:    fmt.Errorf("malformed hello: %w", err),
+		}
 	}
 	if hello.Version != wire.Version {
-		err := fmt.Errorf("version %d of the protocol is not spoken here, version %d is", hello.Version, wire.Version)
-		return nil, &refusal{told: err, err: err}
+		err := fmt.Errorf("protocol version %d of the client differs from version %d of "+
+			"the server (use the same release on both sides)", hello.Version, wire.Version)
+		return nil, &refusal{public: err, err: err}
 	}
 	if s.cfg.Authorize != nil {
 		if err := s.cfg.Authorize(hello); err != nil {
-			return nil, &refusal{told: fs.ErrPermission, err: err}
+			return nil, &refusal{public: fs.ErrPermission, err: err}
 		}
 	}
 	if !validID(hello.Client) {
-		err := fmt.Errorf("the id of the client is malformed: %w", fs.ErrInvalid)
-		return nil, &refusal{told: err, err: err}
+		err := fmt.Errorf("malformed client id: %w", fs.ErrInvalid)
+		return nil, &refusal{public: err, err: err}
 	}
 	if err := s.readStart(p, &hello); err != nil {
 		return nil, err
@@ -333,11 +346,11 @@ func (s *Server) readHello(p *peer) (*wire.Hello, error) {
 	return &hello, nil
 }
 
-// readStart reads what the client wants to be opened.
+// readStart reads the Start behind a Hello.
 func (s *Server) readStart(p *peer, hello *wire.Hello) error {
 	if hello.StartSize < 0 || hello.StartSize > wire.MaxStart {
-		err := fmt.Errorf("what is to be opened has %d bytes: %w", hello.StartSize, env.ErrTooLarge)
-		return &refusal{told: err, err: err}
+		err := fmt.Errorf("start configuration of %d bytes: %w", hello.StartSize, env.ErrTooLarge)
+		return &refusal{public: err, err: err}
 	}
 	silent := time.AfterFunc(s.cfg.HandshakeTime, func() { _ = p.conn.Close() })
 	defer silent.Stop()
@@ -346,18 +359,18 @@ func (s *Server) readStart(p *peer, hello *wire.Hello) error {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
-		return fmt.Errorf("what is to be opened: %w", err)
+		return fmt.Errorf("read start configuration: %w", err)
 	}
 	hello.Start = start
 	return nil
 }
 
-// welcome sends the answer to a Hello.
-func (s *Server) welcome(p *peer, w *wire.Welcome) error {
+// sendWelcome sends the response to a Hello.
+func (s *Server) sendWelcome(p *peer, w *wire.Welcome) error {
 	w.Version = wire.Version
 	line, err := json.Marshal(w)
 	if err == nil && len(line) >= wire.MaxWelcome {
-		err = fmt.Errorf("a welcome of %d bytes is too large", len(line))
+		err = fmt.Errorf("welcome of %d bytes exceeds %d", len(line), wire.MaxWelcome)
 	}
 	if err != nil {
 		return err
@@ -367,7 +380,7 @@ func (s *Server) welcome(p *peer, w *wire.Welcome) error {
 	return p.conn.WriteLine(append(line, '\n'))
 }
 
-// open returns the environment, and opens it if it is not open yet.
+// open returns the environment, and opens it the first time.
 func (s *Server) open(ctx context.Context, hello *wire.Hello) (env.Environment, error) {
 	select {
 	case s.opening <- struct{}{}:
@@ -380,7 +393,7 @@ func (s *Server) open(ctx context.Context, hello *wire.Hello) (env.Environment, 
 	s.mu.Unlock()
 	switch {
 	case closed:
-		return nil, fmt.Errorf("%w: it has been closed", env.ErrGone)
+		return nil, fmt.Errorf("%w: the environment has been closed", env.ErrGone)
 	case hello.Session != "" && (e == nil || hello.Session != s.session):
 		return nil, fmt.Errorf("%w: this is another session", env.ErrGone)
 	case e != nil:
@@ -397,13 +410,14 @@ func (s *Server) open(ctx context.Context, hello *wire.Hello) (env.Environment, 
 	}
 	s.mu.Unlock()
 	if closed {
-		return nil, errors.Join(fmt.Errorf("%w: it has been closed", env.ErrGone), e.Close())
+		return nil, errors.Join(fmt.Errorf("%w: the environment has been closed", env.ErrGone),
+			e.Close())
 	}
 	return e, nil
 }
 
-// join makes p the connection of its client, and ends the one before.
-func (s *Server) join(p *peer) {
+// register makes p the connection of its client, and closes the one before.
+func (s *Server) register(p *peer) {
 	s.counting.Lock()
 	defer s.counting.Unlock()
 	before := len(s.clients)
@@ -411,30 +425,30 @@ func (s *Server) join(p *peer) {
 		old.replace()
 	}
 	s.clients[p.id] = p
-	s.tell(before)
+	s.notifyConnected(before)
 }
 
-// leave takes the connection away from its client.
-func (s *Server) leave(p *peer) {
+// unregister removes the connection of a client.
+func (s *Server) unregister(p *peer) {
 	s.counting.Lock()
 	defer s.counting.Unlock()
 	before := len(s.clients)
 	if s.clients[p.id] == p {
 		delete(s.clients, p.id)
 	}
-	s.tell(before)
+	s.notifyConnected(before)
 }
 
-func (s *Server) tell(before int) {
+func (s *Server) notifyConnected(before int) {
 	if s.cfg.Connected != nil && len(s.clients) != before {
 		s.cfg.Connected(len(s.clients))
 	}
 }
 
-// killer is an environment that can kill what it has started and go on.
+// killer is an environment that can kill its processes and go on.
 type killer interface{ Kill() error }
 
-// validID tells whether id may be one that a client has chosen.
+// validID reports whether id is valid for a client, a command or a change.
 func validID(id string) bool {
 	if id == "" || len(id) > wire.MaxID {
 		return false

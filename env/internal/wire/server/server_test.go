@@ -265,7 +265,7 @@ func TestHandshakeRefusals(t *testing.T) {
 		{name: "another version", say: hello(wire.Hello{Version: 99, Token: "secret", Client: "c"}), text: "version 99"},
 		{name: "wrong token", say: hello(wire.Hello{Version: wire.Version, Token: "x", Client: "c"}), is: fs.ErrPermission, text: "permission denied"},
 		{name: "no token", say: hello(wire.Hello{Version: wire.Version, Client: "c"}), is: fs.ErrPermission, text: "permission denied"},
-		{name: "no client", say: hello(wire.Hello{Version: wire.Version, Token: "secret"}), is: fs.ErrInvalid, text: "id of the client"},
+		{name: "no client", say: hello(wire.Hello{Version: wire.Version, Token: "secret"}), is: fs.ErrInvalid, text: "client id"},
 		{name: "too much to open", say: `{"version":2,"token":"secret","client":"c","start_size":4194305}` + "\n", is: env.ErrTooLarge, text: "4194305 bytes"},
 		{name: "less than nothing to open", say: `{"version":2,"token":"secret","client":"c","start_size":-1}` + "\n", is: env.ErrTooLarge, text: "-1 bytes"},
 		{name: "nobody says what to open", say: `{"version":2,"token":"x","client":"c","start_size":1000}` + "\n", is: fs.ErrPermission, text: "permission denied"},

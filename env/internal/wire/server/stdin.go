@@ -10,14 +10,14 @@ import (
 )
 
 var (
-	// errGap refuses a piece of standard input before which one is missing.
-	errGap = errors.New("a piece of standard input is missing")
+	// errGap refuses a piece of stdin before which one is missing.
+	errGap = errors.New("a piece of stdin is missing")
 	// errPieceTooLarge refuses a piece of more than one window.
-	errPieceTooLarge = errors.New("the piece of standard input is too large")
+	errPieceTooLarge = errors.New("the piece of stdin is too large")
 )
 
-// stdin is the standard input of a command: an io.Reader for the command, fed piece by piece. It holds no data: what the
-// command has not read stays with the request that brings it.
+// stdin is the stdin of a command: an io.Reader for the command, fed in pieces. It holds no data:
+// unread bytes stay with the request that brings them.
 type stdin struct {
 	mu     sync.Mutex
 	taken  int64         // how many bytes have been read
@@ -25,7 +25,7 @@ type stdin struct {
 	data   []byte        // of that piece, and not read yet
 	took   chan struct{} // wakes the piece that feeds
 	ended  bool          // nothing comes after data
-	closed bool          // nobody reads any more
+	closed bool          // the command reads no more
 	more   chan struct{} // wakes the reader
 }
 
@@ -33,7 +33,7 @@ func newStdin() *stdin {
 	return &stdin{more: make(chan struct{}, 1), took: make(chan struct{}, 1)}
 }
 
-// Read implements io.Reader. It has one caller at a time.
+// Read implements io.Reader for one caller at a time.
 func (s *stdin) Read(p []byte) (int, error) {
 	for {
 		s.mu.Lock()
@@ -55,7 +55,7 @@ func (s *stdin) Read(p []byte) (int, error) {
 	}
 }
 
-// close says that the command takes no more.
+// close marks that the command takes no more.
 func (s *stdin) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,16 +64,18 @@ func (s *stdin) close() {
 	signal(s.more)
 }
 
-func (s *stdin) answer() wire.StdinState {
+func (s *stdin) state() wire.StdinState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return wire.StdinState{Taken: s.taken, Closed: s.ended || s.closed}
 }
 
-// feed gives the command the piece that begins at offset and waits until it has read it. If end is set, nothing comes
-// after it. The piece takes over from one that is being fed.
-func (s *stdin) feed(ctx context.Context, offset int64, body io.Reader, end bool, buf []byte) error {
-	f, skip, err := s.begin(offset)
+// feed gives the command the piece at offset and waits until it is read. With end set nothing
+// follows it. The piece takes over from one that is being fed.
+func (s *stdin) feed(ctx context.Context, offset int64, body io.Reader, end bool,
+	buf []byte,
+) error {
+	f, skip, err := s.nextPiece(offset)
 	if err != nil {
 		return err
 	}
@@ -109,8 +111,8 @@ type feeder struct {
 	took  chan struct{}
 }
 
-// begin makes a new piece the one that feeds. Skip is how many of its bytes the command has already.
-func (s *stdin) begin(offset int64) (f *feeder, skip int64, err error) {
+// nextPiece makes a new piece the one that feeds. The command has skip of its bytes already.
+func (s *stdin) nextPiece(offset int64) (f *feeder, skip int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if offset > s.taken {
@@ -123,7 +125,8 @@ func (s *stdin) begin(offset int64) (f *feeder, skip int64, err error) {
 	return &feeder{s: s, piece: s.piece, took: s.took}, s.taken - offset, nil
 }
 
-// offer gives the command data and waits until it has read it. It reports whether the command takes no more.
+// offer gives the command data and waits until it is read. It reports whether the command takes no
+// more.
 func (f *feeder) offer(ctx context.Context, data []byte) (over bool, err error) {
 	s := f.s
 	for given := false; ; given = true {
@@ -157,7 +160,7 @@ func (f *feeder) offer(ctx context.Context, data []byte) (over bool, err error) 
 	}
 }
 
-// end says that nothing comes after this piece.
+// end marks that nothing follows this piece.
 func (f *feeder) end() error {
 	f.s.mu.Lock()
 	defer f.s.mu.Unlock()
@@ -169,7 +172,7 @@ func (f *feeder) end() error {
 	return nil
 }
 
-// signal wakes who waits for c, which has room for one signal, now or the next time.
+// signal wakes the receiver of c, which has room for one signal.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -67,7 +67,7 @@ func TestStdinPieces(t *testing.T) {
 			if data := <-got; strings.TrimRight(data, "x") != strings.TrimRight(c.want, "x") || len(data) > wire.Window {
 				t.Errorf("the command has read %q", data)
 			}
-			if answer := s.answer(); !answer.Closed {
+			if answer := s.state(); !answer.Closed {
 				t.Errorf("the answer is %+v", answer)
 			}
 		})
@@ -96,7 +96,7 @@ func TestStdinWaitsForReader(t *testing.T) {
 	if err := <-fed; err != nil {
 		t.Fatal(err)
 	}
-	if got := s.answer(); got != (wire.StdinState{Taken: 3}) {
+	if got := s.state(); got != (wire.StdinState{Taken: 3}) {
 		t.Errorf("the answer is %+v", got)
 	}
 }
@@ -115,7 +115,7 @@ func TestStdinEnds(t *testing.T) {
 		if _, err := s.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 			t.Errorf("read: %v", err)
 		}
-		if got := s.answer(); got != (wire.StdinState{Closed: true}) {
+		if got := s.state(); got != (wire.StdinState{Closed: true}) {
 			t.Errorf("the answer is %+v", got)
 		}
 	})
@@ -152,7 +152,7 @@ func TestStdinEnds(t *testing.T) {
 		if err := s.feed(t.Context(), 0, body, true, make([]byte, 3)); !errors.Is(err, broken) {
 			t.Error(err)
 		}
-		if answer := s.answer(); answer != (wire.StdinState{Taken: 2}) {
+		if answer := s.state(); answer != (wire.StdinState{Taken: 2}) {
 			t.Errorf("the answer is %+v", answer)
 		}
 		if err := feedString(t, s, 0, "abc", true); err != nil {

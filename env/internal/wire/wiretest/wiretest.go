@@ -16,7 +16,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// Env is an environment whose methods are what a test needs. Those that are not set are unsupported.
+// Env is an environment whose methods are what a test needs. Those that are not set are
+// unsupported.
 type Env struct {
 	OnExec      func(context.Context, env.Command) (env.Result, error)
 	OnOpen      func(context.Context, string) (fs.File, error)
@@ -67,7 +68,9 @@ func (f *Env) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
 }
 
 // WriteFile implements env.Environment.
-func (f *Env) WriteFile(ctx context.Context, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+func (f *Env) WriteFile(ctx context.Context, name string, r io.Reader,
+	opts env.WriteOptions,
+) (env.Written, error) {
 	if f.OnWriteFile == nil {
 		return env.Written{}, unsupported("write", name)
 	}
@@ -99,7 +102,9 @@ func (f *Env) CopyOut(ctx context.Context, dir string, names ...string) (io.Read
 }
 
 // Walk implements search.Searcher.
-func (f *Env) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
+func (f *Env) Walk(ctx context.Context, root string, opts search.WalkOptions,
+	fn func(search.Entry) error,
+) error {
 	if f.OnWalk == nil {
 		return search.Walk(ctx, struct{ env.FileReader }{f}, root, opts, fn)
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
 )
 
-func TestSaid(t *testing.T) {
-	var s helper.Said
+func TestStderrTail(t *testing.T) {
+	var s helper.StderrTail
 	if got := s.String(); got != "" {
 		t.Errorf("nothing is %q", got)
 	}
