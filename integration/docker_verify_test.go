@@ -47,7 +47,7 @@ func TestDockerVerify(t *testing.T) {
 	}{
 		"format":    {[]string{"--output=xml"}, 2, `--output: "xml" is none of text, json`},
 		"arguments": {[]string{"docker"}, 2, "takes no arguments"},
-		"no flag":   {[]string{"--read-only"}, 2, "there is no flag --read-only"},
+		"no flag":   {[]string{"--read-only"}, 2, "unknown flag --read-only"},
 		"no image":  {[]string{"--pull=never", "--image=nobody.invalid/has:this"}, 6, "nobody.invalid/has:this"},
 		"too late":  {[]string{"--timeout=1ms"}, 6, "not done after 1ms (--timeout)"},
 	} {

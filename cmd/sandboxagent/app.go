@@ -14,7 +14,6 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
 
-	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
@@ -60,26 +59,31 @@ func (p *program) run(ctx context.Context, args []string) int {
 	case "--version", "-version":
 		args = append([]string{"version"}, args[1:]...)
 	}
-	command, arranged, err := arrange(app, args)
-	rest, help := asksHelp(arranged)
-	switch {
-	case err != nil:
-	case help && command == "tool" && len(rest) > 0:
-		err = p.toolHelp(rest)
-	case help:
-		err = app.RunContext(ctx, slices.DeleteFunc([]string{app.Name, command, helpFlag}, func(s string) bool { return s == "" }))
-	default:
-		full := []string{app.Name}
-		if command != "" {
-			full = append(full, command)
-		}
-		err = app.RunContext(ctx, append(full, arranged...))
+	l, err := parseCommandLine(app, args)
+	if err == nil {
+		err = p.runCommandLine(ctx, app, l)
 	}
 	if err != nil {
 		p.fail(err)
-		return failureCode(ctx, command, err)
+		return failureCode(ctx, l.command, err)
 	}
 	return p.code
+}
+
+func (p *program) runCommandLine(ctx context.Context, app *cli.App, l commandLine) error {
+	if l.help && l.command == "tool" && len(l.rest) > 0 {
+		return p.toolHelp(l.rest)
+	}
+	args := []string{app.Name}
+	if l.command != "" {
+		args = append(args, l.command)
+	}
+	if l.help {
+		args = append(args, helpFlag)
+	} else {
+		args = slices.Concat(args, l.flags, []string{"--"}, l.rest)
+	}
+	return app.RunContext(ctx, args)
 }
 
 // fail tells the user of an error, in one line.
@@ -114,6 +118,9 @@ func (p *program) app() *cli.App {
 	return app
 }
 
+// onUsageError turns what parseCommandLine has not found into a usageError.
+func onUsageError(_ *cli.Context, err error, _ bool) error { return usagef("%s", err) }
+
 const appHelp = `sandboxagent - {{.Usage}}
 
 usage: sandboxagent COMMAND [flags] [arguments]
@@ -133,48 +140,6 @@ usage: sandboxagent {{.Name}} {{.ArgsUsage}}
 flags:
 {{range .VisibleFlags}}  {{.}}
 {{end}}{{end}}`
-
-// badValue is how the flag package tells of a value that it cannot read.
-var badValue = lazyregexp.New(`^invalid (?:boolean )?value "(.*)" for(?: flag)? -(\S+): .*$`)
-
-// badVariable is how a value of a variable is told of.
-var badVariable = lazyregexp.New(`^could not parse "(.*)" as (\S+) value from environment variable "(\S+)" for flag .*$`)
-
-func onUsageError(c *cli.Context, err error, _ bool) error {
-	if m := badValue().FindStringSubmatch(err.Error()); m != nil {
-		return usagef("--%s: %q is no %s", m[2], m[1], kindOfFlag(c, m[2]))
-	}
-	if m := badVariable().FindStringSubmatch(err.Error()); m != nil {
-		return usagef("the variable %s: %q is no %s", m[3], m[1], describeKind(m[2]))
-	}
-	return usagef("%s", err)
-}
-
-func kindOfFlag(c *cli.Context, name string) string {
-	if c.Command != nil {
-		switch findFlag(c.Command.Flags, name).(type) {
-		case *cli.DurationFlag:
-			return describeKind("duration")
-		case *cli.IntFlag, *cli.Int64Flag:
-			return describeKind("int")
-		case *cli.BoolFlag:
-			return describeKind("bool")
-		}
-	}
-	return "value for it"
-}
-
-func describeKind(kind string) string {
-	switch kind {
-	case "duration":
-		return "duration such as 90s, 10m or 1h30m"
-	case "int", "int64":
-		return "whole number"
-	case "bool":
-		return "boolean; use true or false"
-	}
-	return kind
-}
 
 // action makes an action of work, which runs until it is done or a signal ends its context. An error of work is told to
 // the user and gives the exit code.

@@ -2,144 +2,141 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
+	"github.com/xrash/smetrics"
 )
-
-// arrange brings the arguments of the program into the order that the flag parser wants: the command, its flags, "--", and
-// what is left. Flags may stand anywhere before "--", also before the command. If there is no command, its name is empty
-// and the second result holds the flags. Where help is asked for, "--help" takes the place of all flags.
-func arrange(app *cli.App, args []string) (command string, arranged []string, err error) {
-	words := commandWords(app, args)
-	name := strings.Join(words, " ")
-	flags := app.Flags
-	if name != "" {
-		c := app.Command(name)
-		if c == nil {
-			return name, nil, unknownCommand(app, words)
-		}
-		flags = c.Flags
-	}
-	found, rest, err := splitFlags(flags, args)
-	if err != nil {
-		return name, nil, err
-	}
-	return name, slices.Concat(found, []string{"--"}, rest[len(words):]), nil
-}
-
-// asksHelp reports whether arguments that arrange made ask for help, and returns what stands beside it.
-func asksHelp(arranged []string) (rest []string, ok bool) {
-	if len(arranged) < 2 || arranged[0] != helpFlag {
-		return nil, false
-	}
-	return arranged[2:], true
-}
 
 const helpFlag = "--help"
 
-// commandWords returns the name of the command: the first argument that is neither a flag nor the value of one, with the
-// second one if commands begin with the first. Flags of all commands count.
-func commandWords(app *cli.App, args []string) []string {
-	all := app.Flags
-	for _, c := range app.Commands {
-		all = append(all[:len(all):len(all)], c.Flags...)
-	}
+// commandLine is the arguments of the program in the order that the flag package parses.
+type commandLine struct {
+	// command is the name of the command, of one or two words; empty if there is none.
+	command string
+	// flags are the flags with their values, rest the arguments.
+	flags, rest []string
+	// help reports that the user asked for help.
+	help bool
+}
+
+// parseCommandLine separates flags from arguments and validates the values of flags and of the
+// variables that stand for them. Flags may stand anywhere before "--", also before the command.
+func parseCommandLine(app *cli.App, args []string) (l commandLine, err error) {
+	type found struct{ arg, name, value string }
+	var flags []found
 	var words []string
-	for i := 0; i < len(args); i++ {
-		name, hasValue := cutFlag(args[i])
-		switch {
-		case args[i] == "--":
-			return words
-		case name == "":
-			words = append(words, args[i])
-			if len(words) == 2 || len(group(app, args[i])) == 0 {
-				return words
-			}
-		case !hasValue && takesValue(findFlag(all, name)):
-			i++
-		}
-	}
-	return words
-}
-
-// group returns the second words of the commands of two words that begin with word.
-func group(app *cli.App, word string) []string {
-	var second []string
+	missing := "" // the flag at the end that lacks its value
+	all := slices.Clone(app.Flags)
 	for _, c := range app.Commands {
-		if rest, ok := strings.CutPrefix(c.Name, word+" "); ok {
-			second = append(second, rest)
-		}
+		all = append(all, c.Flags...)
 	}
-	return second
-}
-
-// splitFlags parts flags, with their values, from the other arguments. Where help is asked for, no other flag is found.
-func splitFlags(flags []cli.Flag, args []string) (found, rest []string, err error) {
-	help := false
-	defer func() {
-		if help && err == nil {
-			found = []string{helpFlag}
-		}
-	}()
-	for i := 0; i < len(args); i++ {
-		arg := args[i]
-		if arg == "--" {
-			return found, append(rest, args[i+1:]...), nil
-		}
-		name, hasValue := cutFlag(arg)
-		if name == "" {
-			rest = append(rest, arg)
+	for len(args) > 0 && args[0] != "--" {
+		arg := args[0]
+		args = args[1:]
+		name, value, hasValue := cutFlag(arg)
+		switch {
+		case name == "":
+			words = append(words, arg)
 			continue
-		}
-		f := findFlag(flags, name)
-		if f == nil && !isHelp(name) {
-			return nil, nil, unknownFlag(flags, arg, name)
-		}
-		help = help || f == nil
-		found = append(found, arg)
-		if hasValue {
-			_, value, _ := strings.Cut(arg, "=")
-			if err := checkValue(f, name, value); err != nil {
-				return nil, nil, err
+		case name == "help" || name == "h":
+			l.help = true
+			continue
+		case !hasValue && takesValue(findFlag(all, name)):
+			if len(args) == 0 || args[0] == "--" {
+				missing = name
+				continue
+			}
+			value, args = args[0], args[1:]
+			l.flags = append(l.flags, arg, value)
+		default:
+			l.flags = append(l.flags, arg)
+			if !hasValue {
+				value = "true"
 			}
 		}
-		if hasValue || !takesValue(f) {
-			continue
-		}
-		if i++; i == len(args) || args[i] == "--" {
-			return nil, nil, usagef("the flag --%s needs a value", name)
-		}
-		if err := checkValue(f, name, args[i]); err != nil {
-			return nil, nil, err
-		}
-		found = append(found, args[i])
+		flags = append(flags, found{arg, name, value})
 	}
-	return found, rest, nil
+	known := app.Flags
+	if len(words) > 0 {
+		c, n, err := findCommand(app, words)
+		if err != nil {
+			return l, err
+		}
+		l.command, known, words = c.Name, c.Flags, words[n:]
+	}
+	l.rest = words
+	if len(args) > 0 { // "--"
+		l.rest = append(l.rest, args[1:]...)
+	}
+	for _, f := range flags {
+		flag := findFlag(known, f.name)
+		if flag == nil {
+			return l, unknownFlag(known, f.arg, f.name)
+		}
+		if strings.TrimSpace(f.value) == "" {
+			return l, usagef("--%s is empty; give it a value or leave it out", f.name)
+		}
+		if kind := invalidKind(flag, f.value); kind != "" {
+			return l, usagef("--%s: %q is not %s", f.name, f.value, kind)
+		}
+	}
+	if missing != "" {
+		return l, usagef("--%s needs a value", missing)
+	}
+	return l, checkVariables(known)
 }
 
-// checkValue refuses a blank value of a flag that takes a text: it comes from a variable of a script that is not set, and
-// acting as if the flag were not there would hide that.
-func checkValue(f cli.Flag, name, value string) error {
-	switch f.(type) {
-	case *cli.StringFlag, *cli.StringSliceFlag:
-		if strings.TrimSpace(value) == "" {
-			return usagef("--%s is empty; give it a value or leave it out", name)
+// checkVariables validates the variables that stand for flags.
+func checkVariables(flags []cli.Flag) error {
+	for _, f := range flags {
+		d, ok := f.(cli.DocGenerationFlag)
+		if !ok {
+			continue
+		}
+		for _, name := range d.GetEnvVars() {
+			value, set := os.LookupEnv(name)
+			if kind := invalidKind(f, value); set && kind != "" {
+				return usagef("the variable %s: %q is not %s", name, value, kind)
+			}
 		}
 	}
 	return nil
 }
 
-// cutFlag returns the name of a flag, and whether its value is part of arg. The name is empty if arg is no flag. A lone
-// dash stands for standard input.
-func cutFlag(arg string) (name string, hasValue bool) {
-	if len(arg) < 2 || arg[0] != '-' || arg == "--" {
-		return "", false
+// invalidKind returns what the values of f are if value is none of them, else an empty text.
+func invalidKind(f cli.Flag, value string) (kind string) {
+	var err error
+	switch f.(type) {
+	case *cli.DurationFlag:
+		kind = "a duration such as 90s, 10m or 1h30m"
+		_, err = time.ParseDuration(value)
+	case *cli.IntFlag, *cli.Int64Flag:
+		kind = "a whole number"
+		_, err = strconv.ParseInt(value, 0, 64)
+	case *cli.Float64Flag:
+		kind = "a number"
+		_, err = strconv.ParseFloat(value, 64)
+	case *cli.BoolFlag:
+		kind = "a boolean; use true or false"
+		_, err = strconv.ParseBool(value)
 	}
-	name, _, hasValue = strings.Cut(strings.TrimPrefix(arg[1:], "-"), "=")
-	return name, hasValue
+	if err == nil {
+		return ""
+	}
+	return kind
+}
+
+// cutFlag returns the parts of a flag; the name is empty if arg is an argument. A lone dash is one.
+func cutFlag(arg string) (name, value string, hasValue bool) {
+	if len(arg) < 2 || arg[0] != '-' {
+		return "", "", false
+	}
+	return strings.Cut(strings.TrimPrefix(arg[1:], "-"), "=")
 }
 
 func findFlag(flags []cli.Flag, name string) cli.Flag {
@@ -156,59 +153,47 @@ func takesValue(f cli.Flag) bool {
 	return ok && d.TakesValue()
 }
 
-func isHelp(name string) bool { return name == "help" || name == "h" }
-
-func unknownCommand(app *cli.App, words []string) error {
-	if second := group(app, words[0]); len(second) > 0 {
-		what := "something is missing behind " + strconv.Quote(words[0])
-		if len(words) > 1 {
-			what = fmt.Sprintf("there is no command %q", strings.Join(words, " "))
-		}
-		return usagef("%s; there is %s %s", what, words[0], strings.Join(second, ", "+words[0]+" "))
-	}
-	var names []string
+// findCommand returns the command that words start with, and how many words its name has.
+func findCommand(app *cli.App, words []string) (*cli.Command, int, error) {
+	var names, subcommands []string
 	for _, c := range app.Commands {
+		first, second, _ := strings.Cut(c.Name, " ")
+		switch {
+		case c.Name == words[0]:
+			return c, 1, nil
+		case first != words[0]:
+		case len(words) > 1 && second == words[1]:
+			return c, 2, nil
+		default:
+			subcommands = append(subcommands, second)
+		}
 		names = append(names, c.Name)
 	}
-	return usagef("there is no command %q; the commands are %s", words[0], strings.Join(names, ", "))
+	switch {
+	case len(subcommands) == 0:
+		return nil, 0, usagef("unknown command %q (known: %s)", words[0], strings.Join(names, ", "))
+	case len(words) > 1:
+		return nil, 0, usagef("unknown command %q; the subcommands of %q are %s",
+			strings.Join(words[:2], " "), words[0], strings.Join(subcommands, ", "))
+	}
+	return nil, 0, usagef("%q needs a subcommand: %s", words[0], strings.Join(subcommands, ", "))
 }
 
-// unknownFlag names the flag that was probably meant, if one is near.
+// unknownFlag suggests a flag with a similar name.
 func unknownFlag(flags []cli.Flag, arg, name string) error {
 	arg, _, _ = strings.Cut(arg, "=")
-	best, most := "", min(3, len(name)/2)
+	best, limit := "", min(3, len(name)/2)
 	for _, f := range flags {
 		for _, n := range f.Names() {
-			if d := distance(name, n); d <= most {
-				best, most = n, d-1
+			if d := smetrics.WagnerFischer(name, n, 1, 1, 1); d <= limit {
+				best, limit = n, d-1
 			}
 		}
 	}
 	if best != "" {
-		return usagef("there is no flag %s; did you mean --%s?", arg, best)
+		return usagef("unknown flag %s; did you mean --%s?", arg, best)
 	}
-	return usagef("there is no flag %s here; arguments that begin with a dash stand after \"--\"", arg)
-}
-
-// distance is how many letters have to be added, removed or changed to make b of a.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
+	return usagef("unknown flag %s; put arguments that begin with a dash after \"--\"", arg)
 }
 
 // usageError is a mistake in the arguments, the variables or the configuration.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,7 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-func TestArrange(t *testing.T) {
+func TestParseCommandLine(t *testing.T) {
 	app := (&program{}).app()
 	var commands []string
 	for _, c := range app.Commands {
@@ -32,42 +33,69 @@ func TestArrange(t *testing.T) {
 		{"exec -- ls -l", "exec", "-- ls -l", ""},
 		{"exec a --timeout 1s -- --b -- -c", "exec", "--timeout 1s -- a --b -- -c", ""},
 		{"exec --var -x=1 -- a", "exec", "--var -x=1 -- a", ""},
-		{"exec --help", "exec", "--help --", ""},
-		{"-h", "", "--help --", ""},
-		{"tool shell --help", "tool", "--help -- shell", ""},
-		{"run x -h --yes --model m", "run", "--help -- x", ""},
-		{"version -h x", "version", "--help -- x", ""},
+		{"exec --help", "exec", "--help", ""},
+		{"-h", "", "--help", ""},
+		{"tool shell --help", "tool", "--help shell", ""},
+		{"run x -h --yes --model m", "run", "--help x", ""},
+		{"version -h x", "version", "--help x", ""},
 		{"exec -- ls --help", "exec", "-- ls --help", ""},
 		{"run --model -h x", "run", "--model -h -- x", ""},
 		{"-- run", "", "-- run", ""},
-		{"exec ls -l", "exec", "", `there is no flag -l here; arguments that begin with a dash stand after "--"`},
-		{"run --mdel m t", "run", "", "there is no flag --mdel; did you mean --model?"},
-		{"run --max-truns=3 t", "run", "", "there is no flag --max-truns; did you mean --max-turns?"},
-		{"run --patch", "run", "", "the flag --patch needs a value"},
-		{"exec --patch -- ls", "exec", "", "the flag --patch needs a value"},
-		{"version --yes", "version", "", `there is no flag --yes here; arguments that begin with a dash stand after "--"`},
-		{"list", "list", "", `there is no command "list"; the commands are ` + strings.Join(commands, ", ")},
+		{"exec ls -l", "exec", "", `unknown flag -l; put arguments that begin with a dash after "--"`},
+		{"run --mdel m t", "run", "", "unknown flag --mdel; did you mean --model?"},
+		{"run --max-truns=3 t", "run", "", "unknown flag --max-truns; did you mean --max-turns?"},
+		{"run --patch", "run", "", "--patch needs a value"},
+		{"exec --patch -- ls", "exec", "", "--patch needs a value"},
+		{"version --yes", "version", "", `unknown flag --yes; put arguments that begin with a dash after "--"`},
+		{"list", "", "", `unknown command "list" (known: ` + strings.Join(commands, ", ") + ")"},
 		{"env list", "env list", "--", ""},
 		{"env gc --all --dry-run", "env gc", "--all --dry-run --", ""},
 		{"--all env gc", "env gc", "--all --", ""},
 		{"env --all gc", "env gc", "--all --", ""},
 		{"image build --base x go node", "image build", "--base x -- go node", ""},
-		{"image --help build", "image build", "--help --", ""},
-		{"image", "image", "", `something is missing behind "image"; there is image list, image build`},
-		{"image -- build", "image", "", `something is missing behind "image"; there is image list, image build`},
-		{"image burn", "image burn", "", `there is no command "image burn"; there is image list, image build`},
+		{"image --help build", "image build", "--help", ""},
+		{"image", "", "", `"image" needs a subcommand: list, build`},
+		{"image -- build", "", "", `"image" needs a subcommand: list, build`},
+		{"image burn", "", "", `unknown command "image burn"; the subcommands of "image" are list, build`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.args, func(t *testing.T) {
-			command, got, err := arrange(app, strings.Fields(tt.args))
+			l, err := parseCommandLine(app, strings.Fields(tt.args))
 			text := ""
 			if err != nil {
 				text = err.Error()
 			}
-			if diff := cmp.Diff([]string{tt.command, tt.want, tt.err}, []string{command, strings.Join(got, " "), text}); diff != "" {
+			if diff := cmp.Diff([]string{tt.command, tt.want, tt.err}, []string{l.command, l.text(err), text}); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
+	}
+}
+
+// text is how a test writes l; empty after an error.
+func (l commandLine) text(err error) string {
+	switch {
+	case err != nil:
+		return ""
+	case l.help:
+		return strings.Join(append([]string{helpFlag}, l.rest...), " ")
+	}
+	return strings.Join(slices.Concat(l.flags, []string{"--"}, l.rest), " ")
+}
+
+// TestFlagKinds checks that a flag of several commands takes a value in all of them or in none, on
+// which finding the command relies.
+func TestFlagKinds(t *testing.T) {
+	kinds := make(map[string]bool)
+	for _, c := range (&program{}).app().Commands {
+		for _, f := range c.Flags {
+			for _, name := range f.Names() {
+				if kind, ok := kinds[name]; ok && kind != takesValue(f) {
+					t.Errorf("--%s of %s takes a value: %v", name, c.Name, !kind)
+				}
+				kinds[name] = takesValue(f)
+			}
+		}
 	}
 }
 
@@ -84,7 +112,7 @@ func TestEmptyValues(t *testing.T) {
 				}
 				want := "--" + name + " is empty; give it a value or leave it out"
 				for _, args := range [][]string{{c.Name, "--" + name, blank, "x"}, {c.Name, "--" + name + "=" + blank}} {
-					_, _, err := arrange(app, args)
+					_, err := parseCommandLine(app, args)
 					var usage *usageError
 					if !errors.As(err, &usage) || usage.Error() != want {
 						t.Errorf("%q: %v", args, err)
@@ -95,35 +123,21 @@ func TestEmptyValues(t *testing.T) {
 	}
 }
 
-func FuzzArrange(f *testing.F) {
+func FuzzParseCommandLine(f *testing.F) {
 	app := (&program{}).app()
 	f.Add("exec a --timeout 1s -- --b -- -c")
 	f.Add("run - --yes --")
 	f.Fuzz(func(t *testing.T, line string) {
 		args := strings.Split(line, " ")
-		_, got, err := arrange(app, args)
+		l, err := parseCommandLine(app, args)
 		if err != nil {
 			return
 		}
 		// What stands after "--" in the arguments stands, as it is, at the end.
 		if _, after, ok := strings.Cut(" "+line+" ", " -- "); ok {
-			if !strings.HasSuffix(strings.Join(got, " ")+" ", after) {
-				t.Errorf("%q became %q", args, got)
+			if !strings.HasSuffix(strings.Join(l.rest, " ")+" ", after) {
+				t.Errorf("%q became %q", args, l.rest)
 			}
 		}
 	})
-}
-
-func TestDistance(t *testing.T) {
-	tests := []struct {
-		a, b string
-		want int
-	}{
-		{"", "", 0}, {"", "ab", 2}, {"ab", "", 2}, {"model", "model", 0}, {"mobile", "model", 3}, {"mdel", "model", 1}, {"kitten", "sitting", 3},
-	}
-	for _, tt := range tests {
-		if got := distance(tt.a, tt.b); got != tt.want {
-			t.Errorf("distance(%q, %q) = %d, want %d", tt.a, tt.b, got, tt.want)
-		}
-	}
 }
