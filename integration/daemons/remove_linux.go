@@ -95,10 +95,15 @@ func sweep(dir string) error {
 	return nil
 }
 
-// lives tells whether a process runs. One that has ended but was not waited for has no command line.
+// lives reports whether a process runs. One that has ended but was not waited for does not.
 func lives(pid int) bool {
-	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	return err == nil && len(line) > 0
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	// The name of the program stands in parentheses and may hold any character; the state follows.
+	state, found := bytes.CutPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" "))
+	return found && len(state) > 0 && state[0] != 'Z' && state[0] != 'X'
 }
 
 // remove ends the processes of the daemon whose folder is dir, removes its bridge, its control groups and the folder,
