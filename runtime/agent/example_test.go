@@ -23,7 +23,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// work lets a model work on a task in the folder dir of this machine, and keeps the session in sessions.
+// work lets a model work on a task in the directory dir of this machine, and keeps the session in
+// sessions.
 func work(ctx context.Context, client llm.Client, dir, sessions, task string) (agent.Result, error) {
 	e, err := local.New(local.Config{Dir: dir}) // or local.Supervised, or the Open of a docker.Engine or an ssh.Host
 	if err != nil {
@@ -177,7 +178,7 @@ func serve(a *agent.Agent) http.HandlerFunc {
 		lines, flush := event.NewEncoder(w), http.NewResponseController(w)
 		for e, err := range a.RunStream(r.Context(), agent.Input{Text: string(task)}, nil) {
 			if err != nil {
-				return // the last event, PROCESSING_END, has told of it
+				return // the last event, PROCESSING_END, has reported it
 			}
 			if err := errors.Join(lines.Encode(e), flush.Flush()); err != nil {
 				return // which aborts the run
