@@ -14,17 +14,18 @@ const DefaultCapture = 64 << 10
 
 // CaptureOptions say what a Capture keeps. The zero value keeps DefaultCapture bytes at each end.
 type CaptureOptions struct {
-	// Head and Tail are how many bytes are kept of the start and of the end. Zero means DefaultCapture, a negative
-	// number none.
+	// Head and Tail are how many bytes are kept of the start and of the end. Zero means
+	// DefaultCapture, a negative number none.
 	Head, Tail int
 	// Spool, if set, is given every byte. Writes to it never overlap.
 	Spool io.Writer
 }
 
-// Capture is a writer for output of any length. It keeps the start and the end in memory, counts and hashes all of it,
-// and passes all of it on to an optional spool. Memory is taken as output comes, up to the two limits. The zero value is
-// ready to use, with the default options and no spool. All methods may be called concurrently, and wait for a write to
-// the spool that is under way; the results of two calls fit together when nobody writes in between.
+// Capture is a writer for output of any length. It keeps the start and the end in memory, counts
+// and hashes all of it, and passes all of it on to an optional spool. Memory is taken as output
+// comes, up to the two limits. The zero value is ready to use, with the default options and no
+// spool. All methods may be called concurrently, and wait for a write to the spool that is under
+// way; the results of two calls fit together when nobody writes in between.
 type Capture struct {
 	opts CaptureOptions
 
@@ -44,8 +45,9 @@ func NewCapture(opts CaptureOptions) *Capture {
 	return &Capture{opts: opts}
 }
 
-// Write takes p. It fails only if the spool does: then what the spool did not take is not counted, hashed or kept
-// either, so that the capture describes the spool's content, and every later Write returns the same error.
+// Write takes p. It fails only if the spool does: then what the spool did not take is not counted,
+// hashed or kept either, so that the capture describes the spool's content, and every later Write
+// returns the same error.
 func (c *Capture) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,7 +69,8 @@ func (c *Capture) Write(p []byte) (int, error) {
 	return n, c.err
 }
 
-// Head returns a copy of the start: all of the output if it is not longer than the limit for the start.
+// Head returns a copy of the start: all of the output if it is not longer than the limit for the
+// start.
 func (c *Capture) Head() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,8 +84,8 @@ func (c *Capture) Tail() []byte {
 	return c.appendTail([]byte{})
 }
 
-// Bytes returns a copy of start and end, one after the other. It is the whole output if Omitted is 0; otherwise the gap
-// lies behind the bytes of Head, possibly within a character.
+// Bytes returns a copy of start and end, one after the other. It is the whole output if Omitted is
+// 0; otherwise the gap lies behind the bytes of Head, possibly within a character.
 func (c *Capture) Bytes() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()

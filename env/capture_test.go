@@ -92,7 +92,8 @@ func TestCaptureZeroValue(t *testing.T) {
 	if _, err := c.Write(data); err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(c.Head(), data[:env.DefaultCapture]) || !bytes.Equal(c.Tail(), data[len(data)-env.DefaultCapture:]) {
+	if !bytes.Equal(c.Head(), data[:env.DefaultCapture]) || !bytes.Equal(c.Tail(),
+		data[len(data)-env.DefaultCapture:]) {
 		t.Error("the zero value does not keep DefaultCapture bytes of both ends")
 	}
 }
@@ -211,8 +212,10 @@ func TestCaptureSpoolError(t *testing.T) {
 			if spool.calls != 2 {
 				t.Errorf("the spool was written to %d times, want 2: not after its error", spool.calls)
 			}
-			if got, want := string(c.Bytes()), spool.got.String(); got != want || c.Size() != 5 || c.Sum() != hexSum([]byte(want)) {
-				t.Errorf("the capture has %q (%d bytes, %s), want what the spool has, %q", got, c.Size(), c.Sum(), want)
+			if got, want := string(c.Bytes()), spool.got.String(); got != want || c.Size() != 5 ||
+				c.Sum() != hexSum([]byte(want)) {
+				t.Errorf("the capture has %q (%d bytes, %s), want what the spool has, %q", got, c.Size(),
+					c.Sum(), want)
 			}
 		})
 	}
@@ -235,6 +238,7 @@ func TestCaptureConcurrently(t *testing.T) {
 	}
 	wg.Wait()
 	if c.Size() != 4000 || spool.Len() != 4000 || c.Sum() != hexSum(spool.Bytes()) {
-		t.Errorf("%d bytes are counted and %d in the spool, want 4000 with the same sum", c.Size(), spool.Len())
+		t.Errorf("%d bytes are counted and %d in the spool, want 4000 with the same sum", c.Size(),
+			spool.Len())
 	}
 }

@@ -8,16 +8,17 @@ import (
 	"strings"
 )
 
-// Conditions that callers branch on. Missing files, missing rights and closed environments are fs.ErrNotExist,
-// fs.ErrPermission and fs.ErrClosed.
+// Conditions that callers branch on. Missing files, missing rights and closed environments are
+// fs.ErrNotExist, fs.ErrPermission and fs.ErrClosed.
 var (
-	// ErrGone means that the place is not there any more: the container was removed, the host rebooted. Nothing sent to
-	// it will ever be answered.
+	// ErrGone means that the place is not there any more: the container was removed, the host
+	// rebooted. Nothing sent to it will ever be answered.
 	ErrGone = errors.New("the environment is gone")
 	// ErrUnknownOutcome means that contact was lost after a command was sent: it may have run.
 	ErrUnknownOutcome = errors.New("the outcome is unknown: the command may have run")
-	// ErrProtocol means that the other side of a remote environment broke the protocol: it is not what it should be, or
-	// somebody has taken its place. Nothing that it says can be believed, and no more is sent to it.
+	// ErrProtocol means that the other side of a remote environment broke the protocol: it is not what
+	// it should be, or somebody has taken its place. Nothing that it says can be believed, and no more
+	// is sent to it.
 	ErrProtocol = errors.New("protocol violation")
 	// ErrIsDir means that a file was wanted and the name is a folder.
 	ErrIsDir = errors.New("is a directory")
@@ -39,10 +40,11 @@ var (
 	ErrOutside = errors.New("outside of the working directory")
 )
 
-// StartError means that a command could not be started and certainly did not run. It wraps fs.ErrNotExist if the program
-// was not found, fs.ErrPermission if it may not be executed, a *fs.PathError with Op "chdir" if the folder to run in is
-// the cause, the end of the context or fs.ErrClosed if that came first, and other causes, such as an argument list that
-// is too long, as the system reports them.
+// StartError means that a command could not be started and certainly did not run. It wraps
+// fs.ErrNotExist if the program was not found, fs.ErrPermission if it may not be executed, a
+// *fs.PathError with Op "chdir" if the folder to run in is the cause, the end of the context or
+// fs.ErrClosed if that came first, and other causes, such as an argument list that is too long, as
+// the system reports them.
 type StartError struct {
 	Argv []string
 	Err  error
@@ -83,8 +85,8 @@ func PathError(op, name string, err error) error {
 	return &fs.PathError{Op: op, Path: name, Err: err}
 }
 
-// IsFatal reports whether err concerns ctx or the whole environment rather than one file, so that an
-// operation over many files ends with it.
+// IsFatal reports whether err concerns ctx or the whole environment rather than one file, so that
+// an operation over many files ends with it.
 func IsFatal(ctx context.Context, err error) bool {
 	return err != nil && (ctx.Err() != nil || errors.Is(err, fs.ErrClosed) ||
 		errors.Is(err, ErrGone) || errors.Is(err, ErrUnknownOutcome))

@@ -10,7 +10,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/local"
 )
 
-// under is an environment whose commands run under another program, such as nice, firejail or systemd-run.
+// under is an environment whose commands run under another program, such as nice, firejail or
+// systemd-run.
 type under struct {
 	env.Environment
 	program []string
@@ -22,8 +23,8 @@ func (u under) Exec(ctx context.Context, cmd env.Command) (env.Result, error) {
 	return u.Environment.Exec(ctx, cmd)
 }
 
-// Make an environment of your own by changing what another one does, or from nothing. The suite in package envtest proves
-// that it keeps the contract: envtest.Run(t, envtest.Options{…}).
+// Make an environment of your own by changing what another one does, or from nothing. The suite in
+// package envtest proves that it keeps the contract: envtest.Run(t, envtest.Options{…}).
 func Example_customEnvironment() {
 	e, err := local.New(local.Config{Dir: os.TempDir()})
 	if err != nil {
@@ -33,7 +34,10 @@ func Example_customEnvironment() {
 	defer func() { _ = e.Close() }()
 	var place env.Environment = under{e, []string{"env", "GREETING=hello"}}
 
-	out, _, err := env.Output(context.Background(), place, env.Command{Argv: []string{"printenv", "GREETING"}}, env.OutputOptions{})
+	out, _, err := env.Output(context.Background(), place, env.Command{Argv: []string{
+		"printenv",
+		"GREETING",
+	}}, env.OutputOptions{})
 	fmt.Printf("%s%v\n", out.Stdout.Head(), err)
 	// Output:
 	// hello

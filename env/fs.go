@@ -9,12 +9,13 @@ import (
 	"strings"
 )
 
-// FS returns the working directory of e as a file system of package io/fs. It implements fs.ReadDirFS, fs.StatFS and
-// fs.ReadFileFS; the latter has no limit of size, unlike [ReadFile] here. Names follow the rules of fs.ValidPath and may
-// thus not leave the working directory by themselves, but links may: this is no confinement.
+// FS returns the working directory of e as a file system of package io/fs. It implements
+// fs.ReadDirFS, fs.StatFS and fs.ReadFileFS; the latter has no limit of size, unlike [ReadFile]
+// here. Names follow the rules of fs.ValidPath and may thus not leave the working directory by
+// themselves, but links may: this is no confinement.
 //
-// Package io/fs has no contexts, so ctx serves all calls, and when it ends, they fail. The file system may be used
-// concurrently, a single open file may not.
+// Package io/fs has no contexts, so ctx serves all calls, and when it ends, they fail. The file
+// system may be used concurrently, a single open file may not.
 func FS(ctx context.Context, e FileReader) fs.FS {
 	f := fileSystem{ctx: ctx, inner: e}
 	if i, ok := e.(interface{ Info() Info }); ok {
@@ -79,8 +80,9 @@ func (f fileSystem) ReadFile(name string) ([]byte, error) {
 	return ReadFile(f.ctx, f.inner, name, math.MaxInt64)
 }
 
-// check refuses names that package io/fs does not allow. Where the system of the environment takes a backslash or a
-// colon for more than a character of a name, such names could mean a place outside the working directory.
+// check refuses names that package io/fs does not allow. Where the system of the environment takes
+// a backslash or a colon for more than a character of a name, such names could mean a place outside
+// the working directory.
 func (f fileSystem) check(op, name string) error {
 	if fs.ValidPath(name) && (!f.windows || !strings.ContainsAny(name, `\:`)) {
 		return nil

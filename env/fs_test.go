@@ -50,7 +50,10 @@ type unreached struct {
 
 func (u unreached) Info() env.Info { return env.Info{OS: u.os} }
 
-func (u unreached) Open(_ context.Context, name string) (fs.File, error) { return nil, u.fail(name) }
+func (u unreached) Open(_ context.Context, name string) (fs.File, error) {
+	return nil,
+		u.fail(name)
+}
 
 func (u unreached) Stat(_ context.Context, name string) (fs.FileInfo, error) {
 	return nil, u.fail(name)
@@ -95,10 +98,14 @@ func TestFSInvalidNames(t *testing.T) {
 			_, statErr := fs.Stat(fsys, tt.name)
 			_, dirErr := fs.ReadDir(fsys, tt.name)
 			_, readErr := fs.ReadFile(fsys, tt.name)
-			for call, err := range map[string]error{"Open": openErr, "Stat": statErr, "ReadDir": dirErr, "ReadFile": readErr} {
+			for call, err := range map[string]error{
+				"Open": openErr, "Stat": statErr, "ReadDir": dirErr,
+				"ReadFile": readErr,
+			} {
 				var pe *fs.PathError
 				if !errors.Is(err, fs.ErrInvalid) || !errors.As(err, &pe) || pe.Path != tt.name {
-					t.Errorf("%s(%q) error is %v, want a *fs.PathError that wraps %v", call, tt.name, err, fs.ErrInvalid)
+					t.Errorf("%s(%q) error is %v, want a *fs.PathError that wraps %v", call, tt.name, err,
+						fs.ErrInvalid)
 				}
 			}
 		})
@@ -131,7 +138,10 @@ func TestFSErrors(t *testing.T) {
 	_, statErr := d.Stat()
 	_, readErr := d.Read(nil)
 	_, dirErr := d.(fs.ReadDirFile).ReadDir(-1)
-	for call, err := range map[string]error{"Stat": statErr, "Read": readErr, "ReadDir": dirErr, "Close": d.Close()} {
+	for call, err := range map[string]error{
+		"Stat": statErr, "Read": readErr, "ReadDir": dirErr,
+		"Close": d.Close(),
+	} {
 		if !errors.Is(err, fs.ErrClosed) {
 			t.Errorf("%s of a closed folder gives %v, want %v", call, err, fs.ErrClosed)
 		}

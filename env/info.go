@@ -10,11 +10,12 @@ type Info struct {
 	OSVersion string
 	// WorkDir is the absolute, slash-separated folder that relative names resolve against.
 	WorkDir string
-	// Shell is the argv prefix that runs a script given as one more argument: {"/bin/bash", "-c"}. It is probed once. If
-	// there is none, it is empty and NoShell says why.
+	// Shell is the argv prefix that runs a script given as one more argument: {"/bin/bash", "-c"}. It
+	// is probed once. If there is none, it is empty and NoShell says why.
 	Shell   []string
 	NoShell string
-	// Guarantees says what the environment promises and who keeps the promise. What is not listed is not promised.
+	// Guarantees says what the environment promises and who keeps the promise. What is not listed is
+	// not promised.
 	Guarantees []Guarantee
 }
 
@@ -35,10 +36,11 @@ const (
 	Isolation Promise = "isolation"
 )
 
-// Promises that are parts of Isolation, which an environment states one by one where it keeps only some of them.
+// Promises that are parts of Isolation, which an environment states one by one where it keeps only
+// some of them.
 const (
-	// ConfinedWrites: commands change no file outside the working folder, a folder of their own for temporary files, and
-	// what was named in addition.
+	// ConfinedWrites: commands change no file outside the working folder, a folder of their own for
+	// temporary files, and what was named in addition.
 	ConfinedWrites Promise = "confined-writes"
 	// HiddenSecrets: commands cannot read where secrets of the user are usually kept, such as ~/.ssh.
 	HiddenSecrets Promise = "hidden-secrets"
@@ -50,7 +52,8 @@ const (
 	HiddenProcesses Promise = "hidden-processes"
 	// NoNewRights: commands gain no rights, by set-id programs, mounts, namespaces or other processes.
 	NoNewRights Promise = "no-new-rights"
-	// KeptHooks: commands do not change which programs git runs when the working folder is used outside: hooks and settings.
+	// KeptHooks: commands do not change which programs git runs when the working folder is used
+	// outside: hooks and settings.
 	KeptHooks Promise = "kept-hooks"
 )
 

@@ -6,14 +6,14 @@ import (
 	"io/fs"
 )
 
-// OutputOptions say what Output keeps of a command's output. The zero value keeps DefaultCapture bytes at each end of
-// each stream.
+// OutputOptions say what Output keeps of a command's output. The zero value keeps DefaultCapture
+// bytes at each end of each stream.
 type OutputOptions struct {
-	// Stdout and Stderr are the options for the two streams. Their spools may be the same writer only if that may be
-	// called concurrently.
+	// Stdout and Stderr are the options for the two streams. Their spools may be the same writer only
+	// if that may be called concurrently.
 	Stdout, Stderr CaptureOptions
-	// Combined puts both streams into one, in the order in which they arrive, with the options of Stdout. Those of
-	// Stderr must be the zero value.
+	// Combined puts both streams into one, in the order in which they arrive, with the options of
+	// Stdout. Those of Stderr must be the zero value.
 	Combined bool
 }
 
@@ -25,16 +25,25 @@ type Captured struct {
 	Stderr *Capture
 }
 
-// Output runs cmd and keeps the start and the end of what it prints. Result and error are those of Exec; with an error
-// the captures hold what had been printed by then. The command does not run and the error is a *StartError that wraps
-// fs.ErrInvalid if cmd has writers of its own or if opts contradict themselves.
-func Output(ctx context.Context, r Runner, cmd Command, opts OutputOptions) (Captured, Result, error) {
+// Output runs cmd and keeps the start and the end of what it prints. Result and error are those of
+// Exec; with an error the captures hold what had been printed by then. The command does not run and
+// the error is a *StartError that wraps fs.ErrInvalid if cmd has writers of its own or if opts
+// contradict themselves.
+func Output(
+	ctx context.Context, r Runner, cmd Command, opts OutputOptions,
+) (Captured, Result, error) {
 	out := Captured{Stdout: NewCapture(opts.Stdout), Stderr: NewCapture(opts.Stderr)}
 	switch {
 	case cmd.Stdout != nil || cmd.Stderr != nil:
-		return out, Result{}, &StartError{Argv: cmd.Argv, Err: fmt.Errorf("output is captured, but the command has a writer: %w", fs.ErrInvalid)}
+		return out, Result{}, &StartError{
+			Argv: cmd.Argv,
+			Err:  fmt.Errorf("output is captured, but the command has a writer: %w", fs.ErrInvalid),
+		}
 	case opts.Combined && opts.Stderr != CaptureOptions{}:
-		return out, Result{}, &StartError{Argv: cmd.Argv, Err: fmt.Errorf("output is combined, but there are options for stderr: %w", fs.ErrInvalid)}
+		return out, Result{}, &StartError{
+			Argv: cmd.Argv,
+			Err:  fmt.Errorf("output is combined, but there are options for stderr: %w", fs.ErrInvalid),
+		}
 	}
 	cmd.Stdout, cmd.Stderr = out.Stdout, out.Stderr
 	if opts.Combined {

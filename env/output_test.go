@@ -52,18 +52,25 @@ func TestOutput(t *testing.T) {
 				}
 				return env.Result{ExitCode: 3}, tt.err
 			}
-			cmd := env.Command{Argv: []string{"x", "y"}, Dir: "d", Vars: []string{"A=b"}, Stdin: strings.NewReader("in")}
+			cmd := env.Command{
+				Argv: []string{"x", "y"}, Dir: "d", Vars: []string{"A=b"},
+				Stdin: strings.NewReader("in"),
+			}
 			out, result, err := env.Output(t.Context(), e, cmd, tt.opts)
 			if !errors.Is(err, tt.err) || result.ExitCode != 3 {
 				t.Errorf("Output gives %+v, %v, want exit code 3, %v", result, err, tt.err)
 			}
-			if diff := cmp.Diff([]string{tt.wantStdout, tt.wantStderr}, []string{string(out.Stdout.Bytes()), string(out.Stderr.Bytes())}); diff != "" {
+			if diff := cmp.Diff([]string{tt.wantStdout, tt.wantStderr}, []string{
+				string(out.Stdout.Bytes()),
+				string(out.Stderr.Bytes()),
+			}); diff != "" {
 				t.Errorf("stdout and stderr (-want +got):\n%s", diff)
 			}
 			if same := ran.Stdout == ran.Stderr; same != tt.opts.Combined {
 				t.Errorf("the command has the same writer twice: %v, want %v", same, tt.opts.Combined)
 			}
-			if diff := cmp.Diff(cmd.Argv, ran.Argv); diff != "" || ran.Dir != "d" || ran.Stdin != cmd.Stdin || len(ran.Vars) != 1 {
+			if diff := cmp.Diff(cmd.Argv, ran.Argv); diff != "" || ran.Dir != "d" ||
+				ran.Stdin != cmd.Stdin || len(ran.Vars) != 1 {
 				t.Errorf("the command that ran is %+v, want %+v", ran, cmd)
 			}
 		})
@@ -90,7 +97,8 @@ func TestOutputSpools(t *testing.T) {
 		t.Errorf("the spools have %d and %d bytes, want 1000 and 2000", stdout.Len(), stderr.Len())
 	}
 	if out.Stdout.Omitted() != 980 || out.Stderr.Omitted() != 1980 {
-		t.Errorf("%d and %d bytes are omitted, want 980 and 1980", out.Stdout.Omitted(), out.Stderr.Omitted())
+		t.Errorf("%d and %d bytes are omitted, want 980 and 1980", out.Stdout.Omitted(),
+			out.Stderr.Omitted())
 	}
 }
 
@@ -100,10 +108,16 @@ func TestOutputRefuses(t *testing.T) {
 		cmd  env.Command
 		opts env.OutputOptions
 	}{
-		"stdout":             {cmd: env.Command{Stdout: io.Discard}},
-		"stderr":             {cmd: env.Command{Stderr: io.Discard}},
-		"combined and limit": {opts: env.OutputOptions{Combined: true, Stderr: env.CaptureOptions{Head: 1}}},
-		"combined and spool": {opts: env.OutputOptions{Combined: true, Stderr: env.CaptureOptions{Spool: io.Discard}}},
+		"stdout": {cmd: env.Command{Stdout: io.Discard}},
+		"stderr": {cmd: env.Command{Stderr: io.Discard}},
+		"combined and limit": {opts: env.OutputOptions{
+			Combined: true,
+			Stderr:   env.CaptureOptions{Head: 1},
+		}},
+		"combined and spool": {opts: env.OutputOptions{
+			Combined: true,
+			Stderr:   env.CaptureOptions{Spool: io.Discard},
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -55,16 +55,43 @@ func TestReadFile(t *testing.T) {
 		{name: "size is not known", content: bytes.NewReader(big), want: big},
 		{name: "size is too small", content: bytes.NewReader(big), size: 17, want: big},
 		{name: "size is too large", content: bytes.NewReader(big[:5]), size: 1 << 20, want: big[:5]},
-		{name: "size is absurd", content: bytes.NewReader(big[:5]), size: math.MaxInt64, limit: math.MaxInt64, want: big[:5]},
+		{
+			name: "size is absurd", content: bytes.NewReader(big[:5]), size: math.MaxInt64,
+			limit: math.MaxInt64, want: big[:5],
+		},
 		{name: "size is negative", content: bytes.NewReader(big[:5]), size: math.MinInt64, want: big[:5]},
-		{name: "one byte at a time", content: iotest.OneByteReader(bytes.NewReader(big[:2000])), want: big[:2000]},
-		{name: "data with end of file", content: iotest.DataErrReader(bytes.NewReader(big[:2000])), want: big[:2000]},
-		{name: "as large as the limit", content: bytes.NewReader(big[:10]), size: 10, limit: 10, want: big[:10]},
-		{name: "larger than the limit", content: bytes.NewReader(big[:11]), size: 11, limit: 10, wantErr: env.ErrTooLarge},
-		{name: "secretly larger than the limit", content: bytes.NewReader(big[:11]), size: 3, limit: 10, wantErr: env.ErrTooLarge},
-		{name: "much larger than the limit", content: io.LimitReader(endlessContent{}, 8<<20), limit: 1 << 20, wantErr: env.ErrTooLarge},
-		{name: "larger than the default limit", size: env.DefaultReadLimit + 1, content: iotest.ErrReader(broken), wantErr: env.ErrTooLarge},
-		{name: "read error", content: io.MultiReader(bytes.NewReader(big[:10]), iotest.ErrReader(broken)), wantErr: broken},
+		{
+			name: "one byte at a time", content: iotest.OneByteReader(bytes.NewReader(big[:2000])),
+			want: big[:2000],
+		},
+		{
+			name: "data with end of file", content: iotest.DataErrReader(bytes.NewReader(big[:2000])),
+			want: big[:2000],
+		},
+		{
+			name: "as large as the limit", content: bytes.NewReader(big[:10]), size: 10, limit: 10,
+			want: big[:10],
+		},
+		{
+			name: "larger than the limit", content: bytes.NewReader(big[:11]), size: 11, limit: 10,
+			wantErr: env.ErrTooLarge,
+		},
+		{
+			name: "secretly larger than the limit", content: bytes.NewReader(big[:11]), size: 3, limit: 10,
+			wantErr: env.ErrTooLarge,
+		},
+		{
+			name: "much larger than the limit", content: io.LimitReader(endlessContent{}, 8<<20),
+			limit: 1 << 20, wantErr: env.ErrTooLarge,
+		},
+		{
+			name: "larger than the default limit", size: env.DefaultReadLimit + 1,
+			content: iotest.ErrReader(broken), wantErr: env.ErrTooLarge,
+		},
+		{
+			name: "read error", content: io.MultiReader(bytes.NewReader(big[:10]), iotest.ErrReader(broken)),
+			wantErr: broken,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -116,7 +143,8 @@ func TestReadFileEndsWithContext(t *testing.T) {
 
 	expired, cancelExpired := context.WithDeadline(t.Context(), time.Unix(0, 0))
 	defer cancelExpired()
-	if _, err := env.ReadFile(expired, &oneFile{content: bytes.NewReader(nil)}, "x", 0); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := env.ReadFile(expired, &oneFile{content: bytes.NewReader(nil)}, "x",
+		0); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("ReadFile error is %v, want %v", err, context.DeadlineExceeded)
 	}
 }

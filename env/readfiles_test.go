@@ -17,7 +17,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// sizedFiles is a FileReader in which a file holds as many bytes as its name says, and its other methods panic.
+// sizedFiles is a FileReader in which a file holds as many bytes as its name says, and its other
+// methods panic.
 type sizedFiles struct {
 	env.FileReader
 	// meet, if more than zero, is how many files must be read at the same time before one can be read.
@@ -77,10 +78,17 @@ func TestReadFilesBound(t *testing.T) {
 		{"all fit", 0, []int64{1, 0, 5}, "111"},
 		{"exactly the bound", env.MaxReadFiles, []int64{env.MaxReadFiles - 1, 1}, "11"},
 		{"one byte too many", 0, []int64{env.MaxReadFiles, 1, 0}, "101"},
-		{"what is too large takes no room", 0, []int64{env.MaxReadFiles + 1, 5, env.MaxReadFiles - 5}, "011"},
+		{
+			"what is too large takes no room", 0,
+			[]int64{env.MaxReadFiles + 1, 5, env.MaxReadFiles - 5},
+			"011",
+		},
 		{"smaller ones still fit", 30 * mib, []int64{30 * mib, 30 * mib, 30 * mib, 4 * mib, 1}, "11010"},
 		{"the limit of each file", 10, []int64{10, 11, 9}, "101"},
-		{"many at once", 8 * mib, []int64{8 * mib, 8 * mib, 8 * mib, 8 * mib, 8 * mib, 8 * mib, 8 * mib, 8*mib - 1, 2, 1}, "1111111101"},
+		{"many at once", 8 * mib, []int64{
+			8 * mib, 8 * mib, 8 * mib, 8 * mib, 8 * mib, 8 * mib, 8 * mib,
+			8*mib - 1, 2, 1,
+		}, "1111111101"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -98,7 +106,8 @@ func TestReadFilesBound(t *testing.T) {
 				switch {
 				case c.Err == nil && c.Name == names[i] && int64(len(c.Data)) == tt.sizes[i]:
 					fits += "1"
-				case errors.Is(c.Err, env.ErrTooLarge) && errors.As(c.Err, &pe) && pe.Path == names[i] && c.Data == nil:
+				case errors.Is(c.Err, env.ErrTooLarge) && errors.As(c.Err, &pe) && pe.Path == names[i] &&
+					c.Data == nil:
 					fits += "0"
 				default:
 					t.Errorf("file %d is %q with %d bytes, %v", i, c.Name, len(c.Data), c.Err)
@@ -151,7 +160,8 @@ func TestReadFilesEnds(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
 	for _, names := range [][]string{nil, {"1"}} {
-		if _, err := env.ReadFiles(ctx, &sizedFiles{}, names, 0); !errors.Is(err, context.Canceled) || !errors.Is(err, cause) {
+		if _, err := env.ReadFiles(ctx, &sizedFiles{}, names, 0); !errors.Is(err, context.Canceled) ||
+			!errors.Is(err, cause) {
 			t.Errorf("ReadFiles error is %v, want one that wraps %v and %v", err, context.Canceled, cause)
 		}
 	}
@@ -164,7 +174,9 @@ type multiFiles struct {
 	limit int64
 }
 
-func (m *multiFiles) ReadFiles(_ context.Context, names []string, limit int64) ([]env.FileContent, error) {
+func (m *multiFiles) ReadFiles(
+	_ context.Context, names []string, limit int64,
+) ([]env.FileContent, error) {
 	m.names, m.limit = names, limit
 	return []env.FileContent{{Name: "own"}}, nil
 }
@@ -173,7 +185,8 @@ func TestReadFilesUsesMultiReader(t *testing.T) {
 	t.Parallel()
 	m := &multiFiles{}
 	contents, err := env.ReadFiles(t.Context(), m, []string{"a", "b"}, 7)
-	if err != nil || m.limit != 7 || !cmp.Equal(m.names, []string{"a", "b"}) || len(contents) != 1 || contents[0].Name != "own" {
+	if err != nil || m.limit != 7 || !cmp.Equal(m.names, []string{"a", "b"}) || len(contents) != 1 ||
+		contents[0].Name != "own" {
 		t.Errorf("ReadFiles(%q, %d) gives %v, %v", m.names, m.limit, contents, err)
 	}
 }

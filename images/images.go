@@ -1,8 +1,10 @@
-// Package images holds the product's images as sources: Dockerfiles that the Engine API's classic builder and BuildKit
-// both understand. It knows no client; WriteContext makes what a build is sent.
+// Package images holds the product's images as sources: Dockerfiles that the Engine API's classic
+// builder and BuildKit both understand. It knows no client; WriteContext makes what a build is
+// sent.
 //
-// Every image but the helper runs as the user 10001:10001 by default, whose home is /home/sandbox and who owns
-// /workspace, and works with a read-only root if these two folders are writable. Such images carry PreparedLabel.
+// Every image but the helper runs as the user 10001:10001 by default, whose home is /home/sandbox
+// and who owns /workspace, and works with a read-only root if these two folders are writable. Such
+// images carry PreparedLabel.
 package images
 
 import (
@@ -17,10 +19,11 @@ import (
 const (
 	// DefaultReference names the image that a sandbox has by default, once it is built.
 	DefaultReference = "sandboxagent-base:latest"
-	// PublicReference names the image that takes its place until then, and on which it is built by default.
+	// PublicReference names the image that takes its place until then, and on which it is built by
+	// default.
 	PublicReference = "debian:bookworm-slim"
-	// PreparedLabel is the label of images that have a user and a workspace for sandboxes; its value is the user's
-	// and the group's number, as 10001:10001.
+	// PreparedLabel is the label of images that have a user and a workspace for sandboxes; its value
+	// is the user's and the group's number, as 10001:10001.
 	PreparedLabel = "sandboxagent.prepared"
 	// BaseArg is the build argument that replaces the image on which an image is built.
 	BaseArg = "BASE"
@@ -34,12 +37,13 @@ type Image struct {
 	Reference string
 	// Description is one line for people.
 	Description string
-	// Base is the reference of the image on which this one is built by default; empty if it is built on none, so that
-	// BaseArg has no effect.
+	// Base is the reference of the image on which this one is built by default; empty if it is built
+	// on none, so that BaseArg has no effect.
 	Base string
 	// From are references of images from which files are copied.
 	From []string
-	// Programs are the files that WriteContext wants from its caller: static programs for the image's platform.
+	// Programs are the files that WriteContext wants from its caller: static programs for the image's
+	// platform.
 	Programs []string
 }
 
@@ -51,7 +55,8 @@ func List() []Image {
 			Description: "Debian with git, ripgrep and certificates; the default",
 		},
 		{
-			Name: "go", Reference: "sandboxagent-go:latest", Base: DefaultReference, From: []string{"golang:1.26-bookworm"},
+			Name: "go", Reference: "sandboxagent-go:latest", Base: DefaultReference,
+			From:        []string{"golang:1.26-bookworm"},
 			Description: "base with Go 1.26 and a C compiler",
 		},
 		{
@@ -67,7 +72,8 @@ func List() []Image {
 			Description: "the program that runs inside sandboxes, and nothing else",
 		},
 		{
-			Name: "cli", Reference: "sandboxagent-cli:latest", Base: DefaultReference, Programs: []string{"sandboxagent"},
+			Name: "cli", Reference: "sandboxagent-cli:latest", Base: DefaultReference,
+			Programs:    []string{"sandboxagent"},
 			Description: "base with the command line, for continuous integration",
 		},
 	}
@@ -93,9 +99,9 @@ func Dockerfile(name string) ([]byte, error) {
 	return dockerfiles.ReadFile(name + "/Dockerfile")
 }
 
-// WriteContext writes to w the build context of the image with a name: an uncompressed tar with the Dockerfile and the
-// image's programs at its root. programs has the content of each file that Image.Programs names, and may have others,
-// which are left out. Equal input gives equal bytes.
+// WriteContext writes to w the build context of the image with a name: an uncompressed tar with the
+// Dockerfile and the image's programs at its root. programs has the content of each file that
+// Image.Programs names, and may have others, which are left out. Equal input gives equal bytes.
 func WriteContext(w io.Writer, name string, programs map[string][]byte) error {
 	image, ok := Find(name)
 	if !ok {
@@ -126,7 +132,10 @@ func WriteContext(w io.Writer, name string, programs map[string][]byte) error {
 }
 
 func writeFile(archive *tar.Writer, name string, mode int64, data []byte) error {
-	header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(data)), ModTime: time.Unix(0, 0)}
+	header := &tar.Header{
+		Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(data)),
+		ModTime: time.Unix(0, 0),
+	}
 	if err := archive.WriteHeader(header); err != nil {
 		return err
 	}

@@ -38,7 +38,8 @@ func TestListIsComplete(t *testing.T) {
 	if diff := cmp.Diff(have, names); diff != "" {
 		t.Errorf("listed (+) and there (-) differ:\n%s", diff)
 	}
-	if base, ok := Find("base"); !ok || base.Reference != DefaultReference || base.Base != PublicReference {
+	if base, ok := Find("base"); !ok || base.Reference != DefaultReference ||
+		base.Base != PublicReference {
 		t.Errorf("the base image is %+v", base)
 	}
 }
@@ -47,7 +48,10 @@ func TestListIsComplete(t *testing.T) {
 var instruction = regexp.MustCompile(`^([A-Z]+) (.*)$`)
 
 func TestDockerfilesSuitTheClassicBuilder(t *testing.T) {
-	known := []string{"ARG", "FROM", "RUN", "COPY", "LABEL", "ENV", "USER", "WORKDIR", "CMD", "ENTRYPOINT"}
+	known := []string{
+		"ARG", "FROM", "RUN", "COPY", "LABEL", "ENV", "USER", "WORKDIR", "CMD",
+		"ENTRYPOINT",
+	}
 	for _, image := range List() {
 		t.Run(image.Name, func(t *testing.T) {
 			source, err := Dockerfile(image.Name)
@@ -95,7 +99,10 @@ func TestDockerfilesSuitTheClassicBuilder(t *testing.T) {
 }
 
 func TestContext(t *testing.T) {
-	programs := map[string][]byte{"sandboxd": []byte("helper\x00"), "sandboxagent": []byte("program"), "else": []byte("x")}
+	programs := map[string][]byte{
+		"sandboxd": []byte("helper\x00"), "sandboxagent": []byte("program"),
+		"else": []byte("x"),
+	}
 	type file struct {
 		Name string
 		Mode int64
@@ -112,7 +119,8 @@ func TestContext(t *testing.T) {
 				want = append(want, file{program, 0o755, string(programs[program])})
 			}
 			var one, two bytes.Buffer
-			if err := errors.Join(WriteContext(&one, image.Name, programs), WriteContext(&two, image.Name, programs)); err != nil {
+			if err := errors.Join(WriteContext(&one, image.Name, programs), WriteContext(&two, image.Name,
+				programs)); err != nil {
 				t.Fatal(err)
 			}
 			if !bytes.Equal(one.Bytes(), two.Bytes()) {
@@ -169,7 +177,8 @@ func TestContextFails(t *testing.T) {
 		})
 	}
 	for _, room := range []full{0, 600, 2000} {
-		if err := WriteContext(&room, "helper", map[string][]byte{"sandboxd": make([]byte, 1000)}); !errors.Is(err, io.ErrShortWrite) {
+		if err := WriteContext(&room, "helper", map[string][]byte{"sandboxd": make([]byte,
+			1000)}); !errors.Is(err, io.ErrShortWrite) {
 			t.Errorf("a full disk gives %v", err)
 		}
 	}

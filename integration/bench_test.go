@@ -70,12 +70,17 @@ func BenchmarkVersion(b *testing.B) {
 	b.ReportMetric(float64(ours.p(50))/float64(native.p(50)), "x-of-true")
 }
 
-// BenchmarkFirstRequest is the time from the start of sandboxagent run to the arrival of its first request, in an
-// empty folder and in a git repository, with and without a sandbox, and the memory used until then.
+// BenchmarkFirstRequest is the time from the start of sandboxagent run to the arrival of its first
+// request, in an empty folder and in a git repository, with and without a sandbox, and the memory
+// used until then.
 func BenchmarkFirstRequest(b *testing.B) {
 	repository := b.TempDir()
-	for _, args := range [][]string{{"init", "-q"}, {"-c", "user.name=t", "-c", "user.email=t@e", "commit", "-q", "--allow-empty", "-m", "x"}} {
-		if out, err := exec.Command("git", append([]string{"-C", repository}, args...)...).CombinedOutput(); err != nil {
+	for _, args := range [][]string{{"init", "-q"}, {
+		"-c", "user.name=t", "-c", "user.email=t@e",
+		"commit", "-q", "--allow-empty", "-m", "x",
+	}} {
+		if out, err := exec.Command("git", append([]string{"-C", repository},
+			args...)...).CombinedOutput(); err != nil {
 			b.Fatalf("%v: %s", err, out)
 		}
 	}
@@ -104,8 +109,10 @@ func BenchmarkFirstRequest(b *testing.B) {
 					sandbox string
 					times   *samples
 				}{{"auto", &ours}, {"off", &bare}} {
-					cmd := exec.Command(name, "run", "--yes", "--sandbox="+c.sandbox, "--workdir", dir, "--model", "openai/gpt-5.2", "--base-url", srv.URL(), "say done")
-					cmd.Env = append(os.Environ(), "OPENAI_API_KEY="+srv.Key(), "SANDBOXAGENT_STATE_DIR="+b.TempDir())
+					cmd := exec.Command(name, "run", "--yes", "--sandbox="+c.sandbox, "--workdir", dir, "--model",
+						"openai/gpt-5.2", "--base-url", srv.URL(), "say done")
+					cmd.Env = append(os.Environ(), "OPENAI_API_KEY="+srv.Key(),
+						"SANDBOXAGENT_STATE_DIR="+b.TempDir())
 					var out bytes.Buffer
 					cmd.Stdout, cmd.Stderr = &out, &out
 					program.Store(nil)
@@ -192,7 +199,8 @@ var benchWires = []struct {
 	},
 }
 
-// instantServer answers every request at once with the same events, without any check, so that its own cost is small.
+// instantServer answers every request at once with the same events, without any check, so that its
+// own cost is small.
 func instantServer(b *testing.B, events []string, arguments string) (root string) {
 	b.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -210,21 +218,31 @@ func instantServer(b *testing.B, events []string, arguments string) (root string
 		}
 		fmt.Fprintf(&body, "data: %s\n\n", e)
 	}
-	srv := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = w.Write(body.Bytes())
-	})}
+	srv := &http.Server{
+		ReadHeaderTimeout: time.Minute,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = w.Write(body.Bytes())
+		}),
+	}
 	go srv.Serve(l) //nolint:errcheck // it ends with Close
 	b.Cleanup(func() { _ = srv.Close() })
 	return "http://" + l.Addr().String()
 }
 
-// BenchmarkTurn is what a turn costs above its command: the whole of request, answer, tool call, journal and events, with a
-// model that answers at once, less bash -c true run by os/exec in the same run.
+// BenchmarkTurn is what a turn costs above its command: the whole of request, answer, tool call,
+// journal and events, with a model that answers at once, less bash -c true run by os/exec in the
+// same run.
 func BenchmarkTurn(b *testing.B) {
 	for i, wire := range benchWires {
-		b.Run(wire.name, func(b *testing.B) { environments(b, func(b *testing.B, e env.Environment) { benchTurn(b, e, i) }) })
+		b.Run(wire.name, func(b *testing.B) {
+			environments(b, func(b *testing.B,
+				e env.Environment,
+			) {
+				benchTurn(b, e, i)
+			})
+		})
 	}
 }
 
@@ -241,7 +259,10 @@ func benchTurn(b *testing.B, e env.Environment, wire int) {
 	}
 	a, err := agent.New(agent.Config{
 		Client: client, Profile: w.profile, Env: e, Store: agent.OnDisk(b.TempDir()),
-		Limits: agent.Limits{MaxToolRounds: rounds, NoLoopDetection: true}, Log: slog.New(slog.DiscardHandler),
+		Limits: agent.Limits{
+			MaxToolRounds:   rounds,
+			NoLoopDetection: true,
+		}, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		b.Fatal(err)
@@ -264,9 +285,10 @@ func benchTurn(b *testing.B, e env.Environment, wire int) {
 	b.ReportMetric(float64(turns.p(50)-commands.p(50))/float64(time.Millisecond), "gap-ms")
 }
 
-// BenchmarkPrompt counts the tokens of what every request holds before the conversation, in an empty folder: the system
-// prompt, and the names, descriptions and schemas of the tools as JSON. Tokens are those of OpenAI's encoding o200k_base for all, for
-// the other providers publish no encoding.
+// BenchmarkPrompt counts the tokens of what every request holds before the conversation, in an
+// empty folder: the system prompt, and the names, descriptions and schemas of the tools as JSON.
+// Tokens are those of OpenAI's encoding o200k_base for all, for the other providers publish no
+// encoding.
 func BenchmarkPrompt(b *testing.B) {
 	tiktoken.SetBpeLoader(loader.NewOfflineLoader())
 	encoding, err := tiktoken.GetEncoding(tiktoken.MODEL_O200K_BASE)
@@ -274,7 +296,10 @@ func BenchmarkPrompt(b *testing.B) {
 		b.Fatal(err)
 	}
 	tokens := func(text string) float64 { return float64(len(encoding.Encode(text, nil, nil))) }
-	for _, p := range []profile.Profile{profile.OpenAI("gpt-5.2"), profile.Anthropic("claude-sonnet-4-5"), profile.Gemini("gemini-2.5-pro")} {
+	for _, p := range []profile.Profile{
+		profile.OpenAI("gpt-5.2"),
+		profile.Anthropic("claude-sonnet-4-5"), profile.Gemini("gemini-2.5-pro"),
+	} {
 		b.Run(p.ID, func(b *testing.B) {
 			e, err := local.New(local.Config{Dir: b.TempDir()})
 			if err != nil {
@@ -282,7 +307,10 @@ func BenchmarkPrompt(b *testing.B) {
 			}
 			closeAfter(b, e)
 			var asked llm.Request
-			a, err := agent.New(agent.Config{Client: clientFunc(func(req llm.Request) { asked = req }), Profile: p, Env: e, Store: agent.InMemory})
+			a, err := agent.New(agent.Config{
+				Client:  clientFunc(func(req llm.Request) { asked = req }),
+				Profile: p, Env: e, Store: agent.InMemory,
+			})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -328,7 +356,8 @@ func benchExec(b *testing.B, e env.Environment) {
 			return cmd.Run()
 		})
 		timed(b, &ours, func() error {
-			_, _, err := env.Output(b.Context(), e, env.Command{Argv: []string{"/bin/true"}}, env.OutputOptions{})
+			_, _, err := env.Output(b.Context(), e, env.Command{Argv: []string{"/bin/true"}},
+				env.OutputOptions{})
 			return err
 		})
 	}
@@ -338,7 +367,8 @@ func benchExec(b *testing.B, e env.Environment) {
 	b.ReportMetric(float64(ours.p(50)-native.p(50))/float64(time.Millisecond), "above-ms")
 }
 
-// BenchmarkSupervision is what a helper costs at the start and the end of an environment, against the start of /bin/true.
+// BenchmarkSupervision is what a helper costs at the start and the end of an environment, against
+// the start of /bin/true.
 func BenchmarkSupervision(b *testing.B) {
 	command(b)
 	var native, open, closed samples
@@ -356,7 +386,8 @@ func BenchmarkSupervision(b *testing.B) {
 	closed.report(b, "close", time.Microsecond, "us")
 }
 
-// BenchmarkGiB is a command that prints 1 GiB, of which both ends are kept, against os/exec that throws it away.
+// BenchmarkGiB is a command that prints 1 GiB, of which both ends are kept, against os/exec that
+// throws it away.
 func BenchmarkGiB(b *testing.B) {
 	if runtime.GOOS != "linux" {
 		b.Skip("reads the memory in use from /proc")
@@ -403,7 +434,8 @@ func BenchmarkIdleSessions(b *testing.B) {
 	}
 	for b.Loop() {
 		a, err := agent.New(agent.Config{
-			Client: client, Profile: profile.OpenAI("m"), Env: e, Store: agent.OnDisk(filepath.Join(b.TempDir(), "s")), Log: slog.New(slog.DiscardHandler),
+			Client: client, Profile: profile.OpenAI("m"), Env: e,
+			Store: agent.OnDisk(filepath.Join(b.TempDir(), "s")), Log: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
 			b.Fatal(err)
@@ -450,7 +482,8 @@ func environments(b *testing.B, bench func(b *testing.B, e env.Environment)) {
 	})
 }
 
-// peakRSS returns the most memory that this process has used since it was last reset, in MiB, and resets it if asked.
+// peakRSS returns the most memory that this process has used since it was last reset, in MiB, and
+// resets it if asked.
 func peakRSS(b *testing.B, reset bool) float64 {
 	b.Helper()
 	if reset {

@@ -119,7 +119,8 @@ const ciModel = `turns:
   - text: It is mended.
 `
 
-// ciCheckout makes a checkout as CI systems do, whose configuration holds a token, and in which a check fails.
+// ciCheckout makes a checkout as CI systems do, whose configuration holds a token, and in which a
+// check fails.
 func ciCheckout(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -177,8 +178,8 @@ func runCI(t *testing.T, job ciJob, vars map[string]string) []byte {
 	return patch
 }
 
-// TestCIExamples executes the steps of the example workflows. For those with docker a daemon is started that stands for
-// the runner's, over TLS where the job says so.
+// TestCIExamples executes the steps of the example workflows. For those with docker a daemon is
+// started that stands for the runner's, over TLS where the job says so.
 func TestCIExamples(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the examples are scripts for a POSIX shell")
@@ -191,7 +192,10 @@ func TestCIExamples(t *testing.T) {
 		}
 	}
 	slices.Sort(names)
-	want := []string{"github/docker", "github/local", "github/socket", "gitlab/dind", "gitlab/local", "gitlab/rootless", "gitlab/socket"}
+	want := []string{
+		"github/docker", "github/local", "github/socket", "gitlab/dind", "gitlab/local",
+		"gitlab/rootless", "gitlab/socket",
+	}
 	if !slices.Equal(names, want) {
 		t.Fatalf("the examples have the jobs %v", names)
 	}
@@ -199,7 +203,8 @@ func TestCIExamples(t *testing.T) {
 		for group, jobs := range groups {
 			for _, job := range jobs {
 				if job.name == "local" {
-					checkPatch(t, group+"/"+job.name, runCI(t, job, map[string]string{"SANDBOXAGENT_VERIFY": "sh check.sh"}))
+					checkPatch(t, group+"/"+job.name, runCI(t, job,
+						map[string]string{"SANDBOXAGENT_VERIFY": "sh check.sh"}))
 				}
 			}
 		}
@@ -215,7 +220,8 @@ func TestCIExamples(t *testing.T) {
 					continue
 				}
 				vars := map[string]string{
-					"DOCKER_HOST": d.Host(), "SANDBOXAGENT_IMAGE": daemons.Debian, "SANDBOXAGENT_VERIFY": "sh alone.sh",
+					"DOCKER_HOST": d.Host(), "SANDBOXAGENT_IMAGE": daemons.Debian,
+					"SANDBOXAGENT_VERIFY": "sh alone.sh",
 				}
 				if job.vars["DOCKER_TLS_VERIFY"] != "" {
 					vars["DOCKER_HOST"], vars["DOCKER_CERT_PATH"] = d.TLSHost(), d.CertDir()
@@ -229,7 +235,8 @@ func TestCIExamples(t *testing.T) {
 
 func checkPatch(t *testing.T, job string, patch []byte) {
 	t.Helper()
-	if text := string(patch); !strings.Contains(text, "-broken\n+mended\n") || strings.Contains(text, "canary") {
+	if text := string(patch); !strings.Contains(text, "-broken\n+mended\n") || strings.Contains(text,
+		"canary") {
 		t.Errorf("%s: the patch is\n%s", job, text)
 	}
 }

@@ -22,23 +22,25 @@ import (
 const (
 	// interruptPoints is at how many points of a run the program is interrupted.
 	interruptPoints = 30
-	// firstPoints is at how many points it is killed while it makes what the daemon's first container needs.
+	// firstPoints is at how many points it is killed while it makes what the daemon's first container
+	// needs.
 	firstPoints = 8
-	// crashTTL is how long a container outlives the program in these tests, and crashLimit until when all must be gone: a
-	// daemon that has much to do takes its time to end and remove what has been told to.
+	// crashTTL is how long a container outlives the program in these tests, and crashLimit until when
+	// all must be gone: a daemon that has much to do takes its time to end and remove what has been
+	// told to.
 	crashTTL   = 3 * time.Second
 	crashSlack = 30 * time.Second
 	crashLimit = crashTTL + crashSlack
-	// janitorLimit is until when the process must be gone that cleans up after a program which was killed while its
-	// container was made: it waits for what the daemon may still finish.
+	// janitorLimit is until when the process must be gone that cleans up after a program which was
+	// killed while its container was made: it waits for what the daemon may still finish.
 	janitorLimit = 40 * time.Second
 	// atOnce is how many containers there are at most.
 	atOnce = 4
 )
 
-// TestDockerCrashes ends the program in the middle, by SIGKILL and by SIGINT, at points spread over its whole life with
-// a container, the making of which is a good part of it. Nothing may survive: no container, none of its volumes, no process
-// in it or beside it.
+// TestDockerCrashes ends the program in the middle, by SIGKILL and by SIGINT, at points spread over
+// its whole life with a container, the making of which is a good part of it. Nothing may survive:
+// no container, none of its volumes, no process in it or beside it.
 func TestDockerCrashes(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -81,8 +83,10 @@ func (d *dockerHost) victim(t *testing.T, flags ...string) *victim {
 	v := &victim{program: &program{marker: newMark()}, docker: d}
 	dir := t.TempDir()
 	call := fmt.Sprintf("  - calls: [{tool: shell, args: {command: %q}}]\n", v.strays())
-	writeTree(t, dir, map[string]string{"model.yaml": "turns:\n" + strings.Repeat(call, 8) + "  - text: done\n", "work/f": "f\n"})
-	args := []string{"run", "--model=script:" + filepath.Join(dir, "model.yaml"), "--patch=" + filepath.Join(dir, "patch"), "--image=" + daemons.Debian, "go on"}
+	writeTree(t, dir, map[string]string{"model.yaml": "turns:\n" + strings.Repeat(call, 8) +
+		"  - text: done\n", "work/f": "f\n"})
+	args := []string{"run", "--model=script:" + filepath.Join(dir, "model.yaml"), "--patch=" +
+		filepath.Join(dir, "patch"), "--image=" + daemons.Debian, "go on"}
 	v.Cmd = d.command(t, filepath.Join(dir, "work"), v.marker, append(args, flags...)...)
 	v.Stdout, v.Stderr = &v.stdout, &v.stderr
 	d.removeLeft(t, v.marker)
@@ -138,7 +142,8 @@ func processesWith(text string) []int {
 	for _, name := range names {
 		var pid int
 		b, err := os.ReadFile(name)
-		if _, serr := fmt.Sscanf(name, "/proc/%d/", &pid); err == nil && serr == nil && bytes.Contains(b, []byte(text)) {
+		if _, serr := fmt.Sscanf(name, "/proc/%d/", &pid); err == nil && serr == nil && bytes.Contains(b,
+			[]byte(text)) {
 			pids = append(pids, pid)
 		}
 	}
@@ -151,7 +156,8 @@ func (d *dockerHost) awaitJanitors(t *testing.T, deadline time.Time) {
 	for {
 		var left []int
 		for _, pid := range processesWith("__discard") {
-			if vars, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)); err == nil && bytes.Contains(vars, []byte(d.host)) {
+			if vars, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)); err == nil &&
+				bytes.Contains(vars, []byte(d.host)) {
 				left = append(left, pid)
 			}
 		}
@@ -166,8 +172,8 @@ func (d *dockerHost) awaitJanitors(t *testing.T, deadline time.Time) {
 	}
 }
 
-// lifetime is how long a run takes that is left alone, beside others of its kind: the quickest of them, since a point after
-// its end would be wasted.
+// lifetime is how long a run takes that is left alone, beside others of its kind: the quickest of
+// them, since a point after its end would be wasted.
 func (d *dockerHost) lifetime(t *testing.T) time.Duration {
 	t.Helper()
 	var all [atOnce]time.Duration
@@ -189,8 +195,11 @@ func (d *dockerHost) lifetime(t *testing.T) time.Duration {
 	return slices.Min(all[:])
 }
 
-// atPoints starts n runs, a few at once, and calls end with each when a part of life is over that grows from run to run.
-func atPoints(t *testing.T, d *dockerHost, n int, life time.Duration, flags []string, end func(i int, v *victim)) {
+// atPoints starts n runs, a few at once, and calls end with each when a part of life is over that
+// grows from run to run.
+func atPoints(
+	t *testing.T, d *dockerHost, n int, life time.Duration, flags []string, end func(i int, v *victim),
+) {
 	t.Helper()
 	victims := make([]*victim, n)
 	for i := range victims {
@@ -262,13 +271,14 @@ func proveDockerCrashes(t *testing.T, d *dockerHost) {
 		}
 	})
 	t.Logf("in a life of %s: %v", life, seen.of)
-	if seen.of["killed, container none"] == 0 || seen.of["killed, container running"] == 0 || seen.of["had ended"] > 3*crashPoints/4 {
+	if seen.of["killed, container none"] == 0 || seen.of["killed, container running"] == 0 ||
+		seen.of["had ended"] > 3*crashPoints/4 {
 		t.Errorf("the points are not spread over the life: %v", seen.of)
 	}
 }
 
-// proveFirstCrashes kills the program while it stores the helper and makes a layer, which it does once for each daemon.
-// What is there only in part must not keep the next container from starting.
+// proveFirstCrashes kills the program while it stores the helper and makes a layer, which it does
+// once for each daemon. What is there only in part must not keep the next container from starting.
 func proveFirstCrashes(t *testing.T, d *dockerHost) {
 	dir := t.TempDir()
 	collect := func() {
@@ -326,9 +336,11 @@ func proveInterrupts(t *testing.T, d *dockerHost) {
 		case !ok:
 			t.Errorf("a state of another kind: %v", v.ProcessState)
 		case status.ExitStatus() == 0 || status.ExitStatus() == 130:
-		case status.Signaled() && status.Signal() == syscall.SIGINT && state == "none": // it had not got as far as to catch signals
+		// it had not got as far as to catch signals
+		case status.Signaled() && status.Signal() == syscall.SIGINT && state == "none":
 		default:
-			t.Errorf("interrupted at point %d of %d of %s, it ends with %v\n%s", i, interruptPoints, life, v.ProcessState, v.stderr.String())
+			t.Errorf("interrupted at point %d of %d of %s, it ends with %v\n%s", i, interruptPoints, life,
+				v.ProcessState, v.stderr.String())
 		}
 		if err := v.awaitEnd(t.Context(), time.Now()); err != nil {
 			t.Errorf("interrupted at point %d of %d of %s: %v", i, interruptPoints, life, err)

@@ -13,7 +13,8 @@ import (
 
 // differences are requirements of which less is proven in a container, each with the reason.
 var differences = map[string]string{
-	"9.8.4": "from the repository's root as the working directory, for a folder inside it goes into the container alone",
+	"9.8.4": "from the repository's root as the working directory, for a folder inside it goes " +
+		"into the container alone",
 }
 
 // TestDoDOnDocker proves the definition of done once more, with all sessions in containers.
@@ -23,7 +24,8 @@ func TestDoDOnDocker(t *testing.T) {
 	proveElsewhere(t)
 }
 
-// place is the backend of the sessions of a test, which follows from the test's name: the proofs are the same everywhere.
+// place is the backend of the sessions of a test, which follows from the test's name: the proofs
+// are the same everywhere.
 func place(t testing.TB) string {
 	if strings.HasPrefix(t.Name(), "TestDoDOnDocker/") {
 		return "docker"
@@ -34,7 +36,8 @@ func place(t testing.TB) string {
 	return "local"
 }
 
-// openPlace opens the environment of a session in dir, or with what is in dir, for as long as the test runs.
+// openPlace opens the environment of a session in dir, or with what is in dir, for as long as the
+// test runs.
 func openPlace(t testing.TB, dir string) env.Environment {
 	t.Helper()
 	switch place(t) {
@@ -60,7 +63,10 @@ func openContainer(t testing.TB, dir string) env.Environment {
 	}
 	closeAfter(t, engine)
 	e, err := engine.Open(t.Context(), docker.Config{
-		Image: images.DefaultReference, HelperProgram: docker.HelperProgram{Path: command(t), Args: []string{"__sandboxd"}},
+		Image: images.DefaultReference, HelperProgram: docker.HelperProgram{
+			Path: command(t),
+			Args: []string{"__sandboxd"},
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -35,14 +35,16 @@ func TestDockerFaults(t *testing.T) {
 	}
 }
 
-// proveDockerGigabyte passes 1 GiB on, after which the command waits until the program's memory has been looked at.
+// proveDockerGigabyte passes 1 GiB on, after which the command waits until the program's memory has
+// been looked at.
 func proveDockerGigabyte(t *testing.T, d *dockerHost) {
 	if testing.Short() {
 		t.Skip("moves 1 GiB")
 	}
 	const size = 1 << 30
 	mark := newMark()
-	cmd := d.command(t, t.TempDir(), mark, "exec", "--image="+daemons.Busybox, "--", "sh", "-c", fmt.Sprintf("head -c %d /dev/zero; cat >/dev/null; exit 3", size))
+	cmd := d.command(t, t.TempDir(), mark, "exec", "--image="+daemons.Busybox, "--", "sh", "-c",
+		fmt.Sprintf("head -c %d /dev/zero; cat >/dev/null; exit 3", size))
 	d.removeLeft(t, mark)
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -76,8 +78,8 @@ func proveDockerGigabyte(t *testing.T, d *dockerHost) {
 	d.nothing(t, mark)
 }
 
-// proveForkBomb lets a command multiply until it meets the limit of processes. It ends when its time is over, with all
-// its processes, and the sandbox is as good as new.
+// proveForkBomb lets a command multiply until it meets the limit of processes. It ends when its
+// time is over, with all its processes, and the sandbox is as good as new.
 func proveForkBomb(t *testing.T, d *dockerHost) {
 	dir := t.TempDir()
 	writeTree(t, dir, map[string]string{"model.yaml": `turns:
@@ -93,7 +95,8 @@ func proveForkBomb(t *testing.T, d *dockerHost) {
 	if err := os.Mkdir(work, 0o750); err != nil {
 		t.Fatal(err)
 	}
-	got := d.run(t, work, nil, "run", "--image="+daemons.Debian, "--pids=100", "--cpus=0.5", "--timeout=2m", "--model=script:../model.yaml", "be loud")
+	got := d.run(t, work, nil, "run", "--image="+daemons.Debian, "--pids=100", "--cpus=0.5",
+		"--timeout=2m", "--model=script:../model.yaml", "be loud")
 	if got.code != 0 || got.stdout != "It is quiet.\n" {
 		t.Errorf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
 	}
@@ -141,23 +144,32 @@ func proveHostileDownload(t *testing.T, d *dockerHost) {
 	}{
 		"absolute": {refused: "x"}, "climbing": {refused: "x"}, "chain": {refused: "chain"},
 		"device/sda": {refused: "sda"}, "pipe/p": {refused: "pipe/p"},
-		"device": {want: map[string]string{"device/sda": "", "device/kmsg": ""}}, "pipe": {want: map[string]string{"pipe/p": ""}},
-		"names":  {want: map[string]string{`names/..\..\x`: "1\n", "names/a\nb": "2\n", "names/-rf": "3\n", "names/C:x": "4\n"}},
-		"inside": {want: map[string]string{"inside/deep/f": "ok\n", "inside/l": "-> deep/f", "inside/deep/g": "ok\n"}},
+		"device": {want: map[string]string{"device/sda": "", "device/kmsg": ""}},
+		"pipe":   {want: map[string]string{"pipe/p": ""}},
+		"names": {want: map[string]string{
+			`names/..\..\x`: "1\n", "names/a\nb": "2\n",
+			"names/-rf": "3\n", "names/C:x": "4\n",
+		}},
+		"inside": {want: map[string]string{
+			"inside/deep/f": "ok\n", "inside/l": "-> deep/f",
+			"inside/deep/g": "ok\n",
+		}},
 		"setuid": {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			top := t.TempDir()
 			writeTree(t, top, map[string]string{"beside": "beside\n", "out/own": "own\n"})
 			out := filepath.Join(top, "out")
-			got := d.run(t, t.TempDir(), nil, "exec", "--image="+ref, "--download=/evil/"+name+":"+out, "--", "true")
+			got := d.run(t, t.TempDir(), nil, "exec", "--image="+ref, "--download=/evil/"+name+":"+out, "--",
+				"true")
 			tree := readTree(t, top)
 			if tree["beside"] != "beside\n" || tree["out/own"] != "own\n" {
 				t.Errorf("other files have changed: %q", tree)
 			}
 			noWayOut(t, top)
 			if tt.refused != "" {
-				if got.code != 125 || !strings.Contains(got.stderr, "--download") || !strings.Contains(got.stderr, tt.refused) {
+				if got.code != 125 || !strings.Contains(got.stderr, "--download") ||
+					!strings.Contains(got.stderr, tt.refused) {
 					t.Errorf("exit code %d: %s", got.code, got.stderr)
 				}
 				return
@@ -170,7 +182,8 @@ func proveHostileDownload(t *testing.T, d *dockerHost) {
 					t.Errorf("%q holds %q, want %q", name, tree["out/"+name], text)
 				}
 			}
-			if info, err := os.Stat(filepath.Join(out, "setuid", "sh")); name == "setuid" && (err != nil || info.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0) {
+			if info, err := os.Stat(filepath.Join(out, "setuid", "sh")); name == "setuid" && (err != nil ||
+				info.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0) {
 				t.Errorf("it came as %v, %v", info, err)
 			}
 		})
@@ -204,7 +217,8 @@ type hostileChange struct {
 	command string
 	// refused is what the message says when the changes do not apply; empty if they do.
 	refused string
-	// want are files of the host afterwards, as readTree has them; an empty text means that there is none.
+	// want are files of the host afterwards, as readTree has them; an empty text means that there is
+	// none.
 	want map[string]string
 }
 
@@ -224,7 +238,10 @@ printf '[core]\n\tfsmonitor = touch /tmp/owned\n' >>.git/config; echo new >new.t
 			command: `rm way; mkdir way; echo inside >way/secret`,
 			want:    map[string]string{"way/secret": "inside\n"},
 		},
-		"write behind a link": {command: `rm way; mkdir -p way/deep; echo inside >way/deep/f`, want: map[string]string{"way/deep/f": "inside\n"}},
+		"write behind a link": {
+			command: `rm way; mkdir -p way/deep; echo inside >way/deep/f`,
+			want:    map[string]string{"way/deep/f": "inside\n"},
+		},
 		"special files": {
 			command: `mkfifo pipe; echo new >new.txt`,
 			want:    map[string]string{"new.txt": "new\n", "pipe": ""},
@@ -235,22 +252,30 @@ printf '[core]\n\tfsmonitor = touch /tmp/owned\n' >>.git/config; echo new >new.t
 +++ b/owned
 @@ -0,0 +1 @@
 +y'; printf y >'tab	and "quotes" \ é'; printf z >-rf`,
-			want: map[string]string{"a\n+++ b/owned\n@@ -0,0 +1 @@\n+y": "x", "tab\tand \"quotes\" \\ é": "y", "-rf": "z"},
+			want: map[string]string{
+				"a\n+++ b/owned\n@@ -0,0 +1 @@\n+y": "x",
+				"tab\tand \"quotes\" \\ é":          "y", "-rf": "z",
+			},
 		},
 		"contents that look like a patch": {
 			command: `printf 'diff --git a/../outside/owned b/../outside/owned\nnew file mode 100644\n--- /dev/null\n+++ b/../outside/owned\n@@ -0,0 +1 @@\n+y\n' >new.txt`,
-			want:    map[string]string{"new.txt": "diff --git a/../outside/owned b/../outside/owned\nnew file mode 100644\n--- /dev/null\n+++ b/../outside/owned\n@@ -0,0 +1 @@\n+y\n"},
+			want: map[string]string{"new.txt": "diff --git a/../outside/owned b/../outside/owned\nnew " +
+				"file mode 100644\n--- /dev/null\n+++ b/../outside/owned\n@@ -0,0 +1 @@\n+y\n"},
 		},
 	}
 }
 
-// proveHostileChanges makes changes in a container that would harm the host, or its git, if they were made there.
+// proveHostileChanges makes changes in a container that would harm the host, or its git, if they
+// were made there.
 func proveHostileChanges(t *testing.T, d *dockerHost) {
 	for name, tt := range hostileChanges() {
 		t.Run(name, func(t *testing.T) {
 			top := t.TempDir()
 			dir, outside := filepath.Join(top, "repository"), filepath.Join(top, "outside")
-			writeTree(t, top, map[string]string{"repository/notes/old.txt": "old\n", "repository/f": "f\n", "outside/secret": "secret\n"})
+			writeTree(t, top, map[string]string{
+				"repository/notes/old.txt": "old\n", "repository/f": "f\n",
+				"outside/secret": "secret\n",
+			})
 			if err := os.Symlink("../outside", filepath.Join(dir, "way")); err != nil {
 				t.Fatal(err)
 			}
@@ -259,7 +284,8 @@ func proveHostileChanges(t *testing.T, d *dockerHost) {
 			git(t, dir, "commit", "-q", "-m", "all")
 			before, meta := readTree(t, dir), readTree(t, filepath.Join(dir, ".git"))
 			patch := filepath.Join(top, "out.patch")
-			got := d.run(t, dir, nil, "exec", "--image="+daemons.Busybox, "--patch="+patch, "--apply", "--timeout=1m", "--", "sh", "-c", tt.command)
+			got := d.run(t, dir, nil, "exec", "--image="+daemons.Busybox, "--patch="+patch, "--apply",
+				"--timeout=1m", "--", "sh", "-c", tt.command)
 			after := readTree(t, dir)
 			if diff := cmp.Diff(map[string]string{"secret": "secret\n"}, readTree(t, outside)); diff != "" {
 				t.Errorf("outside has changed: %s", diff)
@@ -268,7 +294,8 @@ func proveHostileChanges(t *testing.T, d *dockerHost) {
 				t.Errorf("the host's .git has changed (-before +after):\n%s", diff)
 			}
 			if tt.refused != "" {
-				if got.code != 125 || !strings.Contains(got.stderr, "--apply: ") || !strings.Contains(got.stderr, tt.refused) {
+				if got.code != 125 || !strings.Contains(got.stderr, "--apply: ") ||
+					!strings.Contains(got.stderr, tt.refused) {
 					t.Errorf("exit code %d: %s", got.code, got.stderr)
 				}
 				if diff := cmp.Diff(before, after); diff != "" {
@@ -309,7 +336,8 @@ func proveImages(t *testing.T, d *dockerHost) {
 	for _, user := range []string{"10001:10001", "12345", "root"} {
 		uid, _, _ := strings.Cut(strings.Replace(user, "root", "0", 1), ":")
 		t.Run("busybox as "+uid, func(t *testing.T) {
-			got := d.run(t, t.TempDir(), nil, "exec", "--image="+daemons.Busybox, "--user="+user, "--", "sh", "-euc",
+			got := d.run(t, t.TempDir(), nil, "exec", "--image="+daemons.Busybox, "--user="+user, "--", "sh",
+				"-euc",
 				`id -u; echo ok >/workspace/f; cat f; echo h >"$HOME/h"; echo t >/tmp/t; if echo x 2>/dev/null >/x; then echo the root is writable; fi`)
 			if got.code != 0 || got.stdout != uid+"\nok\n" {
 				t.Errorf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
@@ -319,17 +347,21 @@ func proveImages(t *testing.T, d *dockerHost) {
 			dir := t.TempDir()
 			writeTree(t, dir, map[string]string{"f": "f\n"})
 			flags := []string{"--image=" + daemons.Empty, "--user=" + user}
-			got := d.run(t, dir, nil, append(append([]string{"exec"}, flags...), "--workdir=.", "--download=f:out", "--", "/bin/probe", "args", "a b", "")...)
+			got := d.run(t, dir, nil, append(append([]string{"exec"}, flags...), "--workdir=.",
+				"--download=f:out", "--", "/bin/probe", "args", "a b", "")...)
 			if got.code != 0 || got.stdout != "\"a b\"\n\"\"\n" || readTree(t, dir)["out/f"] != "f\n" {
 				t.Errorf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
 			}
-			if got := d.run(t, dir, nil, append(append([]string{"exec"}, flags...), "--", "/bin/probe", "exit", "9")...); got.code != 9 {
+			if got := d.run(t, dir, nil, append(append([]string{"exec"}, flags...), "--", "/bin/probe",
+				"exit", "9")...); got.code != 9 {
 				t.Errorf("exit code %d\n%s", got.code, got.stderr)
 			}
-			if got := d.run(t, dir, nil, append(append([]string{"exec"}, flags...), "--", "sh", "-c", "true")...); got.code != 127 || !strings.Contains(got.stderr, "sh") {
+			if got := d.run(t, dir, nil, append(append([]string{"exec"}, flags...), "--", "sh", "-c",
+				"true")...); got.code != 127 || !strings.Contains(got.stderr, "sh") {
 				t.Errorf("exit code %d\n%s", got.code, got.stderr)
 			}
-			got = d.run(t, dir, nil, append(append([]string{"run"}, flags...), "--model=script:"+script, "--patch=p", "look around")...)
+			got = d.run(t, dir, nil, append(append([]string{"run"}, flags...), "--model=script:"+script,
+				"--patch=p", "look around")...)
 			if got.code != 0 || got.stdout != "done\n" {
 				t.Errorf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
 			}
@@ -337,11 +369,14 @@ func proveImages(t *testing.T, d *dockerHost) {
 	}
 	t.Run("another processor", func(t *testing.T) {
 		got := d.run(t, t.TempDir(), nil, "exec", "--image="+daemons.Foreign, "--", "/bin/probe", "id")
-		if got.code != 125 || got.stdout != "" || !strings.Contains(got.stderr, daemons.Foreign+": platform") {
+		if got.code != 125 || got.stdout != "" || !strings.Contains(got.stderr,
+			daemons.Foreign+": platform") {
 			t.Errorf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
 		}
-		got = d.run(t, t.TempDir(), nil, "run", "--image="+daemons.Foreign, "--model=script:"+script, "--output=stream-json", "look around")
-		if _, res := records(t, got.stdout); got.code != 6 || res.Status != "environment_error" || !strings.Contains(res.Error, daemons.Foreign+": platform") {
+		got = d.run(t, t.TempDir(), nil, "run", "--image="+daemons.Foreign, "--model=script:"+script,
+			"--output=stream-json", "look around")
+		if _, res := records(t, got.stdout); got.code != 6 || res.Status != "environment_error" ||
+			!strings.Contains(res.Error, daemons.Foreign+": platform") {
 			t.Errorf("exit code %d, %+v", got.code, res)
 		}
 	})

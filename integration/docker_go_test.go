@@ -33,7 +33,8 @@ func TestDockerWithGo(t *testing.T) {
 	t.Run("demo", func(t *testing.T) { proveDemo(t, d, ref) })
 }
 
-// goImage returns the product's image of Go, or else one that has no C compiler, for which a network would be needed.
+// goImage returns the product's image of Go, or else one that has no C compiler, for which a
+// network would be needed.
 func (d *dockerHost) goImage(t *testing.T) string {
 	t.Helper()
 	if is, ok := images.Find("go"); ok {
@@ -108,7 +109,10 @@ func (d *dockerHost) build(t *testing.T, name, dockerfile string, files map[stri
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
 	add := func(name, content string) {
-		err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(content))})
+		err := w.WriteHeader(&tar.Header{
+			Typeflag: tar.TypeReg, Name: name, Mode: 0o644,
+			Size: int64(len(content)),
+		})
 		if err == nil {
 			_, err = io.WriteString(w, content)
 		}
@@ -125,7 +129,8 @@ func (d *dockerHost) build(t *testing.T, name, dockerfile string, files map[stri
 	}
 	tag := fmt.Sprintf("sandboxagent-test/%s:%s", name, newMark())
 	answer, err := d.api.ImageBuild(t.Context(), &archive, build.ImageBuildOptions{
-		Version: build.BuilderV1, Tags: []string{tag}, NetworkMode: "none", Remove: true, ForceRemove: true,
+		Version: build.BuilderV1, Tags: []string{tag}, NetworkMode: "none", Remove: true,
+		ForceRemove: true,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +155,8 @@ func (d *dockerHost) removeImage(t *testing.T, tag string) {
 	if err != nil {
 		return // it was not built
 	}
-	layers, err := d.api.ImageList(ctx, image.ListOptions{Filters: filters.NewArgs(filters.Arg("label", kindLabel+"=prepared"))})
+	layers, err := d.api.ImageList(ctx, image.ListOptions{Filters: filters.NewArgs(filters.Arg("label",
+		kindLabel+"=prepared"))})
 	if err != nil {
 		t.Error(err)
 	}
@@ -161,7 +167,10 @@ func (d *dockerHost) removeImage(t *testing.T, tag string) {
 		}
 	}
 	for _, id := range ids {
-		if _, err := d.api.ImageRemove(ctx, id, image.RemoveOptions{Force: true, PruneChildren: true}); err != nil {
+		if _, err := d.api.ImageRemove(ctx, id, image.RemoveOptions{
+			Force:         true,
+			PruneChildren: true,
+		}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -172,8 +181,10 @@ func proveModule(t *testing.T, d *dockerHost, ref string) {
 	dir := t.TempDir()
 	writeTree(t, dir, smallModule())
 	out := t.TempDir()
-	got := d.run(t, dir, nil, "exec", "--image="+ref, "--workdir="+dir, "--download=bin/m:"+out, "--", "sh", "-euc", "go build -o bin/m . && ./bin/m && go vet . && go test -count=1 -v .")
-	if got.code != 0 || !strings.HasPrefix(got.stdout, "sum 3\n=== RUN") || strings.Contains(got.stdout, "there is a network") {
+	got := d.run(t, dir, nil, "exec", "--image="+ref, "--workdir="+dir, "--download=bin/m:"+out, "--",
+		"sh", "-euc", "go build -o bin/m . && ./bin/m && go vet . && go test -count=1 -v .")
+	if got.code != 0 || !strings.HasPrefix(got.stdout, "sum 3\n=== RUN") ||
+		strings.Contains(got.stdout, "there is a network") {
 		t.Errorf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
 	}
 	if info, err := os.Stat(filepath.Join(out, "m")); err != nil || info.Size() == 0 {
@@ -184,19 +195,23 @@ func proveModule(t *testing.T, d *dockerHost, ref string) {
 	}
 }
 
-// proveRepository lets the model of TestRealRepository work in a container; what it has changed is then on the host.
+// proveRepository lets the model of TestRealRepository work in a container; what it has changed is
+// then on the host.
 func proveRepository(t *testing.T, d *dockerHost, ref string) {
 	t.Parallel()
 	dir := shop(t)
 	clean, patch := filepath.Join(t.TempDir(), "clean"), filepath.Join(t.TempDir(), "out.patch")
 	git(t, dir, "clone", "-q", dir, clean)
 	srv := llmtest.NewServer(t, shopBrain(t))
-	got := d.run(t, dir, []string{"OPENAI_API_KEY=" + srv.Key()}, "run", "--image="+ref, "--model=openai/gpt-5.2", "--base-url="+srv.URL(),
-		"--verify=GOTOOLCHAIN=local go vet ./... && GOTOOLCHAIN=local go test ./...", "--patch="+patch, "--apply", "--output=stream-json", "Make the failing test pass.")
+	got := d.run(t, dir, []string{"OPENAI_API_KEY=" + srv.Key()}, "run", "--image="+ref,
+		"--model=openai/gpt-5.2", "--base-url="+srv.URL(),
+		"--verify=GOTOOLCHAIN=local go vet ./... && GOTOOLCHAIN=local go test ./...", "--patch="+patch,
+		"--apply", "--output=stream-json", "Make the failing test pass.")
 	if got.code != 0 {
 		t.Fatalf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
 	}
-	if _, res := records(t, got.stdout); res.Status != "completed" || len(res.Changes) != 3 || !strings.Contains(res.Text, "tenth piece") {
+	if _, res := records(t, got.stdout); res.Status != "completed" || len(res.Changes) != 3 ||
+		!strings.Contains(res.Text, "tenth piece") {
 		t.Errorf("the result is %+v", res)
 	}
 	git(t, clean, "apply", "--index", patch)
@@ -211,7 +226,8 @@ func proveRepository(t *testing.T, d *dockerHost, ref string) {
 		}
 	}
 	tree := readTree(t, dir)
-	if tree["debug.log"] != "ignored\n" || tree["bin/old"] != "ignored\n" || tree["run.log"] != "" || tree["bin/shop"] != "" {
+	if tree["debug.log"] != "ignored\n" || tree["bin/old"] != "ignored\n" || tree["run.log"] != "" ||
+		tree["bin/shop"] != "" {
 		t.Errorf("files that git ignores have changed: %q, %q", tree["debug.log"], tree["bin/old"])
 	}
 }

@@ -22,7 +22,8 @@ import (
 )
 
 const (
-	// markLabel is on every container that a test has the program make; its value tells the runs apart.
+	// markLabel is on every container that a test has the program make; its value tells the runs
+	// apart.
 	markLabel = "test-of-sandboxagent"
 	// kindLabel is the product's own: it says what a container or a volume is for.
 	kindLabel = "sandboxagent.kind"
@@ -57,7 +58,8 @@ func newDockerHost(t testing.TB, host string) *dockerHost {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = api.Close() })
-	api.NegotiateAPIVersion(t.Context()) // which the client is not safe to do in parallel calls: lists read the version without a lock
+	// which the client is not safe to do in parallel calls: lists read the version without a lock
+	api.NegotiateAPIVersion(t.Context())
 	return &dockerHost{host, api}
 }
 
@@ -65,22 +67,24 @@ func newDockerHost(t testing.TB, host string) *dockerHost {
 func (d *dockerHost) need(t *testing.T, image string) {
 	t.Helper()
 	if _, err := d.api.ImageInspect(t.Context(), image); err != nil {
-		daemons.Missing(t, "docker", "the daemon has no "+image+": go run ./integration/withdaemons --images makes one")
+		daemons.Missing(t, "docker", "the daemon has no "+image+": go run ./integration/withdaemons "+
+			"--images makes one")
 	}
 }
 
 // newMark returns a value for the label of one run.
 func newMark() string { return fmt.Sprintf("9%09d", rand.IntN(1_000_000_000)) }
 
-// command makes an execution of the program in dir. The first of args is the program's command, which gets the environment
-// docker and, for its container, the mark.
+// command makes an execution of the program in dir. The first of args is the program's command,
+// which gets the environment docker and, for its container, the mark.
 func (d *dockerHost) command(t testing.TB, dir, mark string, args ...string) *exec.Cmd {
 	t.Helper()
 	flags := []string{"--env=docker"}
 	if args[0] != "demo" {
 		flags = append(flags, "--label="+markLabel+"="+mark)
 	}
-	cmd := exec.CommandContext(t.Context(), command(t), slices.Insert(slices.Clone(args), 1, flags...)...)
+	cmd := exec.CommandContext(t.Context(), command(t), slices.Insert(slices.Clone(args), 1,
+		flags...)...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "SANDBOXAGENT_STATE_DIR="+t.TempDir(), "DOCKER_HOST="+d.host)
 	return cmd
@@ -109,16 +113,21 @@ func finish(t testing.TB, cmd *exec.Cmd) ran {
 	return ran{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
-// containers lists those of a run, or all that the program has made if mark is empty. None is not nil.
+// containers lists those of a run, or all that the program has made if mark is empty. None is not
+// nil.
 func (d *dockerHost) containers(ctx context.Context, mark string) ([]string, error) {
 	label := kindLabel
 	if mark != "" {
 		label = markLabel + "=" + mark
 	}
-	found, err := d.api.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", label))})
+	found, err := d.api.ContainerList(ctx, container.ListOptions{
+		All:     true,
+		Filters: filters.NewArgs(filters.Arg("label", label)),
+	})
 	names := []string{}
 	for _, c := range found {
-		names = append(names, fmt.Sprintf("%s %s (%s, %s)", c.ID, strings.Join(c.Names, " "), c.State, c.Status))
+		names = append(names, fmt.Sprintf("%s %s (%s, %s)", c.ID, strings.Join(c.Names, " "), c.State,
+			c.Status))
 	}
 	return names, err
 }
@@ -145,7 +154,8 @@ func (d *dockerHost) nothing(t testing.TB, mark string) {
 	}
 }
 
-// records decodes the lines of a run with --output=stream-json and returns the last, which must be the only result.
+// records decodes the lines of a run with --output=stream-json and returns the last, which must be
+// the only result.
 func records(t testing.TB, stdout string) ([]event.Event, event.Result) {
 	t.Helper()
 	var all []event.Event
@@ -178,7 +188,8 @@ func (d *dockerHost) removeLeft(t testing.TB, mark string) {
 		left, err := d.containers(ctx, mark)
 		for _, c := range left {
 			id, _, _ := strings.Cut(c, " ")
-			_ = d.api.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true}) // it may be gone by now
+			// it may be gone by now
+			_ = d.api.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
 		}
 		if err != nil {
 			t.Error(err)

@@ -21,7 +21,8 @@ func TestDockerKeep(t *testing.T) {
 		cmd.Env = append(cmd.Env, state)
 		return finish(t, cmd)
 	}
-	got := run(d.command(t, t.TempDir(), mark, "exec", "--image="+daemons.Debian, "--keep", "--ttl=20s", "--", "sh", "-c", "echo kept >f; sleep 1000 >/dev/null 2>&1 &"))
+	got := run(d.command(t, t.TempDir(), mark, "exec", "--image="+daemons.Debian, "--keep",
+		"--ttl=20s", "--", "sh", "-c", "echo kept >f; sleep 1000 >/dev/null 2>&1 &"))
 	_, id, ok := strings.Cut(got.stderr, "env attach ")
 	id, _, _ = strings.Cut(id, `"`)
 	if got.code != 0 || !ok {
@@ -49,10 +50,12 @@ func TestDockerKeep(t *testing.T) {
 		left, err := d.containers(t.Context(), mark)
 		return err == nil && len(left) == 0
 	})
-	if got := run(attach(id, "--", "true")); got.code != 125 || !strings.Contains(got.stderr, "gone") && !strings.Contains(got.stderr, "removed") && !strings.Contains(got.stderr, "ended") {
+	if got := run(attach(id, "--", "true")); got.code != 125 || !strings.Contains(got.stderr,
+		"gone") && !strings.Contains(got.stderr, "removed") && !strings.Contains(got.stderr, "ended") {
 		t.Errorf("after its end: %+v", got)
 	}
-	if got := run(attach(id, "--", "true")); got.code != 125 || !strings.Contains(got.stderr, "unknown environment") {
+	if got := run(attach(id, "--", "true")); got.code != 125 || !strings.Contains(got.stderr,
+		"unknown environment") {
 		t.Errorf("after that: %+v", got)
 	}
 	d.nothing(t, mark)

@@ -23,7 +23,8 @@ func poem(t *testing.T) string {
 	dir := t.TempDir()
 	git(t, dir, "init", "-q", "-b", "main")
 	writeTree(t, dir, map[string]string{
-		"poem.txt": "roses\nviolets\n", "notes/old.txt": "old\n", "run.sh": "echo run\n", ".gitignore": "*.log\n", "moved.txt": strings.Repeat("a line\n", 20),
+		"poem.txt": "roses\nviolets\n", "notes/old.txt": "old\n", "run.sh": "echo run\n",
+		".gitignore": "*.log\n", "moved.txt": strings.Repeat("a line\n", 20),
 	})
 	git(t, dir, "add", ".")
 	git(t, dir, "commit", "-q", "-m", "a poem")
@@ -47,8 +48,10 @@ const rewrite = `turns:
 
 // rewritten is the tree that results, with what was there before.
 var rewritten = map[string]string{
-	"poem.txt": "roses\nlilies\n", "run.sh": "echo run\n", ".gitignore": "*.log\n", "new.txt": strings.Repeat("a line\n", 20), "bin.dat": "\x00\x01",
-	"added.txt": "kept\n", "link": "-> poem.txt", "untracked.txt": "not tracked\n", "debug.log": "ignored\n",
+	"poem.txt": "roses\nlilies\n", "run.sh": "echo run\n", ".gitignore": "*.log\n",
+	"new.txt": strings.Repeat("a line\n", 20), "bin.dat": "\x00\x01",
+	"added.txt": "kept\n", "link": "-> poem.txt", "untracked.txt": "not tracked\n",
+	"debug.log": "ignored\n",
 }
 
 // readTree returns the files below dir, but for what is below a .git in it.
@@ -84,7 +87,8 @@ func readTree(t *testing.T, dir string) map[string]string {
 	return tree
 }
 
-// TestDockerRun looks at what a run in a container does to the host: nothing but what was asked for.
+// TestDockerRun looks at what a run in a container does to the host: nothing but what was asked
+// for.
 func TestDockerRun(t *testing.T) {
 	t.Parallel()
 	d := sharedDocker(t)
@@ -99,13 +103,16 @@ func TestDockerRun(t *testing.T) {
 	t.Run("patch", func(t *testing.T) {
 		t.Parallel()
 		dir := poem(t)
-		before, clean, patch := readTree(t, dir), filepath.Join(t.TempDir(), "clean"), filepath.Join(t.TempDir(), "out.patch")
+		before, clean, patch := readTree(t, dir), filepath.Join(t.TempDir(),
+			"clean"), filepath.Join(t.TempDir(), "out.patch")
 		git(t, dir, "clone", "-q", dir, clean)
-		got := d.run(t, dir, nil, "run", script(t, rewrite), "--patch", patch, "--output=stream-json", "rewrite it")
+		got := d.run(t, dir, nil, "run", script(t, rewrite), "--patch", patch, "--output=stream-json",
+			"rewrite it")
 		if got.code != 0 {
 			t.Fatalf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
 		}
-		if _, res := records(t, got.stdout); res.Status != "completed" || res.ExitCode != 0 || res.Patch != patch || res.Text != "It is rewritten." {
+		if _, res := records(t, got.stdout); res.Status != "completed" || res.ExitCode != 0 ||
+			res.Patch != patch || res.Text != "It is rewritten." {
 			t.Errorf("the result is %+v", res)
 		}
 		if diff := cmp.Diff(before, readTree(t, dir)); diff != "" {
@@ -116,7 +123,8 @@ func TestDockerRun(t *testing.T) {
 		if diff := cmp.Diff(rewritten, readTree(t, clean)); diff != "" {
 			t.Errorf("the patch makes another tree (-want +got):\n%s", diff)
 		}
-		if info, err := os.Stat(filepath.Join(clean, "run.sh")); err != nil || info.Mode().Perm()&0o100 == 0 {
+		if info, err := os.Stat(filepath.Join(clean, "run.sh")); err != nil ||
+			info.Mode().Perm()&0o100 == 0 {
 			t.Errorf("run.sh is not executable: %v, %v", info, err)
 		}
 	})
@@ -132,10 +140,11 @@ func TestDockerRun(t *testing.T) {
 		}
 	})
 	for _, named := range []bool{false, true} {
-		t.Run(map[bool]string{false: "conflict", true: "conflict with a named patch"}[named], func(t *testing.T) {
-			t.Parallel()
-			proveConflict(t, d, named)
-		})
+		t.Run(map[bool]string{false: "conflict", true: "conflict with a named patch"}[named],
+			func(t *testing.T) {
+				t.Parallel()
+				proveConflict(t, d, named)
+			})
 	}
 	t.Run("failed run is not applied", func(t *testing.T) {
 		t.Parallel()
@@ -155,8 +164,12 @@ func TestDockerRun(t *testing.T) {
 	t.Run("transfers", func(t *testing.T) {
 		t.Parallel()
 		dir, in, out := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "new", "folder")
-		writeTree(t, in, map[string]string{"data/a.csv": "1,2\n", "data/sub/b.csv": "3\n", "one.txt": "one\n"})
-		got := d.run(t, dir, nil, "run", "--upload", filepath.Join(in, "data")+":/tmp/in", "--upload", filepath.Join(in, "one.txt"), "--download", "/tmp/out:"+out,
+		writeTree(t, in, map[string]string{
+			"data/a.csv": "1,2\n", "data/sub/b.csv": "3\n",
+			"one.txt": "one\n",
+		})
+		got := d.run(t, dir, nil, "run", "--upload", filepath.Join(in, "data")+":/tmp/in", "--upload",
+			filepath.Join(in, "one.txt"), "--download", "/tmp/out:"+out,
 			script(t, `turns:
   - calls: [{tool: shell, args: {command: 'cat /tmp/in/a.csv one.txt; mkdir -p /tmp/out/deep; cat /tmp/in/sub/b.csv >/tmp/out/deep/r.csv; ln -s deep/r.csv /tmp/out/latest'}}]
   - expect: {result: {tool: shell, contains: "1,2\none\n"}}
@@ -165,7 +178,8 @@ func TestDockerRun(t *testing.T) {
 		if got.code != 0 {
 			t.Fatalf("exit code %d\n%s", got.code, got.stderr)
 		}
-		if diff := cmp.Diff(map[string]string{"out/deep/r.csv": "3\n", "out/latest": "-> deep/r.csv"}, readTree(t, out)); diff != "" {
+		if diff := cmp.Diff(map[string]string{"out/deep/r.csv": "3\n", "out/latest": "-> deep/r.csv"},
+			readTree(t, out)); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 		if left := readTree(t, dir); len(left) > 0 {
@@ -186,14 +200,17 @@ func proveConflict(t *testing.T, d *dockerHost, named bool) {
 	})
 	want := readTree(t, dir)
 	want["poem.txt"] = "the user's own\n"
-	state, args := t.TempDir(), []string{"run", "--apply", "--model=openai/gpt-5.2", "--base-url=" + srv.URL(), "--output=stream-json", "rewrite it"}
+	state, args := t.TempDir(), []string{"run", "--apply", "--model=openai/gpt-5.2", "--base-url=" +
+		srv.URL(), "--output=stream-json", "rewrite it"}
 	patch := filepath.Join(t.TempDir(), "out.patch")
 	if named {
 		args = append(args, "--patch", patch)
 	}
-	got := d.run(t, dir, []string{"OPENAI_API_KEY=" + srv.Key(), "SANDBOXAGENT_STATE_DIR=" + state}, args...)
+	got := d.run(t, dir, []string{"OPENAI_API_KEY=" + srv.Key(), "SANDBOXAGENT_STATE_DIR=" + state},
+		args...)
 	_, res := records(t, got.stdout)
-	if got.code != 6 || res.ExitCode != 6 || !strings.Contains(res.Error, `"poem.txt" changed since it was uploaded`) {
+	if got.code != 6 || res.ExitCode != 6 || !strings.Contains(res.Error,
+		`"poem.txt" changed since it was uploaded`) {
 		t.Errorf("exit code %d, %+v\n%s", got.code, res, got.stderr)
 	}
 	if diff := cmp.Diff(want, readTree(t, dir)); diff != "" {
@@ -211,8 +228,8 @@ func proveConflict(t *testing.T, d *dockerHost, named bool) {
 	}
 }
 
-// TestDockerExitCodes ends runs in every way there is. Each tells the truth, in its code and in its record, and leaves no
-// container.
+// TestDockerExitCodes ends runs in every way there is. Each tells the truth, in its code and in its
+// record, and leaves no container.
 func TestDockerExitCodes(t *testing.T) {
 	t.Parallel()
 	d := sharedDocker(t)
@@ -229,25 +246,52 @@ func TestDockerExitCodes(t *testing.T) {
 		status string
 		text   string
 	}{
-		"done":         {script: `turns: [{text: ok}]`, code: 0, status: "completed"},
-		"task failed":  {script: `turns: [{calls: [{tool: exit, args: {code: 1, reason: no}}]}]`, code: 1, status: "task_failed"},
-		"check failed": {script: `turns: [{text: ok}, {text: ok}, {text: ok}]`, flags: []string{"--verify=false"}, code: 1, status: "verify_failed"},
-		"limit":        {script: `turns: [{calls: [{tool: list_dir, args: {path: .}}]}, {text: ok}]`, flags: []string{"--max-tool-rounds=1"}, code: 3, status: "limit_reached"},
-		"human":        {script: `turns: [{calls: [{tool: ask_user, args: {question: "Why?"}}]}]`, code: 4, status: "awaiting_human"},
-		"model error":  {script: `turns: [{error: {status: 401, message: no key}}]`, code: 5, status: "model_error"},
-		"removed": {script: long, code: 6, status: "environment_error", text: "removed", at: func(t *testing.T, _ *os.Process, mark string) {
-			list, err := d.containers(t.Context(), mark)
-			if err != nil || len(list) != 1 {
-				t.Fatalf("containers %v, %v", list, err)
-			}
-			id, _, _ := strings.Cut(list[0], " ")
-			if err := d.api.ContainerRemove(t.Context(), id, container.RemoveOptions{Force: true, RemoveVolumes: true}); err != nil {
-				t.Fatal(err)
-			}
-		}},
-		"timeout":     {script: long, flags: []string{"--timeout=15s"}, code: 124, status: "timed_out"},
-		"interrupted": {script: long, code: 130, status: "aborted", text: "interrupt", at: signalled(os.Interrupt)},
-		"terminated":  {script: long, code: 143, status: "aborted", text: "terminat", at: signalled(syscall.SIGTERM)},
+		"done": {script: `turns: [{text: ok}]`, code: 0, status: "completed"},
+		"task failed": {
+			script: `turns: [{calls: [{tool: exit, args: {code: 1, reason: no}}]}]`, code: 1,
+			status: "task_failed",
+		},
+		"check failed": {
+			script: `turns: [{text: ok}, {text: ok}, {text: ok}]`,
+			flags:  []string{"--verify=false"}, code: 1, status: "verify_failed",
+		},
+		"limit": {
+			script: `turns: [{calls: [{tool: list_dir, args: {path: .}}]}, {text: ok}]`,
+			flags:  []string{"--max-tool-rounds=1"}, code: 3, status: "limit_reached",
+		},
+		"human": {
+			script: `turns: [{calls: [{tool: ask_user, args: {question: "Why?"}}]}]`,
+			code:   4, status: "awaiting_human",
+		},
+		"model error": {
+			script: `turns: [{error: {status: 401, message: no key}}]`, code: 5,
+			status: "model_error",
+		},
+		"removed": {
+			script: long, code: 6, status: "environment_error", text: "removed",
+			at: func(t *testing.T, _ *os.Process, mark string) {
+				list, err := d.containers(t.Context(), mark)
+				if err != nil || len(list) != 1 {
+					t.Fatalf("containers %v, %v", list, err)
+				}
+				id, _, _ := strings.Cut(list[0], " ")
+				if err := d.api.ContainerRemove(t.Context(), id, container.RemoveOptions{
+					Force:         true,
+					RemoveVolumes: true,
+				}); err != nil {
+					t.Fatal(err)
+				}
+			},
+		},
+		"timeout": {script: long, flags: []string{"--timeout=15s"}, code: 124, status: "timed_out"},
+		"interrupted": {
+			script: long, code: 130, status: "aborted", text: "interrupt",
+			at: signalled(os.Interrupt),
+		},
+		"terminated": {
+			script: long, code: 143, status: "aborted", text: "terminat",
+			at: signalled(syscall.SIGTERM),
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -255,7 +299,11 @@ func TestDockerExitCodes(t *testing.T) {
 			dir, mark := t.TempDir(), newMark()
 			patch := filepath.Join(t.TempDir(), "out.patch")
 			writeTree(t, filepath.Dir(patch), map[string]string{"model.yaml": tt.script})
-			cmd := d.command(t, dir, mark, append([]string{"run", "--output=stream-json", "--patch", patch, "a task", "--model=script:" + filepath.Join(filepath.Dir(patch), "model.yaml")}, tt.flags...)...)
+			cmd := d.command(t, dir, mark, append([]string{
+				"run", "--output=stream-json", "--patch", patch,
+				"a task", "--model=script:" + filepath.Join(filepath.Dir(patch),
+					"model.yaml"),
+			}, tt.flags...)...)
 			d.removeLeft(t, mark)
 			var stderr lockedBuffer
 			cmd.Stderr = &stderr
@@ -277,13 +325,16 @@ func TestDockerExitCodes(t *testing.T) {
 			_ = cmd.Wait() // the exit code tells more
 			d.nothing(t, mark)
 			_, res := records(t, stdout.String())
-			if code := cmd.ProcessState.ExitCode(); code != tt.code || res.ExitCode != tt.code || res.Status != tt.status || !strings.Contains(res.Error, tt.text) {
-				t.Errorf("exit code %d, record %+v, want %d %s %s\n%s", code, res, tt.code, tt.status, tt.text, stderr.String())
+			if code := cmd.ProcessState.ExitCode(); code != tt.code || res.ExitCode != tt.code ||
+				res.Status != tt.status || !strings.Contains(res.Error, tt.text) {
+				t.Errorf("exit code %d, record %+v, want %d %s %s\n%s", code, res, tt.code, tt.status, tt.text,
+					stderr.String())
 			}
 			if (res.Error == "") != (tt.code == 0) {
 				t.Errorf("the error is %q", res.Error)
 			}
-			if b, err := os.ReadFile(patch); tt.script == long && tt.code != 6 && (err != nil || !strings.Contains(string(b), "+begun\n")) {
+			if b, err := os.ReadFile(patch); tt.script == long && tt.code != 6 && (err != nil ||
+				!strings.Contains(string(b), "+begun\n")) {
 				t.Errorf("the patch holds %q, %v", b, err)
 			}
 		})

@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-// hidden is what must never come into a container. The programs that look for it name it by a pattern, so as not to find
-// themselves.
+// hidden is what must never come into a container. The programs that look for it name it by a
+// pattern, so as not to find themselves.
 const (
 	hidden        = "CI-CANARY-5f1c"
 	hiddenPattern = "CI-CANAR[Y]-5f1c"
 )
 
-// jobCheckout makes a checkout in which CI systems, and people, have left secrets in every place that git has for them. The
-// history and a submodule come with it.
+// jobCheckout makes a checkout in which CI systems, and people, have left secrets in every place
+// that git has for them. The history and a submodule come with it.
 func jobCheckout(t *testing.T) string {
 	t.Helper()
 	top := t.TempDir()
@@ -31,22 +31,26 @@ func jobCheckout(t *testing.T) string {
 	git(t, dir, "commit", "-q", "-m", "the first")
 	for _, c := range []string{dir, filepath.Join(dir, "lib")} {
 		git(t, c, "config", "http.https://github.com/.extraheader", "AUTHORIZATION: basic "+hidden)
-		git(t, c, "config", "url.https://x-access-token:"+hidden+"@github.com/.insteadOf", "git@github.com:")
+		git(t, c, "config", "url.https://x-access-token:"+hidden+"@github.com/.insteadOf",
+			"git@github.com:")
 		git(t, c, "config", "remote.ci.url", "https://gitlab-ci-token:"+hidden+"@gitlab.example.com/a/b.git")
 		git(t, c, "config", "remote.ci.pushurl", "https://"+hidden+"@gitlab.example.com/a/b.git")
 		git(t, c, "config", "credential.helper", "!echo password="+hidden)
 		git(t, c, "config", "alias.secret", "!echo "+hidden)
 		git(t, c, "config", "core.sshCommand", "ssh -i /home/ci/"+hidden)
 	}
-	git(t, dir, "config", "includeIf.gitdir:"+dir+"/.git.path", filepath.Join(dir, ".git", "ci-credentials.config"))
+	git(t, dir, "config", "includeIf.gitdir:"+dir+"/.git.path", filepath.Join(dir, ".git",
+		"ci-credentials.config"))
 	git(t, dir, "config", "include.path", filepath.Join(top, "outside.config"))
 	writeTree(t, top, map[string]string{
-		"outside.config":                         "[http]\n\textraheader = X: " + hidden + "\n",
-		"checkout/.git/ci-credentials.config":    "[http]\n\textraheader = Y: " + hidden + "\n",
-		"checkout/.git/credentials":              "https://user:" + hidden + "@github.com\n",
-		"checkout/.git/hooks/post-checkout":      "#!/bin/sh\necho " + hidden + "\n",
-		"checkout/.git/FETCH_HEAD":               strings.Repeat("0", 40) + "\tbranch 'main' of https://x:" + hidden + "@github.com/a/b\n",
-		"checkout/.git/logs/HEAD":                strings.Repeat("0", 40) + " " + strings.Repeat("1", 40) + " a <b@c> 0 +0000\tclone: from https://x:" + hidden + "@h/r\n",
+		"outside.config":                      "[http]\n\textraheader = X: " + hidden + "\n",
+		"checkout/.git/ci-credentials.config": "[http]\n\textraheader = Y: " + hidden + "\n",
+		"checkout/.git/credentials":           "https://user:" + hidden + "@github.com\n",
+		"checkout/.git/hooks/post-checkout":   "#!/bin/sh\necho " + hidden + "\n",
+		"checkout/.git/FETCH_HEAD": strings.Repeat("0", 40) +
+			"\tbranch 'main' of https://x:" + hidden + "@github.com/a/b\n",
+		"checkout/.git/logs/HEAD": strings.Repeat("0", 40) + " " + strings.Repeat("1",
+			40) + " a <b@c> 0 +0000\tclone: from https://x:" + hidden + "@h/r\n",
 		"checkout/.git/description":              hidden + "\n",
 		"checkout/.git/COMMIT_EDITMSG":           hidden + "\n",
 		"checkout/.git/info/grafts":              "# " + hidden + "\n",
@@ -60,12 +64,15 @@ func jobCheckout(t *testing.T) string {
 // jobVars are the variables of a job.
 func jobVars() []string {
 	return []string{
-		"CI=true", "GITHUB_TOKEN=" + hidden, "ACTIONS_RUNTIME_TOKEN=" + hidden, "CI_JOB_TOKEN=" + hidden, "CI_REPOSITORY_URL=https://gitlab-ci-token:" + hidden + "@h/r.git",
-		"AWS_SECRET_ACCESS_KEY=" + hidden, "SOMETHING=" + hidden, "OPENAI_API_KEY=" + hidden, "GIT_CONFIG_PARAMETERS='http.extraheader=A: " + hidden + "'",
+		"CI=true", "GITHUB_TOKEN=" + hidden, "ACTIONS_RUNTIME_TOKEN=" + hidden, "CI_JOB_TOKEN=" +
+			hidden, "CI_REPOSITORY_URL=https://gitlab-ci-token:" + hidden + "@h/r.git",
+		"AWS_SECRET_ACCESS_KEY=" + hidden, "SOMETHING=" + hidden, "OPENAI_API_KEY=" +
+			hidden, "GIT_CONFIG_PARAMETERS='http.extraheader=A: " + hidden + "'",
 	}
 }
 
-// lookEverywhere prints the files that hold what is hidden, in all file systems and in what the kernel tells of processes.
+// lookEverywhere prints the files that hold what is hidden, in all file systems and in what the
+// kernel tells of processes.
 const lookEverywhere = `
 export LC_ALL=C
 grep -rlas -e '` + hiddenPattern + `' / --exclude-dir=proc --exclude-dir=sys
@@ -75,7 +82,8 @@ git -C lib config --list --show-origin 2>/dev/null | grep -e '` + hiddenPattern 
 env | grep -e '` + hiddenPattern + `'
 echo searched`
 
-// TestDockerHidesSecretsOfJobs searches a container for what a CI job has left in its checkout and its variables.
+// TestDockerHidesSecretsOfJobs searches a container for what a CI job has left in its checkout and
+// its variables.
 func TestDockerHidesSecretsOfJobs(t *testing.T) {
 	t.Parallel()
 	d := sharedDocker(t)
@@ -83,7 +91,8 @@ func TestDockerHidesSecretsOfJobs(t *testing.T) {
 	for _, user := range []string{"10001:10001", "root"} {
 		t.Run(user, func(t *testing.T) {
 			t.Parallel()
-			got := d.run(t, dir, jobVars(), "exec", "--workdir="+dir, "--user="+user, "--", "sh", "-c", lookEverywhere)
+			got := d.run(t, dir, jobVars(), "exec", "--workdir="+dir, "--user="+user, "--", "sh", "-c",
+				lookEverywhere)
 			if got.code != 0 || got.stdout != "searched\n" {
 				t.Errorf("exit code %d, the search finds\n%s\n%s", got.code, got.stdout, got.stderr)
 			}
@@ -95,17 +104,25 @@ func TestDockerHidesSecretsOfJobs(t *testing.T) {
 		if err := os.WriteFile(in, []byte("x"+hidden+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		got := d.run(t, dir, jobVars(), "exec", "--workdir="+dir, "--upload", in+":/tmp/a", "--upload-ignored=.env", "--pass-var=GITHUB_TOKEN", "--", "sh", "-c", lookEverywhere)
-		for _, place := range []string{"/tmp/a/in.txt\n", "/workspace/.env\n", "/environ\n", "GITHUB_TOKEN="} {
+		got := d.run(t, dir, jobVars(), "exec", "--workdir="+dir, "--upload", in+":/tmp/a",
+			"--upload-ignored=.env", "--pass-var=GITHUB_TOKEN", "--", "sh", "-c", lookEverywhere)
+		for _, place := range []string{
+			"/tmp/a/in.txt\n", "/workspace/.env\n", "/environ\n",
+			"GITHUB_TOKEN=",
+		} {
 			wantContains(t, "what is found", got.stdout, place)
 		}
 	})
 	t.Run("history", func(t *testing.T) {
 		t.Parallel()
 		d.need(t, "sandboxagent-base:latest")
-		got := d.run(t, dir, jobVars(), "exec", "--workdir="+dir, "--image=sandboxagent-base:latest", "--", "sh", "-c",
-			"git log --format=%s; git status --short; git -C lib log --format=%s; cat readme.txt lib/lib.txt; ls .git/hooks; test -e .env || echo no .env")
-		if want := "the first\na library\nread me\na library\nno .env\n"; got.code != 0 || strings.ReplaceAll(got.stdout, "ls: cannot access '.git/hooks': No such file or directory\n", "") != want {
+		got := d.run(t, dir, jobVars(), "exec", "--workdir="+dir, "--image=sandboxagent-base:latest",
+			"--", "sh", "-c",
+			"git log --format=%s; git status --short; git -C lib log --format=%s; cat readme.txt "+
+				"lib/lib.txt; ls .git/hooks; test -e .env || echo no .env")
+		if want := "the first\na library\nread me\na library\nno .env\n"; got.code != 0 ||
+			strings.ReplaceAll(got.stdout, "ls: cannot access '.git/hooks': No such file or directory\n",
+				"") != want {
 			t.Errorf("exit code %d\n%swant\n%s\n%s", got.code, got.stdout, want, got.stderr)
 		}
 	})

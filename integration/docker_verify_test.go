@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestDockerVerify verifies a sandbox with the program: one that keeps its promises, with the canaries of the host absent,
-// and the answers to wrong usage.
+// TestDockerVerify verifies a sandbox with the program: one that keeps its promises, with the
+// canaries of the host absent, and the answers to wrong usage.
 func TestDockerVerify(t *testing.T) {
 	d := sharedDocker(t)
 	t.Run("text", func(t *testing.T) {
@@ -20,7 +20,8 @@ func TestDockerVerify(t *testing.T) {
 	})
 	t.Run("json", func(t *testing.T) {
 		t.Parallel()
-		got := d.run(t, t.TempDir(), []string{"AWS_SECRET_ACCESS_KEY=canary"}, "env", "verify", "--output=json", "--memory=256MiB", "--user=root", "--var", "WORD=x")
+		got := d.run(t, t.TempDir(), []string{"AWS_SECRET_ACCESS_KEY=canary"}, "env", "verify",
+			"--output=json", "--memory=256MiB", "--user=root", "--var", "WORD=x")
 		var r struct {
 			Environment string
 			Sandbox, OK bool
@@ -36,7 +37,8 @@ func TestDockerVerify(t *testing.T) {
 		for _, f := range r.Findings {
 			found[f.Name] = f.Found
 		}
-		if found["memory-limit"] != "268435456" || found["host-files"] != "ENOENT" || found["host-loopback"] != "ECONNREFUSED" {
+		if found["memory-limit"] != "268435456" || found["host-files"] != "ENOENT" ||
+			found["host-loopback"] != "ECONNREFUSED" {
 			t.Errorf("found %v", found)
 		}
 	})
@@ -48,8 +50,12 @@ func TestDockerVerify(t *testing.T) {
 		"format":    {[]string{"--output=xml"}, 2, `--output: "xml" is none of text, json`},
 		"arguments": {[]string{"docker"}, 2, "takes no arguments"},
 		"no flag":   {[]string{"--read-only"}, 2, "unknown flag --read-only"},
-		"no image":  {[]string{"--pull=never", "--image=nobody.invalid/has:this"}, 6, "nobody.invalid/has:this"},
-		"too late":  {[]string{"--timeout=1ms"}, 6, "not done after 1ms (--timeout)"},
+		"no image": {
+			[]string{"--pull=never", "--image=nobody.invalid/has:this"},
+			6,
+			"nobody.invalid/has:this",
+		},
+		"too late": {[]string{"--timeout=1ms"}, 6, "not done after 1ms (--timeout)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -19,7 +19,8 @@ func patchesIn(t *testing.T, state string) []string {
 	return names
 }
 
-// TestDockerUnreadable lets a command close what it has changed. Nothing of that is lost in silence.
+// TestDockerUnreadable lets a command close what it has changed. Nothing of that is lost in
+// silence.
 func TestDockerUnreadable(t *testing.T) {
 	t.Parallel()
 	d := sharedDocker(t)
@@ -39,14 +40,16 @@ func TestDockerUnreadable(t *testing.T) {
 			args := append(kind.command, "--workdir=.", "--apply", "--patch="+patch)
 			if name == "run" {
 				model := filepath.Join(t.TempDir(), "model.yaml")
-				writeTree(t, filepath.Dir(model), map[string]string{"model.yaml": "turns:\n  - calls:\n      - {tool: shell, args: {command: '" + script + "'}}\n  - text: done\n"})
+				writeTree(t, filepath.Dir(model), map[string]string{"model.yaml": "turns:\n  - calls:\n     " +
+					" - {tool: shell, args: {command: '" + script + "'}}\n  - text: done\n"})
 				args = append(args, "--model=script:"+model, "change it")
 			}
 			got := d.run(t, dir, []string{"SANDBOXAGENT_STATE_DIR=" + state}, append(args, kind.flags...)...)
 			if got.code != kind.code {
 				t.Errorf("exit code %d, want %d\n%s", got.code, kind.code, got.stderr)
 			}
-			wantContains(t, "the message", got.stderr, `--apply: nothing is applied, since these cannot be read: "a", "d"`, patch)
+			wantContains(t, "the message", got.stderr,
+				`--apply: nothing is applied, since these cannot be read: "a", "d"`, patch)
 			if diff := cmp.Diff(files, readTree(t, dir)); diff != "" {
 				t.Errorf("the host is not as it was (-want +got):\n%s", diff)
 			}
@@ -66,7 +69,8 @@ func TestDockerLargeFile(t *testing.T) {
 	d := sharedDocker(t)
 	dir, state := t.TempDir(), t.TempDir()
 	writeTree(t, dir, map[string]string{"a": "a\n"})
-	got := d.run(t, dir, []string{"SANDBOXAGENT_STATE_DIR=" + state}, "exec", "--apply", "--", "sh", "-c", "echo b >a; truncate -s 20G core.123")
+	got := d.run(t, dir, []string{"SANDBOXAGENT_STATE_DIR=" + state}, "exec", "--apply", "--", "sh",
+		"-c", "echo b >a; truncate -s 20G core.123")
 	if got.code != 125 {
 		t.Errorf("exit code %d\n%s", got.code, got.stderr)
 	}
@@ -80,7 +84,8 @@ func TestDockerLargeFile(t *testing.T) {
 	}
 }
 
-// TestDockerTransferRepository lets a container plant commands where git would run them, by way of what is downloaded.
+// TestDockerTransferRepository lets a container plant commands where git would run them, by way of
+// what is downloaded.
 func TestDockerTransferRepository(t *testing.T) {
 	t.Parallel()
 	d := sharedDocker(t)
@@ -90,11 +95,13 @@ func TestDockerTransferRepository(t *testing.T) {
 	writeTree(t, dir, map[string]string{"a": "a\n"})
 	want := readTree(t, filepath.Join(dir, ".git"))
 	const script = `printf "[core]\n\tfsmonitor = touch planted; false\n" >>.git/config; echo b >a; ! grep -r canary . >&2 && test ! -e in/.git`
-	got := d.run(t, dir, []string{"SANDBOXAGENT_STATE_DIR=" + state}, "exec", "--workdir=.", "--upload=.:in", "--apply", "--download=.", "--", "sh", "-c", script)
+	got := d.run(t, dir, []string{"SANDBOXAGENT_STATE_DIR=" + state}, "exec", "--workdir=.",
+		"--upload=.:in", "--apply", "--download=.", "--", "sh", "-c", script)
 	if got.code != 0 {
 		t.Errorf("exit code %d\n%s", got.code, got.stderr)
 	}
-	wantContains(t, "standard error", got.stderr, `--upload: ".git" is left out`, `--download: ".git" is left out`)
+	wantContains(t, "standard error", got.stderr, `--upload: ".git" is left out`,
+		`--download: ".git" is left out`)
 	if diff := cmp.Diff(want, readTree(t, filepath.Join(dir, ".git"))); diff != "" {
 		t.Errorf("the repository has changed (-want +got):\n%s", diff)
 	}

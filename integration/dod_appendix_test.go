@@ -26,16 +26,20 @@ var appendixProofs = map[string]func(*testing.T){
 		s := newSession(t, llmtest.Sequence(llmtest.Use(patch(
 			"*** Add File: src/utils/helpers.py\n+def greet(name):\n+    return f\"Hello, {name}!\"\n"+
 				"*** Delete File: src/old_module.py\n"+
-				"*** Update File: src/main.py\n@@ def main():\n     print(\"Hello\")\n-    return 0\n+    print(\"World\")\n+    return 1\n"+
-				"*** Update File: old_name.py\n*** Move to: new_name.py\n@@ import os\n import sys\n-import old_dep\n+import new_dep\n")),
+				"*** Update File: src/main.py\n@@ def main():\n     print(\"Hello\")\n-    return 0\n+    "+
+				"print(\"World\")\n+    return 1\n"+
+				"*** Update File: old_name.py\n*** Move to: new_name.py\n@@ import os\n import sys\n-import "+
+				"old_dep\n+import new_dep\n")),
 			llmtest.Say("patched")))
 		s.write("src/old_module.py", "old\n")
 		s.write("src/main.py", "def main():\n    print(\"Hello\")\n    return 0\n")
 		s.write("old_name.py", "import os\nimport sys\nimport old_dep\n")
 		s.submit("patch it")
-		wantContains(t, "the result", s.shown(1)[0], "A src/utils/helpers.py", "D src/old_module.py", "M src/main.py", "new_name.py")
+		wantContains(t, "the result", s.shown(1)[0], "A src/utils/helpers.py", "D src/old_module.py",
+			"M src/main.py", "new_name.py")
 		s.wantFile("src/utils/helpers.py", "def greet(name):\n    return f\"Hello, {name}!\"\n")
-		s.wantFile("src/main.py", "def main():\n    print(\"Hello\")\n    print(\"World\")\n    return 1\n")
+		s.wantFile("src/main.py", "def main():\n    print(\"Hello\")\n    print(\"World\")\n    "+
+			"return 1\n")
 		s.wantFile("new_name.py", "import os\nimport sys\nimport new_dep\n")
 		for _, name := range []string{"src/old_module.py", "old_name.py"} {
 			if _, err := s.env.Stat(t.Context(), name); err == nil {
@@ -44,7 +48,10 @@ var appendixProofs = map[string]func(*testing.T){
 		}
 	},
 	"A.2": func(t *testing.T) {
-		update := func(name, hunk string) llmtest.Call { return patch("*** Update File: " + name + "\n" + hunk) }
+		update := func(name, hunk string) llmtest.Call {
+			return patch("*** Update File: " + name + "\n" +
+				hunk)
+		}
 		s := newSession(t, llmtest.Sequence(llmtest.Use(
 			update("hint", "@@ def two():\n-    return 0\n+    return 2\n"),
 			update("blanks", "@@\n a\n-b\n+B\n"),
@@ -53,7 +60,8 @@ var appendixProofs = map[string]func(*testing.T){
 			update("missing", "@@\n-nothing like it\n+x\n"),
 		), llmtest.Say("patched")))
 		for name, text := range map[string]string{
-			"hint": "def one():\n    return 0\ndef two():\n    return 0\n", "blanks": "\ta\n\tb  \n", "marks": "say “hi” – now\nlast\n",
+			"hint": "def one():\n    return 0\ndef two():\n    return 0\n", "blanks": "\ta\n\tb  \n",
+			"marks": "say “hi” – now\nlast\n",
 			"twice": "same\nsame\n", "missing": "a\n",
 		} {
 			s.write(name, text)
@@ -64,17 +72,21 @@ var appendixProofs = map[string]func(*testing.T){
 		s.wantFile("marks", "say “hi” – now\nLAST\n")
 		s.wantFile("twice", "same\nsame\n")
 		s.wantFile("missing", "a\n")
-		if res := results(s.request(1)); len(res) != 5 || !strings.Contains(res[3].Text(), "twice") || !strings.Contains(res[4].Text(), "missing") {
+		if res := results(s.request(1)); len(res) != 5 || !strings.Contains(res[3].Text(), "twice") ||
+			!strings.Contains(res[4].Text(), "missing") {
 			t.Errorf("the results are %+v", res)
 		}
 	},
 	"A.3": func(t *testing.T) {
 		s := newSession(t, llmtest.Sequence(llmtest.Use(patch("*** Update File: src/config.py\n"+
 			"@@ DEFAULT_TIMEOUT = 30\n-DEFAULT_TIMEOUT = 30\n+DEFAULT_TIMEOUT = 60\n"+
-			"@@ def load_config():\n     config = {}\n-    config[\"debug\"] = False\n+    config[\"debug\"] = True\n")), llmtest.Say("patched")))
-		s.write("src/config.py", "import os\nDEFAULT_TIMEOUT = 30\n\ndef load_config():\n    config = {}\n    config[\"debug\"] = False\n    return config\n")
+			"@@ def load_config():\n     config = {}\n-    config[\"debug\"] = False\n+    "+
+			"config[\"debug\"] = True\n")), llmtest.Say("patched")))
+		s.write("src/config.py", "import os\nDEFAULT_TIMEOUT = 30\n\ndef load_config():\n    config = "+
+			"{}\n    config[\"debug\"] = False\n    return config\n")
 		s.submit("patch it")
-		s.wantFile("src/config.py", "import os\nDEFAULT_TIMEOUT = 60\n\ndef load_config():\n    config = {}\n    config[\"debug\"] = True\n    return config\n")
+		s.wantFile("src/config.py", "import os\nDEFAULT_TIMEOUT = 60\n\ndef load_config():\n    "+
+			"config = {}\n    config[\"debug\"] = True\n    return config\n")
 	},
 	"A.4": withEach(proveParameters),
 	"B.1": withEach(proveToolErrors),
@@ -82,22 +94,28 @@ var appendixProofs = map[string]func(*testing.T){
 	"B.3": proveShutdown,
 }
 
-// proveParameters compares the parameters of each tool that the model is offered, required ones with a star.
+// proveParameters compares the parameters of each tool that the model is offered, required ones
+// with a star.
 func proveParameters(t *testing.T, p provider) {
 	want := map[string]string{
-		"read_file": "file_path* limit offset", "write_file": "content* file_path*", "shell": "command* description timeout_ms",
-		"grep": "case_insensitive glob_filter max_results output_mode path pattern*", "glob": "path pattern*", "list_dir": "depth path*",
+		"read_file": "file_path* limit offset", "write_file": "content* file_path*",
+		"shell": "command* description timeout_ms",
+		"grep":  "case_insensitive glob_filter max_results output_mode path pattern*",
+		"glob":  "path pattern*", "list_dir": "depth path*",
 		"ask_user": "options question*", "exit": "code* reason*",
-		"spawn_agent": "agent_type max_turns model task* working_dir", "send_input": "agent_id* message*", "wait": "agent_id*", "close_agent": "agent_id*",
+		"spawn_agent": "agent_type max_turns model task* working_dir", "send_input": "agent_id* message*",
+		"wait": "agent_id*", "close_agent": "agent_id*",
 	}
 	switch p.name {
 	case "openai":
 		want["apply_patch"] = "patch*"
 	case "anthropic":
-		want["grep"] = "-A -B -C -n case_insensitive glob_filter max_results multiline offset output_mode path pattern* type"
+		want["grep"] = "-A -B -C -n case_insensitive glob_filter max_results multiline offset " +
+			"output_mode path pattern* type"
 	case "gemini":
 		want["read_many_files"] = "paths patterns"
-		want["grep"] = "after before case_insensitive case_sensitive context exclude_pattern fixed_strings glob_filter max_matches_per_file max_results " +
+		want["grep"] = "after before case_insensitive case_sensitive context exclude_pattern " +
+			"fixed_strings glob_filter max_matches_per_file max_results " +
 			"names_only no_ignore output_mode path pattern*"
 		want["glob"] = "case_sensitive path pattern* respect_git_ignore"
 	}
@@ -130,9 +148,13 @@ func proveParameters(t *testing.T, p provider) {
 	}
 }
 
-// proveToolErrors makes each error that a tool can have; the model is told of all of them, and goes on.
+// proveToolErrors makes each error that a tool can have; the model is told of all of them, and goes
+// on.
 func proveToolErrors(t *testing.T, p provider) {
-	conflict := use("edit_file", map[string]any{"file_path": "f", "old_string": "not there", "new_string": "x"})
+	conflict := use("edit_file", map[string]any{
+		"file_path": "f", "old_string": "not there",
+		"new_string": "x",
+	})
 	if p.name == "openai" {
 		conflict = patch("*** Update File: f\n@@\n-not there\n+x\n")
 	}
@@ -144,8 +166,14 @@ func proveToolErrors(t *testing.T, p provider) {
 		{tool.KindNotFound, readFile("nowhere.txt"), "nowhere.txt"},
 		{tool.KindEditConflict, conflict, "f"},
 		{tool.KindShellExit, shell("echo so far; exit 7"), "so far"},
-		{tool.KindShellTimeout, use("shell", map[string]any{"command": "echo begun; sleep 300", "timeout_ms": 3000}), "begun"},
-		{tool.KindPermission, use("write_file", map[string]any{"file_path": "/outside.txt", "content": "x"}), "outside"},
+		{tool.KindShellTimeout, use("shell", map[string]any{
+			"command":    "echo begun; sleep 300",
+			"timeout_ms": 3000,
+		}), "begun"},
+		{tool.KindPermission, use("write_file", map[string]any{
+			"file_path": "/outside.txt",
+			"content":   "x",
+		}), "outside"},
 		{tool.KindValidation, use("shell", map[string]any{"command": 7}), "command"},
 		{tool.KindUnknownTool, use("teleport", map[string]any{}), "teleport"},
 	}
@@ -153,7 +181,8 @@ func proveToolErrors(t *testing.T, p provider) {
 	for _, f := range failures {
 		calls = append(calls, f.call)
 	}
-	s := p.session(t, llmtest.Sequence(llmtest.Use(calls...), llmtest.Say("I see")), func(c *agent.Config) { c.Env = wrap.Subdir(c.Env, ".") })
+	s := p.session(t, llmtest.Sequence(llmtest.Use(calls...), llmtest.Say("I see")),
+		func(c *agent.Config) { c.Env = wrap.Subdir(c.Env, ".") })
 	s.write("f", "text\n")
 	res := s.submit("fail")
 	shown := s.shown(1)
@@ -170,14 +199,18 @@ func proveToolErrors(t *testing.T, p provider) {
 	s.wantFile("f", "text\n")
 }
 
-// proveSessionErrors makes each error that is no tool's. Some are tried again, some close the session, and a limit leaves it open.
+// proveSessionErrors makes each error that is no tool's. Some are tried again, some close the
+// session, and a limit leaves it open.
 func proveSessionErrors(t *testing.T) {
 	for name, fault := range map[string]llmtest.Fault{
-		"429": {Status: 429}, "500": {Status: 500}, "502": {Status: 502}, "503": {Status: 503}, "network": {Reset: true},
+		"429": {Status: 429}, "500": {Status: 500}, "502": {Status: 502}, "503": {Status: 503},
+		"network": {Reset: true},
 	} {
 		s := newSession(t, llmtest.Storm(2, fault, saying("at last")))
-		if res := s.submit("go"); res.Final != "at last" || len(data[event.Retry](s)) != 2 || s.State() != agent.SessionIdle {
-			t.Errorf("%s: %q after %d new tries, session %s", name, res.Final, len(data[event.Retry](s)), s.State())
+		if res := s.submit("go"); res.Final != "at last" || len(data[event.Retry](s)) != 2 ||
+			s.State() != agent.SessionIdle {
+			t.Errorf("%s: %q after %d new tries, session %s", name, res.Final, len(data[event.Retry](s)),
+				s.State())
 		}
 	}
 	for name, tt := range map[string]struct {
@@ -185,23 +218,33 @@ func proveSessionErrors(t *testing.T) {
 		kind  llm.ErrorKind
 		warns int
 	}{
-		"authentication": {llmtest.Fault{Status: 401, Code: "invalid_api_key", Message: "no"}, llm.KindAuth, 0},
-		"context":        {llmtest.Fault{Status: 400, Code: "context_length_exceeded", Message: "too long"}, llm.KindContextLength, 1},
+		"authentication": {
+			llmtest.Fault{Status: 401, Code: "invalid_api_key", Message: "no"},
+			llm.KindAuth, 0,
+		},
+		"context": {llmtest.Fault{
+			Status: 400, Code: "context_length_exceeded",
+			Message: "too long",
+		}, llm.KindContextLength, 1},
 	} {
 		s := newSession(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Reply{Fault: tt.fault} })
 		_, err := s.Submit(t.Context(), "go")
-		if llm.KindOf(err) != tt.kind || len(s.server.Requests()) != 1 || len(data[event.Warning](s)) != tt.warns || s.State() != agent.SessionClosed {
-			t.Errorf("%s: %v after %d requests, warnings %v, session %s", name, err, len(s.server.Requests()), data[event.Warning](s), s.State())
+		if llm.KindOf(err) != tt.kind || len(s.server.Requests()) != 1 ||
+			len(data[event.Warning](s)) != tt.warns || s.State() != agent.SessionClosed {
+			t.Errorf("%s: %v after %d requests, warnings %v, session %s", name, err,
+				len(s.server.Requests()), data[event.Warning](s), s.State())
 		}
 	}
 	s := newSession(t, endless(shell("true")), func(c *agent.Config) { c.Limits.MaxToolRounds = 2 })
 	res, err := s.Submit(t.Context(), "go on")
-	if err != nil || res.Status != agent.StatusLimit || len(data[event.TurnLimit](s)) != 1 || s.State() != agent.SessionIdle {
+	if err != nil || res.Status != agent.StatusLimit || len(data[event.TurnLimit](s)) != 1 ||
+		s.State() != agent.SessionIdle {
 		t.Errorf("limit: %s, %v, session %s", res.Status, err, s.State())
 	}
 }
 
-// proveShutdown aborts a run whose command does not mind SIGTERM, while a sub-agent runs another one.
+// proveShutdown aborts a run whose command does not mind SIGTERM, while a sub-agent runs another
+// one.
 func proveShutdown(t *testing.T) {
 	marker := "shutdown-" + fmt.Sprint(time.Now().UnixNano())
 	s := newSession(t, func(r *llmtest.Request) llmtest.Reply {
@@ -212,12 +255,14 @@ func proveShutdown(t *testing.T) {
 			return llmtest.Use(use("spawn_agent", map[string]any{"task": "the part"}))
 		}
 		return llmtest.Use(use("shell", map[string]any{
-			"command": "trap 'echo TERM > got' TERM; echo ready; while :; do sleep 0.1; done; : " + marker, "timeout_ms": 300_000,
+			"command": "trap 'echo TERM > got' TERM; echo ready; while :; do sleep 0.1; done; : " +
+				marker, "timeout_ms": 300_000,
 		}))
 	})
 	var ready atomic.Int32
 	s.Subscribe(1000, func(e event.Event) {
-		if d, ok := e.Data.(event.ToolOutputDelta); ok && strings.Contains(d.Text, "ready") && ready.Add(1) == 2 {
+		if d, ok := e.Data.(event.ToolOutputDelta); ok && strings.Contains(d.Text, "ready") &&
+			ready.Add(1) == 2 {
 			go s.Abort()
 		}
 	})
@@ -232,7 +277,8 @@ func proveShutdown(t *testing.T) {
 	if running(t, marker) {
 		t.Error("a command is alive")
 	}
-	if s.State() != agent.SessionClosed || len(res.Agents) != 1 || res.Agents[0].Status != string(tool.AgentFailed) {
+	if s.State() != agent.SessionClosed || len(res.Agents) != 1 ||
+		res.Agents[0].Status != string(tool.AgentFailed) {
 		t.Errorf("session %s, agents %+v", s.State(), res.Agents)
 	}
 	s.mu.Lock()

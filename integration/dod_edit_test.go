@@ -18,7 +18,10 @@ func proveEditFormat(t *testing.T, p provider) {
 		return
 	}
 	edit := func(from, to string, all bool) llmtest.Call {
-		return use("edit_file", map[string]any{"file_path": "f.py", "old_string": from, "new_string": to, "replace_all": all})
+		return use("edit_file", map[string]any{
+			"file_path": "f.py", "old_string": from, "new_string": to,
+			"replace_all": all,
+		})
 	}
 	s := p.session(t, llmtest.Sequence(
 		llmtest.Use(edit("    return 1", "    return 2", false)),
@@ -28,10 +31,12 @@ func proveEditFormat(t *testing.T, p provider) {
 		llmtest.Use(edit("nowhere to be found", "y", false)),
 		llmtest.Say("edited"),
 	))
-	s.write("f.py", "def one():\r\n    return 1\r\nx = 0\r\nx = 0\r\ndef two():  \r\n    print(“hi”)\r\n")
+	s.write("f.py", "def one():\r\n    return 1\r\nx = 0\r\nx = 0\r\ndef two():  \r\n    "+
+		"print(“hi”)\r\n")
 	res := s.submit("edit it")
 	wantContains(t, "the unique edit's result", s.shown(1)[0], "made 1 replacement in f.py, at line 2")
-	wantContains(t, "the ambiguous edit's result", s.shown(2)[0], "occurs 2 times", "at lines 3, 4", "replace_all")
+	wantContains(t, "the ambiguous edit's result", s.shown(2)[0], "occurs 2 times", "at lines 3, 4",
+		"replace_all")
 	wantContains(t, "the result of replacing all", s.shown(3)[0], "made 2 replacements", "lines 3, 4")
 	wantContains(t, "the loose edit's result", s.shown(4)[0], "made 1 replacement", "found only")
 	wantContains(t, "the lost edit's result", s.shown(5)[0], "old_string is not in f.py")
@@ -40,8 +45,10 @@ func proveEditFormat(t *testing.T, p provider) {
 			p.wantResults(t, s.request(n), failed)
 		}
 	}
-	s.wantFile("f.py", "def one():\r\n    return 2\r\nx = 5\r\nx = 5\r\ndef two():  \r\n    print(\"ho\")\r\n")
-	if len(res.Failures) != 2 || res.Failures[0].Kind != string(tool.KindEditConflict) || res.Failures[1].Kind != string(tool.KindEditConflict) {
+	s.wantFile("f.py", "def one():\r\n    return 2\r\nx = 5\r\nx = 5\r\ndef two():  \r\n    "+
+		"print(\"ho\")\r\n")
+	if len(res.Failures) != 2 || res.Failures[0].Kind != string(tool.KindEditConflict) ||
+		res.Failures[1].Kind != string(tool.KindEditConflict) {
 		t.Errorf("failures %+v", res.Failures)
 	}
 	if slices.ContainsFunc(s.request(0).Tools, func(spec llm.ToolSpec) bool { return spec.Name == "apply_patch" }) {
@@ -51,20 +58,26 @@ func proveEditFormat(t *testing.T, p provider) {
 
 func provePatch(t *testing.T, p provider) {
 	s := p.session(t, llmtest.Sequence(
-		llmtest.Use(patch("*** Update File: f.py\n@@ def two():\n-    return 0\n+    return 2\n@@ def three():\n     a = 1\n-    return 0\n+    return 3\n"+
-			"*** Add File: sub/new.py\n+first\n+\n+third\n*** Delete File: gone.py\n*** Update File: old.py\n*** Move to: moved/new_name.py\n@@\n-import old\n+import new\n*** End of File\n")),
+		llmtest.Use(patch("*** Update File: f.py\n@@ def two():\n-    return 0\n+    return 2\n@@ def "+
+			"three():\n     a = 1\n-    return 0\n+    return 3\n"+
+			"*** Add File: sub/new.py\n+first\n+\n+third\n*** Delete File: gone.py\n*** Update File: "+
+			"old.py\n*** Move to: moved/new_name.py\n@@\n-import old\n+import new\n*** End of File\n")),
 		llmtest.Use(patch("*** Update File: loose.txt\n@@\n say \"hi\"\n-last line\n+LAST line\n")),
 		llmtest.Use(patch("*** Update File: f.py\n@@\n-not there at all\n+x\n")),
-		llmtest.Use(patch("*** Update File: ../outside.txt\n@@\n-a\n+b\n"), llmtest.Call{Name: "apply_patch", Arguments: `{"patch":"*** Update File: f.py"}`}),
+		llmtest.Use(patch("*** Update File: ../outside.txt\n@@\n-a\n+b\n"),
+			llmtest.Call{Name: "apply_patch", Arguments: `{"patch":"*** Update File: f.py"}`}),
 		llmtest.Say("patched"),
 	))
-	s.write("f.py", "def one():\n    return 0\ndef two():\n    return 0\ndef three():\n    a = 1\n    return 0\n")
+	s.write("f.py", "def one():\n    return 0\ndef two():\n    return 0\ndef three():\n    a = 1\n "+
+		"   return 0\n")
 	s.write("gone.py", "gone\n")
 	s.write("old.py", "import os\nimport old\n")
 	s.write("loose.txt", "say “hi”  \r\nlast line \r\n")
 	res := s.submit("patch it")
-	wantContains(t, "the first result", s.shown(1)[0], "M f.py", "A sub/new.py", "D gone.py", "moved/new_name.py")
-	s.wantFile("f.py", "def one():\n    return 0\ndef two():\n    return 2\ndef three():\n    a = 1\n    return 3\n")
+	wantContains(t, "the first result", s.shown(1)[0], "M f.py", "A sub/new.py", "D gone.py",
+		"moved/new_name.py")
+	s.wantFile("f.py", "def one():\n    return 0\ndef two():\n    return 2\ndef three():\n    a = "+
+		"1\n    return 3\n")
 	s.wantFile("sub/new.py", "first\n\nthird\n")
 	s.wantFile("moved/new_name.py", "import os\nimport new\n")
 	s.wantFile("loose.txt", "say “hi”  \r\nLAST line\r\n")
@@ -81,7 +94,10 @@ func provePatch(t *testing.T, p provider) {
 	for _, f := range res.Failures {
 		kinds = append(kinds, f.Kind)
 	}
-	if want := []string{string(tool.KindEditConflict), string(tool.KindPermission), string(tool.KindValidation)}; !slices.Equal(kinds, want) {
+	if want := []string{
+		string(tool.KindEditConflict), string(tool.KindPermission),
+		string(tool.KindValidation),
+	}; !slices.Equal(kinds, want) {
 		t.Errorf("failures %v, want %v", kinds, want)
 	}
 }

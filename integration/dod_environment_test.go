@@ -35,7 +35,8 @@ var environmentProofs = map[string]func(*testing.T){
 			look.Run = func(_ context.Context, c *tool.Call) (tool.Result, error) {
 				return tool.Result{Text: fmt.Sprint("a command may take ", c.DefaultTimeout)}, nil
 			}
-			s := p.session(t, llmtest.Sequence(llmtest.Use(use("look", map[string]any{"target": "x"})), llmtest.Say("seen")), func(c *agent.Config) {
+			s := p.session(t, llmtest.Sequence(llmtest.Use(use("look", map[string]any{"target": "x"})),
+				llmtest.Say("seen")), func(c *agent.Config) {
 				c.Tools = []tool.Tool{look}
 			})
 			s.submit("look")
@@ -60,10 +61,15 @@ var environmentProofs = map[string]func(*testing.T){
 	"9.4.4": func(t *testing.T) {
 		// The command notes SIGTERM and goes on; only SIGKILL ends it, GraceTime later.
 		marker := fmt.Sprint("term-", time.Now().UnixNano())
-		command := "trap 'echo got TERM' TERM; echo before; while :; do sleep 0.05; : " + marker + "; done"
-		s := newSession(t, llmtest.Sequence(llmtest.Use(use("shell", map[string]any{"command": command, "timeout_ms": 3000})), llmtest.Say("killed")))
+		command := "trap 'echo got TERM' TERM; echo before; while :; do sleep 0.05; : " + marker +
+			"; done"
+		s := newSession(t, llmtest.Sequence(llmtest.Use(use("shell", map[string]any{
+			"command":    command,
+			"timeout_ms": 3000,
+		})), llmtest.Say("killed")))
 		res := s.submit("go")
-		wantContains(t, "the result", s.shown(1)[0], "before", "got TERM", "more than 3000 ms", "timeout_ms")
+		wantContains(t, "the result", s.shown(1)[0], "before", "got TERM", "more than 3000 ms",
+			"timeout_ms")
 		if d := res.ToolCalls[0].Duration; d < env.GraceTime {
 			t.Errorf("SIGKILL came after %s, before the time to end by itself was over", d)
 		}
@@ -74,7 +80,8 @@ var environmentProofs = map[string]func(*testing.T){
 	"9.4.5": proveVariables,
 	"9.4.6": func(t *testing.T) {
 		own := &ownEnvironment{}
-		s := newSession(t, llmtest.Sequence(llmtest.Use(shell("say hello")), llmtest.Say("said")), func(c *agent.Config) { c.Env = own })
+		s := newSession(t, llmtest.Sequence(llmtest.Use(shell("say hello")), llmtest.Say("said")),
+			func(c *agent.Config) { c.Env = own })
 		s.submit("go")
 		wantContains(t, "the result", s.shown(1)[0], "my own environment ran [sh -c say hello]")
 	},
@@ -100,13 +107,15 @@ func proveOperations(t *testing.T) {
 	if string(b) != "hello world\n" || info.Size() != 12 || len(entries) != 1 || !entries[0].IsDir() {
 		t.Errorf("%q, %v, %v", b, info, entries)
 	}
-	out, res, err := env.Output(ctx, e, env.Command{Argv: []string{"cat", "c.txt"}, Dir: "a/b"}, env.OutputOptions{})
+	out, res, err := env.Output(ctx, e, env.Command{Argv: []string{"cat", "c.txt"}, Dir: "a/b"},
+		env.OutputOptions{})
 	must(err)
 	if string(out.Stdout.Bytes()) != "hello world\n" || res.ExitCode != 0 {
 		t.Errorf("%q, %+v", out.Stdout.Bytes(), res)
 	}
 	matches := 0
-	_, err = search.Grep(ctx, e, search.GrepOptions{Pattern: "w.rld"}, func(search.GrepMatch) error { matches++; return nil })
+	_, err = search.Grep(ctx, e, search.GrepOptions{Pattern: "w.rld"},
+		func(search.GrepMatch) error { matches++; return nil })
 	must(err)
 	files, err := search.Glob(ctx, e, search.GlobOptions{Pattern: "**/*.txt"})
 	must(err)
@@ -131,7 +140,8 @@ func proveOperations(t *testing.T) {
 
 func proveVariables(t *testing.T) {
 	vars := []string{
-		"PATH=/usr/bin:/bin", "HOME=/h", "LANG=C", "GOPATH=/g", "MY_API_KEY=1", "my_secret=2", "A_TOKEN=3", "DB_PASSWORD=4", "X_CREDENTIAL=5",
+		"PATH=/usr/bin:/bin", "HOME=/h", "LANG=C", "GOPATH=/g", "MY_API_KEY=1", "my_secret=2",
+		"A_TOKEN=3", "DB_PASSWORD=4", "X_CREDENTIAL=5",
 		"AWS_SECRET_KEY=6", "DATABASE_URL=postgres://u:p@h/db", "EDITOR=vi",
 	}
 	names := func(f *envvars.Filter) string {
@@ -144,7 +154,8 @@ func proveVariables(t *testing.T) {
 	}
 	for mode, want := range map[string]string{
 		"filtered": "PATH HOME LANG GOPATH EDITOR", "core": "PATH HOME LANG GOPATH", "none": "",
-		"all": "PATH HOME LANG GOPATH MY_API_KEY my_secret A_TOKEN DB_PASSWORD X_CREDENTIAL AWS_SECRET_KEY DATABASE_URL EDITOR",
+		"all": "PATH HOME LANG GOPATH MY_API_KEY my_secret A_TOKEN DB_PASSWORD X_CREDENTIAL " +
+			"AWS_SECRET_KEY DATABASE_URL EDITOR",
 	} {
 		m, err := envvars.ParseMode(mode)
 		if err != nil {
@@ -160,7 +171,8 @@ func proveVariables(t *testing.T) {
 	s := newSession(t, llmtest.Sequence(llmtest.Use(shell("env")), llmtest.Say("seen")))
 	s.submit("show the variables")
 	wantContains(t, "what a command sees", s.shown(1)[0], "PATH=")
-	if text := s.shown(1)[0]; strings.Contains(text, canary) || strings.Contains(text, "canary-value") {
+	if text := s.shown(1)[0]; strings.Contains(text, canary) || strings.Contains(text,
+		"canary-value") {
 		t.Errorf("a command sees a variable that looks like a secret:\n%s", text)
 	}
 }

@@ -20,7 +20,8 @@ var eventProofs = map[string]func(*testing.T){
 		s := newSession(t, llmtest.Sequence(llmtest.Use(shell("seq 20000")), llmtest.Say("ok")))
 		s.submit("go")
 		end := data[event.ToolCallEnd](s)[0]
-		if !end.Truncated || len(end.Result) > 40_000 || len(end.Output.Inline) < 100_000 || int64(len(end.Output.Inline)) != end.Output.Size {
+		if !end.Truncated || len(end.Result) > 40_000 || len(end.Output.Inline) < 100_000 ||
+			int64(len(end.Output.Inline)) != end.Output.Size {
 			t.Errorf("result of %d bytes, output of %d", len(end.Result), end.Output.Size)
 		}
 	},
@@ -36,14 +37,17 @@ var eventProofs = map[string]func(*testing.T){
 		for _, k := range kinds {
 			count[k]++
 		}
-		if kinds[0] != event.KindSessionStart || kinds[len(kinds)-1] != event.KindSessionEnd || kinds[len(kinds)-2] != event.KindProcessingEnd ||
-			count[event.KindSessionStart] != 1 || count[event.KindSessionEnd] != 1 || count[event.KindProcessingEnd] != 2 {
+		if kinds[0] != event.KindSessionStart || kinds[len(kinds)-1] != event.KindSessionEnd ||
+			kinds[len(kinds)-2] != event.KindProcessingEnd ||
+			count[event.KindSessionStart] != 1 || count[event.KindSessionEnd] != 1 ||
+			count[event.KindProcessingEnd] != 2 {
 			t.Errorf("events %v", kinds)
 		}
 	},
 }
 
-// proveEveryKind makes everything happen that there is an event for, and checks the order of what belongs together.
+// proveEveryKind makes everything happen that there is an event for, and checks the order of what
+// belongs together.
 func proveEveryKind(t *testing.T) {
 	var s *session
 	brain := func(r *llmtest.Request) llmtest.Reply {
@@ -79,18 +83,24 @@ func proveEveryKind(t *testing.T) {
 	}
 	kinds := s.kinds()
 	for _, want := range []event.Kind{
-		event.KindSessionStart, event.KindSessionEnd, event.KindUserInput, event.KindProcessingEnd, event.KindTextStart, event.KindTextDelta,
-		event.KindTextEnd, event.KindReasoningDelta, event.KindToolCallStart, event.KindToolOutputDelta, event.KindToolCallEnd,
-		event.KindSteeringInjected, event.KindTurnLimit, event.KindLoopDetection, event.KindStatus, event.KindRetry, event.KindVerify, event.KindWarning,
+		event.KindSessionStart, event.KindSessionEnd, event.KindUserInput, event.KindProcessingEnd,
+		event.KindTextStart, event.KindTextDelta,
+		event.KindTextEnd, event.KindReasoningDelta, event.KindToolCallStart, event.KindToolOutputDelta,
+		event.KindToolCallEnd,
+		event.KindSteeringInjected, event.KindTurnLimit, event.KindLoopDetection, event.KindStatus,
+		event.KindRetry, event.KindVerify, event.KindWarning,
 	} {
 		if !slices.Contains(kinds, want) {
 			t.Errorf("there is no event %s", want)
 		}
 	}
-	inOrder(t, kinds, event.KindUserInput, event.KindRetry, event.KindTextStart, event.KindTextDelta, event.KindTextEnd, event.KindToolCallStart,
-		event.KindToolOutputDelta, event.KindToolCallEnd, event.KindSteeringInjected, event.KindLoopDetection, event.KindVerify, event.KindProcessingEnd)
+	inOrder(t, kinds, event.KindUserInput, event.KindRetry, event.KindTextStart, event.KindTextDelta,
+		event.KindTextEnd, event.KindToolCallStart,
+		event.KindToolOutputDelta, event.KindToolCallEnd, event.KindSteeringInjected,
+		event.KindLoopDetection, event.KindVerify, event.KindProcessingEnd)
 	failing := newSession(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Reply{Fault: llmtest.Fault{Status: 401}} })
-	if _, err := failing.Submit(t.Context(), "go"); err == nil || len(data[event.Error](failing)) != 1 {
+	if _, err := failing.Submit(t.Context(), "go"); err == nil ||
+		len(data[event.Error](failing)) != 1 {
 		t.Errorf("after an error: %v, %v", err, failing.kinds())
 	}
 }
@@ -119,7 +129,8 @@ func proveDelivery(t *testing.T) {
 
 	var seen []int64
 	var res agent.Result
-	for e, err := range s.agent.RunStream(t.Context(), agent.Input{Text: "go", SessionID: s.ID()}, &res) {
+	for e, err := range s.agent.RunStream(t.Context(), agent.Input{Text: "go", SessionID: s.ID()},
+		&res) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +160,8 @@ func proveDelivery(t *testing.T) {
 	s.submit("again, with a subscriber that does not move")
 	close(release)
 	all := int64(len(s.kinds()) - before)
-	for deadline := time.Now().Add(10 * time.Second); got.Load()+missed.Load() < all && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(10 * time.Second); got.Load()+missed.Load() < all &&
+		time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 	if missed.Load() == 0 || got.Load()+missed.Load() != all {

@@ -24,17 +24,20 @@ var loopProofs = map[string]func(*testing.T){
 			t.Errorf("session %q is %s", s.ID(), s.State())
 		}
 		start := data[event.SessionStart](s)
-		if len(start) != 1 || start[0].Profile != "openai" || start[0].Backend != place(t) || start[0].WorkDir != s.env.Info().WorkDir {
+		if len(start) != 1 || start[0].Profile != "openai" || start[0].Backend != place(t) ||
+			start[0].WorkDir != s.env.Info().WorkDir {
 			t.Errorf("the session began with %+v", start)
 		}
 	},
 	"9.1.2": func(t *testing.T) {
 		s := newSession(t, llmtest.Sequence(
-			llmtest.Use(shell("echo one > f")), llmtest.Use(shell("cat f; echo two >> f")), llmtest.Say("f holds two lines"),
+			llmtest.Use(shell("echo one > f")), llmtest.Use(shell("cat f; echo two >> f")),
+			llmtest.Say("f holds two lines"),
 		))
 		res := s.submit("write f")
 		if s.read("f") != "one\ntwo\n" || res.Final != "f holds two lines" || res.ModelCalls != 3 {
-			t.Errorf("f holds %q, the answer is %q after %d model calls", s.read("f"), res.Final, res.ModelCalls)
+			t.Errorf("f holds %q, the answer is %q after %d model calls", s.read("f"), res.Final,
+				res.ModelCalls)
 		}
 		wantContains(t, "the second result", s.shown(2)[0], "one")
 	},
@@ -50,8 +53,10 @@ var loopProofs = map[string]func(*testing.T){
 		}
 		s := newSession(t, endless(shell("true")), func(c *agent.Config) { c.Limits.NoLoopDetection = true })
 		res, err := s.Submit(t.Context(), "go on")
-		if err != nil || res.Status != agent.StatusLimit || res.Limit != "tool_rounds" || len(res.ToolCalls) != 200 {
-			t.Errorf("ended with %s by %q after %d calls, %v", res.Status, res.Limit, len(res.ToolCalls), err)
+		if err != nil || res.Status != agent.StatusLimit || res.Limit != "tool_rounds" ||
+			len(res.ToolCalls) != 200 {
+			t.Errorf("ended with %s by %q after %d calls, %v", res.Status, res.Limit, len(res.ToolCalls),
+				err)
 		}
 		if s.State() != agent.SessionIdle {
 			t.Errorf("the session is %s", s.State())
@@ -62,7 +67,8 @@ var loopProofs = map[string]func(*testing.T){
 		s.submit("one")
 		s.submit("two")
 		res, err := s.Submit(t.Context(), "three")
-		if err != nil || res.Status != agent.StatusLimit || res.Limit != "turns" || len(s.server.Requests()) != 2 {
+		if err != nil || res.Status != agent.StatusLimit || res.Limit != "turns" ||
+			len(s.server.Requests()) != 2 {
 			t.Errorf("ended with %s by %q, %v", res.Status, res.Limit, err)
 		}
 		if n := len(data[event.TurnLimit](s)); n != 1 {
@@ -79,7 +85,8 @@ var loopProofs = map[string]func(*testing.T){
 		})
 		s.submit("test it")
 		last := s.request(10).Messages
-		if note := last[len(last)-1]; note.Role != llm.RoleUser || !strings.Contains(note.Text(), "repeat the same pattern") {
+		if note := last[len(last)-1]; note.Role != llm.RoleUser || !strings.Contains(note.Text(),
+			"repeat the same pattern") {
 			t.Errorf("after ten equal calls the model was told %q", note.Text())
 		}
 		turns := s.History()
@@ -88,7 +95,8 @@ var loopProofs = map[string]func(*testing.T){
 		}
 	},
 	"9.1.8": func(t *testing.T) {
-		s := newSession(t, llmtest.Sequence(llmtest.Use(shell("echo a > f")), llmtest.Say("first"), llmtest.Use(shell("cat f")), llmtest.Say("second")))
+		s := newSession(t, llmtest.Sequence(llmtest.Use(shell("echo a > f")), llmtest.Say("first"),
+			llmtest.Use(shell("cat f")), llmtest.Say("second")))
 		if res := s.submit("one"); res.Final != "first" {
 			t.Errorf("%q", res.Final)
 		}
@@ -105,7 +113,8 @@ var loopProofs = map[string]func(*testing.T){
 		for _, m := range s.request(1).Messages {
 			texts = append(texts, m.Text())
 		}
-		if last := len(texts) - 1; texts[last] != "use the other file" || s.request(1).Messages[last-1].Role != llm.RoleTool {
+		if last := len(texts) - 1; texts[last] != "use the other file" ||
+			s.request(1).Messages[last-1].Role != llm.RoleTool {
 			t.Errorf("the second request holds %q", texts)
 		}
 	},
@@ -116,7 +125,8 @@ var loopProofs = map[string]func(*testing.T){
 			t.Errorf("%q", res.Final)
 		}
 		messages := s.request(1).Messages
-		if got := messages[len(messages)-1].Text(); got != "and then this" || len(data[event.ProcessingEnd](s)) != 2 {
+		if got := messages[len(messages)-1].Text(); got != "and then this" ||
+			len(data[event.ProcessingEnd](s)) != 2 {
 			t.Errorf("the second request ends with %q", got)
 		}
 	},
@@ -130,7 +140,8 @@ var loopProofs = map[string]func(*testing.T){
 	},
 	"9.6.4": func(t *testing.T) {
 		s := proveSteering(t)
-		wantContains(t, "the second request's body", string(s.request(1).Body), `"role":"user"`, "use the other file")
+		wantContains(t, "the second request's body", string(s.request(1).Body), `"role":"user"`,
+			"use the other file")
 		messages := s.request(1).Messages
 		if m := messages[len(messages)-1]; m.Role != llm.RoleUser {
 			t.Errorf("the steering message has the role %s", m.Role)
@@ -146,7 +157,8 @@ var loopProofs = map[string]func(*testing.T){
 		s = newSession(t, func(r *llmtest.Request) llmtest.Reply {
 			if r.Number == 0 {
 				s.Update(func(x *agent.Settings) {
-					x.ReasoningEffort, x.Model, x.CommandTimeout, x.Instructions = "low", "gpt-5.2-mini", 100*time.Millisecond, "Be brief."
+					x.ReasoningEffort, x.Model, x.CommandTimeout, x.Instructions = "low", "gpt-5.2-mini",
+						100*time.Millisecond, "Be brief."
 				})
 				if err := s.UpdateLimits(func(l *agent.Limits) { l.MaxToolRounds = 2 }); err != nil {
 					t.Error(err)
@@ -159,8 +171,10 @@ var loopProofs = map[string]func(*testing.T){
 			t.Errorf("ended with %s after %d model calls, %v", res.Status, res.ModelCalls, err)
 		}
 		first, second := s.request(0), s.request(1)
-		if first.ReasoningEffort != "high" || second.ReasoningEffort != "low" || second.Model != "gpt-5.2-mini" {
-			t.Errorf("efforts %q and %q, model %q", first.ReasoningEffort, second.ReasoningEffort, second.Model)
+		if first.ReasoningEffort != "high" || second.ReasoningEffort != "low" ||
+			second.Model != "gpt-5.2-mini" {
+			t.Errorf("efforts %q and %q, model %q", first.ReasoningEffort, second.ReasoningEffort,
+				second.Model)
 		}
 		if strings.Contains(first.System, "Be brief.") || !strings.Contains(second.System, "Be brief.") {
 			t.Error("the user's override did not change with the second request")
@@ -172,13 +186,15 @@ var loopProofs = map[string]func(*testing.T){
 			s := newSession(t, saying("yes"), func(c *agent.Config) { c.Settings.ReasoningEffort = effort })
 			s.submit("think")
 			body := string(s.request(0).Body)
-			if want := fmt.Sprintf(`"effort":%q`, effort); strings.Contains(body, want) != (effort != "") || effort == "" && strings.Contains(body, `"effort"`) {
+			if want := fmt.Sprintf(`"effort":%q`, effort); strings.Contains(body, want) != (effort != "") ||
+				effort == "" && strings.Contains(body, `"effort"`) {
 				t.Errorf("effort %q: %s", effort, body)
 			}
 		}
 	},
 	"9.11.1": func(t *testing.T) {
-		s := newSession(t, llmtest.Sequence(llmtest.Use(use("read_file", map[string]any{"file_path": "nowhere.txt"})), llmtest.Say("it is not there")))
+		s := newSession(t, llmtest.Sequence(llmtest.Use(use("read_file",
+			map[string]any{"file_path": "nowhere.txt"})), llmtest.Say("it is not there")))
 		res := s.submit("read it")
 		if res.ToolCalls[0].Success || len(res.Failures) != 1 {
 			t.Errorf("%+v", res.ToolCalls)
@@ -198,19 +214,24 @@ var loopProofs = map[string]func(*testing.T){
 			s := newSession(t, llmtest.Storm(3, fault, saying("at last")), func(c *agent.Config) {
 				c.Retry = llm.RetryPolicy{Clock: clock, Rand: func() float64 { return 0.999 }}
 			})
-			if res := s.submit("go"); res.Final != "at last" || len(s.server.Requests()) != 4 || len(data[event.Retry](s)) != 3 {
+			if res := s.submit("go"); res.Final != "at last" || len(s.server.Requests()) != 4 ||
+				len(data[event.Retry](s)) != 3 {
 				t.Errorf("status %d: %q after %d requests", fault.Status, res.Final, len(s.server.Requests()))
 			}
 			want := []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second}
 			switch {
 			case fault.Header.Get("Retry-After-Ms") != "":
-				want = []time.Duration{1500 * time.Millisecond, 1500 * time.Millisecond, 1500 * time.Millisecond}
+				want = []time.Duration{
+					1500 * time.Millisecond, 1500 * time.Millisecond,
+					1500 * time.Millisecond,
+				}
 			case fault.Header.Get("Retry-After") != "":
 				want = []time.Duration{7 * time.Second, 7 * time.Second, 7 * time.Second}
 			}
 			for i, d := range clock.waits {
 				if d > want[i] || d < want[i]*9/10 {
-					t.Errorf("status %d %v: waits of %v, want about %v", fault.Status, fault.Header, clock.waits, want)
+					t.Errorf("status %d %v: waits of %v, want about %v", fault.Status, fault.Header, clock.waits,
+						want)
 					break
 				}
 			}
@@ -218,13 +239,18 @@ var loopProofs = map[string]func(*testing.T){
 	},
 	"9.11.3": func(t *testing.T) {
 		s := newSession(t, func(*llmtest.Request) llmtest.Reply {
-			return llmtest.Reply{Fault: llmtest.Fault{Status: 401, Code: "invalid_api_key", Message: "Incorrect API key"}}
+			return llmtest.Reply{Fault: llmtest.Fault{
+				Status: 401, Code: "invalid_api_key",
+				Message: "Incorrect API key",
+			}}
 		})
 		res, err := s.Submit(t.Context(), "go")
-		if res.Status != agent.StatusModelError || llm.KindOf(err) != llm.KindAuth || len(s.server.Requests()) != 1 {
+		if res.Status != agent.StatusModelError || llm.KindOf(err) != llm.KindAuth ||
+			len(s.server.Requests()) != 1 {
 			t.Errorf("ended with %s, %v after %d requests", res.Status, err, len(s.server.Requests()))
 		}
-		if e := data[event.Error](s); len(e) != 1 || e[0].Code != "auth" || s.State() != agent.SessionClosed {
+		if e := data[event.Error](s); len(e) != 1 || e[0].Code != "auth" ||
+			s.State() != agent.SessionClosed {
 			t.Errorf("events %+v, session %s", e, s.State())
 		}
 	},
@@ -256,7 +282,10 @@ func proveAbort(t *testing.T) {
 // proveAbortOrder aborts while an answer streams in and while a command runs.
 func proveAbortOrder(t *testing.T) {
 	marker := "order-" + fmt.Sprint(time.Now().UnixNano())
-	paced := llmtest.Reply{Text: strings.Repeat("many words ", 2000), Fault: llmtest.Fault{Pace: 20 * time.Millisecond}}
+	paced := llmtest.Reply{
+		Text:  strings.Repeat("many words ", 2000),
+		Fault: llmtest.Fault{Pace: 20 * time.Millisecond},
+	}
 	for name, brain := range map[string]llmtest.Brain{
 		"stream":  func(*llmtest.Request) llmtest.Reply { return paced },
 		"command": endless(shell("echo started; sh -c 'sleep 300; : " + marker + "'")),
@@ -273,7 +302,8 @@ func proveAbortOrder(t *testing.T) {
 			last.Store(&e)
 		})
 		res, err := s.Submit(ctx, "go")
-		if res.Status != agent.StatusAborted || !errors.Is(err, context.Canceled) || s.State() != agent.SessionClosed {
+		if res.Status != agent.StatusAborted || !errors.Is(err, context.Canceled) ||
+			s.State() != agent.SessionClosed {
 			t.Errorf("%s: ended with %s, %v, session %s", name, res.Status, err, s.State())
 		}
 		kinds := s.kinds()
@@ -321,20 +351,25 @@ func proveContext(t *testing.T) {
 		r.Usage = llm.Usage{Input: used - 200, CacheRead: 150, Output: 50}
 		replies = append(replies, r)
 	}
-	replies = append(replies, llmtest.Reply{Fault: llmtest.Fault{Status: 400, Code: "context_length_exceeded", Message: "too long"}})
+	replies = append(replies, llmtest.Reply{Fault: llmtest.Fault{
+		Status: 400,
+		Code:   "context_length_exceeded", Message: "too long",
+	}})
 	s := newSession(t, llmtest.Sequence(replies...), func(c *agent.Config) {
 		c.Profile.ContextWindow, c.Subagents.MaxDepth = 1000, -1
 		c.Profile.Instructions, c.Profile.Tools = "Be brief.", c.Profile.Tools[3:4]
 	})
 	res, err := s.Submit(t.Context(), "go")
-	if res.Status != agent.StatusContextOverflow || llm.KindOf(err) != llm.KindContextLength || s.State() != agent.SessionClosed {
+	if res.Status != agent.StatusContextOverflow || llm.KindOf(err) != llm.KindContextLength ||
+		s.State() != agent.SessionClosed {
 		t.Errorf("ended with %s, %v, session %s", res.Status, err, s.State())
 	}
 	var codes []string
 	for _, w := range data[event.Warning](s) {
 		codes = append(codes, w.Code)
 	}
-	if want := []string{"context_usage", "context_usage", "context_overflow"}; !slices.Equal(codes, want) {
+	if want := []string{"context_usage", "context_usage", "context_overflow"}; !slices.Equal(codes,
+		want) {
 		t.Errorf("warnings %v, want %v", codes, want)
 	}
 }

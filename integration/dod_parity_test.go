@@ -62,13 +62,17 @@ func (p provider) edit(name, from, to string) llmtest.Call {
 }
 
 func patch(operations string) llmtest.Call {
-	return use("apply_patch", map[string]any{"patch": "*** Begin Patch\n" + operations + "*** End Patch"})
+	return use("apply_patch", map[string]any{"patch": "*** Begin Patch\n" + operations +
+		"*** End Patch"})
 }
 
-func readFile(name string) llmtest.Call { return use("read_file", map[string]any{"file_path": name}) }
+func readFile(name string) llmtest.Call {
+	return use("read_file",
+		map[string]any{"file_path": name})
+}
 
-// wantResults checks how many results a request ends with, and which of them are marked as failures on the wires that
-// have a mark.
+// wantResults checks how many results a request ends with, and which of them are marked as failures
+// on the wires that have a mark.
 func (p provider) wantResults(t *testing.T, r *llmtest.Request, failed ...bool) {
 	t.Helper()
 	var got []bool
@@ -117,19 +121,23 @@ func (s *session) wantChanges(res agent.Result, want ...event.FileChange) {
 
 func proveCreation(t *testing.T, p provider) {
 	const content = "grüße\n\tan alle\n"
-	s := p.session(t, llmtest.Sequence(llmtest.Use(p.create("new/folder/hello.txt", content)), llmtest.Say("It is there.")))
+	s := p.session(t, llmtest.Sequence(llmtest.Use(p.create("new/folder/hello.txt", content)),
+		llmtest.Say("It is there.")))
 	res := s.submit("make new/folder/hello.txt")
 	s.wantFile("new/folder/hello.txt", content)
 	s.wantChanges(res, event.FileChange{Path: "new/folder/hello.txt", Kind: event.FileCreated})
 	wantContains(t, "the result", s.shown(1)[0], "hello.txt")
 	p.wantResults(t, s.request(1), false)
-	if first := s.request(0).Messages; len(first) != 1 || first[0].Role != llm.RoleUser || first[0].Text() != "make new/folder/hello.txt" {
+	if first := s.request(0).Messages; len(first) != 1 || first[0].Role != llm.RoleUser ||
+		first[0].Text() != "make new/folder/hello.txt" {
 		t.Errorf("the model was asked %+v", first)
 	}
-	if res.Final != "It is there." || s.request(0).Model != p.profile.Model || !strings.HasPrefix(s.request(0).System, "You are a software engineer") {
+	if res.Final != "It is there." || s.request(0).Model != p.profile.Model ||
+		!strings.HasPrefix(s.request(0).System, "You are a software engineer") {
 		t.Errorf("%s answered %q", s.request(0).Model, res.Final)
 	}
-	inOrder(t, s.kinds(), event.KindUserInput, event.KindToolCallStart, event.KindToolCallEnd, event.KindTextDelta, event.KindTextEnd, event.KindProcessingEnd)
+	inOrder(t, s.kinds(), event.KindUserInput, event.KindToolCallStart, event.KindToolCallEnd,
+		event.KindTextDelta, event.KindTextEnd, event.KindProcessingEnd)
 }
 
 func proveReadThenEdit(t *testing.T, p provider) {
@@ -165,7 +173,8 @@ func proveImage(t *testing.T, p provider) {
 	if err := png.Encode(&b, dot); err != nil {
 		t.Fatal(err)
 	}
-	s := p.session(t, llmtest.Sequence(llmtest.Use(readFile("dot.png"), readFile("about.txt")), llmtest.Say("I see a red dot.")))
+	s := p.session(t, llmtest.Sequence(llmtest.Use(readFile("dot.png"), readFile("about.txt")),
+		llmtest.Say("I see a red dot.")))
 	s.write("dot.png", b.String())
 	s.write("about.txt", "a red dot\n")
 	s.submit("what is on the picture?")
@@ -193,7 +202,8 @@ func proveImage(t *testing.T, p provider) {
 	wantContains(t, "the results", strings.Join(shown(r), "\n"), "dot.png: image/png", "a red dot")
 }
 
-// TestImages shows a picture to models whose interfaces take it in another place than those of TestDoD.
+// TestImages shows a picture to models whose interfaces take it in another place than those of
+// TestDoD.
 func TestImages(t *testing.T) {
 	t.Parallel()
 	all := families()
@@ -209,7 +219,8 @@ func TestImages(t *testing.T) {
 	t.Run("a model that takes none", func(t *testing.T) {
 		t.Parallel()
 		blind.profile = blind.profile.WithModel("gpt-oss-120b")
-		s := blind.session(t, llmtest.Sequence(llmtest.Use(readFile("dot.png")), llmtest.Say("I do not see it.")))
+		s := blind.session(t, llmtest.Sequence(llmtest.Use(readFile("dot.png")),
+			llmtest.Say("I do not see it.")))
 		s.write("dot.png", "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR")
 		s.submit("what is on the picture?")
 		if body := string(s.request(1).Body); strings.Contains(body, "base64,") {
@@ -223,9 +234,11 @@ func TestImages(t *testing.T) {
 
 func proveSeveralFiles(t *testing.T, p provider) {
 	s := p.session(t, llmtest.Sequence(
-		llmtest.Use(p.edit("a.txt", "port = 80", "port = 8080"), p.edit("sub/b.txt", "host: old", "host: new"), p.create("sub/c.txt", "made\n")),
+		llmtest.Use(p.edit("a.txt", "port = 80", "port = 8080"), p.edit("sub/b.txt", "host: old",
+			"host: new"), p.create("sub/c.txt", "made\n")),
 		llmtest.Say("Three files are done."),
-		llmtest.Use(p.edit("sub/c.txt", "made", "made and changed"), p.edit("a.txt", "port = 8080", "port = 443")),
+		llmtest.Use(p.edit("sub/c.txt", "made", "made and changed"), p.edit("a.txt", "port = 8080",
+			"port = 443")),
 		llmtest.Say("And two again."),
 	))
 	s.write("a.txt", "name = a\nport = 80\n")
@@ -235,7 +248,8 @@ func proveSeveralFiles(t *testing.T, p provider) {
 	s.wantFile("a.txt", "name = a\nport = 8080\n")
 	s.wantFile("sub/b.txt", "host: new\nhost2: old2\n")
 	s.wantFile("sub/c.txt", "made\n")
-	s.wantChanges(res, event.FileChange{Path: "a.txt", Kind: event.FileModified}, event.FileChange{Path: "sub/b.txt", Kind: event.FileModified},
+	s.wantChanges(res, event.FileChange{Path: "a.txt", Kind: event.FileModified},
+		event.FileChange{Path: "sub/b.txt", Kind: event.FileModified},
 		event.FileChange{Path: "sub/c.txt", Kind: event.FileCreated})
 	p.wantResults(t, s.request(1), false, false, false)
 	s.submit("and now again")
@@ -253,13 +267,18 @@ func proveShell(t *testing.T, p provider) {
 		llmtest.Say("42"),
 	))
 	res := s.submit("compute it")
-	wantContains(t, "the first result", s.shown(1)[0], s.env.Info().WorkDir+"\n", "to out\n", "to err\n", "[exit code 3 after ")
+	wantContains(t, "the first result", s.shown(1)[0], s.env.Info().WorkDir+"\n", "to out\n",
+		"to err\n", "[exit code 3 after ")
 	wantContains(t, "the second result", s.shown(2)[0], "[exit code 0 after ")
-	wantContains(t, "the third result", s.shown(3)[0], "42\n[exit code 0 after ") // the folder of the second did not stay
+	// the folder of the second did not stay
+	wantContains(t, "the third result", s.shown(3)[0], "42\n[exit code 0 after ")
 	s.wantFile("answer", "42")
 	p.wantResults(t, s.request(1), true)
 	p.wantResults(t, s.request(2), false)
-	if diff := cmp.Diff([]bool{false, true, true}, []bool{res.ToolCalls[0].Success, res.ToolCalls[1].Success, res.ToolCalls[2].Success}); diff != "" {
+	if diff := cmp.Diff([]bool{false, true, true}, []bool{
+		res.ToolCalls[0].Success,
+		res.ToolCalls[1].Success, res.ToolCalls[2].Success,
+	}); diff != "" {
 		t.Errorf("success (-want +got):\n%s", diff)
 	}
 	var live strings.Builder
@@ -272,13 +291,15 @@ func proveShell(t *testing.T, p provider) {
 func proveShellTimeout(t *testing.T, p provider) {
 	marker := fmt.Sprint("slow-", time.Now().UnixNano())
 	s := p.session(t, llmtest.Sequence(
-		llmtest.Use(use("shell", map[string]any{"command": "echo before; (sleep 300; : " + marker + ") & sh -c 'sleep 300; : " + marker + "'; echo after", "timeout_ms": 3000})),
+		llmtest.Use(use("shell", map[string]any{"command": "echo before; (sleep 300; : " + marker +
+			") & sh -c 'sleep 300; : " + marker + "'; echo after", "timeout_ms": 3000})),
 		llmtest.Use(shell("echo still here")),
 		llmtest.Say("It took too long."),
 	))
 	res := s.submit("wait for it")
 	text := s.shown(1)[0]
-	wantContains(t, "the result", text, "before\n", "more than 3000 ms", "larger timeout_ms, at most 600000")
+	wantContains(t, "the result", text, "before\n", "more than 3000 ms",
+		"larger timeout_ms, at most 600000")
 	if strings.Contains(text, "after\n") {
 		t.Errorf("the command went on: %s", text)
 	}
@@ -286,7 +307,8 @@ func proveShellTimeout(t *testing.T, p provider) {
 		t.Errorf("a process of the command is alive, or the command ran for %s", d)
 	}
 	end := data[event.ToolCallEnd](s)[0]
-	if !end.IsError || end.ErrorKind != string(tool.KindShellTimeout) || res.Failures[0].Source != agent.FailureTimeout || len(res.Failures) != 1 {
+	if !end.IsError || end.ErrorKind != string(tool.KindShellTimeout) ||
+		res.Failures[0].Source != agent.FailureTimeout || len(res.Failures) != 1 {
 		t.Errorf("%+v, failures %+v", end, res.Failures)
 	}
 	p.wantResults(t, s.request(1), true)
@@ -297,15 +319,20 @@ func proveSearch(t *testing.T, p provider) {
 	find := map[string]any{"pattern": "^func [A-Z]", "path": "src", "glob_filter": "*.go"}
 	calls := []llmtest.Call{
 		use("grep", find), use("glob", map[string]any{"pattern": "src/**/*.go"}),
-		use("grep", map[string]any{"pattern": "FUNC beta", "case_insensitive": true}), use("glob", map[string]any{"pattern": "**/*.rs"}),
+		use("grep", map[string]any{"pattern": "FUNC beta", "case_insensitive": true}), use("glob",
+			map[string]any{"pattern": "**/*.rs"}),
 	}
 	if p.name == "anthropic" {
 		for _, mode := range []string{"files_with_matches", "count"} {
-			calls = append(calls, use("grep", map[string]any{"pattern": "func", "output_mode": mode, "path": "src"}))
+			calls = append(calls, use("grep", map[string]any{
+				"pattern": "func", "output_mode": mode,
+				"path": "src",
+			}))
 		}
 	}
 	s := p.session(t, llmtest.Sequence(
-		llmtest.Use(shell("touch -t 202001010000 src/a.go; touch -t 202201010000 src/deep/b.go; touch -t 202101010000 src/c.go")),
+		llmtest.Use(shell("touch -t 202001010000 src/a.go; touch -t 202201010000 src/deep/b.go; touch "+
+			"-t 202101010000 src/c.go")),
 		llmtest.Use(calls...), llmtest.Say("found"),
 	))
 	s.write("src/a.go", "package a\n\nfunc Alpha() {}\n")
@@ -315,21 +342,31 @@ func proveSearch(t *testing.T, p provider) {
 	s.write("other.go", "func Other() {}\n")
 	s.submit("find the exported functions")
 	got := s.shown(2)
-	if diff := cmp.Diff([]string{"src/a.go:3:func Alpha() {}", "src/deep/b.go:3:func Beta() {}"}, sortedLines(got[0])); diff != "" {
+	if diff := cmp.Diff([]string{"src/a.go:3:func Alpha() {}", "src/deep/b.go:3:func Beta() {}"},
+		sortedLines(got[0])); diff != "" {
 		t.Errorf("grep (-want +got):\n%s", diff)
 	}
 	if want := "src/deep/b.go\nsrc/c.go\nsrc/a.go\n"; got[1] != want {
 		t.Errorf("glob found %q, want the newest first: %q", got[1], want)
 	}
-	if want := []string{"src/deep/b.go:2:func beta() {}", "src/deep/b.go:3:func Beta() {}"}; !slices.Equal(sortedLines(got[2]), want) {
+	if want := []string{
+		"src/deep/b.go:2:func beta() {}",
+		"src/deep/b.go:3:func Beta() {}",
+	}; !slices.Equal(sortedLines(got[2]), want) {
 		t.Errorf("grep for any case found %q", got[2])
 	}
 	wantContains(t, "glob for nothing", got[3], "[no files match]")
 	if p.name == "anthropic" {
-		if want := []string{"src/a.go", "src/deep/b.go", "src/notes.md"}; !slices.Equal(sortedLines(got[4]), want) {
+		if want := []string{
+			"src/a.go", "src/deep/b.go",
+			"src/notes.md",
+		}; !slices.Equal(sortedLines(got[4]), want) {
 			t.Errorf("grep for files found %q", got[4])
 		}
-		if want := []string{"src/a.go:1", "src/deep/b.go:2", "src/notes.md:1"}; !slices.Equal(sortedLines(got[5]), want) {
+		if want := []string{
+			"src/a.go:1", "src/deep/b.go:2",
+			"src/notes.md:1",
+		}; !slices.Equal(sortedLines(got[5]), want) {
 			t.Errorf("grep for counts found %q", got[5])
 		}
 	}
@@ -341,8 +378,8 @@ func sortedLines(s string) []string {
 	return lines
 }
 
-// proveSeveralSteps has a model that knows nothing but what its tools show it: it tests, looks for the cause, mends it and
-// tests again.
+// proveSeveralSteps has a model that knows nothing but what its tools show it: it tests, looks for
+// the cause, mends it and tests again.
 func proveSeveralSteps(t *testing.T, p provider) {
 	var found, line string
 	step := func(text, pattern string) string {
@@ -359,7 +396,10 @@ func proveSeveralSteps(t *testing.T, p provider) {
 		case 0:
 			return llmtest.Use(shell("sh test.sh"))
 		case 1:
-			return llmtest.Use(use("grep", map[string]any{"pattern": step(last, `in (\w+)\(\)`) + `\(\)`, "path": "lib"}))
+			return llmtest.Use(use("grep", map[string]any{
+				"pattern": step(last, `in (\w+)\(\)`) + `\(\)`,
+				"path":    "lib",
+			}))
 		case 2:
 			found = step(last, `(?m)^(lib/\w+\.sh):`)
 			return llmtest.Use(readFile(found))
@@ -371,7 +411,8 @@ func proveSeveralSteps(t *testing.T, p provider) {
 		}
 		return llmtest.Say("mended " + found)
 	})
-	s.write("test.sh", ". lib/sum.sh\n[ \"$(total 2 3)\" = 5 ] || { echo 'wrong sum in total()'; exit 1; }\necho all is well\n")
+	s.write("test.sh", ". lib/sum.sh\n[ \"$(total 2 3)\" = 5 ] || { echo 'wrong sum in total()'; "+
+		"exit 1; }\necho all is well\n")
 	s.write("lib/sum.sh", "total() {\n  echo $(($1 - $2))\n}\n")
 	s.write("lib/other.sh", "other() { :; }\n")
 	res := s.submit("mend the test")
@@ -396,7 +437,10 @@ func proveLargeFile(t *testing.T, p provider) {
 			return llmtest.Use(readFile("big.txt"))
 		case 1:
 			name := reference.FindString(shown(r)[0])
-			return llmtest.Use(use("read_file", map[string]any{"file_path": name, "offset": 750, "limit": 1}), use("grep", map[string]any{"pattern": "0800", "path": name}))
+			return llmtest.Use(use("read_file", map[string]any{
+				"file_path": name, "offset": 750,
+				"limit": 1,
+			}), use("grep", map[string]any{"pattern": "0800", "path": name}))
 		}
 		return llmtest.Say("I have seen it.")
 	})
@@ -412,7 +456,8 @@ func proveLargeFile(t *testing.T, p provider) {
 		t.Errorf("the middle is shown, or there is no mark: %q", removed)
 	}
 	end := data[event.ToolCallEnd](s)[0]
-	if full := string(end.Output.Inline); !end.Truncated || strings.Count(full, "\n") < 1500 || !strings.Contains(full, "| 0750 ") || int64(len(full)) != end.Output.Size {
+	if full := string(end.Output.Inline); !end.Truncated || strings.Count(full, "\n") < 1500 ||
+		!strings.Contains(full, "| 0750 ") || int64(len(full)) != end.Output.Size {
 		t.Errorf("the event holds %d of %d bytes", len(full), end.Output.Size)
 	}
 	wantContains(t, "what was read of the rest", s.shown(2)[0], "0750 ")

@@ -24,8 +24,10 @@ import (
 // profileProofs prove 9.2, 9.3 and 9.8.
 var profileProofs = map[string]func(*testing.T){
 	"9.2.1": func(t *testing.T) {
-		const patch = "*** Begin Patch\n*** Update File: f.txt\n@@\n-old\n+new\n*** Add File: g.txt\n+added\n*** End Patch"
-		s := newSession(t, llmtest.Sequence(llmtest.Use(use("apply_patch", map[string]any{"patch": patch})), llmtest.Say("patched")))
+		const patch = "*** Begin Patch\n*** Update File: f.txt\n@@\n-old\n+new\n*** Add File: " +
+			"g.txt\n+added\n*** End Patch"
+		s := newSession(t, llmtest.Sequence(llmtest.Use(use("apply_patch",
+			map[string]any{"patch": patch})), llmtest.Say("patched")))
 		s.write("f.txt", "a\nold\nb\n")
 		s.submit("patch it")
 		if s.read("f.txt") != "a\nnew\nb\n" || s.read("g.txt") != "added\n" {
@@ -40,25 +42,30 @@ var profileProofs = map[string]func(*testing.T){
 		s := p.session(t, saying("yes"))
 		system := prompt(t, s)
 		wantContains(t, "the system prompt", system,
-			"You are a software engineer", "# Changing files", "# How to work", "Keep the change as small", "# Tools", "When a call fails", "AGENTS.md", p.document())
+			"You are a software engineer", "# Changing files", "# How to work", "Keep the change as small",
+			"# Tools", "When a call fails", "AGENTS.md", p.document())
 		own := map[string][]string{
-			"openai": {"`apply_patch`", "*** Begin Patch", ".codex/instructions.md"}, "anthropic": {"`edit_file`", "`old_string`", "`files_with_matches`"},
-			"gemini": {"`edit_file`", "`old_string`", "`read_many_files`"},
+			"openai":    {"`apply_patch`", "*** Begin Patch", ".codex/instructions.md"},
+			"anthropic": {"`edit_file`", "`old_string`", "`files_with_matches`"},
+			"gemini":    {"`edit_file`", "`old_string`", "`read_many_files`"},
 		}
 		wantContains(t, "the system prompt", system, own[p.name]...)
-		if p.name != "openai" && strings.Contains(system, "apply_patch") || p.name == "openai" && strings.Contains(system, "edit_file") {
+		if p.name != "openai" && strings.Contains(system, "apply_patch") || p.name == "openai" &&
+			strings.Contains(system, "edit_file") {
 			t.Error("the model is told of another provider's way of editing")
 		}
 	}),
 	"9.2.5": withEach(func(t *testing.T, p provider) {
-		s := p.session(t, llmtest.Sequence(llmtest.Use(use("deploy", map[string]any{"target": "moon"})), llmtest.Say("deployed")), func(c *agent.Config) {
+		s := p.session(t, llmtest.Sequence(llmtest.Use(use("deploy", map[string]any{"target": "moon"})),
+			llmtest.Say("deployed")), func(c *agent.Config) {
 			c.Tools = []tool.Tool{custom("deploy", "deployed to the moon")}
 		})
 		s.submit("deploy")
 		wantContains(t, "the result", s.shown(1)[0], "deployed to the moon")
 	}),
 	"9.2.6": withEach(func(t *testing.T, p provider) {
-		s := p.session(t, llmtest.Sequence(llmtest.Use(use("shell", map[string]any{"target": "x"})), llmtest.Say("ok")), func(c *agent.Config) {
+		s := p.session(t, llmtest.Sequence(llmtest.Use(use("shell", map[string]any{"target": "x"})),
+			llmtest.Say("ok")), func(c *agent.Config) {
 			c.Tools = []tool.Tool{custom("shell", "this is my shell")}
 		})
 		s.submit("go")
@@ -74,7 +81,8 @@ var profileProofs = map[string]func(*testing.T){
 		}
 	}),
 	"9.3.1": func(t *testing.T) {
-		s := newSession(t, llmtest.Sequence(llmtest.Use(use("late", map[string]any{"target": "x"})), llmtest.Say("ok")))
+		s := newSession(t, llmtest.Sequence(llmtest.Use(use("late", map[string]any{"target": "x"})),
+			llmtest.Say("ok")))
 		if err := s.Tools().Register(custom("late", "registered after the session began")); err != nil {
 			t.Fatal(err)
 		}
@@ -95,11 +103,13 @@ var profileProofs = map[string]func(*testing.T){
 	},
 	"9.3.3": func(t *testing.T) {
 		bad := map[string]string{
-			"malformed": `{"command": "touch ran`, "wrong type": `{"command": 7}`, "missing": `{}`, "extra": `{"command":"touch ran","cwd":"/"}`,
+			"malformed": `{"command": "touch ran`, "wrong type": `{"command": 7}`, "missing": `{}`,
+			"extra":     `{"command":"touch ran","cwd":"/"}`,
 			"no object": `["touch ran"]`, "out of range": `{"command":"touch ran","timeout_ms":-5}`,
 		}
 		for name, args := range bad {
-			s := newSession(t, llmtest.Sequence(llmtest.Use(llmtest.Call{Name: "shell", Arguments: args}), llmtest.Say("sorry")))
+			s := newSession(t, llmtest.Sequence(llmtest.Use(llmtest.Call{Name: "shell", Arguments: args}),
+				llmtest.Say("sorry")))
 			res := s.submit("go")
 			if res.ToolCalls[0].Success || res.Failures[0].Kind != string(tool.KindValidation) {
 				t.Errorf("%s: %+v", name, res.ToolCalls)
@@ -110,7 +120,8 @@ var profileProofs = map[string]func(*testing.T){
 		}
 	},
 	"9.3.4": func(t *testing.T) {
-		s := newSession(t, llmtest.Sequence(llmtest.Use(shell("echo so far; exit 3")), llmtest.Say("I see")))
+		s := newSession(t, llmtest.Sequence(llmtest.Use(shell("echo so far; exit 3")),
+			llmtest.Say("I see")))
 		res := s.submit("go")
 		if res.ToolCalls[0].Success {
 			t.Error("a failed command counts as a success")
@@ -119,7 +130,8 @@ var profileProofs = map[string]func(*testing.T){
 	},
 	"9.3.5": proveParallel,
 	"9.8.1": withEach(func(t *testing.T, p provider) {
-		if system := prompt(t, p.session(t, saying("yes"))); !strings.HasPrefix(system, strings.TrimSpace(p.profile.Instructions)) {
+		if system := prompt(t, p.session(t, saying("yes"))); !strings.HasPrefix(system,
+			strings.TrimSpace(p.profile.Instructions)) {
 			t.Errorf("the system prompt begins with %.60q", system)
 		}
 	}),
@@ -127,8 +139,10 @@ var profileProofs = map[string]func(*testing.T){
 		dir := gitRepository(t)
 		s := newSessionIn(t, dir, saying("yes"))
 		system := prompt(t, s)
-		wantContains(t, "the system prompt", system, "<environment>", "Working directory: "+s.env.Info().WorkDir, "Is a git repository: true",
-			"Git branch: trunk", "Platform: "+s.env.Info().OS, "Today's date: 20", "Model: gpt-5.2", "Knowledge cut-off: 2025-08", "</environment>",
+		wantContains(t, "the system prompt", system, "<environment>",
+			"Working directory: "+s.env.Info().WorkDir, "Is a git repository: true",
+			"Git branch: trunk", "Platform: "+s.env.Info().OS, "Today's date: 20", "Model: gpt-5.2",
+			"Knowledge cut-off: 2025-08", "</environment>",
 			"Modified files: 1", "Untracked files: 2", "the second commit", "the first commit")
 		plain := newSession(t, saying("yes"))
 		wantContains(t, "the system prompt outside git", prompt(t, plain), "Is a git repository: false")
@@ -156,7 +170,8 @@ var profileProofs = map[string]func(*testing.T){
 	"9.8.6": withEach(func(t *testing.T, p provider) {
 		dir := t.TempDir()
 		docs := map[string]string{
-			"AGENTS.md": "for all", ".codex/instructions.md": "for codex", "CLAUDE.md": "for claude", "GEMINI.md": "for gemini",
+			"AGENTS.md": "for all", ".codex/instructions.md": "for codex", "CLAUDE.md": "for claude",
+			"GEMINI.md": "for gemini",
 		}
 		writeTree(t, dir, docs)
 		system := prompt(t, p.sessionIn(t, dir, saying("yes")))
@@ -173,7 +188,10 @@ var profileProofs = map[string]func(*testing.T){
 
 // document is the file with a project's instructions that only this provider's models are shown.
 func (p provider) document() string {
-	return map[string]string{"openai": ".codex/instructions.md", "anthropic": "CLAUDE.md", "gemini": "GEMINI.md"}[p.name]
+	return map[string]string{
+		"openai": ".codex/instructions.md", "anthropic": "CLAUDE.md",
+		"gemini": "GEMINI.md",
+	}[p.name]
 }
 
 // wantTools checks which tools the model is offered beside those that every profile has.
@@ -205,8 +223,12 @@ func properties(t *testing.T, r *llmtest.Request, name string) []string {
 // proveClaudeTools has edits by old_string and new_string, and grep with modes.
 func proveClaudeTools(t *testing.T) {
 	s := families()[1].session(t, llmtest.Sequence(
-		llmtest.Use(use("edit_file", map[string]any{"file_path": "f.txt", "old_string": "old", "new_string": "new"})),
-		llmtest.Use(use("grep", map[string]any{"pattern": "new", "output_mode": "count"}), shell("echo awake")),
+		llmtest.Use(use("edit_file", map[string]any{
+			"file_path": "f.txt", "old_string": "old",
+			"new_string": "new",
+		})),
+		llmtest.Use(use("grep", map[string]any{"pattern": "new", "output_mode": "count"}),
+			shell("echo awake")),
 		llmtest.Say("edited"),
 	))
 	s.write("f.txt", "an old line\nanother\n")
@@ -215,7 +237,8 @@ func proveClaudeTools(t *testing.T) {
 	wantContains(t, "the result", s.shown(1)[0], "made 1 replacement in f.txt, at line 1")
 	wantContains(t, "the results", strings.Join(s.shown(2), ""), "f.txt:1\n", "awake\n[exit code 0")
 	wantTools(t, s, "read_file", "write_file", "edit_file", "shell", "grep", "glob", "list_dir")
-	if diff := cmp.Diff([]string{"file_path", "new_string", "old_string", "replace_all"}, properties(t, s.request(0), "edit_file")); diff != "" {
+	if diff := cmp.Diff([]string{"file_path", "new_string", "old_string", "replace_all"}, properties(t,
+		s.request(0), "edit_file")); diff != "" {
 		t.Errorf("parameters (-want +got):\n%s", diff)
 	}
 	if s.request(0).API != llmtest.Messages {
@@ -226,8 +249,14 @@ func proveClaudeTools(t *testing.T) {
 // proveGeminiTools has several files read at once, and edits by old_string and new_string.
 func proveGeminiTools(t *testing.T) {
 	s := families()[2].session(t, llmtest.Sequence(
-		llmtest.Use(use("read_many_files", map[string]any{"paths": []string{"f.txt", "nowhere.txt"}, "patterns": []string{"src/**/*.go"}})),
-		llmtest.Use(use("edit_file", map[string]any{"file_path": "f.txt", "old_string": "old", "new_string": "new"}), use("list_dir", map[string]any{"path": ".", "depth": 3})),
+		llmtest.Use(use("read_many_files", map[string]any{
+			"paths":    []string{"f.txt", "nowhere.txt"},
+			"patterns": []string{"src/**/*.go"},
+		})),
+		llmtest.Use(use("edit_file", map[string]any{
+			"file_path": "f.txt", "old_string": "old",
+			"new_string": "new",
+		}), use("list_dir", map[string]any{"path": ".", "depth": 3})),
 		llmtest.Say("edited"),
 	))
 	s.write("f.txt", "an old line\n")
@@ -235,10 +264,13 @@ func proveGeminiTools(t *testing.T) {
 	s.write("src/b.go", "package b\n")
 	s.submit("edit it")
 	s.wantFile("f.txt", "an new line\n")
-	wantContains(t, "the files", s.shown(1)[0], "f.txt", "an old line", "nowhere.txt", "does not exist", "src/deep/a.go", "package a", "src/b.go", "package b")
+	wantContains(t, "the files", s.shown(1)[0], "f.txt", "an old line", "nowhere.txt",
+		"does not exist", "src/deep/a.go", "package a", "src/b.go", "package b")
 	wantContains(t, "the results", strings.Join(s.shown(2), ""), "made 1 replacement", "a.go")
-	wantTools(t, s, "read_file", "read_many_files", "write_file", "edit_file", "shell", "grep", "glob", "list_dir")
-	if diff := cmp.Diff([]string{"paths", "patterns"}, properties(t, s.request(0), "read_many_files")); diff != "" {
+	wantTools(t, s, "read_file", "read_many_files", "write_file", "edit_file", "shell", "grep", "glob",
+		"list_dir")
+	if diff := cmp.Diff([]string{"paths", "patterns"}, properties(t, s.request(0),
+		"read_many_files")); diff != "" {
 		t.Errorf("parameters (-want +got):\n%s", diff)
 	}
 	if s.request(0).API != llmtest.Generate {
@@ -253,7 +285,10 @@ func custom(name, result string) tool.Tool {
 			Name: name, Description: "A tool of the host. It says what it did.",
 			Schema: json.RawMessage(`{"type":"object","properties":{"target":{"type":"string"}},"required":["target"]}`),
 		},
-		Run: func(context.Context, *tool.Call) (tool.Result, error) { return tool.Result{Text: result}, nil },
+		Run: func(context.Context, *tool.Call) (tool.Result, error) {
+			return tool.Result{Text: result},
+				nil
+		},
 	}
 }
 
@@ -264,8 +299,8 @@ func prompt(t *testing.T, s *session) string {
 	return s.request(0).System
 }
 
-// proveParallel runs three read-only calls that wait for each other, and then two that change something, which must not
-// overlap.
+// proveParallel runs three read-only calls that wait for each other, and then two that change
+// something, which must not overlap.
 func proveParallel(t *testing.T) {
 	var together sync.WaitGroup
 	together.Add(3)
@@ -318,10 +353,14 @@ func proveParallel(t *testing.T) {
 func proveProjectDocs(t *testing.T, p provider) {
 	dir := gitRepository(t)
 	writeTree(t, dir, map[string]string{
-		"AGENTS.md": "rule of the root", p.document(): "own rule of the root", "sub/AGENTS.md": "rule of sub", "sub/deep/AGENTS.md": "rule of deep",
+		"AGENTS.md": "rule of the root", p.document(): "own rule of the root",
+		"sub/AGENTS.md": "rule of sub", "sub/deep/AGENTS.md": "rule of deep",
 		"sub/deep/" + p.document(): "own rule of deep", "other/AGENTS.md": "rule of other",
 	})
-	rules := []string{"\nrule of the root", "\nown rule of the root", "\nrule of sub", "\nrule of deep", "\nown rule of deep"}
+	rules := []string{
+		"\nrule of the root", "\nown rule of the root", "\nrule of sub",
+		"\nrule of deep", "\nown rule of deep",
+	}
 	work := filepath.Join(dir, "sub", "deep")
 	if place(t) == "docker" {
 		work, rules = dir, rules[:2]
@@ -335,12 +374,16 @@ func proveProjectDocs(t *testing.T, p provider) {
 		}
 		last = at
 	}
-	if strings.Contains(system, "rule of other") || work == dir && strings.Contains(system, "rule of sub") {
+	if strings.Contains(system, "rule of other") || work == dir && strings.Contains(system,
+		"rule of sub") {
 		t.Error("the rules of another folder are loaded")
 	}
 
 	long := t.TempDir()
-	writeTree(t, long, map[string]string{"AGENTS.md": strings.Repeat("rule. ", 10_000), p.document(): "beyond"})
+	writeTree(t, long, map[string]string{
+		"AGENTS.md":  strings.Repeat("rule. ", 10_000),
+		p.document(): "beyond",
+	})
 	system = prompt(t, p.sessionIn(t, long, saying("yes")))
 	if n := strings.Count(system, "rule. "); n < 5_000 || n*6 > 32<<10 {
 		t.Errorf("%d bytes of instructions were loaded", n*6)
@@ -351,7 +394,8 @@ func proveProjectDocs(t *testing.T, p provider) {
 	}
 }
 
-// gitRepository makes a repository on the branch trunk with two commits, a modified file and two untracked ones.
+// gitRepository makes a repository on the branch trunk with two commits, a modified file and two
+// untracked ones.
 func gitRepository(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -21,14 +21,17 @@ import (
 
 // The tasks of the smoke test. The program is a shell script, for there is a shell everywhere.
 const (
-	smokeCreate  = "Create a file hello.sh, a shell script that prints Hello World."
-	smokeEdit    = "Read hello.sh and add a second command that prints Goodbye."
-	smokeRun     = "Run hello.sh with sh and show what it prints."
-	smokeRead    = "Read big.txt with read_file, once, and say in a sentence what is in it."
-	smokeApp     = "Look into the working directory first. Then create app.py, a Flask web application with the routes / and /users."
-	smokeSteer   = "Actually, make it only one route for now, /health, and neither of the others."
-	smokeSpawn   = "Spawn a sub-agent that writes test_hello.sh, a shell script that tests hello.sh. Wait for it, and review what it wrote."
-	smokeTimeout = "Run the command sleep 30 once with the shell tool, without setting timeout_ms. Whatever happens, do not run it again, and say what happened."
+	smokeCreate = "Create a file hello.sh, a shell script that prints Hello World."
+	smokeEdit   = "Read hello.sh and add a second command that prints Goodbye."
+	smokeRun    = "Run hello.sh with sh and show what it prints."
+	smokeRead   = "Read big.txt with read_file, once, and say in a sentence what is in it."
+	smokeApp    = "Look into the working directory first. Then create app.py, a Flask web " +
+		"application with the routes / and /users."
+	smokeSteer = "Actually, make it only one route for now, /health, and neither of the others."
+	smokeSpawn = "Spawn a sub-agent that writes test_hello.sh, a shell script that tests " +
+		"hello.sh. Wait for it, and review what it wrote."
+	smokeTimeout = "Run the command sleep 30 once with the shell tool, without setting timeout_ms. " +
+		"Whatever happens, do not run it again, and say what happened."
 )
 
 // smokeProofs prove 9.13.
@@ -36,13 +39,16 @@ var smokeProofs = map[string]func(*testing.T){
 	"9.13": withEach(func(t *testing.T, p provider) {
 		s := p.session(t, smokeModel(p), p.smokeConfig)
 		smoke(t, s)
-		wantContains(t, "what the model is shown of big.txt", s.afterInput(smokeRead, 1), "characters are left out", "xxx")
+		wantContains(t, "what the model is shown of big.txt", s.afterInput(smokeRead, 1),
+			"characters are left out", "xxx")
 		if n := strings.Count(s.afterInput(smokeRead, 1), "x"); n < 49_000 || n > 50_000 {
 			t.Errorf("the model is shown %d characters of big.txt", n)
 		}
-		wantContains(t, "what the model is shown of hello.sh's run", s.afterInput(smokeRun, 1), "Hello World\nGoodbye\n")
+		wantContains(t, "what the model is shown of hello.sh's run", s.afterInput(smokeRun, 1),
+			"Hello World\nGoodbye\n")
 		s.wantFile("app.py", "@app.route('/health')\n")
-		wantContains(t, "the sub-agent's result", s.afterInput(smokeSpawn, 2), "success: true", "I wrote test_hello.sh")
+		wantContains(t, "the sub-agent's result", s.afterInput(smokeSpawn, 2), "success: true",
+			"I wrote test_hello.sh")
 		wantContains(t, "the result of the test", s.afterInput(smokeSpawn, 3), "passed\n")
 		wantContains(t, "the result of sleep", s.afterInput(smokeTimeout, 1), "more than 10000 ms")
 	}),
@@ -66,7 +72,8 @@ func smoke(t *testing.T, s *session) {
 
 	res := s.submit(smokeRun)
 	if !slices.ContainsFunc(res.ToolCalls, func(c agent.ToolCallRecord) bool {
-		return c.Name == "shell" && c.Success && strings.Contains(c.Result, "Hello") && strings.Contains(c.Result, "Goodbye")
+		return c.Name == "shell" && c.Success && strings.Contains(c.Result, "Hello") &&
+			strings.Contains(c.Result, "Goodbye")
 	}) {
 		t.Errorf("hello.sh was not run: %+v", res.ToolCalls)
 	}
@@ -75,7 +82,8 @@ func smoke(t *testing.T, s *session) {
 	before := len(data[event.ToolCallEnd](s))
 	s.submit(smokeRead)
 	if !slices.ContainsFunc(data[event.ToolCallEnd](s)[before:], func(end event.ToolCallEnd) bool {
-		return end.Name == "read_file" && end.Truncated && strings.Count(string(end.Output.Inline), "x") == 100_000 &&
+		return end.Name == "read_file" && end.Truncated && strings.Count(string(end.Output.Inline),
+			"x") == 100_000 &&
 			len(end.Result) < 60_000 && strings.Contains(end.Result, "are left out")
 	}) {
 		t.Error("no event has all of big.txt and a shorter result")
@@ -105,7 +113,8 @@ func smoke(t *testing.T, s *session) {
 	if byAgents == 0 || len(res.Agents) == 0 || res.Agents[0].Status != "completed" {
 		t.Errorf("%d calls of sub-agents, which ended as %+v", byAgents, res.Agents)
 	}
-	if !slices.ContainsFunc(data[event.ToolCallStart](s), func(c event.ToolCallStart) bool { return c.Name == "spawn_agent" }) {
+	if !slices.ContainsFunc(data[event.ToolCallStart](s),
+		func(c event.ToolCallStart) bool { return c.Name == "spawn_agent" }) {
 		t.Error("there is no event of spawn_agent")
 	}
 	wantContains(t, "test_hello.sh", s.read("test_hello.sh"), "hello.sh")
@@ -163,11 +172,15 @@ func smokeModel(p provider) llmtest.Brain {
 	const write = "Write test_hello.sh, which runs hello.sh and looks for Goodbye."
 	test := "sh hello.sh | grep -q Goodbye && echo passed\n"
 	tasks := map[string][]llmtest.Reply{
-		smokeCreate:  {llmtest.Use(p.create("hello.sh", "echo Hello World\n"))},
-		smokeEdit:    {llmtest.Use(readFile("hello.sh")), llmtest.Use(p.edit("hello.sh", "echo Hello World", "echo Hello World; echo Goodbye"))},
-		smokeRun:     {llmtest.Use(shell("sh hello.sh"))},
-		smokeRead:    {llmtest.Use(readFile("big.txt"))},
-		smokeSpawn:   {llmtest.Use(spawn(write)), llmtest.Use(waitFor("agent_1")), llmtest.Use(readFile("test_hello.sh"), shell("sh test_hello.sh"))},
+		smokeCreate: {llmtest.Use(p.create("hello.sh", "echo Hello World\n"))},
+		smokeEdit: {llmtest.Use(readFile("hello.sh")), llmtest.Use(p.edit("hello.sh",
+			"echo Hello World", "echo Hello World; echo Goodbye"))},
+		smokeRun:  {llmtest.Use(shell("sh hello.sh"))},
+		smokeRead: {llmtest.Use(readFile("big.txt"))},
+		smokeSpawn: {
+			llmtest.Use(spawn(write)), llmtest.Use(waitFor("agent_1")),
+			llmtest.Use(readFile("test_hello.sh"), shell("sh test_hello.sh")),
+		},
 		write:        {llmtest.Use(p.create("test_hello.sh", test))},
 		smokeTimeout: {llmtest.Use(shell("sleep 30"))},
 	}
@@ -198,7 +211,8 @@ func smokeModel(p provider) llmtest.Brain {
 	}
 }
 
-// TestSmokeReal does the smoke test with the real services, each if its key is given. It costs money.
+// TestSmokeReal does the smoke test with the real services, each if its key is given. It costs
+// money.
 func TestSmokeReal(t *testing.T) {
 	t.Parallel()
 	for _, p := range families() {
@@ -212,12 +226,15 @@ func TestSmokeReal(t *testing.T) {
 	}
 }
 
-// realClient connects to a real service. Without a key the test is skipped, or fails if the variable SANDBOXAGENT_REQUIRE
-// holds real-models.
+// realClient connects to a real service. Without a key the test is skipped, or fails if the
+// variable SANDBOXAGENT_REQUIRE holds real-models.
 func realClient(t *testing.T, name string) llm.Client {
 	t.Helper()
 	vars := map[string][]string{
-		"openai": {"OPENAI_API_KEY"}, "anthropic": {"ANTHROPIC_API_KEY"}, "gemini": {"GEMINI_API_KEY", "GOOGLE_API_KEY"},
+		"openai": {"OPENAI_API_KEY"}, "anthropic": {"ANTHROPIC_API_KEY"}, "gemini": {
+			"GEMINI_API_KEY",
+			"GOOGLE_API_KEY",
+		},
 	}[name]
 	key := ""
 	for _, v := range vars {
@@ -226,7 +243,8 @@ func realClient(t *testing.T, name string) llm.Client {
 		}
 	}
 	if key == "" {
-		reason := fmt.Sprintf("the smoke test was not run with the real service of %s: %s is not set", name, strings.Join(vars, " or "))
+		reason := fmt.Sprintf("the smoke test was not run with the real service of %s: %s is not set",
+			name, strings.Join(vars, " or "))
 		if slices.Contains(strings.Split(os.Getenv(daemons.RequireVar), ","), "real-models") {
 			t.Fatalf("%s demands real-models: %s", daemons.RequireVar, reason)
 		}

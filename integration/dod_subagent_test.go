@@ -30,7 +30,10 @@ var subagentProofs = map[string]func(*testing.T){
 
 // small is another model of the provider.
 func (p provider) small() string {
-	return map[string]string{"openai": "gpt-5-mini", "anthropic": "claude-haiku-4-5", "gemini": "gemini-2.5-flash"}[p.name]
+	return map[string]string{
+		"openai": "gpt-5-mini", "anthropic": "claude-haiku-4-5",
+		"gemini": "gemini-2.5-flash",
+	}[p.name]
 }
 
 func toolNames(r *llmtest.Request) []string {
@@ -41,15 +44,23 @@ func toolNames(r *llmtest.Request) []string {
 	return names
 }
 
-// proveSpawn starts agents that never end by themselves: one with limits and a model of its own, and one with the defaults.
+// proveSpawn starts agents that never end by themselves: one with limits and a model of its own,
+// and one with the defaults.
 func proveSpawn(t *testing.T, p provider) {
 	const scoped, plain, looking = "count the files in src", "count for ever", "look around"
 	s := p.session(t, agents(
 		llmtest.Sequence(
-			llmtest.Use(use("spawn_agent", map[string]any{"task": scoped, "model": p.small(), "max_turns": 3}), spawn(plain),
-				use("spawn_agent", map[string]any{"task": looking, "agent_type": "explore"}), use("spawn_agent", map[string]any{"task": "x", "agent_type": "wizard"})),
+			llmtest.Use(use("spawn_agent", map[string]any{
+				"task": scoped, "model": p.small(),
+				"max_turns": 3,
+			}), spawn(plain),
+				use("spawn_agent", map[string]any{"task": looking, "agent_type": "explore"}), use("spawn_agent",
+					map[string]any{"task": "x", "agent_type": "wizard"})),
 			llmtest.Use(waitFor("agent_1"), waitFor("agent_2"), waitFor("agent_3")), llmtest.Say("counted"),
-		), map[string]llmtest.Brain{scoped: endless(shell("ls src")), plain: endless(shell("ls src")), looking: saying("I have looked.")},
+		), map[string]llmtest.Brain{
+			scoped: endless(shell("ls src")), plain: endless(shell("ls src")),
+			looking: saying("I have looked."),
+		},
 	), func(c *agent.Config) { c.Limits.NoLoopDetection = true })
 	s.write("src/a.txt", "a\n")
 	s.submit("have the files counted")
@@ -58,33 +69,41 @@ func proveSpawn(t *testing.T, p provider) {
 		t.Errorf("the model is offered %v", names)
 	}
 	p.wantResults(t, own[1], false, false, false, true)
-	wantContains(t, "the result for a kind that there is not", shown(own[1])[3], "agent_type", "'general', 'explore'")
+	wantContains(t, "the result for a kind that there is not", shown(own[1])[3], "agent_type",
+		"'general', 'explore'")
 	first := s.asked(scoped)[0]
 	if len(first.Messages) != 1 || first.Messages[0].Role != llm.RoleUser || first.Model != p.small() {
 		t.Errorf("the agent was asked %+v of %s", first.Messages, first.Model)
 	}
-	wantContains(t, "the agent's system prompt", first.System, "You are a software engineer", "Model: "+p.small(), "You were started by another agent")
-	if names := toolNames(first); !slices.Contains(names, "shell") || slices.Contains(names, "ask_user") || slices.Contains(names, "spawn_agent") {
+	wantContains(t, "the agent's system prompt", first.System, "You are a software engineer",
+		"Model: "+p.small(), "You were started by another agent")
+	if names := toolNames(first); !slices.Contains(names, "shell") || slices.Contains(names,
+		"ask_user") || slices.Contains(names, "spawn_agent") {
 		t.Errorf("the agent is offered %v", names)
 	}
-	if names := toolNames(s.asked(looking)[0]); !slices.Contains(names, "grep") || slices.Contains(names, "shell") || slices.Contains(names, "write_file") {
+	if names := toolNames(s.asked(looking)[0]); !slices.Contains(names, "grep") ||
+		slices.Contains(names, "shell") || slices.Contains(names, "write_file") {
 		t.Errorf("an agent that only looks is offered %v", names)
 	}
-	wantContains(t, "the limited agent's result", shown(own[2])[0], "status: failed", "success: false", "turns_used: 3", "the limit of turns was reached")
+	wantContains(t, "the limited agent's result", shown(own[2])[0], "status: failed", "success: false",
+		"turns_used: 3", "the limit of turns was reached")
 	// The limit of 50 is reached by the 25th answer, whose calls get their results still.
-	wantContains(t, "the other agent's result", shown(own[2])[1], "turns_used: 51", "the limit of turns was reached")
+	wantContains(t, "the other agent's result", shown(own[2])[1], "turns_used: 51",
+		"the limit of turns was reached")
 	if first, second := len(s.asked(scoped)), len(s.asked(plain)); first != 1 || second != 25 {
 		t.Errorf("the agents asked %d and %d times", first, second)
 	}
 }
 
-// proveSharedEnvironment has an agent that may work in a folder only, and one that sees what it did.
+// proveSharedEnvironment has an agent that may work in a folder only, and one that sees what it
+// did.
 func proveSharedEnvironment(t *testing.T, p provider) {
 	const inside, beside = "work in sub", "see what is there"
 	var workDir string
 	s := p.session(t, agents(
 		llmtest.Sequence(
-			llmtest.Use(use("spawn_agent", map[string]any{"task": inside, "working_dir": "sub"}), use("spawn_agent", map[string]any{"task": "x", "working_dir": "nowhere"})),
+			llmtest.Use(use("spawn_agent", map[string]any{"task": inside, "working_dir": "sub"}),
+				use("spawn_agent", map[string]any{"task": "x", "working_dir": "nowhere"})),
 			llmtest.Use(waitFor("agent_1")), llmtest.Use(spawn(beside)), llmtest.Use(waitFor("agent_3")),
 			llmtest.Use(readFile("sub/made.txt")), llmtest.Say("seen"),
 		), map[string]llmtest.Brain{
@@ -93,12 +112,16 @@ func proveSharedEnvironment(t *testing.T, p provider) {
 					return llmtest.Say("I made made.txt.")
 				}
 				return llmtest.Use(
-					readFile("given.txt"), shell("pwd; cat given.txt"), use("glob", map[string]any{"pattern": "**/*.txt"}), p.create("made.txt", "made\n"),
-					readFile("../secret.txt"), readFile(workDir+"/secret.txt"), p.create("../escaped.txt", "x\n"), p.edit(workDir+"/secret.txt", "secret", "known"),
-					use("grep", map[string]any{"pattern": "secret", "path": ".."}), use("list_dir", map[string]any{"path": "/"}),
+					readFile("given.txt"), shell("pwd; cat given.txt"), use("glob",
+						map[string]any{"pattern": "**/*.txt"}), p.create("made.txt", "made\n"),
+					readFile("../secret.txt"), readFile(workDir+"/secret.txt"), p.create("../escaped.txt",
+						"x\n"), p.edit(workDir+"/secret.txt", "secret", "known"),
+					use("grep", map[string]any{"pattern": "secret", "path": ".."}), use("list_dir",
+						map[string]any{"path": "/"}),
 				)
 			},
-			beside: llmtest.Sequence(llmtest.Use(shell("cat sub/made.txt secret.txt"), shell("echo shared >shared.txt")), llmtest.Say("I see.")),
+			beside: llmtest.Sequence(llmtest.Use(shell("cat sub/made.txt secret.txt"),
+				shell("echo shared >shared.txt")), llmtest.Say("I see.")),
 		},
 	))
 	workDir = s.env.Info().WorkDir
@@ -107,7 +130,8 @@ func proveSharedEnvironment(t *testing.T, p provider) {
 	res := s.submit("divide the work")
 	own := s.asked("divide the work")
 	p.wantResults(t, own[1], false, true)
-	wantContains(t, "the result for a folder that is not there", shown(own[1])[1], "nowhere does not exist")
+	wantContains(t, "the result for a folder that is not there", shown(own[1])[1],
+		"nowhere does not exist")
 	confined := s.asked(inside)
 	wantContains(t, "the system prompt", confined[0].System, "Working directory: "+workDir+"/sub\n")
 	got := shown(confined[1])
@@ -118,7 +142,8 @@ func proveSharedEnvironment(t *testing.T, p provider) {
 		t.Errorf("glob shows %q", got[2])
 	}
 	for i, text := range got[4:] {
-		if !strings.Contains(text, "outside of the working directory") && !strings.Contains(text, "out of the working directory") {
+		if !strings.Contains(text, "outside of the working directory") && !strings.Contains(text,
+			"out of the working directory") {
 			t.Errorf("refused call %d: %s", i, text)
 		}
 		if strings.Contains(text, "1 | secret") {
@@ -130,10 +155,14 @@ func proveSharedEnvironment(t *testing.T, p provider) {
 	if _, err := s.env.Stat(t.Context(), "escaped.txt"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file outside was made (%v)", err)
 	}
-	wantContains(t, "what the agent without a folder of its own sees", shown(s.asked(beside)[1])[0], "made\nsecret\n")
+	wantContains(t, "what the agent without a folder of its own sees", shown(s.asked(beside)[1])[0],
+		"made\nsecret\n")
 	s.wantFile("shared.txt", "shared\n")
 	wantContains(t, "what the first agent sees", shown(own[5])[0], "1 | made")
-	if want := []event.FileChange{{Path: "sub/made.txt", Kind: event.FileCreated}}; !slices.Equal(res.Changes, want) {
+	if want := []event.FileChange{{
+		Path: "sub/made.txt",
+		Kind: event.FileCreated,
+	}}; !slices.Equal(res.Changes, want) {
 		t.Errorf("changes %+v, want %+v", res.Changes, want)
 	}
 }
@@ -143,9 +172,13 @@ func proveOwnHistory(t *testing.T, p provider) {
 	s := p.session(t, agents(
 		llmtest.Sequence(
 			llmtest.Use(spawn(task)), llmtest.Use(waitFor("agent_1")), llmtest.Say("first done"),
-			llmtest.Use(use("send_input", map[string]any{"agent_id": "agent_1", "message": "and once more"})), llmtest.Use(waitFor("agent_1")), llmtest.Say("all done"),
+			llmtest.Use(use("send_input", map[string]any{
+				"agent_id": "agent_1",
+				"message":  "and once more",
+			})), llmtest.Use(waitFor("agent_1")), llmtest.Say("all done"),
 		), map[string]llmtest.Brain{task: llmtest.Sequence(
-			llmtest.Reply{Text: noise, Calls: []llmtest.Call{readFile("f.txt")}}, llmtest.Say("It holds text."), llmtest.Say("It still does."),
+			llmtest.Reply{Text: noise, Calls: []llmtest.Call{readFile("f.txt")}},
+			llmtest.Say("It holds text."), llmtest.Say("It still does."),
 		)},
 	))
 	s.write("f.txt", "contents of f\n")
@@ -156,12 +189,14 @@ func proveOwnHistory(t *testing.T, p provider) {
 		t.Fatalf("the agent asked %d times", len(child))
 	}
 	for _, r := range child {
-		if body := string(r.Body); strings.Contains(body, "swordfish") || strings.Contains(body, "first done") {
+		if body := string(r.Body); strings.Contains(body, "swordfish") || strings.Contains(body,
+			"first done") {
 			t.Errorf("the agent knows what was said to the other: %s", body)
 		}
 	}
 	for _, r := range s.asked(secret) {
-		if body := string(r.Body); strings.Contains(body, noise) || strings.Contains(body, "contents of f") {
+		if body := string(r.Body); strings.Contains(body, noise) || strings.Contains(body,
+			"contents of f") {
 			t.Errorf("the other knows what the agent did: %s", body)
 		}
 	}
@@ -169,7 +204,10 @@ func proveOwnHistory(t *testing.T, p provider) {
 	for _, m := range child[2].Messages {
 		texts = append(texts, string(m.Role)+" "+m.Text())
 	}
-	if want := []string{"user " + task, "assistant " + noise, "tool ", "assistant It holds text.", "user and once more"}; !slices.Equal(texts, want) {
+	if want := []string{
+		"user " + task, "assistant " + noise, "tool ", "assistant It holds text.",
+		"user and once more",
+	}; !slices.Equal(texts, want) {
 		t.Errorf("the agent's history is %q", texts)
 	}
 	for _, turn := range s.History() {
@@ -198,8 +236,11 @@ func proveDepth(t *testing.T, p provider) {
 		want map[origin]bool
 	}{
 		"default": {0, []bool{true, false}, map[origin]bool{{"", ""}: true, {"agent_1", ""}: true}},
-		"two":     {2, []bool{true, true, false}, map[origin]bool{{"", ""}: true, {"agent_1", ""}: true, {"agent_1_1", "agent_1"}: true}},
-		"none":    {-1, []bool{false}, map[origin]bool{{"", ""}: true}},
+		"two": {2, []bool{true, true, false}, map[origin]bool{
+			{"", ""}: true, {"agent_1", ""}: true,
+			{"agent_1_1", "agent_1"}: true,
+		}},
+		"none": {-1, []bool{false}, map[origin]bool{{"", ""}: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			brains := map[string]llmtest.Brain{}
@@ -225,7 +266,8 @@ func proveDepth(t *testing.T, p provider) {
 			s.submit(tasks[0])
 			for i, may := range tt.may {
 				r := s.asked(tasks[i])
-				if got := slices.Contains(toolNames(r[0]), "spawn_agent"); got != may || strings.Contains(r[0].System, "\n- spawn_agent: ") != may {
+				if got := slices.Contains(toolNames(r[0]), "spawn_agent"); got != may ||
+					strings.Contains(r[0].System, "\n- spawn_agent: ") != may {
 					t.Errorf("level %d may start agents: %t, want %t", i, got, may)
 				}
 				if !may {
@@ -255,31 +297,46 @@ func proveDepth(t *testing.T, p provider) {
 func proveAgentResult(t *testing.T, p provider) {
 	spent := llm.Usage{Input: 100, Output: 7}
 	say := func(text string) llmtest.Reply { return llmtest.Reply{Text: text, Usage: spent} }
-	call := func(calls ...llmtest.Call) llmtest.Reply { return llmtest.Reply{Calls: calls, Usage: spent} }
+	call := func(calls ...llmtest.Call) llmtest.Reply {
+		return llmtest.Reply{
+			Calls: calls,
+			Usage: spent,
+		}
+	}
 	long := "BEGIN" + strings.Repeat("é", 50_000) + "END"
 	s := p.session(t, agents(
 		llmtest.Sequence(
 			call(spawn("succeed"), spawn("give up"), spawn("talk"), spawn("break")),
-			call(waitFor("agent_1"), waitFor("agent_2"), waitFor("agent_3"), waitFor("agent_4")), call(waitFor("agent_1")), say("all have ended"),
+			call(waitFor("agent_1"), waitFor("agent_2"), waitFor("agent_3"),
+				waitFor("agent_4")), call(waitFor("agent_1")), say("all have ended"),
 		), map[string]llmtest.Brain{
 			"succeed": llmtest.Sequence(call(p.create("made.txt", "made\n")), say("line one\nline two")),
-			"give up": llmtest.Sequence(call(use("exit", map[string]any{"code": 1, "reason": "there is no such bug"}))),
-			"talk":    llmtest.Sequence(say(long)),
-			"break":   llmtest.Sequence(llmtest.Reply{Fault: llmtest.Fault{Status: 400, Message: "this cannot be asked"}}),
+			"give up": llmtest.Sequence(call(use("exit", map[string]any{
+				"code":   1,
+				"reason": "there is no such bug",
+			}))),
+			"talk": llmtest.Sequence(say(long)),
+			"break": llmtest.Sequence(llmtest.Reply{Fault: llmtest.Fault{
+				Status:  400,
+				Message: "this cannot be asked",
+			}}),
 		},
 	))
 	res := s.submit("have it done")
 	own := s.asked("have it done")
 	got := shown(own[2])
-	if want := "agent_id: agent_1\nagent_type: general\nstatus: completed\nsuccess: true\nturns_used: 4\noutput:\nline one\nline two"; got[0] != want {
+	if want := "agent_id: agent_1\nagent_type: general\nstatus: completed\nsuccess: " +
+		"true\nturns_used: 4\noutput:\nline one\nline two"; got[0] != want {
 		t.Errorf("wait shows %q, want %q", got[0], want)
 	}
-	wantContains(t, "the agent that gave up", got[1], "status: failed", "success: false", "problem: there is no such bug")
+	wantContains(t, "the agent that gave up", got[1], "status: failed", "success: false",
+		"problem: there is no such bug")
 	wantContains(t, "the agent that talked", got[2], "status: completed", "BEGIN", "END", "output://")
 	if n := strings.Count(got[2], "é"); n < 19_000 || n > 20_000 {
 		t.Errorf("%d characters of a long answer are shown", n)
 	}
-	wantContains(t, "the agent that broke", got[3], "status: failed", "success: false", "this cannot be asked")
+	wantContains(t, "the agent that broke", got[3], "status: failed", "success: false",
+		"this cannot be asked")
 	p.wantResults(t, own[2], false, false, false, false)
 	if again := shown(own[3]); again[0] != got[0] {
 		t.Errorf("the second wait shows %q", again[0])
@@ -292,32 +349,40 @@ func proveAgentResult(t *testing.T, p provider) {
 		status[a.ID] = fmt.Sprintf("%s %s %d", a.Kind, a.Status, a.Usage.Total())
 	}
 	want := map[string]string{
-		"agent_1": "general completed 214", "agent_2": "general failed 107", "agent_3": "general completed 107", "agent_4": "general failed 0",
+		"agent_1": "general completed 214", "agent_2": "general failed 107",
+		"agent_3": "general completed 107", "agent_4": "general failed 0",
 	}
 	if diff := cmp.Diff(want, status); diff != "" {
 		t.Errorf("agents (-want +got):\n%s", diff)
 	}
 }
 
-// proveAgentControl talks to an agent while it works and afterwards, and closes one that would never end.
+// proveAgentControl talks to an agent while it works and afterwards, and closes one that would
+// never end.
 func proveAgentControl(t *testing.T, p provider) {
 	marker := fmt.Sprint("closed-", time.Now().UnixNano())
 	const await = "while [ ! -e %s ]; do sleep 0.02; done"
 	send := func(text string) llmtest.Call {
 		return use("send_input", map[string]any{"agent_id": "agent_1", "message": text})
 	}
-	closing := func(id string) llmtest.Call { return use("close_agent", map[string]any{"agent_id": id}) }
+	closing := func(id string) llmtest.Call {
+		return use("close_agent",
+			map[string]any{"agent_id": id})
+	}
 	s := p.session(t, agents(
 		llmtest.Sequence(
 			llmtest.Use(spawn("work"), spawn("hang")),
-			llmtest.Use(shell(fmt.Sprintf(await, "working"))), llmtest.Use(send("and be quick")), llmtest.Use(shell("touch go")), llmtest.Use(waitFor("agent_1")),
+			llmtest.Use(shell(fmt.Sprintf(await, "working"))), llmtest.Use(send("and be quick")),
+			llmtest.Use(shell("touch go")), llmtest.Use(waitFor("agent_1")),
 			llmtest.Use(send("now the rest")), llmtest.Use(waitFor("agent_1")),
 			llmtest.Use(shell(fmt.Sprintf(await, "hanging"))), llmtest.Use(closing("agent_2")),
 			llmtest.Use(waitFor("agent_2"), closing("agent_1"), send("still there?"), waitFor("agent_7")),
 			llmtest.Say("done"),
 		), map[string]llmtest.Brain{
-			"work": llmtest.Sequence(llmtest.Use(shell("touch working; "+fmt.Sprintf(await, "go"))), llmtest.Say("worked"), llmtest.Say("rested")),
-			"hang": endless(use("shell", map[string]any{"command": "sh -c 'touch hanging; sleep 300; : " + marker + "'", "timeout_ms": 300_000})),
+			"work": llmtest.Sequence(llmtest.Use(shell("touch working; "+fmt.Sprintf(await, "go"))),
+				llmtest.Say("worked"), llmtest.Say("rested")),
+			"hang": endless(use("shell", map[string]any{"command": "sh -c 'touch hanging; sleep 300; : " +
+				marker + "'", "timeout_ms": 300_000})),
 		},
 	))
 	var aliveAtEnd atomic.Bool
@@ -328,18 +393,22 @@ func proveAgentControl(t *testing.T, p provider) {
 	})
 	res := s.submit("have it done")
 	own, worker := s.asked("have it done"), s.asked("work")
-	wantContains(t, "send_input to one at work", shown(own[3])[0], "agent_id: agent_1", "status: running")
+	wantContains(t, "send_input to one at work", shown(own[3])[0], "agent_id: agent_1",
+		"status: running")
 	messages := worker[1].Messages
-	if last := messages[len(messages)-1]; last.Role != llm.RoleUser || last.Text() != "and be quick" || messages[len(messages)-2].Role != llm.RoleTool {
+	if last := messages[len(messages)-1]; last.Role != llm.RoleUser || last.Text() != "and be quick" ||
+		messages[len(messages)-2].Role != llm.RoleTool {
 		t.Errorf("after its call the agent was told %s %q", last.Role, last.Text())
 	}
 	wantContains(t, "wait", shown(own[5])[0], "status: completed", "output:\nworked")
 	wantContains(t, "send_input to one that is done", shown(own[6])[0], "status: running")
-	if last := worker[2].Messages; last[len(last)-1].Text() != "now the rest" || len(last) != len(messages)+2 {
+	if last := worker[2].Messages; last[len(last)-1].Text() != "now the rest" ||
+		len(last) != len(messages)+2 {
 		t.Errorf("the next task of the agent is %+v", last)
 	}
 	wantContains(t, "the second wait", shown(own[7])[0], "status: completed", "output:\nrested")
-	wantContains(t, "close_agent", shown(own[9])[0], "agent_id: agent_2", "status: failed", "success: false")
+	wantContains(t, "close_agent", shown(own[9])[0], "agent_id: agent_2", "status: failed",
+		"success: false")
 	if aliveAtEnd.Load() || running(t, marker) {
 		t.Error("what the closed agent ran is alive")
 	}

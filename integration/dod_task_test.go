@@ -23,11 +23,14 @@ import (
 
 // chatClient asks a model through Chat Completions.
 func chatClient(s *llmtest.Server) (llm.Client, error) {
-	return openai.New(openai.Config{BaseURL: s.URL(), APIKey: s.Key(), HTTPClient: s.Client(), API: openai.Chat})
+	return openai.New(openai.Config{
+		BaseURL: s.URL(), APIKey: s.Key(), HTTPClient: s.Client(),
+		API: openai.Chat,
+	})
 }
 
-// proveParallelCalls has three calls that wait for each other, then calls of several tools, and then two that change
-// something, which must not overlap.
+// proveParallelCalls has three calls that wait for each other, then calls of several tools, and
+// then two that change something, which must not overlap.
 func proveParallelCalls(t *testing.T, p provider) {
 	var together sync.WaitGroup
 	together.Add(3)
@@ -53,8 +56,10 @@ func proveParallelCalls(t *testing.T, p provider) {
 	target := func(name string) llmtest.Call { return use("meet", map[string]any{"target": name}) }
 	s := p.session(t, llmtest.Sequence(
 		llmtest.Use(target("ann"), target("bob"), target("cid")),
-		llmtest.Use(readFile("a.txt"), use("grep", map[string]any{"pattern": "in b"}), readFile("nowhere.txt"), readFile("b.txt")),
-		llmtest.Use(shell("mkdir lock && sleep 0.2 && rmdir lock"), shell("mkdir lock && rmdir lock && echo free")),
+		llmtest.Use(readFile("a.txt"), use("grep", map[string]any{"pattern": "in b"}),
+			readFile("nowhere.txt"), readFile("b.txt")),
+		llmtest.Use(shell("mkdir lock && sleep 0.2 && rmdir lock"),
+			shell("mkdir lock && rmdir lock && echo free")),
 		llmtest.Say("done"),
 	), func(c *agent.Config) { c.Tools = []tool.Tool{meet} })
 	s.write("a.txt", "this is in a\n")
@@ -63,10 +68,14 @@ func proveParallelCalls(t *testing.T, p provider) {
 	if !s.request(0).ParallelToolCalls {
 		t.Error("the model may not call several tools at once")
 	}
-	if diff := cmp.Diff([]string{"ann met the others", "bob met the others", "cid met the others"}, s.shown(1)); diff != "" {
+	if diff := cmp.Diff([]string{"ann met the others", "bob met the others", "cid met the others"},
+		s.shown(1)); diff != "" {
 		t.Errorf("results (-want +got):\n%s", diff)
 	}
-	for i, want := range []string{"this is in a", "b.txt:1:this is in b", "nowhere.txt does not exist", "this is in b"} {
+	for i, want := range []string{
+		"this is in a", "b.txt:1:this is in b", "nowhere.txt does not exist",
+		"this is in b",
+	} {
 		wantContains(t, "a result", s.shown(2)[i], want)
 	}
 	p.wantResults(t, s.request(2), false, false, true, false)
@@ -75,7 +84,8 @@ func proveParallelCalls(t *testing.T, p provider) {
 	var overlapping int
 	for i, c := range res.ToolCalls[:3] {
 		for _, other := range res.ToolCalls[:i] {
-			if other.Started.Before(c.Started.Add(c.Duration)) && c.Started.Before(other.Started.Add(other.Duration)) {
+			if other.Started.Before(c.Started.Add(c.Duration)) &&
+				c.Started.Before(other.Started.Add(other.Duration)) {
 				overlapping++
 			}
 		}
@@ -107,28 +117,39 @@ func proveSteeringMidTask(t *testing.T, p provider) {
 		t.Errorf("wrong.txt is there (%v)", err)
 	}
 	wantContains(t, "the result before the message", s.shown(1)[0], "preparing\n")
-	if steered := data[event.SteeringInjected](s); len(steered) != 1 || steered[0].Text != "write right.txt and not wrong.txt" {
+	if steered := data[event.SteeringInjected](s); len(steered) != 1 ||
+		steered[0].Text != "write right.txt and not wrong.txt" {
 		t.Errorf("events %+v", steered)
 	}
 	if n := slices.IndexFunc(s.History(), func(turn agent.Turn) bool { return turn.Kind == agent.TurnSteering }); n != 3 {
 		t.Errorf("the message is turn %d of the history", n)
 	}
-	inOrder(t, s.kinds(), event.KindToolCallEnd, event.KindSteeringInjected, event.KindTextEnd, event.KindToolCallStart, event.KindProcessingEnd)
+	inOrder(t, s.kinds(), event.KindToolCallEnd, event.KindSteeringInjected, event.KindTextEnd,
+		event.KindToolCallStart, event.KindProcessingEnd)
 }
 
-// proveEffortChange changes the effort between two calls of the model, and takes it back. Models of one provider may have
-// different words for it.
+// proveEffortChange changes the effort between two calls of the model, and takes it back. Models of
+// one provider may have different words for it.
 func proveEffortChange(t *testing.T, p provider) {
 	type effort struct{ model, low, medium, none string }
 	tests := map[string][]effort{
 		"openai": {{"gpt-5.2", `{"effort":"low"}`, `{"effort":"medium"}`, "null"}},
 		"anthropic": {
-			{"claude-sonnet-4-5", `{"budget_tokens":4096,"type":"enabled"}`, `{"budget_tokens":12288,"type":"enabled"}`, "null"},
+			{
+				"claude-sonnet-4-5", `{"budget_tokens":4096,"type":"enabled"}`,
+				`{"budget_tokens":12288,"type":"enabled"}`, "null",
+			},
 			{"claude-opus-4-6", `{"effort":"low"}`, `{"effort":"medium"}`, "null"},
 		},
 		"gemini": {
-			{"gemini-2.5-pro", `{"includeThoughts":true,"thinkingBudget":1024}`, `{"includeThoughts":true,"thinkingBudget":8192}`, `{"includeThoughts":true}`},
-			{"gemini-3-pro-preview", `{"includeThoughts":true,"thinkingLevel":"LOW"}`, `{"includeThoughts":true,"thinkingLevel":"MEDIUM"}`, `{"includeThoughts":true}`},
+			{
+				"gemini-2.5-pro", `{"includeThoughts":true,"thinkingBudget":1024}`,
+				`{"includeThoughts":true,"thinkingBudget":8192}`, `{"includeThoughts":true}`,
+			},
+			{
+				"gemini-3-pro-preview", `{"includeThoughts":true,"thinkingLevel":"LOW"}`,
+				`{"includeThoughts":true,"thinkingLevel":"MEDIUM"}`, `{"includeThoughts":true}`,
+			},
 		},
 	}
 	for _, tt := range tests[p.name] {
@@ -209,7 +230,8 @@ func proveLoopWarning(t *testing.T, p provider) {
 	if len(res.ToolCalls) != 10 || res.Final != "I stop." {
 		t.Errorf("%q after %d calls", res.Final, len(res.ToolCalls))
 	}
-	if loops := data[event.LoopDetection](s); len(loops) != 1 || !strings.Contains(loops[0].Message, "repeat the same pattern") {
+	if loops := data[event.LoopDetection](s); len(loops) != 1 || !strings.Contains(loops[0].Message,
+		"repeat the same pattern") {
 		t.Errorf("events %+v", loops)
 	}
 	if turns := s.History(); turns[len(turns)-2].Kind != agent.TurnSteering {
@@ -218,7 +240,8 @@ func proveLoopWarning(t *testing.T, p provider) {
 	s.wantFile("f.txt", "text\n")
 }
 
-// proveRecovery has calls that fail in each way there is, and a model that does better by what it is told.
+// proveRecovery has calls that fail in each way there is, and a model that does better by what it
+// is told.
 func proveRecovery(t *testing.T, p provider) {
 	s := p.session(t, func(r *llmtest.Request) llmtest.Reply {
 		last := strings.Join(shown(r), "\n")
@@ -257,8 +280,15 @@ func proveRecovery(t *testing.T, p provider) {
 	for _, f := range res.Failures {
 		kinds = append(kinds, f.Kind)
 	}
-	want := []tool.ErrorKind{tool.KindNotFound, tool.KindEditConflict, tool.KindShellExit, tool.KindValidation, tool.KindUnknownTool}
-	if !slices.EqualFunc(kinds, want, func(a string, b tool.ErrorKind) bool { return a == string(b) }) {
+	want := []tool.ErrorKind{
+		tool.KindNotFound, tool.KindEditConflict, tool.KindShellExit,
+		tool.KindValidation, tool.KindUnknownTool,
+	}
+	if !slices.EqualFunc(kinds, want, func(a string,
+		b tool.ErrorKind,
+	) bool {
+		return a == string(b)
+	}) {
 		t.Errorf("failures %v, want %v", kinds, want)
 	}
 	for i, failed := range []bool{true, false, true, false, false, true, true, true, false} {
@@ -269,8 +299,8 @@ func proveRecovery(t *testing.T, p provider) {
 	}
 }
 
-// agents is a brain of several: each task that is an agent's first message has its own, all others are the session's own
-// agent's.
+// agents is a brain of several: each task that is an agent's first message has its own, all others
+// are the session's own agent's.
 func agents(own llmtest.Brain, tasks map[string]llmtest.Brain) llmtest.Brain {
 	return func(r *llmtest.Request) llmtest.Reply {
 		if brain := tasks[r.Messages[0].Text()]; brain != nil {
@@ -316,25 +346,29 @@ func proveSpawnAndWait(t *testing.T, p provider) {
 	}
 	child := func(name string) llmtest.Brain {
 		return llmtest.Sequence(
-			llmtest.Use(use("meet", map[string]any{"target": name})), llmtest.Use(p.create(name+".txt", name+"\n")), llmtest.Say("I wrote "+name+".txt."),
+			llmtest.Use(use("meet", map[string]any{"target": name})), llmtest.Use(p.create(name+".txt",
+				name+"\n")), llmtest.Say("I wrote "+name+".txt."),
 		)
 	}
 	s := p.session(t, agents(
 		llmtest.Sequence(
-			llmtest.Use(spawn("write left"), spawn("write right")), llmtest.Use(waitFor("agent_1"), waitFor("agent_2")),
+			llmtest.Use(spawn("write left"), spawn("write right")), llmtest.Use(waitFor("agent_1"),
+				waitFor("agent_2")),
 			llmtest.Use(shell("cat left.txt right.txt")), llmtest.Say("Both are written."),
 		), map[string]llmtest.Brain{"write left": child("left"), "write right": child("right")},
 	), func(c *agent.Config) { c.Tools = []tool.Tool{meet} })
 	res := s.submit("write both")
 	own := s.asked("write both")
 	for i, text := range shown(own[1]) {
-		wantContains(t, "the result of spawn_agent", text, "agent_id: agent_", "agent_type: general", "status: running")
+		wantContains(t, "the result of spawn_agent", text, "agent_id: agent_", "agent_type: general",
+			"status: running")
 		if i == 1 && text == shown(own[1])[0] {
 			t.Errorf("both agents are called %q", text)
 		}
 	}
 	waited := strings.Join(shown(own[2]), "\n")
-	wantContains(t, "the results of wait", waited, "status: completed", "success: true", "output:\nI wrote left.txt.", "output:\nI wrote right.txt.")
+	wantContains(t, "the results of wait", waited, "status: completed", "success: true",
+		"output:\nI wrote left.txt.", "output:\nI wrote right.txt.")
 	wantContains(t, "the files", shown(own[3])[0], "left\nright\n")
 	for _, task := range []string{"write left", "write right"} {
 		if r := s.asked(task); len(r) != 3 || r[0].Model != p.profile.Model {

@@ -18,7 +18,8 @@ import (
 // truncationProofs prove 9.5.
 var truncationProofs = map[string]func(*testing.T){
 	"9.5.1": func(t *testing.T) {
-		s := newSession(t, llmtest.Sequence(llmtest.Use(shell("head -c 10000000 /dev/zero | tr '\\0' x")), llmtest.Say("long")))
+		s := newSession(t, llmtest.Sequence(llmtest.Use(shell("head -c 10000000 /dev/zero | tr '\\0' x")),
+			llmtest.Say("long")))
 		s.submit("print one long line")
 		if n := utf8.RuneCountInString(s.shown(1)[0]); n < 30_000 || n > 31_000 {
 			t.Errorf("of a line of 10 MB the model sees %d characters", n)
@@ -27,7 +28,10 @@ var truncationProofs = map[string]func(*testing.T){
 	"9.5.2": func(t *testing.T) {
 		s := newSession(t, llmtest.Sequence(
 			llmtest.Use(shell("seq 1000")),
-			llmtest.Use(use("grep", map[string]any{"pattern": "line", "path": "lines.txt", "max_results": 1000})),
+			llmtest.Use(use("grep", map[string]any{
+				"pattern": "line", "path": "lines.txt",
+				"max_results": 1000,
+			})),
 			llmtest.Use(use("glob", map[string]any{"pattern": "many/*"})),
 			llmtest.Say("long"),
 		))
@@ -45,7 +49,8 @@ var truncationProofs = map[string]func(*testing.T){
 		wantContains(t, "the shell's result", s.shown(1)[0], "\n1\n2\n"[1:], "\n999\n1000\n")
 	},
 	"9.5.3": func(t *testing.T) {
-		s := newSession(t, llmtest.Sequence(llmtest.Use(shell("head -c 100000 /dev/zero | tr '\\0' x")), llmtest.Say("long")))
+		s := newSession(t, llmtest.Sequence(llmtest.Use(shell("head -c 100000 /dev/zero | tr '\\0' x")),
+			llmtest.Say("long")))
 		s.submit("go")
 		text := s.shown(1)[0]
 		kept := strings.Count(text, "x")
@@ -63,11 +68,23 @@ var truncationProofs = map[string]func(*testing.T){
 	"9.5.4": proveFullOutput,
 	"9.5.5": func(t *testing.T) {
 		want := map[string]tool.Limit{
-			"read_file": {Chars: 50_000, Keep: tool.KeepHeadTail}, "shell": {Chars: 30_000, Lines: 256, Keep: tool.KeepHeadTail},
-			"grep": {Chars: 20_000, Lines: 200, Keep: tool.KeepHead}, "glob": {Chars: 20_000, Lines: 500, Keep: tool.KeepHead},
-			"apply_patch": {Chars: 10_000, Keep: tool.KeepTail}, "write_file": {Chars: 1_000, Keep: tool.KeepTail},
+			"read_file": {Chars: 50_000, Keep: tool.KeepHeadTail}, "shell": {
+				Chars: 30_000, Lines: 256,
+				Keep: tool.KeepHeadTail,
+			},
+			"grep": {Chars: 20_000, Lines: 200, Keep: tool.KeepHead}, "glob": {
+				Chars: 20_000, Lines: 500,
+				Keep: tool.KeepHead,
+			},
+			"apply_patch": {Chars: 10_000, Keep: tool.KeepTail}, "write_file": {
+				Chars: 1_000,
+				Keep:  tool.KeepTail,
+			},
 		}
-		want["edit_file"], want["read_many_files"] = tool.Limit{Chars: 10_000, Keep: tool.KeepTail}, want["read_file"]
+		want["edit_file"], want["read_many_files"] = tool.Limit{
+			Chars: 10_000,
+			Keep:  tool.KeepTail,
+		}, want["read_file"]
 		seen := map[string]bool{}
 		for _, p := range families() {
 			for _, tl := range p.profile.Tools {
@@ -83,7 +100,8 @@ var truncationProofs = map[string]func(*testing.T){
 			}
 		}
 		long := custom("long", strings.Repeat("é", 100_000))
-		s := newSession(t, llmtest.Sequence(llmtest.Use(use("long", map[string]any{"target": "x"})), llmtest.Say("ok")),
+		s := newSession(t, llmtest.Sequence(llmtest.Use(use("long", map[string]any{"target": "x"})),
+			llmtest.Say("ok")),
 			func(c *agent.Config) { c.Tools = []tool.Tool{long} })
 		s.submit("go")
 		if n := strings.Count(s.shown(1)[0], "é"); n < 29_000 || n > 30_000 {
@@ -91,7 +109,8 @@ var truncationProofs = map[string]func(*testing.T){
 		}
 	},
 	"9.5.6": func(t *testing.T) {
-		s := newSession(t, llmtest.Sequence(llmtest.Use(shell("seq 100; printf '€%.0s' $(seq 2000)")), llmtest.Say("ok")), func(c *agent.Config) {
+		s := newSession(t, llmtest.Sequence(llmtest.Use(shell("seq 100; printf '€%.0s' $(seq 2000)")),
+			llmtest.Say("ok")), func(c *agent.Config) {
 			c.Settings.ToolLimits = map[string]tool.Limit{"shell": {Chars: 1001, Lines: 20}}
 		})
 		s.submit("go")
@@ -138,5 +157,6 @@ func proveFullOutput(t *testing.T) {
 	if err != nil || int64(len(b)) != large.Size || !strings.Contains(string(b), "\n123456\n") {
 		t.Errorf("the file holds %d of %d bytes, %v", len(b), large.Size, err)
 	}
-	wantContains(t, "read_file of the output", strings.Join(s.shown(2), "\n"), "200000 | 200000", "123456")
+	wantContains(t, "read_file of the output", strings.Join(s.shown(2), "\n"), "200000 | 200000",
+		"123456")
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 )
 
-// wantPairs checks that request n ends with an answer of calls and exactly one result for each, in order, and returns the
-// results.
+// wantPairs checks that request n ends with an answer of calls and exactly one result for each, in
+// order, and returns the results.
 func wantPairs(t *testing.T, s *session, n, calls int) []string {
 	t.Helper()
 	messages := s.request(n).Messages
@@ -31,7 +31,8 @@ func wantPairs(t *testing.T, s *session, n, calls int) []string {
 	for i, p := range results {
 		id := p.ToolResult.CallID
 		if id != asked[i].ID || seen[id] || p.ToolResult.Text() == "" {
-			t.Errorf("result %d answers %q, the call was %q; it is %.100q", i, id, asked[i].ID, p.ToolResult.Text())
+			t.Errorf("result %d answers %q, the call was %q; it is %.100q", i, id, asked[i].ID,
+				p.ToolResult.Text())
 		}
 		seen[id] = true
 		texts = append(texts, p.ToolResult.Text())
@@ -92,10 +93,13 @@ func proveBadCalls(t *testing.T, w wire) {
 	})
 	lost := len(replies)
 	replies = append(replies, llmtest.Use(one...), llmtest.Say("I go on"))
-	s := wireSession(t, w, llmtest.Sequence(replies...), func(c *agent.Config) { c.Retry.MaxRetries = lost + 1 })
+	s := wireSession(t, w, llmtest.Sequence(replies...),
+		func(c *agent.Config) { c.Retry.MaxRetries = lost + 1 })
 	res := s.submit("go")
-	if res.Final != "I go on" || len(res.ToolCalls) != len(calls) || len(res.Failures) != len(calls)-1 || res.ModelCalls != 2 {
-		t.Errorf("%q after %d answers, %d calls and %d failures", res.Final, res.ModelCalls, len(res.ToolCalls), len(res.Failures))
+	if res.Final != "I go on" || len(res.ToolCalls) != len(calls) ||
+		len(res.Failures) != len(calls)-1 || res.ModelCalls != 2 {
+		t.Errorf("%q after %d answers, %d calls and %d failures", res.Final, res.ModelCalls,
+			len(res.ToolCalls), len(res.Failures))
 	}
 	if n := len(data[event.Retry](s)); n != lost {
 		t.Errorf("%d retries of %d lost answers", n, lost)
@@ -103,7 +107,8 @@ func proveBadCalls(t *testing.T, w wire) {
 	errs := failed(s)
 	for i, text := range wantPairs(t, s, 1+lost, len(calls)) {
 		if !strings.Contains(text, calls[i].text) {
-			t.Errorf("call %d, %.60q: %q is missing in %.400q", i, calls[i].call.Arguments, calls[i].text, text)
+			t.Errorf("call %d, %.60q: %q is missing in %.400q", i, calls[i].call.Arguments, calls[i].text,
+				text)
 		}
 		if id := res.ToolCalls[i].CallID; errs[id] != (i < len(calls)-1) {
 			t.Errorf("call %d is an error: %v", i, errs[id])
@@ -117,13 +122,18 @@ func proveBadCalls(t *testing.T, w wire) {
 	}
 }
 
-// proveNames has names that no tool can have. The wire does not take them back, but the session must go on.
+// proveNames has names that no tool can have. The wire does not take them back, but the session
+// must go on.
 func proveNames(t *testing.T, w wire) {
 	var calls []llmtest.Call
-	for _, name := range []string{"functions.shell", "bad name!\x1b[2J", strings.Repeat("long", 50), "", "ü"} {
+	for _, name := range []string{
+		"functions.shell", "bad name!\x1b[2J", strings.Repeat("long", 50),
+		"", "ü",
+	} {
 		calls = append(calls, llmtest.Call{Name: name, Arguments: `{"command": "echo x >> ran"}`})
 	}
-	s := wireSession(t, w, llmtest.Sequence(llmtest.Use(append(calls, shell("echo good >> good"))...), llmtest.Say("I go on")))
+	s := wireSession(t, w, llmtest.Sequence(llmtest.Use(append(calls, shell("echo good >> good"))...),
+		llmtest.Say("I go on")))
 	if res := s.submit("go"); res.Final != "I go on" || len(res.ToolCalls) != len(calls)+1 {
 		t.Errorf("%q after %d calls", res.Final, len(res.ToolCalls))
 	}
@@ -145,8 +155,10 @@ func proveIDs(t *testing.T, w wire) {
 		return c
 	}
 	s := wireSession(t, w, llmtest.Sequence(
-		llmtest.Use(with("", "echo a >> f"), with("", "echo b >> f"), with("x", "echo c >> f"), with("x", "echo twice >> f"), with("x_2", "echo d >> f")),
-		llmtest.Use(with("x", "echo e >> f"), with("", "echo f >> f"), with("../../é\x1b\n", "echo g >> f"), with(strings.Repeat("i", 300), "echo h >> f")),
+		llmtest.Use(with("", "echo a >> f"), with("", "echo b >> f"), with("x", "echo c >> f"),
+			with("x", "echo twice >> f"), with("x_2", "echo d >> f")),
+		llmtest.Use(with("x", "echo e >> f"), with("", "echo f >> f"), with("../../é\x1b\n",
+			"echo g >> f"), with(strings.Repeat("i", 300), "echo h >> f")),
 		llmtest.Say("done"),
 	))
 	s.submit("go")
@@ -192,7 +204,10 @@ func proveManyCalls(t *testing.T, w wire) {
 		t.Errorf("%d calls", len(res.ToolCalls))
 	}
 	for i, text := range wantPairs(t, s, 1, n) {
-		part := []string{"[exit code 0", wrong, fmt.Sprintf("content of %d.", i), fmt.Sprintf("content of %d.", i)}[i%4]
+		part := []string{
+			"[exit code 0", wrong, fmt.Sprintf("content of %d.", i),
+			fmt.Sprintf("content of %d.", i),
+		}[i%4]
 		if !strings.Contains(text, part) {
 			t.Errorf("result %d lacks %q: %.200q", i, part, text)
 		}
@@ -202,7 +217,8 @@ func proveManyCalls(t *testing.T, w wire) {
 	}
 }
 
-// proveLongArguments has arguments that are taken, and some of five megabytes, which are refused whether they are whole or not.
+// proveLongArguments has arguments that are taken, and some of five megabytes, which are refused
+// whether they are whole or not.
 func proveLongArguments(t *testing.T, w wire) {
 	content := func(size int) string { return strings.Repeat("0123456789abcdeü", size/17) + "\n" }
 	write := func(name string, size int) llmtest.Call {
@@ -214,14 +230,18 @@ func proveLongArguments(t *testing.T, w wire) {
 	if !w.passes(half) {
 		half, wrong = w.bad("write_file")
 	}
-	calls := []llmtest.Call{write("taken", 256<<10), write("refused", 5<<20), half, shell("ls; wc -c < taken")}
+	calls := []llmtest.Call{
+		write("taken", 256<<10), write("refused", 5<<20), half,
+		shell("ls; wc -c < taken"),
+	}
 	s := wireSession(t, w, llmtest.Sequence(llmtest.Use(calls...), llmtest.Say("done")))
 	s.submit("go")
 	texts := wantPairs(t, s, 1, len(calls))
 	if s.read("taken") != content(256<<10) {
 		t.Error("the file is not what was written")
 	}
-	wantContains(t, "the result of five megabytes", texts[1], "bytes long, but at most 4194304 are taken")
+	wantContains(t, "the result of five megabytes", texts[1],
+		"bytes long, but at most 4194304 are taken")
 	wantContains(t, "the result of the half", texts[2], wrong)
 	wantContains(t, "the size", texts[3], fmt.Sprint(len(content(256<<10))))
 	if strings.Contains(texts[3], "refused") || strings.Contains(texts[3], "half") {
@@ -234,7 +254,8 @@ func proveLongArguments(t *testing.T, w wire) {
 	}
 }
 
-// provePairing plays random answers. Each request after them answers each call exactly once, whatever they were.
+// provePairing plays random answers. Each request after them answers each call exactly once,
+// whatever they were.
 func provePairing(t *testing.T, w wire) {
 	const seeds, rounds = 8, 6
 	large := 5 << 20 // more than is taken
@@ -256,9 +277,15 @@ func provePairing(t *testing.T, w wire) {
 				case seed%4 == 0 && round == 2:
 					calls = w.randomCalls(rnd, 200)
 				case seed%4 == 1 && round == 2:
-					calls = append(calls, use("write_file", map[string]any{"file_path": "big", "content": strings.Repeat("x", large)}))
+					calls = append(calls, use("write_file", map[string]any{
+						"file_path": "big",
+						"content":   strings.Repeat("x", large),
+					}))
 				}
-				reply := llmtest.Reply{Reasoning: "hm", Text: "look", Calls: calls, Fault: llmtest.Fault{Interleave: rnd.IntN(2) == 0}}
+				reply := llmtest.Reply{
+					Reasoning: "hm", Text: "look", Calls: calls,
+					Fault: llmtest.Fault{Interleave: rnd.IntN(2) == 0},
+				}
 				malformed := llmtest.Call{Name: "list_dir", Arguments: `{"path":`}
 				switch rnd.IntN(4) {
 				case 0:
@@ -295,8 +322,8 @@ func provePairing(t *testing.T, w wire) {
 	}
 }
 
-// pairs counts the calls of a conversation. No two may have the same ID, and the message after each answer holds one result
-// for each of its calls and nothing else.
+// pairs counts the calls of a conversation. No two may have the same ID, and the message after each
+// answer holds one result for each of its calls and nothing else.
 func pairs(messages []llm.Message) (int, error) {
 	seen := map[string]bool{}
 	for i, m := range messages {
@@ -316,7 +343,8 @@ func pairs(messages []llm.Message) (int, error) {
 			}
 		}
 		if !slices.Equal(asked, answered) {
-			return 0, fmt.Errorf("message %d has the calls %q, and after it come the results of %q", i, asked, answered)
+			return 0, fmt.Errorf("message %d has the calls %q, and after it come the results of %q", i,
+				asked, answered)
 		}
 	}
 	return len(seen), nil
@@ -328,9 +356,11 @@ func (w wire) randomCalls(rnd *rand.Rand, n int) []llmtest.Call {
 	out := make([]llmtest.Call, 0, n)
 	for len(out) < n {
 		c := llmtest.Call{
-			Name: pick("list_dir", "read_file", "write_file", "list_dir", "nobody", "no.body", "b\u00e4d name", "glob"),
-			ID:   pick("", "", "x", "y", "x_2", "call_0_0", "a:1", "a;1", fmt.Sprint(rnd.IntN(9))),
-			Arguments: pick(`{}`, ``, `{"path":"."}`, `{"path":`, `[]`, `null`, `{"file_path":"f","content":"c"}`, `{"file_path":7}`,
+			Name: pick("list_dir", "read_file", "write_file", "list_dir", "nobody", "no.body",
+				"b\u00e4d name", "glob"),
+			ID: pick("", "", "x", "y", "x_2", "call_0_0", "a:1", "a;1", fmt.Sprint(rnd.IntN(9))),
+			Arguments: pick(`{}`, ``, `{"path":"."}`, `{"path":`, `[]`, `null`,
+				`{"file_path":"f","content":"c"}`, `{"file_path":7}`,
 				`{"pattern":"*"}`, string(must(json.Marshal(map[string]string{"path": "\x00"})))),
 		}
 		c.NoID = c.ID == "" && rnd.IntN(2) == 0
@@ -343,7 +373,13 @@ func (w wire) randomCalls(rnd *rand.Rand, n int) []llmtest.Call {
 
 func randomFault(rnd *rand.Rand) llmtest.Fault {
 	return []llmtest.Fault{
-		{Status: 503}, {Status: 529}, llmtest.TooMany("", ""), {Reset: true}, {Cut: llmtest.AtText}, {Cut: llmtest.AtEnd}, {End: llmtest.AtEnd},
+		{Status: 503},
+		{Status: 529},
+		llmtest.TooMany("", ""),
+		{Reset: true},
+		{Cut: llmtest.AtText},
+		{Cut: llmtest.AtEnd},
+		{End: llmtest.AtEnd},
 	}[rnd.IntN(7)]
 }
 

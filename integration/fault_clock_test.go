@@ -25,8 +25,8 @@ func TestFault23Clock(t *testing.T) {
 	t.Run("F23_time_limit_of_the_run", func(t *testing.T) { onWires(t, proveLimitByTimer) })
 }
 
-// jumpyClock is right, an hour fast or an hour slow, and another of these each time it is looked at. Its times hold no
-// more than a time of day.
+// jumpyClock is right, an hour fast or an hour slow, and another of these each time it is looked
+// at. Its times hold no more than a time of day.
 type jumpyClock struct{ looks atomic.Int64 }
 
 func (j *jumpyClock) Now() time.Time {
@@ -76,15 +76,16 @@ const (
 	tooLong      = `{"command":"sleep 1000","timeout_ms":300}`
 )
 
-// proveOrderByNumber lets a command run into its time-out and a request be sent again. Numbers give the order, and times
-// that were measured are real ones.
+// proveOrderByNumber lets a command run into its time-out and a request be sent again. Numbers give
+// the order, and times that were measured are real ones.
 func proveOrderByNumber(t *testing.T, w wire) {
 	var observed []int64
 	done := make(chan struct{})
 	s := jumpySession(t, w, func(r *llmtest.Request) llmtest.Reply {
 		switch r.Number {
 		case 0:
-			return llmtest.Use(llmtest.Call{Name: "shell", Arguments: tooLong}, use("list_dir", map[string]any{"path": "."}), shell("echo here"))
+			return llmtest.Use(llmtest.Call{Name: "shell", Arguments: tooLong}, use("list_dir",
+				map[string]any{"path": "."}), shell("echo here"))
 		case 1:
 			return llmtest.Reply{Fault: llmtest.TooMany("20", "")}
 		}
@@ -120,7 +121,8 @@ func proveOrderByNumber(t *testing.T, w wire) {
 		real(c.Name, c.Duration, map[int]time.Duration{0: shortTimeout}[i])
 	}
 	for i, e := range data[event.ToolCallEnd](s) {
-		real("by its event, "+e.Name, time.Duration(e.DurationMS)*time.Millisecond, map[int]time.Duration{0: shortTimeout}[i])
+		real("by its event, "+e.Name, time.Duration(e.DurationMS)*time.Millisecond,
+			map[int]time.Duration{0: shortTimeout}[i])
 	}
 
 	var times []time.Time
@@ -179,7 +181,10 @@ func wantJumps(t *testing.T, what string, times []time.Time) {
 // proveLimitByTimer ends a run in the middle of a command that may take longer.
 func proveLimitByTimer(t *testing.T, w wire) {
 	const limit = 5 * time.Second // in which a slow machine comes as far as the command
-	s := jumpySession(t, w, endless(use("shell", map[string]any{"command": "sleep 1000", "timeout_ms": 600_000})), func(c *agent.Config) {
+	s := jumpySession(t, w, endless(use("shell", map[string]any{
+		"command":    "sleep 1000",
+		"timeout_ms": 600_000,
+	})), func(c *agent.Config) {
 		c.Limits.MaxDuration = limit
 	})
 	began := time.Now()

@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// TestFault23Suspend stops the program until the time of its command is over, as a machine does that sleeps while its clock
-// goes on. Afterwards the time-out is neither forgotten nor counted anew, and nothing is left.
+// TestFault23Suspend stops the program until the time of its command is over, as a machine does
+// that sleeps while its clock goes on. Afterwards the time-out is neither forgotten nor counted
+// anew, and nothing is left.
 func TestFault23Suspend(t *testing.T) {
 	if _, err := os.Stat("/proc/self/cmdline"); err != nil {
 		t.Skipf("processes are looked for in /proc: %v", err)
@@ -23,7 +24,8 @@ func TestFault23Suspend(t *testing.T) {
 	const timeout = 2 * time.Second
 	dir, marker := t.TempDir(), fmt.Sprintf("9%09d", rand.IntN(1_000_000_000))
 	var stderr lockedBuffer
-	cmd := exec.CommandContext(t.Context(), command(t), "exec", "--timeout", timeout.String(), "--", "sh", "-c", "touch ready; sleep "+marker+"; :")
+	cmd := exec.CommandContext(t.Context(), command(t), "exec", "--timeout", timeout.String(), "--",
+		"sh", "-c", "touch ready; sleep "+marker+"; :")
 	cmd.Dir, cmd.Stderr = dir, &stderr
 	cmd.Env = append(os.Environ(), "SANDBOXAGENT_STATE_DIR="+t.TempDir())
 	if err := cmd.Start(); err != nil {
@@ -47,7 +49,8 @@ func TestFault23Suspend(t *testing.T) {
 	})
 	defer watchdog.Stop()
 	_ = cmd.Wait() // the exit code tells more
-	if got := cmd.ProcessState.ExitCode(); got != 124 || !strings.Contains(stderr.String(), "--timeout") {
+	if got := cmd.ProcessState.ExitCode(); got != 124 || !strings.Contains(stderr.String(),
+		"--timeout") {
 		t.Errorf("exit code %d, want 124\n%s", got, stderr.String())
 	}
 	if running(t, marker) {

@@ -22,8 +22,9 @@ import (
 // crashPoints is at how many points of a run the program is killed.
 const crashPoints = 50
 
-// TestFaultsOfCrashes kills the program with SIGKILL, which it can do nothing about, at points spread over a run whose
-// commands leave processes behind in every way there is. Nothing may survive: neither what they left nor the helper.
+// TestFaultsOfCrashes kills the program with SIGKILL, which it can do nothing about, at points
+// spread over a run whose commands leave processes behind in every way there is. Nothing may
+// survive: neither what they left nor the helper.
 func TestFaultsOfCrashes(t *testing.T) {
 	for _, need := range []string{"setsid", "nohup"} {
 		if _, err := exec.LookPath(need); err != nil {
@@ -34,7 +35,8 @@ func TestFaultsOfCrashes(t *testing.T) {
 	t.Run("F1_F2_kill_of_exec", proveCrashOfExec)
 }
 
-// strays is a command that leaves processes behind, all with the marker in their arguments, and ends.
+// strays is a command that leaves processes behind, all with the marker in their arguments, and
+// ends.
 func (p *program) strays() string {
 	return strings.ReplaceAll(`sleep MARK1 > /dev/null 2>&1 &
 setsid sleep MARK2 > /dev/null 2>&1 &
@@ -44,7 +46,8 @@ nohup sleep MARK3 > /dev/null 2>&1 &
 echo left`, "MARK", p.marker)
 }
 
-// crashRun makes a run of eight calls and an answer, the last call being a command that does not end by itself if stay is set.
+// crashRun makes a run of eight calls and an answer, the last call being a command that does not
+// end by itself if stay is set.
 func crashRun(t *testing.T, stay bool) *program {
 	t.Helper()
 	p := newProgram(t, "--patch=out.diff")
@@ -54,7 +57,8 @@ func crashRun(t *testing.T, stay bool) *program {
 		replies = append(replies, llmtest.Use(call))
 	}
 	if stay {
-		replies = append(replies, llmtest.Use(use("shell", map[string]any{"command": p.strays() + "; sleep " + p.marker + "8", "timeout_ms": 600_000})))
+		replies = append(replies, llmtest.Use(use("shell", map[string]any{"command": p.strays() +
+			"; sleep " + p.marker + "8", "timeout_ms": 600_000})))
 	} else {
 		replies = append(replies, llmtest.Say("done"))
 	}
@@ -128,7 +132,8 @@ func proveCrashes(t *testing.T) {
 				t.Fatal(err)
 			}
 			p.readLines(t, out, i*total/crashPoints)
-			time.Sleep(time.Duration(rand.IntN(5000)) * time.Microsecond) // spreads the points between two lines
+			// spreads the points between two lines
+			time.Sleep(time.Duration(rand.IntN(5000)) * time.Microsecond)
 			if p.crash(t) {
 				killed.Store(i, true)
 			}
@@ -149,7 +154,8 @@ func proveCrashOfExec(t *testing.T) {
 	}
 }
 
-// crash kills the program and checks that nothing is left. It reports whether the program ran until then.
+// crash kills the program and checks that nothing is left. It reports whether the program ran until
+// then.
 func (p *program) crash(t *testing.T) bool {
 	t.Helper()
 	helpers := childrenOf(t, p.Process.Pid)
@@ -162,8 +168,8 @@ func (p *program) crash(t *testing.T) bool {
 	return ok && status.Signaled()
 }
 
-// awaitNothing waits until no process with the marker and none of the helpers is left, and until no temporary file of a
-// write is.
+// awaitNothing waits until no process with the marker and none of the helpers is left, and until no
+// temporary file of a write is.
 func (p *program) awaitNothing(t *testing.T, helpers []process) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
@@ -186,7 +192,8 @@ func (p *program) awaitNothing(t *testing.T, helpers []process) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	if temps, err := filepath.Glob(filepath.Join(p.dir, ".sandboxagent-tmp-*")); err != nil || len(temps) > 0 {
+	if temps, err := filepath.Glob(filepath.Join(p.dir, ".sandboxagent-tmp-*")); err != nil ||
+		len(temps) > 0 {
 		t.Errorf("the files %v are left (%v)", temps, err)
 	}
 }

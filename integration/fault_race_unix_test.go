@@ -29,8 +29,9 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/transfer"
 )
 
-// TestFault17Races lets names change between folders, files, pipes and links that lead outside, while trees are copied
-// out, copied in and recorded. Nothing outside may be read or touched, and nothing may hang.
+// TestFault17Races lets names change between folders, files, pipes and links that lead outside,
+// while trees are copied out, copied in and recorded. Nothing outside may be read or touched, and
+// nothing may hang.
 func TestFault17Races(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -73,14 +74,18 @@ func newArena(t *testing.T, rounds int) *arena {
 	}
 	a := &arena{
 		t: t, rounds: rounds,
-		inside: filepath.Join(base, "inside"), outside: filepath.Join(base, "outside"), spare: filepath.Join(base, "spare"),
+		inside: filepath.Join(base, "inside"), outside: filepath.Join(base,
+			"outside"), spare: filepath.Join(base, "spare"),
 	}
 	for _, dir := range []string{a.inside, a.spare} {
 		if err := os.Mkdir(dir, 0o750); err != nil {
 			t.Fatal(err)
 		}
 	}
-	writeTree(t, a.outside, map[string]string{"x": outsideText, "y": outsideText, "sub/z": outsideText})
+	writeTree(t, a.outside, map[string]string{
+		"x": outsideText, "y": outsideText,
+		"sub/z": outsideText,
+	})
 	if err := syscall.Mkfifo(filepath.Join(a.outside, "pipe"), 0o640); err != nil {
 		t.Fatal(err)
 	}
@@ -88,8 +93,8 @@ func newArena(t *testing.T, rounds int) *arena {
 	return a
 }
 
-// state describes everything below dir, and dir itself: that something came or went shows in the time of its folder, even
-// if it is gone again.
+// state describes everything below dir, and dir itself: that something came or went shows in the
+// time of its folder, even if it is gone again.
 func (a *arena) state(dir string) map[string]string {
 	a.t.Helper()
 	state := map[string]string{}
@@ -107,7 +112,8 @@ func (a *arena) state(dir string) map[string]string {
 				return err
 			}
 		}
-		state[strings.TrimPrefix(name, dir)] = fmt.Sprintf("%v %v %q", info.Mode(), info.ModTime(), content)
+		state[strings.TrimPrefix(name, dir)] = fmt.Sprintf("%v %v %q", info.Mode(), info.ModTime(),
+			content)
 		return nil
 	})
 	if err != nil {
@@ -119,13 +125,15 @@ func (a *arena) state(dir string) map[string]string {
 // forms are what a name can become. The first ones are harmless.
 var forms = []string{
 	"folder", "file", "pipe", "inner link",
-	"absolute link to a folder", "absolute link to a file", "relative link to a folder", "relative link to a file",
+	"absolute link to a folder", "absolute link to a file", "relative link to a folder",
+	"relative link to a file",
 	"link through the root of a process", "link through a link", "link to a pipe", "link to a device",
 }
 
 const harmlessForms = 4
 
-// target is where a form leads that is a link; empty if it is none. Up leads from the folder of the link to that of inside.
+// target is where a form leads that is a link; empty if it is none. Up leads from the folder of the
+// link to that of inside.
 func (a *arena) target(form, up string) string {
 	return map[string]string{
 		"inner link":                         "stable",
@@ -156,7 +164,8 @@ func (a *arena) slots(names ...string) []*slot {
 	a.t.Helper()
 	var slots []*slot
 	for _, name := range names {
-		s := &slot{a: a, name: filepath.Join(a.inside, name), up: strings.Repeat("../", strings.Count(name, "/")+1), now: -1}
+		s := &slot{a: a, name: filepath.Join(a.inside, name), up: strings.Repeat("../",
+			strings.Count(name, "/")+1), now: -1}
 		if path.Ext(name) != "" {
 			s.usual = slices.Index(forms, "file")
 		}
@@ -164,7 +173,8 @@ func (a *arena) slots(names ...string) []*slot {
 			a.t.Fatal(err)
 		}
 		for form := range forms {
-			s.waiting = append(s.waiting, filepath.Join(a.spare, fmt.Sprintf("%s-%d", path.Base(name), form)))
+			s.waiting = append(s.waiting, filepath.Join(a.spare, fmt.Sprintf("%s-%d", path.Base(name),
+				form)))
 			if err := s.mend(form); err != nil {
 				a.t.Fatal(err)
 			}
@@ -180,7 +190,10 @@ func (a *arena) slots(names ...string) []*slot {
 // mend makes a form that waits what it should be, if it is not.
 func (s *slot) mend(form int) error {
 	name, target := s.waiting[form], s.a.target(forms[form], s.up)
-	want := map[string]fs.FileMode{"folder": fs.ModeDir, "file": 0, "pipe": fs.ModeNamedPipe}[forms[form]]
+	want := map[string]fs.FileMode{
+		"folder": fs.ModeDir, "file": 0,
+		"pipe": fs.ModeNamedPipe,
+	}[forms[form]]
 	if target != "" {
 		want = fs.ModeSymlink
 	}
@@ -211,7 +224,8 @@ func (s *slot) mend(form int) error {
 	return os.Symlink(target, name)
 }
 
-// become gives a slot another form. What an operation has made of the old one, or in its place, is put right.
+// become gives a slot another form. What an operation has made of the old one, or in its place, is
+// put right.
 func (s *slot) become(form int) error {
 	if s.now >= 0 {
 		err := os.Rename(s.name, s.waiting[s.now])
@@ -248,7 +262,8 @@ func removeAll(name string) error {
 	}
 }
 
-// next returns a form that a slot does not have: a harmless one in every second round, so that operations get somewhere.
+// next returns a form that a slot does not have: a harmless one in every second round, so that
+// operations get somewhere.
 func (s *slot) next(rnd *rand.Rand, round int) int {
 	for {
 		form := harmlessForms + rnd.IntN(len(forms)-harmlessForms)
@@ -272,9 +287,11 @@ func (a *arena) change(slots []*slot) func(*rand.Rand, int) error {
 	}
 }
 
-// race runs op again and again while swap changes names, until both have happened often enough. Op returns whether it
-// could do its work, which must be so sometimes.
-func (a *arena) race(swap func(rnd *rand.Rand, round int) error, op func(ctx context.Context, round int) bool) {
+// race runs op again and again while swap changes names, until both have happened often enough. Op
+// returns whether it could do its work, which must be so sometimes.
+func (a *arena) race(
+	swap func(rnd *rand.Rand, round int) error, op func(ctx context.Context, round int) bool,
+) {
 	a.t.Helper()
 	ctx, cancel := context.WithCancel(a.t.Context())
 	defer cancel()
@@ -288,7 +305,8 @@ func (a *arena) race(swap func(rnd *rand.Rand, round int) error, op func(ctx con
 		for err == nil && ctx.Err() == nil && (swaps.Load() < int64(a.rounds) || ops.Load() < least) {
 			err = swap(rnd, int(swaps.Load()))
 			swaps.Add(1)
-			for range rnd.IntN(2000) { // so that changes come at any moment of an operation, and not too many to get through
+			// so that changes come at any moment of an operation, and not too many to get through
+			for range rnd.IntN(2000) {
 				_ = ctx.Err()
 			}
 		}
@@ -310,7 +328,8 @@ func (a *arena) race(swap func(rnd *rand.Rand, round int) error, op func(ctx con
 			if err := <-swapped; err != nil {
 				a.t.Errorf("the names cannot be changed: %v", err)
 			}
-			a.t.Logf("%d changes during %d operations, of which %d did their work", swaps.Load(), ops.Load(), worked.Load())
+			a.t.Logf("%d changes during %d operations, of which %d did their work", swaps.Load(), ops.Load(),
+				worked.Load())
 			if worked.Load() == 0 {
 				a.t.Error("no operation did its work")
 			}
@@ -345,7 +364,10 @@ func raceDownloadFrom(t *testing.T, a *arena) {
 	slots := a.slots("d", "f.txt", "stable/deep", "second")
 	target := filepath.Join(filepath.Dir(a.inside), "target")
 	var names [][]string
-	for _, list := range []string{"", "d", "d/x", "d/sub/z d/y f.txt", "second/x", "stable/deep/sub last"} {
+	for _, list := range []string{
+		"", "d", "d/x", "d/sub/z d/y f.txt", "second/x",
+		"stable/deep/sub last",
+	} {
 		names = append(names, strings.Fields(list))
 	}
 	a.race(a.change(slots), func(ctx context.Context, round int) bool {
@@ -368,7 +390,8 @@ func (a *arena) checkDownload(dir string) {
 		case err != nil:
 			return err
 		case d.Type()&fs.ModeSymlink != 0:
-			if at, err := filepath.EvalSymlinks(name); err == nil && at != dir && !strings.HasPrefix(at, dir+"/") {
+			if at, err := filepath.EvalSymlinks(name); err == nil && at != dir && !strings.HasPrefix(at,
+				dir+"/") {
 				a.t.Errorf("the download has a link to %s", at)
 			}
 		case d.Type().IsRegular():
@@ -391,14 +414,18 @@ func (a *arena) checkDownload(dir string) {
 
 // raceDownloadInto changes the tree that is downloaded into, which the download changes as well.
 func raceDownloadInto(t *testing.T, a *arena) {
-	// A folder that moves away while it is written to is no way out, as long as it stays below the target.
+	// A folder that moves away while it is written to is no way out, as long as it stays below the
+	// target.
 	a.spare, a.shared = filepath.Join(a.inside, "spare"), true
 	if err := os.Mkdir(a.spare, 0o750); err != nil {
 		t.Fatal(err)
 	}
 	slots := a.slots("d", "f.txt", "d2/sub", "second")
 	var trees []tarball
-	for _, names := range []string{"d/ d/x d/y d/sub/ d/sub/z", "d/x d/sub/z f.txt", "d2/ d2/sub/ d2/sub/z", "f.txt second", "second/ second/x"} {
+	for _, names := range []string{
+		"d/ d/x d/y d/sub/ d/sub/z", "d/x d/sub/z f.txt",
+		"d2/ d2/sub/ d2/sub/z", "f.txt second", "second/ second/x",
+	} {
 		var entries []tar.Header
 		for name := range strings.FieldsSeq(names) {
 			entries = append(entries, tar.Header{Name: name})
@@ -406,7 +433,8 @@ func raceDownloadInto(t *testing.T, a *arena) {
 		trees = append(trees, makeTarball(t, entries...))
 	}
 	a.race(a.change(slots), func(ctx context.Context, round int) bool {
-		return transfer.Download(ctx, trees[round%len(trees)], "", nil, a.inside, transfer.DownloadOptions{}) == nil
+		return transfer.Download(ctx, trees[round%len(trees)], "", nil, a.inside,
+			transfer.DownloadOptions{}) == nil
 	})
 }
 
@@ -419,8 +447,8 @@ func (b tarball) CopyOut(context.Context, string, ...string) (io.ReadCloser, err
 	return io.NopCloser(bytes.NewReader(b)), nil
 }
 
-// makeTarball makes an archive. Entries without a type are files, or folders if their names end in a slash. A file holds
-// three bytes.
+// makeTarball makes an archive. Entries without a type are files, or folders if their names end in
+// a slash. A file holds three bytes.
 func makeTarball(t *testing.T, entries ...tar.Header) tarball {
 	t.Helper()
 	var b bytes.Buffer

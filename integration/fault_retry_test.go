@@ -54,7 +54,10 @@ func millis(list []time.Duration) []time.Duration {
 }
 
 func proveWaits(t *testing.T, w wire) {
-	exactly := func(d time.Duration) []time.Duration { return slices.Repeat([]time.Duration{d}, len(capsAnswered)) }
+	exactly := func(d time.Duration) []time.Duration {
+		return slices.Repeat([]time.Duration{d},
+			len(capsAnswered))
+	}
 	always := func(f llmtest.Fault) func() llmtest.Fault { return func() llmtest.Fault { return f } }
 	type test struct {
 		fault func() llmtest.Fault
@@ -62,15 +65,25 @@ func proveWaits(t *testing.T, w wire) {
 		least, most []time.Duration
 	}
 	tests := map[string]test{
-		"Retry-After-Ms":        {always(llmtest.TooMany("1500", "7")), exactly(1500 * time.Millisecond), exactly(1500 * time.Millisecond)},
-		"Retry-After, seconds":  {always(llmtest.TooMany("", "7")), exactly(7 * time.Second), exactly(7 * time.Second)},
-		"Retry-After, zero":     {always(llmtest.TooMany("", "0")), exactly(0), exactly(0)},
-		"Retry-After, the most": {always(llmtest.TooMany("", "300")), exactly(5 * time.Minute), exactly(5 * time.Minute)},
+		"Retry-After-Ms": {
+			always(llmtest.TooMany("1500", "7")), exactly(1500 * time.Millisecond),
+			exactly(1500 * time.Millisecond),
+		},
+		"Retry-After, seconds": {
+			always(llmtest.TooMany("", "7")), exactly(7 * time.Second),
+			exactly(7 * time.Second),
+		},
+		"Retry-After, zero": {always(llmtest.TooMany("", "0")), exactly(0), exactly(0)},
+		"Retry-After, the most": {
+			always(llmtest.TooMany("", "300")), exactly(5 * time.Minute),
+			exactly(5 * time.Minute),
+		},
 		"Retry-After, date": {func() llmtest.Fault {
 			return llmtest.TooMany("", time.Now().Add(100*time.Second).UTC().Format(http.TimeFormat))
 		}, exactly(90 * time.Second), exactly(101 * time.Second)},
 		"Retry-After of a 503": {
-			always(llmtest.Fault{Status: 503, Header: http.Header{"Retry-After": {"3"}}}), exactly(3 * time.Second), exactly(3 * time.Second),
+			always(llmtest.Fault{Status: 503, Header: http.Header{"Retry-After": {"3"}}}),
+			exactly(3 * time.Second), exactly(3 * time.Second),
 		},
 		"429 without": {always(llmtest.TooMany("", "")), nil, millis(capsAnswered)},
 		"500":         {always(llmtest.Fault{Status: 500}), nil, millis(capsAnswered)},
@@ -145,19 +158,25 @@ func proveStorm(t *testing.T, w wire) {
 		kind  llm.ErrorKind
 	}{
 		"429": {llmtest.TooMany("", "1"), llm.KindRateLimit}, "503": {llmtest.Fault{Status: 503}, w.busy},
-		"529": {llmtest.Fault{Status: 529, Type: "overloaded_error", Message: "Overloaded"}, llm.KindOverloaded},
+		"529": {
+			llmtest.Fault{Status: 529, Type: "overloaded_error", Message: "Overloaded"},
+			llm.KindOverloaded,
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var clock stopwatch
-			s := wireSession(t, w, llmtest.Storm(1+llm.DefaultMaxRetries, tt.fault, llmtest.Sequence(llmtest.Say("calm"))), retryOn(&clock))
+			s := wireSession(t, w, llmtest.Storm(1+llm.DefaultMaxRetries, tt.fault,
+				llmtest.Sequence(llmtest.Say("calm"))), retryOn(&clock))
 			res, err := s.Submit(t.Context(), "go")
 			var e *llm.Error
-			if res.Status != agent.StatusModelError || !errors.As(err, &e) || e.Kind != tt.kind || e.Status != tt.fault.Status {
+			if res.Status != agent.StatusModelError || !errors.As(err, &e) || e.Kind != tt.kind ||
+				e.Status != tt.fault.Status {
 				t.Errorf("ended with %s, %v", res.Status, err)
 			}
-			if n := len(s.server.Requests()); n != 1+llm.DefaultMaxRetries || len(clock.all()) != llm.DefaultMaxRetries {
+			if n := len(s.server.Requests()); n != 1+llm.DefaultMaxRetries ||
+				len(clock.all()) != llm.DefaultMaxRetries {
 				t.Errorf("%d requests and %d waits", n, len(clock.all()))
 			}
 			if errs := data[event.Error](s); len(errs) != 1 || errs[0].Code != string(tt.kind) {
@@ -172,20 +191,40 @@ func proveStorm(t *testing.T, w wire) {
 
 func proveNoRetry(t *testing.T, w wire) {
 	tests := map[string]refusal{
-		"400": {llmtest.Fault{Status: 400, Message: "no such field"}, llm.KindInvalid, agent.StatusModelError, "no such field"},
+		"400": {
+			llmtest.Fault{Status: 400, Message: "no such field"},
+			llm.KindInvalid,
+			agent.StatusModelError, "no such field",
+		},
 		"400, too long": {
 			llmtest.Fault{Status: 400, Code: "context_length_exceeded", Message: "This is too long."},
 			llm.KindContextLength, agent.StatusContextOverflow, "This is too long.",
 		},
-		"401":               {llmtest.Fault{Status: 401, Message: "wrong key"}, llm.KindAuth, agent.StatusModelError, "wrong key"},
-		"no money":          {llmtest.Fault{Status: 429, Code: "insufficient_quota", Message: "pay"}, llm.KindQuota, agent.StatusModelError, "pay"},
-		"wait of 301 s":     {llmtest.TooMany("", "301"), llm.KindRateLimit, agent.StatusModelError, "longer than the limit of 5m0s (--max-retry-wait)"},
-		"wait of 300.001 s": {llmtest.TooMany("300001", ""), llm.KindRateLimit, agent.StatusModelError, "--max-retry-wait"},
+		"401": {
+			llmtest.Fault{Status: 401, Message: "wrong key"},
+			llm.KindAuth,
+			agent.StatusModelError, "wrong key",
+		},
+		"no money": {
+			llmtest.Fault{Status: 429, Code: "insufficient_quota", Message: "pay"},
+			llm.KindQuota, agent.StatusModelError, "pay",
+		},
+		"wait of 301 s": {
+			llmtest.TooMany("", "301"), llm.KindRateLimit, agent.StatusModelError,
+			"longer than the limit of 5m0s (--max-retry-wait)",
+		},
+		"wait of 300.001 s": {
+			llmtest.TooMany("300001", ""), llm.KindRateLimit, agent.StatusModelError,
+			"--max-retry-wait",
+		},
 		"wait of a day": {
-			llmtest.TooMany("", time.Now().Add(24*time.Hour).UTC().Format(http.TimeFormat)), llm.KindRateLimit, agent.StatusModelError, "--max-retry-wait",
+			llmtest.TooMany("", time.Now().Add(24*time.Hour).UTC().Format(http.TimeFormat)),
+			llm.KindRateLimit, agent.StatusModelError, "--max-retry-wait",
 		},
 		"long wait of a 503": {
-			llmtest.Fault{Status: 503, Header: http.Header{"Retry-After": {"3600"}}}, w.busy, agent.StatusModelError, "1h0m0s before the next try",
+			llmtest.Fault{Status: 503, Header: http.Header{"Retry-After": {"3600"}}},
+			w.busy,
+			agent.StatusModelError, "1h0m0s before the next try",
 		},
 	}
 	maps.Copy(tests, w.refusals)
@@ -193,10 +232,12 @@ func proveNoRetry(t *testing.T, w wire) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var clock stopwatch
-			s := wireSession(t, w, llmtest.Sequence(llmtest.Use(shell("echo once >> counter")), llmtest.Reply{Fault: tt.fault}), retryOn(&clock))
+			s := wireSession(t, w, llmtest.Sequence(llmtest.Use(shell("echo once >> counter")),
+				llmtest.Reply{Fault: tt.fault}), retryOn(&clock))
 			res, err := s.Submit(t.Context(), "go")
 			var e *llm.Error
-			if res.Status != tt.status || !errors.As(err, &e) || e.Kind != tt.kind || e.Status != tt.fault.Status {
+			if res.Status != tt.status || !errors.As(err, &e) || e.Kind != tt.kind ||
+				e.Status != tt.fault.Status {
 				t.Fatalf("ended with %s, %v", res.Status, err)
 			}
 			wantContains(t, "the error", err.Error(), tt.text)
@@ -204,20 +245,28 @@ func proveNoRetry(t *testing.T, w wire) {
 				t.Errorf("%d requests, waits %v", len(s.server.Requests()), clock.all())
 			}
 			if s.read("counter") != "once\n" || len(res.ToolCalls) != 1 || len(s.History()) < 3 {
-				t.Errorf("what was done before is lost: %d calls, %d turns", len(res.ToolCalls), len(s.History()))
+				t.Errorf("what was done before is lost: %d calls, %d turns", len(res.ToolCalls),
+					len(s.History()))
 			}
 		})
 	}
 }
 
-// proveDeadline ends a run that waits for a server which asks for patience, and one in a storm that the retries outlast.
+// proveDeadline ends a run that waits for a server which asks for patience, and one in a storm that
+// the retries outlast.
 func proveDeadline(t *testing.T, w wire) {
 	for name, fault := range map[string]llmtest.Fault{
-		"patience": llmtest.TooMany("", "200"), "storm": llmtest.TooMany("20", ""), "silence": {Hang: llmtest.AtStart},
+		"patience": llmtest.TooMany("", "200"), "storm": llmtest.TooMany("20",
+			""), "silence": {Hang: llmtest.AtStart},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := wireSession(t, w, func(*llmtest.Request) llmtest.Reply { return llmtest.Reply{Text: "x", Fault: fault} }, func(c *agent.Config) {
+			s := wireSession(t, w, func(*llmtest.Request) llmtest.Reply {
+				return llmtest.Reply{
+					Text:  "x",
+					Fault: fault,
+				}
+			}, func(c *agent.Config) {
 				c.Retry, c.Limits.MaxDuration = llm.RetryPolicy{MaxRetries: 1_000_000}, 500*time.Millisecond
 			})
 			res, err := s.Submit(t.Context(), "go")
@@ -266,10 +315,12 @@ func proveNoLockstep(t *testing.T, w wire) {
 	}
 	for b, n := range buckets {
 		if n > len(waits)/4 {
-			t.Errorf("%d of %d sessions come back within 100 ms, after %s", n, len(waits), b*100*time.Millisecond)
+			t.Errorf("%d of %d sessions come back within 100 ms, after %s", n, len(waits),
+				b*100*time.Millisecond)
 		}
 	}
-	if first, last := waits[0], waits[len(waits)-1]; first > 200*time.Millisecond || last < time.Second || last > 2*time.Second {
+	if first, last := waits[0], waits[len(waits)-1]; first > 200*time.Millisecond ||
+		last < time.Second || last > 2*time.Second {
 		t.Errorf("the waits lie between %s and %s", first, last)
 	}
 }
@@ -283,11 +334,29 @@ func proveWaitOfProgram(t *testing.T, w wire) {
 		text     string
 		requests int
 	}{
-		"longer":   {llmtest.TooMany("", "60"), []string{"--max-retry-wait=1s"}, 5, "longer than the limit of 1s (--max-retry-wait)", 1},
-		"no wait":  {llmtest.TooMany("10", ""), []string{"--max-retry-wait=0s"}, 5, "--max-retry-wait", 1},
-		"shorter":  {llmtest.TooMany("10", ""), []string{"--max-retry-wait=1s"}, 0, "", 2},
-		"default":  {llmtest.TooMany("", "301"), nil, 5, "longer than the limit of 5m0s (--max-retry-wait)", 1},
-		"deadline": {llmtest.TooMany("", "200"), []string{"--timeout=10s"}, 124, "the run's time is over (--timeout)", 1},
+		"longer": {
+			llmtest.TooMany("", "60"),
+			[]string{"--max-retry-wait=1s"},
+			5,
+			"longer than the limit of 1s (--max-retry-wait)", 1,
+		},
+		"no wait": {
+			llmtest.TooMany("10", ""),
+			[]string{"--max-retry-wait=0s"},
+			5, "--max-retry-wait",
+			1,
+		},
+		"shorter": {llmtest.TooMany("10", ""), []string{"--max-retry-wait=1s"}, 0, "", 2},
+		"default": {
+			llmtest.TooMany("", "301"), nil, 5,
+			"longer than the limit of 5m0s (--max-retry-wait)", 1,
+		},
+		"deadline": {
+			llmtest.TooMany("", "200"),
+			[]string{"--timeout=10s"},
+			124,
+			"the run's time is over (--timeout)", 1,
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -21,7 +21,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 )
 
-// TestFaultsOfSignals sends signals to the program while a tree of processes runs below it that does not want to end.
+// TestFaultsOfSignals sends signals to the program while a tree of processes runs below it that
+// does not want to end.
 func TestFaultsOfSignals(t *testing.T) {
 	if _, err := os.Stat("/proc/self/cmdline"); err != nil {
 		t.Skipf("processes are looked for in /proc: %v", err)
@@ -29,8 +30,8 @@ func TestFaultsOfSignals(t *testing.T) {
 	if _, err := exec.LookPath("setsid"); err != nil {
 		t.Skipf("the tree needs it: %v", err)
 	}
-	// Where tests run with hang-ups ignored, as nohup has it, a program that is started would ignore them too. Of a signal
-	// that is caught here, it gets the default.
+	// Where tests run with hang-ups ignored, as nohup has it, a program that is started would ignore
+	// them too. Of a signal that is caught here, it gets the default.
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, syscall.SIGHUP)
 	t.Cleanup(func() { signal.Stop(caught) })
@@ -49,8 +50,8 @@ type program struct {
 	marker string
 }
 
-// tree is a command that prints ready when a process, a child, one in a session of its own and one that lost its parents run,
-// all of which ignore SIGTERM.
+// tree is a command that prints ready when a process, a child, one in a session of its own and one
+// that lost its parents run, all of which ignore SIGTERM.
 func (p *program) tree() string {
 	return strings.ReplaceAll(`trap '' TERM
 sleep MARK1 &
@@ -66,8 +67,12 @@ sleep MARK5
 // newProgram makes a run that asks srv.
 func newProgram(t *testing.T, flags ...string) *program {
 	t.Helper()
-	p := &program{dir: t.TempDir(), state: t.TempDir(), marker: fmt.Sprintf("9%09d", rand.IntN(1_000_000_000))}
-	p.Cmd = exec.CommandContext(t.Context(), command(t), append([]string{"run", "--yes", "--output=stream-json", "go on"}, flags...)...)
+	p := &program{dir: t.TempDir(), state: t.TempDir(), marker: fmt.Sprintf("9%09d",
+		rand.IntN(1_000_000_000))}
+	p.Cmd = exec.CommandContext(t.Context(), command(t), append([]string{
+		"run", "--yes",
+		"--output=stream-json", "go on",
+	}, flags...)...)
 	p.Dir = p.dir
 	p.Env = append(os.Environ(), "SANDBOXAGENT_STATE_DIR="+p.state)
 	p.Stdout, p.Stderr = &p.stdout, &p.stderr
@@ -101,7 +106,8 @@ func (p *program) left(t *testing.T) []int {
 	for _, name := range names {
 		var pid int
 		b, err := os.ReadFile(name)
-		if _, scanErr := fmt.Sscanf(name, "/proc/%d/", &pid); err == nil && scanErr == nil && strings.Contains(string(b), p.marker) {
+		if _, scanErr := fmt.Sscanf(name, "/proc/%d/", &pid); err == nil && scanErr == nil &&
+			strings.Contains(string(b), p.marker) {
 			pids = append(pids, pid)
 		}
 	}
@@ -128,7 +134,8 @@ func (p *program) end(t *testing.T) int {
 	return p.ProcessState.ExitCode()
 }
 
-// checkEnd checks that nothing runs any more and that the journal is closed with a run of this status.
+// checkEnd checks that nothing runs any more and that the journal is closed with a run of this
+// status.
 func (p *program) checkEnd(t *testing.T, status string) {
 	t.Helper()
 	if left := p.left(t); len(left) > 0 {
@@ -160,7 +167,8 @@ func (p *program) checkRecord(t *testing.T, status, text string, code int) {
 			}
 		}
 	}
-	if len(results) != 1 || results[0].Status != status || results[0].Error != text || results[0].ExitCode != code {
+	if len(results) != 1 || results[0].Status != status || results[0].Error != text ||
+		results[0].ExitCode != code {
 		t.Errorf("the records are %+v", results)
 	}
 }
@@ -171,16 +179,27 @@ func proveSignals(t *testing.T, w wire) {
 		signal syscall.Signal
 		code   int
 		text   string
-		// reply is what the model answers; nil is a call of the tree. The signal comes when until is in the output.
+		// reply is what the model answers; nil is a call of the tree. The signal comes when until is in
+		// the output.
 		reply *llmtest.Reply
 		until string
 	}{
-		"SIGINT in a command":   {syscall.SIGINT, 130, interrupted, nil, ""},
-		"SIGTERM in a command":  {syscall.SIGTERM, 143, terminated, nil, ""},
-		"SIGHUP in a command":   {syscall.SIGHUP, 143, terminated, nil, ""},
-		"SIGINT before bytes":   {syscall.SIGINT, 130, interrupted, &llmtest.Reply{Fault: llmtest.Fault{Delay: time.Hour}}, `"type":"status"`},
-		"SIGTERM in a stream":   {syscall.SIGTERM, 143, terminated, &llmtest.Reply{Text: "some text of pieces", Fault: llmtest.Fault{Hang: llmtest.AtEnd}}, "text_delta"},
-		"SIGINT before a retry": {syscall.SIGINT, 130, interrupted, &llmtest.Reply{Fault: llmtest.TooMany("", "200")}, `"type":"retry"`},
+		"SIGINT in a command":  {syscall.SIGINT, 130, interrupted, nil, ""},
+		"SIGTERM in a command": {syscall.SIGTERM, 143, terminated, nil, ""},
+		"SIGHUP in a command":  {syscall.SIGHUP, 143, terminated, nil, ""},
+		"SIGINT before bytes": {
+			syscall.SIGINT, 130, interrupted,
+			&llmtest.Reply{Fault: llmtest.Fault{Delay: time.Hour}}, `"type":"status"`,
+		},
+		"SIGTERM in a stream": {
+			syscall.SIGTERM, 143, terminated,
+			&llmtest.Reply{Text: "some text of pieces", Fault: llmtest.Fault{Hang: llmtest.AtEnd}},
+			"text_delta",
+		},
+		"SIGINT before a retry": {
+			syscall.SIGINT, 130, interrupted,
+			&llmtest.Reply{Fault: llmtest.TooMany("", "200")}, `"type":"retry"`,
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -207,7 +226,8 @@ func proveSignals(t *testing.T, w wire) {
 			}
 			p.checkEnd(t, "aborted")
 			p.checkRecord(t, "aborted", tt.text, tt.code)
-			if diff, err := os.ReadFile(filepath.Join(p.dir, "out.diff")); err != nil || tt.reply == nil && !strings.Contains(string(diff), "b/ready\n") {
+			if diff, err := os.ReadFile(filepath.Join(p.dir, "out.diff")); err != nil || tt.reply == nil &&
+				!strings.Contains(string(diff), "b/ready\n") {
 				t.Errorf("the patch is %q, %v", diff, err)
 			}
 		})
@@ -217,8 +237,12 @@ func proveSignals(t *testing.T, w wire) {
 // proveTwoInterrupts has a run that the first interrupt cannot end, since nobody reads its events.
 func proveTwoInterrupts(t *testing.T, w wire) {
 	p := newProgram(t)
-	command := strings.Replace(p.tree(), "touch ready", "touch ready; head -c 3000000 /dev/zero | tr '\\0' x; touch written", 1)
-	p.ask(t, w, llmtest.Sequence(llmtest.Use(use("shell", map[string]any{"command": command, "timeout_ms": 600_000}))))
+	command := strings.Replace(p.tree(), "touch ready",
+		"touch ready; head -c 3000000 /dev/zero | tr '\\0' x; touch written", 1)
+	p.ask(t, w, llmtest.Sequence(llmtest.Use(use("shell", map[string]any{
+		"command":    command,
+		"timeout_ms": 600_000,
+	}))))
 	r, pw, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -261,7 +285,8 @@ func proveTwoInterrupts(t *testing.T, w wire) {
 // proveClosedOutput takes the reader of the events away while the tree runs and prints.
 func proveClosedOutput(t *testing.T, w wire) {
 	p := newProgram(t)
-	command := strings.Replace(p.tree(), "touch ready", "touch ready; until test -e gone; do sleep 0.02; done; head -c 1000000 /dev/zero | tr '\\0' x", 1)
+	command := strings.Replace(p.tree(), "touch ready",
+		"touch ready; until test -e gone; do sleep 0.02; done; head -c 1000000 /dev/zero | tr '\\0' x", 1)
 	p.ask(t, w, func(*llmtest.Request) llmtest.Reply {
 		return llmtest.Use(use("shell", map[string]any{"command": command, "timeout_ms": 600_000}))
 	})
@@ -296,7 +321,8 @@ func proveClosedOutput(t *testing.T, w wire) {
 // proveSIGPIPE checks that the signal alone is not the end.
 func proveSIGPIPE(t *testing.T, w wire) {
 	p := newProgram(t)
-	p.ask(t, w, llmtest.Sequence(llmtest.Use(shell("touch ready; until test -e go; do sleep 0.02; done")), llmtest.Say("done")))
+	p.ask(t, w, llmtest.Sequence(llmtest.Use(shell("touch ready; until test -e go; do sleep 0.02; "+
+		"done")), llmtest.Say("done")))
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}

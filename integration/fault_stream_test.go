@@ -16,7 +16,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 )
 
-// streamFault is a way in which an answer can arrive. One with again is not complete and asked for once more.
+// streamFault is a way in which an answer can arrive. One with again is not complete and asked for
+// once more.
 type streamFault struct {
 	fault llmtest.Fault
 	again bool
@@ -24,32 +25,45 @@ type streamFault struct {
 
 // streamFaults are those of all wires.
 var streamFaults = map[string]streamFault{
-	"cut before the first event":    {llmtest.Fault{Cut: llmtest.AtStart}, true},
-	"cut in a token":                {llmtest.Fault{Cut: llmtest.AtText}, true},
-	"cut in arguments":              {llmtest.Fault{Cut: llmtest.AtArguments}, true},
-	"cut after whole arguments":     {llmtest.Fault{Cut: llmtest.AtEnd}, true},
-	"end in a token":                {llmtest.Fault{End: llmtest.AtText}, true},
-	"end in arguments":              {llmtest.Fault{End: llmtest.AtArguments}, true},
-	"end after whole arguments":     {llmtest.Fault{End: llmtest.AtEnd}, true},
-	"error in a token":              {llmtest.Fault{Fail: llmtest.AtText, Code: "server_error", Message: "oops"}, true},
-	"error in arguments":            {llmtest.Fault{Fail: llmtest.AtArguments, Code: "server_error", Message: "oops"}, true},
-	"error after whole arguments":   {llmtest.Fault{Fail: llmtest.AtEnd, Code: "server_error", Message: "oops"}, true},
-	"reset":                         {llmtest.Fault{Reset: true}, true},
-	"no gzip":                       {llmtest.Fault{Gzip: true}, true},
-	"content length far too small":  {llmtest.Fault{Length: -1200}, true},
-	"cut in arguments, bytes, CRLF": {llmtest.Fault{Cut: llmtest.AtArguments, OneByte: true, CRLF: true, Comments: true}, true},
-	"cut in a token, long event":    {llmtest.Fault{Cut: llmtest.AtText, Pad: 1 << 20}, true},
-	"content length too large":      {llmtest.Fault{Length: 50}, false},
-	"bytes one by one":              {llmtest.Fault{OneByte: true}, false},
-	"CRLF":                          {llmtest.Fault{CRLF: true}, false},
-	"comments":                      {llmtest.Fault{Comments: true}, false},
-	"bytes, CRLF, comments":         {llmtest.Fault{OneByte: true, CRLF: true, Comments: true}, false},
-	"event of a megabyte":           {llmtest.Fault{Pad: 1 << 20}, false},
-	"event of a megabyte, CRLF":     {llmtest.Fault{Pad: 1 << 20, CRLF: true, Comments: true}, false},
-	"nothing after the last event":  {llmtest.Fault{NoDone: true}, false},
+	"cut before the first event": {llmtest.Fault{Cut: llmtest.AtStart}, true},
+	"cut in a token":             {llmtest.Fault{Cut: llmtest.AtText}, true},
+	"cut in arguments":           {llmtest.Fault{Cut: llmtest.AtArguments}, true},
+	"cut after whole arguments":  {llmtest.Fault{Cut: llmtest.AtEnd}, true},
+	"end in a token":             {llmtest.Fault{End: llmtest.AtText}, true},
+	"end in arguments":           {llmtest.Fault{End: llmtest.AtArguments}, true},
+	"end after whole arguments":  {llmtest.Fault{End: llmtest.AtEnd}, true},
+	"error in a token": {llmtest.Fault{
+		Fail: llmtest.AtText, Code: "server_error",
+		Message: "oops",
+	}, true},
+	"error in arguments": {llmtest.Fault{
+		Fail: llmtest.AtArguments, Code: "server_error",
+		Message: "oops",
+	}, true},
+	"error after whole arguments": {llmtest.Fault{
+		Fail: llmtest.AtEnd, Code: "server_error",
+		Message: "oops",
+	}, true},
+	"reset":                        {llmtest.Fault{Reset: true}, true},
+	"no gzip":                      {llmtest.Fault{Gzip: true}, true},
+	"content length far too small": {llmtest.Fault{Length: -1200}, true},
+	"cut in arguments, bytes, CRLF": {llmtest.Fault{
+		Cut: llmtest.AtArguments, OneByte: true,
+		CRLF: true, Comments: true,
+	}, true},
+	"cut in a token, long event":   {llmtest.Fault{Cut: llmtest.AtText, Pad: 1 << 20}, true},
+	"content length too large":     {llmtest.Fault{Length: 50}, false},
+	"bytes one by one":             {llmtest.Fault{OneByte: true}, false},
+	"CRLF":                         {llmtest.Fault{CRLF: true}, false},
+	"comments":                     {llmtest.Fault{Comments: true}, false},
+	"bytes, CRLF, comments":        {llmtest.Fault{OneByte: true, CRLF: true, Comments: true}, false},
+	"event of a megabyte":          {llmtest.Fault{Pad: 1 << 20}, false},
+	"event of a megabyte, CRLF":    {llmtest.Fault{Pad: 1 << 20, CRLF: true, Comments: true}, false},
+	"nothing after the last event": {llmtest.Fault{NoDone: true}, false},
 }
 
-// proveBrokenStreams has a good answer, then one that arrives badly, with a call that must run exactly if it is complete.
+// proveBrokenStreams has a good answer, then one that arrives badly, with a call that must run
+// exactly if it is complete.
 func proveBrokenStreams(t *testing.T, w wire) {
 	each := llm.Usage{Input: 100, Output: 10}
 	reply := func(text string, calls ...llmtest.Call) llmtest.Reply {
@@ -62,12 +76,14 @@ func proveBrokenStreams(t *testing.T, w wire) {
 	for name, tt := range faults {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			faulty := reply("This is the answer that arrives badly.", shell("echo faulty >> counter"), shell("echo faulty too >> counter"))
+			faulty := reply("This is the answer that arrives badly.", shell("echo faulty >> counter"),
+				shell("echo faulty too >> counter"))
 			faulty.Fault = tt.fault
 			replies := []llmtest.Reply{reply("", shell("echo first >> counter")), faulty}
 			want := "first\nfaulty\nfaulty too\n"
 			if tt.again {
-				replies = append(replies, reply("This is the answer that arrives.", shell("echo again >> counter")))
+				replies = append(replies, reply("This is the answer that arrives.",
+					shell("echo again >> counter")))
 				want = "first\nagain\n"
 			}
 			s := wireSession(t, w, llmtest.Sequence(append(replies, reply("done"))...))
@@ -77,10 +93,12 @@ func proveBrokenStreams(t *testing.T, w wire) {
 			}
 			usage := llm.Usage{Input: 3 * each.Input, Output: 3 * each.Output}
 			if res.Usage != usage || s.Usage() != usage || res.ModelCalls != 3 || res.Final != "done" {
-				t.Errorf("usage %+v, of the session %+v, after %d answers", res.Usage, s.Usage(), res.ModelCalls)
+				t.Errorf("usage %+v, of the session %+v, after %d answers", res.Usage, s.Usage(),
+					res.ModelCalls)
 			}
 			retries := data[event.Retry](s)
-			if len(retries) > 0 != tt.again || len(retries) > 1 || len(s.server.Requests()) != len(replies)+1 {
+			if len(retries) > 0 != tt.again || len(retries) > 1 ||
+				len(s.server.Requests()) != len(replies)+1 {
 				t.Errorf("%d requests, retries %+v", len(s.server.Requests()), retries)
 			}
 			if !tt.again {
@@ -89,7 +107,8 @@ func proveBrokenStreams(t *testing.T, w wire) {
 			if !bytes.Equal(s.request(1).Body, s.request(2).Body) {
 				t.Error("the request was not sent again as it was")
 			}
-			if bytes.Contains(s.request(3).Body, []byte("badly")) || bytes.Contains(s.request(3).Body, []byte("faulty")) {
+			if bytes.Contains(s.request(3).Body, []byte("badly")) || bytes.Contains(s.request(3).Body,
+				[]byte("faulty")) {
 				t.Error("the next request holds the partial answer")
 			}
 			for _, e := range data[event.ToolCallStart](s) {
@@ -108,7 +127,8 @@ func proveBrokenStreams(t *testing.T, w wire) {
 		t.Parallel()
 		silent := llmtest.Use(shell("echo never >> counter"), shell("echo never >> counter"))
 		silent.Fault = llmtest.Fault{Hang: llmtest.AtArguments}
-		srv := llmtest.NewServer(t, w.brain(llmtest.Sequence(silent, llmtest.Use(shell("echo once >> counter")), llmtest.Say("done"))))
+		srv := llmtest.NewServer(t, w.brain(llmtest.Sequence(silent,
+			llmtest.Use(shell("echo once >> counter")), llmtest.Say("done"))))
 		client, err := w.client(srv, 10*time.Second)
 		if err != nil {
 			t.Fatal(err)
@@ -134,7 +154,8 @@ func readClosed(t *testing.T, s *session) []string {
 	return all
 }
 
-// proveHopelessStreams breaks every try: the run ends with an error, and nothing of the partial answers happened.
+// proveHopelessStreams breaks every try: the run ends with an error, and nothing of the partial
+// answers happened.
 func proveHopelessStreams(t *testing.T, w wire) {
 	for _, name := range []string{"cut in arguments", "cut after whole arguments", "no gzip"} {
 		t.Run(name, func(t *testing.T) {
@@ -149,7 +170,8 @@ func proveHopelessStreams(t *testing.T, w wire) {
 				return r
 			})
 			res, err := s.Submit(t.Context(), "go")
-			if res.Status != agent.StatusModelError || llm.KindOf(err) == "" || res.Usage != (llm.Usage{}) || len(res.ToolCalls) != 0 {
+			if res.Status != agent.StatusModelError || llm.KindOf(err) == "" || res.Usage != (llm.Usage{}) ||
+				len(res.ToolCalls) != 0 {
 				t.Errorf("ended with %s, %v, usage %+v", res.Status, err, res.Usage)
 			}
 			if n := len(s.server.Requests()); n != 1+llm.DefaultMaxRetries {

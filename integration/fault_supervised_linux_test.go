@@ -69,8 +69,8 @@ func TestFaultsOfFloods(t *testing.T) {
 	t.Run("F13_nobody_reads", proveStalledReader)
 }
 
-// proveFlood runs a command that prints much, keeps both ends of it, and checks what came, and that neither this process nor
-// the helper keeps it. An endless one is ended by its timeout.
+// proveFlood runs a command that prints much, keeps both ends of it, and checks what came, and that
+// neither this process nor the helper keeps it. An endless one is ended by its timeout.
 func proveFlood(t *testing.T, script string, size int64, endless bool) {
 	before := childrenOf(t, os.Getpid())
 	e := openSupervised(t)
@@ -79,7 +79,10 @@ func proveFlood(t *testing.T, script string, size int64, endless bool) {
 	if endless {
 		cmd.Timeout = 2 * time.Second
 	}
-	if _, _, err := env.Output(t.Context(), e, env.Command{Argv: []string{"head", "-c", "20000000", "/dev/zero"}}, env.OutputOptions{}); err != nil {
+	if _, _, err := env.Output(t.Context(), e, env.Command{Argv: []string{
+		"head", "-c", "20000000",
+		"/dev/zero",
+	}}, env.OutputOptions{}); err != nil {
 		t.Fatal(err) // which brings the buffers of both to their size
 	}
 	idle := helper.reset()
@@ -144,13 +147,15 @@ func proveStalledReader(t *testing.T) {
 	<-b.began
 	for i := range 200 {
 		name := fmt.Sprintf("file%d", i)
-		if _, err := e.WriteFile(t.Context(), name, strings.NewReader("content"), env.WriteOptions{}); err != nil {
+		if _, err := e.WriteFile(t.Context(), name, strings.NewReader("content"),
+			env.WriteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if data, err := env.ReadFile(t.Context(), e, name, 0); err != nil || string(data) != "content" {
 			t.Fatalf("%q, %v", data, err)
 		}
-		if res, err := e.Exec(t.Context(), env.Command{Argv: []string{"true"}}); err != nil || res.ExitCode != 0 {
+		if res, err := e.Exec(t.Context(), env.Command{Argv: []string{"true"}}); err != nil ||
+			res.ExitCode != 0 {
 			t.Fatalf("%+v, %v", res, err)
 		}
 	}
@@ -206,15 +211,18 @@ func callUntilClosed(t *testing.T, e env.Environment, i int, marker string) {
 		var err error
 		switch i % 4 {
 		case 0:
-			_, err = e.Exec(t.Context(), env.Command{Argv: []string{"sh", "-c", "setsid sleep " + marker + " & sleep 0.01"}})
+			_, err = e.Exec(t.Context(), env.Command{Argv: []string{"sh", "-c", "setsid sleep " + marker +
+				" & sleep 0.01"}})
 		case 1:
-			_, err = e.WriteFile(t.Context(), fmt.Sprintf("f%d-%d", i, n), strings.NewReader("x"), env.WriteOptions{})
+			_, err = e.WriteFile(t.Context(), fmt.Sprintf("f%d-%d", i, n), strings.NewReader("x"),
+				env.WriteOptions{})
 		case 2:
 			_, err = e.ReadDir(t.Context(), ".")
 		default:
 			var r io.ReadCloser
 			if r, err = e.CopyOut(t.Context(), "."); err == nil {
-				if _, err = io.Copy(io.Discard, r); err != nil && !errors.Is(err, fs.ErrClosed) && errors.Is(err, fs.ErrNotExist) {
+				if _, err = io.Copy(io.Discard, r); err != nil && !errors.Is(err, fs.ErrClosed) &&
+					errors.Is(err, fs.ErrNotExist) {
 					err = nil // a file went while it was packed
 				}
 				_ = r.Close()
@@ -230,7 +238,8 @@ func callUntilClosed(t *testing.T, e env.Environment, i int, marker string) {
 	}
 }
 
-// proveCancelledOpening cancels the opening at every moment. Whether it succeeds or not, no helper is left.
+// proveCancelledOpening cancels the opening at every moment. Whether it succeeds or not, no helper
+// is left.
 func proveCancelledOpening(t *testing.T) {
 	before := childrenOf(t, os.Getpid())
 	dir := t.TempDir()

@@ -35,15 +35,16 @@ func TestFaultsOnTerminal(t *testing.T) {
 	t.Run("F16_tool", func(t *testing.T) {
 		t.Parallel()
 		p := newProgram(t)
-		p.Args = append(p.Args[:1], "tool", "shell", "--args", use("shell", map[string]any{"command": controlCommand}).Arguments)
+		p.Args = append(p.Args[:1], "tool", "shell", "--args", use("shell",
+			map[string]any{"command": controlCommand}).Arguments)
 		code, text := onTerminal(t, p, true)
 		wantNoControls(t, code, 0, text)
 		wantContains(t, "the screen", text, "seen", "cod.exe")
 	})
 }
 
-// onTerminal runs p on a terminal that passes on everything as it is, standard error too if all is set. It returns the exit
-// code and the screen.
+// onTerminal runs p on a terminal that passes on everything as it is, standard error too if all is
+// set. It returns the exit code and the screen.
 func onTerminal(t *testing.T, p *program, all bool) (int, string) {
 	t.Helper()
 	pty, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -64,7 +65,8 @@ func onTerminal(t *testing.T, p *program, all bool) (int, string) {
 		if number, err = unix.IoctlGetInt(int(fd), unix.TIOCGPTN); err != nil {
 			return
 		}
-		if tty, err = os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
+		if tty, err = os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY,
+			0); err != nil {
 			return
 		}
 		var mode *unix.Termios
@@ -122,8 +124,10 @@ func wantNoControls(t *testing.T, code, wantCode int, text string) {
 
 // controlBrain is a model whose texts, names of files and commands hold control sequences.
 func controlBrain(w wire) llmtest.Brain {
-	answer := llmtest.Use(shell(controlCommand+"; : "+control), use("write_file", map[string]any{"file_path": "f" + control, "content": control}),
-		llmtest.Call{Name: "shell", Arguments: `{"command": ` + control}, use("nobody", map[string]any{"x": control}))
+	answer := llmtest.Use(shell(controlCommand+"; : "+control), use("write_file",
+		map[string]any{"file_path": "f" + control, "content": control}),
+		llmtest.Call{Name: "shell", Arguments: `{"command": ` + control}, use("nobody",
+			map[string]any{"x": control}))
 	answer.Calls = slices.DeleteFunc(answer.Calls, func(c llmtest.Call) bool { return !w.passes(c) })
 	answer.Text, answer.Reasoning = "I look"+control, "I think"+control
 	return llmtest.Sequence(answer, llmtest.Say("It is "+control+" done.\x1b[2J\x1b]0;ev"))
@@ -151,7 +155,8 @@ func proveTerminalOutput(t *testing.T, w wire, format string) {
 	wantContains(t, "the record", text, `\u001b]52;c;aGk=`)
 }
 
-// ownDrawing is what the program itself sends to a terminal beside text: it removes the status line and colours words.
+// ownDrawing is what the program itself sends to a terminal beside text: it removes the status line
+// and colours words.
 var ownDrawing = regexp.MustCompile("\r\x1b\\[K|\x1b\\[(?:0|31|32)m")
 
 // proveScreen has everything on the terminal, the display of the progress too.
@@ -167,8 +172,12 @@ func proveScreen(t *testing.T, w wire) {
 func proveServerErrorOnScreen(t *testing.T, w wire) {
 	p := newProgram(t)
 	p.Args = append(p.Args, "--output=text")
-	p.ask(t, w, llmtest.Storm(1, llmtest.Fault{Status: 503, Message: "busy" + control, Header: map[string][]string{"Retry-After-Ms": {"1"}}},
-		llmtest.Sequence(llmtest.Reply{Fault: llmtest.Fault{Status: 400, Code: control, Message: "no" + control}})))
+	p.ask(t, w, llmtest.Storm(1, llmtest.Fault{
+		Status: 503, Message: "busy" + control,
+		Header: map[string][]string{"Retry-After-Ms": {"1"}},
+	},
+		llmtest.Sequence(llmtest.Reply{Fault: llmtest.Fault{Status: 400, Code: control, Message: "no" +
+			control}})))
 	code, text := onTerminal(t, p, true)
 	if code != 5 {
 		t.Errorf("exit code %d", code)

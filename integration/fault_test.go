@@ -88,8 +88,10 @@ func readJournal(t *testing.T, dir string) []store.Entry {
 			}
 		}
 	}
-	if runs != 0 || started != 0 || len(entries) == 0 || entries[len(entries)-1].Type != "session_ended" {
-		t.Errorf("the journal of %d entries is not closed: %d runs and %d calls are open", len(entries), runs, started)
+	if runs != 0 || started != 0 || len(entries) == 0 ||
+		entries[len(entries)-1].Type != "session_ended" {
+		t.Errorf("the journal of %d entries is not closed: %d runs and %d calls are open", len(entries),
+			runs, started)
 	}
 	return entries
 }
@@ -149,8 +151,11 @@ func proveCancel(t *testing.T, w wire) {
 	}{
 		"for the first byte": {reply: llmtest.Reply{Fault: llmtest.Fault{Delay: time.Hour}}, now: true},
 		"in a stream": {
-			reply: llmtest.Reply{Text: "some text of several pieces", Fault: llmtest.Fault{Hang: llmtest.AtEnd}},
-			at:    func(e event.Event) bool { return e.Kind() == event.KindTextDelta },
+			reply: llmtest.Reply{
+				Text:  "some text of several pieces",
+				Fault: llmtest.Fault{Hang: llmtest.AtEnd},
+			},
+			at: func(e event.Event) bool { return e.Kind() == event.KindTextDelta },
 		},
 		"in arguments": {
 			reply: llmtest.Reply{
@@ -217,7 +222,8 @@ func proveCancel(t *testing.T, w wire) {
 				})
 			})
 			res, err := s.Submit(ctx, "go")
-			if res.Status != agent.StatusAborted || !errors.Is(err, agent.ErrAborted) || !errors.Is(err, stop) {
+			if res.Status != agent.StatusAborted || !errors.Is(err, agent.ErrAborted) || !errors.Is(err,
+				stop) {
 				t.Errorf("ended with %s, %v", res.Status, err)
 			}
 			if _, err := os.Stat(filepath.Join(s.dir, "never")); err == nil {
@@ -227,7 +233,8 @@ func proveCancel(t *testing.T, w wire) {
 	}
 }
 
-// proveSubscribers has one subscriber that does not move and one that panics; the loop must not notice.
+// proveSubscribers has one subscriber that does not move and one that panics; the loop must not
+// notice.
 func proveSubscribers(t *testing.T, w wire) {
 	var log lockedBuffer
 	release := make(chan struct{})
@@ -238,7 +245,8 @@ func proveSubscribers(t *testing.T, w wire) {
 		}
 		return llmtest.Say("done")
 	}, func(c *agent.Config) {
-		c.Log, c.ObserverBuffer, c.Limits.NoLoopDetection = slog.New(slog.NewTextHandler(&log, nil)), 4, true
+		c.Log, c.ObserverBuffer, c.Limits.NoLoopDetection = slog.New(slog.NewTextHandler(&log,
+			nil)), 4, true
 		c.Observers = []func(event.Event){
 			func(event.Event) {
 				panics.Add(1)
@@ -259,15 +267,20 @@ func proveSubscribers(t *testing.T, w wire) {
 	}
 	all := int64(len(s.kinds()))
 	close(release)
-	await(t, "the delivery of what was not missed", func() bool { return got.Load()+missed.Load() >= all })
+	await(t, "the delivery of what was not missed",
+		func() bool { return got.Load()+missed.Load() >= all })
 	if got.Load()+missed.Load() != all || missed.Load() < all/2 {
 		t.Errorf("%d events came and %d were missed, of %d", got.Load(), missed.Load(), all)
 	}
-	await(t, "the note of the panic", func() bool { return strings.Contains(log.String(), "the subscriber exploded") })
+	await(t, "the note of the panic", func() bool {
+		return strings.Contains(log.String(),
+			"the subscriber exploded")
+	})
 	if panics.Load() != 1 {
 		t.Errorf("the subscriber that panicked was called %d times", panics.Load())
 	}
-	wantContains(t, "the log", log.String(), "the subscriber exploded", "goroutine", "proveSubscribers")
+	wantContains(t, "the log", log.String(), "the subscriber exploded", "goroutine",
+		"proveSubscribers")
 	for _, shown := range s.shown(30) {
 		if strings.Contains(shown, "exploded") {
 			t.Errorf("the model sees %q", shown)
@@ -288,13 +301,15 @@ func provePanickingTool(t *testing.T, w wire) {
 	}
 	var log lockedBuffer
 	calls := []llmtest.Call{
-		use("list_dir", map[string]any{"path": "."}), use("peek", map[string]any{"target": "x"}), use("list_dir", map[string]any{"path": "."}),
+		use("list_dir", map[string]any{"path": "."}), use("peek", map[string]any{"target": "x"}),
+		use("list_dir", map[string]any{"path": "."}),
 		use("poke", map[string]any{"target": "x"}), shell("echo still here"),
 	}
-	s := wireSession(t, w, llmtest.Sequence(llmtest.Use(calls...), llmtest.Say("I go on")), func(c *agent.Config) {
-		c.Log = slog.New(slog.NewTextHandler(&log, nil))
-		c.Tools = []tool.Tool{explode("peek", true), explode("poke", false)}
-	})
+	s := wireSession(t, w, llmtest.Sequence(llmtest.Use(calls...), llmtest.Say("I go on")),
+		func(c *agent.Config) {
+			c.Log = slog.New(slog.NewTextHandler(&log, nil))
+			c.Tools = []tool.Tool{explode("peek", true), explode("poke", false)}
+		})
 	if res := s.submit("go"); res.Final != "I go on" || len(res.ToolCalls) != 5 {
 		t.Errorf("%+v", res)
 	}
@@ -304,7 +319,8 @@ func provePanickingTool(t *testing.T, w wire) {
 	}
 	wantContains(t, "the result after the panics", shown[4], "still here")
 	for i, name := range map[int]string{1: "peek", 3: "poke"} {
-		wantContains(t, "the result", shown[i], "so far\n", "the tool "+name+" broke down (boom in "+name+")")
+		wantContains(t, "the result", shown[i], "so far\n",
+			"the tool "+name+" broke down (boom in "+name+")")
 		wantContains(t, "the log", log.String(), "boom in "+name)
 	}
 	wantContains(t, "the log", log.String(), "goroutine", "provePanickingTool")
@@ -312,7 +328,8 @@ func provePanickingTool(t *testing.T, w wire) {
 	for _, e := range data[event.ToolCallEnd](s) {
 		kinds[e.Name] = e.ErrorKind
 	}
-	if kinds["peek"] != string(tool.KindPanic) || kinds["poke"] != string(tool.KindPanic) || kinds["list_dir"] != "" {
+	if kinds["peek"] != string(tool.KindPanic) || kinds["poke"] != string(tool.KindPanic) ||
+		kinds["list_dir"] != "" {
 		t.Errorf("kinds of errors: %v", kinds)
 	}
 	if err := s.Close(); err != nil {

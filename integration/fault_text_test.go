@@ -16,7 +16,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 )
 
-// noText is NUL, bytes that are no UTF-8 and half of a surrogate pair; noTextShown is what a model sees of it.
+// noText is NUL, bytes that are no UTF-8 and half of a surrogate pair; noTextShown is what a model
+// sees of it.
 const (
 	noText      = "a\x00b\xff\xfec\xed\xa0\x80d\n"
 	noTextShown = "a\u2400b\ufffd\ufffdc\ufffd\ufffd\ufffdd\n"
@@ -25,7 +26,8 @@ const (
 // noTextCommand prints noText.
 const noTextCommand = `printf 'a\000b\377\376c\355\240\200d\n'`
 
-// splitCommand prints noText, and then characters in two writes each: it goes on when a file is there.
+// splitCommand prints noText, and then characters in two writes each: it goes on when a file is
+// there.
 const splitCommand = noTextCommand + `
 printf 'gr\303\274n \342'
 until test -e one; do sleep 0.01; done
@@ -51,31 +53,33 @@ func proveBytes(t *testing.T, w wire) {
 	}
 	var s *session
 	text, split := "", ""
-	s = wireSession(t, w, llmtest.Sequence(llmtest.Use(calls...), llmtest.Say("ok")), func(c *agent.Config) {
-		c.Sinks = append(c.Sinks, func(e event.Event) error {
-			if start, ok := e.Data.(event.ToolCallStart); ok && strings.Contains(start.Arguments, "until test") {
-				split = start.CallID
-			}
-			d, ok := e.Data.(event.ToolOutputDelta)
-			if !ok {
-				return nil
-			}
-			if !utf8.ValidString(d.Text) {
-				t.Errorf("a piece of output is no text: %q", d.Text)
-			}
-			if d.CallID != split {
-				return nil
-			}
-			text += d.Text
-			// The first part of the next character has been written by now, or will be before the second.
-			for name, seen := range map[string]string{"one": "gr\u00fcn ", "two": "\u20ac "} {
-				if strings.Contains(text, seen) {
-					s.write(name, "")
+	s = wireSession(t, w, llmtest.Sequence(llmtest.Use(calls...), llmtest.Say("ok")),
+		func(c *agent.Config) {
+			c.Sinks = append(c.Sinks, func(e event.Event) error {
+				if start, ok := e.Data.(event.ToolCallStart); ok && strings.Contains(start.Arguments,
+					"until test") {
+					split = start.CallID
 				}
-			}
-			return nil
+				d, ok := e.Data.(event.ToolOutputDelta)
+				if !ok {
+					return nil
+				}
+				if !utf8.ValidString(d.Text) {
+					t.Errorf("a piece of output is no text: %q", d.Text)
+				}
+				if d.CallID != split {
+					return nil
+				}
+				text += d.Text
+				// The first part of the next character has been written by now, or will be before the second.
+				for name, seen := range map[string]string{"one": "gr\u00fcn ", "two": "\u20ac "} {
+					if strings.Contains(text, seen) {
+						s.write(name, "")
+					}
+				}
+				return nil
+			})
 		})
-	})
 	s.write("latin1", "caf\xe9 ol\xe9 ü\nnext line\n")
 	s.write("image", "GIF8\x00\x01\x02\xff\xfe"+strings.Repeat("\x00", 100))
 	s.submit("go")
@@ -122,7 +126,8 @@ func wantBytes(t *testing.T, o event.Output, raw []byte) {
 	defer r.Close() //nolint:errcheck // it was only read
 	all, err := io.ReadAll(r)
 	if err != nil || int64(len(all)) != o.Size || !bytes.HasPrefix(all, raw) {
-		t.Errorf("the output of %d bytes, %v, does not begin with the %d bytes that were written", len(all), err, len(raw))
+		t.Errorf("the output of %d bytes, %v, does not begin with the %d bytes that were written",
+			len(all), err, len(raw))
 	}
 }
 
@@ -145,7 +150,8 @@ func checkLines(t *testing.T, s *session) {
 			t.Fatalf("line %d is no event: %v", n, err)
 		}
 		was, isEnd := s.events[n].Data.(event.ToolCallEnd)
-		if is, ok := back.Data.(event.ToolCallEnd); isEnd && (!ok || !bytes.Equal(is.Output.Inline, was.Output.Inline) || is.Output.SHA256 != was.Output.SHA256) {
+		if is, ok := back.Data.(event.ToolCallEnd); isEnd && (!ok || !bytes.Equal(is.Output.Inline,
+			was.Output.Inline) || is.Output.SHA256 != was.Output.SHA256) {
 			t.Errorf("line %d lost bytes of the output", n)
 		}
 		n++
@@ -156,10 +162,14 @@ func checkLines(t *testing.T, s *session) {
 }
 
 func proveBytesOfProgram(t *testing.T, w wire) {
-	srv := llmtest.NewServer(t, w.brain(llmtest.Sequence(llmtest.Use(shell(noTextCommand), shell("echo neighbour äöü")), llmtest.Say("ok"))))
+	srv := llmtest.NewServer(t, w.brain(llmtest.Sequence(llmtest.Use(shell(noTextCommand),
+		shell("echo neighbour äöü")), llmtest.Say("ok"))))
 	state := t.TempDir()
 	args := append([]string{"run", "--yes", "--output=stream-json", "go"}, modelFlags(srv, w)...)
-	got := runCommand(t, t.TempDir(), []string{"SANDBOXAGENT_API_KEY=" + srv.Key(), "SANDBOXAGENT_STATE_DIR=" + state}, args...)
+	got := runCommand(t, t.TempDir(), []string{
+		"SANDBOXAGENT_API_KEY=" + srv.Key(),
+		"SANDBOXAGENT_STATE_DIR=" + state,
+	}, args...)
 	if got.code != 0 {
 		t.Fatalf("exit code %d\n%s", got.code, got.stderr)
 	}
@@ -190,7 +200,8 @@ func proveBytesOfProgram(t *testing.T, w wire) {
 		}
 		outputs = append(outputs, string(raw))
 	}
-	if len(outputs) != 2 || !strings.HasPrefix(outputs[0], noText+"[exit code 0") || !strings.HasPrefix(outputs[1], "neighbour äöü\n") {
+	if len(outputs) != 2 || !strings.HasPrefix(outputs[0], noText+"[exit code 0") ||
+		!strings.HasPrefix(outputs[1], "neighbour äöü\n") {
 		t.Errorf("the outputs are %q", outputs)
 	}
 	folders, err := os.ReadDir(filepath.Join(state, "sessions"))
@@ -200,8 +211,9 @@ func proveBytesOfProgram(t *testing.T, w wire) {
 	readJournal(t, filepath.Join(state, "sessions", folders[0].Name()))
 }
 
-// control is what a terminal acts on: the clipboard, a link, a device control string, an erased screen, a title, C1 controls,
-// a line written over, the writing direction, a bell and a backspace. controlCommand prints it.
+// control is what a terminal acts on: the clipboard, a link, a device control string, an erased
+// screen, a title, C1 controls, a line written over, the writing direction, a bell and a backspace.
+// controlCommand prints it.
 const (
 	control = "\x1b]52;c;aGk=\x07\x1b]8;;http://evil.example\x1b\\link\x1b]8;;\x1b\\\x1bPq#0\x1b\\\x1b[2J\x1b[H\x1b]0;evil\x07" +
 		"\u009b31m\u0085over\rseen\u202ecod.exe\u2066x\x07\x08\x7f"
@@ -209,13 +221,15 @@ const (
 		`\302\23331m\302\205over\rseen\342\200\256cod.exe\342\201\246x\007\010\177\233\n'`
 )
 
-// controls returns where text has something that a terminal acts on, but for line break and tab; -1 if nowhere.
+// controls returns where text has something that a terminal acts on, but for line break and tab; -1
+// if nowhere.
 func controls(text string) int {
 	for i, r := range text {
 		_, size := utf8.DecodeRuneInString(text[i:])
 		switch {
 		case r == '\n' || r == '\t':
-		case r < ' ', r >= 0x7f && r < 0xa0, r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, r == utf8.RuneError && size == 1:
+		case r < ' ', r >= 0x7f && r < 0xa0, r >= 0x202a && r <= 0x202e, r >= 0x2066 &&
+			r <= 0x2069, r == utf8.RuneError && size == 1:
 			return i
 		}
 	}
@@ -254,7 +268,8 @@ func proveControlInJSON(t *testing.T, w wire) {
 			t.Fatalf("exit code %d\n%s", got.code, got.stderr)
 		}
 		for line := range strings.Lines(got.stdout) {
-			if strings.ContainsFunc(strings.TrimSuffix(line, "\n"), func(r rune) bool { return r < ' ' }) || !json.Valid([]byte(line)) {
+			if strings.ContainsFunc(strings.TrimSuffix(line, "\n"), func(r rune) bool { return r < ' ' }) ||
+				!json.Valid([]byte(line)) {
 				t.Errorf("%s: a line is not escaped: %q", format, line)
 			}
 		}

@@ -24,7 +24,8 @@ import (
 // engine returns a client of the daemon that tests share.
 func engine(t *testing.T) *client.Client {
 	t.Helper()
-	c, err := client.NewClientWithOpts(client.WithHost(daemons.DockerHost(t)), client.WithAPIVersionNegotiation())
+	c, err := client.NewClientWithOpts(client.WithHost(daemons.DockerHost(t)),
+		client.WithAPIVersionNegotiation())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,8 +33,8 @@ func engine(t *testing.T) *client.Client {
 	return c
 }
 
-// buildImage builds one of the product's images by the classic builder, under a name of the test's own, and removes it
-// after the test.
+// buildImage builds one of the product's images by the classic builder, under a name of the test's
+// own, and removes it after the test.
 func buildImage(t *testing.T, c *client.Client, name string, args map[string]*string) string {
 	t.Helper()
 	var tar bytes.Buffer
@@ -42,7 +43,8 @@ func buildImage(t *testing.T, c *client.Client, name string, args map[string]*st
 	}
 	tag := fmt.Sprintf("sandboxagent-test/image-%s:%d", name, os.Getpid())
 	answer, err := c.ImageBuild(t.Context(), &tar, build.ImageBuildOptions{
-		Version: build.BuilderV1, Tags: []string{tag}, NetworkMode: "host", BuildArgs: args, Remove: true, ForceRemove: true,
+		Version: build.BuilderV1, Tags: []string{tag}, NetworkMode: "host", BuildArgs: args, Remove: true,
+		ForceRemove: true,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -62,22 +64,27 @@ func buildImage(t *testing.T, c *client.Client, name string, args map[string]*st
 		}
 	}
 	t.Cleanup(func() {
-		if _, err := c.ImageRemove(context.WithoutCancel(t.Context()), tag, image.RemoveOptions{Force: true, PruneChildren: true}); err != nil {
+		if _, err := c.ImageRemove(context.WithoutCancel(t.Context()), tag,
+			image.RemoveOptions{Force: true, PruneChildren: true}); err != nil {
 			t.Error(err)
 		}
 	})
 	return tag
 }
 
-// inImage runs a script in a container whose root is read-only, as the image's user, with no network, and returns what it
-// prints.
+// inImage runs a script in a container whose root is read-only, as the image's user, with no
+// network, and returns what it prints.
 func inImage(t *testing.T, c *client.Client, ref, script string) string {
 	t.Helper()
 	made, err := c.ContainerCreate(t.Context(), &container.Config{
 		Image: ref, Cmd: []string{"sh", "-euc", script}, Volumes: map[string]struct{}{"/workspace": {}},
 	}, &container.HostConfig{
-		ReadonlyRootfs: true, NetworkMode: "none", CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"},
-		Tmpfs: map[string]string{"/tmp": "exec", "/home/sandbox": "exec,uid=10001,gid=10001,mode=0755"},
+		ReadonlyRootfs: true, NetworkMode: "none", CapDrop: []string{"ALL"},
+		SecurityOpt: []string{"no-new-privileges"},
+		Tmpfs: map[string]string{
+			"/tmp":          "exec",
+			"/home/sandbox": "exec,uid=10001,gid=10001,mode=0755",
+		},
 	}, nil, nil, "")
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +106,10 @@ func inImage(t *testing.T, c *client.Client, ref, script string) string {
 	case err := <-failed:
 		t.Fatal(err)
 	}
-	logs, err := c.ContainerLogs(t.Context(), made.ID, container.LogsOptions{ShowStdout: true, ShowStderr: true})
+	logs, err := c.ContainerLogs(t.Context(), made.ID, container.LogsOptions{
+		ShowStdout: true,
+		ShowStderr: true,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +132,8 @@ func TestImagesAreBuiltByTheClassicBuilder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := is.Config.Labels[images.PreparedLabel]; got != "10001:10001" || is.Config.User != got || is.Config.WorkingDir != "/workspace" {
+	if got := is.Config.Labels[images.PreparedLabel]; got != "10001:10001" || is.Config.User != got ||
+		is.Config.WorkingDir != "/workspace" {
 		t.Errorf("label %q, user %q, working directory %q", got, is.Config.User, is.Config.WorkingDir)
 	}
 	const look = `echo "$(id -u):$(id -g) $(id -un) $HOME $PWD"
@@ -133,7 +144,8 @@ rg --version | head -n 1 | cut -d ' ' -f 1
 bash -c 'echo "${BASH_VERSION:+bash}"'
 test -s /etc/ssl/certs/ca-certificates.crt && echo certificates
 if touch /usr/x 2>/dev/null; then echo "the root is writable"; fi`
-	want := "10001:10001 sandbox /home/sandbox /workspace\n/home/sandbox 10001:10001\n/workspace 10001:10001\n" +
+	want := "10001:10001 sandbox /home/sandbox /workspace\n/home/sandbox 10001:10001\n/workspace " +
+		"10001:10001\n" +
 		"m\nripgrep\nbash\ncertificates\n"
 	if got := inImage(t, c, base, look); got != want {
 		t.Errorf("in the base image:\n%swant\n%s", got, want)
@@ -166,7 +178,8 @@ go mod init example.com/m 2>/dev/null
 printf 'package m\n\nimport "testing"\n\nfunc Test(t *testing.T) {}\n' >m_test.go
 go test -race . | cut -f 1-2
 git --version | cut -d ' ' -f 1-2`
-	want := "go version\n/home/sandbox/go\n/home/sandbox/.cache/go-build\nlocal\n1\nok  \texample.com/m\ngit version\n"
+	want := "go version\n/home/sandbox/go\n/home/sandbox/.cache/go-build\nlocal\n1\nok  " +
+		"\texample.com/m\ngit version\n"
 	if got := inImage(t, c, ref, script); got != want {
 		t.Errorf("in the image of Go:\n%swant\n%s", got, want)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 )
 
-// TestKeyIsHidden lets commands of a run look for the model's key in their own variables, in what the system shows of the
-// program, and, as an ordinary user, in its memory.
+// TestKeyIsHidden lets commands of a run look for the model's key in their own variables, in what
+// the system shows of the program, and, as an ordinary user, in its memory.
 func TestKeyIsHidden(t *testing.T) {
 	users := map[string]int{"as_is": os.Getuid()}
 	if os.Getuid() == 0 {
@@ -31,12 +31,15 @@ func TestKeyIsHidden(t *testing.T) {
 				t.Fatal(err)
 			}
 			bin := dir + "/sandboxagent"
-			if out, err := exec.CommandContext(t.Context(), "install", "-m", "755", command(t), bin).CombinedOutput(); err != nil {
+			if out, err := exec.CommandContext(t.Context(), "install", "-m", "755", command(t),
+				bin).CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
-			cmd := exec.CommandContext(t.Context(), bin, "run", "--yes", "--inherit-vars=all", "--model", "openai/m", "--base-url", srv.URL(), "look")
+			cmd := exec.CommandContext(t.Context(), bin, "run", "--yes", "--inherit-vars=all", "--model",
+				"openai/m", "--base-url", srv.URL(), "look")
 			cmd.Dir = dir
-			cmd.Env = append(os.Environ(), "OPENAI_API_KEY="+srv.Key(), "SANDBOXAGENT_STATE_DIR="+dir, "HOME="+dir, "ANOTHER=visible")
+			cmd.Env = append(os.Environ(), "OPENAI_API_KEY="+srv.Key(), "SANDBOXAGENT_STATE_DIR="+dir,
+				"HOME="+dir, "ANOTHER=visible")
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(os.Getgid())}} //nolint:gosec // it fits
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)

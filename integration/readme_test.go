@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestReadmeShowsExamples checks that the Go code of the README is code of the examples, which are compiled and run.
+// TestReadmeShowsExamples checks that the Go code of the README is code of the examples, which are
+// compiled and run.
 func TestReadmeShowsExamples(t *testing.T) {
 	readme, err := os.ReadFile(filepath.Join("..", "README.md"))
 	if err != nil {

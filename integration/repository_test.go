@@ -31,9 +31,11 @@ var binary = sync.OnceValues(func() (string, error) {
 	if runtime.GOOS == "windows" {
 		name += ".exe"
 	}
-	build := exec.Command("go", "build", "-tags", "urfave_cli_no_docs", "-o", name, // as make build does
+	// as make build does
+	build := exec.Command("go", "build", "-tags", "urfave_cli_no_docs", "-o", name,
 		module+"/cmd/sandboxagent")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // a static program is its own helper in a container
+	// a static program is its own helper in a container
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	if err != nil {
 		os.Stderr.Write(out) //nolint:errcheck // the error says enough
@@ -72,7 +74,8 @@ func runCommand(t *testing.T, dir string, vars []string, args ...string) ran {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), command(t), args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), append([]string{"SANDBOXAGENT_STATE_DIR=" + t.TempDir()}, vars...)...)
+	cmd.Env = append(os.Environ(), append([]string{"SANDBOXAGENT_STATE_DIR=" + t.TempDir()},
+		vars...)...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
@@ -81,7 +84,8 @@ func runCommand(t *testing.T, dir string, vars []string, args ...string) ran {
 	return ran{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
-// shop makes the repository of testdata/shop.txtar with a history of several commits, and things that git ignores.
+// shop makes the repository of testdata/shop.txtar with a history of several commits, and things
+// that git ignores.
 func shop(t *testing.T) string {
 	t.Helper()
 	archive, err := txtar.ParseFile(filepath.Join("testdata", "shop.txtar"))
@@ -104,8 +108,8 @@ func shop(t *testing.T) string {
 	return dir
 }
 
-// shopBrain is a model that repairs the shop: it looks around, sees the test fail, finds the cause in another package,
-// patches it, and sees the tests pass.
+// shopBrain is a model that repairs the shop: it looks around, sees the test fail, finds the cause
+// in another package, patches it, and sees the tests pass.
 func shopBrain(t *testing.T) llmtest.Brain {
 	t.Helper()
 	see := func(r *llmtest.Request, parts ...string) {
@@ -144,20 +148,26 @@ func shopBrain(t *testing.T) llmtest.Brain {
 +- The bulk discount holds from the tenth piece on, as the rules say.
 *** End Patch
 `
-	test := use("shell", map[string]any{"command": "GOTOOLCHAIN=local go test ./...", "timeout_ms": 300_000})
+	test := use("shell", map[string]any{
+		"command":    "GOTOOLCHAIN=local go test ./...",
+		"timeout_ms": 300_000,
+	})
 	return func(r *llmtest.Request) llmtest.Reply {
 		switch r.Number {
 		case 0:
-			if !strings.Contains(r.System, "Money is counted in cents") || !strings.Contains(r.System, "Git branch: main") {
+			if !strings.Contains(r.System, "Money is counted in cents") || !strings.Contains(r.System,
+				"Git branch: main") {
 				t.Error("the model was not told of the repository")
 			}
-			return llmtest.Use(use("glob", map[string]any{"pattern": "**/*.go"}), use("list_dir", map[string]any{"path": "."}))
+			return llmtest.Use(use("glob", map[string]any{"pattern": "**/*.go"}), use("list_dir",
+				map[string]any{"path": "."}))
 		case 1:
 			see(r, "discount/bulk.go", "cart/cart_test.go", "go.mod")
 			return llmtest.Use(test)
 		case 2:
 			see(r, "TestBulkDiscountFromTenPieces", "10 pens cost 1000, want 950", "exit code 1")
-			return llmtest.Use(use("grep", map[string]any{"pattern": `\.Min\b`}), use("read_file", map[string]any{"file_path": "docs/rules.md"}))
+			return llmtest.Use(use("grep", map[string]any{"pattern": `\.Min\b`}), use("read_file",
+				map[string]any{"file_path": "docs/rules.md"}))
 		case 3:
 			see(r, "discount/bulk.go:13:	if quantity > b.Min {", "From ten pieces")
 			return llmtest.Use(use("read_file", map[string]any{"file_path": "discount/bulk.go"}))
@@ -166,7 +176,8 @@ func shopBrain(t *testing.T) llmtest.Brain {
 			return llmtest.Use(use("apply_patch", map[string]any{"patch": patch}))
 		case 5:
 			see(r, "M discount/bulk.go", "M discount/bulk_test.go", "A docs/changes.md")
-			return llmtest.Use(test, shell("GOTOOLCHAIN=local go build -o bin/shop ./cmd/shop && ./bin/shop > run.log && cat run.log"))
+			return llmtest.Use(test, shell("GOTOOLCHAIN=local go build -o bin/shop ./cmd/shop && "+
+				"./bin/shop > run.log && cat run.log"))
 		case 6:
 			see(r, "ok  	example.com/shop/cart", "total       21.18", "exit code 0")
 			return llmtest.Say("The bulk discount now holds from the tenth piece on.")
@@ -179,7 +190,8 @@ func TestRealRepository(t *testing.T) {
 	proveInPlace(t, func(string) []string { return []string{"--env=local"} })
 }
 
-// proveInPlace has the program work on a repository in place, with flags that say where its folder is found.
+// proveInPlace has the program work on a repository in place, with flags that say where its folder
+// is found.
 func proveInPlace(t *testing.T, flags func(dir string) []string) {
 	t.Helper()
 	if _, err := exec.LookPath("git"); err != nil {
@@ -190,8 +202,10 @@ func proveInPlace(t *testing.T, flags func(dir string) []string) {
 	git(t, dir, "clone", "-q", dir, clean)
 	patch := filepath.Join(t.TempDir(), "out.patch")
 	srv := llmtest.NewServer(t, shopBrain(t))
-	got := runCommand(t, dir, []string{"OPENAI_API_KEY=" + srv.Key()}, append(append([]string{"run"}, flags(dir)...), "--yes", "--model", "openai/gpt-5.2", "--base-url", srv.URL(),
-		"--verify", "GOTOOLCHAIN=local go vet ./... && GOTOOLCHAIN=local go test ./...", "--patch", patch, "--output", "stream-json", "Make the failing test pass.")...)
+	got := runCommand(t, dir, []string{"OPENAI_API_KEY=" + srv.Key()}, append(append([]string{"run"},
+		flags(dir)...), "--yes", "--model", "openai/gpt-5.2", "--base-url", srv.URL(),
+		"--verify", "GOTOOLCHAIN=local go vet ./... && GOTOOLCHAIN=local go test ./...", "--patch", patch,
+		"--output", "stream-json", "Make the failing test pass.")...)
 	if got.code != 0 {
 		t.Fatalf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
 	}
@@ -201,10 +215,12 @@ func proveInPlace(t *testing.T, flags func(dir string) []string) {
 		t.Fatal(err)
 	}
 	res, ok := last.Data.(event.Result)
-	if !ok || res.Status != "completed" || len(res.Changes) != 3 || !strings.Contains(res.Text, "tenth piece") {
+	if !ok || res.Status != "completed" || len(res.Changes) != 3 || !strings.Contains(res.Text,
+		"tenth piece") {
 		t.Errorf("the result is %+v", last)
 	}
-	if before, err := os.ReadFile(res.Changes[0].Backup); err != nil || !strings.Contains(string(before), "quantity > b.Min") {
+	if before, err := os.ReadFile(res.Changes[0].Backup); err != nil ||
+		!strings.Contains(string(before), "quantity > b.Min") {
 		t.Errorf("the backup of %+v is %q, %v", res.Changes[0], before, err)
 	}
 	b, err := os.ReadFile(patch)
@@ -230,8 +246,8 @@ func proveInPlace(t *testing.T, flags func(dir string) []string) {
 	}
 }
 
-// TestGigabyteThroughExec lets exec pass on 1 GiB. Every byte arrives, and the program's memory stays small, as the
-// command itself sees it in the end.
+// TestGigabyteThroughExec lets exec pass on 1 GiB. Every byte arrives, and the program's memory
+// stays small, as the command itself sees it in the end.
 func TestGigabyteThroughExec(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs /proc")
@@ -240,7 +256,8 @@ func TestGigabyteThroughExec(t *testing.T) {
 		t.Skip("moves 1 GiB")
 	}
 	const size = 1 << 30
-	cmd := exec.CommandContext(t.Context(), command(t), "exec", "--", "sh", "-c", fmt.Sprintf("head -c %d /dev/zero; cat /proc/$PPID/status >&2", size))
+	cmd := exec.CommandContext(t.Context(), command(t), "exec", "--", "sh", "-c",
+		fmt.Sprintf("head -c %d /dev/zero; cat /proc/$PPID/status >&2", size))
 	var status bytes.Buffer
 	cmd.Stderr = &status
 	out, err := cmd.StdoutPipe()

@@ -32,7 +32,8 @@ type goPackage struct {
 
 func listPackages(t *testing.T) []goPackage {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Deps,TestImports,XTestImports", module+"/...")
+	cmd := exec.CommandContext(t.Context(), "go", "list",
+		"-json=ImportPath,Imports,Deps,TestImports,XTestImports", module+"/...")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -50,7 +51,8 @@ func listPackages(t *testing.T) []goPackage {
 	}
 }
 
-// backends are the packages below env that know one kind of place; sdks are what only they and the providers may use.
+// backends are the packages below env that know one kind of place; sdks are what only they and the
+// providers may use.
 var (
 	backends  = regexp.MustCompile(`^` + module + `/env/(local|docker|k8s|ssh)(/|$)`)
 	providers = regexp.MustCompile(`^` + module + `/runtime/llm/(openai|anthropic|gemini)(/|$)`)
@@ -72,7 +74,8 @@ func TestImportDirections(t *testing.T) {
 				t.Errorf("%s depends on the provider %s; only cmd knows providers", p.ImportPath, dep)
 			case isCore && sdks.MatchString(dep):
 				t.Errorf("%s depends on %s; an SDK stays in the package that wraps it", p.ImportPath, dep)
-			case backends.MatchString(p.ImportPath) && backends.MatchString(dep) && !samePlace(p.ImportPath, dep):
+			case backends.MatchString(p.ImportPath) && backends.MatchString(dep) && !samePlace(p.ImportPath,
+				dep):
 				t.Errorf("the backend %s depends on the backend %s", p.ImportPath, dep)
 			case strings.HasPrefix(p.ImportPath, module+"/env") && strings.HasPrefix(dep, module+"/runtime"):
 				t.Errorf("%s depends on %s; environments know nothing of agents", p.ImportPath, dep)
@@ -224,7 +227,10 @@ func TestNothingHappensByImport(t *testing.T) {
 }
 
 func TestPackageNamesSaySomething(t *testing.T) {
-	empty := []string{"util", "utils", "common", "helper", "helpers", "misc", "types", "manager", "service", "base", "runtime"}
+	empty := []string{
+		"util", "utils", "common", "helper", "helpers", "misc", "types", "manager",
+		"service", "base", "runtime",
+	}
 	sources(t, func(name string, _ []byte, file *ast.File, _ *token.FileSet) {
 		if path.Dir(name) == "../env/internal/helper" {
 			return // it holds the helper, a program

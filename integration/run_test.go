@@ -55,14 +55,20 @@ type provider struct {
 	client  func(*llmtest.Server) (llm.Client, error)
 }
 
-// families are the providers that there is a profile for. The first is that of sessions that do not choose.
+// families are the providers that there is a profile for. The first is that of sessions that do not
+// choose.
 func families() []provider {
 	return []provider{
 		{"openai", profile.OpenAI("gpt-5.2"), func(s *llmtest.Server) (llm.Client, error) {
 			return openai.New(openai.Config{BaseURL: s.URL(), APIKey: s.Key(), HTTPClient: s.Client()})
 		}},
-		{"anthropic", profile.Anthropic("claude-sonnet-4-5"), func(s *llmtest.Server) (llm.Client, error) {
-			return anthropic.New(anthropic.Config{BaseURL: s.Root(), APIKey: s.Key(), HTTPClient: s.Client()})
+		{"anthropic", profile.Anthropic("claude-sonnet-4-5"), func(s *llmtest.Server) (llm.Client,
+			error,
+		) {
+			return anthropic.New(anthropic.Config{
+				BaseURL: s.Root(), APIKey: s.Key(),
+				HTTPClient: s.Client(),
+			})
 		}},
 		{"gemini", profile.Gemini("gemini-2.5-pro"), func(s *llmtest.Server) (llm.Client, error) {
 			return gemini.New(gemini.Config{BaseURL: s.Root(), APIKey: s.Key(), HTTPClient: s.Client()})
@@ -102,29 +108,41 @@ type session struct {
 }
 
 // supervised opens this machine through a helper.
-func supervised(ctx context.Context, t testing.TB, dir string) (*local.SupervisedEnvironment, error) {
+func supervised(
+	ctx context.Context, t testing.TB, dir string,
+) (*local.SupervisedEnvironment, error) {
 	t.Helper()
-	return local.Supervised(ctx, local.Config{Dir: dir}, local.Helper{Path: command(t), Args: []string{"__sandboxd"}})
+	return local.Supervised(ctx, local.Config{Dir: dir}, local.Helper{
+		Path: command(t),
+		Args: []string{"__sandboxd"},
+	})
 }
 
-// newSession starts one with OpenAI's profile. The brain answers; change alters the agent's configuration before it is made.
+// newSession starts one with OpenAI's profile. The brain answers; change alters the agent's
+// configuration before it is made.
 func newSession(t *testing.T, brain llmtest.Brain, change ...func(*agent.Config)) *session {
 	t.Helper()
 	return newSessionIn(t, t.TempDir(), brain, change...)
 }
 
-func newSessionIn(t *testing.T, dir string, brain llmtest.Brain, change ...func(*agent.Config)) *session {
+func newSessionIn(
+	t *testing.T, dir string, brain llmtest.Brain, change ...func(*agent.Config),
+) *session {
 	t.Helper()
 	return families()[0].sessionIn(t, dir, brain, change...)
 }
 
 // session is newSession with this provider.
-func (p provider) session(t *testing.T, brain llmtest.Brain, change ...func(*agent.Config)) *session {
+func (p provider) session(
+	t *testing.T, brain llmtest.Brain, change ...func(*agent.Config),
+) *session {
 	t.Helper()
 	return p.sessionIn(t, t.TempDir(), brain, change...)
 }
 
-func (p provider) sessionIn(t *testing.T, dir string, brain llmtest.Brain, change ...func(*agent.Config)) *session {
+func (p provider) sessionIn(
+	t *testing.T, dir string, brain llmtest.Brain, change ...func(*agent.Config),
+) *session {
 	t.Helper()
 	srv := llmtest.NewServer(t, brain)
 	client, err := p.client(srv)
@@ -139,11 +157,14 @@ func (p provider) sessionIn(t *testing.T, dir string, brain llmtest.Brain, chang
 }
 
 // sessionWith starts a session with this provider's profile whose model is asked through client.
-func (p provider) sessionWith(t *testing.T, dir string, client llm.Client, change ...func(*agent.Config)) *session {
+func (p provider) sessionWith(
+	t *testing.T, dir string, client llm.Client, change ...func(*agent.Config),
+) *session {
 	t.Helper()
 	s := &session{t: t, dir: dir, env: openPlace(t, dir)}
 	cfg := agent.Config{
-		Client: client, Profile: p.profile, Env: s.env, Store: agent.OnDisk(filepath.Join(t.TempDir(), "sessions")),
+		Client: client, Profile: p.profile, Env: s.env, Store: agent.OnDisk(filepath.Join(t.TempDir(),
+			"sessions")),
 		Sinks: []func(event.Event) error{s.sink}, Log: slog.New(slog.DiscardHandler),
 	}
 	for _, fn := range change {
@@ -200,7 +221,8 @@ func (s *session) shown(n int) []string {
 	return shown(s.request(n))
 }
 
-// shown returns the results of tools that a request ends with, apart from what the user says after them.
+// shown returns the results of tools that a request ends with, apart from what the user says after
+// them.
 func shown(r *llmtest.Request) []string {
 	var out []string
 	for _, res := range results(r) {
@@ -251,7 +273,8 @@ func data[T event.Data](s *session) []T {
 
 func (s *session) write(name, content string) {
 	s.t.Helper()
-	if _, err := s.env.WriteFile(s.t.Context(), name, strings.NewReader(content), env.WriteOptions{}); err != nil {
+	if _, err := s.env.WriteFile(s.t.Context(), name, strings.NewReader(content),
+		env.WriteOptions{}); err != nil {
 		s.t.Fatal(err)
 	}
 }

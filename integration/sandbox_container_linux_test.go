@@ -30,7 +30,8 @@ type jobKind struct {
 	users []int
 	// filter is Docker's option for the filter of system calls; empty for the daemon's own.
 	filter string
-	// bare is without capabilities and without ways to rights, uncovered is with nothing mounted over parts of /proc.
+	// bare is without capabilities and without ways to rights, uncovered is with nothing mounted over
+	// parts of /proc.
 	bare, uncovered bool
 	// bwrap is with this machine's bubblewrap.
 	bwrap bool
@@ -47,16 +48,28 @@ func jobKinds() []jobKind {
 	return []jobKind{
 		{name: "plain", users: both, noBubblewrap: missing},
 		{name: "plain, bwrap", users: []int{1000}, bwrap: true, home: home, noBubblewrap: useless},
-		{name: "Landlock is refused", users: []int{0}, filter: oldFilter(syscall.EPERM), noBubblewrap: missing, noLandlock: syscall.EPERM.Error()},
-		{name: "Landlock is unknown, bwrap", users: []int{1000}, filter: oldFilter(syscall.ENOSYS), bwrap: true, home: home, noBubblewrap: useless, noLandlock: syscall.ENOSYS.Error()},
+		{
+			name: "Landlock is refused", users: []int{0}, filter: oldFilter(syscall.EPERM),
+			noBubblewrap: missing, noLandlock: syscall.EPERM.Error(),
+		},
+		{
+			name: "Landlock is unknown, bwrap", users: []int{1000}, filter: oldFilter(syscall.ENOSYS),
+			bwrap: true, home: home, noBubblewrap: useless, noLandlock: syscall.ENOSYS.Error(),
+		},
 		{name: "no filter", users: []int{0}, filter: none, bare: true, home: home, noBubblewrap: missing},
-		{name: "no filter, bwrap", users: both, filter: none, bare: true, bwrap: true, noBubblewrap: useless},
-		{name: "no filter, nothing is covered, bwrap", users: both, filter: none, uncovered: true, bwrap: true, home: home},
+		{
+			name: "no filter, bwrap", users: both, filter: none, bare: true, bwrap: true,
+			noBubblewrap: useless,
+		},
+		{
+			name: "no filter, nothing is covered, bwrap", users: both, filter: none, uncovered: true,
+			bwrap: true, home: home,
+		},
 	}
 }
 
-// oldFilter refuses what the filter of an old Docker does: namespaces, mounts, and Landlock, which it does not know. Whether
-// the error is EPERM or ENOSYS depends on the version of runc.
+// oldFilter refuses what the filter of an old Docker does: namespaces, mounts, and Landlock, which
+// it does not know. Whether the error is EPERM or ENOSYS depends on the version of runc.
 func oldFilter(landlock syscall.Errno) string {
 	const newUser = `"args": [{"index": 0, "value": 268435456, "valueTwo": 268435456, "op": "SCMP_CMP_MASKED_EQ"}]`
 	return fmt.Sprintf(`seccomp={"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [
@@ -65,8 +78,9 @@ func oldFilter(landlock syscall.Errno) string {
 		{"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": 38}, {"names": ["mount"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1}]}`, landlock, newUser)
 }
 
-// TestSandboxInContainer runs the program in containers that have no privileges, as a job of a CI system does. What can be
-// had there is found without the program: it must be what the program makes use of, and tells.
+// TestSandboxInContainer runs the program in containers that have no privileges, as a job of a CI
+// system does. What can be had there is found without the program: it must be what the program
+// makes use of, and tells.
 func TestSandboxInContainer(t *testing.T) {
 	t.Parallel()
 	d := sharedDocker(t)
@@ -135,7 +149,8 @@ const (
 type job struct {
 	d  *dockerHost
 	id string
-	// by is the kind of sandbox that can be had; empty if there is none. reasons are why not the stronger ones.
+	// by is the kind of sandbox that can be had; empty if there is none. reasons are why not the
+	// stronger ones.
 	by      string
 	reasons []string
 }
@@ -145,8 +160,10 @@ func startJob(t *testing.T, d *dockerHost, kind jobKind, user, owner int, look s
 	t.Helper()
 	mark := newMark()
 	config := &container.Config{
-		Image: daemons.Busybox, User: strconv.Itoa(user), WorkingDir: project, Labels: map[string]string{markLabel: mark},
-		// It does not collect orphans, as the first process of a job often does not, and ends also if nobody removes it.
+		Image: daemons.Busybox, User: strconv.Itoa(user), WorkingDir: project,
+		Labels: map[string]string{markLabel: mark},
+		// It does not collect orphans, as the first process of a job often does not, and ends also if
+		// nobody removes it.
 		Cmd: []string{"sleep", "600"}, Env: []string{"SANDBOXAGENT_STATE_DIR=/builds/state"},
 	}
 	host := &container.HostConfig{
@@ -174,7 +191,8 @@ func startJob(t *testing.T, d *dockerHost, kind jobKind, user, owner int, look s
 	}
 	j := &job{d: d, id: made.ID}
 	t.Cleanup(func() { j.remove(t, mark) })
-	err = d.api.CopyToContainer(t.Context(), j.id, "/", jobFiles(t, kind.home, owner), container.CopyToContainerOptions{})
+	err = d.api.CopyToContainer(t.Context(), j.id, "/", jobFiles(t, kind.home, owner),
+		container.CopyToContainerOptions{})
 	if err == nil {
 		err = d.api.ContainerStart(t.Context(), j.id, container.StartOptions{})
 	}
@@ -190,7 +208,8 @@ func (j *job) remove(t *testing.T, mark string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 	defer cancel()
 	gone, failed := j.d.api.ContainerWait(ctx, j.id, container.WaitConditionRemoved)
-	_ = j.d.api.ContainerRemove(ctx, j.id, container.RemoveOptions{Force: true, RemoveVolumes: true}) // it may end by itself
+	// it may end by itself
+	_ = j.d.api.ContainerRemove(ctx, j.id, container.RemoveOptions{Force: true, RemoveVolumes: true})
 	select {
 	case <-gone:
 	case <-failed: //nolint:errcheck // it is gone already
@@ -206,20 +225,25 @@ func bubblewrapFiles(t *testing.T) []string {
 		daemons.Missing(t, "sandbox", "there is no bubblewrap on this machine to take into a container")
 	}
 	binds := []string{program + ":/usr/bin/bwrap:ro"}
-	libraries, _ := exec.CommandContext(t.Context(), "ldd", program).Output() // a static program has none
+	// a static program has none
+	libraries, _ := exec.CommandContext(t.Context(), "ldd", program).Output()
 	for _, name := range regexp.MustCompile(`/\S+`).FindAllString(string(libraries), -1) {
 		binds = append(binds, name+":"+name+":ro")
 	}
 	return binds
 }
 
-// jobFiles are what is in the container besides programs: a working folder, what is outside of it, and a secret.
+// jobFiles are what is in the container besides programs: a working folder, what is outside of it,
+// and a secret.
 func jobFiles(t *testing.T, home string, owner int) *bytes.Buffer {
 	t.Helper()
 	var all bytes.Buffer
 	w := tar.NewWriter(&all)
 	add := func(name, content string) {
-		h := &tar.Header{Name: strings.TrimPrefix(name, "/"), Typeflag: tar.TypeReg, Mode: 0o644, Uid: owner, Gid: owner, Size: int64(len(content))}
+		h := &tar.Header{
+			Name: strings.TrimPrefix(name, "/"), Typeflag: tar.TypeReg, Mode: 0o644,
+			Uid: owner, Gid: owner, Size: int64(len(content)),
+		}
 		if strings.HasSuffix(name, "/") {
 			h.Typeflag, h.Mode = tar.TypeDir, 0o755
 		}
@@ -233,7 +257,8 @@ func jobFiles(t *testing.T, home string, owner int) *bytes.Buffer {
 	add("/builds/", "")
 	add(project+"/", "")
 	add("/builds/page", "reached\n")
-	add(script, "turns:\n  - calls: [{tool: shell, args: {command: \"echo ran >by-model\"}}]\n  - text: done\n")
+	add(script, "turns:\n  - calls: [{tool: shell, args: {command: \"echo ran >by-model\"}}]\n  - "+
+		"text: done\n")
 	if home != "" {
 		add(home+"/", "")
 	}
@@ -250,7 +275,10 @@ func (j *job) exec(t *testing.T, argv ...string) ran {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, fmt.Errorf("%q hangs", argv))
 	defer cancel()
-	made, err := j.d.api.ContainerExecCreate(ctx, j.id, container.ExecOptions{Cmd: argv, AttachStdout: true, AttachStderr: true, WorkingDir: project})
+	made, err := j.d.api.ContainerExecCreate(ctx, j.id, container.ExecOptions{
+		Cmd:          argv,
+		AttachStdout: true, AttachStderr: true, WorkingDir: project,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,8 +323,10 @@ func (j *job) has(t *testing.T, names ...string) string {
 func (j *job) see(t *testing.T, kind jobKind) {
 	t.Helper()
 	if kind.bwrap {
-		got := j.exec(t, "bwrap", "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--unshare-net",
-			"--new-session", "--cap-drop", "ALL", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "true")
+		got := j.exec(t, "bwrap", "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts",
+			"--unshare-cgroup-try", "--unshare-net",
+			"--new-session", "--cap-drop", "ALL", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc",
+			"true")
 		switch {
 		case got.code == 0 && kind.noBubblewrap == "":
 			j.by = "bubblewrap"
@@ -313,7 +343,8 @@ func (j *job) see(t *testing.T, kind jobKind) {
 	if version, err := strconv.Atoi(got.stderr); err == nil && version >= 3 {
 		j.by = "Landlock"
 	} else {
-		j.reasons = append(j.reasons, "Landlock: ", strings.Replace(got.stderr, syscall.ENOSYS.Error(), "a filter of system calls hides it", 1))
+		j.reasons = append(j.reasons, "Landlock: ", strings.Replace(got.stderr, syscall.ENOSYS.Error(),
+			"a filter of system calls hides it", 1))
 	}
 	switch {
 	case kind.noLandlock != "" && got.stderr != kind.noLandlock:
@@ -350,7 +381,8 @@ func (j *job) refuses(t *testing.T) {
 		{6, "run --sandbox=require --yes --output=stream-json --model=script:" + script + " task"},
 	} {
 		got := j.program(t, strings.Fields(test.args)...)
-		if got.code != test.code || !strings.HasPrefix(got.stderr, "sandboxagent: local: no sandbox ") || strings.Count(got.stderr, "\n") != 1 {
+		if got.code != test.code || !strings.HasPrefix(got.stderr, "sandboxagent: local: no sandbox ") ||
+			strings.Count(got.stderr, "\n") != 1 {
 			t.Errorf("%s: %+v", test.args, got)
 		}
 		wantContains(t, test.args, got.stderr, j.reasons...)
@@ -369,7 +401,8 @@ func (j *job) refuses(t *testing.T) {
 	}
 }
 
-// changes lists what differs from the image, less the helper that bubblewrap was tried with, and folders that were used.
+// changes lists what differs from the image, less the helper that bubblewrap was tried with, and
+// folders that were used.
 func (j *job) changes(t *testing.T) (names []string) {
 	t.Helper()
 	found, err := j.d.api.ContainerDiff(t.Context(), j.id)
@@ -385,7 +418,8 @@ func (j *job) changes(t *testing.T) (names []string) {
 	return names
 }
 
-// goesWithout checks that the program does without a sandbox where it may, and says so to people and to programs.
+// goesWithout checks that the program does without a sandbox where it may, and says so to people
+// and to programs.
 func (j *job) goesWithout(t *testing.T) {
 	const note = "sandboxagent: note: commands run as this user on this machine; there is no sandbox: "
 	got := j.program(t, "exec", "--sandbox=auto", "--", "sh", "-c", all("by-auto"))
@@ -394,17 +428,23 @@ func (j *job) goesWithout(t *testing.T) {
 	}
 	wantContains(t, "standard error", got.stderr, append([]string{note}, j.reasons...)...)
 
-	model := []string{"run", "--sandbox=auto", "--output=stream-json", "--model=script:" + script, "task"}
-	if got := j.program(t, model...); got.code != 2 || !strings.Contains(got.stderr, "--yes allows it") || j.has(t, "by-model") != "" {
+	model := []string{
+		"run", "--sandbox=auto", "--output=stream-json", "--model=script:" + script,
+		"task",
+	}
+	if got := j.program(t, model...); got.code != 2 || !strings.Contains(got.stderr,
+		"--yes allows it") || j.has(t, "by-model") != "" {
 		t.Errorf("nobody was asked: %+v", got)
 	}
 	got = j.program(t, append(model, "--yes")...)
 	if got.code != 0 || j.has(t, "by-model") == "" {
 		t.Errorf("%+v", got)
 	}
-	wantContains(t, "standard error", got.stderr, append([]string{note, "without a sandbox"}, j.reasons...)...)
+	wantContains(t, "standard error", got.stderr, append([]string{note, "without a sandbox"},
+		j.reasons...)...)
 	j.tells(t, got.stdout, map[env.Promise]env.Strength{
-		env.Isolation: env.Absent, env.ConfinedWrites: env.Absent, env.HiddenSecrets: env.Absent, env.NoNetwork: env.Absent,
+		env.Isolation: env.Absent, env.ConfinedWrites: env.Absent, env.HiddenSecrets: env.Absent,
+		env.NoNetwork: env.Absent,
 	})
 	if got := j.program(t, "env", "verify"); got.code != 1 {
 		t.Errorf("env verify: %+v", got)
@@ -441,7 +481,8 @@ func (j *job) tells(t *testing.T, stdout string, want map[env.Promise]env.Streng
 // confines checks that a sandbox prevents what it must, and that a lesser one is told.
 func (j *job) confines(t *testing.T) {
 	off := j.program(t, "exec", "--sandbox=off", "--", "sh", "-c", all("by-off"))
-	if removed := j.exec(t, "rm", outside); off.code != 3 || off.stdout != unconfined || removed.code != 0 {
+	if removed := j.exec(t, "rm", outside); off.code != 3 || off.stdout != unconfined ||
+		removed.code != 0 {
 		t.Fatalf("without a sandbox: %+v, %+v", off, removed)
 	}
 	for _, mode := range []string{"require", "auto"} {
@@ -464,7 +505,8 @@ func (j *job) confines(t *testing.T) {
 func (j *job) enforces(t *testing.T) {
 	want := map[env.Promise]env.Strength{
 		env.Isolation: env.Enforced, env.HiddenProcesses: env.Enforced,
-		env.ConfinedWrites: env.Enforced, env.HiddenSecrets: env.Enforced, env.NoNetwork: env.Enforced, env.NoNewRights: env.Enforced,
+		env.ConfinedWrites: env.Enforced, env.HiddenSecrets: env.Enforced, env.NoNetwork: env.Enforced,
+		env.NoNewRights: env.Enforced,
 	}
 	if j.by == "Landlock" {
 		want[env.Isolation], want[env.HiddenProcesses] = env.BestEffort, env.Absent
@@ -484,7 +526,8 @@ func (j *job) enforces(t *testing.T) {
 		if got.code != 125 || got.stdout != "" {
 			t.Errorf("%s: %+v", promise, got)
 		}
-		wantContains(t, string(promise), got.stderr, append([]string{"no sandbox here enforces " + string(promise)}, j.reasons...)...)
+		wantContains(t, string(promise), got.stderr, append([]string{"no sandbox here enforces " +
+			string(promise)}, j.reasons...)...)
 	}
 	if got := j.program(t, append(strong, "--", "touch", "strong")...); got.code != 0 {
 		t.Errorf("%q: %+v", strong, got)
@@ -492,7 +535,8 @@ func (j *job) enforces(t *testing.T) {
 	if got := j.has(t, "by-model", "strong", "weak"); got != "by-model\nstrong\n" {
 		t.Errorf("there are %q", got)
 	}
-	if got := j.program(t, "env", "verify", "--sandbox=require"); got.code != 0 || !strings.Contains(got.stdout, "\n0 of ") {
+	if got := j.program(t, "env", "verify", "--sandbox=require"); got.code != 0 ||
+		!strings.Contains(got.stdout, "\n0 of ") {
 		t.Errorf("env verify: %+v", got)
 	}
 }

@@ -82,11 +82,13 @@ func (k *soak) levels(t *testing.T) level {
 	return l
 }
 
-// still returns the levels when descriptors and goroutines have not changed for a while: those of connections end by themselves.
+// still returns the levels when descriptors and goroutines have not changed for a while: those of
+// connections end by themselves.
 func (k *soak) still(t *testing.T) level {
 	t.Helper()
 	last := k.levels(t)
-	for same, deadline := 0, time.Now().Add(20*time.Second); same < 10 && time.Now().Before(deadline); same++ {
+	for same, deadline := 0, time.Now().Add(20*time.Second); same < 10 &&
+		time.Now().Before(deadline); same++ {
 		time.Sleep(50 * time.Millisecond)
 		now := k.levels(t)
 		if now.files != last.files || now.goroutines != last.goroutines {
@@ -106,7 +108,8 @@ func (k *soak) settle(t *testing.T, want level) {
 			return
 		}
 	}
-	t.Errorf("%d descriptors and %d goroutines, at first it were %d and %d", got.files, got.goroutines, want.files, want.goroutines)
+	t.Errorf("%d descriptors and %d goroutines, at first it were %d and %d", got.files, got.goroutines,
+		want.files, want.goroutines)
 	if got.goroutines != want.goroutines {
 		var stacks bytes.Buffer
 		_ = pprof.Lookup("goroutine").WriteTo(&stacks, 1) // a buffer takes all
@@ -117,7 +120,8 @@ func (k *soak) settle(t *testing.T, want level) {
 func (k *soak) checkMemory(t *testing.T, base level) {
 	t.Helper()
 	now := k.levels(t)
-	t.Logf("heap %d KiB, after the warm-up %d KiB; resident %d KiB, after the warm-up %d KiB", now.heap>>10, base.heap>>10, now.rss>>10, base.rss>>10)
+	t.Logf("heap %d KiB, after the warm-up %d KiB; resident %d KiB, after the warm-up %d KiB",
+		now.heap>>10, base.heap>>10, now.rss>>10, base.rss>>10)
 	if limit := base.heap + int64(soakGrowth*float64(base.heap)) + soakHeapSlack; now.heap > limit {
 		t.Errorf("the heap has %d bytes, after the warm-up it had %d", now.heap, base.heap)
 	}
@@ -138,7 +142,8 @@ func (k *soak) checkLeftovers(t *testing.T) {
 			t.Errorf("left in the folder %s: %v, %v", name, left, err)
 		}
 	}
-	if work, err := os.ReadDir(filepath.Join(k.root, "work")); err != nil || len(work) != len(k.lanes) {
+	if work, err := os.ReadDir(filepath.Join(k.root, "work")); err != nil ||
+		len(work) != len(k.lanes) {
 		t.Errorf("%d folders to work in are left of %d lanes, %v", len(work), len(k.lanes), err)
 	}
 	if runtime.GOOS != "linux" {
@@ -150,7 +155,8 @@ func (k *soak) checkLeftovers(t *testing.T) {
 	}
 	for _, name := range names {
 		// One that has ended by now, or is another user's, is none of the sessions.
-		if vars, err := os.ReadFile(name); err == nil && bytes.Contains(vars, []byte("SANDBOXAGENT_SOAK="+k.marker)) {
+		if vars, err := os.ReadFile(name); err == nil && bytes.Contains(vars,
+			[]byte("SANDBOXAGENT_SOAK="+k.marker)) {
 			line, _ := os.ReadFile(filepath.Join(filepath.Dir(name), "cmdline"))
 			t.Errorf("the process %s is left: %q", name, line)
 		}
@@ -160,7 +166,8 @@ func (k *soak) checkLeftovers(t *testing.T) {
 	}
 }
 
-// childProcesses lists the processes that this one has started, those too that have ended and nobody has waited for.
+// childProcesses lists the processes that this one has started, those too that have ended and
+// nobody has waited for.
 func childProcesses(t *testing.T) []string {
 	t.Helper()
 	names, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -181,7 +188,8 @@ func childProcesses(t *testing.T) []string {
 	return list
 }
 
-// logGaps tells how long the slowest turns took, at first and in the end. Other load on the machine shows in it too.
+// logGaps tells how long the slowest turns took, at first and in the end. Other load on the machine
+// shows in it too.
 func (k *soak) logGaps(t *testing.T) {
 	t.Helper()
 	p99 := func(sessions [][soakTurns]time.Duration) time.Duration {
@@ -193,7 +201,8 @@ func (k *soak) logGaps(t *testing.T) {
 		return all[len(all)*99/100]
 	}
 	tenth := len(k.gaps) / 10
-	t.Logf("99 %% of the turns took less than %s in the first tenth and %s in the last", p99(k.gaps[:tenth]), p99(k.gaps[len(k.gaps)-tenth:]))
+	t.Logf("99 %% of the turns took less than %s in the first tenth and %s in the last",
+		p99(k.gaps[:tenth]), p99(k.gaps[len(k.gaps)-tenth:]))
 }
 
 // raceDetector reports whether the race detector is built in.

@@ -28,13 +28,15 @@ const (
 	soakTurns     = 20
 	soakWorkers   = 3
 	soakFaultRate = 0.01
-	// Memory may grow by a share, and by a constant that is small beside what a session takes times the number of sessions.
+	// Memory may grow by a share, and by a constant that is small beside what a session takes times
+	// the number of sessions.
 	soakGrowth    = 0.02
 	soakHeapSlack = 512 << 10
 	soakRSSSlack  = 8 << 20
 )
 
-// TestFault30Soak has many sessions in one process, with random faults, after which nothing of them may be left.
+// TestFault30Soak has many sessions in one process, with random faults, after which nothing of them
+// may be left.
 func TestFault30Soak(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the commands are those of a Unix shell")
@@ -57,7 +59,8 @@ func TestFault30Soak(t *testing.T) {
 	base := k.levels(t)
 	began := time.Now()
 	k.run(t, warm, sessions)
-	t.Logf("%d sessions took %s; faults: %v", sessions-warm, time.Since(began).Round(time.Millisecond), k.counts())
+	t.Logf("%d sessions took %s; faults: %v", sessions-warm, time.Since(began).Round(time.Millisecond),
+		k.counts())
 	k.settle(t, empty)
 	k.checkMemory(t, base)
 	k.checkLeftovers(t)
@@ -137,7 +140,8 @@ func (k *soak) newLane(w wire) (*lane, error) {
 		return nil, err
 	}
 	l := &lane{dir: dir}
-	if l.env, err = local.New(local.Config{Dir: dir, Vars: []string{"SANDBOXAGENT_SOAK=" + k.marker}}); err != nil {
+	if l.env, err = local.New(local.Config{Dir: dir, Vars: []string{"SANDBOXAGENT_SOAK=" +
+		k.marker}}); err != nil {
 		return nil, err
 	}
 	l.agent, err = agent.New(agent.Config{
@@ -188,7 +192,8 @@ func (k *soak) run(t *testing.T, first, end int) {
 	}
 }
 
-// alone opens and closes a lane of its own, for the environment and the agent, now and then with a session in it.
+// alone opens and closes a lane of its own, for the environment and the agent, now and then with a
+// session in it.
 func (k *soak) alone(ctx context.Context, w wire, n int) error {
 	l, err := k.newLane(w)
 	if err == nil && n%8 == 0 {
@@ -204,7 +209,10 @@ func (k *soak) alone(ctx context.Context, w wire, n int) error {
 func (k *soak) session(ctx context.Context, l *lane, w wire, n int) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	l.play = &soakPlay{soak: k, wire: w, rnd: rand.New(rand.NewPCG(k.seed, uint64(n))), gaps: &k.gaps[n], cancel: cancel}
+	l.play = &soakPlay{
+		soak: k, wire: w, rnd: rand.New(rand.NewPCG(k.seed, uint64(n))),
+		gaps: &k.gaps[n], cancel: cancel,
+	}
 	srv, err := llmtest.Start(w.brain(l.play.answer))
 	if err != nil {
 		return err
@@ -219,7 +227,8 @@ func (k *soak) session(ctx context.Context, l *lane, w wire, n int) (err error) 
 		return err
 	}
 	defer func() {
-		err = errors.Join(err, s.Close(), os.RemoveAll(s.Dir()), os.RemoveAll(filepath.Join(l.dir, "log")))
+		err = errors.Join(err, s.Close(), os.RemoveAll(s.Dir()), os.RemoveAll(filepath.Join(l.dir,
+			"log")))
 	}()
 	for turn := 0; turn < soakTurns; turn += 5 {
 		res, err := s.Submit(ctx, "go on")
@@ -254,7 +263,8 @@ type soakPlay struct {
 	turn   int
 	// told is set when the input that ends before turn has been answered.
 	told bool
-	// aborted is set when the run is to end at once, and atStart when that is to be once its call runs.
+	// aborted is set when the run is to end at once, and atStart when that is to be once its call
+	// runs.
 	aborted, atStart bool
 }
 
@@ -285,10 +295,14 @@ func (p *soakPlay) call(turn int) llmtest.Call {
 	case 1:
 		if p.wire.profile.ID == "openai" {
 			return use("apply_patch", map[string]any{
-				"patch": "*** Begin Patch\n*** Update File: " + file + "\n@@\n-" + first + "a\n+" + first + "b\n*** End Patch\n",
+				"patch": "*** Begin Patch\n*** Update File: " + file + "\n@@\n-" + first + "a\n+" + first +
+					"b\n*** End Patch\n",
 			})
 		}
-		return use("edit_file", map[string]any{"file_path": file, "old_string": first + "a", "new_string": first + "b"})
+		return use("edit_file", map[string]any{
+			"file_path": file, "old_string": first + "a",
+			"new_string": first + "b",
+		})
 	case 2:
 		return use("read_file", map[string]any{"file_path": file})
 	case 3:
@@ -321,12 +335,18 @@ func (p *soakPlay) fault() llmtest.Reply {
 		bad, _ := p.wire.bad("shell")
 		reply = llmtest.Use(bad)
 	case 5:
-		name, reply = "time-out", llmtest.Use(use("shell", map[string]any{"command": long, "timeout_ms": 50}))
+		name, reply = "time-out", llmtest.Use(use("shell", map[string]any{
+			"command":    long,
+			"timeout_ms": 50,
+		}))
 	case 6:
 		name, reply = "abort in a call", llmtest.Use(shell(long))
 		p.aborted, p.atStart = true, true
 	case 7:
-		name, reply = "abort in an answer", llmtest.Reply{Text: "some text of pieces", Fault: llmtest.Fault{Hang: llmtest.AtEnd}}
+		name, reply = "abort in an answer", llmtest.Reply{
+			Text:  "some text of pieces",
+			Fault: llmtest.Fault{Hang: llmtest.AtEnd},
+		}
 		p.aborted = true
 	}
 	p.soak.mu.Lock()
@@ -337,7 +357,8 @@ func (p *soakPlay) fault() llmtest.Reply {
 
 // see ends the run where it is to be ended.
 func (p *soakPlay) see(e event.Event) error {
-	if p.aborted && (p.atStart && e.Kind() == event.KindToolCallStart || !p.atStart && e.Kind() == event.KindTextDelta) {
+	if p.aborted && (p.atStart && e.Kind() == event.KindToolCallStart || !p.atStart &&
+		e.Kind() == event.KindTextDelta) {
 		p.cancel()
 	}
 	return nil

@@ -27,7 +27,8 @@ func TestDoDOnSSH(t *testing.T) {
 func logIn(t testing.TB, s *daemons.SSHD) *ssh.Host {
 	t.Helper()
 	h, err := ssh.Connect(t.Context(), ssh.Target{
-		Host: s.User() + "@" + s.Address(), ConfigFile: os.DevNull, Identities: []string{s.Key()}, KnownHosts: s.KnownHosts(),
+		Host: s.User() + "@" + s.Address(), ConfigFile: os.DevNull, Identities: []string{s.Key()},
+		KnownHosts: s.KnownHosts(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +52,10 @@ func openOnHost(t testing.TB, dir string) env.Environment {
 
 // hostFlags are the flags of the program for a server of the tests.
 func hostFlags(s *daemons.SSHD) []string {
-	return []string{"--env=ssh", "--host=" + s.User() + "@" + s.Address(), "--identity=" + s.Key(), "--known-hosts=" + s.KnownHosts()}
+	return []string{
+		"--env=ssh", "--host=" + s.User() + "@" + s.Address(), "--identity=" + s.Key(),
+		"--known-hosts=" + s.KnownHosts(),
+	}
 }
 
 // onHost reports whether the sessions of a test are on a host over SSH.

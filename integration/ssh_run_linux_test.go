@@ -64,20 +64,24 @@ func TestSSHMessages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.CommandContext(t.Context(), "ssh-keygen", "-q", "-p", "-N", "secret", "-f", locked).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "ssh-keygen", "-q", "-p", "-N", "secret", "-f",
+		locked).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	two := sshd(t, daemons.SSHDConfig{HostKeys: []string{"ed25519", "ecdsa"}})
 	one := filepath.Join(dir, "one")
-	if err := os.WriteFile(one, []byte(knownLine(two.Address(), two.HostKey("ecdsa"))), 0o600); err != nil {
+	if err := os.WriteFile(one, []byte(knownLine(two.Address(), two.HostKey("ecdsa"))),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	other := filepath.Join(dir, "other")
-	if err := os.WriteFile(other, []byte(knownLine(s.Address(), two.HostKey("ecdsa"))), 0o600); err != nil {
+	if err := os.WriteFile(other, []byte(knownLine(s.Address(), two.HostKey("ecdsa"))),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Run("only another type of key is known", func(t *testing.T) {
-		if got := runCommand(t, dir, nil, "exec", "--env=ssh", "--host="+two.User()+"@"+two.Address(), "--identity="+two.Key(), "--known-hosts="+one, "--", "true"); got.code != 0 {
+		if got := runCommand(t, dir, nil, "exec", "--env=ssh", "--host="+two.User()+"@"+two.Address(),
+			"--identity="+two.Key(), "--known-hosts="+one, "--", "true"); got.code != 0 {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -88,26 +92,63 @@ func TestSSHMessages(t *testing.T) {
 		says  []string
 	}{
 		{"no host", []string{"--env=ssh"}, []string{"--host is missing"}},
-		{"another backend", []string{"--env=local", "--host=x"}, []string{"--host has no effect with --env=local; it is for --env=ssh"}},
-		{"a limit that nobody keeps", flags(s, "--memory=1GiB"), []string{"--memory has no effect with --env=ssh; it is for --env=docker"}},
-		{"a network that nobody closes", flags(s, "--network=none"), []string{"no sandbox is to be had", "home folder"}},
+		{
+			"another backend",
+			[]string{"--env=local", "--host=x"},
+			[]string{"--host has no effect with --env=local; it is for --env=ssh"},
+		},
+		{
+			"a limit that nobody keeps", flags(s, "--memory=1GiB"),
+			[]string{"--memory has no effect with --env=ssh; it is for --env=docker"},
+		},
+		{"a network that nobody closes", flags(s, "--network=none"), []string{
+			"no sandbox is to be had",
+			"home folder",
+		}},
 		{"apply", flags(s, "--apply"), []string{"--apply has no effect with --env=ssh"}},
 		{"variables of this machine", flags(s, "--inherit-vars=all"), []string{"--pass-var"}},
 		{"unknown host", flags(s, "--known-hosts="+empty), []string{"SHA256:", "--accept-new-host-key"}},
 		{"changed key", flags(changed), []string{"SHA256:", changed.KnownHosts() + ":1"}},
-		{"changed key, and new ones are accepted", flags(changed, "--accept-new-host-key"), []string{"SHA256:", changed.KnownHosts() + ":1"}},
-		{"none of the known types", flags(s, "--known-hosts="+other), []string{"none of the host keys that are known", "ecdsa"}},
-		{"no key is taken", flags(refusing), []string{"takes none of the keys", refusing.Key(), "authorized_keys"}},
-		{"locked key", []string{"--env=ssh", "--host=" + s.User() + "@" + s.Address(), "--known-hosts=" + s.KnownHosts(), "--identity=" + locked}, []string{locked, "ssh-agent"}},
-		{"missing key", flags(s, "--identity="+filepath.Join(dir, "none")), []string{"--identity", "none"}},
-		{"refused port", []string{"--env=ssh", "--host=127.0.0.1:1", "--known-hosts=" + empty}, []string{"127.0.0.1:1", "refused"}},
-		{"no such folder", flags(s, "--workdir=/nowhere/at/all"), []string{"/nowhere/at/all does not exist"}},
-		{"no such folder to write", flags(s, "--workdir="+dir, "--allow-write=none/at/all"), []string{"--allow-write", "none/at/all", "must exist on the host"}},
-		{"a directory that holds no helper", flags(s, "--helper-dir=/proc"), []string{"tried /proc/sandboxagent-", "--helper-dir DIR"}},
+		{
+			"changed key, and new ones are accepted", flags(changed, "--accept-new-host-key"),
+			[]string{"SHA256:", changed.KnownHosts() + ":1"},
+		},
+		{
+			"none of the known types", flags(s, "--known-hosts="+other),
+			[]string{"none of the host keys that are known", "ecdsa"},
+		},
+		{"no key is taken", flags(refusing), []string{
+			"takes none of the keys", refusing.Key(),
+			"authorized_keys",
+		}},
+		{"locked key", []string{"--env=ssh", "--host=" + s.User() + "@" + s.Address(), "--known-hosts=" +
+			s.KnownHosts(), "--identity=" + locked}, []string{locked, "ssh-agent"}},
+		{"missing key", flags(s, "--identity="+filepath.Join(dir, "none")), []string{
+			"--identity",
+			"none",
+		}},
+		{
+			"refused port",
+			[]string{"--env=ssh", "--host=127.0.0.1:1", "--known-hosts=" + empty},
+			[]string{"127.0.0.1:1", "refused"},
+		},
+		{
+			"no such folder", flags(s, "--workdir=/nowhere/at/all"),
+			[]string{"/nowhere/at/all does not exist"},
+		},
+		{
+			"no such folder to write", flags(s, "--workdir="+dir, "--allow-write=none/at/all"),
+			[]string{"--allow-write", "none/at/all", "must exist on the host"},
+		},
+		{
+			"a directory that holds no helper", flags(s, "--helper-dir=/proc"),
+			[]string{"tried /proc/sandboxagent-", "--helper-dir DIR"},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			vars := []string{"SSH_AUTH_SOCK=", "HOME=" + dir, "SANDBOXAGENT_STATE_DIR=" + dir}
-			cmd := exec.CommandContext(t.Context(), command(t), append(append([]string{"exec"}, tt.flags...), "--", "true")...)
+			cmd := exec.CommandContext(t.Context(), command(t), append(append([]string{"exec"}, tt.flags...),
+				"--", "true")...)
 			cmd.Dir, cmd.Env = dir, append(os.Environ(), vars...)
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // without a terminal
 			began := time.Now()
@@ -122,7 +163,8 @@ func TestSSHMessages(t *testing.T) {
 		})
 	}
 	t.Run("a model without consent", func(t *testing.T) {
-		got := runCommand(t, dir, nil, append(append([]string{"run"}, hostFlags(s)...), "--model=script:none", "do it")...)
+		got := runCommand(t, dir, nil, append(append([]string{"run"}, hostFlags(s)...),
+			"--model=script:none", "do it")...)
 		if got.code != 2 {
 			t.Errorf("exit code %d: %s", got.code, got.stderr)
 		}
@@ -132,7 +174,8 @@ func TestSSHMessages(t *testing.T) {
 // TestSSHCommands calls what there is for an environment on a host.
 func TestSSHCommands(t *testing.T) {
 	t.Parallel()
-	s := sshd(t, daemons.SSHDConfig{Account: &daemons.Account{}}) // whose environments are nobody else's
+	// whose environments are nobody else's
+	s := sshd(t, daemons.SSHDConfig{Account: &daemons.Account{}})
 	state := "SANDBOXAGENT_STATE_DIR=" + t.TempDir()
 	call := func(t *testing.T, args ...string) ran {
 		t.Helper()
@@ -143,7 +186,8 @@ func TestSSHCommands(t *testing.T) {
 	}
 	t.Run("exec", func(t *testing.T) {
 		dir := s.MakeFolder(t)
-		got := call(t, on("exec", "--workdir="+dir, "--pass-var=PASSED", "--", "sh", "-c", "pwd; env | grep -E 'CANARY|PASSED'; exit 7")...)
+		got := call(t, on("exec", "--workdir="+dir, "--pass-var=PASSED", "--", "sh", "-c",
+			"pwd; env | grep -E 'CANARY|PASSED'; exit 7")...)
 		if got.code != 7 || got.stdout != dir+"\nPASSED=2\n" {
 			t.Errorf("%+v", got)
 		}
@@ -166,46 +210,55 @@ func TestSSHCommands(t *testing.T) {
 	})
 	t.Run("keep, list, attach, gc", func(t *testing.T) {
 		mark := fmt.Sprint(time.Now().UnixNano())
-		got := call(t, on("exec", "--keep", "--ttl=2m", "--", "sh", "-c", "sleep "+mark+" >/dev/null 2>&1 &")...)
+		got := call(t, on("exec", "--keep", "--ttl=2m", "--", "sh", "-c",
+			"sleep "+mark+" >/dev/null 2>&1 &")...)
 		if got.code != 0 || !strings.Contains(got.stderr, "env attach ") {
 			t.Fatalf("%+v", got)
 		}
 		_, id, _ := strings.Cut(got.stderr, "env attach ")
 		id, _, _ = strings.Cut(id, `"`)
-		if got := call(t, on("env list")...); got.code != 0 || !strings.Contains(got.stdout, id+"  running") {
+		if got := call(t, on("env list")...); got.code != 0 || !strings.Contains(got.stdout,
+			id+"  running") {
 			t.Errorf("%+v", got)
 		}
-		got = call(t, "env", "attach", id, "--", "sh", "-c", "pgrep -f 'slee[p] "+mark+"' >/dev/null && echo there; exit 5")
+		got = call(t, "env", "attach", id, "--", "sh", "-c",
+			"pgrep -f 'slee[p] "+mark+"' >/dev/null && echo there; exit 5")
 		if got.code != 5 || got.stdout != "there\n" {
 			t.Errorf("%+v", got)
 		}
 		if got := call(t, on("env gc")...); got.code != 0 || got.stdout != "" {
 			t.Errorf("what runs was removed: %+v", got)
 		}
-		if got := call(t, on("env gc", "--all", "--dry-run")...); got.code != 0 || !strings.Contains(got.stdout, "would remove environment "+id) {
+		if got := call(t, on("env gc", "--all", "--dry-run")...); got.code != 0 ||
+			!strings.Contains(got.stdout, "would remove environment "+id) {
 			t.Errorf("%+v", got)
 		}
-		if got := call(t, on("env gc", "--all")...); got.code != 0 || !strings.Contains(got.stdout, "removed environment "+id) {
+		if got := call(t, on("env gc", "--all")...); got.code != 0 || !strings.Contains(got.stdout,
+			"removed environment "+id) {
 			t.Errorf("%+v", got)
 		}
 		if running(t, mark) {
 			t.Error("a process is left")
 		}
-		if got := call(t, "env", "attach", id, "--", "true"); got.code != 125 || !strings.Contains(got.stderr, "gone") {
+		if got := call(t, "env", "attach", id, "--", "true"); got.code != 125 ||
+			!strings.Contains(got.stderr, "gone") {
 			t.Errorf("%+v", got)
 		}
-		if got := call(t, "env", "attach", id, "--", "true"); got.code != 125 || !strings.Contains(got.stderr, "has ended") {
+		if got := call(t, "env", "attach", id, "--", "true"); got.code != 125 ||
+			!strings.Contains(got.stderr, "has ended") {
 			t.Errorf("%+v", got)
 		}
 	})
 }
 
-// TestSSHKilled kills the program while a command works that leaves processes in every way. After the TTL nothing is left.
+// TestSSHKilled kills the program while a command works that leaves processes in every way. After
+// the TTL nothing is left.
 func TestSSHKilled(t *testing.T) {
 	t.Parallel()
 	s := sshd(t, daemons.SSHDConfig{Account: &daemons.Account{}})
 	p := &program{marker: newMark()}
-	p.Cmd = exec.CommandContext(t.Context(), command(t), append(append([]string{"exec"}, hostFlags(s)...),
+	p.Cmd = exec.CommandContext(t.Context(), command(t), append(append([]string{"exec"},
+		hostFlags(s)...),
 		"--ttl=3s", "--", "/bin/sh", "-c", p.strays()+"; sleep 100")...)
 	p.Env = append(os.Environ(), "SANDBOXAGENT_STATE_DIR="+t.TempDir())
 	if err := p.Start(); err != nil {
@@ -214,7 +267,10 @@ func TestSSHKilled(t *testing.T) {
 	await(t, "the processes", func() bool { return len(p.left(t)) > 3 })
 	_ = p.Process.Signal(syscall.SIGKILL)
 	_ = p.Wait()
-	await(t, "the end of all processes", func() bool { return len(p.left(t)) == 0 && len(s.Processes()) == 0 })
+	await(t, "the end of all processes", func() bool {
+		return len(p.left(t)) == 0 &&
+			len(s.Processes()) == 0
+	})
 	await(t, "the end of their directory", func() bool {
 		left, _ := filepath.Glob(fmt.Sprintf("/tmp/sandboxagent-%d/e-*", owner(t, s.Home())))
 		return len(left) == 0

@@ -15,8 +15,8 @@ import (
 // nobody is a user without rights.
 const nobody = 65534
 
-// TestOrdinaryUser runs tests of environments once more as a user without rights, since root may read and write what
-// others may not.
+// TestOrdinaryUser runs tests of environments once more as a user without rights, since root may
+// read and write what others may not.
 func TestOrdinaryUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to become another user; the tests themselves run as this user anyway")
@@ -34,7 +34,8 @@ func TestOrdinaryUser(t *testing.T) {
 			t.Cleanup(func() { _ = os.RemoveAll(dir) })
 			bin := filepath.Join(dir, "pkg.test")
 			here := filepath.Join(dir, "pkg") // the checkout may be closed to others
-			if out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", bin, module+"/"+pkg).CombinedOutput(); err != nil {
+			if out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", bin,
+				module+"/"+pkg).CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
 			if err := os.CopyFS(here, os.DirFS(filepath.Join("..", filepath.FromSlash(pkg)))); err != nil {

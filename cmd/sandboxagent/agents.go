@@ -20,8 +20,9 @@ var agentTools = [...]string{"spawn_agent", "send_input", "wait", "close_agent"}
 
 func agentsFlag() cli.Flag {
 	return &cli.StringFlag{
-		Name: "agents", EnvVars: variable("agents"), DefaultText: "agents in the folder of your configuration, if there is one",
-		Usage: "a `FOLDER` with kinds of sub-agents, a Markdown file each",
+		Name: "agents", EnvVars: variable("agents"),
+		DefaultText: "agents in the folder of your configuration, if there is one",
+		Usage:       "a `FOLDER` with kinds of sub-agents, a Markdown file each",
 	}
 }
 
@@ -69,7 +70,8 @@ func (p *program) agentKinds(c *cli.Context) ([]agent.Kind, error) {
 		files[kind.Name] = file
 		for _, name := range kind.Tools {
 			if _, ok := known.Get(name); !ok && !isRunTool(name) {
-				return nil, usagef("--agents: %s: there is no tool %q; the tools are %s", file, name, strings.Join(known.Names(), ", "))
+				return nil, usagef("--agents: %s: there is no tool %q; the tools are %s", file, name,
+					strings.Join(known.Names(), ", "))
 			}
 		}
 		kinds = append(kinds, kind)

@@ -39,7 +39,8 @@ type program struct {
 	// lines reads answers of the user.
 	lines lineReader
 
-	// tools and wrapClient are test seams: tools besides the profile's, and a client around the model's.
+	// tools and wrapClient are test seams: tools besides the profile's, and a client around the
+	// model's.
 	tools      []tool.Tool
 	wrapClient func(llm.Client) llm.Client
 }
@@ -106,7 +107,8 @@ func (p *program) app() *cli.App {
 		ExitErrHandler:            func(*cli.Context, error) {},
 		OnUsageError:              onUsageError,
 		Commands: []*cli.Command{
-			p.runCommand(), p.execCommand(), p.toolCommand(), p.verifyCommand(), p.listCommand(), p.attachCommand(), p.gcCommand(),
+			p.runCommand(), p.execCommand(), p.toolCommand(), p.verifyCommand(), p.listCommand(),
+			p.attachCommand(), p.gcCommand(),
 			p.imagesCommand(), p.buildCommand(), p.modelsCommand(), p.demoCommand(), p.versionCommand(),
 		},
 	}
@@ -141,9 +143,11 @@ flags:
 {{range .VisibleFlags}}  {{.}}
 {{end}}{{end}}`
 
-// action makes an action of work, which runs until it is done or a signal ends its context. An error of work is told to
-// the user and gives the exit code.
-func (p *program) action(work func(ctx context.Context, c *cli.Context) (int, error)) cli.ActionFunc {
+// action makes an action of work, which runs until it is done or a signal ends its context. An
+// error of work is told to the user and gives the exit code.
+func (p *program) action(
+	work func(ctx context.Context, c *cli.Context) (int, error),
+) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		p.code = p.interruptible(c.Context, func(ctx context.Context) int {
 			code, err := work(ctx, c)
@@ -172,4 +176,7 @@ func terminal(stream any) *os.File {
 }
 
 // interactive reports whether the user can be asked.
-func (p *program) interactive() bool { return terminal(p.std.in) != nil && terminal(p.std.err) != nil }
+func (p *program) interactive() bool {
+	return terminal(p.std.in) != nil &&
+		terminal(p.std.err) != nil
+}

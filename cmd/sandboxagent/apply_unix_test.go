@@ -55,7 +55,8 @@ type lookLocker struct{ look func() }
 func (l lookLocker) Lock() { l.look() }
 func (lookLocker) Unlock() {}
 
-// TestApplyKeepsPatch checks that the patch is there while the changes are made, and only stays when they are not.
+// TestApplyKeepsPatch checks that the patch is there while the changes are made, and only stays
+// when they are not.
 func TestApplyKeepsPatch(t *testing.T) {
 	tests := []struct {
 		name string

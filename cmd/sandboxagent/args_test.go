@@ -65,7 +65,10 @@ func TestParseCommandLine(t *testing.T) {
 			if err != nil {
 				text = err.Error()
 			}
-			if diff := cmp.Diff([]string{tt.command, tt.want, tt.err}, []string{l.command, l.text(err), text}); diff != "" {
+			if diff := cmp.Diff([]string{tt.command, tt.want, tt.err}, []string{
+				l.command, l.text(err),
+				text,
+			}); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
@@ -111,7 +114,8 @@ func TestEmptyValues(t *testing.T) {
 					continue
 				}
 				want := "--" + name + " is empty; give it a value or leave it out"
-				for _, args := range [][]string{{c.Name, "--" + name, blank, "x"}, {c.Name, "--" + name + "=" + blank}} {
+				for _, args := range [][]string{{c.Name, "--" + name, blank, "x"}, {c.Name, "--" + name + "=" +
+					blank}} {
 					_, err := parseCommandLine(app, args)
 					var usage *usageError
 					if !errors.As(err, &usage) || usage.Error() != want {

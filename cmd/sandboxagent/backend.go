@@ -41,7 +41,8 @@ type remoteBackend interface {
 	parseConnection(c *cli.Context) error
 	// attach connects to an environment that another process opened. stored is the encoding of
 	// keeping.stored. leave disconnects.
-	attach(ctx context.Context, stored json.RawMessage) (_ env.Environment, leave func() error, err error)
+	attach(ctx context.Context, stored json.RawMessage) (_ env.Environment, leave func() error,
+		err error)
 	// list returns the environments on the server as rows below a header; no rows if it has none.
 	list(ctx context.Context) (rows [][]string, err error)
 	// gc removes what killed programs left behind and returns what it removed, also after an error.

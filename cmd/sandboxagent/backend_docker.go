@@ -24,8 +24,8 @@ type dockerBackend struct {
 	remote remoteOptions
 }
 
-// dockerFlags names what the fields of docker.ConfigError are set with. Other fields have the flag of
-// their name.
+// dockerFlags names what the fields of docker.ConfigError are set with. Other fields have the flag
+// of their name.
 var dockerFlags = map[string]string{
 	"address": "DOCKER_HOST", "helper": "--helper-binary", "working directory": "working directory",
 	"session": "session",
@@ -104,8 +104,9 @@ func (b *dockerBackend) parse(c *cli.Context) (err error) {
 	cfg := docker.Config{
 		Image: c.String("image"), Pull: docker.PullPolicy(c.String("pull")),
 		Platform: c.String("platform"), CPUs: c.Float64("cpus"), PIDs: c.Int64("pids"),
-		Network: docker.Network(c.String("network")), User: c.String("user"), Runtime: c.String("runtime"),
-		TTL: b.remote.ttl, Note: b.note, Progress: b.note,
+		Network: docker.Network(c.String("network")), User: c.String("user"),
+		Runtime: c.String("runtime"),
+		TTL:     b.remote.ttl, Note: b.note, Progress: b.note,
 	}
 	if path, args, ifMissing := b.remote.helper(); path != "" {
 		cfg.HelperProgram = docker.HelperProgram{Path: path, Args: args, IfMissing: ifMissing}
@@ -159,7 +160,8 @@ func parseMount(text string) (docker.Mount, error) {
 	parts := strings.Split(text, ":")
 	if len(parts) < 2 || len(parts) > 3 || parts[0] == "" ||
 		len(parts) == 3 && parts[2] != "ro" && parts[2] != "rw" {
-		return docker.Mount{}, usagef("--mount %q is not of the form SOURCE:TARGET or SOURCE:TARGET:ro", text)
+		return docker.Mount{}, usagef("--mount %q is not of the form SOURCE:TARGET or SOURCE:TARGET:ro",
+			text)
 	}
 	source, err := filepath.Abs(parts[0])
 	if err != nil {
@@ -279,8 +281,9 @@ func (b *dockerBackend) gc(ctx context.Context, opts gcOptions) (removed []remov
 // demo runs in an image that has Go.
 func (b *dockerBackend) demo() demoSupport {
 	return demoSupport{
-		flags:     []string{"image", "pull", "platform", "user", "runtime", "helper-binary"},
-		missingGo: "which the image does not have; \"sandboxagent image build go\" builds one that has it",
+		flags: []string{"image", "pull", "platform", "user", "runtime", "helper-binary"},
+		missingGo: "which the image does not have; \"sandboxagent image build go\" builds one that " +
+			"has it",
 		prepare: func(context.Context, *openConfig, string) (func() error, error) {
 			b.config.Image = cmp.Or(b.config.Image, "sandboxagent-go:latest")
 			return nil, nil

@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// janitorArgument makes this program the one that cleans up after another one of its kind. Users have no use for it.
+	// janitorArgument makes this program the one that cleans up after another one of its kind. Users
+	// have no use for it.
 	janitorArgument = "__discard"
 	// dismissal is what the janitor is told when there is nothing to clean up.
 	dismissal = "done\n"
@@ -23,8 +24,8 @@ const (
 // isJanitor reports whether the program was started to clean up.
 func isJanitor(args []string) bool { return len(args) == 3 && args[1] == janitorArgument }
 
-// janitor waits until the program that started it is done with the start of a container, and removes what there is of it
-// if that program ended before.
+// janitor waits until the program that started it is done with the start of a container, and
+// removes what there is of it if that program ended before.
 func janitor(in io.Reader, session string) int {
 	said, _ := io.ReadAll(io.LimitReader(in, int64(len(dismissal))))
 	if string(said) == dismissal {
@@ -53,8 +54,8 @@ type guard struct {
 	in  io.WriteCloser
 }
 
-// startJanitor starts a janitor for a session, in a session of its own, so that what kills this program does not kill it.
-// Where that is not possible there is none, and "env gc" does its work.
+// startJanitor starts a janitor for a session, in a session of its own, so that what kills this
+// program does not kill it. Where that is not possible there is none, and "env gc" does its work.
 func startJanitor(session string) *guard {
 	self, err := os.Executable()
 	if err != nil {
@@ -64,7 +65,8 @@ func startJanitor(session string) *guard {
 	cmd.Dir = string(os.PathSeparator)
 	for _, v := range os.Environ() { // what leads to the daemon, and nothing secret
 		name, _, _ := strings.Cut(v, "=")
-		if strings.HasPrefix(name, "DOCKER_") || name == "HOME" || name == "PATH" || name == "SSH_AUTH_SOCK" || name == "USERPROFILE" || name == "SystemRoot" {
+		if strings.HasPrefix(name, "DOCKER_") || name == "HOME" || name == "PATH" ||
+			name == "SSH_AUTH_SOCK" || name == "USERPROFILE" || name == "SystemRoot" {
 			cmd.Env = append(cmd.Env, v)
 		}
 	}

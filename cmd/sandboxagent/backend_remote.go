@@ -71,8 +71,8 @@ func checkExists(name string) error {
 	return err
 }
 
-// remoteVars returns the variables of commands in a remote environment: those of --var, and those of
-// the host that --pass-var names. Remote environments inherit no others.
+// remoteVars returns the variables of commands in a remote environment: those of --var, and those
+// of the host that --pass-var names. Remote environments inherit no others.
 func remoteVars(o openConfig) ([]string, error) {
 	if o.inherit.Mode != vars.Filtered && o.inherit.Mode != "" {
 		return nil, usagef("--inherit-vars has no effect here: remote commands inherit no variables of" +

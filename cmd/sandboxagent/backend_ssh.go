@@ -69,8 +69,9 @@ func (*sshBackend) connectFlags() []cli.Flag {
 func (b *sshBackend) flags() []cli.Flag {
 	return slices.Concat(remoteFlags(), sandboxFlags(), b.connectFlags(), []cli.Flag{
 		&cli.StringFlag{
-			Name: "helper-dir", EnvVars: variable("helper-dir"), DefaultText: "the user's cache directory, else /tmp",
-			Usage: "store the helper in `DIR` of the remote host, which must allow execution",
+			Name: "helper-dir", EnvVars: variable("helper-dir"),
+			DefaultText: "the user's cache directory, else /tmp",
+			Usage:       "store the helper in `DIR` of the remote host, which must allow execution",
 		},
 	})
 }
@@ -143,7 +144,8 @@ func remotePathError(err error, s sandboxOptions) error {
 	if errors.As(err, &path) && s.wanted() {
 		for _, name := range slices.Concat(s.Write, s.Read) {
 			if path.Path == name || strings.HasSuffix(path.Path, "/"+strings.TrimPrefix(name, "~/")) {
-				return usagef("--allow-write, --allow-read: %s: %s; it must exist on the host", path.Path, path.Err)
+				return usagef("--allow-write, --allow-read: %s: %s; it must exist on the host", path.Path,
+					path.Err)
 			}
 		}
 	}
@@ -303,7 +305,8 @@ func (b *sshBackend) prepareDemo(
 	}
 	dir = strings.TrimSuffix(string(made.Stdout.Bytes()), "\n")
 	repository := path.Join(dir, filepath.Base(cfg.dir))
-	if err := envtransfer.Upload(ctx, e.plain, cfg.dir, repository, envtransfer.UploadOptions{}); err != nil {
+	if err := envtransfer.Upload(ctx, e.plain, cfg.dir, repository,
+		envtransfer.UploadOptions{}); err != nil {
 		return nil, errors.Join(err, remove())
 	}
 	cfg.dir = repository

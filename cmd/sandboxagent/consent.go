@@ -15,11 +15,13 @@ import (
 	"sync"
 )
 
-// consentFile holds, in the state folder, the folders in which the user always allows a model to work.
+// consentFile holds, in the state folder, the folders in which the user always allows a model to
+// work.
 const consentFile = "allowed-folders.json"
 
-// consent makes sure that the user allows a model to act without a sandbox in the folder of place: by --yes, by an earlier
-// answer for this folder, or by an answer now; without a state folder no answer can be kept. Where nobody can be asked it is a usageError.
+// consent makes sure that the user allows a model to act without a sandbox in the folder of place:
+// by --yes, by an earlier answer for this folder, or by an answer now; without a state folder no
+// answer can be kept. Where nobody can be asked it is a usageError.
 func (p *program) consent(ctx context.Context, yes bool, state string, e *environment) error {
 	dir, rights := e.plain.Info().WorkDir, "your rights on this machine"
 	if e.account != "" {
@@ -43,9 +45,11 @@ func (p *program) consent(ctx context.Context, yes bool, state string, e *enviro
 		return nil
 	}
 	if !p.interactive() {
-		return usagef("there is no sandbox in this environment, and no terminal to ask whether a model may run commands in %s; --yes allows it", dir)
+		return usagef("there is no sandbox in this environment, and no terminal to ask whether a "+
+			"model may run commands in %s; --yes allows it", dir)
 	}
-	fmt.Fprintf(p.std.err, "There is no sandbox here. With %s, the model will read files\nand run commands, in %s\n", oneLine(rights), oneLine(dir))
+	fmt.Fprintf(p.std.err, "There is no sandbox here. With %s, the model will read files\nand run "+
+		"commands, in %s\n", oneLine(rights), oneLine(dir))
 	for {
 		fmt.Fprint(p.std.err, "Allow it? "+choices)
 		answer, err := p.lines.read(ctx, p.std.in)
@@ -104,7 +108,8 @@ func writeConsents(state string, allowed []string) error {
 	return nil
 }
 
-// lineReader reads lines from a stream on which a read may block for ever. Its zero value is ready. One read at a time.
+// lineReader reads lines from a stream on which a read may block for ever. Its zero value is ready.
+// One read at a time.
 type lineReader struct {
 	mu sync.Mutex
 	r  *bufio.Reader

@@ -37,7 +37,8 @@ const (
 
 // demoVars override the user's settings of Go: the repository needs the standard library only.
 var demoVars = [...]string{
-	"GOTOOLCHAIN=local", "GOFLAGS=", "GOWORK=off", "GOPROXY=off", "GO111MODULE=on", "CGO_ENABLED=0", "GOOS=", "GOARCH=",
+	"GOTOOLCHAIN=local", "GOFLAGS=", "GOWORK=off", "GOPROXY=off", "GO111MODULE=on", "CGO_ENABLED=0",
+	"GOOS=", "GOARCH=",
 }
 
 func (p *program) demoCommand() *cli.Command {
@@ -163,7 +164,8 @@ func checkGo(ctx context.Context, e env.Environment, missing string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return errors.New("the demonstration needs the go command, " + missing)
 	case err == nil && res.ExitCode != 0:
-		return fmt.Errorf("the demonstration needs a working go command: go version: exit code %d", res.ExitCode)
+		return fmt.Errorf("the demonstration needs a working go command: go version: exit code %d",
+			res.ExitCode)
 	}
 	return err
 }
@@ -212,7 +214,10 @@ func (j *job) serveScript(data []byte) (*llmtest.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := openai.New(openai.Config{BaseURL: server.URL(), APIKey: server.Key(), HTTPClient: server.Client()})
+	client, err := openai.New(openai.Config{
+		BaseURL: server.URL(), APIKey: server.Key(),
+		HTTPClient: server.Client(),
+	})
 	if err != nil {
 		server.Close()
 		return nil, err

@@ -12,7 +12,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// writableFile returns the absolute name of a file that replaceFile will be able to write, with links resolved.
+// writableFile returns the absolute name of a file that replaceFile will be able to write, with
+// links resolved.
 func writableFile(name string) (string, error) {
 	if name == "-" {
 		return "", errors.New("standard output is taken; name a file")
@@ -42,7 +43,8 @@ func writableFile(name string) (string, error) {
 			return "", err
 		}
 	}
-	f, err := os.OpenFile(filepath.Join(filepath.Dir(name), nameBeside(name)), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := os.OpenFile(filepath.Join(filepath.Dir(name), nameBeside(name)),
+		os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return "", fmt.Errorf("write %s: %w", name, err)
 	}
@@ -54,8 +56,8 @@ func nameBeside(name string) string {
 	return fmt.Sprintf(".%s.%016x", filepath.Base(name), rand.Uint64())
 }
 
-// replaceFile makes the file name hold what write gives, in one step: nobody sees half of it. A new file gets mode, less the
-// umask. A device or a pipe is written to as it is.
+// replaceFile makes the file name hold what write gives, in one step: nobody sees half of it. A new
+// file gets mode, less the umask. A device or a pipe is written to as it is.
 func replaceFile(name string, mode fs.FileMode, write func(io.Writer) error) error {
 	d, err := findDestination(name)
 	if err != nil {
@@ -64,8 +66,8 @@ func replaceFile(name string, mode fs.FileMode, write func(io.Writer) error) err
 	return d.replace(mode, write)
 }
 
-// destination is where a file will be written, as it was found before a command ran: what the command makes of the name
-// leads nowhere else.
+// destination is where a file will be written, as it was found before a command ran: what the
+// command makes of the name leads nowhere else.
 type destination struct {
 	// name is absolute.
 	name string
@@ -155,7 +157,8 @@ func (d destination) open() (*os.Root, error) {
 	return root, nil
 }
 
-// writeThrough writes to a device or a pipe, unless another one has taken its place: to open that might wait for ever.
+// writeThrough writes to a device or a pipe, unless another one has taken its place: to open that
+// might wait for ever.
 func (d destination) writeThrough(write func(io.Writer) error) error {
 	if d.pinned != nil {
 		defer d.pinned.Close() //nolint:errcheck // it was not opened

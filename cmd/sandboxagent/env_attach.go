@@ -36,7 +36,8 @@ func (p *program) attach(ctx context.Context, c *cli.Context) (code int, err err
 	all := remoteBackends(p.note)
 	i := slices.IndexFunc(all, func(b remoteBackend) bool { return b.name() == kept.Backend })
 	if i < 0 {
-		return 0, usagef("the stored data of the environment is damaged: unknown backend %q", kept.Backend)
+		return 0, usagef("the stored data of the environment is damaged: unknown backend %q",
+			kept.Backend)
 	}
 	e, leave, err := all[i].attach(ctx, kept.Stored)
 	if errors.Is(err, env.ErrGone) {

@@ -35,9 +35,10 @@ type verifier interface {
 
 func (p *program) verifyCommand() *cli.Command {
 	unused := []string{"read-only", "upload", "download", "upload-ignored", "keep"}
-	flags := slices.DeleteFunc(environmentFlags("give up after this `DURATION`"), func(f cli.Flag) bool {
-		return slices.Contains(unused, f.Names()[0])
-	})
+	flags := slices.DeleteFunc(environmentFlags("give up after this `DURATION`"),
+		func(f cli.Flag) bool {
+			return slices.Contains(unused, f.Names()[0])
+		})
 	return &cli.Command{
 		Name:      "env verify",
 		Usage:     "make an environment and prove from the inside that it keeps what it promises",
@@ -46,7 +47,10 @@ func (p *program) verifyCommand() *cli.Command {
 status: 0 all promises are kept, 1 at least one is not, or there is no sandbox that can be verified, 2 wrong usage, 6 the
 environment failed, or a sandbox that is required is not to be had.`,
 		Flags: append([]cli.Flag{
-			&cli.StringFlag{Name: "output", Value: formatText, Usage: "the `FORMAT` of standard output: text or json", EnvVars: variable("output")},
+			&cli.StringFlag{
+				Name: "output", Value: formatText,
+				Usage: "the `FORMAT` of standard output: text or json", EnvVars: variable("output"),
+			},
 		}, flags...),
 		Action: p.action(p.verify),
 	}
@@ -68,7 +72,8 @@ func (p *program) verify(ctx context.Context, c *cli.Context) (code int, err err
 	s.copyTree = c.IsSet("workdir")
 	if s.timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("not done after %s (--timeout)", s.timeout))
+		ctx, cancel = context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("not done after %s (--timeout)",
+			s.timeout))
 		defer cancel()
 	}
 	host, remove, err := prepareHost(ctx)
@@ -85,7 +90,10 @@ func (p *program) verify(ctx context.Context, c *cli.Context) (code int, err err
 		err = errors.Join(err, cerr, e.logError())
 	}()
 	info := e.plain.Info()
-	r := verification{Environment: s.backend.name(), Findings: []verify.Finding{}, Promises: append([]env.Guarantee{}, info.Guarantees...)}
+	r := verification{
+		Environment: s.backend.name(), Findings: []verify.Finding{},
+		Promises: append([]env.Guarantee{}, info.Guarantees...),
+	}
 	report, err := verifyEnvironment(ctx, e, host)
 	switch {
 	case err == nil:
@@ -110,9 +118,11 @@ func (p *program) verify(ctx context.Context, c *cli.Context) (code int, err err
 	return codeDone, nil
 }
 
-// verifyEnvironment has an environment prove what it promises. An error that wraps errors.ErrUnsupported means that there is no
-// sandbox.
-func verifyEnvironment(ctx context.Context, e *environment, host verify.Host) (verify.Report, error) {
+// verifyEnvironment has an environment prove what it promises. An error that wraps
+// errors.ErrUnsupported means that there is no sandbox.
+func verifyEnvironment(
+	ctx context.Context, e *environment, host verify.Host,
+) (verify.Report, error) {
 	v, ok := e.plain.(verifier)
 	if !ok {
 		return verify.Report{}, errors.ErrUnsupported
@@ -133,11 +143,11 @@ type verification struct {
 	rights string
 }
 
-// prepareHost prepares what must not be found from the inside: a file, somebody who listens, also on a unix socket, this
-// process, and a variable of it.
-// The caller calls remove in the end.
+// prepareHost prepares what must not be found from the inside: a file, somebody who listens, also
+// on a unix socket, this process, and a variable of it. The caller calls remove in the end.
 func prepareHost(ctx context.Context) (host verify.Host, remove func() error, err error) {
-	// Who would be refused the folder could not tell whether it is there, and the private one of a user may be within one.
+	// Who would be refused the folder could not tell whether it is there, and the private one of a
+	// user may be within one.
 	dir, err := os.MkdirTemp("/tmp", canaryFolder)
 	if err != nil {
 		dir, err = os.MkdirTemp("", canaryFolder)
@@ -155,13 +165,18 @@ func prepareHost(ctx context.Context) (host verify.Host, remove func() error, er
 	if err != nil {
 		return host, nil, errors.Join(err, l.Close(), os.RemoveAll(dir))
 	}
-	remove = func() error { return errors.Join(l.Close(), named.Close(), os.RemoveAll(dir), os.Unsetenv(canaryVar)) }
-	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(socket, 0o777), os.WriteFile(name, []byte("canary\n"), 0o600), os.Chmod(name, 0o644), os.Setenv(canaryVar, "canary")); err != nil {
+	remove = func() error {
+		return errors.Join(l.Close(), named.Close(), os.RemoveAll(dir),
+			os.Unsetenv(canaryVar))
+	}
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(socket, 0o777), os.WriteFile(name,
+		[]byte("canary\n"), 0o600), os.Chmod(name, 0o644), os.Setenv(canaryVar, "canary")); err != nil {
 		return host, nil, errors.Join(err, remove())
 	}
 	program, _ := os.Executable() // without a name it is not looked for
 	return verify.Host{
-		Files: []string{filepath.ToSlash(name)}, Listening: []string{l.Addr().String()}, Sockets: []string{filepath.ToSlash(socket)},
+		Files: []string{filepath.ToSlash(name)}, Listening: []string{l.Addr().String()},
+		Sockets: []string{filepath.ToSlash(socket)},
 		Process: os.Getpid(), Name: filepath.Base(program)[:min(len(filepath.Base(program)), commLength)],
 	}, remove, nil
 }
@@ -199,9 +214,11 @@ func (p *program) showVerification(r verification, format string) error {
 // showPromises prints what an environment says of itself where nothing was verified.
 func showPromises(w io.Writer, r verification) {
 	if r.rights == "" {
-		_, _ = fmt.Fprintf(w, "the sandbox of the environment %s cannot be verified from here; it says of itself:\n", r.Environment)
+		_, _ = fmt.Fprintf(w, "the sandbox of the environment %s cannot be verified from here; it "+
+			"says of itself:\n", r.Environment)
 	} else {
-		_, _ = fmt.Fprintf(w, "the environment %s has no sandbox: commands have %s, and nothing was verified; it says of itself:\n", r.Environment, r.rights)
+		_, _ = fmt.Fprintf(w, "the environment %s has no sandbox: commands have %s, and nothing was "+
+			"verified; it says of itself:\n", r.Environment, r.rights)
 	}
 	_, _ = fmt.Fprintln(w, "PROMISE\tSTRENGTH\tBY")
 	for _, g := range r.Promises {

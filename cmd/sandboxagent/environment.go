@@ -126,7 +126,9 @@ func startRecording(ctx context.Context, s environmentSettings) *recording {
 }
 
 // upload copies the directory into an environment.
-func (r *recording) upload(ctx context.Context, e env.Environment, note func(string)) (*workspace.Workspace, error) {
+func (r *recording) upload(
+	ctx context.Context, e env.Environment, note func(string),
+) (*workspace.Workspace, error) {
 	if r == nil {
 		return nil, nil
 	}

@@ -24,7 +24,8 @@ that shows goes to standard output as it is, control sequences too. The exit sta
 128+n if signal n ended it, 124 after --timeout, 125 if the environment failed or the usage is wrong, 126 if
 the command cannot be executed, 127 if it was not found, 130 or 143 if sandboxagent itself was interrupted or
 terminated.`,
-		Flags:  slices.Concat([]cli.Flag{ttyFlag()}, patchFlags(), environmentFlags("stop the command after this `DURATION`")),
+		Flags: slices.Concat([]cli.Flag{ttyFlag()}, patchFlags(),
+			environmentFlags("stop the command after this `DURATION`")),
 		Action: p.action(p.exec),
 	}
 }
@@ -121,11 +122,12 @@ func (p *program) execute(ctx context.Context, e env.Runner, cmd env.Command) in
 	return code
 }
 
-// connectOutput makes the standard streams the output of cmd, which is ended with failed when it cannot be written. The caller calls
-// end when cmd has ended.
+// connectOutput makes the standard streams the output of cmd, which is ended with failed when it
+// cannot be written. The caller calls end when cmd has ended.
 func (p *program) connectOutput(cmd *env.Command, failed context.CancelCauseFunc) (end func()) {
 	if cmd.TTY != nil {
-		cmd.Stdout = &lastWriter{w: p.std.out, failed: failed} // control sequences are what a terminal is for
+		// control sequences are what a terminal is for
+		cmd.Stdout = &lastWriter{w: p.std.out, failed: failed}
 		return func() {}
 	}
 	stdout, endStdout := printable(p.std.out)
@@ -153,7 +155,8 @@ func sameFile(a, b any) bool {
 	return err1 == nil && err2 == nil && os.SameFile(one, other)
 }
 
-// lastWriter passes output on. After an error nothing can be passed on any more, and the command is ended.
+// lastWriter passes output on. After an error nothing can be passed on any more, and the command is
+// ended.
 type lastWriter struct {
 	w      io.Writer
 	failed context.CancelCauseFunc

@@ -28,7 +28,8 @@ const (
 	codeTerminated    = 143
 )
 
-// runCodes are the exit codes of a run by its status. An aborted run is not here: what aborted it counts.
+// runCodes are the exit codes of a run by its status. An aborted run is not here: what aborted it
+// counts.
 var runCodes = map[agent.Status]int{
 	agent.StatusCompleted:        codeDone,
 	agent.StatusTaskFailed:       codeFailed,
@@ -44,11 +45,12 @@ var runCodes = map[agent.Status]int{
 	statusUsage:                  codeUsage,
 }
 
-// statusUsage is the status in the result record of a run that could not begin for its flags or its configuration.
+// statusUsage is the status in the result record of a run that could not begin for its flags or its
+// configuration.
 const statusUsage agent.Status = "usage_error"
 
-// runCode returns the exit code of a run that ended with status. The context of the run tells what ended it, if anything
-// did.
+// runCode returns the exit code of a run that ended with status. The context of the run tells what
+// ended it, if anything did.
 func runCode(ctx context.Context, status agent.Status) int {
 	if status == agent.StatusAborted {
 		if code, ok := signalCode(ctx); ok {
@@ -80,7 +82,8 @@ func execCode(ctx context.Context, res env.Result, err error) int {
 	return res.ExitCode
 }
 
-// startCode tells a program that is not there and one that cannot be run from an environment that could not try.
+// startCode tells a program that is not there and one that cannot be run from an environment that
+// could not try.
 func startCode(err *env.StartError) int {
 	var path *fs.PathError
 	switch {

@@ -23,8 +23,8 @@ func variable(flag string) []string {
 	return []string{name}
 }
 
-// environmentFlags are the flags of all commands that act on an environment. timeout is the usage of
-// --timeout.
+// environmentFlags are the flags of all commands that act on an environment. timeout is the usage
+// of --timeout.
 func environmentFlags(timeout string) []cli.Flag {
 	all := backends(nil)
 	return append([]cli.Flag{
@@ -85,11 +85,13 @@ func patchFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{
 			Name: "patch", EnvVars: variable("patch"),
-			Usage: "write the changes to the working directory to `FILE`, for git apply; also after a failure",
+			Usage: "write the changes to the working directory to `FILE`, for git apply; also after a " +
+				"failure",
 		},
 		&cli.BoolFlag{
 			Name: "apply", DisableDefaultText: true, EnvVars: variable("apply"),
-			Usage: "apply the changes to the working directory of the host, unless something failed or that" +
+			Usage: "apply the changes to the working directory of the host, unless something failed or " +
+				"that" +
 				" directory has changed meanwhile",
 		},
 	}
@@ -99,7 +101,8 @@ func patchFlags() []cli.Flag {
 func parsePatchFlags(c *cli.Context, b backend) (patchSettings, error) {
 	s := patchSettings{file: c.String("patch"), apply: c.Bool("apply")}
 	if s.apply && b.inPlace() {
-		return s, usagef("--apply has no effect with --env=%s, which works in the directory itself", b.name())
+		return s, usagef("--apply has no effect with --env=%s, which works in the directory itself",
+			b.name())
 	}
 	return s, checkPatchFlag(s.file)
 }

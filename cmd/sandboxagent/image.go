@@ -18,11 +18,12 @@ import (
 
 func (p *program) imagesCommand() *cli.Command {
 	return &cli.Command{
-		Name:        "image list",
-		Usage:       "list the images that can be built, and whether the daemon has them",
-		ArgsUsage:   "[flags]",
-		Description: "Each line has the name, the reference, the size or a dash, and what is in the image.",
-		Action:      p.action(p.listImages),
+		Name:      "image list",
+		Usage:     "list the images that can be built, and whether the daemon has them",
+		ArgsUsage: "[flags]",
+		Description: "Each line has the name, the reference, the size or a dash, and what is in the " +
+			"image.",
+		Action: p.action(p.listImages),
 	}
 }
 
@@ -34,8 +35,10 @@ func (p *program) buildCommand() *cli.Command {
 		Description: `What the build says goes to standard error, the references of the images that were built to standard output. An image
 that another one is built on is built first if the daemon does not have it.`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "base", Usage: "build on the image `REF` instead of the one that is meant for it"},
-			&cli.StringFlag{Name: "build-network", Usage: "the `NETWORK` that the build's commands reach, such as host (default: the daemon's)"},
+			&cli.StringFlag{Name: "base", Usage: "build on the image `REF` instead of the one that is " +
+				"meant for it"},
+			&cli.StringFlag{Name: "build-network", Usage: "the `NETWORK` that the build's commands " +
+				"reach, such as host (default: the daemon's)"},
 		},
 		Action: p.action(p.buildImages),
 	}
@@ -82,7 +85,8 @@ func (p *program) buildImages(ctx context.Context, c *cli.Context) (int, error) 
 	for _, name := range c.Args().Slice() {
 		i, ok := images.Find(name)
 		if !ok {
-			return 0, usagef("there is no image %q to build; there are %s", name, strings.Join(imageNames(), ", "))
+			return 0, usagef("there is no image %q to build; there are %s", name, strings.Join(imageNames(),
+				", "))
 		}
 		if i.Base == "" && c.IsSet("base") {
 			return 0, usagef("--base: the image %s is built on none", name)
@@ -144,7 +148,8 @@ func (b *builder) build(ctx context.Context, i images.Image) error {
 	out, end := printable(b.program.std.err)
 	err := b.engine.Build(ctx, pr, docker.BuildOptions{
 		Reference: i.Reference, Args: args, Network: b.network,
-		Progress: func(line string) { _, _ = fmt.Fprintln(out, line) }, // who cannot see it misses nothing else
+		// who cannot see it misses nothing else
+		Progress: func(line string) { _, _ = fmt.Fprintln(out, line) },
 	})
 	return errors.Join(err, end())
 }
@@ -163,7 +168,8 @@ func (b *builder) imageProgram(ctx context.Context, name string) ([]byte, error)
 		return nil, err
 	}
 	if !fits {
-		return nil, errors.New("this program is not static, or not for the daemon's machine; \"make build\" on Linux builds one that goes into an image")
+		return nil, errors.New("this program is not static, or not for the daemon's machine; \"make " +
+			"build\" on Linux builds one that goes into an image")
 	}
 	return os.ReadFile(self)
 }

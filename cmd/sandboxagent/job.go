@@ -43,8 +43,8 @@ func (j *job) close() error {
 	return j.env.close()
 }
 
-// work works on a job until it is done, shows progress meanwhile, and returns the record of it. When it returns, nothing
-// that the job started runs any more and the patch is written.
+// work works on a job until it is done, shows progress meanwhile, and returns the record of it.
+// When it returns, nothing that the job started runs any more and the patch is written.
 func (p *program) work(ctx context.Context, j *job) event.Result {
 	show := newProgress(p.std.err)
 	show.outputs = j.outputs
@@ -55,7 +55,10 @@ func (p *program) work(ctx context.Context, j *job) event.Result {
 		j.config.Sinks = append(j.config.Sinks, j.sink)
 	}
 	if j.interactive {
-		j.config.Ask = func(ctx context.Context, question string) (string, error) { return p.ask(ctx, show, question) }
+		j.config.Ask = func(ctx context.Context, question string) (string, error) {
+			return p.ask(ctx,
+				show, question)
+		}
 	}
 	began := time.Now()
 	guarantees := j.env.plain.Info().Guarantees
@@ -68,7 +71,8 @@ func (p *program) work(ctx context.Context, j *job) event.Result {
 		}
 	}
 	if res.Status == agent.StatusCompleted && err != nil {
-		res.Status = agent.StatusEnvironmentError // all that can fail after a completed run is the patch, the log and the end of the environment
+		// all that can fail after a completed run is the patch, the log and the end of the environment
+		res.Status = agent.StatusEnvironmentError
 	}
 	record := event.Result{
 		Status:     string(res.Status),
@@ -93,8 +97,8 @@ func (p *program) work(ctx context.Context, j *job) event.Result {
 	return record
 }
 
-// attempt runs the agent, with a snapshot of the working folder before and after. Whatever happens, the result has a status,
-// and the patch is written if there is one to write; file is its name.
+// attempt runs the agent, with a snapshot of the working folder before and after. Whatever happens,
+// the result has a status, and the patch is written if there is one to write; file is its name.
 func attempt(ctx context.Context, j *job) (res agent.Result, file string, err error) {
 	p, err := startPatch(ctx, j.patch, j.env)
 	if err != nil {
@@ -112,8 +116,8 @@ func attempt(ctx context.Context, j *job) (res agent.Result, file string, err er
 	return res, file, errors.Join(err, patchErr)
 }
 
-// unstarted writes an empty patch where ctx ended before the first snapshot was taken, since nothing was changed. It
-// returns the name of the file, and err with what else failed.
+// unstarted writes an empty patch where ctx ended before the first snapshot was taken, since
+// nothing was changed. It returns the name of the file, and err with what else failed.
 func unstarted(ctx context.Context, patchFile string, err error) (string, error) {
 	if ctx.Err() == nil || patchFile == "" {
 		return "", err
@@ -146,8 +150,8 @@ func runAgent(ctx context.Context, j *job) (res agent.Result, err error) {
 	return res, err
 }
 
-// statusOf is the status of a run that did not begin because of err; otherwise is for what is neither the end of ctx nor
-// a mistake in the configuration.
+// statusOf is the status of a run that did not begin because of err; otherwise is for what is
+// neither the end of ctx nor a mistake in the configuration.
 func statusOf(ctx context.Context, err error, otherwise agent.Status) agent.Status {
 	var usage *usageError
 	switch {
@@ -161,7 +165,8 @@ func statusOf(ctx context.Context, err error, otherwise agent.Status) agent.Stat
 	return otherwise
 }
 
-// answer is what the run has to say: the model's last text, else its question or the reason why it ended the run.
+// answer is what the run has to say: the model's last text, else its question or the reason why it
+// ended the run.
 func answer(res agent.Result) string {
 	text := res.Final
 	if res.Status == agent.StatusAwaitingHuman {
@@ -174,9 +179,13 @@ func answer(res agent.Result) string {
 }
 
 // limitFlags are the flags that set the limits.
-var limitFlags = map[string]string{"turns": "--max-turns", "tool_rounds": "--max-tool-rounds", "tokens": "--max-tokens"}
+var limitFlags = map[string]string{
+	"turns": "--max-turns", "tool_rounds": "--max-tool-rounds",
+	"tokens": "--max-tokens",
+}
 
-// explain says in a line why a run is not done, and what would help; it is empty for one that is done.
+// explain says in a line why a run is not done, and what would help; it is empty for one that is
+// done.
 func explain(ctx context.Context, res agent.Result, err error) string {
 	text := ""
 	if err != nil {
@@ -197,7 +206,8 @@ func explain(ctx context.Context, res agent.Result, err error) string {
 	case agent.StatusAwaitingHuman:
 		return "the model needs an answer from a human: " + res.Question
 	case agent.StatusLimit:
-		return fmt.Sprintf("the limit of %s was reached (%s)", strings.ReplaceAll(res.Limit, "_", " "), limitFlags[res.Limit])
+		return fmt.Sprintf("the limit of %s was reached (%s)", strings.ReplaceAll(res.Limit, "_", " "),
+			limitFlags[res.Limit])
 	}
 	switch llm.KindOf(err) {
 	case llm.KindAuth:

@@ -14,14 +14,16 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// TestRunAgentPanic checks that a panic outside the agent's own care is the end of the run and not of the program.
+// TestRunAgentPanic checks that a panic outside the agent's own care is the end of the run and not
+// of the program.
 func TestRunAgentPanic(t *testing.T) {
 	j := &job{task: "x", env: &environment{log: slog.New(slog.DiscardHandler)}, config: agent.Config{
 		Client: explodingClient{}, Profile: profile.OpenAI("m"),
 		Store: func(string) (agent.Store, error) { panic("the store exploded") },
 	}}
 	res, err := runAgent(t.Context(), j)
-	if res.Status != agent.StatusInternalError || err == nil || !strings.Contains(err.Error(), "the store exploded") {
+	if res.Status != agent.StatusInternalError || err == nil || !strings.Contains(err.Error(),
+		"the store exploded") {
 		t.Errorf("%s: %v", res.Status, err)
 	}
 }
@@ -61,13 +63,47 @@ func TestExplain(t *testing.T) {
 		want  string
 	}{
 		{"done", agent.Result{Status: agent.StatusCompleted}, nil, nil, ""},
-		{"interrupted", agent.Result{Status: agent.StatusAborted}, errors.New("agent: aborted: interrupted"), interrupted, "interrupted"},
-		{"time", agent.Result{Status: agent.StatusTimedOut}, errors.New("x"), agent.ErrTimeLimit, "the run's time is over (--timeout)"},
-		{"limit", agent.Result{Status: agent.StatusLimit, Limit: "turns"}, nil, nil, "the limit of turns was reached (--max-turns)"},
-		{"key", agent.Result{Status: agent.StatusModelError}, modelError(llm.KindAuth), nil, "gemini: auth: m; check the key in GEMINI_API_KEY or GOOGLE_API_KEY or SANDBOXAGENT_API_KEY"},
-		{"network", agent.Result{Status: agent.StatusModelError}, modelError(llm.KindNetwork), nil, "gemini: network: m; check --base-url and the network"},
-		{"name", agent.Result{Status: agent.StatusModelError}, modelError(llm.KindNotFound), nil, "gemini: not_found: m; check --model and --base-url"},
-		{"patch", agent.Result{Status: agent.StatusEnvironmentError}, errors.New("--patch: no"), nil, "--patch: no"},
+		{
+			"interrupted",
+			agent.Result{Status: agent.StatusAborted},
+			errors.New("agent: aborted: interrupted"), interrupted, "interrupted",
+		},
+		{
+			"time",
+			agent.Result{Status: agent.StatusTimedOut},
+			errors.New("x"), agent.ErrTimeLimit,
+			"the run's time is over (--timeout)",
+		},
+		{
+			"limit",
+			agent.Result{Status: agent.StatusLimit, Limit: "turns"},
+			nil, nil,
+			"the limit of turns was reached (--max-turns)",
+		},
+		{
+			"key",
+			agent.Result{Status: agent.StatusModelError},
+			modelError(llm.KindAuth), nil,
+			"gemini: auth: m; check the key in GEMINI_API_KEY or GOOGLE_API_KEY or SANDBOXAGENT_API_KEY",
+		},
+		{
+			"network",
+			agent.Result{Status: agent.StatusModelError},
+			modelError(llm.KindNetwork), nil,
+			"gemini: network: m; check --base-url and the network",
+		},
+		{
+			"name",
+			agent.Result{Status: agent.StatusModelError},
+			modelError(llm.KindNotFound), nil,
+			"gemini: not_found: m; check --model and --base-url",
+		},
+		{
+			"patch",
+			agent.Result{Status: agent.StatusEnvironmentError},
+			errors.New("--patch: no"), nil,
+			"--patch: no",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -87,7 +123,11 @@ func TestAnswer(t *testing.T) {
 	}{
 		{"text", agent.Result{Status: agent.StatusCompleted, Final: "done", Exit: exit}, "done"},
 		{"reason", agent.Result{Status: agent.StatusTaskFailed, Exit: exit}, "because"},
-		{"question", agent.Result{Status: agent.StatusAwaitingHuman, Final: "I ask.", Question: "which?"}, "which?"},
+		{
+			"question",
+			agent.Result{Status: agent.StatusAwaitingHuman, Final: "I ask.", Question: "which?"},
+			"which?",
+		},
 		{"nothing", agent.Result{Status: agent.StatusModelError}, ""},
 	}
 	for _, tt := range tests {

@@ -28,8 +28,9 @@ type keptFile struct {
 
 var sessionName = lazyregexp.New(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
-// storeKept stores how to reattach to an environment and returns a function that removes that again.
-// Where the state directory cannot be written it does nothing, since it only serves later commands.
+// storeKept stores how to reattach to an environment and returns a function that removes that
+// again. Where the state directory cannot be written it does nothing, since it only serves later
+// commands.
 func storeKept(backend string, k *keeping) (forget func() error, err error) {
 	nothing := func() error { return nil }
 	state, err := stateDir()
@@ -84,7 +85,8 @@ func removeOldKept(dir string) {
 func readKept(id string) (kept keptFile, forget func() error, err error) {
 	session := strings.TrimPrefix(id, "sandboxagent-")
 	if !sessionName().MatchString(session) {
-		return kept, nil, usagef("%q is not the name of an environment (\"sandboxagent env list\" lists them)", id)
+		return kept, nil, usagef("%q is not the name of an environment (\"sandboxagent env list\" "+
+			"lists them)", id)
 	}
 	state, err := stateDir()
 	if err != nil {
@@ -93,7 +95,8 @@ func readKept(id string) (kept keptFile, forget func() error, err error) {
 	name := filepath.Join(state, keptDir, session+".json")
 	data, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) || state == "" {
-		return kept, nil, usagef("unknown environment %q: it has ended, or another user or host opened it", id)
+		return kept, nil, usagef("unknown environment %q: it has ended, or another user or host "+
+			"opened it", id)
 	}
 	if err == nil {
 		err = json.Unmarshal(data, &kept)

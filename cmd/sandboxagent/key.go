@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// hideKeys takes the keys of models out of this process's variables, so that no command inherits them, and out of what
-// the system shows of this process to others, unless the user passes one by name.
+// hideKeys takes the keys of models out of this process's variables, so that no command inherits
+// them, and out of what the system shows of this process to others, unless the user passes one by
+// name.
 func hideKeys(pass []string) {
 	var names []string
 	for _, name := range keyVariables() {

@@ -10,21 +10,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hideFromSystem overwrites the values of variables in the block that /proc/PID/environ shows, and closes the memory of this
-// process to other processes of the same user. Root can read the memory all the same. Where it fails, what it cannot hide
-// is as visible as in any program that got a key in a variable.
+// hideFromSystem overwrites the values of variables in the block that /proc/PID/environ shows, and
+// closes the memory of this process to other processes of the same user. Root can read the memory
+// all the same. Where it fails, what it cannot hide is as visible as in any program that got a key
+// in a variable.
 func hideFromSystem(names []string) {
 	_ = overwriteEnviron(names) // the comment above says what follows
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 }
 
-// overwriteEnviron writes zeros over the values of variables in the block in which this process got them.
+// overwriteEnviron writes zeros over the values of variables in the block in which this process got
+// them.
 func overwriteEnviron(names []string) error {
 	stat, err := os.ReadFile("/proc/self/stat")
 	if err != nil {
 		return err
 	}
-	// The second field, the name, is in parentheses and may hold blanks. env_start and env_end are fields 50 and 51.
+	// The second field, the name, is in parentheses and may hold blanks. env_start and env_end are
+	// fields 50 and 51.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	const before = 3 // the first of fields is field 3
 	if len(fields) <= 51-before {

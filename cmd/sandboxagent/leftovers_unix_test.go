@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestPatchAfterBackground checks that a process in the background cannot change files once the patch is being taken: what
-// the patch holds is what is there in the end.
+// TestPatchAfterBackground checks that a process in the background cannot change files once the
+// patch is being taken: what the patch holds is what is there in the end.
 func TestPatchAfterBackground(t *testing.T) {
 	// Each step adds a line while the snapshot is taken, which many files make slow.
 	const busy = `mkdir many; i=0; while test $i -lt 500; do echo $i >many/$i; i=$((i+1)); done
@@ -24,7 +24,10 @@ until test -s z.txt; do :; done`
 		args []string
 	}{
 		{"exec", []string{"exec", "--patch=p.diff", "--workdir=w", "--", "sh", "-c", busy}},
-		{"run", []string{"run", "--yes", "--patch=p.diff", "--workdir=w", "--model=script:s.yaml", "a task"}},
+		{"run", []string{
+			"run", "--yes", "--patch=p.diff", "--workdir=w", "--model=script:s.yaml",
+			"a task",
+		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -53,7 +56,8 @@ until test -s z.txt; do :; done`
 			}
 			_, after, ok := strings.Cut(string(diff), "b/z.txt\n@@")
 			_, added, _ := strings.Cut(after, "\n")
-			if want := "+" + strings.ReplaceAll(strings.TrimSuffix(string(content), "\n"), "\n", "\n+") + "\n"; !ok || added != want {
+			if want := "+" + strings.ReplaceAll(strings.TrimSuffix(string(content), "\n"), "\n", "\n+") +
+				"\n"; !ok || added != want {
 				t.Errorf("the patch has %d bytes of z.txt, and there are %d", len(added), len(want))
 			}
 			if left := p.running(t); len(left) > 0 {
@@ -63,14 +67,16 @@ until test -s z.txt; do :; done`
 	}
 }
 
-// TestDemoInterrupted checks that a demonstration which is interrupted while go builds leaves nothing behind.
+// TestDemoInterrupted checks that a demonstration which is interrupted while go builds leaves
+// nothing behind.
 func TestDemoInterrupted(t *testing.T) {
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("the demonstration needs go")
 	}
 	p := newProcess(t, "demo")
 	scratch := t.TempDir()
-	p.Env = append(p.Env, "TMPDIR="+scratch, "GOCACHE="+t.TempDir()) // an empty cache makes go build for long
+	// an empty cache makes go build for long
+	p.Env = append(p.Env, "TMPDIR="+scratch, "GOCACHE="+t.TempDir())
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}

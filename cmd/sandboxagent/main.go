@@ -1,4 +1,5 @@
-// Command sandboxagent runs a model with tools, a command or a single tool call in an execution environment.
+// Command sandboxagent runs a model with tools, a command or a single tool call in an execution
+// environment.
 //
 // docs/cli.md describes its commands, flags, variables, output formats and exit codes.
 package main

@@ -46,7 +46,8 @@ func mainPrograms() map[string]func() {
 
 func TestMain(m *testing.M) {
 	if isHelper(os.Args) { // which has no variables
-		syscall.Exit(sandboxd.Main(os.Args[2:])) // at once: os.Exit waits for a second in a program with the race detector
+		// at once: os.Exit waits for a second in a program with the race detector
+		syscall.Exit(sandboxd.Main(os.Args[2:]))
 	}
 	programs := mainPrograms()
 	if be := programs[os.Getenv(beVar)]; be != nil {
@@ -58,8 +59,11 @@ func TestMain(m *testing.M) {
 
 func explodingTool() tool.Tool {
 	return tool.Tool{
-		ToolSpec: llm.ToolSpec{Name: "explode", Description: "Panics.", Schema: []byte(`{"type":"object"}`)},
-		Run:      func(context.Context, *tool.Call) (tool.Result, error) { panic("the tool exploded") },
+		ToolSpec: llm.ToolSpec{
+			Name: "explode", Description: "Panics.",
+			Schema: []byte(`{"type":"object"}`),
+		},
+		Run: func(context.Context, *tool.Call) (tool.Result, error) { panic("the tool exploded") },
 	}
 }
 
@@ -86,7 +90,8 @@ func TestScript(t *testing.T) {
 				e.Setenv("SANDBOXAGENT_SANDBOX", "off")
 			}
 			e.Setenv("SANDBOXAGENT_STATE_DIR", filepath.Join(e.WorkDir, ".state"))
-			if cache, err := os.UserCacheDir(); err == nil { // or the demonstration compiles the standard library
+			// or the demonstration compiles the standard library
+			if cache, err := os.UserCacheDir(); err == nil {
 				e.Setenv("GOCACHE", cmp.Or(os.Getenv("GOCACHE"), filepath.Join(cache, "go-build")))
 			}
 			return os.Mkdir(home, 0o700)
@@ -178,7 +183,8 @@ func before(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// noControl checks that a file has no control characters but for line breaks and tabs: nocontrol FILE
+// noControl checks that a file has no control characters but for line breaks and tabs: nocontrol
+// FILE
 func noControl(ts *testscript.TestScript, _ bool, args []string) {
 	bad := func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 }
 	if i := slices.IndexFunc([]rune(ts.ReadFile(args[0])), bad); i >= 0 {

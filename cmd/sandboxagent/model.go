@@ -26,7 +26,8 @@ import (
 // anyKey holds the key of any provider, and goes before the provider's own variables.
 const anyKey = "SANDBOXAGENT_API_KEY"
 
-const modelForms = "openai/MODEL, anthropic/MODEL, gemini/MODEL, openai-compatible/MODEL with --base-url, or script:FILE"
+const modelForms = "openai/MODEL, anthropic/MODEL, gemini/MODEL, openai-compatible/MODEL with " +
+	"--base-url, or script:FILE"
 
 // provider is where models are served.
 type provider struct {
@@ -43,14 +44,23 @@ var providers = [...]provider{
 	{"openai", "openai", []string{"OPENAI_API_KEY"}, func(key, baseURL string) (llm.Client, error) {
 		return openai.New(openai.Config{APIKey: key, BaseURL: baseURL})
 	}},
-	{"anthropic", "anthropic", []string{"ANTHROPIC_API_KEY"}, func(key, baseURL string) (llm.Client, error) {
+	{"anthropic", "anthropic", []string{"ANTHROPIC_API_KEY"}, func(key, baseURL string) (llm.Client,
+		error,
+	) {
 		return anthropic.New(anthropic.Config{APIKey: key, BaseURL: baseURL})
 	}},
-	{"gemini", "gemini", []string{"GEMINI_API_KEY", "GOOGLE_API_KEY"}, func(key, baseURL string) (llm.Client, error) {
-		return gemini.New(gemini.Config{APIKey: key, BaseURL: baseURL})
-	}},
+	{
+		"gemini", "gemini",
+		[]string{"GEMINI_API_KEY", "GOOGLE_API_KEY"},
+		func(key, baseURL string) (llm.Client, error) {
+			return gemini.New(gemini.Config{APIKey: key, BaseURL: baseURL})
+		},
+	},
 	{compatible, "openai", []string{"OPENAI_API_KEY"}, func(key, baseURL string) (llm.Client, error) {
-		return openai.New(openai.Config{APIKey: key, BaseURL: baseURL, API: openai.Chat, Provider: compatible})
+		return openai.New(openai.Config{
+			APIKey: key, BaseURL: baseURL, API: openai.Chat,
+			Provider: compatible,
+		})
 	}},
 }
 
@@ -101,7 +111,8 @@ type model struct {
 func openModel(c *cli.Context) (model, error) {
 	spec, baseURL := c.String("model"), c.String("base-url")
 	if spec == "" {
-		return model{}, usagef("no model is given; --model or the variable SANDBOXAGENT_MODEL names one: %s", modelForms)
+		return model{}, usagef("no model is given; --model or the variable SANDBOXAGENT_MODEL names "+
+			"one: %s", modelForms)
 	}
 	table, _, err := modelTable(c)
 	if err != nil {
@@ -118,7 +129,8 @@ func openModel(c *cli.Context) (model, error) {
 	key := p.key()
 	switch {
 	case name == compatible && baseURL == "":
-		return model{}, usagef("--model %s needs --base-url, the server's address up to and without /chat/completions", spec)
+		return model{}, usagef("--model %s needs --base-url, the server's address up to and without "+
+			"/chat/completions", spec)
 	case name != compatible && key == "":
 		return model{}, usagef("--model %s needs a key; set the variable %s", spec, p.keyNames())
 	}
@@ -167,12 +179,14 @@ const maxTable = 1 << 20
 
 func modelsFlag() cli.Flag {
 	return &cli.StringFlag{
-		Name: "models", EnvVars: variable("models"), DefaultText: "models.json in the folder of your configuration, if there is one",
-		Usage: "a `FILE` with what you know of models, over the built-in table",
+		Name: "models", EnvVars: variable("models"),
+		DefaultText: "models.json in the folder of your configuration, if there is one",
+		Usage:       "a `FILE` with what you know of models, over the built-in table",
 	}
 }
 
-// modelTable returns the table of models, and the user's file that lies over the built-in one; it is empty if there is none.
+// modelTable returns the table of models, and the user's file that lies over the built-in one; it
+// is empty if there is none.
 func modelTable(c *cli.Context) (profile.Models, string, error) {
 	file := c.String("models")
 	given := file != ""
@@ -191,7 +205,8 @@ func modelTable(c *cli.Context) (profile.Models, string, error) {
 	}
 	table, err := profile.ParseModels(data)
 	if err != nil {
-		return profile.Models{}, "", usagef("--models: %s: %s", file, strings.TrimPrefix(err.Error(), "models: "))
+		return profile.Models{}, "", usagef("--models: %s: %s", file, strings.TrimPrefix(err.Error(),
+			"models: "))
 	}
 	return table, file, nil
 }
@@ -227,13 +242,15 @@ func (p *program) listModels(_ context.Context, c *cli.Context) (int, error) {
 		return 0, err
 	}
 	table := tabwriter.NewWriter(p.std.out, 0, 8, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "MODEL\tCONTEXT\tOUTPUT\tKNOWLEDGE\tREASONING\tIMAGES") // Flush tells of errors
+	// Flush tells of errors
+	_, _ = fmt.Fprintln(table, "MODEL\tCONTEXT\tOUTPUT\tKNOWLEDGE\tREASONING\tIMAGES")
 	for _, m := range models.List() {
 		output := "-"
 		if m.MaxOutput > 0 {
 			output = fmt.Sprint(m.MaxOutput)
 		}
-		_, _ = fmt.Fprintf(table, "%s/%s\t%d\t%s\t%s\t%s\t%s\n", m.Provider, m.Prefix, m.ContextWindow, output,
+		_, _ = fmt.Fprintf(table, "%s/%s\t%d\t%s\t%s\t%s\t%s\n", m.Provider, m.Prefix, m.ContextWindow,
+			output,
 			cmp.Or(m.KnowledgeCutoff, "-"), yesNo(m.Reasoning), yesNo(m.Vision))
 	}
 	if err := table.Flush(); err != nil {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/term"
 )
 
-// passphrasePrompt returns a function that reads the passphrase of a key file from the terminal; nil
-// if the program has no terminal.
+// passphrasePrompt returns a function that reads the passphrase of a key file from the terminal;
+// nil if the program has no terminal.
 func passphrasePrompt() func(ctx context.Context, file string) ([]byte, error) {
 	tty, err := os.OpenFile(terminalName, os.O_RDWR, 0)
 	if err != nil {

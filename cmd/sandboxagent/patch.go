@@ -35,15 +35,17 @@ type changes interface {
 	Close() error
 }
 
-// patch is what becomes of the difference that a command makes to the working folder. A nil patch does nothing.
+// patch is what becomes of the difference that a command makes to the working folder. A nil patch
+// does nothing.
 type patch struct {
 	settings patchSettings
 	to       destination // if a file is wanted
-	// tree is what was copied into the environment; nil where that works in place, and before is how it was.
+	// tree is what was copied into the environment; nil where that works in place, and before is how
+	// it was.
 	tree   *workspace.Workspace
 	before *snapshot.Snapshot
-	// dir is the working folder of an environment that works in place, with links resolved: the repository that it is in
-	// is found by its name.
+	// dir is the working folder of an environment that works in place, with links resolved: the
+	// repository that it is in is found by its name.
 	dir string
 	// ignored tells what the host's own rules for git ignore there; nil if there are none.
 	ignored func(name string, isDir bool) bool
@@ -53,8 +55,8 @@ type patch struct {
 	note func(string)
 }
 
-// startPatch records how the working folder is, with settings that parsePatchFlags has found good. If nothing is to become
-// of the changes, it gives a nil patch.
+// startPatch records how the working folder is, with settings that parsePatchFlags has found good.
+// If nothing is to become of the changes, it gives a nil patch.
 func startPatch(ctx context.Context, settings patchSettings, w *environment) (*patch, error) {
 	if settings == (patchSettings{}) {
 		return nil, nil
@@ -95,7 +97,8 @@ func resolveThere(ctx context.Context, e env.Environment) (string, error) {
 	if len(info.Shell) == 0 {
 		return info.WorkDir, nil
 	}
-	out, res, err := env.Output(ctx, e, env.Command{Argv: append(info.Shell, "pwd -P")}, env.OutputOptions{})
+	out, res, err := env.Output(ctx, e, env.Command{Argv: append(info.Shell, "pwd -P")},
+		env.OutputOptions{})
 	if err == nil && res.ExitCode != 0 {
 		err = fmt.Errorf("pwd ends with status %d", res.ExitCode)
 	}
@@ -106,9 +109,9 @@ func resolveThere(ctx context.Context, e env.Environment) (string, error) {
 	return dir, err
 }
 
-// finish finds out what has changed, writes the patch, and makes the changes on the host if they are to be made and the
-// command was done. It has a time of its own, since the context of the command may be over. It returns the name of the
-// patch's file.
+// finish finds out what has changed, writes the patch, and makes the changes on the host if they
+// are to be made and the command was done. It has a time of its own, since the context of the
+// command may be over. It returns the name of the patch's file.
 func (p *patch) finish(ctx context.Context, e env.Environment, done bool) (file string, err error) {
 	if p == nil {
 		return "", nil
@@ -135,19 +138,23 @@ func (p *patch) finish(ctx context.Context, e env.Environment, done bool) (file 
 	case p.settings.apply:
 		return p.apply(ctx, found, file, write, done && len(missing) == 0, missing)
 	case len(missing) > 0:
-		return file, fmt.Errorf("--patch: %s says nothing about what cannot be read: %s", file, someNames(missing))
+		return file, fmt.Errorf("--patch: %s says nothing about what cannot be read: %s", file,
+			someNames(missing))
 	}
 	return file, nil
 }
 
-// apply makes the changes on the host, if that may be done. Before that the patch is kept, unless file is the name of it
-// already: what was done is not to be lost, whatever happens. It returns the name of the patch that is left.
+// apply makes the changes on the host, if that may be done. Before that the patch is kept, unless
+// file is the name of it already: what was done is not to be lost, whatever happens. It returns the
+// name of the patch that is left.
 func (p *patch) apply(
-	ctx context.Context, found changes, file string, write func(io.Writer) error, may bool, missing []string,
+	ctx context.Context, found changes, file string, write func(io.Writer) error, may bool,
+	missing []string,
 ) (string, error) {
 	var unread error
 	if len(missing) > 0 {
-		unread = fmt.Errorf("--apply: nothing is applied, since these cannot be read: %s", someNames(missing))
+		unread = fmt.Errorf("--apply: nothing is applied, since these cannot be read: %s",
+			someNames(missing))
 	}
 	tree, ok := found.(*workspace.Changes)
 	if !ok {
@@ -177,7 +184,8 @@ func (p *patch) apply(
 	return file, nil
 }
 
-// applyKept makes the changes on the host and then removes the patch that was kept meanwhile, if its name is not empty.
+// applyKept makes the changes on the host and then removes the patch that was kept meanwhile, if
+// its name is not empty.
 func (p *patch) applyKept(ctx context.Context, tree *workspace.Changes, kept string) error {
 	p.applying.Lock()
 	defer p.applying.Unlock()
@@ -260,7 +268,8 @@ func (p *patch) close() {
 	}
 }
 
-// keepPatch writes a patch for which no file was named to the state folder, or else to the one for temporary files.
+// keepPatch writes a patch for which no file was named to the state folder, or else to the one for
+// temporary files.
 func keepPatch(write func(io.Writer) error) (string, error) {
 	dir, err := stateDir()
 	if err == nil && dir != "" {

@@ -30,7 +30,8 @@ type process struct {
 	dir    string
 }
 
-// newProcess makes the program with args, in which MARKER stands for the marker. The caller starts it.
+// newProcess makes the program with args, in which MARKER stands for the marker. The caller starts
+// it.
 func newProcess(t *testing.T, args ...string) *process {
 	t.Helper()
 	self, err := os.Executable()
@@ -48,7 +49,8 @@ func newProcess(t *testing.T, args ...string) *process {
 	p.Cmd = exec.CommandContext(ctx, self, args...)
 	p.Args[0] = "sandboxagent"
 	p.Dir = p.dir
-	p.Env = append(os.Environ(), beVar+"=sandboxagent", "SANDBOXAGENT_STATE_DIR="+filepath.Join(p.dir, ".state"))
+	p.Env = append(os.Environ(), beVar+"=sandboxagent", "SANDBOXAGENT_STATE_DIR="+filepath.Join(p.dir,
+		".state"))
 	p.Stdout, p.Stderr = &p.stdout, &p.stderr
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -91,7 +93,8 @@ func (p *process) awaitFile(t *testing.T, name string) {
 	})
 }
 
-// running returns the processes, besides the program itself, that carry the marker in their arguments.
+// running returns the processes, besides the program itself, that carry the marker in their
+// arguments.
 func (p *process) running(t *testing.T) []string {
 	t.Helper()
 	out, err := exec.Command("ps", "-eo", "pid=,stat=,args=").Output()
@@ -101,15 +104,16 @@ func (p *process) running(t *testing.T) []string {
 	var found []string
 	for line := range strings.Lines(string(out)) {
 		fields := strings.Fields(line)
-		if strings.Contains(line, p.marker) && len(fields) > 2 && !strings.HasPrefix(fields[1], "Z") && fields[2] != "sandboxagent" {
+		if strings.Contains(line, p.marker) && len(fields) > 2 && !strings.HasPrefix(fields[1], "Z") &&
+			fields[2] != "sandboxagent" {
 			found = append(found, strings.TrimSpace(line))
 		}
 	}
 	return found
 }
 
-// leavesNothing checks that none of its processes is left. With hurry they may die a moment later, since a program that is
-// interrupted twice waits no longer than a moment for them.
+// leavesNothing checks that none of its processes is left. With hurry they may die a moment later,
+// since a program that is interrupted twice waits no longer than a moment for them.
 func (p *process) leavesNothing(t *testing.T, hurry bool) {
 	t.Helper()
 	if hurry {
@@ -120,7 +124,8 @@ func (p *process) leavesNothing(t *testing.T, hurry bool) {
 	}
 }
 
-// tree is a shell script that starts processes which do not want to end, in several ways, and then waits.
+// tree is a shell script that starts processes which do not want to end, in several ways, and then
+// waits.
 const tree = `trap '' TERM
 sh -c "trap '' TERM; sleep 1000; : MARKER child" &
 setsid sh -c "trap '' TERM; sleep 1000; : MARKER other session" &
@@ -129,8 +134,8 @@ sleep 1000
 : MARKER`
 
 func TestExecSignals(t *testing.T) {
-	// Where tests run with hang-ups ignored, as nohup has it, a program that is started would ignore them too. Of a signal
-	// that is caught here, it gets the default.
+	// Where tests run with hang-ups ignored, as nohup has it, a program that is started would ignore
+	// them too. Of a signal that is caught here, it gets the default.
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, syscall.SIGHUP)
 	t.Cleanup(func() { signal.Stop(caught) })
@@ -174,7 +179,8 @@ func TestExecSignals(t *testing.T) {
 	}
 }
 
-// TestExecDaemon checks that what a command leaves in the background ends with the program, which does not wait for it.
+// TestExecDaemon checks that what a command leaves in the background ends with the program, which
+// does not wait for it.
 func TestExecDaemon(t *testing.T) {
 	p := newProcess(t, "exec", "--", "sh", "-c", `sh -c "sleep 1000; : MARKER" & echo started`)
 	if err := p.Start(); err != nil {
@@ -195,7 +201,8 @@ const waitingScript = `turns:
   - calls: [{tool: shell, args: {command: "touch ready; sh -c 'sleep 1000; : MARKER' & sleep 1000; : MARKER", timeout_ms: 600000}}]
 `
 
-// TestRunSignals checks that a run that is interrupted kills what it started and still writes its record.
+// TestRunSignals checks that a run that is interrupted kills what it started and still writes its
+// record.
 func TestRunSignals(t *testing.T) {
 	for _, tt := range []struct {
 		signal syscall.Signal
@@ -203,7 +210,8 @@ func TestRunSignals(t *testing.T) {
 		text   string
 	}{{syscall.SIGINT, 130, "interrupted"}, {syscall.SIGTERM, 143, "terminated"}} {
 		t.Run(tt.text, func(t *testing.T) {
-			p := newProcess(t, "run", "--yes", "--output=stream-json", "--model=script:s.yaml", "--patch=p.diff", "wait")
+			p := newProcess(t, "run", "--yes", "--output=stream-json", "--model=script:s.yaml",
+				"--patch=p.diff", "wait")
 			p.writeFile(t, "s.yaml", waitingScript)
 			if err := p.Start(); err != nil {
 				t.Fatal(err)
@@ -245,7 +253,8 @@ func checkRecord(t *testing.T, stream, status string, code int, text string) {
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil {
 		t.Fatalf("the last line %q: %v", lines[len(lines)-1], err)
 	}
-	if last.Type != "result" || last.Data.Status != status || last.Data.ExitCode != code || last.Data.Error != text {
+	if last.Type != "result" || last.Data.Status != status || last.Data.ExitCode != code ||
+		last.Data.Error != text {
 		t.Errorf("the last line is %+v", last)
 	}
 	if n := strings.Count(stream, `"type":"result"`); n != 1 {
@@ -253,7 +262,8 @@ func checkRecord(t *testing.T, stream, status string, code int, text string) {
 	}
 }
 
-// TestRunInterruptedTwice checks that a run that hangs, here because nobody reads its events, ends all the same.
+// TestRunInterruptedTwice checks that a run that hangs, here because nobody reads its events, ends
+// all the same.
 func TestRunInterruptedTwice(t *testing.T) {
 	p := newProcess(t, "run", "--yes", "--output=stream-json", "--model=script:s.yaml", "wait")
 	p.writeFile(t, "s.yaml", `turns:
@@ -302,7 +312,8 @@ func TestClosedOutput(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			p := newProcess(t, tt.args...)
-			p.writeFile(t, "s.yaml", "turns:\n  - calls: [{tool: shell, args: {command: \"sleep 1; yes MARKER | head -c 1000000; sleep 1000; : MARKER\"}}]\n")
+			p.writeFile(t, "s.yaml", "turns:\n  - calls: [{tool: shell, args: {command: \"sleep 1; yes "+
+				"MARKER | head -c 1000000; sleep 1000; : MARKER\"}}]\n")
 			p.Stdout = nil
 			out, err := p.StdoutPipe()
 			if err != nil {
@@ -354,7 +365,8 @@ func TestExecBinary(t *testing.T) {
 	}
 }
 
-// TestExecOpenInput checks that a command which does not read is not waited for because its input stays open.
+// TestExecOpenInput checks that a command which does not read is not waited for because its input
+// stays open.
 func TestExecOpenInput(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -400,7 +412,8 @@ func TestDemoWithoutGo(t *testing.T) {
 	if got := p.code(t); got != 6 {
 		t.Errorf("exit code %d", got)
 	}
-	const want = "sandboxagent: the demonstration needs the go command, which is not in PATH; install Go from https://go.dev/dl\n"
+	const want = "sandboxagent: the demonstration needs the go command, which is not in PATH; " +
+		"install Go from https://go.dev/dl\n"
 	if got := p.stderr.String(); got != want {
 		t.Errorf("stderr: %q", got)
 	}

@@ -19,8 +19,9 @@ import (
 // redrawEvery is how often the status line may change.
 const redrawEvery = 250 * time.Millisecond
 
-// progress tells on standard error what a run does: a line for each finished tool call and, on a terminal, one status line
-// below them that changes. Everything else writes lines only, without control characters. It is safe for concurrent use.
+// progress tells on standard error what a run does: a line for each finished tool call and, on a
+// terminal, one status line below them that changes. Everything else writes lines only, without
+// control characters. It is safe for concurrent use.
 type progress struct {
 	w io.Writer
 	// tty is the terminal for the status line, nil if there is none.
@@ -107,7 +108,8 @@ func (p *progress) close() {
 	p.stopped.Wait()
 }
 
-// pause removes the status line while fn uses the terminal, and holds all lines back until fn is done.
+// pause removes the status line while fn uses the terminal, and holds all lines back until fn is
+// done.
 func (p *progress) pause(fn func()) {
 	p.mu.Lock()
 	p.clear()
@@ -158,7 +160,8 @@ func (p *progress) observe(e event.Event) {
 			line("", fmt.Sprintf("begins: %s in %s", d.Model, d.WorkDir))
 			return
 		}
-		line("", fmt.Sprintf("session %s: %s on %s, %s, %s", e.SessionID, d.Model, d.Backend, sandboxWord(d.Guarantees), d.WorkDir))
+		line("", fmt.Sprintf("session %s: %s on %s, %s, %s", e.SessionID, d.Model, d.Backend,
+			sandboxWord(d.Guarantees), d.WorkDir))
 	case event.Status:
 		switch agent.State(d.To) {
 		case agent.StateModelRunning:
@@ -182,10 +185,12 @@ func (p *progress) observe(e event.Event) {
 	case event.ToolCallEnd:
 		p.toolEnded(e.AgentID, d)
 	case event.Retry:
-		line("retry", fmt.Sprintf("in %s, attempt %d: %s", shortDuration(milliseconds(d.DelayMS)), d.Attempt, oneLine(d.Error)))
+		line("retry", fmt.Sprintf("in %s, attempt %d: %s", shortDuration(milliseconds(d.DelayMS)),
+			d.Attempt, oneLine(d.Error)))
 		p.do(by(e.AgentID, "waiting to try again"))
 	case event.Verify:
-		p.result(d.Passed, "check", d.Command, milliseconds(d.DurationMS), fmt.Sprintf("exit status %d", d.ExitCode))
+		p.result(d.Passed, "check", d.Command, milliseconds(d.DurationMS), fmt.Sprintf("exit status %d",
+			d.ExitCode))
 	case event.ProcessingEnd:
 		if e.AgentID != "" && d.Status != string(agent.StatusCompleted) {
 			line("fail", "ended: "+strings.ReplaceAll(d.Status, "_", " "))
@@ -326,8 +331,10 @@ func (p *progress) width() int {
 func (p *progress) summary(r event.Result) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.line("end", fmt.Sprintf("%s: %d model calls, %d tool calls, %s tokens, %s", strings.ReplaceAll(r.Status, "_", " "),
-		r.ModelCalls, r.ToolCalls, shortCount(r.Usage.Total()), shortDuration(milliseconds(r.DurationMS))))
+	p.line("end", fmt.Sprintf("%s: %d model calls, %d tool calls, %s tokens, %s",
+		strings.ReplaceAll(r.Status, "_", " "),
+		r.ModelCalls, r.ToolCalls, shortCount(r.Usage.Total()),
+		shortDuration(milliseconds(r.DurationMS))))
 }
 
 func milliseconds(n int64) time.Duration { return time.Duration(n) * time.Millisecond }

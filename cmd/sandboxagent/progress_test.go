@@ -24,17 +24,27 @@ func TestPauseHoldsLines(t *testing.T) {
 	}
 }
 
-// TestProgressOfAgents checks that lines say whose calls they are about, where two agents use the same IDs of calls.
+// TestProgressOfAgents checks that lines say whose calls they are about, where two agents use the
+// same IDs of calls.
 func TestProgressOfAgents(t *testing.T) {
 	var b bytes.Buffer
 	p := newProgress(&b)
 	defer p.close()
 	sub := event.Origin{AgentID: "agent_1"}
 	for _, e := range []event.Event{
-		{Data: event.ToolCallStart{Name: "read_file", CallID: "c", Arguments: `{"file_path":"of the parent"}`}},
+		{Data: event.ToolCallStart{
+			Name: "read_file", CallID: "c",
+			Arguments: `{"file_path":"of the parent"}`,
+		}},
 		{Origin: sub, Data: event.SessionStart{Model: "m", WorkDir: "/w/sub"}},
-		{Origin: sub, Data: event.ToolCallStart{Name: "read_file", CallID: "c", Arguments: `{"file_path":"of the child"}`}},
-		{Origin: sub, Data: event.ToolCallEnd{Name: "read_file", CallID: "c", IsError: true, ErrorKind: "not_found"}},
+		{Origin: sub, Data: event.ToolCallStart{
+			Name: "read_file", CallID: "c",
+			Arguments: `{"file_path":"of the child"}`,
+		}},
+		{Origin: sub, Data: event.ToolCallEnd{
+			Name: "read_file", CallID: "c", IsError: true,
+			ErrorKind: "not_found",
+		}},
 		{Data: event.ToolCallEnd{Name: "read_file", CallID: "c"}},
 		{Origin: sub, Data: event.Warning{Message: "beware"}},
 		{Origin: sub, Data: event.ProcessingEnd{Status: "limit_reached"}},

@@ -18,8 +18,8 @@ const (
 	formatStream = "stream-json"
 )
 
-// report writes the standard output of run: the last answer, one result record, or all events with the record as the
-// last.
+// report writes the standard output of run: the last answer, one result record, or all events with
+// the record as the last.
 type report struct {
 	format string
 	out    io.Writer
@@ -36,7 +36,8 @@ func newReport(format string, out io.Writer) (*report, error) {
 	case formatText:
 		return &report{format: format, out: out, enc: event.NewEncoder(out)}, nil
 	}
-	return nil, usagef("--output: %q is none of %s, %s, %s", format, formatText, formatJSON, formatStream)
+	return nil, usagef("--output: %q is none of %s, %s, %s", format, formatText, formatJSON,
+		formatStream)
 }
 
 // event takes an event of the run. Events come one at a time.
@@ -86,8 +87,8 @@ func (r *report) failed(ctx context.Context, err error) {
 // sanitize makes text fit for a terminal.
 func sanitize(text string) string { return tool.Sanitize(text) }
 
-// printable is a writer for what comes from an environment: as it is, or, on a terminal, without what could control it.
-// The second result ends it.
+// printable is a writer for what comes from an environment: as it is, or, on a terminal, without
+// what could control it. The second result ends it.
 func printable(w io.Writer) (io.Writer, func() error) {
 	if terminal(w) == nil {
 		return w, func() error { return nil }

@@ -29,17 +29,40 @@ standard error. Exit status: 0 done, 1 the task failed, 2 usage, 3 a limit was r
 needed, 5 model error, 6 environment error, 124 timeout, 130 interrupted, 143 terminated.`,
 		Flags: slices.Concat([]cli.Flag{
 			&cli.StringFlag{Name: "model", Usage: "the `MODEL`: " + modelForms, EnvVars: variable("model")},
-			&cli.StringFlag{Name: "base-url", Usage: "the `ADDRESS` of the model's server, up to and without /responses, /chat/completions, /v1/messages or /v1beta", EnvVars: variable("base-url")},
+			&cli.StringFlag{
+				Name: "base-url", Usage: "the `ADDRESS` of the model's server, up to and " +
+					"without /responses, /chat/completions, /v1/messages or /v1beta",
+				EnvVars: variable("base-url"),
+			},
 			modelsFlag(),
 			agentsFlag(),
-			&cli.StringFlag{Name: "reasoning-effort", Usage: "`EFFORT`: low, medium, high, or a value of the provider's, such as xhigh or a number of tokens", EnvVars: variable("reasoning-effort")},
-			&cli.StringFlag{Name: "output", Value: formatText, Usage: "the `FORMAT` of standard output: text, json or stream-json", EnvVars: variable("output")},
-			&cli.StringFlag{Name: "verify", Usage: "a `COMMAND` that must succeed before the task counts as done", EnvVars: variable("verify")},
-			&cli.BoolFlag{Name: "yes", DisableDefaultText: true, Usage: "allow the model to act without a sandbox", EnvVars: variable("yes")},
-			&cli.IntFlag{Name: "max-turns", Usage: "end after `N` entries of the conversation", DefaultText: "no limit", EnvVars: variable("max-turns")},
-			&cli.IntFlag{Name: "max-tool-rounds", Usage: "end after `N` rounds of tool calls", DefaultText: fmt.Sprint(agent.DefaultMaxToolRounds), EnvVars: variable("max-tool-rounds")},
-			&cli.Int64Flag{Name: "max-tokens", Usage: "end after `N` tokens", DefaultText: "no limit", EnvVars: variable("max-tokens")},
-			&cli.DurationFlag{Name: "max-retry-wait", Usage: "the longest `DURATION` that the model's server may ask to wait", Value: llm.DefaultMaxWait, EnvVars: variable("max-retry-wait")},
+			&cli.StringFlag{Name: "reasoning-effort", Usage: "`EFFORT`: low, medium, high, or a value of " +
+				"the provider's, such as xhigh or a number of tokens", EnvVars: variable("reasoning-effort")},
+			&cli.StringFlag{
+				Name: "output", Value: formatText,
+				Usage:   "the `FORMAT` of standard output: text, json or stream-json",
+				EnvVars: variable("output"),
+			},
+			&cli.StringFlag{Name: "verify", Usage: "a `COMMAND` that must succeed before the task counts " +
+				"as done", EnvVars: variable("verify")},
+			&cli.BoolFlag{
+				Name: "yes", DisableDefaultText: true,
+				Usage: "allow the model to act without a sandbox", EnvVars: variable("yes"),
+			},
+			&cli.IntFlag{
+				Name: "max-turns", Usage: "end after `N` entries of the conversation",
+				DefaultText: "no limit", EnvVars: variable("max-turns"),
+			},
+			&cli.IntFlag{
+				Name: "max-tool-rounds", Usage: "end after `N` rounds of tool calls",
+				DefaultText: fmt.Sprint(agent.DefaultMaxToolRounds), EnvVars: variable("max-tool-rounds"),
+			},
+			&cli.Int64Flag{
+				Name: "max-tokens", Usage: "end after `N` tokens", DefaultText: "no limit",
+				EnvVars: variable("max-tokens"),
+			},
+			&cli.DurationFlag{Name: "max-retry-wait", Usage: "the longest `DURATION` that the model's " +
+				"server may ask to wait", Value: llm.DefaultMaxWait, EnvVars: variable("max-retry-wait")},
 		}, patchFlags(), environmentFlags("end the run after this `DURATION`, wall clock")),
 		Action: p.action(p.runTask),
 	}
@@ -60,7 +83,8 @@ type runSettings struct {
 // effortValue is a word, or a number of tokens where the provider takes one.
 var effortValue = lazyregexp.New(`^([a-z]*|[1-9][0-9]{0,8})$`)
 
-// parseRunFlags reads all flags but the format, which comes first so that even a wrong flag gives a result record.
+// parseRunFlags reads all flags but the format, which comes first so that even a wrong flag gives a
+// result record.
 func (p *program) parseRunFlags(ctx context.Context, c *cli.Context) (runSettings, error) {
 	common, err := p.parseEnvironmentFlags(c)
 	if err != nil {
@@ -73,7 +97,8 @@ func (p *program) parseRunFlags(ctx context.Context, c *cli.Context) (runSetting
 		yes:                 c.Bool("yes"),
 		retryWait:           c.Duration("max-retry-wait"),
 		limits: agent.Limits{
-			MaxTurns: c.Int("max-turns"), MaxToolRounds: c.Int("max-tool-rounds"), MaxTokens: c.Int64("max-tokens"),
+			MaxTurns: c.Int("max-turns"), MaxToolRounds: c.Int("max-tool-rounds"),
+			MaxTokens: c.Int64("max-tokens"),
 		},
 	}
 	for _, name := range []string{"max-turns", "max-tool-rounds", "max-tokens"} {
@@ -91,7 +116,8 @@ func (p *program) parseRunFlags(ctx context.Context, c *cli.Context) (runSetting
 		s.retryWait = -1 // no wait at all
 	}
 	if !effortValue().MatchString(s.effort) {
-		return s, usagef("--reasoning-effort: %q is neither a word such as low, medium or high nor a number of tokens", s.effort)
+		return s, usagef("--reasoning-effort: %q is neither a word such as low, medium or high nor a "+
+			"number of tokens", s.effort)
 	}
 	if s.patch, err = parsePatchFlags(c, s.backend); err != nil {
 		return s, err
@@ -106,7 +132,8 @@ const maxTask = 16 << 20
 func (p *program) readTask(ctx context.Context, args []string) (string, error) {
 	switch {
 	case len(args) == 0:
-		return "", usagef("the task is missing; give it as one argument, or as - to read it from standard input")
+		return "", usagef("the task is missing; give it as one argument, or as - to read it from " +
+			"standard input")
 	case len(args) > 1:
 		return "", usagef("the task is one argument, and there are %d; put it in quotes", len(args))
 	}
@@ -252,9 +279,12 @@ func readOnlyTools(all []tool.Tool) []string {
 }
 
 // ask puts a question of the model to the user.
-func (p *program) ask(ctx context.Context, show *progress, question string) (answer string, err error) {
+func (p *program) ask(
+	ctx context.Context, show *progress, question string,
+) (answer string, err error) {
 	show.pause(func() {
-		fmt.Fprintf(p.std.err, "The model asks: %s\n", cmp.Or(strings.TrimSpace(sanitize(question)), "(nothing)"))
+		fmt.Fprintf(p.std.err, "The model asks: %s\n", cmp.Or(strings.TrimSpace(sanitize(question)),
+			"(nothing)"))
 		for strings.TrimSpace(answer) == "" && err == nil {
 			fmt.Fprint(p.std.err, "Your answer: ")
 			answer, err = p.lines.read(ctx, p.std.in)

@@ -33,7 +33,8 @@ func sandboxFlags() []cli.Flag {
 		networkFlag(),
 		&cli.StringFlag{
 			Name: "sandbox", Value: sandboxAuto, EnvVars: variable("sandbox"),
-			Usage: "run commands in a sandbox: `MODE` is auto (the strongest available, or none), require or off",
+			Usage: "run commands in a sandbox: `MODE` is auto (the strongest available, or none), " +
+				"require or off",
 		},
 		&cli.StringSliceFlag{
 			Name: "allow-write", EnvVars: variable("allow-write"),
@@ -45,7 +46,8 @@ func sandboxFlags() []cli.Flag {
 		},
 		&cli.StringSliceFlag{
 			Name: "enforce", EnvVars: variable("enforce"),
-			Usage: "fail unless the sandbox enforces `GUARANTEE`, such as hidden-processes; may be repeated, or A,B",
+			Usage: "fail unless the sandbox enforces `GUARANTEE`, such as hidden-processes; may be " +
+				"repeated, or A,B",
 		},
 	}
 }
@@ -120,13 +122,15 @@ func parsePromise(name string) (env.Promise, error) {
 	return "", usagef("--enforce: %q is none of %s", name, strings.Join(known, ", "))
 }
 
-// isolates reports whether an environment keeps a model from what is not its business, so that nobody need be asked.
+// isolates reports whether an environment keeps a model from what is not its business, so that
+// nobody need be asked.
 func isolates(info env.Info) bool {
-	return info.Strength(env.ConfinedWrites) == env.Enforced && info.Strength(env.HiddenSecrets) == env.Enforced
+	return info.Strength(env.ConfinedWrites) == env.Enforced &&
+		info.Strength(env.HiddenSecrets) == env.Enforced
 }
 
-// sandboxNote tells what became of a sandbox, where that is less than the best, and which promises that does not keep; empty if
-// it is not.
+// sandboxNote tells what became of a sandbox, where that is less than the best, and which promises
+// that does not keep; empty if it is not.
 func sandboxNote(info env.Info) string {
 	guarantee := func(p env.Promise) (found env.Guarantee, ok bool) {
 		i := slices.IndexFunc(info.Guarantees, func(g env.Guarantee) bool { return g.Promise == p })
@@ -143,7 +147,8 @@ func sandboxNote(info env.Info) string {
 		return sandbox.By
 	case sandbox.Strength == env.Enforced:
 		if hooks, ok := guarantee(env.KeptHooks); ok && hooks.Strength == env.Absent {
-			return "the sandbox does not keep what git runs outside (" + string(env.KeptHooks) + "): " + hooks.By
+			return "the sandbox does not keep what git runs outside (" + string(env.KeptHooks) + "): " +
+				hooks.By
 		}
 		return ""
 	}
@@ -187,8 +192,8 @@ func sandboxError(err error, o sandboxOptions) error {
 	return workdirError(err)
 }
 
-// invalidSandbox names the flag with which a sandbox was asked for that is none. What cannot be changed in a sandbox, or must not
-// be, was named with --allow-write.
+// invalidSandbox names the flag with which a sandbox was asked for that is none. What cannot be
+// changed in a sandbox, or must not be, was named with --allow-write.
 func invalidSandbox(err error, o sandboxOptions) error {
 	text := strings.TrimSuffix(err.Error(), ": "+fs.ErrInvalid.Error())
 	if len(o.Write) > 0 && strings.Contains(text, " be changed") {

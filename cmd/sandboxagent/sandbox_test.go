@@ -25,14 +25,20 @@ func TestSandboxNote(t *testing.T) {
 		"nothing is said": {nil, ""},
 		"the best":        {[]env.Guarantee{isolation(env.Enforced), sockets}, ""},
 		"one beside links": {
-			[]env.Guarantee{isolation(env.Enforced), sockets, hooks}, "the sandbox does not keep what git runs outside (kept-hooks): nobody",
+			[]env.Guarantee{
+				isolation(env.Enforced), sockets,
+				hooks,
+			}, "the sandbox does not keep what git runs outside (kept-hooks): nobody",
 		},
 		"none": {[]env.Guarantee{isolation(env.Absent)}, "a box"},
 		"a lesser one": {
 			[]env.Guarantee{processes, isolation(env.BestEffort), sockets, hooks},
 			"the sandbox is not the strongest: a box; not kept: hidden-processes, kept-hooks",
 		},
-		"one that keeps all": {[]env.Guarantee{isolation(env.BestEffort), sockets}, "the sandbox is not the strongest: a box"},
+		"one that keeps all": {
+			[]env.Guarantee{isolation(env.BestEffort), sockets},
+			"the sandbox is not the strongest: a box",
+		},
 	} {
 		if got := sandboxNote(env.Info{Guarantees: test.guarantees}); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
@@ -43,7 +49,8 @@ func TestSandboxNote(t *testing.T) {
 // TestSandboxError tells which flag is at fault.
 func TestSandboxError(t *testing.T) {
 	open := fmt.Errorf("a sandbox in which / may be changed is none: %w", fs.ErrInvalid)
-	mode := fmt.Errorf("the mode of d keeps root out; change that, or work without a sandbox: %w", fs.ErrInvalid)
+	mode := fmt.Errorf("the mode of d keeps root out; change that, or work without a sandbox: %w",
+		fs.ErrInvalid)
 	write := sandboxOptions{Sandbox: env.Sandbox{Write: []string{"/"}}}
 	for name, test := range map[string]struct {
 		err     error
@@ -51,13 +58,24 @@ func TestSandboxError(t *testing.T) {
 		want    string
 		usage   bool
 	}{
-		"what may be written": {open, write, "--allow-write: a sandbox in which / may be changed is none", true},
-		"the folder": {
-			mode, write, "the mode of d keeps root out; change that, or work without a sandbox (--workdir, --sandbox=off)", true,
+		"what may be written": {
+			open, write, "--allow-write: a sandbox in which / may be changed is none",
+			true,
 		},
-		"nothing was named": {mode, sandboxOptions{}, "the mode of d keeps root out; change that, or work without a sandbox (--workdir, --sandbox=off)", true},
+		"the folder": {
+			mode, write, "the mode of d keeps root out; change that, or work without a sandbox " +
+				"(--workdir, --sandbox=off)", true,
+		},
+		"nothing was named": {
+			mode,
+			sandboxOptions{},
+			"the mode of d keeps root out; change that, or work without a sandbox (--workdir, " +
+				"--sandbox=off)", true,
+		},
 		"the machine": {
-			&local.SandboxError{Reasons: []error{open}}, write, "local: no sandbox is to be had here: a sandbox in which / may be changed is none: invalid argument", false,
+			&local.SandboxError{Reasons: []error{open}}, write,
+			"local: no sandbox is to be had here: a sandbox in which / may be changed is none: invalid " +
+				"argument", false,
 		},
 	} {
 		err := sandboxError(test.err, test.options)

@@ -33,10 +33,10 @@ func (e *signalError) code() int {
 	return codeTerminated
 }
 
-// interruptible runs work and returns its exit code. The first SIGINT, SIGTERM or SIGHUP ends the context of work, which then
-// cleans up in its own time; the second kills what runs in the environment and returns as soon as no changes are being made
-// on the host. While work runs, a closed
-// pipe is an error of Write and not the end of the program.
+// interruptible runs work and returns its exit code. The first SIGINT, SIGTERM or SIGHUP ends the
+// context of work, which then cleans up in its own time; the second kills what runs in the
+// environment and returns as soon as no changes are being made on the host. While work runs, a
+// closed pipe is an error of Write and not the end of the program.
 func (p *program) interruptible(ctx context.Context, work func(context.Context) int) int {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -74,8 +74,8 @@ func (p *program) interruptible(ctx context.Context, work func(context.Context) 
 	}
 }
 
-// killAll kills what the open environment started and ends the display, if there is one, as far as that takes no longer than
-// killTime.
+// killAll kills what the open environment started and ends the display, if there is one, as far as
+// that takes no longer than killTime.
 func (p *program) killAll(show *progress) {
 	kill := p.kill.Load()
 	if kill == nil {
@@ -97,8 +97,8 @@ func (p *program) killAll(show *progress) {
 	}
 }
 
-// awaitApply waits until no changes are being made on the host, as far as that takes no longer than limit. From then on
-// none are begun.
+// awaitApply waits until no changes are being made on the host, as far as that takes no longer than
+// limit. From then on none are begun.
 func (p *program) awaitApply(limit time.Duration) {
 	done := make(chan struct{})
 	go func() {

@@ -7,8 +7,8 @@ import (
 	"runtime"
 )
 
-// stateDir returns the folder where sessions and consents are kept: $SANDBOXAGENT_STATE_DIR, or the place that the system
-// has for such things. Without a home it is empty. The folder need not exist.
+// stateDir returns the folder where sessions and consents are kept: $SANDBOXAGENT_STATE_DIR, or the
+// place that the system has for such things. Without a home it is empty. The folder need not exist.
 func stateDir() (string, error) {
 	if dir := os.Getenv("SANDBOXAGENT_STATE_DIR"); dir != "" {
 		dir, err := filepath.Abs(dir)
@@ -38,14 +38,16 @@ func stateDir() (string, error) {
 	return "", nil
 }
 
-// openState makes the state folder dir and returns it. If dir is empty it is a new temporary folder.
+// openState makes the state folder dir and returns it. If dir is empty it is a new temporary
+// folder.
 func (p *program) openState(dir string) (string, error) {
 	if dir == "" {
 		var err error
 		if dir, err = os.MkdirTemp("", "sandboxagent-state-*"); err != nil {
 			return "", usagef("there is no place for sessions: %s; set SANDBOXAGENT_STATE_DIR", err)
 		}
-		p.say(fmt.Sprintf("warning: there is no home folder; the session is kept in %s (SANDBOXAGENT_STATE_DIR names another place)", dir))
+		p.say(fmt.Sprintf("warning: there is no home folder; the session is kept in %s "+
+			"(SANDBOXAGENT_STATE_DIR names another place)", dir))
 	}
 	if err := os.MkdirAll(filepath.Join(dir, "sessions"), 0o700); err != nil {
 		return "", usagef("sessions cannot be kept: %s; SANDBOXAGENT_STATE_DIR names another place", err)

@@ -15,9 +15,11 @@ func TestStateDir(t *testing.T) {
 		name, state, xdg, home string
 		want                   string
 	}{
-		{"own variable", filepath.Join(root, "own"), filepath.Join(root, "xdg"), root, filepath.Join(root, "own")},
+		{"own variable", filepath.Join(root, "own"), filepath.Join(root, "xdg"), root, filepath.Join(root,
+			"own")},
 		{"XDG", "", filepath.Join(root, "xdg"), root, filepath.Join(root, "xdg", "sandboxagent")},
-		{"relative XDG is ignored", "", "xdg", root, filepath.Join(root, ".local", "state", "sandboxagent")},
+		{"relative XDG is ignored", "", "xdg", root, filepath.Join(root, ".local", "state",
+			"sandboxagent")},
 		{"home", "", "", root, filepath.Join(root, ".local", "state", "sandboxagent")},
 		{"nothing", "", "", "", ""},
 		{"relative home", "", "", "here", ""},
@@ -42,7 +44,8 @@ func TestStateDir(t *testing.T) {
 	}
 }
 
-// TestOpenState checks that a state folder is made where it is wanted, and a temporary one where there is no such place.
+// TestOpenState checks that a state folder is made where it is wanted, and a temporary one where
+// there is no such place.
 func TestOpenState(t *testing.T) {
 	root := t.TempDir()
 	t.Setenv("TMPDIR", root)

@@ -44,7 +44,10 @@ func openTerminal(t *testing.T, p *process) *screen {
 		if err = unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, 0); err != nil {
 			return
 		}
-		if err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80}); err != nil {
+		if err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{
+			Row: 24,
+			Col: 80,
+		}); err != nil {
 			return
 		}
 		number, err = unix.IoctlGetInt(int(fd), unix.TIOCGPTN)
@@ -157,7 +160,8 @@ func TestConsent(t *testing.T) {
 	}
 }
 
-// TestConsentIsKept checks that "always" holds for this folder, also without a terminal, and for no other.
+// TestConsentIsKept checks that "always" holds for this folder, also without a terminal, and for no
+// other.
 func TestConsentIsKept(t *testing.T) {
 	p := newProcess(t, "run", "--sandbox=off", "--model=script:s.yaml", "a task")
 	p.writeFile(t, "s.yaml", "turns: [{text: ok}]\n")
@@ -189,7 +193,8 @@ func TestConsentIsKept(t *testing.T) {
 	}
 }
 
-// TestAskUser checks that a question of the model is put to the user of a terminal, and the run goes on with the answer.
+// TestAskUser checks that a question of the model is put to the user of a terminal, and the run
+// goes on with the answer.
 func TestAskUser(t *testing.T) {
 	p := newProcess(t, "run", "--yes", "--model=script:s.yaml", "a task")
 	p.writeFile(t, "s.yaml", `turns:
@@ -206,7 +211,8 @@ func TestAskUser(t *testing.T) {
 	}
 }
 
-// TestAskUserHoldsProgress checks that nothing is written between a question and its answer, which here comes late.
+// TestAskUserHoldsProgress checks that nothing is written between a question and its answer, which
+// here comes late.
 func TestAskUserHoldsProgress(t *testing.T) {
 	p := newProcess(t, "run", "--yes", "--model=script:s.yaml", "a task")
 	p.writeFile(t, "s.yaml", `turns:
@@ -222,7 +228,8 @@ func TestAskUserHoldsProgress(t *testing.T) {
 	}
 	s.send("dark green\n")
 	code, text := s.end(p)
-	// The line of the call may come before the question or wait until after the answer, but never in between.
+	// The line of the call may come before the question or wait until after the answer, but never in
+	// between.
 	if code != 0 || !strings.Contains(text, "Your answer: dark green\n") ||
 		!strings.Contains(drawing.ReplaceAllString(text, ""), "ok    ask_user Which colour?") {
 		t.Errorf("exit code %d, in all %q", code, text)
@@ -253,7 +260,8 @@ func TestAskUserUnanswered(t *testing.T) {
 	}
 }
 
-// TestInterruptRun checks what the user of a terminal is told after the key, and that the second leaves a clean line.
+// TestInterruptRun checks what the user of a terminal is told after the key, and that the second
+// leaves a clean line.
 func TestInterruptRun(t *testing.T) {
 	for _, twice := range []bool{false, true} {
 		name := "once"
@@ -287,8 +295,8 @@ func TestInterruptRun(t *testing.T) {
 	}
 }
 
-// TestConsentWithoutHome checks that an answer which could not be kept is not offered, and that a run that is not allowed
-// leaves nothing behind.
+// TestConsentWithoutHome checks that an answer which could not be kept is not offered, and that a
+// run that is not allowed leaves nothing behind.
 func TestConsentWithoutHome(t *testing.T) {
 	p := newProcess(t, "run", "--sandbox=off", "--model=script:s.yaml", "a task")
 	p.writeFile(t, "s.yaml", "turns: [{text: ok}]\n")
@@ -306,7 +314,8 @@ func TestConsentWithoutHome(t *testing.T) {
 	}
 }
 
-// drawing is what the display may send to a terminal beside text: removing the status line, and colours.
+// drawing is what the display may send to a terminal beside text: removing the status line, and
+// colours.
 var drawing = regexp.MustCompile("\r\x1b\\[K|\x1b\\[(?:0|31|32)m")
 
 func TestDisplay(t *testing.T) {
@@ -335,7 +344,10 @@ func TestDisplay(t *testing.T) {
 				t.Errorf("exit code %d", code)
 			}
 			rest := drawing.ReplaceAllString(text, "")
-			if i := strings.IndexFunc(rest, func(r rune) bool { return r < ' ' && r != '\n' || r >= 0x7f && r < 0xa0 || r == 0x202e }); i >= 0 {
+			if i := strings.IndexFunc(rest, func(r rune) bool {
+				return r < ' ' && r != '\n' || r >= 0x7f &&
+					r < 0xa0 || r == 0x202e
+			}); i >= 0 {
 				t.Errorf("something reaches the terminal: %q", rest[i:])
 			}
 			if coloured := strings.Contains(text, "\x1b[31mfail \x1b[0m shell"); coloured == plain {
@@ -363,9 +375,11 @@ func TestExecOnTerminal(t *testing.T) {
 	}
 }
 
-// TestInterruptKey checks that the key reaches the program alone, which ends its command in good order.
+// TestInterruptKey checks that the key reaches the program alone, which ends its command in good
+// order.
 func TestInterruptKey(t *testing.T) {
-	p := newProcess(t, "exec", "--", "sh", "-c", "trap 'echo ended; exit 1' TERM; echo ready; while :; do sleep 0.05; done; : MARKER")
+	p := newProcess(t, "exec", "--", "sh", "-c",
+		"trap 'echo ended; exit 1' TERM; echo ready; while :; do sleep 0.05; done; : MARKER")
 	s := openTerminal(t, p)
 	s.await("ready")
 	time.Sleep(50 * time.Millisecond) // the shell is in its loop

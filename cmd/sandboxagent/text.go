@@ -19,7 +19,8 @@ func oneLine(s string) string {
 	return strings.Join(strings.Fields(tool.Sanitize(s)), " ")
 }
 
-// cut shortens a line to a width in columns. Characters from U+1100 on count as two, which is never too little.
+// cut shortens a line to a width in columns. Characters from U+1100 on count as two, which is never
+// too little.
 func cut(s string, width int) string {
 	column, last := 0, 0
 	for i, r := range s {
@@ -39,7 +40,10 @@ func cut(s string, width int) string {
 }
 
 // argumentNames are the arguments that tell best what a call is about, the best first.
-var argumentNames = [...]string{"command", "file_path", "pattern", "path", "question", "reason", "task", "url", "name", "agent_id"}
+var argumentNames = [...]string{
+	"command", "file_path", "pattern", "path", "question", "reason",
+	"task", "url", "name", "agent_id",
+}
 
 var patchedFile = lazyregexp.New(`(?m)^\*\*\* (?:Add|Update|Delete) File: (.+)$`)
 

@@ -12,7 +12,10 @@ func TestCut(t *testing.T) {
 		width int
 		want  string
 	}{
-		{"", 5, ""}, {"abc", 5, "abc"}, {"abcde", 5, "abcde"}, {"abcdef", 5, "abcd…"}, {"日本語", 6, "日本語"}, {"日本語", 5, "日本…"}, {"日本語", 4, "日…"},
+		{"", 5, ""}, {"abc", 5, "abc"}, {"abcde", 5, "abcde"}, {"abcdef", 5, "abcd…"}, {
+			"日本語", 6,
+			"日本語",
+		}, {"日本語", 5, "日本…"}, {"日本語", 4, "日…"},
 	}
 	for _, tt := range tests {
 		if got := cut(tt.text, tt.width); got != tt.want {

@@ -25,24 +25,32 @@ func (p *program) toolCommand() *cli.Command {
 		Description: `Standard output is what a model would see. "tool NAME --help" describes a tool. Exit status: 0 ok, 1 an error
 result, 2 an unknown tool, bad arguments or flags, 6 environment error, 130 interrupted, 143 terminated.`,
 		Flags: append([]cli.Flag{
-			&cli.StringFlag{Name: "args", Value: "{}", Usage: "the arguments of the call, as `JSON`; @FILE reads them from a file, - from standard input"},
+			&cli.StringFlag{
+				Name: "args", Value: "{}",
+				Usage: "the arguments of the call, as `JSON`; @FILE reads them from a file, - from standard " +
+					"input",
+			},
 		}, environmentFlags("stop the call after this `DURATION`")...),
 		Action: p.action(p.tool),
 	}
 }
 
-// toolRegistry holds the tools that can be called without a run: those of all profiles. Of a name, the first one counts.
+// toolRegistry holds the tools that can be called without a run: those of all profiles. Of a name,
+// the first one counts.
 func (p *program) toolRegistry() (*tool.Registry, error) {
 	var all []tool.Tool
-	for _, t := range slices.Concat(p.tools, profile.Anthropic("").Tools, profile.OpenAI("").Tools, profile.Gemini("").Tools) {
+	for _, t := range slices.Concat(p.tools, profile.Anthropic("").Tools, profile.OpenAI("").Tools,
+		profile.Gemini("").Tools) {
 		if !slices.ContainsFunc(all, func(have tool.Tool) bool { return have.Name == t.Name }) {
 			all = append(all, t)
 		}
 	}
-	return tool.NewRegistry(slices.DeleteFunc(all, func(t tool.Tool) bool { return isRunTool(t.Name) })...)
+	return tool.NewRegistry(slices.DeleteFunc(all,
+		func(t tool.Tool) bool { return isRunTool(t.Name) })...)
 }
 
-// isRunTool reports whether the tool name acts on the run that it is called in, and on nothing else.
+// isRunTool reports whether the tool name acts on the run that it is called in, and on nothing
+// else.
 func isRunTool(name string) bool {
 	return slices.Contains(runTools[:], name) || slices.Contains(agentTools[:], name)
 }
@@ -56,7 +64,8 @@ func findTool(r *tool.Registry, name string) (tool.Tool, error) {
 	case known:
 		return t, nil
 	case isRunTool(name):
-		return t, usagef("the tool %s acts on the run that a model calls it in; outside a run there is nothing for it to do", name)
+		return t, usagef("the tool %s acts on the run that a model calls it in; outside a run there "+
+			"is nothing for it to do", name)
 	}
 	return t, usagef("there is no tool %q; the tools are %s", name, strings.Join(r.Names(), ", "))
 }
@@ -76,7 +85,8 @@ func (p *program) toolHelp(names []string) error {
 		if err := json.Indent(&schema, t.Schema, "", "  "); err != nil {
 			return fmt.Errorf("the schema of the tool %s: %w", name, err)
 		}
-		_, err = fmt.Fprintf(p.std.out, "sandboxagent tool %s --args JSON\n\n%s\n\narguments, as a JSON schema:\n%s\n",
+		_, err = fmt.Fprintf(p.std.out, "sandboxagent tool %s --args JSON\n\n%s\n\narguments, as a "+
+			"JSON schema:\n%s\n",
 			name, strings.TrimSpace(t.Description), strings.TrimSpace(schema.String()))
 		if err != nil {
 			return err
@@ -127,11 +137,14 @@ func (p *program) tool(ctx context.Context, c *cli.Context) (int, error) {
 	return code, err
 }
 
-func (p *program) call(ctx context.Context, r *tool.Registry, e *environment, c llm.ToolCall, s environmentSettings) (int, error) {
+func (p *program) call(
+	ctx context.Context, r *tool.Registry, e *environment, c llm.ToolCall, s environmentSettings,
+) (int, error) {
 	callCtx := ctx
 	if s.timeout > 0 {
 		var cancel context.CancelFunc
-		callCtx, cancel = context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("its time is over (--timeout %s)", s.timeout))
+		callCtx, cancel = context.WithTimeoutCause(ctx, s.timeout,
+			fmt.Errorf("its time is over (--timeout %s)", s.timeout))
 		defer cancel()
 	}
 	o := r.Run(callCtx, tool.Scope{Env: e.wrapped, Logger: e.log}, c)

@@ -38,7 +38,8 @@ func (s *environmentSettings) parseTransfers(c *cli.Context) error {
 			return err
 		}
 		if path.Clean(t.source) == "/" {
-			return usagef("--download %s: not all that is in the environment can be copied; name a file or folder in it", text)
+			return usagef("--download %s: not all that is in the environment can be copied; name a file "+
+				"or folder in it", text)
 		}
 		s.downloads = append(s.downloads, transfer{source: t.source, target: cmp.Or(t.target, ".")})
 	}
@@ -61,10 +62,12 @@ func parseTransfer(flag, text string) (transfer, error) {
 
 // upload copies into an environment what the user wants to be there.
 func (t transfer) upload(ctx context.Context, e env.Environment, note func(string)) error {
-	err := envtransfer.Upload(ctx, e, t.source, t.target, envtransfer.UploadOptions{SkipRepositories: func(name string) {
-		note(fmt.Sprintf("--upload: %q is left out: credentials may stand in the folders of git and its like; name it by itself to upload it",
-			filepath.Join(t.source, filepath.FromSlash(name))))
-	}})
+	err := envtransfer.Upload(ctx, e, t.source, t.target,
+		envtransfer.UploadOptions{SkipRepositories: func(name string) {
+			note(fmt.Sprintf("--upload: %q is left out: credentials may stand in the folders of git and "+
+				"its like; name it by itself to upload it",
+				filepath.Join(t.source, filepath.FromSlash(name))))
+		}})
 	if err != nil {
 		return fmt.Errorf("--upload: %w", err)
 	}
@@ -100,8 +103,10 @@ func (t transfer) download(ctx context.Context, e env.Environment, note func(str
 	if name == ".." {
 		dir, names = t.source, nil
 	}
-	return envtransfer.Download(ctx, e, cmp.Or(dir, "."), names, t.target, envtransfer.DownloadOptions{SkipRepositories: func(name string) {
-		note(fmt.Sprintf("--download: %q is left out: what stands in the folders of git and its like can make them run commands",
-			filepath.Join(t.target, filepath.FromSlash(name))))
-	}})
+	return envtransfer.Download(ctx, e, cmp.Or(dir, "."), names, t.target,
+		envtransfer.DownloadOptions{SkipRepositories: func(name string) {
+			note(fmt.Sprintf("--download: %q is left out: what stands in the folders of git and its like "+
+				"can make them run commands",
+				filepath.Join(t.target, filepath.FromSlash(name))))
+		}})
 }

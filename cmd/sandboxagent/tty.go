@@ -19,9 +19,9 @@ func ttyFlag() cli.Flag {
 	}
 }
 
-// onTerminal gives cmd a terminal. If standard input is a terminal, it becomes the keyboard of that: it passes all keys on,
-// until restoreTerminal is called, and the size of the one is that of the other. given are the names of variables that the
-// user set.
+// onTerminal gives cmd a terminal. If standard input is a terminal, it becomes the keyboard of
+// that: it passes all keys on, until restoreTerminal is called, and the size of the one is that of
+// the other. given are the names of variables that the user set.
 func (p *program) onTerminal(cmd *env.Command, given []string) error {
 	cmd.TTY = new(env.TTY)
 	if kind := os.Getenv("TERM"); kind != "" && !slices.Contains(given, "TERM") {
@@ -42,7 +42,8 @@ func (p *program) onTerminal(cmd *env.Command, given []string) error {
 		_ = term.Restore(fd, before) // a terminal that is gone needs nothing
 	})
 	p.restore.Store(&restore)
-	changed := watchTerminal(done, restore) // before the size is asked for, so that no change is missed
+	// before the size is asked for, so that no change is missed
+	changed := watchTerminal(done, restore)
 	sizes := make(chan env.TTYSize)
 	cmd.TTY.Size, cmd.TTY.Resize = terminalSize(fd), sizes
 	if _, err := term.MakeRaw(fd); err != nil {

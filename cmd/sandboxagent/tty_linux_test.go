@@ -19,8 +19,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// hold keeps the terminal from being at its end, so that it can be looked at when its program has gone, until the function
-// returned is called.
+// hold keeps the terminal from being at its end, so that it can be looked at when its program has
+// gone, until the function returned is called.
 func (s *screen) hold() (release func()) {
 	s.t.Helper()
 	var number int
@@ -74,7 +74,8 @@ func (s *screen) resize(columns, rows uint16) {
 }
 
 func TestExecTTY(t *testing.T) {
-	p := newProcess(t, "exec", "-t", "--", "sh", "-c", `test -t 0 && test -t 1 && test -t 2 && printf 'a\033[2Jb %s\n' "$TERM"; stty size; echo err >&2; exit 7`)
+	p := newProcess(t, "exec", "-t", "--", "sh", "-c",
+		`test -t 0 && test -t 1 && test -t 2 && printf 'a\033[2Jb %s\n' "$TERM"; stty size; echo err >&2; exit 7`)
 	s := openTerminal(t, p)
 	if code, text := s.end(p); code != 7 || text != "a\x1b[2Jb xterm\n24 80\nerr\n" {
 		t.Errorf("exit code %d, screen %q", code, text)
@@ -82,7 +83,8 @@ func TestExecTTY(t *testing.T) {
 }
 
 func TestExecTTYResize(t *testing.T) {
-	p := newProcess(t, "exec", "--tty", "--", "sh", "-c", `trap 'stty size' WINCH; stty size; while :; do sleep 0.05; test "$(stty size)" != "31 101" || exit 3; done; : MARKER`)
+	p := newProcess(t, "exec", "--tty", "--", "sh", "-c",
+		`trap 'stty size' WINCH; stty size; while :; do sleep 0.05; test "$(stty size)" != "31 101" || exit 3; done; : MARKER`)
 	s := openTerminal(t, p)
 	s.await("24 80\n")
 	s.resize(132, 50)
@@ -95,7 +97,8 @@ func TestExecTTYResize(t *testing.T) {
 
 // TestExecTTYKeys checks that all keys reach the command, and none the program.
 func TestExecTTYKeys(t *testing.T) {
-	p := newProcess(t, "exec", "-t", "--", "sh", "-c", `trap 'echo caught; caught=1' INT; stty -echo; echo ready; until test -n "$caught"; do sleep 0.05; done; stty raw; echo all; head -c 8 | od -An -tx1; exit 5; : MARKER`)
+	p := newProcess(t, "exec", "-t", "--", "sh", "-c",
+		`trap 'echo caught; caught=1' INT; stty -echo; echo ready; until test -n "$caught"; do sleep 0.05; done; stty raw; echo all; head -c 8 | od -An -tx1; exit 5; : MARKER`)
 	s := openTerminal(t, p)
 	s.await("ready")
 	s.send("\x03")
@@ -118,7 +121,8 @@ func TestExecTTYShell(t *testing.T) {
 	p := newProcess(t, "exec", "-t", "--var=PS1=prompt>", "--", "bash", "--norc", "--noprofile")
 	s := openTerminal(t, p)
 	s.await("prompt>")
-	s.send("sleep 1000 & jobs; echo $((40+2))\r") // a job of its own shows that the shell controls the terminal
+	// a job of its own shows that the shell controls the terminal
+	s.send("sleep 1000 & jobs; echo $((40+2))\r")
 	s.await("42\n")
 	s.send("exit 4\r")
 	code, text := s.end(p)
@@ -129,8 +133,8 @@ func TestExecTTYShell(t *testing.T) {
 
 // TestExecTTYRestores checks that the user's terminal is as before, whatever ends the program.
 func TestExecTTYRestores(t *testing.T) {
-	// Where tests run with hang-ups ignored, as nohup has it, a program that is started would ignore them too. Of a signal
-	// that is caught here, it gets the default.
+	// Where tests run with hang-ups ignored, as nohup has it, a program that is started would ignore
+	// them too. Of a signal that is caught here, it gets the default.
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, syscall.SIGHUP)
 	t.Cleanup(func() { signal.Stop(caught) })
@@ -146,14 +150,32 @@ func TestExecTTYRestores(t *testing.T) {
 		{"end", []string{"--", "sh", "-c", "echo ready; exit 3"}, nil, 3, ""},
 		{"signal", []string{"--", "sh", "-c", "echo ready; kill -9 $$"}, nil, 137, ""},
 		{"mode of its own", []string{"--", "sh", "-c", "stty raw -echo; echo ready"}, nil, 0, ""},
-		{"time", []string{"--timeout=1s", "--", "sh", "-c", wait}, nil, 124, "sandboxagent: the command was stopped after 1s (--timeout)\n"},
-		{"no program", []string{"--", "no-such-program-x"}, nil, 127, "sandboxagent: start no-such-program-x"},
+		{
+			"time",
+			[]string{"--timeout=1s", "--", "sh", "-c", wait},
+			nil, 124,
+			"sandboxagent: the command was stopped after 1s (--timeout)\n",
+		},
+		{
+			"no program",
+			[]string{"--", "no-such-program-x"},
+			nil, 127,
+			"sandboxagent: start no-such-program-x",
+		},
 		{"refused", []string{"--read-only", "--", "true"}, nil, 125, "read-only"},
 		{"interrupt", []string{"--", "sh", "-c", wait}, []syscall.Signal{syscall.SIGINT}, 130, ""},
 		{"terminate", []string{"--", "sh", "-c", wait}, []syscall.Signal{syscall.SIGTERM}, 143, ""},
 		{"hang up", []string{"--", "sh", "-c", wait}, []syscall.Signal{syscall.SIGHUP}, 143, ""},
-		{"terminate, killed", []string{"--", "sh", "-c", stubborn}, []syscall.Signal{syscall.SIGTERM}, 143, ""},
-		{"terminate twice", []string{"--", "sh", "-c", stubborn}, []syscall.Signal{syscall.SIGTERM, syscall.SIGTERM}, 143, ""},
+		{
+			"terminate, killed",
+			[]string{"--", "sh", "-c", stubborn},
+			[]syscall.Signal{syscall.SIGTERM},
+			143, "",
+		},
+		{"terminate twice", []string{"--", "sh", "-c", stubborn}, []syscall.Signal{
+			syscall.SIGTERM,
+			syscall.SIGTERM,
+		}, 143, ""},
 		{"quit", []string{"--", "sh", "-c", wait}, []syscall.Signal{syscall.SIGQUIT}, 2, "SIGQUIT: quit"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -183,10 +205,12 @@ func TestExecTTYRestores(t *testing.T) {
 			if code != tt.want || !strings.Contains(s.text(), tt.text) {
 				t.Errorf("exit code %d, want %d; screen %q", code, tt.want, s.text())
 			}
-			if lone := strings.Count(s.buf.String(), "\n") - strings.Count(s.buf.String(), "\r\n"); tt.text != "" && tt.name != "quit" && lone > 0 {
+			if lone := strings.Count(s.buf.String(), "\n") - strings.Count(s.buf.String(),
+				"\r\n"); tt.text != "" && tt.name != "quit" && lone > 0 {
 				t.Errorf("a message comes while the terminal passes everything on: %q", s.buf.String())
 			}
-			p.leavesNothing(t, tt.name == "quit" || len(tt.signals) > 1) // a program that quits can do nothing, but its terminals hang up
+			// a program that quits can do nothing, but its terminals hang up
+			p.leavesNothing(t, tt.name == "quit" || len(tt.signals) > 1)
 		})
 	}
 }
@@ -226,7 +250,8 @@ func TestExecTTYPanic(t *testing.T) {
 	}
 }
 
-// TestExecTTYWithoutTerminal checks -t in a script: the command has a terminal, the program has none.
+// TestExecTTYWithoutTerminal checks -t in a script: the command has a terminal, the program has
+// none.
 func TestExecTTYWithoutTerminal(t *testing.T) {
 	for _, tt := range []struct {
 		name, input, script string
@@ -237,7 +262,10 @@ func TestExecTTYWithoutTerminal(t *testing.T) {
 		{"size", "", "stty size; exit 3", nil, 3, "24 80\r\n"},
 		{"input", "one\ntwo", "cat >copy; cat copy", nil, 0, "one\ntwo"},
 		{"end of input", "", "cat; exit 4", nil, 4, ""},
-		{"control sequences", "", `printf '\033[2J\033]0;x\007'; echo err >&2`, nil, 0, "\x1b[2J\x1b]0;x\x07err\r\n"},
+		{
+			"control sequences", "", `printf '\033[2J\033]0;x\007'; echo err >&2`, nil, 0,
+			"\x1b[2J\x1b]0;x\x07err\r\n",
+		},
 		{"kind", "", `echo "kind $TERM"`, []string{"TERM=some-kind"}, 0, "kind some-kind\r\n"},
 		{"no kind", "", `echo "kind $TERM"`, []string{"TERM="}, 0, "kind \r\n"},
 	} {
@@ -257,8 +285,8 @@ func TestExecTTYWithoutTerminal(t *testing.T) {
 	}
 }
 
-// TestExecTTYVariable checks that the kind of the terminal is passed on, unless the user says something else, and what the
-// log tells.
+// TestExecTTYVariable checks that the kind of the terminal is passed on, unless the user says
+// something else, and what the log tells.
 func TestExecTTYVariable(t *testing.T) {
 	for _, tt := range []struct {
 		name, flag, want string
@@ -269,7 +297,8 @@ func TestExecTTYVariable(t *testing.T) {
 		{"none", "--inherit-vars=none", "\r\n", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := newProcess(t, "exec", "-t", tt.flag, "--log=log", "--", "/bin/sh", "-c", `/bin/echo "$TERM"`)
+			p := newProcess(t, "exec", "-t", tt.flag, "--log=log", "--", "/bin/sh", "-c",
+				`/bin/echo "$TERM"`)
 			p.Env = append(p.Env, "TERM=xterm")
 			if err := p.Start(); err != nil {
 				t.Fatal(err)
@@ -287,7 +316,8 @@ func TestExecTTYVariable(t *testing.T) {
 			}
 			_, calls, _ := strings.Cut(string(data), "\n") // the first record is about the environment
 			first, _, _ := strings.Cut(calls, "\n")
-			if err := json.Unmarshal([]byte(first), &record); err != nil || !record.TTY || (len(record.Vars) == 1) != tt.logged {
+			if err := json.Unmarshal([]byte(first), &record); err != nil || !record.TTY ||
+				(len(record.Vars) == 1) != tt.logged {
 				t.Errorf("%v: %s", err, first)
 			}
 		})

@@ -14,8 +14,9 @@ const terminalName = "/dev/tty"
 // terminalScreen is where questions are written.
 const terminalScreen = "/dev/tty"
 
-// watchTerminal returns a channel that receives when the size of the terminal may have changed, until done is closed. Until
-// then, a signal that makes the program dump its state and die calls restore first.
+// watchTerminal returns a channel that receives when the size of the terminal may have changed,
+// until done is closed. Until then, a signal that makes the program dump its state and die calls
+// restore first.
 func watchTerminal(done <-chan struct{}, restore func()) (changed <-chan os.Signal) {
 	resized, fatal := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(resized, syscall.SIGWINCH)

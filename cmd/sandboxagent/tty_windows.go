@@ -8,5 +8,6 @@ const terminalName = "CONIN$"
 // terminalScreen is where questions are written.
 const terminalScreen = "CONOUT$"
 
-// watchTerminal returns a channel that receives nothing: a console here does not tell of a new size.
+// watchTerminal returns a channel that receives nothing: a console here does not tell of a new
+// size.
 func watchTerminal(<-chan struct{}, func()) (changed <-chan os.Signal) { return nil }

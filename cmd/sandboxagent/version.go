@@ -20,7 +20,8 @@ func (p *program) versionCommand() *cli.Command {
 				return usagef("version takes no arguments")
 			}
 			v, commit := buildVersion()
-			_, err := fmt.Fprintf(p.std.out, "sandboxagent %s\ncommit %s\n%s %s/%s\n", v, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintf(p.std.out, "sandboxagent %s\ncommit %s\n%s %s/%s\n", v, commit,
+				runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return err
 		},
 	}

@@ -12,17 +12,25 @@ import (
 )
 
 const (
-	// idleTime is how long an environment may be silent while it is read in the end, after a time-out or a signal too.
+	// idleTime is how long an environment may be silent while it is read in the end, after a time-out
+	// or a signal too.
 	idleTime = 2 * time.Minute
 	// readTime bounds that reading where an environment is never silent.
 	readTime = 2 * time.Hour
 )
 
-// watch returns e with a context that ends when e gives nothing for as long as idle while it is read. The caller calls stop.
-func watch(ctx context.Context, e env.Environment, idle time.Duration) (_ context.Context, _ env.Environment, stop func()) {
-	ctx, cancelTime := context.WithTimeoutCause(ctx, readTime, fmt.Errorf("the environment was not read within %v", readTime))
+// watch returns e with a context that ends when e gives nothing for as long as idle while it is
+// read. The caller calls stop.
+func watch(
+	ctx context.Context, e env.Environment, idle time.Duration,
+) (_ context.Context, _ env.Environment, stop func()) {
+	ctx, cancelTime := context.WithTimeoutCause(ctx, readTime,
+		fmt.Errorf("the environment was not read within %v", readTime))
 	ctx, cancel := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(idle, func() { cancel(fmt.Errorf("the environment was silent for %v", idle)) })
+	timer := time.AfterFunc(idle, func() {
+		cancel(fmt.Errorf("the environment was silent for %v",
+			idle))
+	})
 	return ctx, &watched{Environment: e, alive: func() { timer.Reset(idle) }}, func() {
 		timer.Stop()
 		cancel(nil)
@@ -56,7 +64,9 @@ func (w *watched) Open(ctx context.Context, name string) (fs.File, error) {
 }
 
 // Walk implements search.Searcher.
-func (w *watched) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
+func (w *watched) Walk(
+	ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error,
+) error {
 	return search.Walk(ctx, w.Environment, root, opts, func(entry search.Entry) error {
 		w.alive()
 		return fn(entry)

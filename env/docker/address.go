@@ -18,19 +18,22 @@ import (
 	"github.com/docker/docker/client"
 )
 
-// defaultContext is the docker command's context of the environment variables and the default socket.
+// defaultContext is the docker command's context of the environment variables and the default
+// socket.
 const defaultContext = "default"
 
-// Address selects a daemon. The zero value selects the docker command's: DOCKER_HOST with DOCKER_TLS_VERIFY and
-// DOCKER_CERT_PATH, else the context DOCKER_CONTEXT, else the current context, else the socket of this machine.
+// Address selects a daemon. The zero value selects the docker command's: DOCKER_HOST with
+// DOCKER_TLS_VERIFY and DOCKER_CERT_PATH, else the context DOCKER_CONTEXT, else the current
+// context, else the socket of this machine.
 type Address struct {
-	// Host is unix:///path, tcp://host:port, or ssh://[user@]host[:port]. The last one needs the program ssh here,
-	// which must know the host's key and log in without a prompt, and docker on the host.
+	// Host is unix:///path, tcp://host:port, or ssh://[user@]host[:port]. The last one needs the
+	// program ssh here, which must know the host's key and log in without a prompt, and docker on the
+	// host.
 	Host string
 	// Context is the name of a context of the docker command. It excludes Host.
 	Context string
-	// Certificates is a directory with ca.pem, cert.pem and key.pem for TLS with Host; the default is the
-	// environment variables above.
+	// Certificates is a directory with ca.pem, cert.pem and key.pem for TLS with Host; the default is
+	// the environment variables above.
 	Certificates string
 }
 
@@ -59,7 +62,8 @@ func (a Address) hostOptions(host string) ([]client.Opt, string, error) {
 	if !isSSH(host) {
 		if _, err := client.ParseHostURL(host); err != nil {
 			const examples = "unix:///var/run/docker.sock, tcp://host:2376 or ssh://host"
-			return nil, "", &ConfigError{Field: "address", Reason: fmt.Sprintf("%q is none such as %s: %v", host, examples, err)}
+			return nil, "", &ConfigError{Field: "address", Reason: fmt.Sprintf("%q is none such as %s: %v",
+				host, examples, err)}
 		}
 		secure := client.WithTLSClientConfigFromEnv()
 		if dir := a.Certificates; dir != "" {
@@ -77,15 +81,16 @@ func (a Address) hostOptions(host string) ([]client.Opt, string, error) {
 
 func isSSH(host string) bool { return strings.HasPrefix(host, "ssh://") }
 
-// sshOptions returns the options for a daemon behind the program ssh. In batch mode that never prompts, which would
-// block a program without a terminal.
+// sshOptions returns the options for a daemon behind the program ssh. In batch mode that never
+// prompts, which would block a program without a terminal.
 func sshOptions(host string) ([]client.Opt, error) {
 	ssh, err := connhelper.GetConnectionHelperWithSSHOpts(host, []string{"-o", "BatchMode=yes"})
 	if err != nil {
 		return nil, err
 	}
 	return []client.Opt{
-		client.WithHTTPClient(&http.Client{Transport: &http.Transport{DialContext: ssh.Dialer}}), // no proxy
+		// no proxy
+		client.WithHTTPClient(&http.Client{Transport: &http.Transport{DialContext: ssh.Dialer}}),
 		client.WithHost(ssh.Host), client.WithDialContext(ssh.Dialer),
 	}, nil
 }
@@ -94,10 +99,14 @@ func sshOptions(host string) ([]client.Opt, error) {
 func contextOptions(name string) ([]client.Opt, string, error) {
 	contexts := store.New(config.ContextStoreDir(), store.NewConfig(
 		func() any { return &map[string]any{} },
-		store.EndpointTypeGetter(dockercontext.DockerEndpoint, func() any { return &dockercontext.EndpointMeta{} }),
+		store.EndpointTypeGetter(dockercontext.DockerEndpoint,
+			func() any { return &dockercontext.EndpointMeta{} }),
 	))
 	fail := func(err error) ([]client.Opt, string, error) {
-		return nil, "", &ConfigError{Field: "address", Reason: fmt.Sprintf("the docker context %q: %v; \"docker context ls\" lists all", name, err)}
+		return nil, "", &ConfigError{
+			Field:  "address",
+			Reason: fmt.Sprintf("the docker context %q: %v; \"docker context ls\" lists all", name, err),
+		}
 	}
 	meta, err := contexts.GetMetadata(name)
 	if err != nil {
@@ -129,11 +138,15 @@ type dockerConfig struct {
 	login func(registry string) (string, error)
 }
 
-// loadConfig reads the configuration file of the docker command. A missing or unreadable one counts as empty.
+// loadConfig reads the configuration file of the docker command. A missing or unreadable one counts
+// as empty.
 func loadConfig() (dockerConfig, error) {
 	file, err := config.Load(config.Dir())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
-		return dockerConfig{}, &ConfigError{Field: "address", Reason: fmt.Sprintf("the configuration of the docker command: %v", err)}
+		return dockerConfig{}, &ConfigError{
+			Field:  "address",
+			Reason: fmt.Sprintf("the configuration of the docker command: %v", err),
+		}
 	}
 	if file == nil {
 		file = config.LoadDefaultConfigFile(io.Discard)

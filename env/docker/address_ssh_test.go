@@ -19,10 +19,14 @@ import (
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
-// overSSH starts a server that leads to the daemon of the tests. More are lines of the client's configuration.
+// overSSH starts a server that leads to the daemon of the tests. More are lines of the client's
+// configuration.
 func overSSH(t *testing.T, more ...string) *daemons.SSHD {
 	t.Helper()
-	s := daemons.NewSSHD(t, daemons.SSHDConfig{Vars: []string{"DOCKER_HOST=" + daemons.DockerHost(t), "PATH=" + os.Getenv("PATH")}})
+	s := daemons.NewSSHD(t, daemons.SSHDConfig{Vars: []string{
+		"DOCKER_HOST=" + daemons.DockerHost(t),
+		"PATH=" + os.Getenv("PATH"),
+	}})
 	useClient(t, s, more...)
 	return s
 }
@@ -77,10 +81,12 @@ func TestSSH(t *testing.T) {
 func work(t *testing.T, box env.Environment) {
 	t.Helper()
 	content := bytes.Repeat([]byte("0123456789abcde\n"), 40_000)
-	if _, err := box.WriteFile(t.Context(), "dir/f", bytes.NewReader(content), env.WriteOptions{}); err != nil {
+	if _, err := box.WriteFile(t.Context(), "dir/f", bytes.NewReader(content),
+		env.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := env.ReadFile(t.Context(), box, "dir/f", 1<<20); err != nil || !bytes.Equal(got, content) {
+	if got, err := env.ReadFile(t.Context(), box, "dir/f", 1<<20); err != nil || !bytes.Equal(got,
+		content) {
 		t.Errorf("%d of %d bytes came back, %v", len(got), len(content), err)
 	}
 	// Each line is answered before the next one is sent.
@@ -107,7 +113,8 @@ func work(t *testing.T, box env.Environment) {
 	}
 }
 
-// TestSSHCut ends all connections while a command runs: it goes on, once, and nothing that it says is lost.
+// TestSSHCut ends all connections while a command runs: it goes on, once, and nothing that it says
+// is lost.
 func TestSSHCut(t *testing.T) {
 	s := overSSH(t)
 	e, err := docker.Connect(t.Context(), docker.Address{Host: s.Host()})
@@ -121,7 +128,8 @@ func TestSSHCut(t *testing.T) {
 	in, typed := io.Pipe()
 	go func() {
 		res, err := box.Exec(t.Context(), env.Command{
-			Argv:  []string{"sh", "-c", "echo once >> count; echo now; read x; i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done; echo $x; exit 7"},
+			Argv: []string{"sh", "-c", "echo once >> count; echo now; read x; i=0; while [ $i -lt 20000 " +
+				"]; do echo line $i; i=$((i+1)); done; echo $x; exit 7"},
 			Stdin: in, Stdout: io.MultiWriter(written, &waitFor{text: "now\n", found: started}),
 		})
 		if err == nil && res.ExitCode != 7 {
@@ -137,16 +145,18 @@ func TestSSHCut(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if lines := strings.Split(written.String(), "\n"); len(lines) != 20_003 || lines[20_001] != "typed" {
+	if lines := strings.Split(written.String(), "\n"); len(lines) != 20_003 ||
+		lines[20_001] != "typed" {
 		t.Errorf("%d lines arrived", len(lines))
 	}
-	if data, err := env.ReadFile(t.Context(), box, "count", 100); err != nil || string(data) != "once\n" {
+	if data, err := env.ReadFile(t.Context(), box, "count", 100); err != nil ||
+		string(data) != "once\n" {
 		t.Errorf("it ran %q, %v", data, err)
 	}
 }
 
-// TestSSHGone ends the server while a command runs. The error says that it may have run, and comes when the container is
-// certainly gone.
+// TestSSHGone ends the server while a command runs. The error says that it may have run, and comes
+// when the container is certainly gone.
 func TestSSHGone(t *testing.T) {
 	s := overSSH(t)
 	e, err := docker.Connect(t.Context(), docker.Address{Host: s.Host()})
@@ -159,7 +169,10 @@ func TestSSHGone(t *testing.T) {
 	}
 	started, done := make(chan struct{}, 1), make(chan error, 1)
 	go func() {
-		_, err := box.Exec(t.Context(), env.Command{Argv: []string{"sh", "-c", "echo; sleep 1000"}, Stdout: signalWriter(started)})
+		_, err := box.Exec(t.Context(), env.Command{
+			Argv:   []string{"sh", "-c", "echo; sleep 1000"},
+			Stdout: signalWriter(started),
+		})
 		done <- err
 	}()
 	await(t, started, "the command does not start")
@@ -183,19 +196,22 @@ func TestSSHGone(t *testing.T) {
 		t.Error(err)
 	}
 	host := daemons.DockerHost(t)
-	for end := time.Now().Add(20 * time.Second); daemon(t, host, "ps", "-aq", "--filter", "name="+box.Container()) != ""; time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); daemon(t, host, "ps", "-aq", "--filter",
+		"name="+box.Container()) != ""; time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the container is left")
 		}
 	}
 }
 
-// TestSSHRefuses fails in the ways of ssh: at once, with the reason and what to do, and without asking anybody.
+// TestSSHRefuses fails in the ways of ssh: at once, with the reason and what to do, and without
+// asking anybody.
 func TestSSHRefuses(t *testing.T) {
 	s := overSSH(t)
 	asked := t.TempDir() + "/asked"
 	askpass := t.TempDir() + "/askpass"
-	if err := os.WriteFile(askpass, []byte("#!/bin/sh\necho \"$@\" >> "+asked+"\nsleep 60\n"), 0o755); err != nil {
+	if err := os.WriteFile(askpass, []byte("#!/bin/sh\necho \"$@\" >> "+asked+"\nsleep 60\n"),
+		0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("SSH_ASKPASS", askpass)
@@ -216,13 +232,37 @@ func TestSSHRefuses(t *testing.T) {
 		says   []string
 	}{
 		{name: "wrong key", server: stranger, says: []string{"Permission denied", "ssh-add"}},
-		{name: "unknown host key", server: s, more: []string{"UserKnownHostsFile /dev/null"}, says: []string{"Host key verification failed", "known_hosts"}},
-		{name: "unknown host key, by a context", server: s, byName: true, more: []string{"UserKnownHostsFile /dev/null"}, says: []string{"Host key verification failed", "known_hosts"}},
-		{name: "nobody listens", server: s, host: "ssh://127.0.0.1:1", says: []string{"Connection refused", "ssh HOST docker version"}},
-		{name: "no such host", server: s, host: "ssh://nowhere.invalid", says: []string{"nowhere.invalid", "ssh HOST docker version"}},
-		{name: "no docker there", server: bare, says: []string{"not found", "install the program docker on that host"}},
-		{name: "no ssh here", server: s, path: t.TempDir(), says: []string{"install the program ssh here"}},
-		{name: "no daemon there", server: s, host: s.Host() + "/no/such.sock", says: []string{"no/such.sock"}},
+		{
+			name: "unknown host key", server: s, more: []string{"UserKnownHostsFile /dev/null"},
+			says: []string{"Host key verification failed", "known_hosts"},
+		},
+		{
+			name: "unknown host key, by a context", server: s, byName: true,
+			more: []string{"UserKnownHostsFile /dev/null"}, says: []string{
+				"Host key verification failed",
+				"known_hosts",
+			},
+		},
+		{
+			name: "nobody listens", server: s, host: "ssh://127.0.0.1:1",
+			says: []string{"Connection refused", "ssh HOST docker version"},
+		},
+		{name: "no such host", server: s, host: "ssh://nowhere.invalid", says: []string{
+			"nowhere.invalid",
+			"ssh HOST docker version",
+		}},
+		{name: "no docker there", server: bare, says: []string{
+			"not found",
+			"install the program docker on that host",
+		}},
+		{
+			name: "no ssh here", server: s, path: t.TempDir(),
+			says: []string{"install the program ssh here"},
+		},
+		{
+			name: "no daemon there", server: s, host: s.Host() + "/no/such.sock",
+			says: []string{"no/such.sock"},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			useClient(t, tt.server, tt.more...)

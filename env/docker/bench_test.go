@@ -48,7 +48,8 @@ func (s *samples) time(b *testing.B, fn func() error) {
 	*s = append(*s, time.Since(began))
 }
 
-// compare prints our median and 95th percentile, and others' medians with how many times ours they are.
+// compare prints our median and 95th percentile, and others' medians with how many times ours they
+// are.
 func compare(b *testing.B, ours samples, others map[string]samples) {
 	b.Helper()
 	b.ReportMetric(0, "ns/op")
@@ -66,10 +67,12 @@ type native struct {
 	id  string // of a plain container
 }
 
-// newNative starts a container that others would work in, with folders of this machine: it sleeps, and what runs in it is started by the exec call.
+// newNative starts a container that others would work in, with folders of this machine: it sleeps,
+// and what runs in it is started by the exec call.
 func newNative(b *testing.B, image string, binds ...string) *native {
 	b.Helper()
-	api, err := client.NewClientWithOpts(client.WithHost(daemons.DockerHost(b)), client.WithAPIVersionNegotiation())
+	api, err := client.NewClientWithOpts(client.WithHost(daemons.DockerHost(b)),
+		client.WithAPIVersionNegotiation())
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -87,7 +90,13 @@ func newNative(b *testing.B, image string, binds ...string) *native {
 
 func (n *native) create(b *testing.B, image string, binds ...string) string {
 	b.Helper()
-	made, err := n.api.ContainerCreate(b.Context(), &container.Config{Image: image, Cmd: []string{"sleep", "100000"}}, &container.HostConfig{NetworkMode: "none", Binds: binds}, nil, nil, "")
+	made, err := n.api.ContainerCreate(b.Context(), &container.Config{
+		Image: image,
+		Cmd:   []string{"sleep", "100000"},
+	}, &container.HostConfig{
+		NetworkMode: "none",
+		Binds:       binds,
+	}, nil, nil, "")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -96,14 +105,20 @@ func (n *native) create(b *testing.B, image string, binds ...string) string {
 
 func (n *native) remove(b *testing.B, id string) {
 	b.Helper()
-	if err := n.api.ContainerRemove(context.Background(), id, container.RemoveOptions{Force: true, RemoveVolumes: true}); err != nil {
+	if err := n.api.ContainerRemove(context.Background(), id, container.RemoveOptions{
+		Force:         true,
+		RemoveVolumes: true,
+	}); err != nil {
 		b.Error(err)
 	}
 }
 
 // run runs a command through the exec call.
 func (n *native) run(ctx context.Context, argv ...string) error {
-	made, err := n.api.ContainerExecCreate(ctx, n.id, container.ExecOptions{AttachStdout: true, AttachStderr: true, Cmd: argv})
+	made, err := n.api.ContainerExecCreate(ctx, n.id, container.ExecOptions{
+		AttachStdout: true,
+		AttachStderr: true, Cmd: argv,
+	})
 	if err != nil {
 		return err
 	}
@@ -126,7 +141,10 @@ func (n *native) run(ctx context.Context, argv ...string) error {
 func (n *native) write(ctx context.Context, dir, name string, content []byte) error {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
-	if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content))}); err != nil {
+	if err := w.WriteHeader(&tar.Header{
+		Name: name, Mode: 0o644,
+		Size: int64(len(content)),
+	}); err != nil {
 		return err
 	}
 	if _, err := w.Write(content); err != nil {
@@ -172,7 +190,8 @@ func benchConfig(b *testing.B, e *docker.Engine) docker.Config {
 	return c
 }
 
-// BenchmarkExec is a command in a sandbox, against the Engine API's exec call and the docker command.
+// BenchmarkExec is a command in a sandbox, against the Engine API's exec call and the docker
+// command.
 func BenchmarkExec(b *testing.B) {
 	e := connect(b)
 	c := benchConfig(b, e)
@@ -202,7 +221,8 @@ func BenchmarkFiles(b *testing.B) {
 			times = 1
 		}
 		write := func() error {
-			_, err := box.WriteFile(b.Context(), "/workspace/f", bytes.NewReader(content), env.WriteOptions{})
+			_, err := box.WriteFile(b.Context(), "/workspace/f", bytes.NewReader(content),
+				env.WriteOptions{})
 			return err
 		}
 		read := func() error {
@@ -241,10 +261,12 @@ func BenchmarkFiles(b *testing.B) {
 		var names []string
 		for i := range 100 {
 			names = append(names, fmt.Sprintf("/workspace/f%d", i))
-			if _, err := box.WriteFile(b.Context(), names[i], strings.NewReader("content"), env.WriteOptions{}); err != nil {
+			if _, err := box.WriteFile(b.Context(), names[i], strings.NewReader("content"),
+				env.WriteOptions{}); err != nil {
 				b.Fatal(err)
 			}
-			if err := n.write(b.Context(), "/workspace", fmt.Sprintf("f%d", i), []byte("content")); err != nil {
+			if err := n.write(b.Context(), "/workspace", fmt.Sprintf("f%d", i),
+				[]byte("content")); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -292,7 +314,10 @@ func BenchmarkGrep(b *testing.B) {
 			if tt.ignoreCase {
 				argv = slices.Insert(argv, 1, "-i")
 			}
-			opts := search.GrepOptions{Path: where, Pattern: tt.pattern, IgnoreCase: tt.ignoreCase, MaxMatches: -1}
+			opts := search.GrepOptions{
+				Path: where, Pattern: tt.pattern, IgnoreCase: tt.ignoreCase,
+				MaxMatches: -1,
+			}
 			var ours, api samples
 			for b.Loop() {
 				ours.time(b, func() error {
@@ -304,13 +329,17 @@ func BenchmarkGrep(b *testing.B) {
 			compare(b, ours, map[string]samples{"exec-rg": api})
 		})
 	}
-	b.Run("cancel", func(b *testing.B) { // how long a search that takes seconds goes on after it was cancelled
+	// how long a search that takes seconds goes on after it was cancelled
+	b.Run("cancel", func(b *testing.B) {
 		var all samples
 		for b.Loop() {
 			ctx, cancel := context.WithCancel(b.Context())
 			var at time.Time
 			timer := time.AfterFunc(300*time.Millisecond, func() { at = time.Now(); cancel() })
-			opts := search.GrepOptions{Path: where, Pattern: `(?:[a-z]{1,30}){1,30}[0-9]{9}`, MaxMatches: -1, MaxTime: -1}
+			opts := search.GrepOptions{
+				Path: where, Pattern: `(?:[a-z]{1,30}){1,30}[0-9]{9}`, MaxMatches: -1,
+				MaxTime: -1,
+			}
 			_, err := search.Grep(ctx, box, opts, func(search.GrepMatch) error { return nil })
 			if !errors.Is(err, context.Canceled) {
 				b.Fatal("a search that was to be cancelled: ", err)
@@ -322,8 +351,8 @@ func BenchmarkGrep(b *testing.B) {
 	})
 }
 
-// BenchmarkReady measures the time until a new sandbox has answered, against the creation and the start of a plain
-// container.
+// BenchmarkReady measures the time until a new sandbox has answered, against the creation and the
+// start of a plain container.
 func BenchmarkReady(b *testing.B) {
 	e := connect(b)
 	c := benchConfig(b, e)
@@ -354,7 +383,8 @@ func BenchmarkReady(b *testing.B) {
 	compare(b, ours, map[string]samples{"plain": plain})
 }
 
-// BenchmarkManySandboxes runs commands in 64 sandboxes at once, against the exec call from as many callers.
+// BenchmarkManySandboxes runs commands in 64 sandboxes at once, against the exec call from as many
+// callers.
 func BenchmarkManySandboxes(b *testing.B) {
 	const sandboxes, each = 64, 20
 	e := connect(b)

@@ -17,22 +17,24 @@ type BuildOptions struct {
 	Reference string
 	// Args are build arguments.
 	Args map[string]string
-	// Network is the network of build commands; the default is the daemon's, and "host" is that of its machine.
+	// Network is the network of build commands; the default is the daemon's, and "host" is that of its
+	// machine.
 	Network string
 	// Progress, if set, gets the output of the build, line by line.
 	Progress func(line string)
 }
 
-// Build builds an image from a tar stream with a Dockerfile for the classic builder at its root. It pulls missing base
-// images.
+// Build builds an image from a tar stream with a Dockerfile for the classic builder at its root. It
+// pulls missing base images.
 func (e *Engine) Build(ctx context.Context, source io.Reader, o BuildOptions) error {
 	args := make(map[string]*string, len(o.Args))
 	for name, value := range o.Args {
 		args[name] = &value
 	}
 	answer, err := e.api.ImageBuild(ctx, source, build.ImageBuildOptions{
-		Tags: []string{o.Reference}, BuildArgs: args, NetworkMode: o.Network, Remove: true, ForceRemove: true,
-		Version: build.BuilderV1,
+		Tags: []string{o.Reference}, BuildArgs: args, NetworkMode: o.Network, Remove: true,
+		ForceRemove: true,
+		Version:     build.BuilderV1,
 	})
 	if err == nil {
 		err = errors.Join(readProgress(answer.Body, o.Progress), answer.Body.Close())
@@ -56,7 +58,10 @@ func (e *Engine) FindImage(ctx context.Context, ref string) (ImageInfo, error) {
 	found, err := e.findImage(ctx, ref)
 	switch {
 	case errdefs.IsNotFound(err):
-		return ImageInfo{}, &ImageError{Reference: ref, Problem: ImageMissing, Hint: "the daemon does not have it"}
+		return ImageInfo{}, &ImageError{
+			Reference: ref, Problem: ImageMissing,
+			Hint: "the daemon does not have it",
+		}
 	case err != nil:
 		return ImageInfo{}, fmt.Errorf("docker: image %s: %w", ref, e.explain(ctx, err))
 	}

@@ -17,7 +17,8 @@ func TestCancelledCalls(t *testing.T) {
 		t.Errorf("before: %v", err)
 	}
 	err := e.call(ctx, func(context.Context) error { cancel(why); return refused })
-	if daemon := (*DaemonError)(nil); !errors.Is(err, why) || errors.As(e.explain(t.Context(), err), &daemon) {
+	if daemon := (*DaemonError)(nil); !errors.Is(err, why) || errors.As(e.explain(t.Context(), err),
+		&daemon) {
 		t.Errorf("cancelled: %v", err)
 	}
 	if err := e.call(ctx, func(context.Context) error { return nil }); err != nil {
@@ -32,7 +33,8 @@ func TestCancelledCalls(t *testing.T) {
 func TestMissingHelper(t *testing.T) {
 	_, err := (&Engine{}).program(Config{}, "riscv64")
 	var missing *helper.MissingError
-	if wrapped := error(&ConfigError{Field: "helper", Err: err}); !errors.As(wrapped, &missing) || missing.Arch != "riscv64" {
+	if wrapped := error(&ConfigError{Field: "helper", Err: err}); !errors.As(wrapped, &missing) ||
+		missing.Arch != "riscv64" {
 		t.Error(err)
 	}
 }

@@ -67,27 +67,29 @@ type Mount struct {
 	ReadOnly       bool
 }
 
-// Tmpfs is a file system in memory. It counts against Config.Memory, and programs in it can be executed.
+// Tmpfs is a file system in memory. It counts against Config.Memory, and programs in it can be
+// executed.
 type Tmpfs struct {
 	Target string
 	// Size in bytes; 0 means half of Config.Memory.
 	Size int64
 }
 
-// Config describes the container of an environment. The zero value is a container with the least privileges: an ordinary
-// user, a read-only root, no capabilities, no_new_privs, Docker's system call filter, no network, limited CPUs, memory
-// and processes, and nothing of the host. The working directory, the home directory and /tmp are writable.
+// Config describes the container of an environment. The zero value is a container with the least
+// privileges: an ordinary user, a read-only root, no capabilities, no_new_privs, Docker's system
+// call filter, no network, limited CPUs, memory and processes, and nothing of the host. The working
+// directory, the home directory and /tmp are writable.
 type Config struct {
-	// Image is the reference of an image. The default is "sandboxagent-base:latest" if the daemon has it, else
-	// "debian:bookworm-slim".
+	// Image is the reference of an image. The default is "sandboxagent-base:latest" if the daemon has
+	// it, else "debian:bookworm-slim".
 	Image string
 	Pull  PullPolicy // default PullMissing
 	// Progress, if set, gets lines about the progress of a pull. Calls do not overlap.
 	Progress func(line string)
 	// Platform is a platform of the image, such as "linux/arm64"; the default is the daemon's.
 	Platform string
-	// CPUs is the number of processors, which may be a fraction. The default is DefaultCPUs, or those of the daemon's
-	// machine if they are fewer.
+	// CPUs is the number of processors, which may be a fraction. The default is DefaultCPUs, or those
+	// of the daemon's machine if they are fewer.
 	CPUs float64
 	// Memory in bytes, including /tmp; swap is off. 0 means DefaultMemory.
 	Memory int64
@@ -96,7 +98,8 @@ type Config struct {
 	Network Network // default NetworkNone
 	// User is "UID", "UID:GID" or "root"; the default is DefaultUser.
 	User string
-	// Vars are environment variables of every command, "NAME=value", besides the image's. The daemon does not see them.
+	// Vars are environment variables of every command, "NAME=value", besides the image's. The daemon
+	// does not see them.
 	Vars   []string
 	Mounts []Mount
 	Tmpfs  []Tmpfs
@@ -106,7 +109,8 @@ type Config struct {
 	Labels map[string]string
 	// WorkDir is an absolute directory on a volume of the container; the default is DefaultWorkDir.
 	WorkDir string
-	// TTL is the time that the container lives without a client; 0 means DefaultTTL. It is rounded up to milliseconds.
+	// TTL is the time that the container lives without a client; 0 means DefaultTTL. It is rounded up
+	// to milliseconds.
 	TTL time.Duration
 	// StartTimeout bounds the start, without a pull; 0 means DefaultStartTimeout.
 	StartTimeout time.Duration
@@ -126,7 +130,8 @@ type HelperProgram struct {
 	Path string
 	// Args precede the arguments of sandboxd.Main.
 	Args []string
-	// IfMissing uses the program only if no helper is embedded and the program is static and for the right processor.
+	// IfMissing uses the program only if no helper is embedded and the program is static and for the
+	// right processor.
 	IfMissing bool
 }
 
@@ -135,8 +140,8 @@ var (
 	sessionPattern = lazyregexp.New(`^[a-z0-9][a-z0-9-]{0,62}$`)
 )
 
-// Validate reports the first invalid field of c that can be found without the daemon: a *ConfigError, or an *ImageError for
-// a bad reference.
+// Validate reports the first invalid field of c that can be found without the daemon: a
+// *ConfigError, or an *ImageError for a bad reference.
 func (c Config) Validate() error {
 	_, err := c.check()
 	return err
@@ -172,13 +177,15 @@ func (c Config) check() (Config, error) {
 	case c.PIDs < minPIDs || c.PIDs > math.MaxInt32:
 		return bad("pids", "%d is out of range; it takes %d processes at least", c.PIDs, minPIDs)
 	case !userPattern().MatchString(c.User):
-		return bad("user", "%q is neither root nor a number such as 10001 or 10001:10001; names differ between images", c.User)
+		return bad("user", "%q is neither root nor a number such as 10001 or 10001:10001; names "+
+			"differ between images", c.User)
 	case !path.IsAbs(c.WorkDir) || path.Clean(c.WorkDir) != c.WorkDir || c.WorkDir == "/":
 		return bad("working directory", "%q is not an absolute, clean directory", c.WorkDir)
 	case c.TTL < 0 || c.StartTimeout < 0:
 		return bad("ttl", "negative")
 	case c.Session != "" && !sessionPattern().MatchString(c.Session):
-		return bad("session", "%q does not consist of up to 63 lower-case letters, digits and hyphens", c.Session)
+		return bad("session", "%q does not consist of up to 63 lower-case letters, digits and hyphens",
+			c.Session)
 	}
 	if !strings.Contains(c.User, ":") {
 		c.User += ":" + c.User
@@ -199,17 +206,20 @@ func (c Config) check() (Config, error) {
 	return c, c.checkTargets()
 }
 
-// checkTargets checks mounts and tmpfs, which must not cover each other or the directories of every container.
+// checkTargets checks mounts and tmpfs, which must not cover each other or the directories of every
+// container.
 func (c Config) checkTargets() error {
 	taken := map[string]string{
 		c.WorkDir: "the working directory", c.home(): "the home directory", programDir: "the helper",
 	}
 	add := func(field, target string) error {
 		if !path.IsAbs(target) || path.Clean(target) != target || target == "/" {
-			return &ConfigError{Field: field, Reason: fmt.Sprintf("%q is not an absolute, clean path in the container", target)}
+			return &ConfigError{Field: field, Reason: fmt.Sprintf("%q is not an absolute, clean path in "+
+				"the container", target)}
 		}
 		if within(target, "/proc") || within(target, "/sys") {
-			return &ConfigError{Field: field, Reason: fmt.Sprintf("%s would cover a file system of the kernel", target)}
+			return &ConfigError{Field: field, Reason: fmt.Sprintf("%s would cover a file system of the "+
+				"kernel", target)}
 		}
 		if use, ok := taken[target]; ok {
 			return &ConfigError{Field: field, Reason: fmt.Sprintf("%s is %s already", target, use)}
@@ -241,13 +251,15 @@ func (c Config) checkTargets() error {
 
 // forbidden are directories that give control of the daemon's machine.
 var forbidden = []string{
-	"/", "/proc", "/sys", "/dev", "/etc", "/root", "/boot", "/run", "/var", "/var/run", "/var/lib", "/home", "/usr",
+	"/", "/proc", "/sys", "/dev", "/etc", "/root", "/boot", "/run", "/var", "/var/run", "/var/lib",
+	"/home", "/usr",
 	"/bin", "/sbin", "/lib", "/lib64",
 }
 
 // forbiddenBelow are directories of which no part may be mounted.
 var forbiddenBelow = []string{
-	"/proc", "/sys", "/dev", "/boot", "/etc/ssh", "/root/.ssh", "/var/lib/docker", "/var/lib/containerd", "/var/lib/kubelet",
+	"/proc", "/sys", "/dev", "/boot", "/etc/ssh", "/root/.ssh", "/var/lib/docker",
+	"/var/lib/containerd", "/var/lib/kubelet",
 	"/run/containerd", "/var/run/containerd", "/run/docker", "/var/run/docker",
 }
 
@@ -263,7 +275,8 @@ func checkSource(source string) error {
 	if slices.Contains(forbidden, source) || slices.ContainsFunc(forbiddenBelow, below) {
 		return bad("would expose the daemon's machine to the sandbox; mount a directory of your own")
 	}
-	if base := path.Base(source); strings.HasSuffix(base, ".sock") || base == "docker" && strings.HasPrefix(source, "/run") {
+	if base := path.Base(source); strings.HasSuffix(base, ".sock") || base == "docker" &&
+		strings.HasPrefix(source, "/run") {
 		return bad("is a socket, which could lead out of the sandbox")
 	}
 	return nil
@@ -276,14 +289,18 @@ func (c Config) platform() (*ocispec.Platform, error) {
 	}
 	parts := strings.Split(c.Platform, "/")
 	if len(parts) < 2 || len(parts) > 3 || slices.Contains(parts, "") {
-		return nil, &ConfigError{Field: "platform", Reason: fmt.Sprintf("%q is not of the form linux/amd64", c.Platform)}
+		return nil, &ConfigError{
+			Field:  "platform",
+			Reason: fmt.Sprintf("%q is not of the form linux/amd64", c.Platform),
+		}
 	}
 	p := &ocispec.Platform{OS: parts[0], Architecture: parts[1]}
 	if len(parts) == 3 {
 		p.Variant = parts[2]
 	}
 	if p.OS != "linux" {
-		return nil, &ConfigError{Field: "platform", Reason: fmt.Sprintf("%q: the environment is Linux", c.Platform)}
+		return nil, &ConfigError{Field: "platform", Reason: fmt.Sprintf("%q: the environment is Linux",
+			c.Platform)}
 	}
 	return p, nil
 }
@@ -304,8 +321,8 @@ func (c Config) home() string {
 	return homeDir
 }
 
-// tmpfs returns the tmpfs for the daemon. Each has an owner, since one that covers a directory of the image inherits its
-// mode, which may exclude other users.
+// tmpfs returns the tmpfs for the daemon. Each has an owner, since one that covers a directory of
+// the image inherits its mode, which may exclude other users.
 func (c Config) tmpfs() map[string]string {
 	uid, gid := c.ids()
 	options := func(size int64) string {
@@ -320,7 +337,10 @@ func (c Config) tmpfs() map[string]string {
 
 // volumes returns the volumes of the container.
 func (c Config) volumes() []mount.Mount {
-	labels := &mount.VolumeOptions{Labels: map[string]string{labelKind: kindVolume, labelSession: c.Session}}
+	labels := &mount.VolumeOptions{Labels: map[string]string{
+		labelKind:    kindVolume,
+		labelSession: c.Session,
+	}}
 	return []mount.Mount{
 		{Type: mount.TypeVolume, Target: c.WorkDir, VolumeOptions: labels},
 		{Type: mount.TypeVolume, Target: c.home(), VolumeOptions: labels},

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// socketName is the abstract socket of the helper, for clients that reconnect. Only processes in the container's
-	// network namespace can connect.
+	// socketName is the abstract socket of the helper, for clients that reconnect. Only processes in
+	// the container's network namespace can connect.
 	socketName = "@sandboxagent"
 )
 
@@ -24,7 +24,8 @@ func (c Config) command(p *program) []string {
 	return append(argv, "serve", "--socket", socketName, "--ttl", c.TTL.String())
 }
 
-// dialCommand returns the command line of a process that bridges its stdin and stdout to the helper.
+// dialCommand returns the command line of a process that bridges its stdin and stdout to the
+// helper.
 func dialCommand(p *program) []string {
 	argv := append([]string{programDir + "/" + programName}, p.args...)
 	return append(argv, "dial", "--socket", socketName, "--pid", "1")
@@ -94,7 +95,8 @@ func helperMount(p *program) mount.Mount {
 	}
 }
 
-// vars returns the environment variables of every command: the image's, the user's and the caller's.
+// vars returns the environment variables of every command: the image's, the user's and the
+// caller's.
 func (c Config) vars(found image.InspectResponse) []string {
 	name := "sandbox"
 	if uid, _ := c.ids(); uid == 0 {

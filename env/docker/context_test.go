@@ -22,19 +22,21 @@ import (
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
-// configured writes a configuration of the docker command and makes it this process's until restore is called. It is not for
-// tests that run in parallel.
+// configured writes a configuration of the docker command and makes it this process's until restore
+// is called. It is not for tests that run in parallel.
 func configured(t *testing.T, configuration string) (dir string, restore func()) {
 	t.Helper()
 	before, dir := cliconfig.Dir(), t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(configuration), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(configuration),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	cliconfig.SetDir(dir)
 	return dir, func() { cliconfig.SetDir(before) }
 }
 
-// throughProxy puts a proxy before the daemon that connect finds, which tells when a request of a kind has ended.
+// throughProxy puts a proxy before the daemon that connect finds, which tells when a request of a
+// kind has ended.
 func throughProxy(t *testing.T, suffix string) <-chan struct{} {
 	t.Helper()
 	daemon, err := client.ParseHostURL(daemons.DockerHost(t))
@@ -63,13 +65,15 @@ func throughProxy(t *testing.T, suffix string) <-chan struct{} {
 // makeContext has the docker command make a context in the folder of its configuration.
 func makeContext(t *testing.T, dir, name, endpoint string) {
 	t.Helper()
-	out, err := exec.Command("docker", "--config", dir, "context", "create", name, "--docker", endpoint).CombinedOutput()
+	out, err := exec.Command("docker", "--config", dir, "context", "create", name, "--docker",
+		endpoint).CombinedOutput()
 	if err != nil {
 		t.Fatalf("create the context %s: %v\n%s", name, err, out)
 	}
 }
 
-// TestContexts finds daemons by the docker command's contexts and variables, in the order that the command has.
+// TestContexts finds daemons by the docker command's contexts and variables, in the order that the
+// command has.
 func TestContexts(t *testing.T) {
 	d := daemons.NewDocker(t, daemons.DockerConfig{TLS: true})
 	shared, tls := daemons.DockerHost(t), d.TLSHost()
@@ -94,30 +98,72 @@ func TestContexts(t *testing.T) {
 		{name: "TLS", address: docker.Address{Context: "tls"}, want: tls},
 		{name: "by a variable", vars: map[string]string{"DOCKER_CONTEXT": "tls"}, want: tls},
 		{name: "the current one", current: "tls", want: tls},
-		{name: "a variable beats the current one", vars: map[string]string{"DOCKER_CONTEXT": "socket"}, current: "tls", want: shared},
-		{name: "a host beats both", vars: map[string]string{"DOCKER_CONTEXT": "none-of-this-name", "DOCKER_HOST": shared}, current: "tls", want: shared},
-		{name: "an argument beats the variables", address: docker.Address{Context: "tls"}, vars: map[string]string{"DOCKER_CONTEXT": "socket", "DOCKER_HOST": "unix:///none"}, want: tls},
-		{name: "a host as argument beats the variable", address: docker.Address{Host: shared}, vars: map[string]string{"DOCKER_CONTEXT": "tls"}, want: shared},
-		{name: "the default one is what the variables say", address: docker.Address{Context: "default"}, vars: map[string]string{"DOCKER_HOST": shared}, current: "tls", want: shared},
-		{name: "variables of TLS are for hosts", vars: map[string]string{"DOCKER_HOST": tls, "DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": d.CertDir()}, want: tls},
+		{
+			name: "a variable beats the current one", vars: map[string]string{"DOCKER_CONTEXT": "socket"},
+			current: "tls", want: shared,
+		},
+		{name: "a host beats both", vars: map[string]string{
+			"DOCKER_CONTEXT": "none-of-this-name",
+			"DOCKER_HOST":    shared,
+		}, current: "tls", want: shared},
+		{
+			name: "an argument beats the variables", address: docker.Address{Context: "tls"},
+			vars: map[string]string{"DOCKER_CONTEXT": "socket", "DOCKER_HOST": "unix:///none"}, want: tls,
+		},
+		{
+			name: "a host as argument beats the variable", address: docker.Address{Host: shared},
+			vars: map[string]string{"DOCKER_CONTEXT": "tls"}, want: shared,
+		},
+		{
+			name: "the default one is what the variables say", address: docker.Address{Context: "default"},
+			vars: map[string]string{"DOCKER_HOST": shared}, current: "tls", want: shared,
+		},
+		{name: "variables of TLS are for hosts", vars: map[string]string{
+			"DOCKER_HOST":       tls,
+			"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": d.CertDir(),
+		}, want: tls},
 		{
 			name: "variables of TLS are not for contexts", address: docker.Address{Context: "tls"},
 			vars: map[string]string{"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": t.TempDir()}, want: tls,
 		},
 		{
-			name: "certificates as argument beat the variables", address: docker.Address{Host: tls, Certificates: d.CertDir()},
+			name: "certificates as argument beat the variables", address: docker.Address{
+				Host:         tls,
+				Certificates: d.CertDir(),
+			},
 			vars: map[string]string{"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": t.TempDir()}, want: tls,
 		},
-		{name: "none of this name", address: docker.Address{Context: "none"}, misused: `the docker context "none"`, say: `"docker context ls"`},
-		{name: "none of this name in the variable", vars: map[string]string{"DOCKER_CONTEXT": "none"}, misused: `the docker context "none"`, say: `"docker context ls"`},
-		{name: "no name at all", address: docker.Address{Context: "../socket"}, misused: `the docker context "../socket"`, say: `"docker context ls"`},
-		{name: "two answers", address: docker.Address{Context: "socket", Host: shared}, misused: "exclude each other"},
-		{name: "without a certificate", address: docker.Address{Context: "stranger"}, down: "certificate", say: tls},
-		{name: "of an unknown authority", address: docker.Address{Context: "unsure"}, down: "unknown authority", say: tls},
+		{
+			name: "none of this name", address: docker.Address{Context: "none"},
+			misused: `the docker context "none"`, say: `"docker context ls"`,
+		},
+		{
+			name: "none of this name in the variable", vars: map[string]string{"DOCKER_CONTEXT": "none"},
+			misused: `the docker context "none"`, say: `"docker context ls"`,
+		},
+		{
+			name: "no name at all", address: docker.Address{Context: "../socket"},
+			misused: `the docker context "../socket"`, say: `"docker context ls"`,
+		},
+		{
+			name: "two answers", address: docker.Address{Context: "socket", Host: shared},
+			misused: "exclude each other",
+		},
+		{
+			name: "without a certificate", address: docker.Address{Context: "stranger"}, down: "certificate",
+			say: tls,
+		},
+		{
+			name: "of an unknown authority", address: docker.Address{Context: "unsure"},
+			down: "unknown authority", say: tls,
+		},
 		{name: "without TLS", address: docker.Address{Context: "plain"}, down: "HTTPS server", say: tls},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			for _, name := range []string{"DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH"} {
+			for _, name := range []string{
+				"DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_TLS_VERIFY",
+				"DOCKER_CERT_PATH",
+			} {
 				t.Setenv(name, tt.vars[name])
 			}
 			if tt.current != "" {
@@ -154,7 +200,8 @@ func TestContexts(t *testing.T) {
 // use has the docker command choose a context.
 func use(t *testing.T, dir, name string) {
 	t.Helper()
-	if out, err := exec.Command("docker", "--config", dir, "context", "use", name).CombinedOutput(); err != nil {
+	if out, err := exec.Command("docker", "--config", dir, "context", "use",
+		name).CombinedOutput(); err != nil {
 		t.Fatalf("use the context %s: %v\n%s", name, err, out)
 	}
 }

@@ -21,8 +21,8 @@ import (
 const (
 	// programName is the name of the helper in its volume.
 	programName = "sandboxd"
-	// programMode permits execution but no reading: the kernel protects a process of an unreadable program from
-	// other processes of the same user from its start.
+	// programMode permits execution but no reading: the kernel protects a process of an unreadable
+	// program from other processes of the same user from its start.
 	programMode = 0o111
 	// maxProgram bounds the size of a helper, in bytes.
 	maxProgram = 128 << 20
@@ -35,7 +35,8 @@ type program struct {
 	open   func() (io.ReadCloser, error)
 }
 
-// volume returns the name of the volume for the program. Programs for different processors have different digests.
+// volume returns the name of the volume for the program. Programs for different processors have
+// different digests.
 func (p *program) volume() string { return namePrefix + "helper-" + p.digest[:32] }
 
 // file caches the digest of a file.
@@ -45,7 +46,8 @@ type file struct {
 	changed time.Time
 }
 
-// program returns the helper for the processor arch. Without one the error is a *helper.MissingError.
+// program returns the helper for the processor arch. Without one the error is a
+// *helper.MissingError.
 func (e *Engine) program(c Config, arch string) (*program, error) {
 	path := c.HelperProgram.Path
 	if path == "" || c.HelperProgram.IfMissing {
@@ -100,7 +102,8 @@ func (e *Engine) HelperFor(ctx context.Context) ([]byte, error) {
 	return data, errors.Join(err, r.Close())
 }
 
-// IsProgram reports whether a file is a static Linux program for the processor of the daemon's machine.
+// IsProgram reports whether a file is a static Linux program for the processor of the daemon's
+// machine.
 func (e *Engine) IsProgram(ctx context.Context, path string) (bool, error) {
 	arch, err := e.arch(ctx)
 	return err == nil && isStatic(path, arch), err
@@ -112,9 +115,11 @@ func isStatic(path, arch string) bool {
 	return err == nil && of == arch
 }
 
-// ensureProgram creates and fills the volume of the program if it is missing, once for concurrent callers. Image is any image
-// on the daemon. With anew it fills an existing volume too.
-func (e *Engine) ensureProgram(ctx context.Context, c Config, p *program, image string, anew bool) error {
+// ensureProgram creates and fills the volume of the program if it is missing, once for concurrent
+// callers. Image is any image on the daemon. With anew it fills an existing volume too.
+func (e *Engine) ensureProgram(
+	ctx context.Context, c Config, p *program, image string, anew bool,
+) error {
 	name := p.volume()
 	e.mu.Lock()
 	known := e.volumes[name]
@@ -139,15 +144,18 @@ func (e *Engine) ensureProgram(ctx context.Context, c Config, p *program, image 
 	return e.explain(ctx, err)
 }
 
-// load fills the volume of a program through a container that is never started. The program gets its name once it is
-// complete, also when other clients load it at the same time.
+// load fills the volume of a program through a container that is never started. The program gets
+// its name once it is complete, also when other clients load it at the same time.
 func (e *Engine) load(ctx context.Context, c Config, p *program, image string) (err error) {
 	archive, size, err := p.archive(c.Session)
 	if err != nil {
 		return err
 	}
 	name := p.volume()
-	if _, err := e.api.VolumeCreate(ctx, volume.CreateOptions{Name: name, Labels: map[string]string{labelKind: kindHelper}}); err != nil {
+	if _, err := e.api.VolumeCreate(ctx, volume.CreateOptions{
+		Name:   name,
+		Labels: map[string]string{labelKind: kindHelper},
+	}); err != nil {
 		return fmt.Errorf("volume %s: %w", name, err)
 	}
 	loader := namePrefix + c.Session + loaderSuffix
@@ -156,7 +164,10 @@ func (e *Engine) load(ctx context.Context, c Config, p *program, image string) (
 	}, &container.HostConfig{
 		NetworkMode: "none",
 		LogConfig:   container.LogConfig{Type: "none"},
-		Mounts:      []mount.Mount{{Type: mount.TypeVolume, Source: name, Target: programDir, VolumeOptions: &mount.VolumeOptions{NoCopy: true}}},
+		Mounts: []mount.Mount{{
+			Type: mount.TypeVolume, Source: name, Target: programDir,
+			VolumeOptions: &mount.VolumeOptions{NoCopy: true},
+		}},
 	}, nil, nil, loader)
 	if errdefs.IsConflict(err) {
 		return fmt.Errorf("volume %s: %w", name, err)
@@ -179,15 +190,16 @@ func (e *Engine) load(ctx context.Context, c Config, p *program, image string) (
 	if complete() {
 		return nil // another client was faster
 	}
-	err = e.api.CopyToContainer(ctx, loader, programDir, bytes.NewReader(archive), container.CopyToContainerOptions{})
+	err = e.api.CopyToContainer(ctx, loader, programDir, bytes.NewReader(archive),
+		container.CopyToContainerOptions{})
 	if err != nil && !complete() { // another client may have created the name meanwhile
 		return fmt.Errorf("volume %s: %w", name, err)
 	}
 	return nil
 }
 
-// archive returns the program as a tar stream that creates its name last, and its size. The session makes the temporary name
-// unique.
+// archive returns the program as a tar stream that creates its name last, and its size. The session
+// makes the temporary name unique.
 func (p *program) archive(session string) (archive []byte, size int64, err error) {
 	r, err := p.open()
 	if err != nil {
@@ -202,12 +214,18 @@ func (p *program) archive(session string) (archive []byte, size int64, err error
 	}
 	var b bytes.Buffer
 	w, part := tar.NewWriter(&b), programName+"."+session
-	err = w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: part, Mode: programMode, Size: int64(len(content))})
+	err = w.WriteHeader(&tar.Header{
+		Typeflag: tar.TypeReg, Name: part, Mode: programMode,
+		Size: int64(len(content)),
+	})
 	if err == nil {
 		_, err = w.Write(content)
 	}
 	if err == nil {
-		err = w.WriteHeader(&tar.Header{Typeflag: tar.TypeLink, Name: programName, Linkname: part, Mode: programMode})
+		err = w.WriteHeader(&tar.Header{
+			Typeflag: tar.TypeLink, Name: programName, Linkname: part,
+			Mode: programMode,
+		})
 	}
 	err = errors.Join(err, w.Close())
 	return b.Bytes(), int64(len(content)), err
@@ -224,7 +242,8 @@ func (e *Engine) remove(ctx context.Context, name string) error {
 	case errdefs.IsConflict(err): // its removal is in progress
 		return e.awaitRemoval(ctx, name)
 	}
-	return fmt.Errorf("remove the container %s: %w (\"sandboxagent env gc\" tries again)", name, e.explain(ctx, err))
+	return fmt.Errorf("remove the container %s: %w (\"sandboxagent env gc\" tries again)", name,
+		e.explain(ctx, err))
 }
 
 // awaitRemoval waits until a container is removed.

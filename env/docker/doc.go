@@ -1,11 +1,12 @@
 // Package docker runs environments in throwaway containers.
 //
-// An Engine is a Docker daemon, local or remote. Engine.Open creates a container with the least privileges (see Config),
-// starts the helper as PID 1 from a read-only volume, and speaks to it over the container's stdin and stdout. So an image
-// needs neither a shell nor tools. When the stream breaks, a new one runs over the daemon's exec call; commands continue
-// meanwhile.
+// An Engine is a Docker daemon, local or remote. Engine.Open creates a container with the least
+// privileges (see Config), starts the helper as PID 1 from a read-only volume, and speaks to it
+// over the container's stdin and stdout. So an image needs neither a shell nor tools. When the
+// stream breaks, a new one runs over the daemon's exec call; commands continue meanwhile.
 //
-// Nothing is left behind. The container removes itself when the helper ends, and the helper ends when it has had no client
-// for Config.TTL. A container that was never started, because its client died, is found by its labels: see List and
-// Collect. Images and one volume per version of the helper are kept for later containers.
+// Nothing is left behind. The container removes itself when the helper ends, and the helper ends
+// when it has had no client for Config.TTL. A container that was never started, because its client
+// died, is found by its labels: see List and Collect. Images and one volume per version of the
+// helper are kept for later containers.
 package docker

@@ -27,7 +27,8 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir) //nolint:errcheck // the system's temporary folder is cleaned
 		helperProgram = filepath.Join(dir, "sandboxd")
-		build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", helperProgram, "../../cmd/sandboxd")
+		build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", helperProgram,
+			"../../cmd/sandboxd")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
 		if out, err := build.CombinedOutput(); err != nil {
 			panic(string(out))
@@ -97,10 +98,12 @@ func open(tb testing.TB, e *docker.Engine, c docker.Config) *docker.Environment 
 
 // known are the differences of images.
 var known = map[string]map[string]string{
-	daemons.Busybox: {"tty/no_input": "the shell of busybox, which edits lines itself, loses an end of file that comes before it does so"},
+	daemons.Busybox: {"tty/no_input": "the shell of busybox, which edits lines itself, loses an " +
+		"end of file that comes before it does so"},
 }
 
-// TestContract runs the conformance suite in images that have much, little and nothing, as root and as an ordinary user.
+// TestContract runs the conformance suite in images that have much, little and nothing, as root and
+// as an ordinary user.
 func TestContract(t *testing.T) {
 	t.Parallel()
 	for _, image := range []string{daemons.Debian, daemons.Busybox, daemons.Empty} {
@@ -134,7 +137,8 @@ func contract(t *testing.T, c docker.Config) {
 	})
 }
 
-// aliveOnHost reports whether a process with exactly these words runs anywhere on this machine, which the daemon shares.
+// aliveOnHost reports whether a process with exactly these words runs anywhere on this machine,
+// which the daemon shares.
 func aliveOnHost(t *testing.T, argv ...string) bool {
 	t.Helper()
 	want := strings.Join(argv, "\x00") + "\x00"

@@ -27,7 +27,8 @@ const (
 	maxCreates = 4
 )
 
-// Engine is a connection to a Docker daemon, made by Connect. Its methods may be called concurrently.
+// Engine is a connection to a Docker daemon, made by Connect. Its methods may be called
+// concurrently.
 type Engine struct {
 	api     *client.Client
 	address string
@@ -49,8 +50,9 @@ type Engine struct {
 	digests map[string]file // by path
 }
 
-// Connect connects to a daemon and negotiates the version of its API. The error is a *ConfigError for an invalid address,
-// and a *DaemonError for a daemon that does not answer within 45 seconds or is unfit. The caller closes the engine.
+// Connect connects to a daemon and negotiates the version of its API. The error is a *ConfigError
+// for an invalid address, and a *DaemonError for a daemon that does not answer within 45 seconds or
+// is unfit. The caller closes the engine.
 func Connect(ctx context.Context, a Address) (*Engine, error) {
 	opts, address, err := a.options()
 	if err != nil {
@@ -82,12 +84,14 @@ func Connect(ctx context.Context, a Address) (*Engine, error) {
 	}
 	if ping.OSType != "" && ping.OSType != "linux" {
 		_ = api.Close()
-		return nil, &DaemonError{Address: address, Err: fmt.Errorf("it runs %s containers; Linux containers are needed", ping.OSType)}
+		return nil, &DaemonError{Address: address, Err: fmt.Errorf("it runs %s containers; Linux "+
+			"containers are needed", ping.OSType)}
 	}
 	api.NegotiateAPIVersionPing(ping)
 	if versions.LessThan(api.ClientVersion(), minVersion) {
 		_ = api.Close()
-		err := fmt.Errorf("its API has version %s; %s is needed (Docker 20.10)", api.ClientVersion(), minVersion)
+		err := fmt.Errorf("its API has version %s; %s is needed (Docker 20.10)", api.ClientVersion(),
+			minVersion)
 		return nil, &DaemonError{Address: address, Err: err}
 	}
 	e.life, e.end = context.WithCancel(context.WithoutCancel(ctx))
@@ -106,8 +110,8 @@ func (e *Engine) Close() error {
 	return e.api.Close()
 }
 
-// share calls work once for all concurrent callers with the same key. The call continues when ctx of a caller
-// ends; Close waits for it.
+// share calls work once for all concurrent callers with the same key. The call continues when ctx
+// of a caller ends; Close waits for it.
 func (e *Engine) share(ctx context.Context, key string, work func() (any, error)) (any, error) {
 	done := make(chan singleflight.Result, 1)
 	e.work.Go(func() { done <- <-e.shared.DoChan(key, work) })
@@ -159,8 +163,8 @@ func (e *Engine) security(ctx context.Context) ([]string, error) {
 	return options, e.explain(ctx, err)
 }
 
-// checkSecurity returns an error if the daemon runs containers without a system call filter. Runtimes other than the
-// default have means of their own.
+// checkSecurity returns an error if the daemon runs containers without a system call filter.
+// Runtimes other than the default have means of their own.
 func (e *Engine) checkSecurity(ctx context.Context, c Config) error {
 	if c.Runtime != "" {
 		return nil
@@ -173,16 +177,21 @@ func (e *Engine) checkSecurity(ctx context.Context, c Config) error {
 		if !strings.HasPrefix(o, "name=seccomp") || strings.Contains(o, "profile=unconfined") {
 			continue
 		}
-		if _, profile, ok := strings.Cut(o, "profile="); ok && profile != "builtin" && profile != "default" {
-			c.note("the daemon's system call filter is " + profile + " instead of Docker's default; \"env verify\" tests it in part")
+		if _, profile, ok := strings.Cut(o, "profile="); ok && profile != "builtin" &&
+			profile != "default" {
+			c.note("the daemon's system call filter is " + profile +
+				" instead of Docker's default; \"env verify\" tests it in part")
 		}
 		return nil
 	}
-	return &DaemonError{Address: e.address, Err: errors.New("it runs containers without a system call filter (seccomp)")}
+	return &DaemonError{Address: e.address, Err: errors.New("it runs containers without a system " +
+		"call filter (seccomp)")}
 }
 
 // findImage returns an image on the daemon.
-func (e *Engine) findImage(ctx context.Context, ref string) (found image.InspectResponse, err error) {
+func (e *Engine) findImage(
+	ctx context.Context, ref string,
+) (found image.InspectResponse, err error) {
 	err = e.call(ctx, func(ctx context.Context) (err error) {
 		found, err = e.api.ImageInspect(ctx, ref)
 		return err
@@ -190,8 +199,8 @@ func (e *Engine) findImage(ctx context.Context, ref string) (found image.Inspect
 	return found, err
 }
 
-// detached returns a context for a call that has to complete although ctx may end: the daemon does not undo what it
-// has started.
+// detached returns a context for a call that has to complete although ctx may end: the daemon does
+// not undo what it has started.
 func detached(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), limit)
 }

@@ -20,8 +20,9 @@ type base = remote.Place
 
 // Environment is an environment in a container. It is made by Engine.Open.
 //
-// It implements env.Environment, search.Searcher and env.MultiReader. Kill sends SIGKILL to all processes that
-// it started and returns when they are dead, for a program that has to end at once; Close remains to be called.
+// It implements env.Environment, search.Searcher and env.MultiReader. Kill sends SIGKILL to all
+// processes that it started and returns when they are dead, for a program that has to end at once;
+// Close remains to be called.
 type Environment struct {
 	base
 	handle  *handle
@@ -58,11 +59,13 @@ func (c Config) isolation() env.Guarantee {
 // Container returns the name of the container.
 func (e *Environment) Container() string { return e.handle.name }
 
-// closeTimeout bounds the time that the helper has to end its commands before its container is removed.
+// closeTimeout bounds the time that the helper has to end its commands before its container is
+// removed.
 const closeTimeout = 10 * time.Second
 
-// Close implements env.Environment. It removes the container; one that is gone already is no error. If the daemon does not
-// answer, Close returns an error after a minute, and the container ends by itself after Config.TTL.
+// Close implements env.Environment. It removes the container; one that is gone already is no error.
+// If the daemon does not answer, Close returns an error after a minute, and the container ends by
+// itself after Config.TTL.
 func (e *Environment) Close() error {
 	var err error
 	e.closing.Do(func() {

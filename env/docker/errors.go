@@ -60,7 +60,8 @@ func (e *DaemonError) sshHint() string {
 	case strings.Contains(text, "Host key verification failed"):
 		return "the host's key is not in known_hosts: connect by hand once, and compare it"
 	case strings.Contains(text, "Permission denied"):
-		return "the host accepts none of ssh's keys: add one by ssh-add or IdentityFile; passwords are not supported"
+		return "the host accepts none of ssh's keys: add one by ssh-add or IdentityFile; passwords " +
+			"are not supported"
 	case strings.Contains(text, `"ssh": executable file not found`):
 		return "install the program ssh here"
 	case strings.Contains(text, "exit status 127"):
@@ -126,7 +127,8 @@ type Reason string
 
 // Reasons.
 const (
-	ReasonOutOfMemory Reason = "out of memory"    // the kernel killed the helper for the container's memory limit
+	// the kernel killed the helper for the container's memory limit
+	ReasonOutOfMemory Reason = "out of memory"
 	ReasonRemoved     Reason = "removed"          // removed by a user
 	ReasonStopped     Reason = "stopped"          // stopped or killed by a user
 	ReasonDaemon      Reason = "daemon restarted" // the container ended with the daemon
@@ -165,7 +167,8 @@ func (e *Engine) explain(ctx context.Context, err error) error {
 		return err
 	case isUnreachable(err):
 		return &DaemonError{Address: e.address, Err: e.cause(err)}
-	case strings.Contains(err.Error(), "no space left on device"), strings.Contains(err.Error(), "disk quota exceeded"):
+	case strings.Contains(err.Error(), "no space left on device"), strings.Contains(err.Error(),
+		"disk quota exceeded"):
 		return fmt.Errorf("%w on the daemon's disk: %w", env.ErrNoSpace, err)
 	}
 	return err

@@ -16,11 +16,13 @@ const (
 	daemonTimeout = 8 * time.Second
 )
 
-// gone returns a *GoneError if the container has ended for good. State and err are the result of inspecting it.
+// gone returns a *GoneError if the container has ended for good. State and err are the result of
+// inspecting it.
 func (h *handle) gone(ctx context.Context, state container.InspectResponse, err error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	running := err == nil && state.ContainerJSONBase != nil && state.State != nil && state.State.Running
+	running := err == nil && state.ContainerJSONBase != nil && state.State != nil &&
+		state.State.Running
 	switch {
 	case running:
 		h.unreachable = time.Time{}
@@ -35,7 +37,8 @@ func (h *handle) gone(ctx context.Context, state container.InspectResponse, err 
 		if time.Since(h.unreachable) < daemonTimeout {
 			return nil
 		}
-		return &GoneError{Container: h.name, Reason: ReasonUnreachable, Detail: h.engine.explain(ctx, err).Error()}
+		return &GoneError{Container: h.name, Reason: ReasonUnreachable, Detail: h.engine.explain(ctx,
+			err).Error()}
 	}
 	restarted := !h.unreachable.IsZero()
 	f := h.engine.watch.end(ctx, h.id, exitTimeout)
@@ -43,8 +46,10 @@ func (h *handle) gone(ctx context.Context, state container.InspectResponse, err 
 	switch {
 	case f.killed != "" || f.stopped:
 		gone.Reason, gone.Detail = ReasonStopped, "by docker stop, docker kill or docker rm"
-	case f.outOfMemory && f.exitCode == "137", err == nil && state.State.OOMKilled && state.State.ExitCode == 137:
-		gone.Reason, gone.Detail = ReasonOutOfMemory, "the memory limit is too low, or its commands use too much"
+	case f.outOfMemory && f.exitCode == "137", err == nil && state.State.OOMKilled &&
+		state.State.ExitCode == 137:
+		gone.Reason, gone.Detail = ReasonOutOfMemory,
+			"the memory limit is too low, or its commands use too much"
 	case restarted:
 		gone.Reason = ReasonDaemon
 	case f.removed, err != nil && !f.died:

@@ -26,8 +26,8 @@ func daemon(tb testing.TB, host string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// exists reports whether a daemon knows a container. One that was killed while it removed a container may list that for ever,
-// and know nothing else of it.
+// exists reports whether a daemon knows a container. One that was killed while it removed a
+// container may list that for ever, and know nothing else of it.
 func exists(tb testing.TB, host, id string) bool {
 	tb.Helper()
 	out, err := exec.Command("docker", "-H", host, "inspect", "--type=container", id).CombinedOutput()
@@ -43,7 +43,8 @@ func nothingLeft(tb testing.TB, host string) {
 	var left string
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		left = ""
-		for _, id := range strings.Fields(daemon(tb, host, "ps", "-aq", "--filter", "label=sandboxagent.session")) {
+		for _, id := range strings.Fields(daemon(tb, host, "ps", "-aq", "--filter",
+			"label=sandboxagent.session")) {
 			if exists(tb, host, id) {
 				left += " container " + id
 			}
@@ -79,9 +80,18 @@ func TestGone(t *testing.T) {
 		do     func(t *testing.T, container string)
 		reason []docker.Reason
 	}{
-		{"removed without its volumes", func(t *testing.T, c string) { daemon(t, d.Host(), "rm", "-f", c) }, []docker.Reason{docker.ReasonRemoved, docker.ReasonStopped}},
-		{"stopped", func(t *testing.T, c string) { daemon(t, d.Host(), "stop", "-t", "1", c) }, []docker.Reason{docker.ReasonStopped}},
-		{"killed", func(t *testing.T, c string) { daemon(t, d.Host(), "kill", c) }, []docker.Reason{docker.ReasonStopped}},
+		{"removed without its volumes", func(t *testing.T, c string) {
+			daemon(t, d.Host(), "rm", "-f",
+				c)
+		}, []docker.Reason{docker.ReasonRemoved, docker.ReasonStopped}},
+		{
+			"stopped", func(t *testing.T, c string) { daemon(t, d.Host(), "stop", "-t", "1", c) },
+			[]docker.Reason{docker.ReasonStopped},
+		},
+		{
+			"killed", func(t *testing.T, c string) { daemon(t, d.Host(), "kill", c) },
+			[]docker.Reason{docker.ReasonStopped},
+		},
 		{"daemon restarted", func(t *testing.T, _ string) {
 			if err := d.Restart(t.Context()); err != nil {
 				t.Error(err)
@@ -173,7 +183,8 @@ func (w signalWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestLiveRestore restarts a daemon whose containers outlive it: the command goes on, and nothing of its output is lost.
+// TestLiveRestore restarts a daemon whose containers outlive it: the command goes on, and nothing
+// of its output is lost.
 func TestLiveRestore(t *testing.T) {
 	t.Parallel()
 	d := own(t, daemons.DockerConfig{Args: []string{"--live-restore"}})
@@ -188,7 +199,8 @@ func TestLiveRestore(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
 		res, err := box.Exec(t.Context(), env.Command{
-			Argv:   []string{"/bin/sh", "-c", "i=0; while [ $i -lt 400 ]; do echo $i; i=$((i+1)); sleep 0.02; done; echo once >> count; exit 7"},
+			Argv: []string{"/bin/sh", "-c", "i=0; while [ $i -lt 400 ]; do echo $i; i=$((i+1)); sleep " +
+				"0.02; done; echo once >> count; exit 7"},
 			Stdout: both{signalWriter(started), &out},
 		})
 		if err == nil && res.ExitCode != 7 {
@@ -202,16 +214,20 @@ func TestLiveRestore(t *testing.T) {
 	}
 	err = <-done
 	var gone *docker.GoneError
-	if old := daemon(t, d.Host(), "version", "--format", "{{.Server.Version}}"); errors.As(err, &gone) && strings.HasPrefix(old, "20.10.") {
-		t.Skip("daemons before 24.0.8 remove containers that remove themselves when they start, although they say that those live on: " + err.Error())
+	if old := daemon(t, d.Host(), "version", "--format", "{{.Server.Version}}"); errors.As(err,
+		&gone) && strings.HasPrefix(old, "20.10.") {
+		t.Skip("daemons before 24.0.8 remove containers that remove themselves when they start, " +
+			"although they say that those live on: " + err.Error())
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lines := strings.Fields(out.String()); len(lines) != 400 || lines[0] != "0" || lines[399] != "399" {
+	if lines := strings.Fields(out.String()); len(lines) != 400 || lines[0] != "0" ||
+		lines[399] != "399" {
 		t.Errorf("%d lines arrived", len(lines))
 	}
-	if data, err := env.ReadFile(t.Context(), box, "count", 100); err != nil || string(data) != "once\n" {
+	if data, err := env.ReadFile(t.Context(), box, "count", 100); err != nil ||
+		string(data) != "once\n" {
 		t.Errorf("it ran %q, %v", data, err)
 	}
 }

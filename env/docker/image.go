@@ -26,15 +26,20 @@ const (
 	maxPulls = 4
 	// pullIdleTimeout bounds the silence of a daemon that pulls an image.
 	pullIdleTimeout = 5 * time.Minute
-	// dockerHub is the default registry in image names, and hubLogin its name in the docker command's configuration.
+	// dockerHub is the default registry in image names, and hubLogin its name in the docker command's
+	// configuration.
 	dockerHub = "docker.io"
 	hubLogin  = "https://index.docker.io/v1/"
 )
 
 // architectures maps the kernel's names of processors to those of the Go toolchain.
-var architectures = map[string]string{"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
+var architectures = map[string]string{
+	"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm",
+	"i686": "386",
+}
 
-// image returns the image of a container and its reference on the daemon. It pulls the image as c.Pull permits.
+// image returns the image of a container and its reference on the daemon. It pulls the image as
+// c.Pull permits.
 func (e *Engine) image(ctx context.Context, c Config) (image.InspectResponse, string, error) {
 	ref := c.Image
 	if ref == "" {
@@ -43,7 +48,8 @@ func (e *Engine) image(ctx context.Context, c Config) (image.InspectResponse, st
 			return found, images.DefaultReference, e.checkPlatform(ctx, c, images.DefaultReference, found)
 		}
 		ref = images.PublicReference
-		c.note(fmt.Sprintf("the image is %s, which may lack git and other tools (\"sandboxagent image build base\" builds %s)",
+		c.note(fmt.Sprintf("the image is %s, which may lack git and other tools (\"sandboxagent image "+
+			"build base\" builds %s)",
 			ref, images.DefaultReference))
 	}
 	if c.Pull != PullAlways {
@@ -56,7 +62,10 @@ func (e *Engine) image(ctx context.Context, c Config) (image.InspectResponse, st
 		case err != nil && !errdefs.IsNotFound(err):
 			return found, ref, e.explain(ctx, err)
 		case err != nil && c.Pull == PullNever:
-			return found, ref, &ImageError{Reference: ref, Problem: ImageMissing, Hint: "the daemon lacks it, and the pull policy is never"}
+			return found, ref, &ImageError{
+				Reference: ref, Problem: ImageMissing,
+				Hint: "the daemon lacks it, and the pull policy is never",
+			}
 		}
 	}
 	if err := e.pull(ctx, c, ref); err != nil {
@@ -77,7 +86,9 @@ func (c Config) note(line string) {
 }
 
 // checkPlatform returns an error for an image that cannot run on the daemon.
-func (e *Engine) checkPlatform(ctx context.Context, c Config, ref string, found image.InspectResponse) error {
+func (e *Engine) checkPlatform(
+	ctx context.Context, c Config, ref string, found image.InspectResponse,
+) error {
 	bad := func(hint string) error {
 		err := fmt.Errorf("it is for %s/%s", found.Os, found.Architecture)
 		return &ImageError{Reference: ref, Problem: ImagePlatform, Hint: hint, Err: err}
@@ -100,7 +111,8 @@ func (e *Engine) checkPlatform(ctx context.Context, c Config, ref string, found 
 		return err
 	}
 	if arch != found.Architecture && found.Architecture != "" {
-		return bad("the daemon's machine is " + arch + "; the platform linux/" + found.Architecture + " runs where emulation is set up")
+		return bad("the daemon's machine is " + arch + "; the platform linux/" + found.Architecture +
+			" runs where emulation is set up")
 	}
 	return nil
 }
@@ -127,8 +139,9 @@ func (e *Engine) arch(ctx context.Context) (string, error) {
 	return e.machine, nil
 }
 
-// pull downloads an image, once for all concurrent callers. It continues when a caller's context ends, until
-// the engine is closed. The progress of a shared download is reported to the caller that started it.
+// pull downloads an image, once for all concurrent callers. It continues when a caller's context
+// ends, until the engine is closed. The progress of a shared download is reported to the caller
+// that started it.
 func (e *Engine) pull(ctx context.Context, c Config, ref string) error {
 	progress := func(line string) {
 		if c.Progress != nil && ctx.Err() == nil {
@@ -143,7 +156,9 @@ func (e *Engine) pull(ctx context.Context, c Config, ref string) error {
 }
 
 // pullRetrying pulls an image. It retries after network faults and rate limits.
-func (e *Engine) pullRetrying(ctx context.Context, platform, ref string, progress func(string)) error {
+func (e *Engine) pullRetrying(
+	ctx context.Context, platform, ref string, progress func(string),
+) error {
 	named, err := reference.ParseDockerRef(ref)
 	if err != nil {
 		return &ImageError{Reference: ref, Problem: ImageBadReference, Err: err}
@@ -156,7 +171,10 @@ func (e *Engine) pullRetrying(ctx context.Context, platform, ref string, progres
 	auth, err := e.config.login(key)
 	if err != nil {
 		err = fmt.Errorf("read credentials for %s: %w", domain, err)
-		return &ImageError{Reference: ref, Problem: ImageDenied, Err: err, Hint: "docker login stores them"}
+		return &ImageError{
+			Reference: ref, Problem: ImageDenied, Err: err,
+			Hint: "docker login stores them",
+		}
 	}
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = time.Second, 10*time.Second
@@ -173,17 +191,24 @@ func (e *Engine) pullRetrying(ctx context.Context, platform, ref string, progres
 			err = backoff.Permanent(err)
 		}
 		return struct{}{}, err
-	}, backoff.WithBackOff(wait), backoff.WithMaxTries(maxPulls), backoff.WithNotify(func(err error, d time.Duration) {
+	}, backoff.WithBackOff(wait), backoff.WithMaxTries(maxPulls), backoff.WithNotify(func(err error,
+		d time.Duration,
+	) {
 		progress(fmt.Sprintf("%v; again in %s", err, d.Round(time.Second)))
 	}))
 	return err
 }
 
 // pullOnce has the daemon pull an image.
-func (e *Engine) pullOnce(ctx context.Context, platform, ref, auth string, progress func(string)) error {
+func (e *Engine) pullOnce(
+	ctx context.Context, platform, ref, auth string, progress func(string),
+) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	watchdog := time.AfterFunc(pullIdleTimeout, func() { cancel(fmt.Errorf("no progress for %s", pullIdleTimeout)) })
+	watchdog := time.AfterFunc(pullIdleTimeout, func() {
+		cancel(fmt.Errorf("no progress for %s",
+			pullIdleTimeout))
+	})
 	defer watchdog.Stop()
 	body, err := e.api.ImagePull(ctx, ref, image.PullOptions{RegistryAuth: auth, Platform: platform})
 	if err != nil {
@@ -220,7 +245,8 @@ type streamLine struct {
 	Error  string `json:"error"`
 }
 
-// readProgress reads the progress of a pull or a build to its end and reports changes. It returns the daemon's error.
+// readProgress reads the progress of a pull or a build to its end and reports changes. It returns
+// the daemon's error.
 func readProgress(r io.Reader, progress func(string)) error {
 	if progress == nil {
 		progress = func(string) {}
@@ -251,7 +277,8 @@ func readProgress(r io.Reader, progress func(string)) error {
 	}
 }
 
-// imageError classifies a failed pull by its text, the only form in which the daemon passes a registry's error on.
+// imageError classifies a failed pull by its text, the only form in which the daemon passes a
+// registry's error on.
 func (e *Engine) imageError(ctx context.Context, ref string, err error) error {
 	if isUnreachable(err) || errors.Is(err, context.Canceled) {
 		return e.explain(ctx, err)
@@ -275,7 +302,8 @@ func (e *Engine) imageError(ctx context.Context, ref string, err error) error {
 		problem, hint = ImageRateLimit, "log in with docker login, or use a mirror"
 	case has("pull access denied", "repository does not exist"):
 		problem, hint = ImageDenied, "no such image, or it needs docker login"
-	case has("unauthorized", "authentication required", "denied", "no basic auth credentials", "forbidden"):
+	case has("unauthorized", "authentication required", "denied", "no basic auth credentials",
+		"forbidden"):
 		problem, hint = ImageDenied, "docker login stores credentials"
 	case has("manifest unknown", "not found", "name unknown"):
 		problem, hint = ImageMissing, "check the name and the tag"
@@ -287,13 +315,17 @@ func (e *Engine) imageError(ctx context.Context, ref string, err error) error {
 	return &ImageError{Reference: ref, Problem: problem, Hint: hint, Err: err}
 }
 
-// removeReference removes the name of an image from an error text, whose words could look like a problem.
+// removeReference removes the name of an image from an error text, whose words could look like a
+// problem.
 func removeReference(text, ref string) string {
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {
 		return text
 	}
-	parts := []string{ref, named.String(), named.Name(), reference.Path(named), reference.Domain(named)}
+	parts := []string{
+		ref, named.String(), named.Name(), reference.Path(named),
+		reference.Domain(named),
+	}
 	for _, part := range parts {
 		text = strings.ReplaceAll(text, strings.ToLower(part), "")
 	}
@@ -314,6 +346,7 @@ func login(file *configfile.ConfigFile, registryName string) (string, error) {
 	}
 	return registry.EncodeAuthConfig(registry.AuthConfig{
 		Username: found.Username, Password: found.Password, Auth: found.Auth,
-		ServerAddress: found.ServerAddress, IdentityToken: found.IdentityToken, RegistryToken: found.RegistryToken,
+		ServerAddress: found.ServerAddress, IdentityToken: found.IdentityToken,
+		RegistryToken: found.RegistryToken,
 	})
 }

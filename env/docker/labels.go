@@ -67,8 +67,8 @@ func thisProcess() string {
 	return fmt.Sprintf("%d:%s:%s", os.Getpid(), startTime(os.Getpid()), namespace())
 }
 
-// processEnded reports whether the process of a label has ended. It returns false if that is unknown: process IDs are
-// valid only in their PID namespace.
+// processEnded reports whether the process of a label has ended. It returns false if that is
+// unknown: process IDs are valid only in their PID namespace.
 func processEnded(label string) bool {
 	parts := strings.Split(label, ":")
 	space := namespace()

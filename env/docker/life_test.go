@@ -24,11 +24,15 @@ func TestOutOfMemory(t *testing.T) {
 	e := connect(t)
 	box := open(t, e, docker.Config{Memory: 96 << 20})
 	for range 3 {
-		res, err := box.Exec(t.Context(), env.Command{Argv: []string{"/bin/sh", "-c", `exec perl -e '$x = "x" x 1_000_000_000'`}})
+		res, err := box.Exec(t.Context(), env.Command{Argv: []string{
+			"/bin/sh", "-c",
+			`exec perl -e '$x = "x" x 1_000_000_000'`,
+		}})
 		if err != nil || !res.OutOfMemory || res.ExitCode != 137 {
 			t.Errorf("%+v, %v", res, err)
 		}
-		if res, err := box.Exec(t.Context(), env.Command{Argv: []string{"/bin/true"}}); err != nil || res.ExitCode != 0 || res.OutOfMemory {
+		if res, err := box.Exec(t.Context(), env.Command{Argv: []string{"/bin/true"}}); err != nil ||
+			res.ExitCode != 0 || res.OutOfMemory {
 			t.Errorf("the next one: %+v, %v", res, err)
 		}
 	}
@@ -44,25 +48,39 @@ func TestEmptyImage(t *testing.T) {
 	for _, user := range []string{docker.DefaultUser, "root"} {
 		t.Run(user, func(t *testing.T) {
 			box := open(t, connect(t), docker.Config{Image: daemons.Empty, User: user})
-			if info := box.Info(); len(info.Shell) > 0 || info.NoShell == "" || info.WorkDir != docker.DefaultWorkDir {
+			if info := box.Info(); len(info.Shell) > 0 || info.NoShell == "" ||
+				info.WorkDir != docker.DefaultWorkDir {
 				t.Errorf("%+v", info)
 			}
-			out, res, err := env.Output(t.Context(), box, env.Command{Argv: []string{"/bin/probe", "args", "a", "b c"}}, env.OutputOptions{})
+			out, res, err := env.Output(t.Context(), box, env.Command{Argv: []string{
+				"/bin/probe", "args",
+				"a", "b c",
+			}}, env.OutputOptions{})
 			if err != nil || res.ExitCode != 0 || len(out.Stdout.Bytes()) == 0 {
 				t.Errorf("%q, %+v, %v", out.Stdout.Bytes(), res, err)
 			}
-			if res, err := box.Exec(t.Context(), env.Command{Argv: []string{"/bin/probe", "exit", "7"}}); err != nil || res.ExitCode != 7 {
+			if res, err := box.Exec(t.Context(), env.Command{Argv: []string{
+				"/bin/probe", "exit",
+				"7",
+			}}); err != nil || res.ExitCode != 7 {
 				t.Errorf("%+v, %v", res, err)
 			}
-			if _, err := box.Exec(t.Context(), env.Command{Argv: []string{"sh", "-c", "true"}}); !errors.Is(err, fs.ErrNotExist) {
+			if _, err := box.Exec(t.Context(), env.Command{Argv: []string{
+				"sh", "-c",
+				"true",
+			}}); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("without a shell: %v", err)
 			}
 			fileTrip(t, box, "a/b/c")
 			fileTrip(t, box, "/tmp/d")
-			if entries, err := search.Glob(t.Context(), box, search.GlobOptions{Pattern: "**/c"}); err != nil || len(entries) != 1 {
+			if entries, err := search.Glob(t.Context(), box,
+				search.GlobOptions{Pattern: "**/c"}); err != nil || len(entries) != 1 {
 				t.Errorf("%v, %v", entries, err)
 			}
-			res, err = box.Exec(t.Context(), env.Command{Argv: []string{"/bin/probe", "sleep", "1000s"}, Timeout: 50 * time.Millisecond})
+			res, err = box.Exec(t.Context(), env.Command{
+				Argv:    []string{"/bin/probe", "sleep", "1000s"},
+				Timeout: 50 * time.Millisecond,
+			})
 			if err != nil || !res.TimedOut {
 				t.Errorf("%+v, %v", res, err)
 			}
@@ -73,7 +91,8 @@ func TestEmptyImage(t *testing.T) {
 // fileTrip writes a file and reads it.
 func fileTrip(t *testing.T, e env.Environment, name string) {
 	t.Helper()
-	if _, err := e.WriteFile(t.Context(), name, strings.NewReader("content"), env.WriteOptions{}); err != nil {
+	if _, err := e.WriteFile(t.Context(), name, strings.NewReader("content"),
+		env.WriteOptions{}); err != nil {
 		t.Error(err)
 	}
 	if data, err := env.ReadFile(t.Context(), e, name, 100); err != nil || string(data) != "content" {
@@ -90,7 +109,10 @@ func TestWrongArchitecture(t *testing.T) {
 		t.Error(err)
 	}
 	var config *docker.ConfigError
-	if box, err := e.Open(t.Context(), helped(docker.Config{Image: daemons.Foreign, Platform: "linux/arm64", Pull: docker.PullNever})); err == nil {
+	if box, err := e.Open(t.Context(), helped(docker.Config{
+		Image:    daemons.Foreign,
+		Platform: "linux/arm64", Pull: docker.PullNever,
+	})); err == nil {
 		t.Error("a helper for another processor is used", box.Close())
 	} else if !errors.As(err, &config) {
 		t.Error(err)
@@ -152,7 +174,10 @@ func TestCloseAndExec(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for {
-				if _, err := box.Exec(t.Context(), env.Command{Argv: []string{"/bin/sleep", "0.01"}}); err != nil {
+				if _, err := box.Exec(t.Context(), env.Command{Argv: []string{
+					"/bin/sleep",
+					"0.01",
+				}}); err != nil {
 					if !errors.Is(err, fs.ErrClosed) {
 						t.Error(err)
 					}
@@ -172,7 +197,8 @@ func TestCloseAndExec(t *testing.T) {
 	wg.Wait()
 }
 
-// TestManyAtOnce opens environments on a daemon that has never seen one: they share the making of what they have in common.
+// TestManyAtOnce opens environments on a daemon that has never seen one: they share the making of
+// what they have in common.
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
 	d := own(t, daemons.DockerConfig{})
@@ -182,7 +208,8 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	for round := range rounds {
 		if round > 0 {
-			daemon(t, d.Host(), "volume", "rm", daemon(t, d.Host(), "volume", "ls", "-q", "--filter", "label=sandboxagent.kind=helper"))
+			daemon(t, d.Host(), "volume", "rm", daemon(t, d.Host(), "volume", "ls", "-q", "--filter",
+				"label=sandboxagent.kind=helper"))
 		}
 		manyAtOnce(t, d.Host(), 1+round, 6/(1+round))
 	}
@@ -238,7 +265,10 @@ func TestMountsThroughLinks(t *testing.T) {
 	if err := os.Symlink("/", link); err != nil {
 		t.Fatal(err)
 	}
-	_, err := e.Open(t.Context(), config(t, docker.Config{Mounts: []docker.Mount{{Source: link, Target: "/host", ReadOnly: true}}}))
+	_, err := e.Open(t.Context(), config(t, docker.Config{Mounts: []docker.Mount{{
+		Source: link,
+		Target: "/host", ReadOnly: true,
+	}}}))
 	var bad *docker.ConfigError
 	if !errors.As(err, &bad) || bad.Field != "mount" {
 		t.Error(err)

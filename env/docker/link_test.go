@@ -29,12 +29,16 @@ func remoteDaemon(t *testing.T) *daemons.Docker {
 func farAway(t *testing.T, d *daemons.Docker) (*docker.Engine, *toxiproxy.Proxy) {
 	t.Helper()
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.New(io.Discard))
-	proxy := toxiproxy.NewProxy(server, "daemon", "127.0.0.1:0", strings.TrimPrefix(d.TLSHost(), "tcp://"))
+	proxy := toxiproxy.NewProxy(server, "daemon", "127.0.0.1:0", strings.TrimPrefix(d.TLSHost(),
+		"tcp://"))
 	if err := proxy.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(proxy.Stop)
-	e, err := docker.Connect(t.Context(), docker.Address{Host: "tcp://" + proxy.Listen, Certificates: d.CertDir()})
+	e, err := docker.Connect(t.Context(), docker.Address{
+		Host:         "tcp://" + proxy.Listen,
+		Certificates: d.CertDir(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +50,8 @@ func farAway(t *testing.T, d *daemons.Docker) (*docker.Engine, *toxiproxy.Proxy)
 func spoil(t *testing.T, p *toxiproxy.Proxy, kind, attributes string) (mend func()) {
 	t.Helper()
 	for _, stream := range []string{"upstream", "downstream"} {
-		text := fmt.Sprintf(`{"name":"%s-%s","type":"%s","stream":"%s","toxicity":1,"attributes":%s}`, kind, stream, kind, stream, attributes)
+		text := fmt.Sprintf(`{"name":"%s-%s","type":"%s","stream":"%s","toxicity":1,"attributes":%s}`,
+			kind, stream, kind, stream, attributes)
 		if _, err := p.Toxics.AddToxicJson(strings.NewReader(text)); err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +68,8 @@ func spoil(t *testing.T, p *toxiproxy.Proxy, kind, attributes string) (mend func
 // partitionTime is how long nothing gets through.
 const partitionTime = 30 * time.Second
 
-// TestPartition cuts the way to the daemon for a time, in each phase of a command. What was begun goes on and is made once.
+// TestPartition cuts the way to the daemon for a time, in each phase of a command. What was begun
+// goes on and is made once.
 func TestPartition(t *testing.T) {
 	full(t, "partitions of 30 s")
 	t.Parallel()
@@ -83,11 +89,14 @@ func TestPartition(t *testing.T) {
 	nothingLeft(t, d.Host())
 }
 
-// closeCutOff closes an environment to which there is no way any more: the error is about the daemon, and the container
-// ends by itself.
+// closeCutOff closes an environment to which there is no way any more: the error is about the
+// daemon, and the container ends by itself.
 func closeCutOff(t *testing.T, d *daemons.Docker) {
 	e, proxy := farAway(t, d)
-	box, err := e.Open(t.Context(), config(t, docker.Config{Image: "busybox:latest", TTL: 5 * time.Second}))
+	box, err := e.Open(t.Context(), config(t, docker.Config{
+		Image: "busybox:latest",
+		TTL:   5 * time.Second,
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +123,8 @@ func partition(t *testing.T, d *daemons.Docker, phase string) {
 		mended.Wait()
 	}()
 	if phase == "hello" {
-		// A request on a connection that is there is made again; a connection that is just being made is not.
+		// A request on a connection that is there is made again; a connection that is just being made is
+		// not.
 		if err := open(t, e, docker.Config{Image: "busybox:latest"}).Close(); err != nil {
 			t.Error(err)
 		}
@@ -145,7 +155,8 @@ func partition(t *testing.T, d *daemons.Docker, phase string) {
 		_, _ = io.WriteString(typed, "typed\n")
 	})
 	res, err := box.Exec(t.Context(), env.Command{
-		Argv: []string{"/bin/sh", "-c", script}, Stdin: in, Stdout: io.MultiWriter(&out, &waitFor{text: "now\n", found: seen}),
+		Argv: []string{"/bin/sh", "-c", script}, Stdin: in, Stdout: io.MultiWriter(&out,
+			&waitFor{text: "now\n", found: seen}),
 	})
 	if err != nil || res.ExitCode != 7 {
 		t.Fatalf("%+v, %v", res, err)
@@ -154,7 +165,8 @@ func partition(t *testing.T, d *daemons.Docker, phase string) {
 	if len(lines) != 3002 || lines[2999] != "line 2999" || lines[3001] != "typed" {
 		t.Errorf("%d lines arrived, the last ones are %q", len(lines), lines[max(0, len(lines)-3):])
 	}
-	if data, err := env.ReadFile(t.Context(), box, "count", 100); err != nil || string(data) != "once\n" {
+	if data, err := env.ReadFile(t.Context(), box, "count", 100); err != nil ||
+		string(data) != "once\n" {
 		t.Errorf("it ran %q, %v", data, err)
 	}
 }
@@ -197,11 +209,15 @@ func TestSlowLinks(t *testing.T) {
 				box := open(t, e, docker.Config{Image: "busybox:latest"})
 				defer spoil(t, proxy, tt.kind, tt.attributes)()
 				content := bytes.Repeat([]byte("0123456789"), tt.size/10)
-				if _, err := box.WriteFile(t.Context(), "f", bytes.NewReader(content), env.WriteOptions{}); err != nil {
+				if _, err := box.WriteFile(t.Context(), "f", bytes.NewReader(content),
+					env.WriteOptions{}); err != nil {
 					t.Fatal(err)
 				}
 				var out bytes.Buffer
-				res, err := box.Exec(t.Context(), env.Command{Argv: []string{"/bin/sh", "-c", "cat f; exit 3"}, Stdout: &out})
+				res, err := box.Exec(t.Context(), env.Command{
+					Argv:   []string{"/bin/sh", "-c", "cat f; exit 3"},
+					Stdout: &out,
+				})
 				if err != nil || res.ExitCode != 3 || !bytes.Equal(out.Bytes(), content) {
 					t.Errorf("%+v, %v, %d of %d bytes", res, err, out.Len(), len(content))
 				}
@@ -211,7 +227,8 @@ func TestSlowLinks(t *testing.T) {
 	nothingLeft(t, d.Host())
 }
 
-// restart starts a proxy that was stopped. A connection of somebody else's may have its port for a while.
+// restart starts a proxy that was stopped. A connection of somebody else's may have its port for a
+// while.
 func restart(t *testing.T, proxy *toxiproxy.Proxy) {
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		err := proxy.Start()
@@ -246,7 +263,8 @@ func TestCutInTheMiddle(t *testing.T) {
 	})
 	var out bytes.Buffer
 	res, err := box.Exec(t.Context(), env.Command{
-		Argv: []string{"/bin/sh", "-c", "echo once >> count; i=0; while [ $i -lt 200000 ]; do echo $i; i=$((i+1)); done; exit 7"}, Stdout: &out,
+		Argv: []string{"/bin/sh", "-c", "echo once >> count; i=0; while [ $i -lt 200000 ]; do echo " +
+			"$i; i=$((i+1)); done; exit 7"}, Stdout: &out,
 	})
 	close(stop)
 	cutting.Wait()
@@ -260,7 +278,8 @@ func TestCutInTheMiddle(t *testing.T) {
 	if !bytes.Equal(want.Bytes(), out.Bytes()) {
 		t.Errorf("%d bytes arrived, want %d", out.Len(), want.Len())
 	}
-	if data, err := env.ReadFile(t.Context(), box, "count", 100); err != nil || string(data) != "once\n" {
+	if data, err := env.ReadFile(t.Context(), box, "count", 100); err != nil ||
+		string(data) != "once\n" {
 		t.Errorf("it ran %q, %v", data, err)
 	}
 }

@@ -93,7 +93,8 @@ func sessionOf(name string, labels map[string]string) (session string, ok bool) 
 // assess decides whether a container is garbage.
 func assess(s Sandbox, labels map[string]string, now time.Time) (garbage bool, why string) {
 	switch {
-	case s.State == container.StateRunning, s.State == container.StatePaused, s.State == container.StateRestarting:
+	case s.State == container.StateRunning, s.State == container.StatePaused,
+		s.State == container.StateRestarting:
 		// Without a client it ends by itself.
 		if s.Mine && processEnded(labels[labelProcess]) {
 			return false, "its client has ended; it ends " + labels[labelLease] + " after that"
@@ -124,8 +125,9 @@ func assess(s Sandbox, labels map[string]string, now time.Time) (garbage bool, w
 type CollectOptions struct {
 	// DryRun removes nothing.
 	DryRun bool
-	// All removes also running containers of this user and machine whose creating process has ended, and what is kept
-	// for later containers: volumes with helpers, and layers on images. What is in use is never removed.
+	// All removes also running containers of this user and machine whose creating process has ended,
+	// and what is kept for later containers: volumes with helpers, and layers on images. What is in
+	// use is never removed.
 	All bool
 }
 
@@ -137,8 +139,8 @@ type Collected struct {
 	Err error
 }
 
-// Collect removes what clients that died left behind. It returns the removed objects, and those that it failed to remove,
-// whose errors are also joined in the error.
+// Collect removes what clients that died left behind. It returns the removed objects, and those
+// that it failed to remove, whose errors are also joined in the error.
 func (e *Engine) Collect(ctx context.Context, opts CollectOptions) ([]Collected, error) {
 	list, err := e.List(ctx)
 	if err != nil {
@@ -157,7 +159,10 @@ func (e *Engine) Collect(ctx context.Context, opts CollectOptions) ([]Collected,
 	for _, s := range list {
 		left := s.Mine && s.State == container.StateRunning && s.Why != "in use"
 		if s.Garbage || opts.All && left {
-			add(Collected{Kind: "container", Name: s.Name, Why: s.Why}, func() error { return e.remove(ctx, s.ID) })
+			add(Collected{Kind: "container", Name: s.Name, Why: s.Why}, func() error {
+				return e.remove(ctx,
+					s.ID)
+			})
 		}
 	}
 	left, err := e.volumesOf(ctx, "")
@@ -165,26 +170,35 @@ func (e *Engine) Collect(ctx context.Context, opts CollectOptions) ([]Collected,
 		return done, errors.Join(append(errs, err)...)
 	}
 	for _, v := range left {
-		if created, err := time.Parse(time.RFC3339, v.CreatedAt); err == nil && time.Since(created) < creationGrace {
+		if created, err := time.Parse(time.RFC3339, v.CreatedAt); err == nil &&
+			time.Since(created) < creationGrace {
 			continue // its container may be in creation
 		}
-		add(Collected{Kind: "volume", Name: v.Name, Why: "its container is gone"}, func() error { return e.removeVolume(ctx, v.Name) })
+		add(Collected{Kind: "volume", Name: v.Name, Why: "its container is gone"},
+			func() error { return e.removeVolume(ctx, v.Name) })
 	}
 	if !opts.All {
 		return done, errors.Join(errs...)
 	}
-	unused := filters.NewArgs(filters.Arg("label", labelKind+"="+kindHelper), filters.Arg("dangling", "true"))
+	unused := filters.NewArgs(filters.Arg("label", labelKind+"="+kindHelper), filters.Arg("dangling",
+		"true"))
 	volumes, err := e.api.VolumeList(ctx, volume.ListOptions{Filters: unused})
 	if err != nil {
-		return done, errors.Join(append(errs, fmt.Errorf("docker: list volumes: %w", e.explain(ctx, err)))...)
+		return done, errors.Join(append(errs, fmt.Errorf("docker: list volumes: %w", e.explain(ctx,
+			err)))...)
 	}
 	for _, v := range volumes.Volumes {
 		const why = "no container uses this helper; the next one stores it again"
-		add(Collected{Kind: "volume", Name: v.Name, Why: why}, func() error { return e.removeVolume(ctx, v.Name) })
+		add(Collected{Kind: "volume", Name: v.Name, Why: why}, func() error {
+			return e.removeVolume(ctx,
+				v.Name)
+		})
 	}
-	layers, err := e.api.ImageList(ctx, image.ListOptions{Filters: filters.NewArgs(filters.Arg("label", labelKind+"="+kindPrepared))})
+	layers, err := e.api.ImageList(ctx, image.ListOptions{Filters: filters.NewArgs(filters.Arg("label",
+		labelKind+"="+kindPrepared))})
 	if err != nil {
-		return done, errors.Join(append(errs, fmt.Errorf("docker: list images: %w", e.explain(ctx, err)))...)
+		return done, errors.Join(append(errs, fmt.Errorf("docker: list images: %w", e.explain(ctx,
+			err)))...)
 	}
 	used, err := e.usedImages(ctx)
 	if err != nil {
@@ -200,7 +214,10 @@ func (e *Engine) Collect(ctx context.Context, opts CollectOptions) ([]Collected,
 		}
 		const why = "two directories on top of an image; the next container of it creates them again"
 		name := cmp.Or(strings.Join(l.RepoTags, " "), l.ID)
-		add(Collected{Kind: "layer", Name: name, Why: why}, func() error { return e.removeLayer(ctx, l.ID) })
+		add(Collected{Kind: "layer", Name: name, Why: why}, func() error {
+			return e.removeLayer(ctx,
+				l.ID)
+		})
 	}
 	return done, errors.Join(errs...)
 }
@@ -250,7 +267,8 @@ func (e *Engine) removeVolume(ctx context.Context, name string) error {
 
 // volumesOf returns the unused volumes of a session, or of all sessions if it is empty.
 func (e *Engine) volumesOf(ctx context.Context, session string) ([]*volume.Volume, error) {
-	only := filters.NewArgs(filters.Arg("label", labelKind+"="+kindVolume), filters.Arg("dangling", "true"))
+	only := filters.NewArgs(filters.Arg("label", labelKind+"="+kindVolume), filters.Arg("dangling",
+		"true"))
 	if session != "" {
 		only.Add("label", labelSession+"="+session)
 	}
@@ -279,5 +297,6 @@ func (e *Engine) removeVolumes(ctx context.Context, session string) error {
 // Discard removes all containers and volumes of a session, for a client that died during Open.
 func (e *Engine) Discard(ctx context.Context, session string) error {
 	name := namePrefix + session
-	return errors.Join(e.remove(ctx, name), e.remove(ctx, name+loaderSuffix), e.removeVolumes(ctx, session))
+	return errors.Join(e.remove(ctx, name), e.remove(ctx, name+loaderSuffix), e.removeVolumes(ctx,
+		session))
 }

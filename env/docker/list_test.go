@@ -38,7 +38,8 @@ func names(t *testing.T, e *docker.Engine) []string {
 	return all
 }
 
-// TestListIsOursOnly makes containers with labels like ours, which an image can hand on to whoever uses it.
+// TestListIsOursOnly makes containers with labels like ours, which an image can hand on to whoever
+// uses it.
 func TestListIsOursOnly(t *testing.T) {
 	t.Parallel()
 	host, e := daemons.DockerHost(t), connect(t)
@@ -75,8 +76,8 @@ func TestListIsOursOnly(t *testing.T) {
 	}
 }
 
-// TestLabelsStayWithTheirContainer opens an environment with a label on an image of which no layer has been made, and then
-// one without.
+// TestLabelsStayWithTheirContainer opens an environment with a label on an image of which no layer
+// has been made, and then one without.
 func TestLabelsStayWithTheirContainer(t *testing.T) {
 	t.Parallel()
 	host, e := daemons.DockerHost(t), connect(t)
@@ -85,12 +86,14 @@ func TestLabelsStayWithTheirContainer(t *testing.T) {
 	labelled := open(t, e, docker.Config{Image: image, Labels: map[string]string{"only-first": "yes"}})
 	plain := open(t, e, docker.Config{Image: image})
 	for box, want := range map[*docker.Environment]string{labelled: "yes", plain: ""} {
-		if got := daemon(t, host, "inspect", "--format", `{{index .Config.Labels "only-first"}}`, box.Container()); got != want {
+		if got := daemon(t, host, "inspect", "--format", `{{index .Config.Labels "only-first"}}`,
+			box.Container()); got != want {
 			t.Errorf("%s has the label %q, want %q", box.Container(), got, want)
 		}
 	}
 	layer := daemon(t, host, "inspect", "--format", "{{.Image}}", plain.Container())
-	if labels := daemon(t, host, "inspect", "--format", "{{json .Config.Labels}}", layer); strings.Contains(labels, "session") || strings.Contains(labels, "owner") {
+	if labels := daemon(t, host, "inspect", "--format", "{{json .Config.Labels}}",
+		layer); strings.Contains(labels, "session") || strings.Contains(labels, "owner") {
 		t.Errorf("the layer has the labels %s", labels)
 	}
 	if err := errors.Join(labelled.Close(), plain.Close()); err != nil {

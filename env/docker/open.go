@@ -28,9 +28,10 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
-// Open creates a container and returns the environment in it when it is ready. Errors are *ConfigError, also for a missing
-// helper, *ImageError, *StartError, *DaemonError, env.ErrNoSpace, or the cause of ctx; no container is left then. The
-// caller closes the environment before the engine.
+// Open creates a container and returns the environment in it when it is ready. Errors are
+// *ConfigError, also for a missing helper, *ImageError, *StartError, *DaemonError, env.ErrNoSpace,
+// or the cause of ctx; no container is left then. The caller closes the environment before the
+// engine.
 func (e *Engine) Open(ctx context.Context, c Config) (*Environment, error) {
 	c, err := c.check()
 	if err != nil {
@@ -85,22 +86,26 @@ func (e *Engine) resolve(mounts []Mount) ([]Mount, error) {
 			}
 		}
 		if info, err := os.Stat(resolved); err == nil && info.Mode().Type() == fs.ModeSocket {
-			return nil, &ConfigError{Field: "mount", Reason: fmt.Sprintf("%q is a socket, which could lead out of the sandbox", m.Source)}
+			return nil, &ConfigError{Field: "mount", Reason: fmt.Sprintf("%q is a socket, which could "+
+				"lead out of the sandbox", m.Source)}
 		}
 	}
 	return mounts, nil
 }
 
-// isProgramMissing reports whether a container could not start because its volume lacks the helper: a client that created
-// the volume died before it filled it.
+// isProgramMissing reports whether a container could not start because its volume lacks the helper:
+// a client that created the volume died before it filled it.
 func isProgramMissing(err error) bool {
 	var start *StartError
 	text := fmt.Sprint(err)
-	return errors.As(err, &start) && strings.Contains(text, programDir+"/"+programName) && strings.Contains(text, "no such file")
+	return errors.As(err, &start) && strings.Contains(text, programDir+"/"+programName) &&
+		strings.Contains(text, "no such file")
 }
 
 // openWith creates the container with a helper.
-func (e *Engine) openWith(ctx context.Context, c Config, ref string, found image.InspectResponse, p *program) (_ *Environment, err error) {
+func (e *Engine) openWith(
+	ctx context.Context, c Config, ref string, found image.InspectResponse, p *program,
+) (_ *Environment, err error) {
 	prepared, err := e.prepare(ctx, c, found)
 	if err != nil {
 		return nil, &StartError{Image: ref, Err: err}
@@ -116,7 +121,10 @@ func (e *Engine) openWith(ctx context.Context, c Config, ref string, found image
 	}
 	h.first = attached
 	token := newToken()
-	client, err := client.Open(ctx, client.Config{Dial: h.dial, Token: token, Start: start, Redial: c.TTL})
+	client, err := client.Open(ctx, client.Config{
+		Dial: h.dial, Token: token, Start: start,
+		Redial: c.TTL,
+	})
 	if err != nil {
 		return nil, errors.Join(h.startFailure(ctx, attached, err), h.discard(ctx))
 	}
@@ -163,13 +171,18 @@ func (e *Engine) launch(ctx context.Context, c Config, h *handle, s spec) (_ *st
 	}
 	h.id = created.ID
 	for _, w := range created.Warnings {
-		if strings.Contains(w, "discarded") || strings.Contains(w, "without swap") { // a limit is not enforced
-			return nil, &StartError{Image: h.image, Err: fmt.Errorf("the daemon cannot enforce a limit: %s", strings.TrimSpace(w))}
+		// a limit is not enforced
+		if strings.Contains(w, "discarded") || strings.Contains(w, "without swap") {
+			return nil, &StartError{Image: h.image, Err: fmt.Errorf("the daemon cannot enforce a limit: %s",
+				strings.TrimSpace(w))}
 		}
 		c.note("docker: " + w)
 	}
 	e.watch.follow(h.id)
-	hijacked, err := e.api.ContainerAttach(ctx, h.id, container.AttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
+	hijacked, err := e.api.ContainerAttach(ctx, h.id, container.AttachOptions{
+		Stream: true,
+		Stdin:  true, Stdout: true, Stderr: true,
+	})
 	if err != nil {
 		return nil, e.startError(ctx, h, err)
 	}
@@ -192,7 +205,10 @@ func (e *Engine) startError(ctx context.Context, h *handle, err error) error {
 		return explained
 	}
 	if strings.Contains(err.Error(), "exec format error") {
-		return &ImageError{Reference: h.image, Problem: ImagePlatform, Err: err, Hint: "the daemon's machine lacks emulation for its programs"}
+		return &ImageError{
+			Reference: h.image, Problem: ImagePlatform, Err: err,
+			Hint: "the daemon's machine lacks emulation for its programs",
+		}
 	}
 	return &StartError{Image: h.image, Err: explained}
 }
@@ -210,7 +226,8 @@ type handle struct {
 	unreachable time.Time // first failed call; zero while the daemon answers
 }
 
-// dial returns a stream to the helper: first the one to PID 1, later ones over an exec of its own. Calls do not overlap.
+// dial returns a stream to the helper: first the one to PID 1, later ones over an exec of its own.
+// Calls do not overlap.
 func (h *handle) dial(ctx context.Context) (io.ReadWriteCloser, error) {
 	if s := h.first; s != nil {
 		h.first = nil
@@ -240,7 +257,9 @@ func (h *handle) inspect(ctx context.Context) (state container.InspectResponse, 
 }
 
 // exec starts a process in the container and returns the connection to it.
-func (h *handle) exec(ctx context.Context, argv []string) (attached types.HijackedResponse, err error) {
+func (h *handle) exec(
+	ctx context.Context, argv []string,
+) (attached types.HijackedResponse, err error) {
 	err = h.engine.call(ctx, func(ctx context.Context) error {
 		made, err := h.engine.api.ContainerExecCreate(ctx, h.id, container.ExecOptions{
 			AttachStdin: true, AttachStdout: true, AttachStderr: true, Cmd: argv,

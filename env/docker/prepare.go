@@ -25,22 +25,26 @@ const (
 	kindPrepared = "prepared"
 )
 
-// isPrepared reports whether new volumes will belong to the container's user: a volume inherits the owner of the
-// directory that it covers.
+// isPrepared reports whether new volumes will belong to the container's user: a volume inherits the
+// owner of the directory that it covers.
 func (c Config) isPrepared(found image.InspectResponse) bool {
-	return c.WorkDir == DefaultWorkDir && found.Config != nil && found.Config.Labels[images.PreparedLabel] == c.User
+	return c.WorkDir == DefaultWorkDir && found.Config != nil &&
+		found.Config.Labels[images.PreparedLabel] == c.User
 }
 
-// prepare returns an image whose home and working directory belong to the user: the given one, or one with these two
-// directories in a layer on top of it, which is created once and kept.
-func (e *Engine) prepare(ctx context.Context, c Config, found image.InspectResponse) (id string, err error) {
+// prepare returns an image whose home and working directory belong to the user: the given one, or
+// one with these two directories in a layer on top of it, which is created once and kept.
+func (e *Engine) prepare(
+	ctx context.Context, c Config, found image.InspectResponse,
+) (id string, err error) {
 	if c.isPrepared(found) {
 		return found.ID, nil
 	}
 	if found.Config != nil {
 		for dir := range found.Config.Volumes {
 			if within(c.WorkDir, dir) || within(c.home(), dir) {
-				return "", fmt.Errorf("the image declares %s a volume, whose owner cannot be changed (use an image without that VOLUME)", dir)
+				return "", fmt.Errorf("the image declares %s a volume, whose owner cannot be changed (use "+
+					"an image without that VOLUME)", dir)
 			}
 		}
 	}
@@ -59,7 +63,8 @@ func (e *Engine) prepare(ctx context.Context, c Config, found image.InspectRespo
 		return e.makePrepared(ctx, c, found.ID, ref)
 	})
 	if err != nil {
-		return "", fmt.Errorf("create a layer with the directories %s and %s: %w", c.WorkDir, c.home(), e.explain(ctx, err))
+		return "", fmt.Errorf("create a layer with the directories %s and %s: %w", c.WorkDir, c.home(),
+			e.explain(ctx, err))
 	}
 	id, _ = made.(string)
 	return id, nil
@@ -75,7 +80,9 @@ func within(name, dir string) bool {
 func loaderLabels() map[string]string { return map[string]string{labelKind: kindLoader} }
 
 // makePrepared commits the layer from a container that is never started.
-func (e *Engine) makePrepared(ctx context.Context, c Config, imageID, ref string) (id string, err error) {
+func (e *Engine) makePrepared(
+	ctx context.Context, c Config, imageID, ref string,
+) (id string, err error) {
 	archive, err := c.directories()
 	if err != nil {
 		return "", err
@@ -83,7 +90,10 @@ func (e *Engine) makePrepared(ctx context.Context, c Config, imageID, ref string
 	name := namePrefix + c.Session + loaderSuffix
 	_, err = e.api.ContainerCreate(ctx, &container.Config{
 		Image: imageID, Labels: loaderLabels(), NetworkDisabled: true, Entrypoint: []string{"/none"},
-	}, &container.HostConfig{NetworkMode: "none", LogConfig: container.LogConfig{Type: "none"}}, nil, nil, name)
+	}, &container.HostConfig{
+		NetworkMode: "none",
+		LogConfig:   container.LogConfig{Type: "none"},
+	}, nil, nil, name)
 	if errdefs.IsConflict(err) {
 		return "", err
 	}
@@ -93,13 +103,15 @@ func (e *Engine) makePrepared(ctx context.Context, c Config, imageID, ref string
 		err = errors.Join(err, e.remove(ctx, name))
 	}()
 	if err == nil {
-		err = e.api.CopyToContainer(ctx, name, "/", bytes.NewReader(archive), container.CopyToContainerOptions{})
+		err = e.api.CopyToContainer(ctx, name, "/", bytes.NewReader(archive),
+			container.CopyToContainerOptions{})
 	}
 	if err != nil {
 		return "", err
 	}
 	made, err := e.api.ContainerCommit(ctx, name, container.CommitOptions{
-		Reference: ref, Comment: "directories of a sandbox", Changes: []string{"LABEL " + labelKind + "=" + kindPrepared},
+		Reference: ref, Comment: "directories of a sandbox", Changes: []string{"LABEL " + labelKind +
+			"=" + kindPrepared},
 	})
 	return made.ID, err
 }

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// startTime returns the start time of a process, in clock ticks since boot, with the boot ID; empty if it does not exist.
+// startTime returns the start time of a process, in clock ticks since boot, with the boot ID; empty
+// if it does not exist.
 func startTime(pid int) string {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

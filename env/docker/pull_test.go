@@ -119,7 +119,8 @@ func TestPullMissing(t *testing.T) {
 	if err != nil || got != id {
 		t.Fatalf("the image is %s, %v; want %s", got, err, id)
 	}
-	if p.tries() != 1 || len(p.lines("Pull complete")) != 1 || len(p.lines("Status: Downloaded newer image")) != 1 {
+	if p.tries() != 1 || len(p.lines("Pull complete")) != 1 ||
+		len(p.lines("Status: Downloaded newer image")) != 1 {
 		t.Errorf("it said %q", p.lines(""))
 	}
 	asked := p.Asked("")
@@ -140,7 +141,10 @@ func TestPullAlways(t *testing.T) {
 	image := p.Host() + "/tool:1"
 	for range 2 {
 		id := p.add(t, "tool:1", "")
-		if got, err := p.open(t, t.Context(), docker.Config{Image: image, Pull: docker.PullAlways}); err != nil || got != id {
+		if got, err := p.open(t, t.Context(), docker.Config{
+			Image: image,
+			Pull:  docker.PullAlways,
+		}); err != nil || got != id {
 			t.Errorf("the image is %s, %v; want %s", got, err, id)
 		}
 	}
@@ -152,7 +156,10 @@ func TestPullAlways(t *testing.T) {
 func TestPullNever(t *testing.T) {
 	p := newPuller(t, "{}")
 	p.add(t, "tool:1", "")
-	_, err := p.open(t, t.Context(), docker.Config{Image: p.Host() + "/tool:1", Pull: docker.PullNever})
+	_, err := p.open(t, t.Context(), docker.Config{
+		Image: p.Host() + "/tool:1",
+		Pull:  docker.PullNever,
+	})
 	wantProblem(t, err, p.Host()+"/tool:1", docker.ImageMissing)
 	if asked := p.Asked(""); len(asked) > 0 || p.tries() > 0 {
 		t.Errorf("the registry was asked: %q", asked)
@@ -183,12 +190,18 @@ func TestPullPlatform(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPuller(t, "{}")
 			p.add(t, "tool:1", tt.arch)
-			_, err := p.open(t, t.Context(), docker.Config{Image: p.Host() + "/tool:1", Platform: tt.platform})
+			_, err := p.open(t, t.Context(), docker.Config{
+				Image:    p.Host() + "/tool:1",
+				Platform: tt.platform,
+			})
 			wantProblem(t, err, p.Host()+"/tool:1", docker.ImagePlatform)
 			if p.tries() != 1 {
 				t.Errorf("it was fetched %d times", p.tries())
 			}
-			_, err = p.open(t, t.Context(), docker.Config{Image: p.Host() + "/tool:1", Platform: tt.platform, Pull: docker.PullNever})
+			_, err = p.open(t, t.Context(), docker.Config{
+				Image: p.Host() + "/tool:1", Platform: tt.platform,
+				Pull: docker.PullNever,
+			})
 			wantProblem(t, err, p.Host()+"/tool:1", docker.ImagePlatform)
 		})
 	}
@@ -248,7 +261,10 @@ func TestPullCredentials(t *testing.T) {
 		{name: "right", configuration: login("ann", "se:cret"), tries: 1},
 		{name: "from a program", configuration: `{"credHelpers":{"HOST":"pull-test"}}`, tries: 1},
 		{name: "from the store", configuration: `{"credsStore":"pull-test"}`, tries: 1},
-		{name: "from a broken program", configuration: `{"credHelpers":{"HOST":"pull-test"}}`, broken: true, want: docker.ImageDenied, tries: 1},
+		{
+			name: "from a broken program", configuration: `{"credHelpers":{"HOST":"pull-test"}}`,
+			broken: true, want: docker.ImageDenied, tries: 1,
+		},
 		{name: "from a program that is missing", configuration: `{"credHelpers":{"HOST":"none-of-this-name"}}`, want: docker.ImageDenied, tries: 1},
 	} {
 		for _, token := range []bool{false, true} {
@@ -273,7 +289,10 @@ func TestPullCredentials(t *testing.T) {
 				if p.tries() != tt.tries {
 					t.Errorf("%d tries, want %d", p.tries(), tt.tries)
 				}
-				for _, secret := range []string{"se:cret", base64.StdEncoding.EncodeToString([]byte("ann:se:cret"))} {
+				for _, secret := range []string{
+					"se:cret",
+					base64.StdEncoding.EncodeToString([]byte("ann:se:cret")),
+				} {
 					if err != nil && strings.Contains(err.Error(), secret) || len(p.lines(secret)) > 0 {
 						t.Error("the password is told")
 					}
@@ -296,16 +315,41 @@ func TestPullFaults(t *testing.T) {
 	}{
 		{name: "no such tag", image: "HOST/tool:none", want: docker.ImageMissing, tries: 1},
 		{name: "no such repository", image: "HOST/none:1", want: docker.ImageMissing, tries: 1},
-		{name: "manifest unknown", image: "HOST/tool:1", fault: refuse(404, "MANIFEST_UNKNOWN"), want: docker.ImageMissing, tries: 1},
-		{name: "name unknown", image: "HOST/tool:1", fault: refuse(404, "NAME_UNKNOWN"), want: docker.ImageMissing, tries: 1},
-		{name: "denied", image: "HOST/tool:1", fault: refuse(403, "DENIED"), want: docker.ImageDenied, tries: 1},
-		{name: "too many requests", image: "HOST/tool:1", fault: refuse(429, "TOOMANYREQUESTS"), want: docker.ImageRateLimit, tries: 4},
-		{name: "too many requests for a time", image: "HOST/tool:1", fault: refuse(429, "TOOMANYREQUESTS"), passes: true, tries: 2},
-		{name: "a fault that stays", image: "HOST/tool:1", fault: refuse(500, "UNKNOWN"), want: docker.ImageUnreachable, tries: 4},
-		{name: "a fault that passes", image: "HOST/tool:1", fault: refuse(500, "UNKNOWN"), passes: true, tries: 2},
-		{name: "overload that passes", image: "HOST/tool:1", fault: refuse(503, "UNAVAILABLE"), passes: true, tries: 2},
+		{
+			name: "manifest unknown", image: "HOST/tool:1", fault: refuse(404, "MANIFEST_UNKNOWN"),
+			want: docker.ImageMissing, tries: 1,
+		},
+		{
+			name: "name unknown", image: "HOST/tool:1", fault: refuse(404, "NAME_UNKNOWN"),
+			want: docker.ImageMissing, tries: 1,
+		},
+		{
+			name: "denied", image: "HOST/tool:1", fault: refuse(403, "DENIED"), want: docker.ImageDenied,
+			tries: 1,
+		},
+		{
+			name: "too many requests", image: "HOST/tool:1", fault: refuse(429, "TOOMANYREQUESTS"),
+			want: docker.ImageRateLimit, tries: 4,
+		},
+		{name: "too many requests for a time", image: "HOST/tool:1", fault: refuse(429,
+			"TOOMANYREQUESTS"), passes: true, tries: 2},
+		{
+			name: "a fault that stays", image: "HOST/tool:1", fault: refuse(500, "UNKNOWN"),
+			want: docker.ImageUnreachable, tries: 4,
+		},
+		{
+			name: "a fault that passes", image: "HOST/tool:1", fault: refuse(500, "UNKNOWN"), passes: true,
+			tries: 2,
+		},
+		{
+			name: "overload that passes", image: "HOST/tool:1", fault: refuse(503, "UNAVAILABLE"),
+			passes: true, tries: 2,
+		},
 		{name: "it hangs up", image: "HOST/tool:1", fault: hangUp, passes: true, tries: 2},
-		{name: "it hangs up, and the name has words in it", image: words, fault: hangUp, want: docker.ImageUnreachable, tries: 4},
+		{
+			name: "it hangs up, and the name has words in it", image: words, fault: hangUp,
+			want: docker.ImageUnreachable, tries: 4,
+		},
 		{name: "nobody listens", image: "127.0.0.1:1/tool:1", want: docker.ImageUnreachable, tries: 4},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -335,7 +379,8 @@ func TestPullFaults(t *testing.T) {
 	}
 }
 
-// TestPullCancelled gives up while a registry is silent. The request to the daemon ends with the engine.
+// TestPullCancelled gives up while a registry is silent. The request to the daemon ends with the
+// engine.
 func TestPullCancelled(t *testing.T) {
 	hungUp := throughProxy(t, "/images/create")
 	p := newPuller(t, "{}")
@@ -375,7 +420,8 @@ func await[T any](t *testing.T, c <-chan T, otherwise string) T {
 	}
 }
 
-// TestPullOnce opens environments of an image concurrently. The image is pulled once, also when the first caller gives up.
+// TestPullOnce opens environments of an image concurrently. The image is pulled once, also when the
+// first caller gives up.
 func TestPullOnce(t *testing.T) {
 	p := newPuller(t, "{}")
 	id := p.add(t, "tool:1", "")
@@ -440,7 +486,8 @@ func TestPullOnce(t *testing.T) {
 		}
 		return true
 	})
-	if asked := p.Asked(""); len(p.Asked("GET /v2/tool/blobs/")) != 2 || len(slices.DeleteFunc(asked, func(a string) bool { return a != "GET /v2/" })) != 1 {
+	if asked := p.Asked(""); len(p.Asked("GET /v2/tool/blobs/")) != 2 || len(slices.DeleteFunc(asked,
+		func(a string) bool { return a != "GET /v2/" })) != 1 {
 		t.Errorf("it was fetched more than once: %q", asked)
 	}
 	if toldFirst.Load() != before {
@@ -448,7 +495,8 @@ func TestPullOnce(t *testing.T) {
 	}
 }
 
-// TestPullCut breaks the connection in the middle of a layer, with a daemon that does not try again by itself.
+// TestPullCut breaks the connection in the middle of a layer, with a daemon that does not try again
+// by itself.
 func TestPullCut(t *testing.T) {
 	full(t, "a daemon of its own, and waits between tries")
 	d := daemons.NewDocker(t, daemons.DockerConfig{Args: []string{"--max-download-attempts=1"}})
@@ -461,7 +509,8 @@ func TestPullCut(t *testing.T) {
 		}
 		p.Serve(w, req)
 	})
-	if got, err := p.open(t, t.Context(), docker.Config{Image: p.Host() + "/tool:1"}); err != nil || got != id {
+	if got, err := p.open(t, t.Context(), docker.Config{Image: p.Host() + "/tool:1"}); err != nil ||
+		got != id {
 		t.Errorf("the image is %s, %v; want %s", got, err, id)
 	}
 	if p.tries() != 2 {

@@ -37,7 +37,8 @@ func newSmallDisk(t *testing.T, size int64) *smallDisk {
 	var d *daemons.Docker
 	started := make(chan error, 1)
 	go onThread(func() {
-		// Only this thread sees the disk, and what it starts, so that nothing is left of it when they have ended.
+		// Only this thread sees the disk, and what it starts, so that nothing is left of it when they
+		// have ended.
 		err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS)
 		if err == nil {
 			err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
@@ -46,7 +47,10 @@ func newSmallDisk(t *testing.T, size int64) *smallDisk {
 			err = unix.Mount("small", root, "tmpfs", 0, fmt.Sprintf("size=%d", size))
 		}
 		if err == nil {
-			d, err = daemons.StartDocker(t.Context(), daemons.DockerConfig{Args: []string{"--data-root", root}})
+			d, err = daemons.StartDocker(t.Context(), daemons.DockerConfig{Args: []string{
+				"--data-root",
+				root,
+			}})
 		}
 		started <- err
 	})
@@ -57,7 +61,8 @@ func newSmallDisk(t *testing.T, size int64) *smallDisk {
 		if err := d.Stop(); err != nil {
 			t.Error(err)
 		}
-		if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || bytes.Contains(mounts, []byte(root)) {
+		if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || bytes.Contains(mounts,
+			[]byte(root)) {
 			t.Errorf("the disk is mounted: %v", err)
 		}
 	})
@@ -67,8 +72,8 @@ func newSmallDisk(t *testing.T, size int64) *smallDisk {
 	return &smallDisk{Docker: d, root: fmt.Sprintf("/proc/%d/root%s", d.Pid(), root)}
 }
 
-// onThread does something on a thread of its own, which ends with it. The first thread of a process never ends, and is what
-// others see of it.
+// onThread does something on a thread of its own, which ends with it. The first thread of a process
+// never ends, and is what others see of it.
 func onThread(do func()) {
 	runtime.LockOSThread()
 	if unix.Gettid() == unix.Getpid() {
@@ -130,9 +135,11 @@ func TestFullWorkspace(t *testing.T) {
 	}
 	var stderr bytes.Buffer
 	res, err := box.Exec(t.Context(), env.Command{
-		Argv: []string{"sh", "-c", "dd if=/dev/zero of=fill bs=1M; echo; df . | tail -1"}, Stderr: &stderr,
+		Argv:   []string{"sh", "-c", "dd if=/dev/zero of=fill bs=1M; echo; df . | tail -1"},
+		Stderr: &stderr,
 	})
-	if err != nil || res.ExitCode != 0 || !strings.Contains(stderr.String(), "No space left on device") {
+	if err != nil || res.ExitCode != 0 || !strings.Contains(stderr.String(),
+		"No space left on device") {
 		t.Errorf("a command that fills the disk: %+v, %v, %s", res, err, &stderr)
 	}
 	_, err = box.WriteFile(t.Context(), "small", io.LimitReader(zeros{}, 1<<20), env.WriteOptions{})
@@ -155,7 +162,10 @@ func TestFullDaemon(t *testing.T) {
 	e := connectTo(t, d.Host())
 	// Each step fails somewhere between these: images of two folders, the helper's volume, containers.
 	var refused, worked int
-	for _, leave := range []int64{0, 8 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 8 << 20, 32 << 20} {
+	for _, leave := range []int64{
+		0, 8 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 8 << 20,
+		32 << 20,
+	} {
 		free := d.fill(t, leave)
 		box, err := e.Open(t.Context(), config(t, docker.Config{Image: daemons.Busybox}))
 		free()
@@ -181,7 +191,8 @@ func TestFullDaemon(t *testing.T) {
 // wantFull checks that an error says that the daemon's disk is full.
 func wantFull(t *testing.T, err error) {
 	t.Helper()
-	if !errors.Is(err, env.ErrNoSpace) || !strings.Contains(err.Error(), "daemon's disk") || !strings.HasPrefix(err.Error(), "docker: ") {
+	if !errors.Is(err, env.ErrNoSpace) || !strings.Contains(err.Error(), "daemon's disk") ||
+		!strings.HasPrefix(err.Error(), "docker: ") {
 		t.Errorf("got %v, want env.ErrNoSpace", err)
 	}
 	t.Log(err)

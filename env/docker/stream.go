@@ -13,7 +13,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
 )
 
-// The daemon sends output in frames: the number of the stream, three zeros, and the length in four bytes.
+// The daemon sends output in frames: the number of the stream, three zeros, and the length in four
+// bytes.
 const (
 	frameHeader = 8
 	frameOut    = 1

@@ -22,8 +22,8 @@ const helperFilters = 2
 // volumeData matches the path of an anonymous volume in its file system.
 var volumeData = lazyregexp.New(`/volumes/[0-9a-f]{64}/_data$`)
 
-// Verify proves from the inside the guarantees of the container's configuration, and that host, which may be the zero value,
-// is not found in it. An error means that nothing is proved.
+// Verify proves from the inside the guarantees of the container's configuration, and that host,
+// which may be the zero value, is not found in it. An error means that nothing is proved.
 func (e *Environment) Verify(ctx context.Context, host verify.Host) (_ verify.Report, err error) {
 	defer func() {
 		if err != nil {
@@ -40,24 +40,32 @@ func (e *Environment) Verify(ctx context.Context, host verify.Host) (_ verify.Re
 	}
 	x := e.config.expect(found, state.Mounts)
 	x.Host = host
-	return verify.Run(ctx, e, append([]string{programDir + "/" + programName}, e.handle.program.args...), x)
+	return verify.Run(ctx, e, append([]string{programDir + "/" + programName},
+		e.handle.program.args...), x)
 }
 
-// expect returns the guarantees of a container of this configuration. Mounted are its mounts according to the daemon.
+// expect returns the guarantees of a container of this configuration. Mounted are its mounts
+// according to the daemon.
 func (c Config) expect(found image.InspectResponse, mounted []container.MountPoint) verify.Expect {
 	uid, gid := c.ids()
 	x := verify.Expect{
-		Unprivileged: true, Filters: 1, User: &verify.User{UID: uid, GID: gid}, Writable: []string{c.WorkDir, c.home(), tempDir},
-		OwnNamespaces: true, NoNetwork: c.Network != NetworkFull, PIDs: c.PIDs, Memory: c.Memory, CPUs: c.CPUs,
+		Unprivileged: true, Filters: 1, User: &verify.User{
+			UID: uid,
+			GID: gid,
+		}, Writable: []string{c.WorkDir, c.home(), tempDir},
+		OwnNamespaces: true, NoNetwork: c.Network != NetworkFull, PIDs: c.PIDs, Memory: c.Memory,
+		CPUs:          c.CPUs,
 		NoCredentials: true, Mounts: c.expectedMounts(found),
 	}
 	for _, t := range c.Tmpfs {
 		x.Writable = append(x.Writable, t.Target)
 	}
 	x.Executable = x.Writable
-	x.ReadOnly = slices.DeleteFunc([]string{"/", "/usr", "/etc"}, func(dir string) bool { return c.isWritable(dir, found) })
+	x.ReadOnly = slices.DeleteFunc([]string{"/", "/usr", "/etc"},
+		func(dir string) bool { return c.isWritable(dir, found) })
 	x.Helper = programDir + "/" + programName
-	if slices.Contains([]string{"amd64", "arm64", ""}, found.Architecture) { // elsewhere the helper has no filter
+	// elsewhere the helper has no filter
+	if slices.Contains([]string{"amd64", "arm64", ""}, found.Architecture) {
 		x.Filters = helperFilters
 	}
 	for _, v := range c.vars(found) {

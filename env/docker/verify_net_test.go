@@ -8,7 +8,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/docker"
 )
 
-// TestVerifyNetwork verifies containers on a bridge, which was asked for, and which was not. Nothing is sent there.
+// TestVerifyNetwork verifies containers on a bridge, which was asked for, and which was not.
+// Nothing is sent there.
 func TestVerifyNetwork(t *testing.T) {
 	t.Parallel()
 	e, h := connect(t), host(t)
@@ -16,7 +17,8 @@ func TestVerifyNetwork(t *testing.T) {
 	if bad := broken(t, asked, h); len(bad) > 0 {
 		t.Error(bad)
 	}
-	box, err := e.OpenWeaker(t.Context(), config(t, docker.Config{}), onHost(func(h *hostConfig) { h.NetworkMode = "bridge" }))
+	box, err := e.OpenWeaker(t.Context(), config(t, docker.Config{}),
+		onHost(func(h *hostConfig) { h.NetworkMode = "bridge" }))
 	if err != nil {
 		t.Fatal(err)
 	}

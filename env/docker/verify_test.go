@@ -74,8 +74,10 @@ func TestVerify(t *testing.T) {
 		"root":    {User: "root"},
 		"base":    {Image: "sandboxagent-base:latest"},
 		"asked": {
-			CPUs: 0.5, Memory: 256 << 20, PIDs: 128, User: "4711:815", WorkDir: "/somewhere/else", Vars: []string{"WORD=x"},
-			Tmpfs: []docker.Tmpfs{{Target: "/scratch"}}, Mounts: []docker.Mount{{Source: "/tmp/nobody-has-this", Target: "/data", ReadOnly: true}},
+			CPUs: 0.5, Memory: 256 << 20, PIDs: 128, User: "4711:815", WorkDir: "/somewhere/else",
+			Vars:   []string{"WORD=x"},
+			Tmpfs:  []docker.Tmpfs{{Target: "/scratch"}},
+			Mounts: []docker.Mount{{Source: "/tmp/nobody-has-this", Target: "/data", ReadOnly: true}},
 		},
 		"over a link":           {Tmpfs: []docker.Tmpfs{{Target: "/var/run/x"}}},
 		"the system writable":   {WorkDir: "/usr/work", Tmpfs: []docker.Tmpfs{{Target: "/etc"}}},
@@ -98,7 +100,8 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// daemonFolder is a folder that the daemon's machine has, which for the daemon of the tests is this one.
+// daemonFolder is a folder that the daemon's machine has, which for the daemon of the tests is this
+// one.
 func daemonFolder(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())

@@ -19,8 +19,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/verify"
 )
 
-// weakening is a container that is weaker in one respect, and what of it is found to be broken. Some of it may be,
-// depending on the kernel and its settings.
+// weakening is a container that is weaker in one respect, and what of it is found to be broken.
+// Some of it may be, depending on the kernel and its settings.
 type weakening struct {
 	name      string
 	weaken    func(*container.Config, *container.HostConfig)
@@ -46,7 +46,10 @@ func asRoot(capabilities ...string) func(*containerConfig, *hostConfig) {
 // bound shows a folder or file of the daemon's machine.
 func bound(source, target string) func(*containerConfig, *hostConfig) {
 	return onHost(func(h *hostConfig) {
-		h.Mounts = append(h.Mounts, mount.Mount{Type: mount.TypeBind, Source: source, Target: target, ReadOnly: true})
+		h.Mounts = append(h.Mounts, mount.Mount{
+			Type: mount.TypeBind, Source: source, Target: target,
+			ReadOnly: true,
+		})
 	})
 }
 
@@ -58,7 +61,8 @@ func instead(target, source string) func(*containerConfig, *hostConfig) {
 	})
 }
 
-// isInitial says whether a namespace of this machine is the kernel's first, which can be told from others.
+// isInitial says whether a namespace of this machine is the kernel's first, which can be told from
+// others.
 func isInitial(t *testing.T, kind string) bool {
 	t.Helper()
 	link, err := os.Readlink("/proc/self/ns/" + kind)
@@ -74,17 +78,25 @@ func isInitial(t *testing.T, kind string) bool {
 
 // rights are the weakenings of what a command may do.
 func rights() []weakening {
-	// The folders belong to the user that was asked for, and root without capabilities is like anybody else.
+	// The folders belong to the user that was asked for, and root without capabilities is like anybody
+	// else.
 	root := []string{"user", "writable-folders", "executable-folders"}
 	capable := append([]string{"capabilities"}, root...)
 	return []weakening{
-		{name: "a capability", weaken: onHost(func(h *hostConfig) { h.CapAdd = []string{"NET_RAW"} }), want: []string{"capabilities"}},
 		{
-			name: "new privileges", weaken: onHost(func(h *hostConfig) { h.SecurityOpt = nil }), // the helper has no filter then
+			name: "a capability", weaken: onHost(func(h *hostConfig) { h.CapAdd = []string{"NET_RAW"} }),
+			want: []string{"capabilities"},
+		},
+		{
+			// the helper has no filter then
+			name: "new privileges", weaken: onHost(func(h *hostConfig) { h.SecurityOpt = nil }),
 			want: []string{"no-new-privileges", "system-call-filter"},
 		},
 		{
-			name: "no filter", weaken: onHost(func(h *hostConfig) { h.SecurityOpt = append(h.SecurityOpt, "seccomp=unconfined") }),
+			name: "no filter", weaken: onHost(func(h *hostConfig) {
+				h.SecurityOpt = append(h.SecurityOpt,
+					"seccomp=unconfined")
+			}),
 			want: []string{"system-call-filter"},
 		},
 		{
@@ -100,8 +112,14 @@ func rights() []weakening {
 			name: "a filter of little", weaken: onHost(func(h *hostConfig) { h.SecurityOpt = append(h.SecurityOpt, "seccomp="+littleFilter) }),
 			want: []string{"system-call-filter"},
 		},
-		{name: "a group", weaken: onHost(func(h *hostConfig) { h.GroupAdd = []string{"0"} }), want: []string{"user"}},
-		{name: "a variable", weaken: onHost(func(*hostConfig) {}), vars: []string{"AWS_PROFILE=x"}, want: []string{"variables"}},
+		{
+			name: "a group", weaken: onHost(func(h *hostConfig) { h.GroupAdd = []string{"0"} }),
+			want: []string{"user"},
+		},
+		{
+			name: "a variable", weaken: onHost(func(*hostConfig) {}), vars: []string{"AWS_PROFILE=x"},
+			want: []string{"variables"},
+		},
 	}
 }
 
@@ -130,29 +148,55 @@ func folders(t *testing.T, canary verify.Host) []weakening {
 		t.Fatal(err)
 	}
 	return []weakening{
-		{name: "writable root", weaken: onHost(func(h *hostConfig) { h.ReadonlyRootfs = false }), want: []string{"root-file-system"}},
+		{
+			name: "writable root", weaken: onHost(func(h *hostConfig) { h.ReadonlyRootfs = false }),
+			want: []string{"root-file-system"},
+		},
 		{name: "a writable helper", weaken: onHost(func(h *hostConfig) { h.Mounts[len(h.Mounts)-1].ReadOnly = false }), want: []string{"helper-volume"}},
 		{name: "no programs in /tmp", weaken: onHost(func(h *hostConfig) { h.Tmpfs = map[string]string{"/tmp": "noexec"} }), want: []string{"executable-folders"}},
-		{name: "read-only /tmp", weaken: onHost(func(h *hostConfig) { h.Tmpfs = nil }), want: []string{"writable-folders", "executable-folders"}},
-		{name: "a socket", weaken: bound(socket, "/run/docker.sock"), want: []string{"mounts", "sockets"}},
-		{name: "a token", weaken: bound(secrets, "/run/secrets/kubernetes.io/serviceaccount"), want: []string{"mounts", "credentials"}},
+		{
+			name: "read-only /tmp", weaken: onHost(func(h *hostConfig) { h.Tmpfs = nil }),
+			want: []string{"writable-folders", "executable-folders"},
+		},
+		{name: "a socket", weaken: bound(socket, "/run/docker.sock"), want: []string{
+			"mounts",
+			"sockets",
+		}},
+		{
+			name: "a token", weaken: bound(secrets, "/run/secrets/kubernetes.io/serviceaccount"),
+			want: []string{"mounts", "credentials"},
+		},
 		{name: "a folder of the host", weaken: bound("/etc", "/mnt"), want: []string{"mounts"}},
-		{name: "a folder with a file of the host", weaken: bound(filepath.Dir(canary.Files[0]), filepath.Dir(canary.Files[0])), want: []string{"mounts", "host-files"}},
-		{name: "the working folder of the host", weaken: instead("/workspace", open), want: []string{"mounts"}},
-		{name: "the home folder of the host", weaken: instead("/home/sandbox", open), want: []string{"mounts"}},
+		{name: "a folder with a file of the host", weaken: bound(filepath.Dir(canary.Files[0]),
+			filepath.Dir(canary.Files[0])), want: []string{"mounts", "host-files"}},
+		{
+			name: "the working folder of the host", weaken: instead("/workspace", open),
+			want: []string{"mounts"},
+		},
+		{
+			name: "the home folder of the host", weaken: instead("/home/sandbox", open),
+			want: []string{"mounts"},
+		},
 		{name: "/tmp of the host", weaken: onHost(func(h *hostConfig) {
 			h.Tmpfs = nil
 			h.Mounts = append(h.Mounts, mount.Mount{Type: mount.TypeBind, Source: open, Target: "/tmp"})
 		}), want: []string{"mounts"}},
 		{name: "memory of the host", weaken: onHost(func(h *hostConfig) {
 			h.Tmpfs = nil
-			h.Mounts = append(h.Mounts, mount.Mount{Type: mount.TypeBind, Source: "/dev/shm", Target: "/tmp"})
+			h.Mounts = append(h.Mounts, mount.Mount{
+				Type: mount.TypeBind, Source: "/dev/shm",
+				Target: "/tmp",
+			})
 		}), want: []string{"mounts"}, may: []string{"executable-folders"}},
 		{
 			name:   "devices and rights in /tmp",
-			weaken: onHost(func(h *hostConfig) { h.Tmpfs = map[string]string{"/tmp": "rw,exec,suid,dev"} }), want: []string{"mounts"},
+			weaken: onHost(func(h *hostConfig) { h.Tmpfs = map[string]string{"/tmp": "rw,exec,suid,dev"} }),
+			want:   []string{"mounts"},
 		},
-		{name: "a file of the host", weaken: bound(canary.Files[0], canary.Files[0]), want: []string{"mounts", "host-files"}},
+		{
+			name: "a file of the host", weaken: bound(canary.Files[0], canary.Files[0]),
+			want: []string{"mounts", "host-files"},
+		},
 	}
 }
 
@@ -161,15 +205,22 @@ func namespaces(t *testing.T) []weakening {
 	t.Helper()
 	all := []weakening{
 		{
-			name: "pid", weaken: onHost(func(h *hostConfig) { h.PidMode = "host" }), // the helper has no filter then
+			// the helper has no filter then
+			name: "pid", weaken: onHost(func(h *hostConfig) { h.PidMode = "host" }),
 			want: []string{"system-call-filter"},
 		},
 		{name: "ipc", weaken: onHost(func(h *hostConfig) { h.IpcMode = "host" })},
-		{name: "uts", weaken: func(c *containerConfig, h *hostConfig) { h.UTSMode, c.Hostname = "host", "" }},
+		{name: "uts", weaken: func(c *containerConfig, h *hostConfig) {
+			h.UTSMode, c.Hostname = "host",
+				""
+		}},
 		{name: "cgroup", weaken: onHost(func(h *hostConfig) { h.CgroupnsMode = "host" })},
 		{
 			name: "net", weaken: onHost(func(h *hostConfig) { h.NetworkMode = "host" }),
-			want: []string{"network-routes", "connections", "metadata-service", "name-service", "host-loopback"},
+			want: []string{
+				"network-routes", "connections", "metadata-service", "name-service",
+				"host-loopback",
+			},
 		},
 	}
 	for i, w := range all {
@@ -185,19 +236,31 @@ func namespaces(t *testing.T) []weakening {
 func bounds() []weakening {
 	pids := int64(4096)
 	return []weakening{
-		{name: "more processes", weaken: onHost(func(h *hostConfig) { h.PidsLimit = &pids }), want: []string{"processes-limit"}},
-		{name: "any number of processes", weaken: onHost(func(h *hostConfig) { h.PidsLimit = nil }), want: []string{"processes-limit"}},
+		{
+			name: "more processes", weaken: onHost(func(h *hostConfig) { h.PidsLimit = &pids }),
+			want: []string{"processes-limit"},
+		},
+		{
+			name: "any number of processes", weaken: onHost(func(h *hostConfig) { h.PidsLimit = nil }),
+			want: []string{"processes-limit"},
+		},
 		{
 			name: "any memory", weaken: onHost(func(h *hostConfig) { h.Memory, h.MemorySwap = 0, 0 }),
 			want: []string{"memory-limit"}, may: []string{"swap-limit"},
 		},
-		{name: "swap", weaken: onHost(func(h *hostConfig) { h.MemorySwap = 2 * h.Memory }), want: []string{"swap-limit"}},
-		{name: "any processors", weaken: onHost(func(h *hostConfig) { h.NanoCPUs = 0 }), want: []string{"processors-limit"}},
+		{
+			name: "swap", weaken: onHost(func(h *hostConfig) { h.MemorySwap = 2 * h.Memory }),
+			want: []string{"swap-limit"},
+		},
+		{
+			name: "any processors", weaken: onHost(func(h *hostConfig) { h.NanoCPUs = 0 }),
+			want: []string{"processors-limit"},
+		},
 	}
 }
 
-// TestVerifyWeaker verifies containers that are weaker than they promise, each in one respect, and sees which findings
-// are broken.
+// TestVerifyWeaker verifies containers that are weaker than they promise, each in one respect, and
+// sees which findings are broken.
 func TestVerifyWeaker(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -226,7 +289,10 @@ func TestVerifyWeaker(t *testing.T) {
 					seen[name] = true
 				}
 				mu.Unlock()
-				got = slices.DeleteFunc(got, func(name string) bool { return slices.Contains(w.may, name) && !slices.Contains(w.want, name) })
+				got = slices.DeleteFunc(got, func(name string) bool {
+					return slices.Contains(w.may, name) &&
+						!slices.Contains(w.want, name)
+				})
 				slices.Sort(got)
 				slices.Sort(w.want)
 				if diff := cmp.Diff(w.want, got); diff != "" {
@@ -241,7 +307,10 @@ func TestVerifyWeaker(t *testing.T) {
 // everyFindingBreaks sees that each finding is broken in some container.
 func everyFindingBreaks(t *testing.T, e *docker.Engine, seen map[string]bool) {
 	t.Helper()
-	r, err := open(t, e, docker.Config{}).Verify(t.Context(), verify.Host{Files: []string{"/none"}, Listening: []string{"127.0.0.1:1"}})
+	r, err := open(t, e, docker.Config{}).Verify(t.Context(), verify.Host{
+		Files:     []string{"/none"},
+		Listening: []string{"127.0.0.1:1"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,12 +15,17 @@ import (
 )
 
 // Promises is what a container promises with an image for the processor arch that declares volumes.
-func Promises(c Config, arch string, mounted []container.MountPoint, volumes ...string) (verify.Expect, error) {
+func Promises(
+	c Config, arch string, mounted []container.MountPoint, volumes ...string,
+) (verify.Expect, error) {
 	declared := make(map[string]struct{})
 	for _, name := range volumes {
 		declared[name] = struct{}{}
 	}
-	said, err := json.Marshal(map[string]any{"Architecture": arch, "Config": map[string]any{"Volumes": declared}})
+	said, err := json.Marshal(map[string]any{
+		"Architecture": arch,
+		"Config":       map[string]any{"Volumes": declared},
+	})
 	var found image.InspectResponse
 	err = errors.Join(err, json.Unmarshal(said, &found))
 	c, cerr := c.check()
@@ -33,7 +38,10 @@ func CheckSecurity(ctx context.Context, c Config, options ...string) error {
 }
 
 // OpenWeaker opens an environment whose container differs from what its configuration promises.
-func (e *Engine) OpenWeaker(ctx context.Context, c Config, weaken func(*container.Config, *container.HostConfig), vars ...string) (*Environment, error) {
+func (e *Engine) OpenWeaker(
+	ctx context.Context, c Config, weaken func(*container.Config,
+		*container.HostConfig), vars ...string,
+) (*Environment, error) {
 	c, err := c.check()
 	if err != nil {
 		return nil, err
@@ -62,11 +70,17 @@ func (e *Engine) OpenWeaker(ctx context.Context, c Config, weaken func(*containe
 		return nil, err
 	}
 	h.first = attached
-	start, err := json.Marshal(helper.Start{Dir: c.WorkDir, Vars: append(c.vars(found), vars...), Inherit: envvars.None})
+	start, err := json.Marshal(helper.Start{
+		Dir: c.WorkDir, Vars: append(c.vars(found), vars...),
+		Inherit: envvars.None,
+	})
 	if err != nil {
 		return nil, errors.Join(err, h.discard(ctx))
 	}
-	client, err := client.Open(ctx, client.Config{Dial: h.dial, Token: newToken(), Start: start, Redial: c.TTL})
+	client, err := client.Open(ctx, client.Config{
+		Dial: h.dial, Token: newToken(), Start: start,
+		Redial: c.TTL,
+	})
 	if err != nil {
 		return nil, errors.Join(h.startFailure(ctx, attached, err), h.discard(ctx))
 	}

@@ -19,7 +19,10 @@ type tarEntry struct {
 func tarFile(name, data string) tarEntry { return tarFileMode(name, data, 0o644) }
 
 func tarFileMode(name, data string, mode fs.FileMode) tarEntry {
-	return tarEntry{tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: int64(mode), Size: int64(len(data))}, data}
+	return tarEntry{tar.Header{
+		Typeflag: tar.TypeReg, Name: name, Mode: int64(mode),
+		Size: int64(len(data)),
+	}, data}
 }
 
 func tarDir(name string, mode fs.FileMode) tarEntry {
@@ -27,7 +30,10 @@ func tarDir(name string, mode fs.FileMode) tarEntry {
 }
 
 func tarLink(name, target string) tarEntry {
-	return tarEntry{tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target, Mode: 0o777}, ""}
+	return tarEntry{
+		tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target, Mode: 0o777},
+		"",
+	}
 }
 
 func tarHardLink(name, target string) tarEntry {
@@ -35,7 +41,10 @@ func tarHardLink(name, target string) tarEntry {
 }
 
 func tarDevice(name string) tarEntry {
-	return tarEntry{tar.Header{Typeflag: tar.TypeChar, Name: name, Mode: 0o666, Devmajor: 1, Devminor: 5}, ""}
+	return tarEntry{tar.Header{
+		Typeflag: tar.TypeChar, Name: name, Mode: 0o666, Devmajor: 1,
+		Devminor: 5,
+	}, ""}
 }
 
 // pack returns a tar archive. The entries are ours, so a mistake in them is one in the suite.
@@ -60,7 +69,8 @@ func archive(entries ...tarEntry) io.Reader { return bytes.NewReader(pack(entrie
 
 func emptyArchive() io.Reader { return archive() }
 
-// unpack returns the entries of a tar stream, one line each with what counts, and the error that ended it, if any.
+// unpack returns the entries of a tar stream, one line each with what counts, and the error that
+// ended it, if any.
 func unpack(r io.Reader) ([]string, error) {
 	var lines []string
 	t := tar.NewReader(r)

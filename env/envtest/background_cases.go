@@ -18,7 +18,10 @@ func backgroundCases() []testCase {
 		{name: "child_keeps_writing", rule: ruleLiveOn, run: backgroundKeepsWriting},
 		{name: "child_outlives_timeout", rule: ruleLiveOn, run: backgroundOutlivesTimeout},
 		{name: "dies_with_close", rule: ruleCloseEnds, run: backgroundDiesWithClose, fresh: true},
-		{name: "setsid_dies_with_close", rule: ruleCloseEnds, run: backgroundSetsidDiesWithClose, fresh: true},
+		{
+			name: "setsid_dies_with_close", rule: ruleCloseEnds, run: backgroundSetsidDiesWithClose,
+			fresh: true,
+		},
 	}
 }
 

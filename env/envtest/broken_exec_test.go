@@ -18,23 +18,35 @@ import (
 )
 
 // execOf returns a wrap that replaces Exec.
-func execOf(f func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result, error)) func(*testing.T, env.Environment) env.Environment {
+func execOf(
+	f func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result, error),
+) func(*testing.T, env.Environment) env.Environment {
 	return func(_ *testing.T, good env.Environment) env.Environment {
-		return &altered{Environment: good, exec: func(ctx context.Context, cmd env.Command) (env.Result, error) { return f(ctx, good, cmd) }}
+		return &altered{Environment: good, exec: func(ctx context.Context, cmd env.Command) (env.Result,
+			error,
+		) {
+			return f(ctx, good, cmd)
+		}}
 	}
 }
 
 // commandOf returns a wrap that changes commands.
 func commandOf(f func(cmd *env.Command)) func(*testing.T, env.Environment) env.Environment {
-	return execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result, error) {
+	return execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result,
+		error,
+	) {
 		f(&cmd)
 		return good.Exec(ctx, cmd)
 	})
 }
 
 // resultOf returns a wrap that changes what Exec returns.
-func resultOf(f func(res env.Result, err error) (env.Result, error)) func(*testing.T, env.Environment) env.Environment {
-	return execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result, error) {
+func resultOf(
+	f func(res env.Result, err error) (env.Result, error),
+) func(*testing.T, env.Environment) env.Environment {
+	return execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result,
+		error,
+	) {
 		return f(good.Exec(ctx, cmd))
 	})
 }
@@ -86,13 +98,17 @@ func brokenExec() []breakage {
 			}
 			return res, err
 		}), []string{"kill/cancel", "exec/cancelled_before"}},
-		{"a missing program is exit code 127", resultOf(func(res env.Result, err error) (env.Result, error) {
+		{"a missing program is exit code 127", resultOf(func(res env.Result, err error) (env.Result,
+			error,
+		) {
 			if errors.Is(err, fs.ErrNotExist) {
 				return env.Result{ExitCode: 127}, nil
 			}
 			return res, err
 		}), []string{"exec/program_missing", "exec/dir_bad"}},
-		{"an unknown error instead of a StartError", resultOf(func(res env.Result, err error) (env.Result, error) {
+		{"an unknown error instead of a StartError", resultOf(func(res env.Result, err error) (env.Result,
+			error,
+		) {
 			if err != nil {
 				err = errors.New(err.Error())
 			}
@@ -114,7 +130,10 @@ func brokenArguments() []breakage {
 				cmd.Vars = nil
 			}
 		}), []string{"exec/path_lookup"}},
-		{"Dir is ignored", commandOf(func(cmd *env.Command) { cmd.Dir = "" }), []string{"exec/dir_given", "exec/dir_bad"}},
+		{"Dir is ignored", commandOf(func(cmd *env.Command) { cmd.Dir = "" }), []string{
+			"exec/dir_given",
+			"exec/dir_bad",
+		}},
 		{"commands run in the root", commandOf(func(cmd *env.Command) {
 			if cmd.Dir == "" {
 				cmd.Dir = "/"
@@ -152,14 +171,19 @@ func brokenStdin() []breakage {
 				cmd.Stdin = strings.NewReader("noise\n")
 			}
 		}), []string{"exec/stdin_empty"}},
-		{"standard input is text", execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result, error) {
+		{"standard input is text", execOf(func(ctx context.Context, good env.Environment,
+			cmd env.Command,
+		) (env.Result, error) {
 			if cmd.Stdin != nil {
 				data, _ := io.ReadAll(cmd.Stdin)
-				cmd.Stdin = strings.NewReader(strings.ToValidUTF8(strings.ReplaceAll(string(data), "\x00", ""), "?"))
+				cmd.Stdin = strings.NewReader(strings.ToValidUTF8(strings.ReplaceAll(string(data), "\x00", ""),
+					"?"))
 			}
 			return good.Exec(ctx, cmd)
 		}), []string{"exec/stdin", "exec/stdin_large", "exec/stdin_reader_blocks"}},
-		{"unread input is an error", execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result, error) {
+		{"unread input is an error", execOf(func(ctx context.Context, good env.Environment,
+			cmd env.Command,
+		) (env.Result, error) {
 			var read atomic.Bool
 			if in := cmd.Stdin; in != nil {
 				cmd.Stdin = readerFunc(func(p []byte) (int, error) {
@@ -180,16 +204,23 @@ func brokenStdin() []breakage {
 				cmd.Argv[i] = arg[:min(len(arg), 32<<10)]
 			}
 		}), []string{"exec/argv_large", "exec/argv_too_large"}},
-		{"a busy program is not started", execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result, error) {
+		{"a busy program is not started", execOf(func(ctx context.Context, good env.Environment,
+			cmd env.Command,
+		) (env.Result, error) {
 			if strings.HasSuffix(cmd.Argv[0], "/program-3-3") {
 				return env.Result{}, &env.StartError{Argv: cmd.Argv, Err: errors.New("text file busy")}
 			}
 			return good.Exec(ctx, cmd)
 		}), []string{"exec/file_just_written"}},
-		{"a failed command is tried again", execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result, error) {
+		{"a failed command is tried again", execOf(func(ctx context.Context, good env.Environment,
+			cmd env.Command,
+		) (env.Result, error) {
 			res, err := good.Exec(ctx, cmd)
 			if err != nil || res.ExitCode == 255 {
-				return good.Exec(context.WithoutCancel(ctx), env.Command{Argv: cmd.Argv, Dir: cmd.Dir, Timeout: time.Second})
+				return good.Exec(context.WithoutCancel(ctx), env.Command{
+					Argv: cmd.Argv, Dir: cmd.Dir,
+					Timeout: time.Second,
+				})
 			}
 			return res, err
 		}), []string{"exec/runs_once"}},
@@ -200,7 +231,9 @@ func brokenStdin() []breakage {
 func stayingVars(_ *testing.T, good env.Environment) env.Environment {
 	var mu sync.Mutex
 	var kept []string
-	return &altered{Environment: good, exec: func(ctx context.Context, cmd env.Command) (env.Result, error) {
+	return &altered{Environment: good, exec: func(ctx context.Context, cmd env.Command) (env.Result,
+		error,
+	) {
 		mu.Lock()
 		kept = append(kept, cmd.Vars...)
 		cmd.Vars = append([]string(nil), kept...)
@@ -211,7 +244,9 @@ func stayingVars(_ *testing.T, good env.Environment) env.Environment {
 
 func sharedBuffer(_ *testing.T, good env.Environment) env.Environment {
 	var shared lockedBuffer
-	return &altered{Environment: good, exec: func(ctx context.Context, cmd env.Command) (env.Result, error) {
+	return &altered{Environment: good, exec: func(ctx context.Context, cmd env.Command) (env.Result,
+		error,
+	) {
 		out := cmd.Stdout
 		cmd.Stdout = &shared
 		res, err := good.Exec(ctx, cmd)
@@ -223,8 +258,12 @@ func sharedBuffer(_ *testing.T, good env.Environment) env.Environment {
 }
 
 // outputOf returns a wrap that collects the output of each stream and delivers it changed.
-func outputOf(f func(out, errs string) (string, string)) func(*testing.T, env.Environment) env.Environment {
-	return execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result, error) {
+func outputOf(
+	f func(out, errs string) (string, string),
+) func(*testing.T, env.Environment) env.Environment {
+	return execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result,
+		error,
+	) {
 		var out, errs bytes.Buffer
 		stdout, stderr := cmd.Stdout, cmd.Stderr
 		cmd.Stdout, cmd.Stderr = &out, &errs
@@ -242,11 +281,15 @@ func outputOf(f func(out, errs string) (string, string)) func(*testing.T, env.En
 
 func brokenStreams() []breakage {
 	return []breakage{
-		{"stderr goes to stdout", commandOf(func(cmd *env.Command) { cmd.Stderr = cmd.Stdout }), []string{"stream/separate", "stream/bytes_exact"}},
+		{
+			"stderr goes to stdout", commandOf(func(cmd *env.Command) { cmd.Stderr = cmd.Stdout }),
+			[]string{"stream/separate", "stream/bytes_exact"},
+		},
 		{"the last byte is lost", outputOf(func(out, errs string) (string, string) {
 			return out[:max(0, len(out)-1)], errs
 		}), []string{
-			"stream/separate", "stream/bytes_exact", "stream/both_flooded", "background/bytes_before_exit_delivered", "kill/output_before_timeout_delivered",
+			"stream/separate", "stream/bytes_exact", "stream/both_flooded",
+			"background/bytes_before_exit_delivered", "kill/output_before_timeout_delivered",
 			"kill/output_before_cancel_delivered", "stream/unicode", "stream/byte_by_byte", "stream/order",
 		}},
 		{"newlines are trimmed", outputOf(func(out, errs string) (string, string) {
@@ -259,10 +302,15 @@ func brokenStreams() []breakage {
 			return strings.ToValidUTF8(out, "\uFFFD"), errs
 		}), []string{"stream/bytes_exact"}},
 		{
-			"output is kept in memory", outputOf(func(out, errs string) (string, string) { return out, errs }),
+			"output is kept in memory", outputOf(func(out, errs string) (string, string) {
+				return out,
+					errs
+			}),
 			[]string{"stream/huge_output_bounded_memory", "stream/streamed_while_running"},
 		},
-		{"output before the end is lost with a kill", execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result, error) {
+		{"output before the end is lost with a kill", execOf(func(ctx context.Context,
+			good env.Environment, cmd env.Command,
+		) (env.Result, error) {
 			var out bytes.Buffer
 			stdout := cmd.Stdout
 			cmd.Stdout = &out
@@ -272,13 +320,17 @@ func brokenStreams() []breakage {
 			}
 			return res, err
 		}), []string{"kill/output_before_timeout_delivered", "kill/output_before_cancel_delivered", "kill/term_is_sent_first"}},
-		{"there must be a writer", execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result, error) {
+		{"there must be a writer", execOf(func(ctx context.Context, good env.Environment,
+			cmd env.Command,
+		) (env.Result, error) {
 			if cmd.Stdout == nil || cmd.Stderr == nil {
 				return env.Result{}, &env.StartError{Argv: cmd.Argv, Err: fs.ErrInvalid}
 			}
 			return good.Exec(ctx, cmd)
 		}), []string{"stream/discarded"}},
-		{"writers are compared", execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (_ env.Result, err error) {
+		{"writers are compared", execOf(func(ctx context.Context, good env.Environment,
+			cmd env.Command,
+		) (_ env.Result, err error) {
 			defer func() {
 				if problem := recover(); problem != nil {
 					err = fmt.Errorf("%v", problem)
@@ -313,7 +365,9 @@ func brokenStreams() []breakage {
 
 // lateWriter calls Stdout once more after Exec has returned.
 func lateWriter(_ *testing.T, good env.Environment) env.Environment {
-	return &altered{Environment: good, exec: func(ctx context.Context, cmd env.Command) (env.Result, error) {
+	return &altered{Environment: good, exec: func(ctx context.Context, cmd env.Command) (env.Result,
+		error,
+	) {
 		res, err := good.Exec(ctx, cmd)
 		if res.Detached && cmd.Stdout != nil {
 			go func() {

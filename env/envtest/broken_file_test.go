@@ -20,7 +20,9 @@ import (
 )
 
 // alter returns a wrap that replaces methods of the good environment.
-func alter(f func(good env.Environment, a *altered)) func(*testing.T, env.Environment) env.Environment {
+func alter(
+	f func(good env.Environment, a *altered),
+) func(*testing.T, env.Environment) env.Environment {
 	return func(_ *testing.T, good env.Environment) env.Environment {
 		a := &altered{Environment: good}
 		f(good, a)
@@ -31,10 +33,22 @@ func alter(f func(good env.Environment, a *altered)) func(*testing.T, env.Enviro
 // namesOf returns a wrap that changes the name of every file.
 func namesOf(f func(name string) string) func(*testing.T, env.Environment) env.Environment {
 	return alter(func(good env.Environment, a *altered) {
-		a.open = func(ctx context.Context, name string) (fs.File, error) { return good.Open(ctx, f(name)) }
-		a.stat = func(ctx context.Context, name string) (fs.FileInfo, error) { return good.Stat(ctx, f(name)) }
-		a.readDir = func(ctx context.Context, name string) ([]fs.DirEntry, error) { return good.ReadDir(ctx, f(name)) }
-		a.writeFile = func(ctx context.Context, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+		a.open = func(ctx context.Context, name string) (fs.File, error) {
+			return good.Open(ctx,
+				f(name))
+		}
+		a.stat = func(ctx context.Context, name string) (fs.FileInfo, error) {
+			return good.Stat(ctx,
+				f(name))
+		}
+		a.readDir = func(ctx context.Context, name string) ([]fs.DirEntry,
+			error,
+		) {
+			return good.ReadDir(ctx, f(name))
+		}
+		a.writeFile = func(ctx context.Context, name string, r io.Reader,
+			opts env.WriteOptions,
+		) (env.Written, error) {
 			return good.WriteFile(ctx, f(name), r, opts)
 		}
 		a.remove = func(ctx context.Context, name string, opts env.RemoveOptions) error {
@@ -58,7 +72,9 @@ func errorsOf(f func(err error) error) func(*testing.T, env.Environment) env.Env
 			entries, err := good.ReadDir(ctx, name)
 			return entries, f(err)
 		}
-		a.writeFile = func(ctx context.Context, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+		a.writeFile = func(ctx context.Context, name string, r io.Reader,
+			opts env.WriteOptions,
+		) (env.Written, error) {
 			w, err := good.WriteFile(ctx, name, r, opts)
 			return w, f(err)
 		}
@@ -72,9 +88,14 @@ func errorsOf(f func(err error) error) func(*testing.T, env.Environment) env.Env
 }
 
 // writeOf returns a wrap that replaces WriteFile.
-func writeOf(f func(ctx context.Context, good env.Environment, name string, r io.Reader, opts env.WriteOptions) (env.Written, error)) func(*testing.T, env.Environment) env.Environment {
+func writeOf(
+	f func(ctx context.Context, good env.Environment, name string, r io.Reader,
+		opts env.WriteOptions) (env.Written, error),
+) func(*testing.T, env.Environment) env.Environment {
 	return alter(func(good env.Environment, a *altered) {
-		a.writeFile = func(ctx context.Context, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+		a.writeFile = func(ctx context.Context, name string, r io.Reader,
+			opts env.WriteOptions,
+		) (env.Written, error) {
 			return f(ctx, good, name, r, opts)
 		}
 	})
@@ -92,7 +113,9 @@ func hidden(target error) func(err error) error {
 
 func brokenFiles() []breakage {
 	return []breakage{
-		{"files are text", writeOf(func(ctx context.Context, good env.Environment, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+		{"files are text", writeOf(func(ctx context.Context, good env.Environment, name string,
+			r io.Reader, opts env.WriteOptions,
+		) (env.Written, error) {
 			data, err := io.ReadAll(r)
 			if err != nil {
 				return env.Written{}, err
@@ -116,8 +139,13 @@ func brokenFiles() []breakage {
 			}
 		}), []string{"file/sizes", "file/open_file", "file/large"}},
 		{"names are trimmed", namesOf(strings.TrimSpace), []string{"file/names"}},
-		{"names are addresses", namesOf(func(name string) string { return strings.ReplaceAll(name, "%C5%91", "ő") }), []string{"file/names"}},
-		{"relative names begin at a folder of their own", func(t *testing.T, good env.Environment) env.Environment {
+		{"names are addresses", namesOf(func(name string) string {
+			return strings.ReplaceAll(name,
+				"%C5%91", "ő")
+		}), []string{"file/names"}},
+		{"relative names begin at a folder of their own", func(t *testing.T,
+			good env.Environment,
+		) env.Environment {
 			dir := t.TempDir()
 			return namesOf(func(name string) string {
 				if name == "" || path.IsAbs(name) {
@@ -138,19 +166,34 @@ func brokenFiles() []breakage {
 			}
 			return err
 		}), []string{"file/missing", "file/below_a_file", "file/folder_is_no_file", "file/link_loop", "remove/missing", "copy/in_not_a_folder"}},
-		{"a missing file is any error", errorsOf(hidden(fs.ErrNotExist)), []string{"file/missing", "file/links_followed", "remove/missing"}},
-		{"a name below a file is any error", errorsOf(hidden(env.ErrNotDir)), []string{"file/below_a_file", "file/readdir_of_file"}},
+		{"a missing file is any error", errorsOf(hidden(fs.ErrNotExist)), []string{
+			"file/missing",
+			"file/links_followed", "remove/missing",
+		}},
+		{
+			"a name below a file is any error", errorsOf(hidden(env.ErrNotDir)),
+			[]string{"file/below_a_file", "file/readdir_of_file"},
+		},
 		{"a folder is any error", errorsOf(hidden(env.ErrIsDir)), []string{"file/folder_is_no_file"}},
-		{"missing rights are any error", errorsOf(hidden(fs.ErrPermission)), []string{"file/permission", "write/read_only_file"}},
+		{"missing rights are any error", errorsOf(hidden(fs.ErrPermission)), []string{
+			"file/permission",
+			"write/read_only_file",
+		}},
 	}
 }
 
 func brokenListings() []breakage {
 	return []breakage{
 		{"reading a pipe hangs", hangingPipe, []string{"file/pipe"}},
-		{"a special file is any error", errorsOf(hidden(env.ErrNotRegular)), []string{"file/pipe", "file/socket", "file/device"}},
+		{"a special file is any error", errorsOf(hidden(env.ErrNotRegular)), []string{
+			"file/pipe",
+			"file/socket", "file/device",
+		}},
 		{"Stat does not follow links", alter(func(good env.Environment, a *altered) {
-			a.stat = func(_ context.Context, name string) (fs.FileInfo, error) { return os.Lstat(host(good, name)) }
+			a.stat = func(_ context.Context, name string) (fs.FileInfo, error) {
+				return os.Lstat(host(good,
+					name))
+			}
 		}), []string{"file/stat_follows_links"}},
 		{"Stat knows no modes and times", alter(func(good env.Environment, a *altered) {
 			a.stat = func(ctx context.Context, name string) (fs.FileInfo, error) {
@@ -215,24 +258,33 @@ func hangingPipe(t *testing.T, good env.Environment) env.Environment {
 func brokenWrites() []breakage {
 	return []breakage{
 		{"writes truncate and write", writeOf(truncatingWrite), []string{
-			"write/atomic", "write/open_reader_keeps_old_content", "write/failing_reader", "write/cancelled", "write/must_not_exist", "write/if_sha256",
+			"write/atomic", "write/open_reader_keeps_old_content", "write/failing_reader", "write/cancelled",
+			"write/must_not_exist", "write/if_sha256",
 			"write/parents", "write/result", "write/mode_given",
 		}},
-		{"nothing is created", writeOf(func(ctx context.Context, good env.Environment, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+		{"nothing is created", writeOf(func(ctx context.Context, good env.Environment, name string,
+			r io.Reader, opts env.WriteOptions,
+		) (env.Written, error) {
 			w, err := good.WriteFile(ctx, name, r, opts)
 			w.Created = false
 			return w, err
 		}), []string{"write/result", "write/through_dangling_link", "write/must_not_exist", "file/sizes"}},
-		{"writes in place do not say so", writeOf(func(ctx context.Context, good env.Environment, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+		{"writes in place do not say so", writeOf(func(ctx context.Context, good env.Environment,
+			name string, r io.Reader, opts env.WriteOptions,
+		) (env.Written, error) {
 			w, err := good.WriteFile(ctx, name, r, opts)
 			w.InPlace = !w.InPlace
 			return w, err
 		}), []string{"write/in_fixed_folder", "write/result", "write/atomic"}},
-		{"writes append", writeOf(func(ctx context.Context, good env.Environment, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+		{"writes append", writeOf(func(ctx context.Context, good env.Environment, name string,
+			r io.Reader, opts env.WriteOptions,
+		) (env.Written, error) {
 			old, _ := os.ReadFile(host(good, name))
 			return good.WriteFile(ctx, name, io.MultiReader(bytes.NewReader(old), r), opts)
 		}), []string{"write/overwrites", "write/reader_in_pieces"}},
-		{"a write loses the mode", writeOf(func(ctx context.Context, good env.Environment, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+		{"a write loses the mode", writeOf(func(ctx context.Context, good env.Environment, name string,
+			r io.Reader, opts env.WriteOptions,
+		) (env.Written, error) {
 			if opts.Mode == 0 {
 				opts.Mode = 0o640
 			} else {
@@ -240,13 +292,17 @@ func brokenWrites() []breakage {
 			}
 			return good.WriteFile(ctx, name, r, opts)
 		}), []string{"write/mode_kept", "write/mode_of_new_file", "write/mode_given"}},
-		{"parents are private", writeOf(func(ctx context.Context, good env.Environment, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+		{"parents are private", writeOf(func(ctx context.Context, good env.Environment, name string,
+			r io.Reader, opts env.WriteOptions,
+		) (env.Written, error) {
 			if err := os.MkdirAll(path.Dir(host(good, name)), 0o700); err != nil {
 				return env.Written{}, err
 			}
 			return good.WriteFile(ctx, name, r, opts)
 		}), []string{"write/parents"}},
-		{"a write replaces a link", writeOf(func(ctx context.Context, good env.Environment, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+		{"a write replaces a link", writeOf(func(ctx context.Context, good env.Environment, name string,
+			r io.Reader, opts env.WriteOptions,
+		) (env.Written, error) {
 			if info, err := os.Lstat(host(good, name)); err == nil && info.Mode().Type() == fs.ModeSymlink {
 				if err := os.Remove(host(good, name)); err != nil {
 					return env.Written{}, err
@@ -254,7 +310,9 @@ func brokenWrites() []breakage {
 			}
 			return good.WriteFile(ctx, name, r, opts)
 		}), []string{"write/through_link", "write/through_dangling_link"}},
-		{"a write leaves litter", writeOf(func(ctx context.Context, good env.Environment, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+		{"a write leaves litter", writeOf(func(ctx context.Context, good env.Environment, name string,
+			r io.Reader, opts env.WriteOptions,
+		) (env.Written, error) {
 			w, err := good.WriteFile(ctx, name, r, opts)
 			_ = os.WriteFile(host(good, name)+".tmp", nil, 0o600)
 			return w, err
@@ -264,7 +322,9 @@ func brokenWrites() []breakage {
 
 func brokenConditions() []breakage {
 	return []breakage{
-		{"MustNotExist is checked before", writeOf(func(ctx context.Context, good env.Environment, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+		{"MustNotExist is checked before", writeOf(func(ctx context.Context, good env.Environment,
+			name string, r io.Reader, opts env.WriteOptions,
+		) (env.Written, error) {
 			if _, err := good.Stat(ctx, name); err == nil && opts.MustNotExist {
 				return env.Written{}, &fs.PathError{Op: "write", Path: name, Err: fs.ErrExist}
 			}
@@ -272,7 +332,9 @@ func brokenConditions() []breakage {
 			opts.MustNotExist = false
 			return good.WriteFile(ctx, name, r, opts)
 		}), []string{"write/must_not_exist_one_winner"}},
-		{"IfSHA256 is checked before", writeOf(func(ctx context.Context, good env.Environment, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+		{"IfSHA256 is checked before", writeOf(func(ctx context.Context, good env.Environment,
+			name string, r io.Reader, opts env.WriteOptions,
+		) (env.Written, error) {
 			old, err := os.ReadFile(host(good, name))
 			if opts.IfSHA256 != "" && err == nil && fmt.Sprintf("%x", sha256.Sum256(old)) != opts.IfSHA256 {
 				return env.Written{}, &fs.PathError{Op: "write", Path: name, Err: env.ErrChanged}
@@ -308,7 +370,11 @@ func brokenConditions() []breakage {
 			}
 		}), []string{"remove/link_itself"}},
 		{"Remove of nothing is fine", alter(func(good env.Environment, a *altered) {
-			a.remove = func(_ context.Context, name string, _ env.RemoveOptions) error { return os.RemoveAll(host(good, name)) }
+			a.remove = func(_ context.Context, name string,
+				_ env.RemoveOptions,
+			) error {
+				return os.RemoveAll(host(good, name))
+			}
 		}), []string{"remove/missing", "remove/folder"}},
 		{"Remove refuses read-only files", alter(func(good env.Environment, a *altered) {
 			a.remove = func(ctx context.Context, name string, opts env.RemoveOptions) error {
@@ -322,7 +388,9 @@ func brokenConditions() []breakage {
 }
 
 // truncatingWrite writes like os.WriteFile.
-func truncatingWrite(_ context.Context, good env.Environment, name string, r io.Reader, _ env.WriteOptions) (env.Written, error) {
+func truncatingWrite(
+	_ context.Context, good env.Environment, name string, r io.Reader, _ env.WriteOptions,
+) (env.Written, error) {
 	name = host(good, name)
 	if err := os.MkdirAll(path.Dir(name), 0o700); err != nil {
 		return env.Written{}, err
@@ -337,7 +405,9 @@ func truncatingWrite(_ context.Context, good env.Environment, name string, r io.
 
 // removeFollowing removes the content of what links at or below name point to, within root only.
 func removeFollowing(root, name string) error {
-	return fs.WalkDir(os.DirFS("/"), strings.TrimPrefix(name, "/"), func(name string, d fs.DirEntry, err error) error {
+	return fs.WalkDir(os.DirFS("/"), strings.TrimPrefix(name, "/"), func(name string, d fs.DirEntry,
+		err error,
+	) error {
 		if err != nil || d.Type() != fs.ModeSymlink {
 			return err
 		}

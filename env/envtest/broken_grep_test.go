@@ -17,11 +17,15 @@ type forgetful struct {
 	glob  func(opts *search.GlobOptions)
 }
 
-func (f *forgetful) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
+func (f *forgetful) Walk(
+	ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error,
+) error {
 	return search.Walk(ctx, plain{f.Environment}, root, opts, fn)
 }
 
-func (f *forgetful) Grep(ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error) (search.GrepStats, error) {
+func (f *forgetful) Grep(
+	ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error,
+) (search.GrepStats, error) {
 	if f.grep != nil {
 		f.grep(&opts)
 	}
@@ -41,14 +45,18 @@ func (f *forgetful) Glob(ctx context.Context, opts search.GlobOptions) ([]search
 }
 
 // grepBut returns a wrap that changes what Grep is asked for.
-func grepBut(change func(opts *search.GrepOptions)) func(*testing.T, env.Environment) env.Environment {
+func grepBut(
+	change func(opts *search.GrepOptions),
+) func(*testing.T, env.Environment) env.Environment {
 	return func(_ *testing.T, good env.Environment) env.Environment {
 		return &forgetful{altered: altered{Environment: good}, grep: change}
 	}
 }
 
 // matchesBut returns a wrap that changes what Grep delivers.
-func matchesBut(change func(m search.GrepMatch, fn func(search.GrepMatch) error) error) func(*testing.T, env.Environment) env.Environment {
+func matchesBut(
+	change func(m search.GrepMatch, fn func(search.GrepMatch) error) error,
+) func(*testing.T, env.Environment) env.Environment {
 	return func(_ *testing.T, good env.Environment) env.Environment {
 		return &forgetful{altered: altered{Environment: good}, match: change}
 	}
@@ -61,11 +69,15 @@ type deaf struct {
 	err   func(err error) error
 }
 
-func (d *deaf) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
+func (d *deaf) Walk(
+	ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error,
+) error {
 	return d.err(search.Walk(d.other(ctx), plain{d.Environment}, root, opts, fn))
 }
 
-func (d *deaf) Grep(ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error) (search.GrepStats, error) {
+func (d *deaf) Grep(
+	ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error,
+) (search.GrepStats, error) {
 	stats, err := search.Grep(d.other(ctx), plain{d.Environment}, opts, fn)
 	return stats, d.err(err)
 }
@@ -78,7 +90,10 @@ func (d *deaf) Glob(ctx context.Context, opts search.GlobOptions) ([]search.Entr
 // brokenCancellations have searches that end with the test at the latest.
 func brokenCancellations() []breakage {
 	same := func(err error) error { return err }
-	all := []string{"search/grep_cancelled_at_a_match", "search/grep_cancelled_without_matches", "search/walk_cancelled", "search/glob_cancelled"}
+	all := []string{
+		"search/grep_cancelled_at_a_match", "search/grep_cancelled_without_matches",
+		"search/walk_cancelled", "search/glob_cancelled",
+	}
 	return []breakage{
 		{"searches run on", func(t *testing.T, good env.Environment) env.Environment {
 			return &deaf{altered{Environment: good}, func(context.Context) context.Context { return t.Context() }, same}
@@ -91,10 +106,14 @@ func brokenCancellations() []breakage {
 				return nil
 			}}
 		}, all},
-		{"searches hide that they were cancelled", func(_ *testing.T, good env.Environment) env.Environment {
+		{"searches hide that they were cancelled", func(_ *testing.T,
+			good env.Environment,
+		) env.Environment {
 			return &deaf{altered{Environment: good}, func(ctx context.Context) context.Context { return ctx }, func(error) error { return nil }}
 		}, all},
-		{"Walk and Grep go on, and say that they ended", func(t *testing.T, good env.Environment) env.Environment {
+		{"Walk and Grep go on, and say that they ended", func(t *testing.T,
+			good env.Environment,
+		) env.Environment {
 			return &deaf{altered{Environment: good}, func(context.Context) context.Context { return t.Context() }, func(error) error {
 				return fmt.Errorf("%w: %w", context.Canceled, errEnoughSeen)
 			}}
@@ -104,39 +123,83 @@ func brokenCancellations() []breakage {
 
 func brokenSearches() []breakage {
 	return []breakage{
-		{"Grep shows nothing before a match", grepBut(func(o *search.GrepOptions) { o.Before = 0 }), []string{"search/grep_context", "search/grep_context_limits", "search/grep_multiline"}},
-		{"Grep shows nothing after a match", grepBut(func(o *search.GrepOptions) { o.After = 0 }), []string{"search/grep_context", "search/grep_context_limits", "search/grep_multiline"}},
-		{"Grep takes what is around matches for matches", matchesBut(func(m search.GrepMatch, fn func(search.GrepMatch) error) error {
+		{
+			"Grep shows nothing before a match", grepBut(func(o *search.GrepOptions) { o.Before = 0 }),
+			[]string{"search/grep_context", "search/grep_context_limits", "search/grep_multiline"},
+		},
+		{
+			"Grep shows nothing after a match", grepBut(func(o *search.GrepOptions) { o.After = 0 }),
+			[]string{"search/grep_context", "search/grep_context_limits", "search/grep_multiline"},
+		},
+		{"Grep takes what is around matches for matches", matchesBut(func(m search.GrepMatch,
+			fn func(search.GrepMatch) error,
+		) error {
 			m.Context = false
 			return fn(m)
 		}), []string{"search/grep_context"}},
-		{"Grep shows lines around matches twice", matchesBut(func(m search.GrepMatch, fn func(search.GrepMatch) error) error {
+		{"Grep shows lines around matches twice", matchesBut(func(m search.GrepMatch,
+			fn func(search.GrepMatch) error,
+		) error {
 			if err := fn(m); err != nil || !m.Context {
 				return err
 			}
 			return fn(m)
 		}), []string{"search/grep_context", "search/grep_context_limits", "search/grep_file_limit"}},
-		{"Grep delivers all matches", grepBut(func(o *search.GrepOptions) { o.MaxMatches = -1 }), []string{"search/grep_context_limits", "search/grep_files"}},
-		{"Grep matches line by line", grepBut(func(o *search.GrepOptions) { o.Multiline = false }), []string{"search/grep_multiline", "search/grep_multiline_large"}},
-		{"Grep takes texts for expressions", grepBut(func(o *search.GrepOptions) { o.Literal = false }), []string{"search/grep_literal"}},
-		{"Grep minds case", grepBut(func(o *search.GrepOptions) { o.IgnoreCase = false }), []string{"search/grep_literal", "search/grep_multiline", "search/grep_files"}},
-		{"Grep knows no types of files", grepBut(func(o *search.GrepOptions) { o.Types = nil }), []string{"search/grep_types", "search/grep_exclude"}},
-		{"Grep leaves nothing out", grepBut(func(o *search.GrepOptions) { o.Exclude = "" }), []string{"search/grep_exclude", "search/grep_counts"}},
-		{"Grep has one mode", grepBut(func(o *search.GrepOptions) { o.Mode = search.GrepLines }), []string{"search/grep_files", "search/grep_counts"}},
-		{"Grep names files with a line", matchesBut(func(m search.GrepMatch, fn func(search.GrepMatch) error) error {
+		{
+			"Grep delivers all matches", grepBut(func(o *search.GrepOptions) { o.MaxMatches = -1 }),
+			[]string{"search/grep_context_limits", "search/grep_files"},
+		},
+		{
+			"Grep matches line by line", grepBut(func(o *search.GrepOptions) { o.Multiline = false }),
+			[]string{"search/grep_multiline", "search/grep_multiline_large"},
+		},
+		{
+			"Grep takes texts for expressions", grepBut(func(o *search.GrepOptions) { o.Literal = false }),
+			[]string{"search/grep_literal"},
+		},
+		{
+			"Grep minds case", grepBut(func(o *search.GrepOptions) { o.IgnoreCase = false }),
+			[]string{"search/grep_literal", "search/grep_multiline", "search/grep_files"},
+		},
+		{
+			"Grep knows no types of files", grepBut(func(o *search.GrepOptions) { o.Types = nil }),
+			[]string{"search/grep_types", "search/grep_exclude"},
+		},
+		{
+			"Grep leaves nothing out", grepBut(func(o *search.GrepOptions) { o.Exclude = "" }),
+			[]string{"search/grep_exclude", "search/grep_counts"},
+		},
+		{
+			"Grep has one mode", grepBut(func(o *search.GrepOptions) { o.Mode = search.GrepLines }),
+			[]string{"search/grep_files", "search/grep_counts"},
+		},
+		{"Grep names files with a line", matchesBut(func(m search.GrepMatch,
+			fn func(search.GrepMatch) error,
+		) error {
 			m.Line = max(1, m.Line)
 			return fn(m)
 		}), []string{"search/grep_files"}},
-		{"Grep counts only whether there is something", matchesBut(func(m search.GrepMatch, fn func(search.GrepMatch) error) error {
+		{"Grep counts only whether there is something", matchesBut(func(m search.GrepMatch,
+			fn func(search.GrepMatch) error,
+		) error {
 			m.Count = min(m.Count, 1)
 			return fn(m)
 		}), []string{"search/grep_counts"}},
-		{"Grep has no limit for a file", grepBut(func(o *search.GrepOptions) { o.MaxFileMatches = 0 }), []string{"search/grep_file_limit", "search/grep_counts"}},
+		{
+			"Grep has no limit for a file", grepBut(func(o *search.GrepOptions) { o.MaxFileMatches = 0 }),
+			[]string{"search/grep_file_limit", "search/grep_counts"},
+		},
 		{"Glob minds case", func(_ *testing.T, good env.Environment) env.Environment {
-			return &forgetful{altered: altered{Environment: good}, glob: func(o *search.GlobOptions) { o.IgnoreCase = false }}
+			return &forgetful{
+				altered: altered{Environment: good},
+				glob:    func(o *search.GlobOptions) { o.IgnoreCase = false },
+			}
 		}, []string{"search/glob_ignore_case"}},
 		{"Glob minds no case", func(_ *testing.T, good env.Environment) env.Environment {
-			return &forgetful{altered: altered{Environment: good}, glob: func(o *search.GlobOptions) { o.IgnoreCase = true }}
+			return &forgetful{
+				altered: altered{Environment: good},
+				glob:    func(o *search.GlobOptions) { o.IgnoreCase = true },
+			}
 		}, []string{"search/glob_ignore_case"}},
 	}
 }

@@ -13,17 +13,24 @@ import (
 // badMultiReader is an environment whose optional interface changes what it gives.
 type badMultiReader struct {
 	altered
-	change func(ctx context.Context, names []string, limit int64, contents []env.FileContent, err error) ([]env.FileContent, error)
+	change func(ctx context.Context, names []string, limit int64, contents []env.FileContent,
+		err error) ([]env.FileContent, error)
 }
 
-func (b *badMultiReader) ReadFiles(ctx context.Context, names []string, limit int64) ([]env.FileContent, error) {
+func (b *badMultiReader) ReadFiles(
+	ctx context.Context, names []string, limit int64,
+) ([]env.FileContent, error) {
 	contents, err := env.ReadFiles(ctx, plain{b.Environment}, names, limit)
 	return b.change(ctx, names, limit, contents, err)
 }
 
 // readFilesBut returns a wrap that changes the contents one by one.
-func readFilesBut(change func(f *env.FileContent)) func(*testing.T, env.Environment) env.Environment {
-	return changedReadFiles(func(_ context.Context, _ []string, _ int64, contents []env.FileContent, err error) ([]env.FileContent, error) {
+func readFilesBut(
+	change func(f *env.FileContent),
+) func(*testing.T, env.Environment) env.Environment {
+	return changedReadFiles(func(_ context.Context, _ []string, _ int64, contents []env.FileContent,
+		err error,
+	) ([]env.FileContent, error) {
 		for i := range contents {
 			change(&contents[i])
 		}
@@ -31,7 +38,9 @@ func readFilesBut(change func(f *env.FileContent)) func(*testing.T, env.Environm
 	})
 }
 
-func changedReadFiles(change func(context.Context, []string, int64, []env.FileContent, error) ([]env.FileContent, error)) func(*testing.T, env.Environment) env.Environment {
+func changedReadFiles(
+	change func(context.Context, []string, int64, []env.FileContent, error) ([]env.FileContent, error),
+) func(*testing.T, env.Environment) env.Environment {
 	return func(_ *testing.T, good env.Environment) env.Environment {
 		return &badMultiReader{altered{Environment: good}, change}
 	}
@@ -40,7 +49,9 @@ func changedReadFiles(change func(context.Context, []string, int64, []env.FileCo
 func brokenReadFiles() []breakage {
 	return []breakage{
 		{"ReadFiles leaves out what it cannot read", changedReadFiles(
-			func(_ context.Context, _ []string, _ int64, contents []env.FileContent, err error) ([]env.FileContent, error) {
+			func(_ context.Context, _ []string, _ int64, contents []env.FileContent,
+				err error,
+			) ([]env.FileContent, error) {
 				var good []env.FileContent
 				for _, f := range contents {
 					if f.Err == nil {
@@ -50,7 +61,9 @@ func brokenReadFiles() []breakage {
 				return good, err
 			}), []string{"readfiles/unreadable", "readfiles/special_files", "readfiles/200_names", "readfiles/limit"}},
 		{"ReadFiles fails as a whole", changedReadFiles(
-			func(_ context.Context, _ []string, _ int64, contents []env.FileContent, err error) ([]env.FileContent, error) {
+			func(_ context.Context, _ []string, _ int64, contents []env.FileContent,
+				err error,
+			) ([]env.FileContent, error) {
 				for _, f := range contents {
 					if f.Err != nil {
 						return nil, f.Err
@@ -59,7 +72,9 @@ func brokenReadFiles() []breakage {
 				return contents, err
 			}), []string{"readfiles/unreadable", "readfiles/limit_of_all"}},
 		{"ReadFiles reads a name once", changedReadFiles(
-			func(_ context.Context, _ []string, _ int64, contents []env.FileContent, err error) ([]env.FileContent, error) {
+			func(_ context.Context, _ []string, _ int64, contents []env.FileContent,
+				err error,
+			) ([]env.FileContent, error) {
 				seen := map[string]bool{}
 				for i, f := range contents {
 					if seen[f.Name] {
@@ -70,14 +85,18 @@ func brokenReadFiles() []breakage {
 				return contents, err
 			}), []string{"readfiles/contents", "readfiles/200_names"}},
 		{"ReadFiles has no order", changedReadFiles(
-			func(_ context.Context, _ []string, _ int64, contents []env.FileContent, err error) ([]env.FileContent, error) {
+			func(_ context.Context, _ []string, _ int64, contents []env.FileContent,
+				err error,
+			) ([]env.FileContent, error) {
 				if len(contents) > 1 {
 					contents[0], contents[1] = contents[1], contents[0]
 				}
 				return contents, err
 			}), []string{"readfiles/contents", "readfiles/limit"}},
 		{"ReadFiles of nothing is an error", changedReadFiles(
-			func(_ context.Context, names []string, _ int64, contents []env.FileContent, err error) ([]env.FileContent, error) {
+			func(_ context.Context, names []string, _ int64, contents []env.FileContent,
+				err error,
+			) ([]env.FileContent, error) {
 				if len(names) == 0 {
 					return nil, os.ErrInvalid
 				}
@@ -102,7 +121,9 @@ func brokenReadFiles() []breakage {
 			}
 		}), []string{"readfiles/unreadable", "readfiles/special_files", "readfiles/limit", "readfiles/limit_of_all"}},
 		{"ReadFiles goes on after the end", changedReadFiles(
-			func(ctx context.Context, names []string, _ int64, contents []env.FileContent, err error) ([]env.FileContent, error) {
+			func(ctx context.Context, names []string, _ int64, contents []env.FileContent,
+				err error,
+			) ([]env.FileContent, error) {
 				if err != nil {
 					contents, err = make([]env.FileContent, len(names)), nil
 				}

@@ -23,7 +23,9 @@ import (
 )
 
 // outOf returns a wrap that changes the streams of CopyOut.
-func outOf(f func(r io.ReadCloser, err error) (io.ReadCloser, error)) func(*testing.T, env.Environment) env.Environment {
+func outOf(
+	f func(r io.ReadCloser, err error) (io.ReadCloser, error),
+) func(*testing.T, env.Environment) env.Environment {
 	return alter(func(good env.Environment, a *altered) {
 		a.copyOut = func(ctx context.Context, dir string, names ...string) (io.ReadCloser, error) {
 			return f(good.CopyOut(ctx, dir, names...))
@@ -32,7 +34,9 @@ func outOf(f func(r io.ReadCloser, err error) (io.ReadCloser, error)) func(*test
 }
 
 // entriesOf returns a wrap that changes the entries that CopyOut packs.
-func entriesOf(f func(good env.Environment, dir string, entries []tarEntry) []tarEntry) func(*testing.T, env.Environment) env.Environment {
+func entriesOf(
+	f func(good env.Environment, dir string, entries []tarEntry) []tarEntry,
+) func(*testing.T, env.Environment) env.Environment {
 	return alter(func(good env.Environment, a *altered) {
 		a.copyOut = func(ctx context.Context, dir string, names ...string) (io.ReadCloser, error) {
 			r, err := good.CopyOut(ctx, dir, names...)
@@ -88,25 +92,36 @@ func brokenCopies() []breakage {
 
 func brokenCopyOut() []breakage {
 	return []breakage{
-		{"CopyOut follows links", entriesOf(func(good env.Environment, dir string, entries []tarEntry) []tarEntry {
+		{"CopyOut follows links", entriesOf(func(good env.Environment, dir string,
+			entries []tarEntry,
+		) []tarEntry {
 			for i, e := range entries {
-				if data, err := os.ReadFile(host(good, dir) + "/" + e.Name); err == nil && e.Typeflag == tar.TypeSymlink {
+				if data, err := os.ReadFile(host(good, dir) + "/" + e.Name); err == nil &&
+					e.Typeflag == tar.TypeSymlink {
 					entries[i] = tarFile(e.Name, string(data))
 				}
 			}
 			return entries
 		}), []string{"copy/out", "copy/round_trip"}},
-		{"CopyOut leaves out empty folders", entriesOf(func(_ env.Environment, _ string, entries []tarEntry) []tarEntry {
+		{"CopyOut leaves out empty folders", entriesOf(func(_ env.Environment, _ string,
+			entries []tarEntry,
+		) []tarEntry {
 			return slices.DeleteFunc(entries, func(e tarEntry) bool { return e.Typeflag == tar.TypeDir })
 		}), []string{"copy/out", "copy/round_trip", "copy/out_names"}},
-		{"CopyOut has no order", entriesOf(func(_ env.Environment, _ string, entries []tarEntry) []tarEntry {
+		{"CopyOut has no order", entriesOf(func(_ env.Environment, _ string,
+			entries []tarEntry,
+		) []tarEntry {
 			slices.Reverse(entries)
 			return entries
 		}), []string{"copy/out", "copy/out_names"}},
-		{"CopyOut packs special files", entriesOf(func(_ env.Environment, _ string, entries []tarEntry) []tarEntry {
+		{"CopyOut packs special files", entriesOf(func(_ env.Environment, _ string,
+			entries []tarEntry,
+		) []tarEntry {
 			return append(entries, tarDevice("pipe"))
 		}), []string{"copy/out_special_files"}},
-		{"CopyOut packs hard links", entriesOf(func(_ env.Environment, _ string, entries []tarEntry) []tarEntry {
+		{"CopyOut packs hard links", entriesOf(func(_ env.Environment, _ string,
+			entries []tarEntry,
+		) []tarEntry {
 			last := len(entries) - 1
 			entries[last] = tarHardLink(entries[last].Name, entries[0].Name)
 			return entries
@@ -114,14 +129,17 @@ func brokenCopyOut() []breakage {
 		{"CopyOut takes any name", alter(func(good env.Environment, a *altered) {
 			a.copyOut = func(ctx context.Context, dir string, names ...string) (io.ReadCloser, error) {
 				for _, name := range names {
-					if name = host(good, path.Join(dir, name)); path.Base(name) == "outside" || strings.HasPrefix(name, "/etc") {
+					if name = host(good, path.Join(dir, name)); path.Base(name) == "outside" ||
+						strings.HasPrefix(name, "/etc") {
 						return io.NopCloser(archive(tarFile(path.Base(name), "x"))), nil
 					}
 				}
 				return good.CopyOut(ctx, dir, names...)
 			}
 		}), []string{"copy/out_bad_names"}},
-		{"CopyOut ignores what is missing", outOf(func(r io.ReadCloser, err error) (io.ReadCloser, error) {
+		{"CopyOut ignores what is missing", outOf(func(r io.ReadCloser, err error) (io.ReadCloser,
+			error,
+		) {
 			if err != nil {
 				return io.NopCloser(emptyArchive()), nil
 			}
@@ -136,7 +154,9 @@ func brokenCopyOut() []breakage {
 				return n, err
 			}), r}, nil
 		}), []string{"copy/out_bad_names", "file/missing"}},
-		{"a stream that ends early looks whole", outOf(func(r io.ReadCloser, err error) (io.ReadCloser, error) {
+		{"a stream that ends early looks whole", outOf(func(r io.ReadCloser, err error) (io.ReadCloser,
+			error,
+		) {
 			if err != nil {
 				return nil, err
 			}
@@ -151,7 +171,10 @@ func brokenCopyOut() []breakage {
 				return n, err
 			}), r}, nil
 		}), []string{"copy/out_closed_early"}},
-		{"a stream is cut by Close, at the end of an entry", cutByClose, []string{"life/close_during_copy_out"}},
+		{
+			"a stream is cut by Close, at the end of an entry", cutByClose,
+			[]string{"life/close_during_copy_out"},
+		},
 	}
 }
 
@@ -214,7 +237,9 @@ func infoOf(f func(info *env.Info)) func(*testing.T, env.Environment) env.Enviro
 // badSearcher is an environment with optional interfaces that mean something else.
 type badSearcher struct{ altered }
 
-func (b *badSearcher) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
+func (b *badSearcher) Walk(
+	ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error,
+) error {
 	opts.NoIgnore = true
 	return search.Walk(ctx, plain{b.Environment}, root, opts, func(e search.Entry) error {
 		if err := fn(e); err != nil && !errors.Is(err, fs.SkipDir) {
@@ -224,8 +249,11 @@ func (b *badSearcher) Walk(ctx context.Context, root string, opts search.WalkOpt
 	})
 }
 
-func (b *badSearcher) Grep(ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error) (search.GrepStats, error) {
-	opts.NoIgnore, opts.MaxMatches, opts.Pattern = true, cmp.Or(opts.MaxMatches, -1), strings.TrimPrefix(opts.Pattern, "(")
+func (b *badSearcher) Grep(
+	ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error,
+) (search.GrepStats, error) {
+	opts.NoIgnore, opts.MaxMatches, opts.Pattern = true, cmp.Or(opts.MaxMatches,
+		-1), strings.TrimPrefix(opts.Pattern, "(")
 	return search.Grep(ctx, plain{b.Environment}, opts, fn)
 }
 
@@ -238,26 +266,49 @@ func (b *badSearcher) Glob(ctx context.Context, opts search.GlobOptions) ([]sear
 
 func brokenRest() []breakage {
 	return []breakage{
-		{"the optional interfaces mean something else", func(_ *testing.T, good env.Environment) env.Environment {
+		{"the optional interfaces mean something else", func(_ *testing.T,
+			good env.Environment,
+		) env.Environment {
 			return &badSearcher{altered{Environment: good}}
-		}, []string{"search/walk", "search/walk_skips", "search/glob", "search/glob_newest_first", "search/grep", "search/grep_limits", "search/errors"}},
-		{"Info names no backend", infoOf(func(info *env.Info) { info.Backend = "" }), []string{"info/plausible"}},
-		{"Info has a shell and none", infoOf(func(info *env.Info) { info.NoShell = "there is none" }), []string{"info/plausible"}},
+		}, []string{
+			"search/walk", "search/walk_skips", "search/glob", "search/glob_newest_first",
+			"search/grep", "search/grep_limits", "search/errors",
+		}},
+		{
+			"Info names no backend", infoOf(func(info *env.Info) { info.Backend = "" }),
+			[]string{"info/plausible"},
+		},
+		{
+			"Info has a shell and none", infoOf(func(info *env.Info) { info.NoShell = "there is none" }),
+			[]string{"info/plausible"},
+		},
 		{"Info has a shell that does not work", infoOf(func(info *env.Info) { info.Shell = []string{"/no/such/shell", "-c"} }), []string{"info/shell"}},
-		{"Info names another system", infoOf(func(info *env.Info) { info.OS = "plan9" }), []string{"info/system"}},
+		{
+			"Info names another system", infoOf(func(info *env.Info) { info.OS = "plan9" }),
+			[]string{"info/system"},
+		},
 		{"Info promises with nobody to keep it", infoOf(func(info *env.Info) {
 			info.Guarantees = []env.Guarantee{{Promise: env.KillTree, Strength: env.Enforced}}
 		}), []string{"info/plausible"}},
 		{"Info promises to kill what nobody can find", infoOf(func(info *env.Info) {
 			info.Guarantees = []env.Guarantee{{Promise: env.KillTree, Strength: env.Enforced, By: "nobody"}}
 		}), []string{"kill/env_cleared_escapee_dies"}},
-		{"Info names another folder", infoOf(func(info *env.Info) { info.WorkDir = "/" }), []string{"info/workdir"}},
+		{
+			"Info names another folder", infoOf(func(info *env.Info) { info.WorkDir = "/" }),
+			[]string{"info/workdir"},
+		},
 		{"Info changes", func(_ *testing.T, good env.Environment) env.Environment {
 			var n atomic.Int64
-			return infoOf(func(info *env.Info) { info.OSVersion = strings.Repeat("x", int(n.Add(1))) })(nil, good)
+			return infoOf(func(info *env.Info) { info.OSVersion = strings.Repeat("x", int(n.Add(1))) })(nil,
+				good)
 		}, []string{"info/does_not_change"}},
-		{"commands see the secrets of the host", func(t *testing.T, good env.Environment) env.Environment {
-			e, err := local.New(local.Config{Dir: good.Info().WorkDir, Inherit: &vars.Filter{Mode: vars.All}})
+		{"commands see the secrets of the host", func(t *testing.T,
+			good env.Environment,
+		) env.Environment {
+			e, err := local.New(local.Config{
+				Dir:     good.Info().WorkDir,
+				Inherit: &vars.Filter{Mode: vars.All},
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -281,17 +332,25 @@ func brokenLife() []breakage {
 			return &altered{Environment: good, close: func() error {
 				select {
 				case <-t.Context().Done():
-				case <-time.After(4 * time.Second): // Longer than the patience of the case, shorter than that of the suite.
+				// Longer than the patience of the case, shorter than that of the suite.
+				case <-time.After(4 * time.Second):
 				}
 				return good.Close()
 			}}
 		}, []string{"life/close_twice"}},
-		{"Close does nothing", alter(func(_ env.Environment, a *altered) { a.close = func() error { return nil } }), []string{
-			"life/use_after_close", "life/close_during_exec", "life/close_during_write", "background/dies_with_close", "background/setsid_dies_with_close",
+		{"Close does nothing", alter(func(_ env.Environment,
+			a *altered,
+		) {
+			a.close = func() error { return nil }
+		}), []string{
+			"life/use_after_close", "life/close_during_exec", "life/close_during_write",
+			"background/dies_with_close", "background/setsid_dies_with_close",
 		}},
 		{"reads are not for several callers", func(_ *testing.T, good env.Environment) env.Environment {
 			var busy atomic.Bool
-			return &altered{Environment: good, stat: func(ctx context.Context, name string) (fs.FileInfo, error) {
+			return &altered{Environment: good, stat: func(ctx context.Context, name string) (fs.FileInfo,
+				error,
+			) {
 				if !busy.CompareAndSwap(false, true) {
 					return nil, errors.New("busy")
 				}

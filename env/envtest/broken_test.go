@@ -30,12 +30,13 @@ type altered struct {
 	open      func(ctx context.Context, name string) (fs.File, error)
 	stat      func(ctx context.Context, name string) (fs.FileInfo, error)
 	readDir   func(ctx context.Context, name string) ([]fs.DirEntry, error)
-	writeFile func(ctx context.Context, name string, r io.Reader, opts env.WriteOptions) (env.Written, error)
-	remove    func(ctx context.Context, name string, opts env.RemoveOptions) error
-	copyIn    func(ctx context.Context, dir string, archive io.Reader) error
-	copyOut   func(ctx context.Context, dir string, names ...string) (io.ReadCloser, error)
-	info      func() env.Info
-	close     func() error
+	writeFile func(ctx context.Context, name string, r io.Reader, opts env.WriteOptions) (env.Written,
+		error)
+	remove  func(ctx context.Context, name string, opts env.RemoveOptions) error
+	copyIn  func(ctx context.Context, dir string, archive io.Reader) error
+	copyOut func(ctx context.Context, dir string, names ...string) (io.ReadCloser, error)
+	info    func() env.Info
+	close   func() error
 }
 
 func (a *altered) Exec(ctx context.Context, cmd env.Command) (env.Result, error) {
@@ -66,7 +67,9 @@ func (a *altered) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, erro
 	return a.Environment.ReadDir(ctx, name)
 }
 
-func (a *altered) WriteFile(ctx context.Context, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+func (a *altered) WriteFile(
+	ctx context.Context, name string, r io.Reader, opts env.WriteOptions,
+) (env.Written, error) {
 	if a.writeFile != nil {
 		return a.writeFile(ctx, name, r, opts)
 	}
@@ -116,8 +119,8 @@ func host(e env.Environment, name string) string {
 	return e.Info().WorkDir + "/" + name
 }
 
-// newBroken returns a constructor of environments that break a rule. Whatever they do, the good one inside is closed
-// in the end.
+// newBroken returns a constructor of environments that break a rule. Whatever they do, the good one
+// inside is closed in the end.
 func newBroken(b breakage) func(t *testing.T) env.Environment {
 	return func(t *testing.T) env.Environment {
 		good, err := local.New(local.Config{Dir: t.TempDir()})
@@ -131,13 +134,16 @@ func newBroken(b breakage) func(t *testing.T) env.Environment {
 
 func breakages() []breakage {
 	return slices.Concat(
-		brokenExec(), brokenArguments(), brokenStdin(), brokenStreams(), brokenProcesses(), brokenTerminals(), brokenScreens(),
+		brokenExec(), brokenArguments(), brokenStdin(), brokenStreams(), brokenProcesses(),
+		brokenTerminals(), brokenScreens(),
 		brokenFiles(), brokenListings(), brokenWrites(), brokenConditions(),
-		brokenCopies(), brokenCopyOut(), brokenRest(), brokenReadFiles(), brokenSearches(), brokenCancellations(), brokenLife(),
+		brokenCopies(), brokenCopyOut(), brokenRest(), brokenReadFiles(), brokenSearches(),
+		brokenCancellations(), brokenLife(),
 	)
 }
 
-// TestSuiteNoticesBrokenEnvironments runs single cases on environments of which each breaks one rule.
+// TestSuiteNoticesBrokenEnvironments runs single cases on environments of which each breaks one
+// rule.
 func TestSuiteNoticesBrokenEnvironments(t *testing.T) {
 	groups := suite()
 	var l lanes
@@ -179,7 +185,8 @@ func notices(t *testing.T, b breakage, tc testCase) {
 	t.Log(strings.Join(o.failures, "\n"))
 }
 
-// TestEveryRuleIsBrokenOnce says which sentences of the contract have no environment that breaks them.
+// TestEveryRuleIsBrokenOnce says which sentences of the contract have no environment that breaks
+// them.
 func TestEveryRuleIsBrokenOnce(t *testing.T) {
 	groups := suite()
 	broken := make(map[string]bool)
@@ -211,7 +218,10 @@ func TestVerdict(t *testing.T) {
 	}{
 		{name: "pass"},
 		{name: "failure", o: failed, failures: 1},
-		{name: "known difference", known: "because", o: failed, reason: "known difference: because\nrule: broken"},
+		{
+			name: "known difference", known: "because", o: failed,
+			reason: "known difference: because\nrule: broken",
+		},
 		{name: "known difference that passes", known: "because", failures: 1},
 		{name: "missing tool", o: missing, reason: "no sh"},
 		{name: "missing tool, another required", o: missing, require: "docker", reason: "no sh"},
@@ -230,7 +240,10 @@ func TestVerdict(t *testing.T) {
 }
 
 func TestUnknownNames(t *testing.T) {
-	got := unknownNames(suite(), map[string]string{"exec/exit_codes": "x", "exec/nonsense": "x", "kill": "x"})
+	got := unknownNames(suite(), map[string]string{
+		"exec/exit_codes": "x", "exec/nonsense": "x",
+		"kill": "x",
+	})
 	if want := []string{"exec/nonsense", "kill"}; !slices.Equal(got, want) {
 		t.Errorf("unknown names %q, want %q", got, want)
 	}
@@ -255,7 +268,8 @@ func TestCaseNames(t *testing.T) {
 	}
 }
 
-// TestHangingCase shows that a case that hangs, in an environment whose Close hangs as well, fails in bounded time.
+// TestHangingCase shows that a case that hangs, in an environment whose Close hangs as well, fails
+// in bounded time.
 func TestHangingCase(t *testing.T) {
 	var log []string
 	c := &caseT{rule: "rule", opts: Options{patience: time.Millisecond}}

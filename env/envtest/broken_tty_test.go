@@ -25,7 +25,9 @@ func terminalOf(f func(cmd *env.Command)) func(*testing.T, env.Environment) env.
 
 // screenOf returns a wrap that collects the output of a terminal and delivers it changed.
 func screenOf(f func(out string) string) func(*testing.T, env.Environment) env.Environment {
-	return execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result, error) {
+	return execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result,
+		error,
+	) {
 		if cmd.TTY == nil || cmd.Stdout == nil {
 			return good.Exec(ctx, cmd)
 		}
@@ -39,8 +41,12 @@ func screenOf(f func(out string) string) func(*testing.T, env.Environment) env.E
 }
 
 // ttyResultOf returns a wrap that changes what Exec returns for commands on terminals.
-func ttyResultOf(f func(res env.Result, err error) (env.Result, error)) func(*testing.T, env.Environment) env.Environment {
-	return execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result, error) {
+func ttyResultOf(
+	f func(res env.Result, err error) (env.Result, error),
+) func(*testing.T, env.Environment) env.Environment {
+	return execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result,
+		error,
+	) {
 		res, err := good.Exec(ctx, cmd)
 		if cmd.TTY != nil {
 			return f(res, err)
@@ -72,7 +78,8 @@ func filtered(r io.Reader, f func(string) string) io.Reader {
 func brokenTerminals() []breakage {
 	return []breakage{
 		{"terminals are pipes", commandOf(func(cmd *env.Command) { cmd.TTY = nil }), []string{
-			"tty/is_a_terminal", "tty/size", "tty/resize", "tty/interrupt_key", "tty/end_of_input", "tty/output_exact", "tty/stderr_refused",
+			"tty/is_a_terminal", "tty/size", "tty/resize", "tty/interrupt_key", "tty/end_of_input",
+			"tty/output_exact", "tty/stderr_refused",
 		}},
 		{"everything has a terminal", commandOf(func(cmd *env.Command) {
 			if cmd.TTY == nil && cmd.Stderr != nil {
@@ -83,11 +90,17 @@ func brokenTerminals() []breakage {
 		{"columns and rows are exchanged", terminalOf(func(cmd *env.Command) {
 			cmd.TTY.Size = env.TTYSize{Columns: cmd.TTY.Size.Rows, Rows: cmd.TTY.Size.Columns}
 		}), []string{"tty/size"}},
-		{"nobody receives from Resize", terminalOf(func(cmd *env.Command) { cmd.TTY.Resize = nil }), []string{"tty/resize"}},
+		{
+			"nobody receives from Resize", terminalOf(func(cmd *env.Command) { cmd.TTY.Resize = nil }),
+			[]string{"tty/resize"},
+		},
 		{"no size is ignored", resizedWith(func(s env.TTYSize) env.TTYSize {
 			return env.TTYSize{Columns: max(s.Columns, 1), Rows: max(s.Rows, 24)}
 		}), []string{"tty/resize"}},
-		{"sizes are lost", resizedWith(func(env.TTYSize) env.TTYSize { return env.TTYSize{} }), []string{"tty/resize"}},
+		{
+			"sizes are lost", resizedWith(func(env.TTYSize) env.TTYSize { return env.TTYSize{} }),
+			[]string{"tty/resize"},
+		},
 		{"Resize is received from for ever", func(t *testing.T, good env.Environment) env.Environment {
 			return terminalOf(func(cmd *env.Command) {
 				sizes := cmd.TTY.Resize
@@ -102,7 +115,9 @@ func brokenTerminals() []breakage {
 				}()
 			})(t, good)
 		}, []string{"tty/resize_is_not_waited_for"}},
-		{"Resize is waited for", execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result, error) {
+		{"Resize is waited for", execOf(func(ctx context.Context, good env.Environment,
+			cmd env.Command,
+		) (env.Result, error) {
 			res, err := good.Exec(ctx, cmd)
 			if cmd.TTY != nil && cmd.TTY.Resize != nil {
 				select {
@@ -132,7 +147,9 @@ func brokenTerminals() []breakage {
 		{"the input of a terminal has no end", func(t *testing.T, good env.Environment) env.Environment {
 			return terminalOf(func(cmd *env.Command) { cmd.Stdin = endless(t, cmd.Stdin) })(t, good)
 		}, []string{"tty/end_of_input", "tty/no_input"}},
-		{"a line without its end hides the end", func(t *testing.T, good env.Environment) env.Environment {
+		{"a line without its end hides the end", func(t *testing.T,
+			good env.Environment,
+		) env.Environment {
 			return terminalOf(func(cmd *env.Command) {
 				if in := cmd.Stdin; in != nil {
 					cmd.Stdin = endless(t, io.MultiReader(in, strings.NewReader("\x04")))
@@ -146,9 +163,12 @@ func brokenTerminals() []breakage {
 				}
 			})(t, good)
 		}, []string{"tty/no_input"}},
-		{"the reader of a terminal is waited for", execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result, error) {
+		{"the reader of a terminal is waited for", execOf(func(ctx context.Context, good env.Environment,
+			cmd env.Command,
+		) (env.Result, error) {
 			res, err := good.Exec(ctx, cmd)
-			if in, ok := cmd.Stdin.(*io.PipeReader); ok && cmd.TTY != nil { // others may not be read by two at once
+			// others may not be read by two at once
+			if in, ok := cmd.Stdin.(*io.PipeReader); ok && cmd.TTY != nil {
 				_, _ = io.Copy(io.Discard, in)
 			}
 			return res, err
@@ -158,12 +178,24 @@ func brokenTerminals() []breakage {
 
 func brokenScreens() []breakage {
 	return []breakage{
-		{"the end of the screen is lost", screenOf(func(out string) string { return out[:max(0, len(out)-1)] }), []string{
+		{"the end of the screen is lost", screenOf(func(out string) string {
+			return out[:max(0,
+				len(out)-1)]
+		}), []string{
 			"tty/order", "tty/output_exact", "tty/is_a_terminal", "tty/size", "tty/child_holding_terminal",
 		}},
-		{"a terminal writes \\n", screenOf(func(out string) string { return strings.ReplaceAll(out, "\r\n", "\n") }), []string{"tty/output_exact", "tty/order"}},
-		{"a screen is text", screenOf(func(out string) string { return strings.ToValidUTF8(out, "?") }), []string{"tty/output_exact"}},
-		{"Stderr is ignored", terminalOf(func(cmd *env.Command) { cmd.Stderr = nil }), []string{"tty/stderr_refused"}},
+		{"a terminal writes \\n", screenOf(func(out string) string {
+			return strings.ReplaceAll(out,
+				"\r\n", "\n")
+		}), []string{"tty/output_exact", "tty/order"}},
+		{
+			"a screen is text", screenOf(func(out string) string { return strings.ToValidUTF8(out, "?") }),
+			[]string{"tty/output_exact"},
+		},
+		{
+			"Stderr is ignored", terminalOf(func(cmd *env.Command) { cmd.Stderr = nil }),
+			[]string{"tty/stderr_refused"},
+		},
 		{"a terminal needs a writer", terminalOf(func(cmd *env.Command) {
 			if cmd.Stdout == nil {
 				cmd.Argv = []string{"sh", "-c", "exit 1"}
@@ -173,24 +205,36 @@ func brokenScreens() []breakage {
 			res.ExitCode, res.Signal = 0, ""
 			return res, err
 		}), []string{"tty/exit"}},
-		{"on a terminal a missing program is exit code 127", ttyResultOf(func(res env.Result, err error) (env.Result, error) {
+		{"on a terminal a missing program is exit code 127", ttyResultOf(func(res env.Result,
+			err error,
+		) (env.Result, error) {
 			var start *env.StartError
 			if errors.As(err, &start) {
 				return env.Result{ExitCode: 127}, nil
 			}
 			return res, err
 		}), []string{"tty/start_errors", "tty/stderr_refused"}},
-		{"Detached is never set for a terminal", ttyResultOf(func(res env.Result, err error) (env.Result, error) {
+		{"Detached is never set for a terminal", ttyResultOf(func(res env.Result, err error) (env.Result,
+			error,
+		) {
 			res.Detached = false
 			return res, err
 		}), []string{"tty/child_holding_terminal"}},
-		{"Close does nothing for a terminal", alter(func(_ env.Environment, a *altered) { a.close = func() error { return nil } }), []string{"tty/close_during_exec"}},
+		{"Close does nothing for a terminal", alter(func(_ env.Environment,
+			a *altered,
+		) {
+			a.close = func() error { return nil }
+		}), []string{"tty/close_during_exec"}},
 	}
 }
 
 // resizedWith returns a wrap that changes the sizes that a terminal gets while its command runs.
-func resizedWith(f func(env.TTYSize) env.TTYSize) func(*testing.T, env.Environment) env.Environment {
-	return execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result, error) {
+func resizedWith(
+	f func(env.TTYSize) env.TTYSize,
+) func(*testing.T, env.Environment) env.Environment {
+	return execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result,
+		error,
+	) {
 		if cmd.TTY == nil || cmd.TTY.Resize == nil {
 			return good.Exec(ctx, cmd)
 		}

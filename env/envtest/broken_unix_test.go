@@ -48,7 +48,9 @@ func (r *runner) signal(pid int, s syscall.Signal) {
 	}
 }
 
-func (r *runner) run(ctx context.Context, good env.Environment, cmd env.Command) (env.Result, error) {
+func (r *runner) run(
+	ctx context.Context, good env.Environment, cmd env.Command,
+) (env.Result, error) {
 	c := exec.Command(cmd.Argv[0], cmd.Argv[1:]...)
 	c.Dir = host(good, cmd.Dir)
 	c.Env = append(os.Environ(), cmd.Vars...)
@@ -105,11 +107,15 @@ func (r *runner) run(ctx context.Context, good env.Environment, cmd env.Command)
 		res.ExitCode = c.ProcessState.ExitCode()
 		if status, ok := c.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 			res.ExitCode = 128 + int(status.Signal())
-			res.Signal = map[syscall.Signal]string{syscall.SIGTERM: "SIGTERM", syscall.SIGKILL: "SIGKILL"}[status.Signal()]
+			res.Signal = map[syscall.Signal]string{
+				syscall.SIGTERM: "SIGTERM",
+				syscall.SIGKILL: "SIGKILL",
+			}[status.Signal()]
 		}
 	}
 	var exit *exec.ExitError
-	if err == nil && !timedOut && waitErr != nil && !errors.As(waitErr, &exit) && !errors.Is(waitErr, exec.ErrWaitDelay) {
+	if err == nil && !timedOut && waitErr != nil && !errors.As(waitErr, &exit) && !errors.Is(waitErr,
+		exec.ErrWaitDelay) {
 		err = waitErr
 	}
 	return res, err
@@ -118,7 +124,11 @@ func (r *runner) run(ctx context.Context, good env.Environment, cmd env.Command)
 func run(f faults) func(*testing.T, env.Environment) env.Environment {
 	return func(_ *testing.T, good env.Environment) env.Environment {
 		own := &runner{faults: f}
-		return &altered{Environment: good, exec: func(ctx context.Context, cmd env.Command) (env.Result, error) { return own.run(ctx, good, cmd) }}
+		return &altered{Environment: good, exec: func(ctx context.Context, cmd env.Command) (env.Result,
+			error,
+		) {
+			return own.run(ctx, good, cmd)
+		}}
 	}
 }
 
@@ -126,26 +136,45 @@ func brokenProcesses() []breakage {
 	const soon = 100 * time.Millisecond
 	return []breakage{
 		{"only the leader is killed", run(faults{first: syscall.SIGTERM, wait: soon}), []string{
-			"kill/children_die_on_timeout", "kill/children_die_on_cancel", "kill/double_fork_dies", "kill/two_hundred_processes_die", "kill/during_a_flood",
+			"kill/children_die_on_timeout", "kill/children_die_on_cancel", "kill/double_fork_dies",
+			"kill/two_hundred_processes_die", "kill/during_a_flood",
 			"kill/cancel_in_grace_time", "tty/timeout", "tty/cancel",
 		}},
-		{"only the group is killed", run(faults{group: true, first: syscall.SIGTERM, wait: soon}), []string{
-			"kill/setsid_escapee_dies_on_timeout", "kill/setsid_escapee_dies_on_cancel", "kill/setsid_double_fork_dies",
-		}},
-		{"everybody is killed", run(faults{group: true, everybody: true, first: syscall.SIGTERM, wait: soon}), []string{"kill/neighbour_survives"}},
+		{
+			"only the group is killed", run(faults{group: true, first: syscall.SIGTERM, wait: soon}),
+			[]string{
+				"kill/setsid_escapee_dies_on_timeout", "kill/setsid_escapee_dies_on_cancel",
+				"kill/setsid_double_fork_dies",
+			},
+		},
+		{"everybody is killed", run(faults{
+			group: true, everybody: true, first: syscall.SIGTERM,
+			wait: soon,
+		}), []string{"kill/neighbour_survives"}},
 		{"SIGKILL comes first", run(faults{group: true, first: syscall.SIGKILL, wait: soon}), []string{
 			"kill/term_is_sent_first", "kill/term_reaches_children", "kill/timeout",
 		}},
-		{"SIGKILL never comes", run(faults{group: true, first: syscall.SIGTERM, noKill: true, wait: soon}), []string{"kill/term_ignored"}},
+		{"SIGKILL never comes", run(faults{
+			group: true, first: syscall.SIGTERM, noKill: true,
+			wait: soon,
+		}), []string{"kill/term_ignored"}},
 		{"children are waited for", run(faults{group: true, first: syscall.SIGTERM}), []string{
-			"background/child_holding_pipe", "background/bytes_before_exit_delivered", "background/child_outlives_timeout",
+			"background/child_holding_pipe", "background/bytes_before_exit_delivered",
+			"background/child_outlives_timeout",
 		}},
-		{"children are killed with a normal end", run(faults{group: true, first: syscall.SIGTERM, wait: soon, sweep: true}), []string{
+		{"children are killed with a normal end", run(faults{
+			group: true, first: syscall.SIGTERM,
+			wait: soon, sweep: true,
+		}), []string{
 			"background/child_holding_pipe", "background/child_without_pipe",
 		}},
 		{"pipes are cut", run(faults{group: true, first: syscall.SIGTERM, wait: soon}), []string{
-			"background/child_keeps_writing", "background/bytes_while_waiting_delivered", "stream/slow_writer_gets_everything", "stream/writer_error",
+			"background/child_keeps_writing", "background/bytes_while_waiting_delivered",
+			"stream/slow_writer_gets_everything", "stream/writer_error",
 		}},
-		{"the reader of standard input is waited for", run(faults{group: true, first: syscall.SIGTERM}), []string{"exec/stdin_reader_blocks"}},
+		{
+			"the reader of standard input is waited for", run(faults{group: true, first: syscall.SIGTERM}),
+			[]string{"exec/stdin_reader_blocks"},
+		},
 	}
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// cancelCases are the cases of searches that are cancelled. What they search takes much longer than a case may.
+// cancelCases are the cases of searches that are cancelled. What they search takes much longer than
+// a case may.
 func cancelCases() []testCase {
 	return []testCase{
 		{name: "grep_cancelled_at_a_match", rule: ruleSearchEnds, run: grepCancelledAtMatch},
@@ -54,11 +55,18 @@ func (c *caseT) ends(what string, search func(ctx context.Context, cancel func()
 func grepCancelledAtMatch(c *caseT) {
 	c.endless("endless")
 	c.both(func(what string, e env.Environment) {
-		for _, tc := range []struct{ pattern, path string }{{"needle", c.name("endless")}, {"needle", c.dir}, {"[m-n]e{2}[a-f]+", c.dir}} {
+		for _, tc := range []struct{ pattern, path string }{
+			{"needle", c.name("endless")},
+			{"needle", c.dir},
+			{"[m-n]e{2}[a-f]+", c.dir},
+		} {
 			what := fmt.Sprintf("Grep%s for %s in %s", what, tc.pattern, tc.path)
 			var found atomic.Int64
 			c.ends(what, func(ctx context.Context, cancel func()) error {
-				opts := search.GrepOptions{Pattern: tc.pattern, Path: tc.path, MaxMatches: -1, MaxTime: -1, MaxBytes: -1}
+				opts := search.GrepOptions{
+					Pattern: tc.pattern, Path: tc.path, MaxMatches: -1, MaxTime: -1,
+					MaxBytes: -1,
+				}
 				_, err := search.Grep(ctx, e, opts, func(search.GrepMatch) error {
 					found.Add(1)
 					cancel()
@@ -78,11 +86,17 @@ func grepCancelledWithoutMatches(c *caseT) {
 	c.both(func(what string, e env.Environment) {
 		for _, path := range []string{c.name("endless"), c.dir} {
 			for _, opts := range []search.GrepOptions{
-				{Pattern: "no such text"}, {Pattern: "no such text", IgnoreCase: true}, {Pattern: "[A-Z]{4}[0-9]{4}$", Mode: search.GrepFiles},
+				{Pattern: "no such text"}, {
+					Pattern:    "no such text",
+					IgnoreCase: true,
+				}, {Pattern: "[A-Z]{4}[0-9]{4}$", Mode: search.GrepFiles},
 			} {
 				opts.Path, opts.MaxTime, opts.MaxBytes = path, -1, -1
-				c.ends(fmt.Sprintf("Grep%s for %s in %s", what, opts.Pattern, path), func(ctx context.Context, cancel func()) error {
-					defer time.AfterFunc(50*time.Millisecond, cancel).Stop() // The search does not end before, whenever that is.
+				c.ends(fmt.Sprintf("Grep%s for %s in %s", what, opts.Pattern, path), func(ctx context.Context,
+					cancel func(),
+				) error {
+					// The search does not end before, whenever that is.
+					defer time.AfterFunc(50*time.Millisecond, cancel).Stop()
 					_, err := search.Grep(ctx, e, opts, func(search.GrepMatch) error { return nil })
 					return err
 				})

@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// caseTime bounds a case, so that an environment that hangs fails one case and not the whole test binary.
+	// caseTime bounds a case, so that an environment that hangs fails one case and not the whole test
+	// binary.
 	caseTime = 5 * time.Minute
 	// closeTime bounds Close, which promises to be bounded.
 	closeTime = 30 * time.Second
@@ -55,8 +56,8 @@ type skipped struct {
 	missing bool
 }
 
-// caseT is what a case works with. It records failures instead of passing them to a testing.T, so that the suite can be
-// tested on broken environments.
+// caseT is what a case works with. It records failures instead of passing them to a testing.T, so
+// that the suite can be tested on broken environments.
 type caseT struct {
 	ctx   context.Context
 	e     env.Environment

@@ -23,7 +23,8 @@ type ran struct {
 	err            error
 }
 
-// exec runs cmd and keeps its output, unless cmd has writers of its own. On a terminal there is no stderr.
+// exec runs cmd and keeps its output, unless cmd has writers of its own. On a terminal there is no
+// stderr.
 func (c *caseT) exec(cmd env.Command) ran { return c.execIn(c.ctx, c.e, cmd) }
 
 func (c *caseT) execIn(ctx context.Context, e env.Environment, cmd env.Command) ran {
@@ -38,8 +39,8 @@ func (c *caseT) execIn(ctx context.Context, e env.Environment, cmd env.Command) 
 	return ran{Result: res, stdout: stdout.take(), stderr: stderr.take(), err: err}
 }
 
-// lockedBuffer keeps the output of a command in an environment that may break the rule to write from one goroutine, and
-// not after the end.
+// lockedBuffer keeps the output of a command in an environment that may break the rule to write
+// from one goroutine, and not after the end.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -59,8 +60,8 @@ func (l *lockedBuffer) take() string {
 	return l.b.String()
 }
 
-// script returns a command that runs text in sh with args as $1 and so on. A case in an environment without sh ends
-// here.
+// script returns a command that runs text in sh with args as $1 and so on. A case in an environment
+// without sh ends here.
 func (c *caseT) script(text string, args ...string) env.Command {
 	if !c.place.learn(c.ctx).sh {
 		c.missing("no sh in PATH")
@@ -77,13 +78,14 @@ func (c *caseT) shIn(dir, text string, args ...string) string {
 	cmd.Dir = dir
 	r := c.exec(cmd)
 	if r.err != nil || r.ExitCode != 0 {
-		c.fatalf("the script %q, which the case needs, ended with exit code %d, error %v, stderr %q", text, r.ExitCode, r.err, r.stderr)
+		c.fatalf("the script %q, which the case needs, ended with exit code %d, error %v, stderr %q",
+			text, r.ExitCode, r.err, r.stderr)
 	}
 	return r.stdout
 }
 
-// test runs a script that answers by its exit code. It does not rely on output, which may be what is broken: a case must
-// not be skipped for that.
+// test runs a script that answers by its exit code. It does not rely on output, which may be what
+// is broken: a case must not be skipped for that.
 func (c *caseT) test(text string, args ...string) bool {
 	r := c.exec(c.script(text, args...))
 	if r.err != nil {
@@ -92,7 +94,8 @@ func (c *caseT) test(text string, args ...string) bool {
 	return r.ExitCode == 0
 }
 
-// tool ends the case if there is no program of one of these names, and returns the first that there is.
+// tool ends the case if there is no program of one of these names, and returns the first that there
+// is.
 func (c *caseT) tool(names ...string) string {
 	for _, name := range names {
 		if c.test(`command -v "$1" >/dev/null`, name) {
@@ -137,7 +140,8 @@ func (c *caseT) equal(what, got, want string) {
 		i++
 	}
 	cut := func(s string) string { return s[max(0, i-20):min(len(s), i+80)] }
-	c.errorf("%s: %d bytes, want %d; they differ from byte %d on:\n got …%q…\nwant …%q…", what, len(got), len(want), i, cut(got), cut(want))
+	c.errorf("%s: %d bytes, want %d; they differ from byte %d on:\n got …%q…\nwant …%q…", what,
+		len(got), len(want), i, cut(got), cut(want))
 }
 
 // is records a failure unless err has target inside.
@@ -154,7 +158,8 @@ type facts struct {
 	ps   bool // Processes can be read with ps.
 }
 
-// learn returns the facts about the environment. A tool is missing only if the environment says so plainly.
+// learn returns the facts about the environment. A tool is missing only if the environment says so
+// plainly.
 func (p *place) learn(ctx context.Context) facts {
 	p.probe.Do(func() {
 		test := func(text string) (env.Result, error) {
@@ -172,10 +177,12 @@ func (p *place) learn(ctx context.Context) facts {
 	return p.facts
 }
 
-// A marker is a process that can be told from all others by its command line: sleep with a number of its own.
+// A marker is a process that can be told from all others by its command line: sleep with a number
+// of its own.
 type marker string
 
-// marker returns the command line of a new marker. What is left of its processes is killed at the end of the case.
+// marker returns the command line of a new marker. What is left of its processes is killed at the
+// end of the case.
 func (c *caseT) marker() marker {
 	f := c.place.learn(c.ctx)
 	if !f.sh {
@@ -184,14 +191,18 @@ func (c *caseT) marker() marker {
 	if !f.proc && !f.ps {
 		c.missing("neither /proc nor ps shows the processes")
 	}
-	m := marker("sleep " + strconv.Itoa(100_000+rand.IntN(900_000))) // Seconds: days, longer than any test.
+	// Seconds: days, longer than any test.
+	m := marker("sleep " + strconv.Itoa(100_000+rand.IntN(900_000)))
 	c.cleanup(func() {
 		p := c.place
 		if c.witness != nil {
 			p = c.witness
 		}
 		for _, pid := range c.scan(p, m)[m] {
-			_ = c.execIn(context.WithoutCancel(c.ctx), p, env.Command{Argv: []string{"sh", "-c", `kill -9 "$0"`, pid}})
+			_ = c.execIn(context.WithoutCancel(c.ctx), p, env.Command{Argv: []string{
+				"sh", "-c",
+				`kill -9 "$0"`, pid,
+			}})
 		}
 	})
 	return m
@@ -236,7 +247,10 @@ func (c *caseT) scan(p *place, markers ...marker) map[marker][]string {
 
 // alive waits until all of markers run.
 func (c *caseT) alive(markers ...marker) {
-	c.poll(fmt.Sprintf("the processes %q to run", markers), func() bool { return c.allAlive(1, markers) })
+	c.poll(fmt.Sprintf("the processes %q to run", markers), func() bool {
+		return c.allAlive(1,
+			markers)
+	})
 }
 
 // gone records a failure for every process of markers that runs now.

@@ -87,16 +87,21 @@ func (c *caseT) out(dir string, names ...string) ([]string, error) {
 	return l, errors.Join(err, r.Close())
 }
 
-// wantOut records a failure unless CopyOut gives exactly these entries. One for the folder itself is left out.
+// wantOut records a failure unless CopyOut gives exactly these entries. One for the folder itself
+// is left out.
 func (c *caseT) wantOut(what string, want []string, dir string, names ...string) {
 	got, err := c.out(dir, names...)
 	if err != nil {
 		c.errorf("%s: CopyOut: %v", what, err)
 		return
 	}
-	got = slices.DeleteFunc(got, func(s string) bool { return strings.HasPrefix(s, `"." folder`) || strings.HasPrefix(s, `"" folder`) })
+	got = slices.DeleteFunc(got, func(s string) bool {
+		return strings.HasPrefix(s, `"." folder`) ||
+			strings.HasPrefix(s, `"" folder`)
+	})
 	if !slices.Equal(got, want) {
-		c.errorf("%s: the archive holds\n\t%s\nwant\n\t%s", what, strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+		c.errorf("%s: the archive holds\n\t%s\nwant\n\t%s", what, strings.Join(got, "\n\t"),
+			strings.Join(want, "\n\t"))
 	}
 }
 
@@ -119,7 +124,8 @@ func copyIn(c *caseT) {
 	}
 	c.wantNames("an empty folder", at("empty-folder"))
 	c.in(c.abs("absolute"), tarFile("a/b/c", "x"))
-	c.wantFile("a file whose folders the archive does not name", c.name("absolute", "a", "b", "c"), "x")
+	c.wantFile("a file whose folders the archive does not name", c.name("absolute", "a", "b", "c"),
+		"x")
 	c.in(c.name("nothing"))
 	c.wantNames("a folder from an empty archive", c.name("nothing"))
 }
@@ -132,7 +138,8 @@ func copyInExisting(c *caseT) {
 	c.write(c.name("dir", "folder", "kept"), "kept")
 	c.write(c.name("target"), "target")
 	c.link("../target", c.name("dir", "link"))
-	c.in(c.name("dir"), tarFileMode("file", "new", 0o755), tarFile("read-only", "new"), tarDir("folder", 0o700), tarFile("folder/new", "new"), tarLink("link", "file"))
+	c.in(c.name("dir"), tarFileMode("file", "new", 0o755), tarFile("read-only", "new"),
+		tarDir("folder", 0o700), tarFile("folder/new", "new"), tarLink("link", "file"))
 	c.wantNames("the folder", c.name("dir"), "file", "folder", "link", "other", "read-only")
 	c.wantFile("a file that the archive has, too", c.name("dir", "file"), "new")
 	c.wantMode("a file that the archive has, too", c.name("dir", "file"), 0o755)
@@ -149,14 +156,16 @@ func copyInMany(c *caseT) {
 	for i := range 20 {
 		entries = append(entries, tarDir(fmt.Sprintf("d%02d", i), 0o755))
 		for j := range 100 {
-			entries = append(entries, tarFile(fmt.Sprintf("d%02d/f%03d", i, j), fmt.Sprintf("file %d of %d", j, i)))
+			entries = append(entries, tarFile(fmt.Sprintf("d%02d/f%03d", i, j), fmt.Sprintf("file %d of %d",
+				j, i)))
 		}
 	}
 	c.in(c.name("many"), entries...)
 	c.wantOut("2000 files", lines(entries), c.name("many"))
 }
 
-// refused checks that CopyIn into the folder "in" refuses entries and changes nothing outside of it.
+// refused checks that CopyIn into the folder "in" refuses entries and changes nothing outside of
+// it.
 func (c *caseT) refused(what string, entries ...tarEntry) {
 	err := c.e.CopyIn(c.ctx, c.name("in"), archive(entries...))
 	if err == nil {
@@ -184,7 +193,8 @@ func (c *caseT) unharmed(what string) {
 func copyInLeavingNames(c *caseT) {
 	c.outside()
 	for _, name := range []string{
-		"../escaped", "../outside/file", "../outside/new", "a/../../escaped", "a/../../outside/file", "./../escaped", "present/../../escaped",
+		"../escaped", "../outside/file", "../outside/new", "a/../../escaped", "a/../../outside/file",
+		"./../escaped", "present/../../escaped",
 		c.abs("outside", "file"), c.abs("outside", "new"), "../in/../escaped", "..",
 	} {
 		c.refused(fmt.Sprintf("a file named %q", name), tarFile("first", "x"), tarFile(name, "escaped"))
@@ -196,21 +206,29 @@ func copyInLeavingNames(c *caseT) {
 
 func copyInThroughLinks(c *caseT) {
 	c.outside()
-	for what, target := range map[string]string{"relative": "../outside", "absolute": c.abs("outside")} {
+	for what, target := range map[string]string{
+		"relative": "../outside",
+		"absolute": c.abs("outside"),
+	} {
 		link := "link-" + what
-		c.refused("a file through a link of the archive, "+what, tarLink(link, target), tarFile(link+"/file", "escaped"))
+		c.refused("a file through a link of the archive, "+what, tarLink(link, target),
+			tarFile(link+"/file", "escaped"))
 		c.refused("a new file through a link that is there, "+what, tarFile(link+"/new", "escaped"))
 		c.refused("a folder through a link that is there, "+what, tarDir(link+"/new", 0o777))
 		c.refused("a link through a link that is there, "+what, tarLink(link+"/new", "file"))
 		deep := "chain-" + what
-		c.refused("a file through two links, "+what, tarLink(deep+"1", target), tarLink(deep+"2", deep+"1"), tarFile(deep+"2/file", "escaped"))
-		c.refused("a file through a link and ..", tarDir("sub", 0o755), tarLink("sub/"+link, "../.."), tarFile("sub/"+link+"/outside/file", "escaped"))
+		c.refused("a file through two links, "+what, tarLink(deep+"1", target), tarLink(deep+"2",
+			deep+"1"), tarFile(deep+"2/file", "escaped"))
+		c.refused("a file through a link and ..", tarDir("sub", 0o755), tarLink("sub/"+link, "../.."),
+			tarFile("sub/"+link+"/outside/file", "escaped"))
 		// The last element is replaced, not followed; to refuse it would do as well.
 		file := "file-" + what
-		_ = c.e.CopyIn(c.ctx, c.name("in"), archive(tarLink(file, target+"/file"), tarFile(file, "escaped")))
+		_ = c.e.CopyIn(c.ctx, c.name("in"), archive(tarLink(file, target+"/file"), tarFile(file,
+			"escaped")))
 		c.unharmed("a file in the place of a link, " + what)
 		dir := "dir-" + what
-		_ = c.e.CopyIn(c.ctx, c.name("in"), archive(tarLink(dir, target), tarDir(dir, 0o700), tarFile("ok", "x")))
+		_ = c.e.CopyIn(c.ctx, c.name("in"), archive(tarLink(dir, target), tarDir(dir, 0o700),
+			tarFile("ok", "x")))
 		c.unharmed("a folder in the place of a link, " + what)
 	}
 	if info, err := c.e.Stat(c.ctx, c.name("outside")); err != nil || info.Mode().Perm() == 0o700 {
@@ -222,11 +240,14 @@ func copyInHardLinks(c *caseT) {
 	c.outside()
 	for _, target := range []string{"../outside/file", c.abs("outside", "file")} {
 		c.refused("a hard link to "+target, tarHardLink("hard", target))
-		_ = c.e.CopyIn(c.ctx, c.name("in"), archive(tarHardLink("hard2", target), tarFile("hard2", "escaped")))
+		_ = c.e.CopyIn(c.ctx, c.name("in"), archive(tarHardLink("hard2", target), tarFile("hard2",
+			"escaped")))
 		c.unharmed("a file over a hard link to " + target)
 	}
-	c.refused("a hard link through a link", tarLink("link", "../outside"), tarHardLink("hard3", "link/file"))
-	_ = c.e.CopyIn(c.ctx, c.name("in"), archive(tarLink("soft", "../outside/file"), tarHardLink("hard4", "soft"), tarFileMode("hard4", "escaped", 0o777)))
+	c.refused("a hard link through a link", tarLink("link", "../outside"), tarHardLink("hard3",
+		"link/file"))
+	_ = c.e.CopyIn(c.ctx, c.name("in"), archive(tarLink("soft", "../outside/file"),
+		tarHardLink("hard4", "soft"), tarFileMode("hard4", "escaped", 0o777)))
 	c.unharmed("a file over a hard link to a link")
 }
 
@@ -242,19 +263,22 @@ func copyInDamaged(c *caseT) {
 	whole := pack(tarFile("first", "1"), tarFile("second", strings.Repeat("2", 5000)))
 	broken := errors.New("the source broke")
 	for what, r := range map[string]io.Reader{
-		"an archive that ends in a file":       bytes.NewReader(whole[:3000]),
-		"an archive that ends in a header":     bytes.NewReader(whole[:1100]),
-		"an archive that ends after a header":  bytes.NewReader(whole[:1536]),
-		"what is no archive":                   strings.NewReader(strings.Repeat("this is no archive\n", 100)),
-		"an archive with a changed header":     bytes.NewReader(append([]byte("X"), whole[1:]...)),
-		"an archive that ends one byte early":  bytes.NewReader(whole[:1536+4999]),
-		"an archive behind a byte that counts": io.MultiReader(strings.NewReader("x"), bytes.NewReader(whole)),
+		"an archive that ends in a file":      bytes.NewReader(whole[:3000]),
+		"an archive that ends in a header":    bytes.NewReader(whole[:1100]),
+		"an archive that ends after a header": bytes.NewReader(whole[:1536]),
+		"what is no archive": strings.NewReader(strings.Repeat("this is no archive\n",
+			100)),
+		"an archive with a changed header":    bytes.NewReader(append([]byte("X"), whole[1:]...)),
+		"an archive that ends one byte early": bytes.NewReader(whole[:1536+4999]),
+		"an archive behind a byte that counts": io.MultiReader(strings.NewReader("x"),
+			bytes.NewReader(whole)),
 	} {
 		if err := c.e.CopyIn(c.ctx, c.name("in"), r); err == nil {
 			c.errorf("%s: no error", what)
 		}
 	}
-	err := c.e.CopyIn(c.ctx, c.name("in"), io.MultiReader(bytes.NewReader(whole[:2000]), iotest.ErrReader(broken)))
+	err := c.e.CopyIn(c.ctx, c.name("in"), io.MultiReader(bytes.NewReader(whole[:2000]),
+		iotest.ErrReader(broken)))
 	c.is("a reader that fails", err, broken)
 	if got := c.read(c.name("in", "first")); got != "1" {
 		c.errorf("an entry before the damage holds %q, want %q", got, "1")
@@ -278,19 +302,25 @@ func copyOut(c *caseT) {
 	c.sh(`umask 022; mkdir -p a/empty a/b; printf 1 >a/b/file; chmod 640 a/b/file; printf "$1" >a/bytes; ln -s b/file a/link; ln -s nowhere a/dangling
 		: >a/.hidden; : >'a/with space'; chmod 700 a/b`, octal(allBytes))
 	c.wantOut("a tree that commands made", []string{
-		`".hidden" file 0644 ""`, `"b" folder 0700`, `"b/file" file 0640 "1"`, tarFile("bytes", allBytes).line(),
-		`"dangling" link to "nowhere"`, `"empty" folder 0755`, `"link" link to "b/file"`, `"with space" file 0644 ""`,
+		`".hidden" file 0644 ""`, `"b" folder 0700`, `"b/file" file 0640 "1"`, tarFile("bytes",
+			allBytes).line(),
+		`"dangling" link to "nowhere"`, `"empty" folder 0755`, `"link" link to "b/file"`,
+		`"with space" file 0644 ""`,
 	}, c.name("a"))
 	c.wantOut("an empty folder", nil, c.abs("a", "empty"))
 }
 
 func copyOutNames(c *caseT) {
-	c.in(c.dir, tarDir("a", 0o755), tarFile("a/1", "1"), tarFile("a/2", "2"), tarFile("b", "b"), tarFile("-c", "c"), tarFile("d e", "d"), tarDir("f", 0o755), tarFile("f/x", "x"))
+	c.in(c.dir, tarDir("a", 0o755), tarFile("a/1", "1"), tarFile("a/2", "2"), tarFile("b", "b"),
+		tarFile("-c", "c"), tarFile("d e", "d"), tarDir("f", 0o755), tarFile("f/x", "x"))
 	for _, tc := range []struct{ names, want []string }{
 		{[]string{"b"}, []string{`"b" file 0644 "b"`}},
 		{[]string{"a/2"}, []string{`"a/2" file 0644 "2"`}},
 		{[]string{"a"}, []string{`"a" folder 0755`, `"a/1" file 0644 "1"`, `"a/2" file 0644 "2"`}},
-		{[]string{"-c", "b", "d e"}, []string{`"-c" file 0644 "c"`, `"b" file 0644 "b"`, `"d e" file 0644 "d"`}},
+		{[]string{"-c", "b", "d e"}, []string{
+			`"-c" file 0644 "c"`, `"b" file 0644 "b"`,
+			`"d e" file 0644 "d"`,
+		}},
 		{[]string{"f", "b"}, []string{`"b" file 0644 "b"`, `"f" folder 0755`, `"f/x" file 0644 "x"`}},
 	} {
 		c.wantOut(fmt.Sprintf("the names %q", tc.names), tc.want, c.dir, tc.names...)
@@ -315,7 +345,10 @@ func copyOutHardLinks(c *caseT) {
 func copyOutBadNames(c *caseT) {
 	c.write(c.name("outside"), "x")
 	c.in(c.name("a"), tarFile("file", "x"), tarLink("link", ".."))
-	for _, name := range []string{"../outside", "/etc/passwd", c.abs("a", "file"), "file/../../outside", "..", "link/outside"} {
+	for _, name := range []string{
+		"../outside", "/etc/passwd", c.abs("a", "file"),
+		"file/../../outside", "..", "link/outside",
+	} {
 		if got, err := c.out(c.name("a"), name); err == nil {
 			c.errorf("the name %q leaves the folder, but CopyOut gives %q", name, got)
 		}

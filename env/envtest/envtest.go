@@ -17,24 +17,25 @@ const requireVar = "SANDBOXAGENT_REQUIRE"
 
 // Options say what Run tests.
 type Options struct {
-	// New returns a fresh environment. It must be able to write files and to run commands. The suite closes it.
+	// New returns a fresh environment. It must be able to write files and to run commands. The suite
+	// closes it.
 	New func(t *testing.T) env.Environment
-	// Known maps the name of a case, such as "kill/double_fork_dies", to the reason why this environment differs
-	// there. A known difference that passes, or that names no case, fails the run.
+	// Known maps the name of a case, such as "kill/double_fork_dies", to the reason why this
+	// environment differs there. A known difference that passes, or that names no case, fails the run.
 	Known map[string]string
 	// Groups, if set, names the groups of cases that run, such as "kill". It is for a second
 	// environment that shares its other code with one that has all cases.
 	Groups []string
-	// Bare says that the environment has no shell and no tools, and is not to have any: a case that needs one is skipped
-	// also where tools are required.
+	// Bare says that the environment has no shell and no tools, and is not to have any: a case that
+	// needs one is skipped also where tools are required.
 	Bare bool
 	// NoTerminals says that the environment has no terminals, and is not to have any.
 	NoTerminals bool
 	// Small makes do with the amounts of data that go test -short means.
 	Small bool
-	// Alive, if set, says whether a process whose whole command line is the given words runs in an environment that
-	// has been closed. It looks from outside and is needed where another environment from New cannot see the
-	// processes of the first.
+	// Alive, if set, says whether a process whose whole command line is the given words runs in an
+	// environment that has been closed. It looks from outside and is needed where another environment
+	// from New cannot see the processes of the first.
 	Alive func(t *testing.T, argv ...string) bool
 
 	// patience, if set, replaces pollTime in tests of the suite itself.
@@ -138,8 +139,10 @@ func verdict(known, backend, require string, o outcome) (failures []string, reas
 	switch {
 	case o.skip != nil:
 		required := strings.Split(require, ",")
-		if o.skip.missing && (slices.Contains(required, "envtest") || slices.Contains(required, backend)) {
-			return []string{fmt.Sprintf("%s=%s does not allow to skip this case: %s", requireVar, require, o.skip.reason)}, ""
+		if o.skip.missing && (slices.Contains(required, "envtest") || slices.Contains(required,
+			backend)) {
+			return []string{fmt.Sprintf("%s=%s does not allow to skip this case: %s", requireVar, require,
+				o.skip.reason)}, ""
 		}
 		return nil, o.skip.reason
 	case known != "" && len(o.failures) == 0:

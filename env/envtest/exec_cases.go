@@ -64,7 +64,8 @@ func execSelfSignal(c *caseT) {
 	}{{"SEGV", 11}, {"KILL", 9}, {"TERM", 15}, {"ABRT", 6}, {"PIPE", 13}} {
 		r := c.exec(c.script(`ulimit -c 0; printf out; kill -"$1" $$`, s.name))
 		if r.err != nil || r.ExitCode != 128+s.n || r.Signal != "SIG"+s.name || r.TimedOut {
-			c.errorf("a command that kills itself with SIG%s: %+v, error %v; want exit code %d and Signal SIG%s", s.name, r.Result, r.err, 128+s.n, s.name)
+			c.errorf("a command that kills itself with SIG%s: %+v, error %v; want exit code %d and "+
+				"Signal SIG%s", s.name, r.Result, r.err, 128+s.n, s.name)
 		}
 		c.equal("its output", r.stdout, "out")
 	}
@@ -74,11 +75,13 @@ func execFastSignal(c *caseT) {
 	cmd := c.script("kill -TERM $$")
 	cmd.Timeout = time.Minute
 	if r := c.exec(cmd); r.err != nil || r.TimedOut || r.ExitCode != 143 {
-		c.errorf("SIGTERM long before the timeout: %+v, error %v; want exit code 143 and no timeout", r.Result, r.err)
+		c.errorf("SIGTERM long before the timeout: %+v, error %v; want exit code 143 and no timeout",
+			r.Result, r.err)
 	}
 }
 
-// wantStartError records a failure unless r is a *StartError for cmd with target inside, if that is not nil.
+// wantStartError records a failure unless r is a *StartError for cmd with target inside, if that is
+// not nil.
 func (c *caseT) wantStartError(what string, r ran, cmd env.Command, target error) {
 	var start *env.StartError
 	if !errors.As(r.err, &start) {
@@ -94,7 +97,10 @@ func (c *caseT) wantStartError(what string, r ran, cmd env.Command, target error
 }
 
 func execMissing(c *caseT) {
-	for _, program := range []string{"no-such-program-of-envtest", c.abs("no-such-program"), c.name("no-such-program"), "no/such/folder/program"} {
+	for _, program := range []string{
+		"no-such-program-of-envtest", c.abs("no-such-program"),
+		c.name("no-such-program"), "no/such/folder/program",
+	} {
 		cmd := env.Command{Argv: []string{program, "arg"}}
 		c.wantStartError(program, c.exec(cmd), cmd, fs.ErrNotExist)
 	}
@@ -137,8 +143,9 @@ func execBadVars(c *caseT) {
 	c.wantStartError("a NUL in a variable", c.exec(cmd), cmd, nil)
 }
 
-// execJustWritten writes programs and runs them at once, several at a time. Systems refuse to run a file that some process
-// still has open for writing, and a process that is being started elsewhere holds every open file for a moment.
+// execJustWritten writes programs and runs them at once, several at a time. Systems refuse to run a
+// file that some process still has open for writing, and a process that is being started elsewhere
+// holds every open file for a moment.
 func execJustWritten(c *caseT) {
 	c.script("") // Ends the case if there is no sh.
 	c.unix()
@@ -148,11 +155,13 @@ func execJustWritten(c *caseT) {
 			for j := range 10 {
 				name := fmt.Sprintf("program-%d-%d", i, j)
 				body := fmt.Sprintf("#!/bin/sh\nexit %d\n", j)
-				if _, err := c.e.WriteFile(c.ctx, c.name(name), strings.NewReader(body), env.WriteOptions{Mode: 0o755}); err != nil {
+				if _, err := c.e.WriteFile(c.ctx, c.name(name), strings.NewReader(body),
+					env.WriteOptions{Mode: 0o755}); err != nil {
 					c.errorf("writing a program: %v", err)
 					return
 				}
-				c.wantExit("a program that was just written", c.exec(env.Command{Argv: []string{c.abs(name)}}), j)
+				c.wantExit("a program that was just written", c.exec(env.Command{Argv: []string{c.abs(name)}}),
+					j)
 			}
 		})
 	}
@@ -161,9 +170,12 @@ func execJustWritten(c *caseT) {
 
 // awkward are arguments, and contents of variables, that are easily damaged on the way.
 var awkward = []string{
-	"", " ", "a b", " lead and trail ", `"`, `'`, `''`, `"'"`, "\n", "a\nb\n", "\t", "\r\n", "*", "?", "[a-z]", "~", "$HOME", "${HOME}",
-	"$(id)", "`id`", "-n", "-", "--", "--help", `\`, `\\`, `\n`, "a=b", "=", "{a,b}", ";", "&&", "||", "|", ">", "<", "#", "!", "%s", "%",
-	"世界", "é", "e\u0301", "😀", "\x7f\x1b[0m", "\xff\xfe", "\xc3\x28", "/", ".", "..", "C:\\x", "&", "(", ")", "@file", "%PATH%", "^",
+	"", " ", "a b", " lead and trail ", `"`, `'`, `''`, `"'"`, "\n", "a\nb\n", "\t", "\r\n", "*", "?",
+	"[a-z]", "~", "$HOME", "${HOME}",
+	"$(id)", "`id`", "-n", "-", "--", "--help", `\`, `\\`, `\n`, "a=b", "=", "{a,b}", ";", "&&", "||",
+	"|", ">", "<", "#", "!", "%s", "%",
+	"世界", "é", "e\u0301", "😀", "\x7f\x1b[0m", "\xff\xfe", "\xc3\x28", "/", ".", "..", "C:\\x", "&",
+	"(", ")", "@file", "%PATH%", "^",
 }
 
 func execArgvExact(c *caseT) {
@@ -209,7 +221,10 @@ func execNoLoginShell(c *caseT) {
 func execPathLookup(c *caseT) {
 	c.unix()
 	c.sh(`mkdir bin1 bin2; for d in bin1 bin2; do printf '#!/bin/sh\necho %s\n' "$d" >"$d/envtest-tool"; chmod 755 "$d/envtest-tool"; done`)
-	path := func(elem ...string) string { return "PATH=" + strings.Join(append(elem, "/usr/bin", "/bin"), ":") }
+	path := func(elem ...string) string {
+		return "PATH=" + strings.Join(append(elem, "/usr/bin",
+			"/bin"), ":")
+	}
 	cmd := env.Command{Argv: []string{"envtest-tool"}}
 	c.wantStartError("a program that is in no folder of PATH", c.exec(cmd), cmd, fs.ErrNotExist)
 	for _, tc := range []struct {
@@ -239,7 +254,8 @@ func execRelativeProgram(c *caseT) {
 
 func execDirDefault(c *caseT) {
 	r := c.exec(c.script("pwd -P"))
-	c.equal("pwd -P of a command without Dir, against that with Dir of Info.WorkDir", r.stdout, c.shIn(c.e.Info().WorkDir, "pwd -P"))
+	c.equal("pwd -P of a command without Dir, against that with Dir of Info.WorkDir", r.stdout,
+		c.shIn(c.e.Info().WorkDir, "pwd -P"))
 	c.write(c.name("here"), "x")
 	c.wantExit("a file written with a relative name, seen from a command without Dir",
 		c.exec(c.script(`test -f "$1"`, c.name("here"))), 0)
@@ -249,7 +265,8 @@ func execDirGiven(c *caseT) {
 	c.sh(`mkdir -p 'sub/with space' ./-dash 'quo"te$HOME'; ln -s sub link`)
 	base := strings.TrimSuffix(c.sh("pwd -P"), "\n")
 	for dir, want := range map[string]string{
-		c.name("sub"): "/sub", c.abs("sub"): "/sub", c.name("sub", "with space"): "/sub/with space", c.name("-dash"): "/-dash",
+		c.name("sub"): "/sub", c.abs("sub"): "/sub", c.name("sub", "with space"): "/sub/with space",
+		c.name("-dash"):       "/-dash",
 		c.name(`quo"te$HOME`): `/quo"te$HOME`, c.name("link"): "/sub", c.name("sub", "..", "sub"): "/sub",
 	} {
 		c.equal("pwd -P in "+dir, c.shIn(dir, "pwd -P"), base+want+"\n")
@@ -303,10 +320,16 @@ func execVars(c *caseT) {
 
 func execVarsDuplicates(c *caseT) {
 	c.tool("env")
-	cmd := env.Command{Argv: []string{"env"}, Vars: []string{"ENVTEST_A=first", "ENVTEST_B=b", "ENVTEST_A=second", "ENVTEST_A=last", "HOME=/envtest"}}
+	cmd := env.Command{Argv: []string{"env"}, Vars: []string{
+		"ENVTEST_A=first", "ENVTEST_B=b",
+		"ENVTEST_A=second", "ENVTEST_A=last", "HOME=/envtest",
+	}}
 	r := c.exec(cmd)
 	c.wantExit("env", r, 0)
-	for name, want := range map[string]string{"ENVTEST_A": "last", "ENVTEST_B": "b", "HOME": "/envtest"} {
+	for name, want := range map[string]string{
+		"ENVTEST_A": "last", "ENVTEST_B": "b",
+		"HOME": "/envtest",
+	} {
 		var got []string
 		for line := range strings.Lines(r.stdout) {
 			if value, ok := strings.CutPrefix(line, name+"="); ok {
@@ -377,6 +400,7 @@ func execOnce(c *caseT) {
 		c.errorf("a command that timed out ran several times: %q", got)
 	}
 	m := c.marker()
-	c.cancelled(c.script(`echo run >>"$1"; exec sleep "$2"`, c.abs("cancel"), m.seconds()), errors.New("enough"), 1, m)
+	c.cancelled(c.script(`echo run >>"$1"; exec sleep "$2"`, c.abs("cancel"), m.seconds()),
+		errors.New("enough"), 1, m)
 	c.equal("a command that was cancelled", c.read(c.name("cancel")), "run\n")
 }

@@ -44,8 +44,10 @@ func fileCases() []testCase {
 
 func fileContents(c *caseT) {
 	for what, data := range map[string]string{
-		"text": "# heading\nline\n", "nothing": "", "bytes": allBytes, "invalid UTF-8": "\xc3\x28", "unicode": "😀 café 中文",
-		"CRLF": "a\r\nb\r\n", "no newline": "x", "a byte order mark": "\xef\xbb\xbfx", "NULs": strings.Repeat("\x00", 5000),
+		"text": "# heading\nline\n", "nothing": "", "bytes": allBytes, "invalid UTF-8": "\xc3\x28",
+		"unicode": "😀 café 中文",
+		"CRLF":    "a\r\nb\r\n", "no newline": "x", "a byte order mark": "\xef\xbb\xbfx",
+		"NULs": strings.Repeat("\x00", 5000),
 	} {
 		name := c.name(strings.ReplaceAll(what, " ", "-"))
 		c.write(name, data)
@@ -63,7 +65,10 @@ func fileMadeInside(c *caseT) {
 }
 
 func fileSizes(c *caseT) {
-	for _, n := range []int{0, 1, 2, 511, 512, 513, 4095, 4096, 32<<10 - 1, 32<<10 + 1, 1<<20 - 1, 1 << 20, 1<<20 + 1} {
+	for _, n := range []int{
+		0, 1, 2, 511, 512, 513, 4095, 4096, 32<<10 - 1, 32<<10 + 1, 1<<20 - 1,
+		1 << 20, 1<<20 + 1,
+	} {
 		data := randomText(n)
 		name := c.name(fmt.Sprint(n))
 		w, err := c.put(name, data, env.WriteOptions{})
@@ -95,10 +100,12 @@ func fileReadLimit(c *caseT) {
 	for limit, ok := range map[int64]bool{1024: false, 2047: false, 2048: true, 0: true} {
 		data, err := env.ReadFile(c.ctx, c.e, c.name("file"), limit)
 		if ok && (err != nil || len(data) != 2048) {
-			c.errorf("env.ReadFile of 2048 bytes with the limit %d: %d bytes, error %v", limit, len(data), err)
+			c.errorf("env.ReadFile of 2048 bytes with the limit %d: %d bytes, error %v", limit, len(data),
+				err)
 		}
 		if !ok {
-			c.wantPathError(fmt.Sprintf("env.ReadFile of 2048 bytes with the limit %d", limit), err, "file", env.ErrTooLarge)
+			c.wantPathError(fmt.Sprintf("env.ReadFile of 2048 bytes with the limit %d", limit), err, "file",
+				env.ErrTooLarge)
 		}
 	}
 }
@@ -108,8 +115,10 @@ const urlName = "https:/en.wikipedia.org/wiki/Erd%C5%91s_number?a=b&c=d"
 
 func fileNames(c *caseT) {
 	for _, name := range []string{
-		"with space", " lead", "trail ", "new\nline", "-dash", "--", "-rf", "tab\there", `quo"te`, "apostrophe's", `back\slash`, "$HOME", "`id`",
-		"*", "?", "[a]", "{a,b}", "~", "#", "%41", "ünïcödé", "e\u0301", "世界", "😀", "...", ".hidden", "a;b", "a|b", "a&b", "(x)", "<x>", "a=b", "@x",
+		"with space", " lead", "trail ", "new\nline", "-dash", "--", "-rf", "tab\there", `quo"te`,
+		"apostrophe's", `back\slash`, "$HOME", "`id`",
+		"*", "?", "[a]", "{a,b}", "~", "#", "%41", "ünïcödé", "e\u0301", "世界", "😀", "...", ".hidden",
+		"a;b", "a|b", "a&b", "(x)", "<x>", "a=b", "@x",
 		"!", "C:", "nul", strings.Repeat("x", 255), urlName, "\xff\xfe",
 	} {
 		if c.e.Info().OS == "windows" && strings.ContainsAny(name, "\n\t\"\\*?|<>:;") {
@@ -126,7 +135,8 @@ func fileNames(c *caseT) {
 		r := c.exec(c.script(`cat "./$1"`, c.name(name)))
 		c.equal(fmt.Sprintf("a file named %q, as a command sees it", name), r.stdout, name)
 		entries, err := c.e.ReadDir(c.ctx, path.Dir(c.name(name)))
-		if err != nil || !slices.ContainsFunc(entries, func(d fs.DirEntry) bool { return d.Name() == path.Base(name) }) {
+		if err != nil || !slices.ContainsFunc(entries,
+			func(d fs.DirEntry) bool { return d.Name() == path.Base(name) }) {
 			c.errorf("ReadDir does not list %q (error %v)", name, err)
 		}
 		if err := c.e.Remove(c.ctx, c.name(name), env.RemoveOptions{}); err != nil {
@@ -162,13 +172,17 @@ func fileInvalidNames(c *caseT) {
 			if name == "" && m.name == "Remove recursively" {
 				continue // An environment that takes it for the working directory would lose that.
 			}
-			c.wantPathError(fmt.Sprintf("%s of %q", m.name, name), m.call(c.ctx, c.e, name), name, fs.ErrInvalid)
+			c.wantPathError(fmt.Sprintf("%s of %q", m.name, name), m.call(c.ctx, c.e, name), name,
+				fs.ErrInvalid)
 		}
 	}
 }
 
 func fileMissing(c *caseT) {
-	for _, name := range []string{c.name("missing"), c.abs("missing"), c.name("missing", "deeper"), c.name(urlName), "/no/such/folder"} {
+	for _, name := range []string{
+		c.name("missing"), c.abs("missing"), c.name("missing", "deeper"),
+		c.name(urlName), "/no/such/folder",
+	} {
 		for _, m := range methods("Open", "Stat", "ReadDir", "Remove", "Remove recursively") {
 			c.wantPathError(m.name+" of "+name, m.call(c.ctx, c.e, name), name, fs.ErrNotExist)
 		}
@@ -185,7 +199,8 @@ func fileMissing(c *caseT) {
 func fileBelowFile(c *caseT) {
 	c.write(c.name("file"), "x")
 	for _, m := range methods("Open", "Stat", "ReadDir", "WriteFile", "Remove") {
-		c.wantPathError(m.name+" of a name below a file", m.call(c.ctx, c.e, c.name("file", "below")), "", env.ErrNotDir)
+		c.wantPathError(m.name+" of a name below a file", m.call(c.ctx, c.e, c.name("file", "below")), "",
+			env.ErrNotDir)
 	}
 	c.wantFile("the file", c.name("file"), "x")
 }
@@ -219,7 +234,8 @@ func fileFolder(c *caseT) {
 	c.wantNames("the folder", c.name("folder"), "file")
 }
 
-// special checks that the special file name, of this type, hangs none of the methods that take a regular file.
+// special checks that the special file name, of this type, hangs none of the methods that take a
+// regular file.
 func (c *caseT) special(name string, kind fs.FileMode, list ...string) {
 	for _, m := range methods(list...) {
 		c.within(m.name+" of "+name, func() {
@@ -227,7 +243,8 @@ func (c *caseT) special(name string, kind fs.FileMode, list ...string) {
 		})
 	}
 	c.within("ReadDir of "+name, func() {
-		c.wantPathError("ReadDir of "+name, methods("ReadDir")[0].call(c.ctx, c.e, name), "", env.ErrNotDir)
+		c.wantPathError("ReadDir of "+name, methods("ReadDir")[0].call(c.ctx, c.e, name), "",
+			env.ErrNotDir)
 	})
 	c.within("Stat of "+name, func() {
 		info, err := c.e.Stat(c.ctx, name)
@@ -286,9 +303,11 @@ func fileLinks(c *caseT) {
 	}
 	c.wantNames("a folder through a link", c.name("dir"), "file")
 	for _, m := range methods("Open", "Stat", "ReadDir") {
-		c.wantPathError(m.name+" of a dangling link", m.call(c.ctx, c.e, c.name("dangling")), "dangling", fs.ErrNotExist)
+		c.wantPathError(m.name+" of a dangling link", m.call(c.ctx, c.e, c.name("dangling")), "dangling",
+			fs.ErrNotExist)
 	}
-	c.wantPathError("Open of a link to a folder", methods("Open")[0].call(c.ctx, c.e, c.name("dir")), "", env.ErrIsDir)
+	c.wantPathError("Open of a link to a folder", methods("Open")[0].call(c.ctx, c.e, c.name("dir")),
+		"", env.ErrIsDir)
 }
 
 func fileLinkLoop(c *caseT) {
@@ -312,8 +331,10 @@ func fileOpenFile(c *caseT) {
 		c.fatalf("Open: %v", err)
 	}
 	info, err := f.Stat()
-	if err != nil || info.Size() != int64(len(data)) || info.Name() != "file" || !info.Mode().IsRegular() {
-		c.errorf("Stat of an open file: %v, error %v; want a regular file %q of %d bytes", info, err, "file", len(data))
+	if err != nil || info.Size() != int64(len(data)) || info.Name() != "file" ||
+		!info.Mode().IsRegular() {
+		c.errorf("Stat of an open file: %v, error %v; want a regular file %q of %d bytes", info, err,
+			"file", len(data))
 	}
 	head := make([]byte, 1000)
 	if _, err := io.ReadFull(f, head); err != nil || string(head) != data[:1000] {
@@ -350,7 +371,8 @@ func fileStat(c *caseT) {
 		c.fatalf("Stat: %v", err)
 	}
 	if info.Name() != "file" || info.Size() != 5 || info.Mode() != 0o640 || info.IsDir() {
-		c.errorf("Stat of a file gives name %q, size %d, mode %v; want file, 5, 0640", info.Name(), info.Size(), info.Mode())
+		c.errorf("Stat of a file gives name %q, size %d, mode %v; want file, 5, 0640", info.Name(),
+			info.Size(), info.Mode())
 	}
 	if got := info.ModTime().Unix(); got != 981173106 {
 		c.errorf("Stat of a file from 2001-02-03 04:05:06 UTC gives the time %v", info.ModTime().UTC())
@@ -369,7 +391,8 @@ func fileStatLinks(c *caseT) {
 		c.fatalf("Stat of a link: %v", err)
 	}
 	if info.Mode() != 0o600 || info.Size() != 5 || info.Name() != "link" {
-		c.errorf("Stat of a link gives name %q, size %d, mode %v; want link, and the size and mode of the file", info.Name(), info.Size(), info.Mode())
+		c.errorf("Stat of a link gives name %q, size %d, mode %v; want link, and the size and mode of "+
+			"the file", info.Name(), info.Size(), info.Mode())
 	}
 	if info, err := c.e.Stat(c.ctx, c.name("dirlink")); err != nil || !info.IsDir() {
 		c.errorf("Stat of a link to a folder: %v, error %v; want a folder", info, err)

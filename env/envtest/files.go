@@ -86,7 +86,8 @@ func (c *caseT) wantNames(what, dir string, want ...string) {
 	}
 }
 
-// wantPathError records a failure unless err is a *fs.PathError for name with one of targets inside.
+// wantPathError records a failure unless err is a *fs.PathError for name with one of targets
+// inside.
 func (c *caseT) wantPathError(what string, err error, name string, targets ...error) {
 	var pathError *fs.PathError
 	switch {
@@ -96,7 +97,10 @@ func (c *caseT) wantPathError(what string, err error, name string, targets ...er
 		c.errorf("%s: error %v (%T), want a *fs.PathError", what, err, err)
 	case !strings.HasSuffix(pathError.Path, name):
 		c.errorf("%s: the error names %q, want %q", what, pathError.Path, name)
-	case len(targets) > 0 && !slices.ContainsFunc(targets, func(t error) bool { return errors.Is(err, t) }):
+	case len(targets) > 0 && !slices.ContainsFunc(targets, func(t error) bool {
+		return errors.Is(err,
+			t)
+	}):
 		c.errorf("%s: error %v, want one with %q inside", what, err, targets)
 	}
 }

@@ -42,7 +42,8 @@ func (c *caseT) grepTree() {
 	}
 }
 
-// grepCase is a search with what it finds: lines that match with colons, others with dashes, files by their names and counts.
+// grepCase is a search with what it finds: lines that match with colons, others with dashes, files
+// by their names and counts.
 type grepCase struct {
 	opts search.GrepOptions
 	want []string
@@ -50,7 +51,9 @@ type grepCase struct {
 	stats search.GrepStats
 }
 
-func (c *caseT) grepAll(e env.Environment, opts search.GrepOptions) ([]string, search.GrepStats, error) {
+func (c *caseT) grepAll(
+	e env.Environment, opts search.GrepOptions,
+) ([]string, search.GrepStats, error) {
 	opts.Path = c.name(opts.Path)
 	var got []string
 	stats, err := search.Grep(c.ctx, e, opts, func(m search.GrepMatch) error {
@@ -88,25 +91,45 @@ func (c *caseT) greps(cases ...grepCase) {
 func grepContext(c *caseT) {
 	c.greps(
 		grepCase{
-			opts:  search.GrepOptions{Pattern: "needle", Path: "log.txt", Before: 1, After: 1},
-			want:  []string{"log.txt-1-one", "log.txt:2:needle 1", "log.txt-3-three", "log.txt-5-five", "log.txt:6:needle 2", "log.txt:7:needle 3", "log.txt-8-eight"},
+			opts: search.GrepOptions{Pattern: "needle", Path: "log.txt", Before: 1, After: 1},
+			want: []string{
+				"log.txt-1-one", "log.txt:2:needle 1", "log.txt-3-three", "log.txt-5-five",
+				"log.txt:6:needle 2", "log.txt:7:needle 3", "log.txt-8-eight",
+			},
 			stats: search.GrepStats{Files: 1, Matches: 3},
 		},
-		grepCase{opts: search.GrepOptions{Pattern: "needle 2", Path: "log.txt", Before: 2}, want: []string{"log.txt-4-four", "log.txt-5-five", "log.txt:6:needle 2"}},
-		grepCase{opts: search.GrepOptions{Pattern: "one|needle 3", Path: "log.txt", After: 1}, want: []string{
-			"log.txt:1:one", "log.txt-2-needle 1", "log.txt:7:needle 3", "log.txt-8-eight",
-		}},
-		grepCase{opts: search.GrepOptions{Pattern: "three", Path: "log.txt", Before: 100, After: 100}, want: []string{
-			"log.txt-1-one", "log.txt-2-needle 1", "log.txt:3:three", "log.txt-4-four", "log.txt-5-five", "log.txt-6-needle 2", "log.txt-7-needle 3", "log.txt-8-eight",
-		}},
-		grepCase{opts: search.GrepOptions{Pattern: "needle", Path: "crlf.txt", Before: 1, After: 1}, want: []string{
-			"crlf.txt-1-before", "crlf.txt:2:needle", "crlf.txt-3-after",
-		}},
 		grepCase{
-			opts:  search.GrepOptions{Pattern: "a int|package sub //|const", Path: "sub", Before: 1, After: 1},
+			opts: search.GrepOptions{Pattern: "needle 2", Path: "log.txt", Before: 2},
+			want: []string{"log.txt-4-four", "log.txt-5-five", "log.txt:6:needle 2"},
+		},
+		grepCase{
+			opts: search.GrepOptions{Pattern: "one|needle 3", Path: "log.txt", After: 1},
+			want: []string{
+				"log.txt:1:one", "log.txt-2-needle 1", "log.txt:7:needle 3", "log.txt-8-eight",
+			},
+		},
+		grepCase{
+			opts: search.GrepOptions{Pattern: "three", Path: "log.txt", Before: 100, After: 100},
+			want: []string{
+				"log.txt-1-one", "log.txt-2-needle 1", "log.txt:3:three", "log.txt-4-four", "log.txt-5-five",
+				"log.txt-6-needle 2", "log.txt-7-needle 3", "log.txt-8-eight",
+			},
+		},
+		grepCase{
+			opts: search.GrepOptions{Pattern: "needle", Path: "crlf.txt", Before: 1, After: 1},
+			want: []string{
+				"crlf.txt-1-before", "crlf.txt:2:needle", "crlf.txt-3-after",
+			},
+		},
+		grepCase{
+			opts: search.GrepOptions{
+				Pattern: "a int|package sub //|const", Path: "sub", Before: 1,
+				After: 1,
+			},
 			stats: search.GrepStats{Files: 4, Matches: 3},
 			want: []string{
-				"sub/code.go-3-func Needle(", "sub/code.go:4:\ta int, // needle", "sub/code.go-5-) {", "sub/code_test.go:1:package sub // needle",
+				"sub/code.go-3-func Needle(", "sub/code.go:4:\ta int, // needle", "sub/code.go-5-) {",
+				"sub/code_test.go:1:package sub // needle",
 				"sub/view.ts:1:const needle = 1", "sub/view.ts-2-needle(needle)",
 			},
 		},
@@ -116,7 +139,10 @@ func grepContext(c *caseT) {
 func grepContextLimits(c *caseT) {
 	c.greps(
 		grepCase{
-			opts:  search.GrepOptions{Pattern: "needle", Path: "log.txt", Before: 1, After: 1, MaxMatches: 1},
+			opts: search.GrepOptions{
+				Pattern: "needle", Path: "log.txt", Before: 1, After: 1,
+				MaxMatches: 1,
+			},
 			want:  []string{"log.txt-1-one", "log.txt:2:needle 1", "log.txt-3-three"},
 			stats: search.GrepStats{Files: 1, Matches: 1, Truncated: true},
 		},
@@ -136,17 +162,36 @@ func grepContextLimits(c *caseT) {
 func grepMultiline(c *caseT) {
 	c.greps(
 		grepCase{
-			opts:  search.GrepOptions{Pattern: `func Needle\([^)]*\)`, Multiline: true},
-			want:  []string{"sub/code.go:3:func Needle(", "sub/code.go:4:\ta int, // needle", "sub/code.go:5:) {"},
+			opts: search.GrepOptions{Pattern: `func Needle\([^)]*\)`, Multiline: true},
+			want: []string{
+				"sub/code.go:3:func Needle(", "sub/code.go:4:\ta int, // needle",
+				"sub/code.go:5:) {",
+			},
 			stats: search.GrepStats{Files: 7, Matches: 3},
 		},
-		grepCase{opts: search.GrepOptions{Pattern: `Needle.*int`, Multiline: true, Before: 1, After: 1}, want: []string{
-			"sub/code.go-2-", "sub/code.go:3:func Needle(", "sub/code.go:4:\ta int, // needle", "sub/code.go-5-) {",
-		}},
-		grepCase{opts: search.GrepOptions{Pattern: `^three$`, Multiline: true}, want: []string{"log.txt:3:three"}},
-		grepCase{opts: search.GrepOptions{Pattern: "THREE\nFOUR", Multiline: true, IgnoreCase: true, Literal: true}, want: []string{"log.txt:3:three", "log.txt:4:four"}},
-		grepCase{opts: search.GrepOptions{Pattern: "needle", Path: "sub/view.ts", Multiline: true}, want: []string{"sub/view.ts:1:const needle = 1", "sub/view.ts:2:needle(needle)"}},
-		grepCase{opts: search.GrepOptions{Pattern: "four\nfive", Multiline: true, Mode: search.GrepFiles}, want: []string{"log.txt"}},
+		grepCase{
+			opts: search.GrepOptions{Pattern: `Needle.*int`, Multiline: true, Before: 1, After: 1},
+			want: []string{
+				"sub/code.go-2-", "sub/code.go:3:func Needle(", "sub/code.go:4:\ta int, // needle",
+				"sub/code.go-5-) {",
+			},
+		},
+		grepCase{
+			opts: search.GrepOptions{Pattern: `^three$`, Multiline: true},
+			want: []string{"log.txt:3:three"},
+		},
+		grepCase{opts: search.GrepOptions{
+			Pattern: "THREE\nFOUR", Multiline: true, IgnoreCase: true,
+			Literal: true,
+		}, want: []string{"log.txt:3:three", "log.txt:4:four"}},
+		grepCase{
+			opts: search.GrepOptions{Pattern: "needle", Path: "sub/view.ts", Multiline: true},
+			want: []string{"sub/view.ts:1:const needle = 1", "sub/view.ts:2:needle(needle)"},
+		},
+		grepCase{
+			opts: search.GrepOptions{Pattern: "four\nfive", Multiline: true, Mode: search.GrepFiles},
+			want: []string{"log.txt"},
+		},
 		grepCase{opts: search.GrepOptions{Pattern: "no such\ntext", Multiline: true}},
 	)
 	c.both(func(what string, e env.Environment) {
@@ -170,8 +215,14 @@ func grepMultilineLarge(c *caseT) {
 
 func grepLiteral(c *caseT) {
 	c.greps(
-		grepCase{opts: search.GrepOptions{Pattern: "a.b(c*", Literal: true}, want: []string{"sub/view.tsx:1:<needle a.b(c*>"}},
-		grepCase{opts: search.GrepOptions{Pattern: "A.B(C*", Literal: true, IgnoreCase: true}, want: []string{"sub/view.tsx:1:<needle a.b(c*>"}},
+		grepCase{
+			opts: search.GrepOptions{Pattern: "a.b(c*", Literal: true},
+			want: []string{"sub/view.tsx:1:<needle a.b(c*>"},
+		},
+		grepCase{
+			opts: search.GrepOptions{Pattern: "A.B(C*", Literal: true, IgnoreCase: true},
+			want: []string{"sub/view.tsx:1:<needle a.b(c*>"},
+		},
 		grepCase{opts: search.GrepOptions{Pattern: "A.B(C*", Literal: true}},
 	)
 }
@@ -183,21 +234,42 @@ func grepTypes(c *caseT) {
 			want:  []string{"sub/code.go:4:\ta int, // needle", "sub/code_test.go:1:package sub // needle"},
 			stats: search.GrepStats{Files: 2, Matches: 2},
 		},
-		grepCase{opts: search.GrepOptions{Pattern: "needle", Types: []string{"go", "make"}, Glob: "[!c]*"}, want: []string{"Makefile:1:needle:"}},
-		grepCase{opts: search.GrepOptions{Pattern: "needle 1", Path: "log.txt", Types: []string{"go"}}, want: []string{"log.txt:2:needle 1"}},
+		grepCase{opts: search.GrepOptions{
+			Pattern: "needle", Types: []string{"go", "make"},
+			Glob: "[!c]*",
+		}, want: []string{"Makefile:1:needle:"}},
+		grepCase{
+			opts: search.GrepOptions{Pattern: "needle 1", Path: "log.txt", Types: []string{"go"}},
+			want: []string{"log.txt:2:needle 1"},
+		},
 	)
 	c.both(func(what string, e env.Environment) {
-		_, _, err := c.grepAll(e, search.GrepOptions{Pattern: "needle", Types: []string{"go", "no-such-type"}})
+		_, _, err := c.grepAll(e, search.GrepOptions{Pattern: "needle", Types: []string{
+			"go",
+			"no-such-type",
+		}})
 		c.is("Grep"+what+" of a type of files that is not known", err, search.ErrBadPattern)
 	})
 }
 
 func grepExclude(c *caseT) {
 	c.greps(
-		grepCase{opts: search.GrepOptions{Pattern: "needle", Exclude: "*_test.go", Types: []string{"go"}}, want: []string{"sub/code.go:4:\ta int, // needle"}},
-		grepCase{opts: search.GrepOptions{Pattern: "needle$|needle:", Exclude: "sub/**"}, want: []string{"Makefile:1:needle:", "crlf.txt:2:needle"}},
-		grepCase{opts: search.GrepOptions{Pattern: "needle$|needle:", Exclude: "sub"}, want: []string{"Makefile:1:needle:", "crlf.txt:2:needle"}},
-		grepCase{opts: search.GrepOptions{Pattern: "const|axb", Glob: "sub/*", Exclude: "*.{tsx,go}"}, want: []string{"sub/view.ts:1:const needle = 1"}},
+		grepCase{
+			opts: search.GrepOptions{Pattern: "needle", Exclude: "*_test.go", Types: []string{"go"}},
+			want: []string{"sub/code.go:4:\ta int, // needle"},
+		},
+		grepCase{
+			opts: search.GrepOptions{Pattern: "needle$|needle:", Exclude: "sub/**"},
+			want: []string{"Makefile:1:needle:", "crlf.txt:2:needle"},
+		},
+		grepCase{
+			opts: search.GrepOptions{Pattern: "needle$|needle:", Exclude: "sub"},
+			want: []string{"Makefile:1:needle:", "crlf.txt:2:needle"},
+		},
+		grepCase{
+			opts: search.GrepOptions{Pattern: "const|axb", Glob: "sub/*", Exclude: "*.{tsx,go}"},
+			want: []string{"sub/view.ts:1:const needle = 1"},
+		},
 	)
 	c.both(func(what string, e env.Environment) {
 		_, _, err := c.grepAll(e, search.GrepOptions{Pattern: "needle", Exclude: "["})
@@ -206,14 +278,29 @@ func grepExclude(c *caseT) {
 }
 
 func grepFiles(c *caseT) {
-	all := []string{"Makefile", "crlf.txt", "log.txt", "sub/code.go", "sub/code_test.go", "sub/view.ts", "sub/view.tsx"}
+	all := []string{
+		"Makefile", "crlf.txt", "log.txt", "sub/code.go", "sub/code_test.go",
+		"sub/view.ts", "sub/view.tsx",
+	}
 	c.greps(
-		grepCase{opts: search.GrepOptions{Pattern: "needle", Mode: search.GrepFiles}, want: all, stats: search.GrepStats{Files: 7, Matches: 7}},
-		grepCase{opts: search.GrepOptions{Pattern: "needle", Mode: search.GrepFiles, Before: 2, After: 2, MaxMatches: 7}, want: all, stats: search.GrepStats{Files: 7, Matches: 7}},
-		grepCase{opts: search.GrepOptions{Pattern: "NEEDLE \\d", IgnoreCase: true, Path: "log.txt", Mode: search.GrepFiles}, want: []string{"log.txt"}},
+		grepCase{
+			opts: search.GrepOptions{Pattern: "needle", Mode: search.GrepFiles}, want: all,
+			stats: search.GrepStats{Files: 7, Matches: 7},
+		},
+		grepCase{opts: search.GrepOptions{
+			Pattern: "needle", Mode: search.GrepFiles, Before: 2, After: 2,
+			MaxMatches: 7,
+		}, want: all, stats: search.GrepStats{Files: 7, Matches: 7}},
+		grepCase{opts: search.GrepOptions{
+			Pattern: "NEEDLE \\d", IgnoreCase: true, Path: "log.txt",
+			Mode: search.GrepFiles,
+		}, want: []string{"log.txt"}},
 	)
 	c.both(func(what string, e env.Environment) {
-		got, stats, err := c.grepAll(e, search.GrepOptions{Pattern: "needle", Mode: search.GrepFiles, MaxMatches: 2})
+		got, stats, err := c.grepAll(e, search.GrepOptions{
+			Pattern: "needle", Mode: search.GrepFiles,
+			MaxMatches: 2,
+		})
 		c.wantList("Grep"+what+" for two files", err, got, all[:2]...)
 		if stats.Matches != 2 || !stats.Truncated {
 			c.errorf("Grep%s for two files of seven: %+v", what, stats)
@@ -223,16 +310,28 @@ func grepFiles(c *caseT) {
 
 func grepCounts(c *caseT) {
 	c.greps(
-		grepCase{opts: search.GrepOptions{Pattern: "needle", Mode: search.GrepCounts, Exclude: "*.go"}, want: []string{
-			"Makefile has 1", "crlf.txt has 1", "log.txt has 3", "sub/view.ts has 2", "sub/view.tsx has 2",
-		}},
-		grepCase{opts: search.GrepOptions{Pattern: "needle", Path: "log.txt", Mode: search.GrepCounts, Before: 1, MaxMatches: 1}, want: []string{"log.txt has 3"}},
-		grepCase{opts: search.GrepOptions{Pattern: "needle", Glob: "*.txt", Mode: search.GrepCounts, MaxFileMatches: 2}, want: []string{"crlf.txt has 1", "log.txt has 2"}},
+		grepCase{
+			opts: search.GrepOptions{Pattern: "needle", Mode: search.GrepCounts, Exclude: "*.go"},
+			want: []string{
+				"Makefile has 1", "crlf.txt has 1", "log.txt has 3", "sub/view.ts has 2", "sub/view.tsx has 2",
+			},
+		},
+		grepCase{opts: search.GrepOptions{
+			Pattern: "needle", Path: "log.txt", Mode: search.GrepCounts,
+			Before: 1, MaxMatches: 1,
+		}, want: []string{"log.txt has 3"}},
+		grepCase{opts: search.GrepOptions{
+			Pattern: "needle", Glob: "*.txt", Mode: search.GrepCounts,
+			MaxFileMatches: 2,
+		}, want: []string{"crlf.txt has 1", "log.txt has 2"}},
 		grepCase{opts: search.GrepOptions{Pattern: "no such text", Mode: search.GrepCounts}},
 	)
 	c.write(c.name("many"), strings.Repeat("needle\nother\n", 50_000))
 	c.both(func(what string, e env.Environment) {
-		got, _, err := c.grepAll(e, search.GrepOptions{Pattern: "needle", Mode: search.GrepCounts, Path: "many"})
+		got, _, err := c.grepAll(e, search.GrepOptions{
+			Pattern: "needle", Mode: search.GrepCounts,
+			Path: "many",
+		})
 		c.wantList("Grep"+what+" that counts many lines", err, got, "many has 50000")
 	})
 }
@@ -244,10 +343,17 @@ func grepFileLimit(c *caseT) {
 			want:  []string{"crlf.txt:2:needle", "log.txt:2:needle 1", "sub/view.ts:1:const needle = 1"},
 			stats: search.GrepStats{Files: 3, Matches: 3},
 		},
-		grepCase{opts: search.GrepOptions{Pattern: "needle", Path: "log.txt", MaxFileMatches: 2, Before: 1, After: 1}, want: []string{
-			"log.txt-1-one", "log.txt:2:needle 1", "log.txt-3-three", "log.txt-5-five", "log.txt:6:needle 2", "log.txt-7-needle 3",
+		grepCase{opts: search.GrepOptions{
+			Pattern: "needle", Path: "log.txt", MaxFileMatches: 2,
+			Before: 1, After: 1,
+		}, want: []string{
+			"log.txt-1-one", "log.txt:2:needle 1", "log.txt-3-three", "log.txt-5-five", "log.txt:6:needle 2",
+			"log.txt-7-needle 3",
 		}},
-		grepCase{opts: search.GrepOptions{Pattern: "needle", Path: "log.txt", MaxFileMatches: 1, Before: 1}, want: []string{"log.txt-1-one", "log.txt:2:needle 1"}},
+		grepCase{opts: search.GrepOptions{
+			Pattern: "needle", Path: "log.txt", MaxFileMatches: 1,
+			Before: 1,
+		}, want: []string{"log.txt-1-one", "log.txt:2:needle 1"}},
 	)
 }
 

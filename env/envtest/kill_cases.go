@@ -65,7 +65,10 @@ func killTimeout(c *caseT) {
 }
 
 func killTimedOutBeats143(c *caseT) {
-	for _, text := range []string{`trap 'exit 143' TERM`, `trap 'exit 0' TERM`, `trap 'trap - TERM; kill -TERM $$' TERM`} {
+	for _, text := range []string{
+		`trap 'exit 143' TERM`, `trap 'exit 0' TERM`,
+		`trap 'trap - TERM; kill -TERM $$' TERM`,
+	} {
 		m := c.marker()
 		r := c.timeOut(c.script(text+`; sleep "$1" & wait`, m.seconds()), m)
 		c.gone(c.place, m)
@@ -116,7 +119,8 @@ func killChildrenCancel(c *caseT) {
 
 func killTermIgnored(c *caseT) {
 	m, child := c.marker(), c.marker()
-	r := c.timeOut(c.script(`trap '' TERM; sleep "$2" & exec sleep "$1"`, m.seconds(), child.seconds()), m, child)
+	r := c.timeOut(c.script(`trap '' TERM; sleep "$2" & exec sleep "$1"`, m.seconds(),
+		child.seconds()), m, child)
 	c.gone(c.place, m, child)
 	c.wantTimedOut(r)
 	if r.ExitCode != 137 || r.Signal != "SIGKILL" {
@@ -178,7 +182,8 @@ func killSetsidCancel(c *caseT) {
 
 func killDoubleFork(c *caseT) {
 	m, main := c.marker(), c.marker()
-	r := c.timeOut(c.script(`( ( exec sleep "$1" ) & ); sleep "$2"`, m.seconds(), main.seconds()), m, main)
+	r := c.timeOut(c.script(`( ( exec sleep "$1" ) & ); sleep "$2"`, m.seconds(), main.seconds()), m,
+		main)
 	c.gone(c.place, m, main)
 	c.wantTimedOut(r)
 }
@@ -201,7 +206,8 @@ func killEnvCleared(c *caseT) {
 		c.pointless("the environment makes its promise only for commands that do not work against it")
 	}
 	m, main := c.marker(), c.marker()
-	text := `( env -i PATH="$PATH" ` + c.setsid() + ` sh -c '( exec sleep "$1" >/dev/null 2>&1 ) & exit 0' sh "$1" & ); sleep "$2"`
+	text := `( env -i PATH="$PATH" ` + c.setsid() +
+		` sh -c '( exec sleep "$1" >/dev/null 2>&1 ) & exit 0' sh "$1" & ); sleep "$2"`
 	r := c.timeOut(c.script(text, m.seconds(), main.seconds()), m, main)
 	c.gone(c.place, m, main)
 	c.wantTimedOut(r)
@@ -209,7 +215,8 @@ func killEnvCleared(c *caseT) {
 
 func killManyProcesses(c *caseT) {
 	m := c.marker()
-	r := c.cancelled(c.script(`i=0; while [ $i -lt 200 ]; do sleep "$1" & i=$((i+1)); done; wait`, m.seconds()), errEnough, 200, m)
+	r := c.cancelled(c.script(`i=0; while [ $i -lt 200 ]; do sleep "$1" & i=$((i+1)); done; wait`,
+		m.seconds()), errEnough, 200, m)
 	c.gone(c.place, m)
 	c.wantCancelled(r, errEnough)
 }
@@ -238,13 +245,15 @@ func killCancelInGrace(c *caseT) {
 	r := <-result
 	c.gone(c.place, m)
 	if r.err == nil && !r.TimedOut {
-		c.errorf("a command that was stopped twice: %+v, no error; want TimedOut or the cancellation", r.Result)
+		c.errorf("a command that was stopped twice: %+v, no error; want TimedOut or the cancellation",
+			r.Result)
 	}
 }
 
 func killFlood(c *caseT) {
 	m := c.marker()
-	flood := c.script(`sleep "$1" & while :; do echo flood; done & while :; do echo flood >&2; done`, m.seconds())
+	flood := c.script(`sleep "$1" & while :; do echo flood; done & while :; do echo flood >&2; done`,
+		m.seconds())
 	flood.Stdout = writerFunc(func(p []byte) (int, error) { return len(p), nil })
 	flood.Stderr = flood.Stdout
 	r := c.timeOut(flood, m)
@@ -257,7 +266,8 @@ func killFlood(c *caseT) {
 
 func killOutputTimeout(c *caseT) {
 	m := c.marker()
-	r := c.timeOut(c.script(`printf "$2"; printf err >&2; sleep "$1"`, m.seconds(), octal(allBytes)), m)
+	r := c.timeOut(c.script(`printf "$2"; printf err >&2; sleep "$1"`, m.seconds(), octal(allBytes)),
+		m)
 	c.wantTimedOut(r)
 	c.equal("stdout before the timeout", r.stdout, allBytes)
 	c.equal("stderr before the timeout", r.stderr, "err")
@@ -265,7 +275,8 @@ func killOutputTimeout(c *caseT) {
 
 func killOutputCancel(c *caseT) {
 	m := c.marker()
-	r := c.cancelled(c.script(`printf "$2"; printf err >&2; sleep "$1"`, m.seconds(), octal(allBytes)), errEnough, 1, m)
+	r := c.cancelled(c.script(`printf "$2"; printf err >&2; sleep "$1"`, m.seconds(), octal(allBytes)),
+		errEnough, 1, m)
 	c.wantCancelled(r, errEnough)
 	c.equal("stdout before the cancellation", r.stdout, allBytes)
 	c.equal("stderr before the cancellation", r.stderr, "err")
@@ -273,7 +284,8 @@ func killOutputCancel(c *caseT) {
 
 func killNeighbour(c *caseT) {
 	daemon, parallel := c.marker(), c.marker()
-	c.wantExit("a command that starts a daemon", c.exec(c.script(`sleep "$1" >/dev/null 2>&1 &`, daemon.seconds())), 0)
+	c.wantExit("a command that starts a daemon", c.exec(c.script(`sleep "$1" >/dev/null 2>&1 &`,
+		daemon.seconds())), 0)
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	defer cancel(nil)
 	result := make(chan ran, 1)

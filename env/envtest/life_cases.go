@@ -28,7 +28,10 @@ func infoCases() []testCase {
 
 func infoPlausible(c *caseT) {
 	info := c.e.Info()
-	for what, s := range map[string]string{"Backend": info.Backend, "OS": info.OS, "Arch": info.Arch, "WorkDir": info.WorkDir} {
+	for what, s := range map[string]string{
+		"Backend": info.Backend, "OS": info.OS, "Arch": info.Arch,
+		"WorkDir": info.WorkDir,
+	} {
 		if s == "" || strings.TrimSpace(s) != s {
 			c.errorf("%s is %q", what, s)
 		}
@@ -36,11 +39,13 @@ func infoPlausible(c *caseT) {
 	if info.OS != strings.ToLower(info.OS) || info.Arch != strings.ToLower(info.Arch) {
 		c.errorf("OS %q and Arch %q are not as the Go toolchain names them", info.OS, info.Arch)
 	}
-	if abs := path.IsAbs(info.WorkDir) || info.OS == "windows"; !abs || path.Clean(info.WorkDir) != info.WorkDir || strings.Contains(info.WorkDir, `\`) {
+	if abs := path.IsAbs(info.WorkDir) || info.OS == "windows"; !abs ||
+		path.Clean(info.WorkDir) != info.WorkDir || strings.Contains(info.WorkDir, `\`) {
 		c.errorf("WorkDir %q is not a clean, absolute, slash-separated name", info.WorkDir)
 	}
 	if (len(info.Shell) == 0) != (info.NoShell != "") {
-		c.errorf("Shell is %q and NoShell %q; exactly one of them must be there", info.Shell, info.NoShell)
+		c.errorf("Shell is %q and NoShell %q; exactly one of them must be there", info.Shell,
+			info.NoShell)
 	}
 	seen := make(map[env.Promise]bool)
 	for _, g := range info.Guarantees {
@@ -76,8 +81,12 @@ func infoSystem(c *caseT) {
 		c.errorf("OS is %q, but uname -s says %q", info.OS, got)
 	}
 	machine := strings.TrimSpace(c.sh("uname -m"))
-	arch, ok := map[string]string{"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64", "i686": "386", "riscv64": "riscv64", "s390x": "s390x", "ppc64le": "ppc64le"}[machine]
-	if ok && arch != info.Arch && machine != "x86_64" && machine != "aarch64" { // A 64-bit kernel runs 32-bit programs as well.
+	arch, ok := map[string]string{
+		"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64",
+		"i686": "386", "riscv64": "riscv64", "s390x": "s390x", "ppc64le": "ppc64le",
+	}[machine]
+	// A 64-bit kernel runs 32-bit programs as well.
+	if ok && arch != info.Arch && machine != "x86_64" && machine != "aarch64" {
 		c.errorf("Arch is %q, but uname -m says %q", info.Arch, machine)
 	}
 }
@@ -104,11 +113,14 @@ func infoShell(c *caseT) {
 	c.equal("its output", strings.TrimSpace(r.stdout), "out")
 }
 
-// infoNoSecrets sets variables of this process, so it runs alone. The environment is made afterwards, because it may
-// take a copy of the variables when it is made.
+// infoNoSecrets sets variables of this process, so it runs alone. The environment is made
+// afterwards, because it may take a copy of the variables when it is made.
 func infoNoSecrets(c *caseT) {
 	const canary = "envtest-canary-value"
-	for _, name := range []string{"ENVTEST_API_KEY", "envtest_secret", "ENVTEST_ACCESS_TOKEN", "ENVTEST_DB_PASSWORD", "ENVTEST_CREDENTIAL"} {
+	for _, name := range []string{
+		"ENVTEST_API_KEY", "envtest_secret", "ENVTEST_ACCESS_TOKEN",
+		"ENVTEST_DB_PASSWORD", "ENVTEST_CREDENTIAL",
+	} {
 		if err := os.Setenv(name, canary); err != nil {
 			c.fatalf("setting a variable of this process: %v", err)
 		}
@@ -258,7 +270,8 @@ func lifeEverything(c *caseT) {
 				_, outErr := c.out(c.name("shared", fmt.Sprint(i)))
 				removeErr := c.e.Remove(ctx, name, env.RemoveOptions{})
 				_ = c.e.Info()
-				if err := errors.Join(r.err, writeErr, readErr, statErr, dirErr, inErr, outErr, removeErr); err != nil {
+				if err := errors.Join(r.err, writeErr, readErr, statErr, dirErr, inErr, outErr,
+					removeErr); err != nil {
 					c.errorf("one of many calls at the same time: %v", err)
 				}
 			}

@@ -11,7 +11,8 @@ import (
 func fileReadDirSorted(c *caseT) {
 	names := []string{"b", "a", "B", "A", "10", "9", "_", ".h", "ab", "a.b", "a b", "é", "世"}
 	if c.e.Info().OS != "linux" {
-		names = []string{"b", "a", "10", "9", "_", ".h", "ab", "a.b", "a b", "世"} // Upper and lower case may be one.
+		// Upper and lower case may be one.
+		names = []string{"b", "a", "10", "9", "_", ".h", "ab", "a.b", "a b", "世"}
 	}
 	for _, name := range names {
 		c.write(c.name(name), "")
@@ -30,7 +31,10 @@ func fileReadDirEntries(c *caseT) {
 	c.link("file", c.name("link"))
 	c.link("folder", c.name("dirlink"))
 	c.link("nowhere", c.name("dangling"))
-	want := map[string]fs.FileMode{"file": 0, "folder": fs.ModeDir, "link": fs.ModeSymlink, "dirlink": fs.ModeSymlink, "dangling": fs.ModeSymlink}
+	want := map[string]fs.FileMode{
+		"file": 0, "folder": fs.ModeDir, "link": fs.ModeSymlink,
+		"dirlink": fs.ModeSymlink, "dangling": fs.ModeSymlink,
+	}
 	entries, err := c.e.ReadDir(c.ctx, c.dir)
 	if err != nil || len(entries) != len(want) {
 		c.fatalf("ReadDir gives %v, error %v; want %d entries", entries, err, len(want))
@@ -42,12 +46,14 @@ func fileReadDirEntries(c *caseT) {
 			continue
 		}
 		kind := want[d.Name()]
-		if d.Type() != kind || info.Mode().Type() != kind || d.IsDir() != (kind == fs.ModeDir) || info.Name() != d.Name() {
+		if d.Type() != kind || info.Mode().Type() != kind || d.IsDir() != (kind == fs.ModeDir) ||
+			info.Name() != d.Name() {
 			c.errorf("the entry %q has type %v, Info %v of type %v, IsDir %v; want type %v",
 				d.Name(), d.Type(), info.Name(), info.Mode().Type(), d.IsDir(), kind)
 		}
 		if d.Name() == "file" && (info.Size() != 5 || info.Mode() != 0o640) {
-			c.errorf("the entry of a file has size %d and mode %v, want 5 and 0640", info.Size(), info.Mode())
+			c.errorf("the entry of a file has size %d and mode %v, want 5 and 0640", info.Size(),
+				info.Mode())
 		}
 	}
 }
@@ -67,7 +73,9 @@ func fileReadDirMany(c *caseT) {
 
 func fileReadDirOfFile(c *caseT) {
 	c.write(c.name("file"), "x")
-	c.wantPathError("ReadDir of a file", methods("ReadDir")[0].call(c.ctx, c.e, c.name("file")), "file", env.ErrNotDir)
+	c.wantPathError("ReadDir of a file", methods("ReadDir")[0].call(c.ctx, c.e, c.name("file")),
+		"file", env.ErrNotDir)
 	c.link("file", c.name("link"))
-	c.wantPathError("ReadDir of a link to a file", methods("ReadDir")[0].call(c.ctx, c.e, c.name("link")), "link", env.ErrNotDir)
+	c.wantPathError("ReadDir of a link to a file", methods("ReadDir")[0].call(c.ctx, c.e,
+		c.name("link")), "link", env.ErrNotDir)
 }

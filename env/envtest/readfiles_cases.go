@@ -26,7 +26,9 @@ func readFilesCases() []testCase {
 }
 
 // wantContents records a failure unless contents are what ReadFile gives for each of names, alone.
-func (c *caseT) wantContents(what string, e env.Environment, names []string, limit int64) []env.FileContent {
+func (c *caseT) wantContents(
+	what string, e env.Environment, names []string, limit int64,
+) []env.FileContent {
 	contents, err := env.ReadFiles(c.ctx, e, names, limit)
 	what = "ReadFiles" + what
 	if err != nil || len(contents) != len(names) {
@@ -54,7 +56,8 @@ func (c *caseT) wantContents(what string, e env.Environment, names []string, lim
 // condition is what callers branch on in an error of a file.
 func condition(err error) error {
 	for _, is := range []error{
-		fs.ErrNotExist, fs.ErrPermission, fs.ErrInvalid, env.ErrIsDir, env.ErrNotDir, env.ErrNotRegular, env.ErrTooLarge,
+		fs.ErrNotExist, fs.ErrPermission, fs.ErrInvalid, env.ErrIsDir, env.ErrNotDir, env.ErrNotRegular,
+		env.ErrTooLarge,
 	} {
 		if errors.Is(err, is) {
 			return is
@@ -70,7 +73,8 @@ func readFilesContents(c *caseT) {
 	c.write(c.name("longer"), randomText(300<<10))
 	c.both(func(what string, e env.Environment) {
 		got := c.wantContents(what, e, []string{
-			c.name("longer"), c.name("text"), c.abs("bytes"), c.name("empty"), c.name("text"), c.name("text"),
+			c.name("longer"), c.name("text"), c.abs("bytes"), c.name("empty"), c.name("text"),
+			c.name("text"),
 		}, 0)
 		c.equal("ReadFiles"+what, string(got[1].Data), "line\r\nline")
 		if got[3].Data == nil {
@@ -92,7 +96,8 @@ func readFilesUnreadable(c *caseT) {
 	c.write(c.name("folder/file"), "content")
 	c.both(func(what string, e env.Environment) {
 		c.wantContents(what, e, []string{
-			c.name("missing"), c.name("folder"), c.name("file"), c.name("missing/file"), c.name("file/below"), "", c.name("nul\x00"), c.name("file"),
+			c.name("missing"), c.name("folder"), c.name("file"), c.name("missing/file"),
+			c.name("file/below"), "", c.name("nul\x00"), c.name("file"),
 		}, 0)
 	})
 }
@@ -103,7 +108,10 @@ func readFilesSpecial(c *caseT) {
 	c.sh(`mkfifo pipe; ln -s pipe link; echo text >file; ln -s file good; ln -s nowhere dangling`)
 	c.both(func(what string, e env.Environment) {
 		c.within("ReadFiles"+what, func() {
-			got := c.wantContents(what, e, []string{c.name("pipe"), c.name("good"), c.name("link"), "/dev/zero", c.name("dangling")}, 0)
+			got := c.wantContents(what, e, []string{
+				c.name("pipe"), c.name("good"), c.name("link"),
+				"/dev/zero", c.name("dangling"),
+			}, 0)
 			for _, i := range []int{0, 2, 3} {
 				c.is("ReadFiles"+what+" of "+got[i].Name, got[i].Err, env.ErrNotRegular)
 			}
@@ -114,7 +122,10 @@ func readFilesSpecial(c *caseT) {
 func readFilesNames(c *caseT) {
 	c.unix()
 	var names []string
-	for i, name := range []string{"with space", "new\nline", "-dash", `quo"te`, "tab\t", "世界", "\xff\xfe", "\xc3\x28", "\ufffd", `\xff`, "*"} {
+	for i, name := range []string{
+		"with space", "new\nline", "-dash", `quo"te`, "tab\t", "世界",
+		"\xff\xfe", "\xc3\x28", "\ufffd", `\xff`, "*",
+	} {
 		if c.e.Info().OS == "darwin" && strings.ToValidUTF8(name, "") != name {
 			continue // File systems of this system hold Unicode only.
 		}
@@ -166,13 +177,16 @@ func readFilesTotal(c *caseT) {
 		for i, f := range got {
 			switch {
 			case names[i] == c.name("missing"):
-				c.is(fmt.Sprintf("ReadFiles%s of a missing file where there is no room left", what), f.Err, fs.ErrNotExist)
+				c.is(fmt.Sprintf("ReadFiles%s of a missing file where there is no room left", what), f.Err,
+					fs.ErrNotExist)
 			case i < fit || names[i] == c.name("rest"):
 				if f.Err != nil || len(f.Data) == 0 {
-					c.errorf("ReadFiles%s: file %d of %d that fit has %d bytes, error %v", what, i, fit, len(f.Data), f.Err)
+					c.errorf("ReadFiles%s: file %d of %d that fit has %d bytes, error %v", what, i, fit,
+						len(f.Data), f.Err)
 				}
 			default:
-				c.wantPathError(fmt.Sprintf("ReadFiles%s: file %d, for which there is no room", what, i), f.Err, f.Name, env.ErrTooLarge)
+				c.wantPathError(fmt.Sprintf("ReadFiles%s: file %d, for which there is no room", what, i), f.Err,
+					f.Name, env.ErrTooLarge)
 			}
 		}
 	})

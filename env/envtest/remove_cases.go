@@ -36,7 +36,8 @@ func removeFile(c *caseT) {
 
 func removeFolder(c *caseT) {
 	c.write(c.name("full", "sub", "file"), "x")
-	c.wantPathError("a folder that is not empty", c.e.Remove(c.ctx, c.name("full"), env.RemoveOptions{}), "full")
+	c.wantPathError("a folder that is not empty", c.e.Remove(c.ctx, c.name("full"),
+		env.RemoveOptions{}), "full")
 	c.wantFile("a file in the folder", c.name("full", "sub", "file"), "x")
 	c.remove("a file", c.name("full", "sub", "file"), false)
 	c.remove("an empty folder", c.name("full", "sub"), false)
@@ -44,7 +45,10 @@ func removeFolder(c *caseT) {
 }
 
 func removeRecursive(c *caseT) {
-	for _, name := range []string{"a/b/c/file", "a/file", "a/b/.hidden", "a/with space/-dash", "keep"} {
+	for _, name := range []string{
+		"a/b/c/file", "a/file", "a/b/.hidden", "a/with space/-dash",
+		"keep",
+	} {
 		c.write(c.name(name), "x")
 	}
 	c.remove("a whole tree", c.name("a"), true)
@@ -80,8 +84,10 @@ func removeLinksBelow(c *caseT) {
 func removeMissing(c *caseT) {
 	c.write(c.name("file"), "x")
 	for _, m := range methods("Remove", "Remove recursively") {
-		c.wantPathError(m.name+" of a missing file", m.call(c.ctx, c.e, c.name("missing")), "missing", fs.ErrNotExist)
-		c.wantPathError(m.name+" in a missing folder", m.call(c.ctx, c.e, c.name("no", "missing")), "missing", fs.ErrNotExist)
+		c.wantPathError(m.name+" of a missing file", m.call(c.ctx, c.e, c.name("missing")), "missing",
+			fs.ErrNotExist)
+		c.wantPathError(m.name+" in a missing folder", m.call(c.ctx, c.e, c.name("no", "missing")),
+			"missing", fs.ErrNotExist)
 	}
 	c.remove("a file", c.name("file"), false)
 	if err := c.e.Remove(c.ctx, c.name("file"), env.RemoveOptions{}); !errors.Is(err, fs.ErrNotExist) {

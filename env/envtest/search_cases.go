@@ -30,7 +30,8 @@ func searchCases() []testCase {
 // plain hides the optional interfaces of an environment.
 type plain struct{ env.Environment }
 
-// both calls f with the environment, and with one that has no optional interfaces, which must make no difference.
+// both calls f with the environment, and with one that has no optional interfaces, which must make
+// no difference.
 func (c *caseT) both(f func(what string, e env.Environment)) {
 	f("", c.e)
 	f(" without optional interfaces", plain{c.e})
@@ -41,11 +42,15 @@ func (c *caseT) searchTree() {
 	c.unix()
 	c.in(c.dir,
 		tarFile(".gitignore", "*.log\n/build/\n!keep.log\n"), tarFile(".hidden", "needle hidden\n"),
-		tarFile("a.txt", "first\nneedle a\nNEEDLE b\r\nlast needle"), tarFile("app.log", "needle log\n"), tarFile("keep.log", "needle kept\n"),
-		tarFile("binary", "needle\x00needle\n"), tarFile("bom.txt", "\xef\xbb\xbfneedle bom\n"), tarFile("latin1.txt", "needle \xe9\n"),
+		tarFile("a.txt", "first\nneedle a\nNEEDLE b\r\nlast needle"), tarFile("app.log",
+			"needle log\n"), tarFile("keep.log", "needle kept\n"),
+		tarFile("binary", "needle\x00needle\n"), tarFile("bom.txt", "\xef\xbb\xbfneedle bom\n"),
+		tarFile("latin1.txt", "needle \xe9\n"),
 		tarDir("build", 0o755), tarFile("build/out.txt", "needle built\n"),
-		tarFile("sub/.gitignore", "secret.txt\n"), tarFile("sub/secret.txt", "needle secret\n"), tarFile("sub/code.go", "// needle\npackage sub\n"),
-		tarFile("sub/deep/with space.go", "// needle space\n"), tarLink("sub/loop", ".."), tarLink("link.txt", "a.txt"), tarLink("dangling.txt", "nowhere"),
+		tarFile("sub/.gitignore", "secret.txt\n"), tarFile("sub/secret.txt",
+			"needle secret\n"), tarFile("sub/code.go", "// needle\npackage sub\n"),
+		tarFile("sub/deep/with space.go", "// needle space\n"), tarLink("sub/loop",
+			".."), tarLink("link.txt", "a.txt"), tarLink("dangling.txt", "nowhere"),
 		tarFile(".git/config", "needle git\n"), tarFile(".git/HEAD", "ref: refs/heads/main\n"),
 	)
 }
@@ -68,15 +73,19 @@ func searchWalk(c *caseT) {
 			want []string
 		}{
 			{"Walk", search.WalkOptions{}, []string{
-				".gitignore", ".hidden", "a.txt", "binary", "bom.txt", "dangling.txt@", "keep.log", "latin1.txt", "link.txt@",
+				".gitignore", ".hidden", "a.txt", "binary", "bom.txt", "dangling.txt@", "keep.log",
+				"latin1.txt", "link.txt@",
 				"sub/", "sub/.gitignore", "sub/code.go", "sub/deep/", "sub/deep/with space.go", "sub/loop@",
 			}},
 			{"Walk of one level", search.WalkOptions{MaxDepth: 1}, []string{
-				".gitignore", ".hidden", "a.txt", "binary", "bom.txt", "dangling.txt@", "keep.log", "latin1.txt", "link.txt@", "sub/",
+				".gitignore", ".hidden", "a.txt", "binary", "bom.txt", "dangling.txt@", "keep.log",
+				"latin1.txt", "link.txt@", "sub/",
 			}},
 			{"Walk of everything", search.WalkOptions{NoIgnore: true}, []string{
-				".git/", ".git/HEAD", ".git/config", ".gitignore", ".hidden", "a.txt", "app.log", "binary", "bom.txt", "build/", "build/out.txt",
-				"dangling.txt@", "keep.log", "latin1.txt", "link.txt@", "sub/", "sub/.gitignore", "sub/code.go", "sub/deep/", "sub/deep/with space.go",
+				".git/", ".git/HEAD", ".git/config", ".gitignore", ".hidden", "a.txt", "app.log", "binary",
+				"bom.txt", "build/", "build/out.txt",
+				"dangling.txt@", "keep.log", "latin1.txt", "link.txt@", "sub/", "sub/.gitignore", "sub/code.go",
+				"sub/deep/", "sub/deep/with space.go",
 				"sub/loop@", "sub/secret.txt",
 			}},
 		} {
@@ -88,12 +97,14 @@ func searchWalk(c *caseT) {
 			})
 			c.wantList(tc.what+what, err, got, tc.want...)
 		}
-		err := search.Walk(c.ctx, e, c.dir, search.WalkOptions{Details: true}, func(entry search.Entry) error {
-			if entry.Name == "a.txt" && (entry.Size != 36 || entry.Mode != 0o644 || entry.ModTime.IsZero()) {
-				c.errorf("Walk with details%s: a file of 36 bytes and mode 0644 has %+v", what, entry)
-			}
-			return nil
-		})
+		err := search.Walk(c.ctx, e, c.dir, search.WalkOptions{Details: true},
+			func(entry search.Entry) error {
+				if entry.Name == "a.txt" && (entry.Size != 36 || entry.Mode != 0o644 ||
+					entry.ModTime.IsZero()) {
+					c.errorf("Walk with details%s: a file of 36 bytes and mode 0644 has %+v", what, entry)
+				}
+				return nil
+			})
 		if err != nil {
 			c.errorf("Walk with details%s: %v", what, err)
 		}
@@ -110,10 +121,14 @@ func searchWalkSkips(c *caseT) {
 			want []string
 			err  error
 		}{
-			{"sub", fs.SkipDir, []string{".gitignore", ".hidden", "a.txt", "binary", "bom.txt", "dangling.txt", "keep.log", "latin1.txt", "link.txt", "sub"}, nil},
+			{"sub", fs.SkipDir, []string{
+				".gitignore", ".hidden", "a.txt", "binary", "bom.txt",
+				"dangling.txt", "keep.log", "latin1.txt", "link.txt", "sub",
+			}, nil},
 			{"a.txt", fs.SkipAll, []string{".gitignore", ".hidden", "a.txt"}, nil},
 			{"sub/code.go", fs.SkipDir, []string{
-				".gitignore", ".hidden", "a.txt", "binary", "bom.txt", "dangling.txt", "keep.log", "latin1.txt", "link.txt", "sub", "sub/.gitignore", "sub/code.go",
+				".gitignore", ".hidden", "a.txt", "binary", "bom.txt", "dangling.txt", "keep.log", "latin1.txt",
+				"link.txt", "sub", "sub/.gitignore", "sub/code.go",
 			}, nil},
 			{".hidden", stop, []string{".gitignore", ".hidden"}, stop},
 		} {
@@ -126,9 +141,11 @@ func searchWalkSkips(c *caseT) {
 				return nil
 			})
 			if !errors.Is(err, tc.err) {
-				c.errorf("Walk%s whose function returns %q at %s: error %v, want %v", what, tc.with, tc.at, err, tc.err)
+				c.errorf("Walk%s whose function returns %q at %s: error %v, want %v", what, tc.with, tc.at, err,
+					tc.err)
 			}
-			c.wantList(fmt.Sprintf("Walk%s whose function returns %q at %s", what, tc.with, tc.at), nil, got, tc.want...)
+			c.wantList(fmt.Sprintf("Walk%s whose function returns %q at %s", what, tc.with, tc.at), nil, got,
+				tc.want...)
 		}
 	})
 }
@@ -152,7 +169,10 @@ func searchGlob(c *caseT) {
 			{search.GlobOptions{Pattern: "*.txt"}, []string{"a.txt", "bom.txt", "latin1.txt", "link.txt"}},
 			{search.GlobOptions{Pattern: "**/*.go"}, []string{"sub/code.go", "sub/deep/with space.go"}},
 			{search.GlobOptions{Pattern: "**/*.log"}, []string{"keep.log"}},
-			{search.GlobOptions{Pattern: "**/*.{log,go}", NoIgnore: true}, []string{"app.log", "keep.log", "sub/code.go", "sub/deep/with space.go"}},
+			{search.GlobOptions{Pattern: "**/*.{log,go}", NoIgnore: true}, []string{
+				"app.log", "keep.log",
+				"sub/code.go", "sub/deep/with space.go",
+			}},
 			{search.GlobOptions{Pattern: ".h*"}, []string{".hidden"}},
 			{search.GlobOptions{Pattern: "[ab]*.txt"}, []string{"a.txt", "bom.txt"}},
 			{search.GlobOptions{Pattern: "no-such-file"}, nil},
@@ -179,14 +199,17 @@ func searchGlobOrder(c *caseT) {
 	})
 }
 
-func (c *caseT) grep(e env.Environment, opts search.GrepOptions) ([]string, search.GrepStats, error) {
+func (c *caseT) grep(
+	e env.Environment, opts search.GrepOptions,
+) ([]string, search.GrepStats, error) {
 	var got []string
 	stats, err := search.Grep(c.ctx, e, opts, func(m search.GrepMatch) error {
 		cut := ""
 		if m.LineCut {
 			cut = "…"
 		}
-		got = append(got, fmt.Sprintf("%s:%d:%s%s", strings.TrimPrefix(strings.TrimPrefix(m.Name, opts.Path), "/"), m.Line, m.Text, cut))
+		got = append(got, fmt.Sprintf("%s:%d:%s%s", strings.TrimPrefix(strings.TrimPrefix(m.Name,
+			opts.Path), "/"), m.Line, m.Text, cut))
 		return nil
 	})
 	return got, stats, err
@@ -200,14 +223,22 @@ func searchGrep(c *caseT) {
 			want []string
 		}{
 			{search.GrepOptions{Pattern: "needle"}, []string{
-				".hidden:1:needle hidden", "a.txt:2:needle a", "a.txt:4:last needle", "bom.txt:1:needle bom", "keep.log:1:needle kept", "latin1.txt:1:needle \xe9",
+				".hidden:1:needle hidden", "a.txt:2:needle a", "a.txt:4:last needle", "bom.txt:1:needle bom",
+				"keep.log:1:needle kept", "latin1.txt:1:needle \xe9",
 				"sub/code.go:1:// needle", "sub/deep/with space.go:1:// needle space",
 			}},
-			{search.GrepOptions{Pattern: "^needle [ab]$", IgnoreCase: true}, []string{"a.txt:2:needle a", "a.txt:3:NEEDLE b"}},
-			{search.GrepOptions{Pattern: "needle", Glob: "*.go"}, []string{"sub/code.go:1:// needle", "sub/deep/with space.go:1:// needle space"}},
+			{search.GrepOptions{Pattern: "^needle [ab]$", IgnoreCase: true}, []string{
+				"a.txt:2:needle a",
+				"a.txt:3:NEEDLE b",
+			}},
+			{search.GrepOptions{Pattern: "needle", Glob: "*.go"}, []string{
+				"sub/code.go:1:// needle",
+				"sub/deep/with space.go:1:// needle space",
+			}},
 			{search.GrepOptions{Pattern: "needle", Glob: "sub/*.go"}, []string{"sub/code.go:1:// needle"}},
 			{search.GrepOptions{Pattern: "needle (log|built|secret|git)", NoIgnore: true}, []string{
-				".git/config:1:needle git", "app.log:1:needle log", "build/out.txt:1:needle built", "sub/secret.txt:1:needle secret",
+				".git/config:1:needle git", "app.log:1:needle log", "build/out.txt:1:needle built",
+				"sub/secret.txt:1:needle secret",
 			}},
 			{search.GrepOptions{Pattern: "no such text"}, nil},
 		} {
@@ -233,13 +264,26 @@ func searchGrepLimits(c *caseT) {
 	c.write(c.name("lines"), strings.Repeat("needle\n", 300))
 	c.write(c.name("long"), strings.Repeat("é", 1<<20)+"needle\n")
 	c.both(func(what string, e env.Environment) {
-		for _, tc := range []struct{ max, want int }{{0, search.DefaultMaxMatches}, {7, 7}, {300, 300}, {-1, 300}} {
-			got, stats, err := c.grep(e, search.GrepOptions{Pattern: "needle", Path: c.name("lines"), MaxMatches: tc.max})
-			if err != nil || len(got) != tc.want || stats.Matches != tc.want || stats.Truncated != (tc.want < 300) {
-				c.errorf("Grep%s of 300 lines with MaxMatches %d: %d lines, %+v, error %v", what, tc.max, len(got), stats, err)
+		for _, tc := range []struct{ max, want int }{
+			{0, search.DefaultMaxMatches},
+			{7, 7},
+			{300, 300},
+			{-1, 300},
+		} {
+			got, stats, err := c.grep(e, search.GrepOptions{
+				Pattern: "needle", Path: c.name("lines"),
+				MaxMatches: tc.max,
+			})
+			if err != nil || len(got) != tc.want || stats.Matches != tc.want ||
+				stats.Truncated != (tc.want < 300) {
+				c.errorf("Grep%s of 300 lines with MaxMatches %d: %d lines, %+v, error %v", what, tc.max,
+					len(got), stats, err)
 			}
 		}
-		got, _, err := c.grep(e, search.GrepOptions{Pattern: "needle$", Path: c.name("long"), MaxLineBytes: 11})
+		got, _, err := c.grep(e, search.GrepOptions{
+			Pattern: "needle$", Path: c.name("long"),
+			MaxLineBytes: 11,
+		})
 		c.wantList("Grep"+what+" of a long line", err, got, ":1:"+strings.Repeat("é", 5)+"…")
 	})
 }
@@ -247,7 +291,8 @@ func searchGrepLimits(c *caseT) {
 func searchErrors(c *caseT) {
 	c.both(func(what string, e env.Environment) {
 		missing := c.name("missing")
-		c.is("Walk of a missing folder"+what, search.Walk(c.ctx, e, missing, search.WalkOptions{}, func(search.Entry) error { return nil }), fs.ErrNotExist)
+		c.is("Walk of a missing folder"+what, search.Walk(c.ctx, e, missing, search.WalkOptions{},
+			func(search.Entry) error { return nil }), fs.ErrNotExist)
 		_, err := c.glob(e, search.GlobOptions{Pattern: "*", Dir: missing})
 		c.is("Glob in a missing folder"+what, err, fs.ErrNotExist)
 		_, _, err = c.grep(e, search.GrepOptions{Pattern: "x", Path: missing})
@@ -276,7 +321,8 @@ func searchSpecial(c *caseT) {
 // searchFS checks a subtree: other cases change the working directory at the same time.
 func searchFS(c *caseT) {
 	c.unix()
-	c.in(c.dir, tarFile("a.txt", "text"), tarFile("empty", ""), tarDir("folder", 0o755), tarFile("folder/b", allBytes), tarFile("folder/with space", "x"),
+	c.in(c.dir, tarFile("a.txt", "text"), tarFile("empty", ""), tarDir("folder", 0o755),
+		tarFile("folder/b", allBytes), tarFile("folder/with space", "x"),
 		tarDir("folder/empty", 0o755), tarFileMode("executable", "x", 0o755))
 	c.poll("the clock to move on from the time of the files", func() bool {
 		info, err := c.e.Stat(c.ctx, c.name("a.txt"))
@@ -286,7 +332,8 @@ func searchFS(c *caseT) {
 	if err != nil {
 		c.fatalf("fs.Sub: %v", err)
 	}
-	if err := fstest.TestFS(sub, "a.txt", "empty", "folder/b", "folder/with space", "executable"); err != nil {
+	if err := fstest.TestFS(sub, "a.txt", "empty", "folder/b", "folder/with space",
+		"executable"); err != nil {
 		c.errorf("fstest.TestFS: %v", err)
 	}
 }

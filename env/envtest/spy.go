@@ -70,7 +70,8 @@ func (s *spy) Close() error {
 }
 
 func (s *spy) Exec(ctx context.Context, cmd env.Command) (env.Result, error) {
-	s.call(ctx, "Exec", cmd.Argv, cmd.Dir, cmd.Vars, cmd.Timeout, cmd.Stdin == nil, cmd.Stdout == nil, cmd.Stderr == nil, cmd.TTY)
+	s.call(ctx, "Exec", cmd.Argv, cmd.Dir, cmd.Vars, cmd.Timeout, cmd.Stdin == nil, cmd.Stdout == nil,
+		cmd.Stderr == nil, cmd.TTY)
 	if s.ran != nil {
 		s.ran(cmd)
 	}
@@ -105,7 +106,9 @@ func (s *spy) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
 	return []fs.DirEntry{fs.FileInfoToDirEntry(spyFileInfo{})}, s.err
 }
 
-func (s *spy) WriteFile(ctx context.Context, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+func (s *spy) WriteFile(
+	ctx context.Context, name string, r io.Reader, opts env.WriteOptions,
+) (env.Written, error) {
 	s.call(ctx, "WriteFile", name, opts)
 	s.consume(r)
 	return spyWritten, s.err
@@ -131,17 +134,23 @@ func (s *spy) CopyOut(ctx context.Context, dir string, names ...string) (io.Read
 	return s.stream, nil
 }
 
-func (s *spy) ReadFiles(ctx context.Context, names []string, limit int64) ([]env.FileContent, error) {
+func (s *spy) ReadFiles(
+	ctx context.Context, names []string, limit int64,
+) ([]env.FileContent, error) {
 	s.call(ctx, "ReadFiles", names, limit)
 	return []env.FileContent{spyFile}, s.err
 }
 
-func (s *spy) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
+func (s *spy) Walk(
+	ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error,
+) error {
 	s.call(ctx, "Walk", root, opts)
 	return errors.Join(fn(spyEntry), s.err)
 }
 
-func (s *spy) Grep(ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error) (search.GrepStats, error) {
+func (s *spy) Grep(
+	ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error,
+) (search.GrepStats, error) {
 	s.call(ctx, "Grep", opts)
 	return spyStats, errors.Join(fn(spyMatch), s.err)
 }
@@ -162,7 +171,8 @@ type spyStream struct {
 }
 
 func newSpyStream() *spyStream {
-	return &spyStream{Reader: io.MultiReader(bytes.NewReader([]byte(spyContent)), readerFunc(func([]byte) (int, error) { return 0, errSpyRead }))}
+	return &spyStream{Reader: io.MultiReader(bytes.NewReader([]byte(spyContent)),
+		readerFunc(func([]byte) (int, error) { return 0, errSpyRead }))}
 }
 
 func (s *spyStream) Stat() (fs.FileInfo, error) { return spyFileInfo{}, nil }

@@ -36,7 +36,8 @@ func execStdin(c *caseT) {
 func execStdinEmpty(c *caseT) {
 	r := c.exec(c.script("cat; echo end"))
 	c.equal("cat without Stdin", r.stdout, "end\n")
-	c.equal("the read of a shell without Stdin", c.exec(c.script(`read -r line || echo "end $line"`)).stdout, "end \n")
+	c.equal("the read of a shell without Stdin",
+		c.exec(c.script(`read -r line || echo "end $line"`)).stdout, "end \n")
 }
 
 func execStdinLarge(c *caseT) {
@@ -47,11 +48,15 @@ func execStdinLarge(c *caseT) {
 	cmd.Stdin = io.TeeReader(io.LimitReader(source, n), sent)
 	cmd.Stdout = received
 	c.wantExit("cat", c.exec(cmd), 0)
-	c.equal(fmt.Sprintf("the hash of %d bytes through cat", n), fmt.Sprintf("%x", received.Sum(nil)), fmt.Sprintf("%x", sent.Sum(nil)))
+	c.equal(fmt.Sprintf("the hash of %d bytes through cat", n), fmt.Sprintf("%x", received.Sum(nil)),
+		fmt.Sprintf("%x", sent.Sum(nil)))
 }
 
 func execStdinUnread(c *caseT) {
-	for text, code := range map[string]int{"exit 0": 0, "exit 3": 3, "read -r line; exit 4": 4, "exec <&-; exit 5": 5} {
+	for text, code := range map[string]int{
+		"exit 0": 0, "exit 3": 3, "read -r line; exit 4": 4,
+		"exec <&-; exit 5": 5,
+	} {
 		cmd := c.script(text)
 		cmd.Stdin = strings.NewReader(strings.Repeat("line\n", 1<<20))
 		c.wantExit(text, c.exec(cmd), code)
@@ -64,7 +69,8 @@ func execStdinBlocks(c *caseT) {
 	cmd := c.script("echo out; exit 3")
 	cmd.Stdin = r
 	var result ran
-	c.within("Exec with a reader that blocks after the command has exited", func() { result = c.exec(cmd) })
+	c.within("Exec with a reader that blocks after the command has exited",
+		func() { result = c.exec(cmd) })
 	c.wantExit("a command with a reader that blocks", result, 3)
 	c.equal("its output", result.stdout, "out\n")
 

@@ -40,7 +40,8 @@ var allBytes = func() string {
 	return string(b)
 }()
 
-// octal returns s as the format of a printf of the shell, so that the bytes come into being inside the environment.
+// octal returns s as the format of a printf of the shell, so that the bytes come into being inside
+// the environment.
 func octal(s string) string {
 	var b strings.Builder
 	for i := range len(s) {
@@ -61,8 +62,10 @@ func streamSeparate(c *caseT) {
 
 func streamBytes(c *caseT) {
 	for what, s := range map[string]string{
-		"all byte values": allBytes, "CRLF": "a\r\nb\r\n\r", "no newline at the end": "last", "invalid UTF-8": "\xc3\x28\xff\xfe\xed\xa0\x80",
-		"only newlines": "\n\n\n", "a NUL at the end": "x\x00", "a terminal escape": "\x1b]0;title\x07\x1b[2J", "a byte order mark": "\xef\xbb\xbftext",
+		"all byte values": allBytes, "CRLF": "a\r\nb\r\n\r", "no newline at the end": "last",
+		"invalid UTF-8": "\xc3\x28\xff\xfe\xed\xa0\x80",
+		"only newlines": "\n\n\n", "a NUL at the end": "x\x00",
+		"a terminal escape": "\x1b]0;title\x07\x1b[2J", "a byte order mark": "\xef\xbb\xbftext",
 	} {
 		r := c.exec(c.script(`printf "$1"; printf "$1" >&2`, octal(s)))
 		c.wantExit(what, r, 0)
@@ -107,7 +110,8 @@ func streamFlood(c *caseT) {
 	r := c.exec(c.script(`head -c "$1" /dev/zero & head -c "$1" /dev/zero >&2; wait`, fmt.Sprint(n)))
 	c.wantExit("a command that floods both streams", r, 0)
 	if len(r.stdout) != n || len(r.stderr) != n {
-		c.errorf("%d bytes of stdout and %d of stderr arrived, want %d of each", len(r.stdout), len(r.stderr), n)
+		c.errorf("%d bytes of stdout and %d of stderr arrived, want %d of each", len(r.stdout),
+			len(r.stderr), n)
 	}
 }
 
@@ -118,8 +122,8 @@ func streamDiscarded(c *caseT) {
 	c.wantExit("a command without writers", ran{Result: res, err: err}, 3)
 }
 
-// streamLive waits, in the writer, for what the command may only do later: a command whose output is held back until its
-// end never gets there.
+// streamLive waits, in the writer, for what the command may only do later: a command whose output
+// is held back until its end never gets there.
 func streamLive(c *caseT) {
 	release, seen := c.name("release"), make(chan struct{})
 	cmd := c.script(`echo first; while ! test -f "$1"; do sleep 0.05 2>/dev/null || sleep 1; done; echo second`, c.abs("release"))
@@ -205,7 +209,8 @@ func (w *strictWriter) Write(p []byte) (int, error) {
 	return w.got.Write(p)
 }
 
-// streamSameWriter has a writer that is still busy with one stream when the other has something for it.
+// streamSameWriter has a writer that is still busy with one stream when the other has something for
+// it.
 func streamSameWriter(c *caseT) {
 	w := &strictWriter{linger: time.Second / 2}
 	cmd := c.script(`(i=0; while [ $i -lt 300 ]; do echo o; i=$((i+1)); done) & i=0; while [ $i -lt 300 ]; do echo e >&2; i=$((i+1)); done; wait`)
@@ -214,12 +219,15 @@ func streamSameWriter(c *caseT) {
 	if w.overlapped.Load() {
 		c.errorf("stdout and stderr are the same writer, and calls of it overlapped")
 	}
-	if o, e := strings.Count(w.got.String(), "o"), strings.Count(w.got.String(), "e"); o != 300 || e != 300 || w.got.Len() != 1200 {
-		c.errorf("%d lines of stdout and %d of stderr arrived, %d bytes; want 300, 300 and 1200", o, e, w.got.Len())
+	if o, e := strings.Count(w.got.String(), "o"), strings.Count(w.got.String(), "e"); o != 300 ||
+		e != 300 || w.got.Len() != 1200 {
+		c.errorf("%d lines of stdout and %d of stderr arrived, %d bytes; want 300, 300 and 1200", o, e,
+			w.got.Len())
 	}
 }
 
-// streamUncomparable passes writers of a type that cannot be compared with ==, which panics for interface values.
+// streamUncomparable passes writers of a type that cannot be compared with ==, which panics for
+// interface values.
 func streamUncomparable(c *caseT) {
 	var out, errs strings.Builder
 	cmd := c.script(`echo out; echo err >&2`)
@@ -268,8 +276,8 @@ func streamWriterError(c *caseT) {
 	}
 }
 
-// streamSlowWriter leaves more in the pipe, when the command exits, than the writer takes within the time that Exec may
-// wait for end of file.
+// streamSlowWriter leaves more in the pipe, when the command exits, than the writer takes within
+// the time that Exec may wait for end of file.
 func streamSlowWriter(c *caseT) {
 	c.tool("head")
 	const size = 60000 // Less than a pipe holds, more than one read takes.

@@ -35,8 +35,9 @@ func ttyCases() []testCase {
 	}
 }
 
-// onTerminal returns a command that runs text in sh on a terminal, with args as $1 and so on. A command that does not end
-// when it has to times out. A case in an environment without terminals ends here.
+// onTerminal returns a command that runs text in sh on a terminal, with args as $1 and so on. A
+// command that does not end when it has to times out. A case in an environment without terminals
+// ends here.
 func (c *caseT) onTerminal(text string, args ...string) env.Command {
 	probe := c.script("exit 0")
 	probe.TTY = new(env.TTY)
@@ -117,12 +118,16 @@ func ttyIsTerminal(c *caseT) {
 }
 
 func ttyExit(c *caseT) {
-	for text, code := range map[string]int{"exit 0": 0, "exit 3": 3, "exit 143": 143, "exit 255": 255} {
+	for text, code := range map[string]int{
+		"exit 0": 0, "exit 3": 3, "exit 143": 143,
+		"exit 255": 255,
+	} {
 		c.wantExit(text, c.exec(c.onTerminal(text)), code)
 	}
 	r := c.exec(c.onTerminal(`kill -KILL $$`))
 	if r.err != nil || r.ExitCode != 137 || r.Signal != "SIGKILL" || r.TimedOut {
-		c.errorf("a command that SIGKILL ended: %+v, error %v; want exit code 137 and SIGKILL", r.Result, r.err)
+		c.errorf("a command that SIGKILL ended: %+v, error %v; want exit code 137 and SIGKILL", r.Result,
+			r.err)
 	}
 }
 
@@ -131,14 +136,18 @@ func ttyStartErrors(c *caseT) {
 	cmd.Argv = []string{"envtest-no-such-program"}
 	var start *env.StartError
 	if r := c.exec(cmd); !errors.As(r.err, &start) || !errors.Is(r.err, fs.ErrNotExist) {
-		c.errorf("a missing program on a terminal: %+v, error %v; want a *StartError with fs.ErrNotExist", r.Result, r.err)
+		c.errorf("a missing program on a terminal: %+v, error %v; want a *StartError with fs.ErrNotExist",
+			r.Result, r.err)
 	}
 }
 
 func ttySize(c *caseT) {
 	c.tool("stty")
 	for size, want := range map[env.TTYSize]string{
-		{}: "24 80", {Columns: 132, Rows: 50}: "50 132", {Columns: 2, Rows: 2}: "2 2", {Columns: 1000, Rows: 500}: "500 1000",
+		{}: "24 80", {Columns: 132, Rows: 50}: "50 132", {Columns: 2, Rows: 2}: "2 2", {
+			Columns: 1000,
+			Rows:    500,
+		}: "500 1000",
 		{Columns: 132}: "24 132", {Rows: 50}: "50 80",
 	} {
 		cmd := c.onTerminal("stty size")
@@ -182,7 +191,10 @@ func ttyResizeEnds(c *caseT) {
 	buffered := make(chan env.TTYSize, 1)
 	buffered <- env.TTYSize{Columns: 100, Rows: 30}
 	silent := make(chan env.TTYSize)
-	for what, sizes := range map[string]<-chan env.TTYSize{"is closed": closed, "has a size and then none": buffered, "gives none": silent} {
+	for what, sizes := range map[string]<-chan env.TTYSize{
+		"is closed":                closed,
+		"has a size and then none": buffered, "gives none": silent,
+	} {
 		cmd := c.onTerminal("exit 3")
 		cmd.TTY.Resize = sizes
 		var r ran
@@ -199,10 +211,12 @@ func ttyResizeEnds(c *caseT) {
 	}
 }
 
-// ttyInterrupt types ^C, which reaches the whole foreground: here a shell that survives it, and its child.
+// ttyInterrupt types ^C, which reaches the whole foreground: here a shell that survives it, and its
+// child.
 func ttyInterrupt(c *caseT) {
 	m := c.marker()
-	s := c.run(c.onTerminal(`trap 'echo caught' INT; echo ready; sleep "$1"; echo "status $?"; exit 5`, m.seconds()))
+	s := c.run(c.onTerminal(`trap 'echo caught' INT; echo ready; sleep "$1"; echo "status $?"; exit 5`,
+		m.seconds()))
 	s.shows("ready")
 	c.poll("the child to run", func() bool { return len(s.result) > 0 || c.allAlive(1, []marker{m}) })
 	s.types("\x03", false)
@@ -219,7 +233,8 @@ func ttyInput(c *caseT) {
 	c.tool("stty")
 	c.tool("head")
 	text := allBytes + randomText(c.size(1<<20, 64<<10))
-	s := c.run(c.onTerminal(`stty raw -echo && echo ready && head -c "$1" >"$2"`, fmt.Sprint(len(text)), c.abs("copy")))
+	s := c.run(c.onTerminal(`stty raw -echo && echo ready && head -c "$1" >"$2"`,
+		fmt.Sprint(len(text)), c.abs("copy")))
 	s.shows("ready")
 	s.types(text, true)
 	c.wantExit("a command that reads a terminal", s.end(), 0)
@@ -248,14 +263,16 @@ func ttyUnread(c *caseT) {
 	cmd := c.onTerminal("exit 3")
 	cmd.Stdin = r
 	var result ran
-	c.within("Exec with a reader that blocks after the command has exited", func() { result = c.exec(cmd) })
+	c.within("Exec with a reader that blocks after the command has exited",
+		func() { result = c.exec(cmd) })
 	c.wantExit("a command with a reader that blocks", result, 3)
 }
 
 func ttyEndOfInput(c *caseT) {
 	c.tool("stty")
 	for what, input := range map[string]string{
-		"nothing": "", "lines": "one\ntwo\n", "a line without its end": "one\ntwo", "an empty line": "\n", "more than a terminal holds": strings.Repeat("a line of text\n", 5000),
+		"nothing": "", "lines": "one\ntwo\n", "a line without its end": "one\ntwo", "an empty line": "\n",
+		"more than a terminal holds": strings.Repeat("a line of text\n", 5000),
 	} {
 		s := c.run(c.onTerminal("stty -echo; echo ready; cat; echo end"))
 		s.shows("ready")
@@ -289,22 +306,31 @@ func ttyOrder(c *caseT) {
 func ttyOutput(c *caseT) {
 	c.tool("stty")
 	size := c.size(1<<20, 256<<10)
-	for what, s := range map[string]string{"text": strings.Repeat("añ€😀 and more\n", size/20), "bytes": allBytes + randomText(size)} {
+	for what, s := range map[string]string{
+		"text":  strings.Repeat("añ€😀 and more\n", size/20),
+		"bytes": allBytes + randomText(size),
+	} {
 		c.write(c.name(what), s)
-		c.equal(what+" through a terminal", c.exec(c.onTerminal(`cat "$1"`, c.abs(what))).stdout, shown(s))
-		c.equal(what+" through a terminal in raw mode", c.exec(c.onTerminal(`stty raw -echo; cat "$1"`, c.abs(what))).stdout, s)
+		c.equal(what+" through a terminal", c.exec(c.onTerminal(`cat "$1"`, c.abs(what))).stdout,
+			shown(s))
+		c.equal(what+" through a terminal in raw mode", c.exec(c.onTerminal(`stty raw -echo; cat "$1"`,
+			c.abs(what))).stdout, s)
 	}
 }
 
 func ttyStderr(c *caseT) {
 	var both lockedBuffer
-	for what, stdout := range map[string]io.Writer{"no Stdout": nil, "Stdout": io.Discard, "the same Stdout": &both} {
+	for what, stdout := range map[string]io.Writer{
+		"no Stdout": nil, "Stdout": io.Discard,
+		"the same Stdout": &both,
+	} {
 		cmd := c.onTerminal(`: >"$1"`, c.abs("ran"))
 		cmd.Stdout, cmd.Stderr = stdout, &both
 		_, err := c.e.Exec(c.ctx, cmd)
 		var start *env.StartError
 		if !errors.As(err, &start) || !errors.Is(err, fs.ErrInvalid) {
-			c.errorf("a command on a terminal, with Stderr and %s: error %v, want a *StartError with fs.ErrInvalid", what, err)
+			c.errorf("a command on a terminal, with Stderr and %s: error %v, want a *StartError with "+
+				"fs.ErrInvalid", what, err)
 		}
 	}
 	if _, err := c.e.Stat(c.ctx, c.name("ran")); err == nil {
@@ -331,10 +357,12 @@ func ttyChild(c *caseT) {
 	}
 }
 
-// ttyFamily is a shell on a terminal with children in its foreground, in groups of their own and in another session.
+// ttyFamily is a shell on a terminal with children in its foreground, in groups of their own and in
+// another session.
 func (c *caseT) ttyFamily() (env.Command, []marker) {
 	m := []marker{c.marker(), c.marker(), c.marker()}
-	text := `set -m; sleep "$1" & (trap '' HUP; ` + c.setsid() + ` sleep "$2" &); sleep "$3"; echo unreachable`
+	text := `set -m; sleep "$1" & (trap '' HUP; ` + c.setsid() +
+		` sleep "$2" &); sleep "$3"; echo unreachable`
 	return c.onTerminal(text, m[0].seconds(), m[1].seconds(), m[2].seconds()), m
 }
 

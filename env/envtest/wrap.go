@@ -17,9 +17,10 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// CheckWrap checks that a decorator which is to observe an environment, and not to change what it does, forwards every
-// method and every optional interface with its arguments and results as they are, exactly once, and that it leaves the
-// caller's arguments alone. Readers, writers, files and streams may be wrapped as long as everything passes through them.
+// CheckWrap checks that a decorator which is to observe an environment, and not to change what it
+// does, forwards every method and every optional interface with its arguments and results as they
+// are, exactly once, and that it leaves the caller's arguments alone. Readers, writers, files and
+// streams may be wrapped as long as everything passes through them.
 func CheckWrap(t *testing.T, wrap func(env.Environment) env.Environment) {
 	t.Helper()
 	for _, problem := range checkWrap(wrap) {
@@ -54,7 +55,10 @@ func checkWrap(wrap func(env.Environment) env.Environment) []string {
 			c := &wrapCheck{spy: s, w: wrap(s), ctx: ctx, problems: &problems, method: m.name}
 			s.calls = nil // A decorator may ask for Info when it is made.
 			err := m.call(c)
-			s.calls = slices.DeleteFunc(s.calls, func(name string) bool { return name == "Info" && m.name != "Info" })
+			s.calls = slices.DeleteFunc(s.calls, func(name string) bool {
+				return name == "Info" &&
+					m.name != "Info"
+			})
 			if !slices.Equal(s.calls, []string{m.name}) {
 				c.errorf("the environment inside got the calls %q, want %q once", s.calls, m.name)
 			}
@@ -163,37 +167,43 @@ func brokenInput() io.Reader {
 // input checks that everything of brokenInput arrived.
 func (c *wrapCheck) input() {
 	if len(c.spy.calls) > 0 && (c.spy.input != "input" || !errors.Is(c.spy.ioErr, errInput)) {
-		c.errorf("the environment inside read %q and the error %v, want %q and %q", c.spy.input, c.spy.ioErr, "input", errInput)
+		c.errorf("the environment inside read %q and the error %v, want %q and %q", c.spy.input,
+			c.spy.ioErr, "input", errInput)
 	}
 }
 
 func wrapExec(c *wrapCheck) error {
 	// Slices with room behind them: an append to them would write into the caller's memory.
-	argv, vars := append(make([]string, 0, 8), "program", "arg", ""), append(make([]string, 0, 8), "B=1", "A=2", "B=3")
+	argv, vars := append(make([]string, 0, 8), "program", "arg", ""), append(make([]string, 0, 8),
+		"B=1", "A=2", "B=3")
 	var out, errs strings.Builder
 	cmd := env.Command{
 		Argv: argv, Dir: "dir", Vars: vars, Timeout: 7 * time.Second,
 		Stdin: brokenInput(), Stdout: &out, Stderr: &errs,
 	}
 	res, err := c.w.Exec(c.ctx, cmd)
-	c.args([]string{"program", "arg", ""}, "dir", []string{"B=1", "A=2", "B=3"}, 7*time.Second, false, false, false, (*env.TTY)(nil))
+	c.args([]string{"program", "arg", ""}, "dir", []string{"B=1", "A=2", "B=3"}, 7*time.Second, false,
+		false, false, (*env.TTY)(nil))
 	c.result(res, spyResult)
 	c.input()
 	if out.String() != "out" || errs.String() != "err" {
-		c.errorf("the command wrote %q and %q, but the caller got %q and %q", "out", "err", out.String(), errs.String())
+		c.errorf("the command wrote %q and %q, but the caller got %q and %q", "out", "err", out.String(),
+			errs.String())
 	}
-	if got := fmt.Sprintf("%q %q", argv[:cap(argv)], vars[:cap(vars)]); got != `["program" "arg" "" "" "" "" "" ""] ["B=1" "A=2" "B=3" "" "" "" "" ""]` {
+	if got := fmt.Sprintf("%q %q", argv[:cap(argv)],
+		vars[:cap(vars)]); got != `["program" "arg" "" "" "" "" "" ""] ["B=1" "A=2" "B=3" "" "" "" "" ""]` {
 		c.errorf("the caller's Argv and Vars were changed to %s", got)
 	}
 	return err
 }
 
-// extraExec checks what wrapExec does not: nil streams, a terminal, one writer for both, writers that cannot be compared, errors of
-// writers.
+// extraExec checks what wrapExec does not: nil streams, a terminal, one writer for both, writers
+// that cannot be compared, errors of writers.
 func (c *wrapCheck) extraExec(wrap func(env.Environment) env.Environment) {
 	c.method = "Exec"
 	c.spy = &spy{}
-	if _, err := wrap(c.spy).Exec(context.Background(), env.Command{Argv: []string{"program"}}); err != nil {
+	if _, err := wrap(c.spy).Exec(context.Background(),
+		env.Command{Argv: []string{"program"}}); err != nil {
 		c.errorf("a command without streams: %v", err)
 	}
 	c.args([]string{"program"}, "", []string(nil), time.Duration(0), true, true, true, (*env.TTY)(nil))
@@ -202,7 +212,10 @@ func (c *wrapCheck) extraExec(wrap func(env.Environment) env.Environment) {
 	var out strings.Builder
 	tty := env.TTY{Size: env.TTYSize{Columns: 132, Rows: 50}, Resize: make(chan env.TTYSize)}
 	given := tty
-	if _, err := wrap(c.spy).Exec(context.Background(), env.Command{Argv: []string{"program"}, Stdout: &out, TTY: &given}); err != nil {
+	if _, err := wrap(c.spy).Exec(context.Background(), env.Command{
+		Argv:   []string{"program"},
+		Stdout: &out, TTY: &given,
+	}); err != nil {
 		c.errorf("a command on a terminal: %v", err)
 	}
 	c.args([]string{"program"}, "", []string(nil), time.Duration(0), true, false, true, &tty)
@@ -216,7 +229,10 @@ func (c *wrapCheck) extraExec(wrap func(env.Environment) env.Environment) {
 			c.errorf("the caller's Stdout and Stderr are the same value, those inside are not")
 		}
 	}}
-	_, err := wrap(c.spy).Exec(context.Background(), env.Command{Argv: []string{"program"}, Stdout: &both, Stderr: &both})
+	_, err := wrap(c.spy).Exec(context.Background(), env.Command{
+		Argv:   []string{"program"},
+		Stdout: &both, Stderr: &both,
+	})
 	if err != nil || both.Len() == 0 {
 		c.errorf("a command with one writer for both streams: error %v, output %q", err, both.String())
 	}
@@ -228,7 +244,8 @@ func (c *wrapCheck) extraExec(wrap func(env.Environment) env.Environment) {
 		}
 	}}
 	fail := uncomparableWriter{func([]byte) (int, error) { return 0, broken }}
-	if _, err = wrap(&uncomparableSpy{c.spy}).Exec(context.Background(), env.Command{Argv: []string{"program"}, Stdout: fail, Stderr: fail}); err != nil {
+	if _, err = wrap(&uncomparableSpy{c.spy}).Exec(context.Background(),
+		env.Command{Argv: []string{"program"}, Stdout: fail, Stderr: fail}); err != nil {
 		c.errorf("a command with writers that cannot be compared: %v", err)
 	}
 }
@@ -277,7 +294,8 @@ func wrapCopyOut(c *wrapCheck) error {
 	return nil
 }
 
-// streamed checks that everything of the stream inside comes out of r, with its error, and that Close goes in.
+// streamed checks that everything of the stream inside comes out of r, with its error, and that
+// Close goes in.
 func (c *wrapCheck) streamed(r io.ReadCloser, inside *spyStream) {
 	data, err := io.ReadAll(r)
 	if string(data) != spyContent || !errors.Is(err, errSpyRead) {
@@ -308,7 +326,8 @@ func wrapWalk(c *wrapCheck) error {
 	return c.fromFn(err)
 }
 
-// fromFn checks that err has the error of the caller's function inside, and returns what else the spy returned.
+// fromFn checks that err has the error of the caller's function inside, and returns what else the
+// spy returned.
 func (c *wrapCheck) fromFn(err error) error {
 	if !errors.Is(err, errFn) {
 		c.errorf("the caller's function returned %v, but the call gave %v", errFn, err)
@@ -371,21 +390,26 @@ func (c *wrapCheck) withoutOptional(wrap func(env.Environment) env.Environment) 
 	c.method, c.spy = "Walk", &spy{}
 	w := wrap(plain{c.spy})
 	var names []string
-	err := search.Walk(context.Background(), w, "name", search.WalkOptions{NoIgnore: true}, func(e search.Entry) error {
-		names = append(names, e.Name)
-		return nil
-	})
+	err := search.Walk(context.Background(), w, "name", search.WalkOptions{NoIgnore: true},
+		func(e search.Entry) error {
+			names = append(names, e.Name)
+			return nil
+		})
 	if err != nil || !slices.Equal(names, []string{"spy"}) {
 		c.errorf("around an environment without env.Walker: entries %q, error %v", names, err)
 	}
 	c.method = "Glob"
-	found, err := search.Glob(context.Background(), w, search.GlobOptions{Pattern: "s*", Dir: "name", NoIgnore: true})
+	found, err := search.Glob(context.Background(), w, search.GlobOptions{
+		Pattern: "s*", Dir: "name",
+		NoIgnore: true,
+	})
 	if err != nil || len(found) != 1 || found[0].Name != "spy" {
 		c.errorf("around an environment without env.Searcher: entries %v, error %v", found, err)
 	}
 	c.method = "ReadFiles"
 	contents, err := env.ReadFiles(context.Background(), w, []string{"name"}, 0)
-	if err != nil || len(contents) != 1 || contents[0].Name != "name" || !errors.Is(contents[0].Err, errSpyRead) {
+	if err != nil || len(contents) != 1 || contents[0].Name != "name" || !errors.Is(contents[0].Err,
+		errSpyRead) {
 		c.errorf("around an environment without env.MultiReader: contents %v, error %v", contents, err)
 	}
 }

@@ -19,17 +19,24 @@ import (
 
 func TestCheckWrap(t *testing.T) {
 	CheckWrap(t, func(e env.Environment) env.Environment { return e })
-	CheckWrap(t, func(e env.Environment) env.Environment { return wrap.Logging(e, slog.New(slog.DiscardHandler)) })
+	CheckWrap(t, func(e env.Environment) env.Environment {
+		return wrap.Logging(e,
+			slog.New(slog.DiscardHandler))
+	})
 }
 
 // forwarding is a decorator that does everything right. Each test breaks one thing.
 type forwarding struct{ altered }
 
-func (f *forwarding) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
+func (f *forwarding) Walk(
+	ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error,
+) error {
 	return search.Walk(ctx, f.Environment, root, opts, fn)
 }
 
-func (f *forwarding) Grep(ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error) (search.GrepStats, error) {
+func (f *forwarding) Grep(
+	ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error,
+) (search.GrepStats, error) {
 	return search.Grep(ctx, f.Environment, opts, fn)
 }
 
@@ -37,19 +44,25 @@ func (f *forwarding) Glob(ctx context.Context, opts search.GlobOptions) ([]searc
 	return search.Glob(ctx, f.Environment, opts)
 }
 
-func (f *forwarding) ReadFiles(ctx context.Context, names []string, limit int64) ([]env.FileContent, error) {
+func (f *forwarding) ReadFiles(
+	ctx context.Context, names []string, limit int64,
+) ([]env.FileContent, error) {
 	return env.ReadFiles(ctx, f.Environment, names, limit)
 }
 
 // noGlob is a decorator that hides one optional interface.
 type noGlob struct{ altered }
 
-func (f *noGlob) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
+func (f *noGlob) Walk(
+	ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error,
+) error {
 	return search.Walk(ctx, f.Environment, root, opts, fn)
 }
 
 // execWrap returns a decorator that replaces Exec.
-func execWrap(f func(ctx context.Context, inner env.Environment, cmd env.Command) (env.Result, error)) func(env.Environment) env.Environment {
+func execWrap(
+	f func(ctx context.Context, inner env.Environment, cmd env.Command) (env.Result, error),
+) func(env.Environment) env.Environment {
 	return withWrap(func(e env.Environment, a *altered) {
 		a.exec = func(ctx context.Context, cmd env.Command) (env.Result, error) { return f(ctx, e, cmd) }
 	})
@@ -57,7 +70,9 @@ func execWrap(f func(ctx context.Context, inner env.Environment, cmd env.Command
 
 // commandWrap returns a decorator that changes commands.
 func commandWrap(f func(cmd *env.Command)) func(env.Environment) env.Environment {
-	return execWrap(func(ctx context.Context, inner env.Environment, cmd env.Command) (env.Result, error) {
+	return execWrap(func(ctx context.Context, inner env.Environment, cmd env.Command) (env.Result,
+		error,
+	) {
 		f(&cmd)
 		return inner.Exec(ctx, cmd)
 	})
@@ -81,16 +96,33 @@ type brokenWrap struct {
 
 func brokenExecWraps() []brokenWrap {
 	return []brokenWrap{
-		{"embeds and hides Walker", func(e env.Environment) env.Environment { return plain{e} }, "Walk: the decorator hides"},
+		{
+			"embeds and hides Walker", func(e env.Environment) env.Environment { return plain{e} },
+			"Walk: the decorator hides",
+		},
 		{"hides Searcher", func(e env.Environment) env.Environment { return &noGlob{altered{Environment: e}} }, "Grep: the decorator hides"},
-		{"sorts the caller's variables", commandWrap(func(cmd *env.Command) { slices.Sort(cmd.Vars) }), "Exec: the environment inside got the arguments"},
-		{"appends into the caller's memory", execWrap(func(ctx context.Context, inner env.Environment, cmd env.Command) (env.Result, error) {
+		{
+			"sorts the caller's variables", commandWrap(func(cmd *env.Command) { slices.Sort(cmd.Vars) }),
+			"Exec: the environment inside got the arguments",
+		},
+		{"appends into the caller's memory", execWrap(func(ctx context.Context, inner env.Environment,
+			cmd env.Command,
+		) (env.Result, error) {
 			_ = append(cmd.Argv, "more")
 			return inner.Exec(ctx, cmd)
 		}), "Exec: the caller's Argv and Vars were changed"},
-		{"loses Dir", commandWrap(func(cmd *env.Command) { cmd.Dir = "" }), "Exec: the environment inside got the arguments"},
-		{"loses Timeout", commandWrap(func(cmd *env.Command) { cmd.Timeout = 0 }), "Exec: the environment inside got the arguments"},
-		{"loses TTY", commandWrap(func(cmd *env.Command) { cmd.TTY = nil }), "Exec: the environment inside got the arguments"},
+		{
+			"loses Dir", commandWrap(func(cmd *env.Command) { cmd.Dir = "" }),
+			"Exec: the environment inside got the arguments",
+		},
+		{
+			"loses Timeout", commandWrap(func(cmd *env.Command) { cmd.Timeout = 0 }),
+			"Exec: the environment inside got the arguments",
+		},
+		{
+			"loses TTY", commandWrap(func(cmd *env.Command) { cmd.TTY = nil }),
+			"Exec: the environment inside got the arguments",
+		},
 		{"gives a terminal another size", commandWrap(func(cmd *env.Command) {
 			if cmd.TTY != nil {
 				cmd.TTY = &env.TTY{Resize: cmd.TTY.Resize}
@@ -116,27 +148,38 @@ func brokenExecWraps() []brokenWrap {
 		{"gives a reader where there is none", commandWrap(func(cmd *env.Command) { cmd.Stdin = io.MultiReader() }), "Exec: the environment inside got the arguments"},
 		{"wraps one writer twice", commandWrap(func(cmd *env.Command) {
 			if cmd.Stdout != nil && cmd.Stderr != nil {
-				cmd.Stdout, cmd.Stderr = &uncomparableWriter{cmd.Stdout.Write}, &uncomparableWriter{cmd.Stderr.Write}
+				cmd.Stdout, cmd.Stderr = &uncomparableWriter{cmd.Stdout.Write},
+					&uncomparableWriter{cmd.Stderr.Write}
 			}
 		}), "Exec: the caller's Stdout and Stderr are the same value"},
 		{"swallows errors of writers", commandWrap(func(cmd *env.Command) {
 			if w := cmd.Stdout; w != nil && cmd.Stdin == nil {
-				cmd.Stdout = &uncomparableWriter{func(p []byte) (int, error) { _, _ = w.Write(p); return len(p), nil }}
+				cmd.Stdout = &uncomparableWriter{func(p []byte) (int, error) {
+					_, _ = w.Write(p)
+					return len(p),
+						nil
+				}}
 			}
 		}), "Exec: the caller's writer returned"},
-		{"loses a field of Result", execWrap(func(ctx context.Context, inner env.Environment, cmd env.Command) (env.Result, error) {
+		{"loses a field of Result", execWrap(func(ctx context.Context, inner env.Environment,
+			cmd env.Command,
+		) (env.Result, error) {
 			res, err := inner.Exec(ctx, cmd)
 			res.Detached = false
 			return res, err
 		}), "Exec: the environment inside returned"},
-		{"tries again", execWrap(func(ctx context.Context, inner env.Environment, cmd env.Command) (env.Result, error) {
+		{"tries again", execWrap(func(ctx context.Context, inner env.Environment,
+			cmd env.Command,
+		) (env.Result, error) {
 			res, err := inner.Exec(ctx, cmd)
 			if err != nil {
 				return inner.Exec(ctx, cmd)
 			}
 			return res, err
 		}), `Exec: the environment inside got the calls ["Exec" "Exec"]`},
-		{"drops the context", execWrap(func(_ context.Context, inner env.Environment, cmd env.Command) (env.Result, error) {
+		{"drops the context", execWrap(func(_ context.Context, inner env.Environment,
+			cmd env.Command,
+		) (env.Result, error) {
 			return inner.Exec(context.Background(), cmd)
 		}), "Exec: the context does not hold"},
 	}
@@ -160,10 +203,15 @@ func brokenFileWraps() []brokenWrap {
 			}
 		}), "ReadDir: the environment inside returned the error"},
 		{"cleans names", withWrap(func(inner env.Environment, a *altered) {
-			a.open = func(ctx context.Context, name string) (fs.File, error) { return inner.Open(ctx, "/"+name) }
+			a.open = func(ctx context.Context, name string) (fs.File, error) {
+				return inner.Open(ctx,
+					"/"+name)
+			}
 		}), "Open: the environment inside got the arguments"},
 		{"loses options", withWrap(func(inner env.Environment, a *altered) {
-			a.writeFile = func(ctx context.Context, name string, r io.Reader, _ env.WriteOptions) (env.Written, error) {
+			a.writeFile = func(ctx context.Context, name string, r io.Reader,
+				_ env.WriteOptions,
+			) (env.Written, error) {
 				return inner.WriteFile(ctx, name, r, env.WriteOptions{})
 			}
 		}), "WriteFile: the environment inside got the arguments"},
@@ -188,7 +236,12 @@ func brokenFileWraps() []brokenWrap {
 				return inner.Remove(ctx, name, opts)
 			}
 		}), `Remove: the environment inside got the calls ["Remove" "Remove"]`},
-		{"does not close", withWrap(func(_ env.Environment, a *altered) { a.close = func() error { return nil } }), "Close: the environment inside got the calls []"},
+		{"does not close", withWrap(func(_ env.Environment,
+			a *altered,
+		) {
+			a.close = func() error { return nil }
+		}), "Close: the environment inside got " +
+			"the calls []"},
 		{"changes Info", withWrap(func(inner env.Environment, a *altered) {
 			a.info = func() env.Info {
 				info := inner.Info()

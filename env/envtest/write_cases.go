@@ -47,7 +47,10 @@ func writeResult(c *caseT) {
 	for _, tc := range []struct {
 		data string
 		want env.Written
-	}{{"12345", env.Written{Size: 5, Created: true}}, {"123", env.Written{Size: 3}}, {"", env.Written{}}} {
+	}{{"12345", env.Written{Size: 5, Created: true}}, {"123", env.Written{Size: 3}}, {
+		"",
+		env.Written{},
+	}} {
 		got, err := c.put(c.name("file"), tc.data, env.WriteOptions{})
 		if err != nil || got != tc.want {
 			c.errorf("writing %q: %+v, error %v; want %+v", tc.data, got, err, tc.want)
@@ -70,8 +73,12 @@ func writeOverwrites(c *caseT) {
 
 func writePieces(c *caseT) {
 	data := randomText(5000)
-	for what, wrap := range map[string]func(io.Reader) io.Reader{"byte by byte": iotest.OneByteReader, "halves": iotest.HalfReader, "end with data": iotest.DataErrReader} {
-		if _, err := c.e.WriteFile(c.ctx, c.name("file"), wrap(strings.NewReader(data)), env.WriteOptions{}); err != nil {
+	for what, wrap := range map[string]func(io.Reader) io.Reader{
+		"byte by byte": iotest.OneByteReader,
+		"halves":       iotest.HalfReader, "end with data": iotest.DataErrReader,
+	} {
+		if _, err := c.e.WriteFile(c.ctx, c.name("file"), wrap(strings.NewReader(data)),
+			env.WriteOptions{}); err != nil {
 			c.errorf("%s: %v", what, err)
 		}
 		c.wantFile(what, c.name("file"), data)
@@ -178,7 +185,8 @@ func writeFixedFolder(c *caseT) {
 	c.cleanup(func() { c.exec(c.script(`chmod 755 "$1/fixed"`, c.dir)) })
 	w, err := c.put(c.name("fixed", "file"), "new text", env.WriteOptions{})
 	if want := (env.Written{Size: 8, InPlace: true}); err != nil || w != want {
-		c.errorf("writing a file in a folder that cannot be changed: %+v, error %v; want %+v", w, err, want)
+		c.errorf("writing a file in a folder that cannot be changed: %+v, error %v; want %+v", w, err,
+			want)
 	}
 	c.wantFile("the file", c.name("fixed", "file"), "new text")
 	c.wantMode("the file", c.name("fixed", "file"), 0o640)
@@ -203,7 +211,8 @@ func writeAtomic(c *caseT) {
 					return
 				}
 				if len(got) != n || strings.Count(got, got[:1]) != n {
-					c.errorf("a reader saw %d bytes, %d of them %q; want %d, all the same", len(got), strings.Count(got, got[:min(1, len(got))]), got[:min(1, len(got))], n)
+					c.errorf("a reader saw %d bytes, %d of them %q; want %d, all the same", len(got),
+						strings.Count(got, got[:min(1, len(got))]), got[:min(1, len(got))], n)
 					return
 				}
 			}
@@ -211,7 +220,8 @@ func writeAtomic(c *caseT) {
 	}
 	// A slow place has fewer writes, so that its case ends in time.
 	for i, start := 0, time.Now(); i < 30 && (i < 3 || time.Since(start) < 20*time.Second); i++ {
-		if w, err := c.put(c.name("file"), strings.Repeat(string(rune('a'+i%26)), n), env.WriteOptions{}); err != nil || w.InPlace {
+		if w, err := c.put(c.name("file"), strings.Repeat(string(rune('a'+i%26)), n),
+			env.WriteOptions{}); err != nil || w.InPlace {
 			c.errorf("a write during reads: %+v, error %v", w, err)
 		}
 	}
@@ -243,7 +253,8 @@ func writeConcurrent(c *caseT) {
 	var wg sync.WaitGroup
 	for i := range 20 {
 		wg.Go(func() {
-			if _, err := c.put(c.name("file"), strings.Repeat(string(rune('a'+i)), n), env.WriteOptions{}); err != nil {
+			if _, err := c.put(c.name("file"), strings.Repeat(string(rune('a'+i)), n),
+				env.WriteOptions{}); err != nil {
 				c.errorf("one of 20 writers: %v", err)
 			}
 		})
@@ -279,7 +290,8 @@ func writeCancelled(c *caseT) {
 		cancel(errEnough)
 		return 0, io.EOF
 	}))
-	_, err := c.e.WriteFile(ctx, c.name("file"), io.MultiReader(source, strings.NewReader("more")), env.WriteOptions{})
+	_, err := c.e.WriteFile(ctx, c.name("file"), io.MultiReader(source, strings.NewReader("more")),
+		env.WriteOptions{})
 	c.is("a write whose context ends", err, context.Canceled)
 	c.wantFile("the file after a write that was cancelled", c.name("file"), "old")
 	c.wantNames("the folder after a write that was cancelled", c.dir, "file")
@@ -357,8 +369,10 @@ func writeIfSHA256Late(c *caseT) {
 		return 0, io.EOF
 	})
 	c.within("a write during another one", func() {
-		_, err := c.e.WriteFile(c.ctx, c.name("file"), io.MultiReader(strings.NewReader("new"), meanwhile), env.WriteOptions{IfSHA256: hash("old")})
-		c.wantPathError("a file that changed while the reader gave the new content", err, "file", env.ErrChanged)
+		_, err := c.e.WriteFile(c.ctx, c.name("file"), io.MultiReader(strings.NewReader("new"),
+			meanwhile), env.WriteOptions{IfSHA256: hash("old")})
+		c.wantPathError("a file that changed while the reader gave the new content", err, "file",
+			env.ErrChanged)
 	})
 	c.wantFile("the file", c.name("file"), "meanwhile")
 }

@@ -72,7 +72,8 @@ func aloneIn(t *testing.T, s setting, test func(t *testing.T)) {
 	if c.Process != nil {
 		killMarked(t, markPrefix(t, c.Process.Pid)) // what is left of a process that panicked
 	}
-	if err != nil || !bytes.Contains(out, []byte("--- PASS")) && !bytes.Contains(out, []byte("--- SKIP")) {
+	if err != nil || !bytes.Contains(out, []byte("--- PASS")) && !bytes.Contains(out,
+		[]byte("--- SKIP")) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for line := range strings.Lines(string(out)) {

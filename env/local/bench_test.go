@@ -14,8 +14,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/local"
 )
 
-// BenchmarkExec compares Exec with what package os/exec needs for the same command in the same run. It reports the
-// medians, their ratio and their difference.
+// BenchmarkExec compares Exec with what package os/exec needs for the same command in the same run.
+// It reports the medians, their ratio and their difference.
 func BenchmarkExec(b *testing.B) {
 	needUnix(b)
 	program, err := exec.LookPath("true")
@@ -68,20 +68,25 @@ func BenchmarkOutput(b *testing.B) {
 	const size = 256 << 20
 	b.SetBytes(size)
 	for b.Loop() {
-		cmd := env.Command{Argv: []string{"head", "-c", "268435456", "/dev/zero"}, Stdout: writerFunc(io.Discard.Write)}
+		cmd := env.Command{
+			Argv:   []string{"head", "-c", "268435456", "/dev/zero"},
+			Stdout: writerFunc(io.Discard.Write),
+		}
 		if _, err := e.Exec(b.Context(), cmd); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
-// BenchmarkWriteFile measures the replacement of a small file, and what the file system needs for that alone.
+// BenchmarkWriteFile measures the replacement of a small file, and what the file system needs for
+// that alone.
 func BenchmarkWriteFile(b *testing.B) {
 	content := strings.Repeat("x", 1024)
 	b.Run("local", func(b *testing.B) {
 		e := newEnv(b, local.Config{})
 		for b.Loop() {
-			if _, err := e.WriteFile(b.Context(), "f", strings.NewReader(content), env.WriteOptions{}); err != nil {
+			if _, err := e.WriteFile(b.Context(), "f", strings.NewReader(content),
+				env.WriteOptions{}); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -12,11 +12,12 @@ import (
 	"sync"
 )
 
-// locks serialise the replacement of files: two writers of one file hold the same lock, writers of different files
-// mostly different ones.
+// locks serialise the replacement of files: two writers of one file hold the same lock, writers of
+// different files mostly different ones.
 type locks [64]sync.Mutex
 
-// lock locks the file path and returns how to unlock it. A folder that is known by several names is one.
+// lock locks the file path and returns how to unlock it. A folder that is known by several names is
+// one.
 func (l *locks) lock(path string) (unlock func()) {
 	dir, base := filepath.Split(path)
 	h := fnv.New32a()
@@ -26,7 +27,8 @@ func (l *locks) lock(path string) (unlock func()) {
 	return m.Unlock
 }
 
-// place gives the temporary file its name unless that exists, in one step. It reports whether the temporary name is gone.
+// place gives the temporary file its name unless that exists, in one step. It reports whether the
+// temporary name is gone.
 func place(temp, target string) (renamed bool, err error) {
 	err = os.Link(temp, target)
 	if err == nil || errors.Is(err, fs.ErrExist) {
@@ -58,7 +60,8 @@ func fileSHA256(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// dress gives the temporary file the owner of the file that it replaces, if that may be, and the mode it shall have.
+// dress gives the temporary file the owner of the file that it replaces, if that may be, and the
+// mode it shall have.
 func (w *writing) dress(temp *os.File, old fs.FileInfo) error {
 	now, err := temp.Stat()
 	if err != nil {

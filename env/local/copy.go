@@ -34,7 +34,9 @@ func (e *Environment) CopyIn(ctx context.Context, dir string, archive io.Reader)
 }
 
 // CopyOut implements env.Environment.
-func (e *Environment) CopyOut(ctx context.Context, dir string, names ...string) (io.ReadCloser, error) {
+func (e *Environment) CopyOut(
+	ctx context.Context, dir string, names ...string,
+) (io.ReadCloser, error) {
 	path, err := e.begin(ctx, "copyout", dir)
 	if err != nil {
 		return nil, err
@@ -60,8 +62,8 @@ func (e *Environment) CopyOut(ctx context.Context, dir string, names ...string) 
 	return r, nil
 }
 
-// openFolder opens dir as a root. Whether it is a folder is seen first, and something in it is named, since opening
-// something else might wait.
+// openFolder opens dir as a root. Whether it is a folder is seen first, and something in it is
+// named, since opening something else might wait.
 func openFolder(path string) (*os.Root, error) {
 	info, err := os.Stat(path)
 	if err != nil {

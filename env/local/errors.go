@@ -8,7 +8,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// condition is an error of the system that is also one of package env's conditions. Its text is the system's.
+// condition is an error of the system that is also one of package env's conditions. Its text is the
+// system's.
 type condition struct {
 	is  error
 	err error
@@ -17,7 +18,8 @@ type condition struct {
 func (c *condition) Error() string   { return c.err.Error() }
 func (c *condition) Unwrap() []error { return []error{c.is, c.err} }
 
-// pathError returns err as a *fs.PathError about name as the caller wrote it, with the system's error inside.
+// pathError returns err as a *fs.PathError about name as the caller wrote it, with the system's
+// error inside.
 func pathError(op, name string, err error) error {
 	if err == nil {
 		return nil
@@ -25,7 +27,8 @@ func pathError(op, name string, err error) error {
 	return &fs.PathError{Op: op, Path: name, Err: bare(err)}
 }
 
-// bare strips what package os wraps around an error, which names files by other names than the caller's.
+// bare strips what package os wraps around an error, which names files by other names than the
+// caller's.
 func bare(err error) error {
 	var known *condition
 	if errors.As(err, &known) {

@@ -10,7 +10,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// classify returns the condition of package env that an error of the system means; nil if there is none.
+// classify returns the condition of package env that an error of the system means; nil if there is
+// none.
 func classify(err error) error {
 	var errno unix.Errno
 	if !errors.As(err, &errno) {

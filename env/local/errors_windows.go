@@ -8,7 +8,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// classify returns the condition of package env that an error of the system means; nil if there is none.
+// classify returns the condition of package env that an error of the system means; nil if there is
+// none.
 func classify(err error) error {
 	switch {
 	case errors.Is(err, windows.ERROR_DIRECTORY):

@@ -98,7 +98,8 @@ func TestExitStatusesAreNotLost(t *testing.T) {
 func TestF27ZombiesAreReaped(t *testing.T) {
 	alone(t, func(t *testing.T) {
 		e := newExclusive(t)
-		// One command stands dead before the others while its daemon holds its output, which Exec waits for only so long.
+		// One command stands dead before the others while its daemon holds its output, which Exec waits
+		// for only so long.
 		held := make(chan error, 1)
 		hold := func() {
 			cmd := sh(`sh -c 'until [ -e go ]; do sleep 0.01; done' & exit 3`)
@@ -141,8 +142,8 @@ func TestF27ZombiesAreReaped(t *testing.T) {
 	})
 }
 
-// TestOrphansBehindACommandAreReaped has a dead command stand first in the list of dead children, for as long as nobody
-// takes its output.
+// TestOrphansBehindACommandAreReaped has a dead command stand first in the list of dead children,
+// for as long as nobody takes its output.
 func TestOrphansBehindACommandAreReaped(t *testing.T) {
 	alone(t, func(t *testing.T) {
 		e := newExclusive(t)
@@ -161,7 +162,8 @@ func TestOrphansBehindACommandAreReaped(t *testing.T) {
 		}()
 		eventually(t, "a dead command", func() bool { _, dead := children(t); return len(dead) == 1 })
 		_, before := children(t)
-		if r, err := e.Exec(t.Context(), sh(`(: &); (: &); (sleep 0.01 &); exit 5`)); err != nil || r.ExitCode != 5 {
+		if r, err := e.Exec(t.Context(), sh(`(: &); (: &); (sleep 0.01 &); exit 5`)); err != nil ||
+			r.ExitCode != 5 {
 			t.Errorf("%+v, %v", r, err)
 		}
 		eventually(t, "the end of the orphans", func() bool {
@@ -176,8 +178,8 @@ func TestOrphansBehindACommandAreReaped(t *testing.T) {
 	})
 }
 
-// escapees is a script that starts processes with the mark $M which have shed all that a process can shed without intent
-// to deceive, and which do not mind SIGTERM.
+// escapees is a script that starts processes with the mark $M which have shed all that a process
+// can shed without intent to deceive, and which do not mind SIGTERM.
 const escapees = `i=0; while [ $i -lt $1 ]; do i=$((i+1))
 (setsid env -i PATH="$PATH" sh -c '(trap "" TERM; exec sh -c "while :; do sleep 1000; done" "$1" >/dev/null 2>&1 </dev/null &)' sh "$M" &)
 done; `
@@ -193,7 +195,8 @@ func TestEscapeesDie(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			_, err := e.Exec(ctx, withMark(sh(escapees+`trap "" TERM; while :; do sleep 1000; done`, strconv.Itoa(count)), mark))
+			_, err := e.Exec(ctx, withMark(sh(escapees+`trap "" TERM; while :; do sleep 1000; done`,
+				strconv.Itoa(count)), mark))
 			done <- err
 		}()
 		eventually(t, "the processes", func() bool { return len(marked(t, mark)) == count })
@@ -286,7 +289,10 @@ func TestUntaggedAreEndedByClose(t *testing.T) {
 
 func TestExclusiveInfo(t *testing.T) {
 	alone(t, func(t *testing.T) {
-		want := map[env.Promise]env.Strength{env.KillTree: env.BestEffort, env.CleanClose: env.BestEffort, env.CleanCrash: env.BestEffort}
+		want := map[env.Promise]env.Strength{
+			env.KillTree: env.BestEffort, env.CleanClose: env.BestEffort,
+			env.CleanCrash: env.BestEffort,
+		}
 		if os.Getpid() == 1 {
 			want[env.CleanClose], want[env.CleanCrash] = env.Enforced, env.Enforced
 		}
@@ -330,7 +336,8 @@ func TestLimitInForce(t *testing.T) {
 				}
 				told := false
 				for _, g := range e.Info().Guarantees {
-					told = told || g.Promise == env.KillTree && strings.Contains(g.By, "a limit of real-time CPU time is in force")
+					told = told || g.Promise == env.KillTree && strings.Contains(g.By,
+						"a limit of real-time CPU time is in force")
 				}
 				if told == tt.tagged {
 					t.Errorf("%+v", e.Info().Guarantees)
@@ -375,7 +382,11 @@ func TestSignal(t *testing.T) {
 		<-up
 		<-up
 		got := filepath.Join(e.Info().WorkDir, "got")
-		eventually(t, "the daemon", func() bool { _, err := os.Stat(filepath.Join(e.Info().WorkDir, "daemon")); return err == nil })
+		eventually(t, "the daemon", func() bool {
+			_, err := os.Stat(filepath.Join(e.Info().WorkDir,
+				"daemon"))
+			return err == nil
+		})
 		if err := e.Signal(unix.SIGUSR1); err != nil {
 			t.Fatal(err)
 		}
@@ -386,7 +397,8 @@ func TestSignal(t *testing.T) {
 		}
 		eventually(t, "four answers", func() bool {
 			data, err := os.ReadFile(got)
-			return err == nil && strings.Count(string(data), "leader\n") == 2 && strings.Count(string(data), "child\n") == 2
+			return err == nil && strings.Count(string(data), "leader\n") == 2 && strings.Count(string(data),
+				"child\n") == 2
 		})
 		if data, err := os.ReadFile(got); err != nil || bytes.Contains(data, []byte("daemon")) {
 			t.Errorf("%q, %v", data, err)
@@ -401,8 +413,9 @@ func TestSignal(t *testing.T) {
 	})
 }
 
-// TestSuccessorsDie stops commands that hand over to another process when they get SIGTERM: the last of several that
-// start one another in turn stays. Whoever looks at a list of processes one after the other may find each of them gone.
+// TestSuccessorsDie stops commands that hand over to another process when they get SIGTERM: the
+// last of several that start one another in turn stays. Whoever looks at a list of processes one
+// after the other may find each of them gone.
 func TestSuccessorsDie(t *testing.T) {
 	const hop = `trap 'setsid sh -c "setsid sh -c \"exec sh -c \\\"sleep 1000; :\\\" $M\" &" & exit' TERM; sleep 1000 & wait`
 	test := func(t *testing.T, e *local.Environment) {

@@ -16,19 +16,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pidsGroup makes a control group that holds at most limit processes and returns the folder. What is in it when the test
-// ends is killed.
+// pidsGroup makes a control group that holds at most limit processes and returns the folder. What
+// is in it when the test ends is killed.
 func pidsGroup(t *testing.T, limit int) string {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("only root makes control groups")
 	}
-	for _, parent := range []string{"/sys/fs/cgroup/pids", "/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+	for _, parent := range []string{
+		"/sys/fs/cgroup/pids", "/sys/fs/cgroup",
+		"/sys/fs/cgroup/unified",
+	} {
 		dir := filepath.Join(parent, fmt.Sprintf("local-test-%d-%d", os.Getpid(), time.Now().UnixNano()))
 		if os.Mkdir(dir, 0o755) != nil {
 			continue
 		}
-		if err := os.WriteFile(filepath.Join(dir, "pids.max"), []byte(strconv.Itoa(limit)), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "pids.max"), []byte(strconv.Itoa(limit)),
+			0o600); err != nil {
 			_ = os.Remove(dir)
 			continue
 		}
@@ -85,7 +89,8 @@ const (
 	groupVar = "LOCAL_TEST_GROUP"
 )
 
-// bombs grow until they are stopped, and most end by themselves some time. Each joins the control group $1 first.
+// bombs grow until they are stopped, and most end by themselves some time. Each joins the control
+// group $1 first.
 var bombs = []struct{ name, script string }{
 	{"plain", `echo 0 >"$1/cgroup.procs" || exit; exec bash -c ':(){ :|:& };:; exec sleep 1000'`},
 	{"stubborn", `echo 0 >"$1/cgroup.procs" || exit; trap '' TERM; exec bash -c 'b() { [ $SECONDS -ge 100 ] || { b|b& b|b& }; }; b; while [ $SECONDS -lt 100 ]; do b; done' 2>/dev/null`},
@@ -135,7 +140,10 @@ func defuse(t *testing.T, bomb, group string) {
 		_, err := e.Exec(ctx, sh(bomb+"; wait", group))
 		done <- outcome{err, time.Now()}
 	}()
-	eventually(t, "the bomb", func() bool { return groupSize(t, group) > bombLimit/2 || len(done) > 0 })
+	eventually(t, "the bomb", func() bool {
+		return groupSize(t, group) > bombLimit/2 ||
+			len(done) > 0
+	})
 	start := time.Now()
 	cancel()
 	o := <-done

@@ -15,13 +15,14 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/proctree"
 )
 
-// Exec implements env.Environment. If Stdout and Stderr are the same value, the command has one pipe for both, so that
-// their order is kept.
+// Exec implements env.Environment. If Stdout and Stderr are the same value, the command has one
+// pipe for both, so that their order is kept.
 //
-// A terminal is one of the system's own, and behaves as it does: it echoes until it is told not to, writes "\r\n" for "\n",
-// cuts an input line that is longer than it holds, and sends SIGHUP to its foreground when the command exits. A program that
-// edits its lines itself, as interactive shells do, and starts after the input has ended, gets the end-of-file character as
-// a key. Where the system has no terminals to give, the error wraps errors.ErrUnsupported.
+// A terminal is one of the system's own, and behaves as it does: it echoes until it is told not to,
+// writes "\r\n" for "\n", cuts an input line that is longer than it holds, and sends SIGHUP to its
+// foreground when the command exits. A program that edits its lines itself, as interactive shells
+// do, and starts after the input has ended, gets the end-of-file character as a key. Where the
+// system has no terminals to give, the error wraps errors.ErrUnsupported.
 func (e *Environment) Exec(ctx context.Context, cmd env.Command) (env.Result, error) {
 	x, err := e.start(ctx, cmd)
 	if err != nil {
@@ -129,9 +130,11 @@ func (e *Environment) launch(file, dir string, vars []string, cmd env.Command) (
 	return x, nil
 }
 
-// connectPipes makes pipes for the streams that cmd has and puts the process's ends into attr. It returns the files that
-// only the process needs.
-func (x *execution) connectPipes(cmd env.Command, attr *os.ProcAttr) (theirs []*os.File, err error) {
+// connectPipes makes pipes for the streams that cmd has and puts the process's ends into attr. It
+// returns the files that only the process needs.
+func (x *execution) connectPipes(
+	cmd env.Command, attr *os.ProcAttr,
+) (theirs []*os.File, err error) {
 	pipe := func() (r, w *os.File) {
 		if err == nil {
 			r, w, err = os.Pipe()
@@ -216,9 +219,11 @@ const (
 	closed                  // the environment is being closed
 )
 
-// await waits for done, or for what ends a command before. If done has come too, it counts, unless Close has begun: then
-// nobody can tell which of the two was first.
-func (x *execution) await(ctx context.Context, timeout <-chan time.Time, done <-chan struct{}) reason {
+// await waits for done, or for what ends a command before. If done has come too, it counts, unless
+// Close has begun: then nobody can tell which of the two was first.
+func (x *execution) await(
+	ctx context.Context, timeout <-chan time.Time, done <-chan struct{},
+) reason {
 	why := ended
 	select {
 	case <-done:
@@ -283,7 +288,8 @@ func (x *execution) wait(ctx context.Context) (env.Result, error) {
 	return result, errors.Join(errs...)
 }
 
-// stop kills the tree if the command did not end by itself. When it returns nil, all of the tree is dead.
+// stop kills the tree if the command did not end by itself. When it returns nil, all of the tree is
+// dead.
 func (x *execution) stop(why reason) error {
 	switch why {
 	case ended:
@@ -296,8 +302,9 @@ func (x *execution) stop(why reason) error {
 	}
 }
 
-// drain waits for the rest of the output. The command has exited, but a descendant may hold its pipes; if waiting for it
-// is cancelled, it is killed like any other part of the tree and why is changed.
+// drain waits for the rest of the output. The command has exited, but a descendant may hold its
+// pipes; if waiting for it is cancelled, it is killed like any other part of the tree and why is
+// changed.
 func (x *execution) drain(ctx context.Context, why *reason) error {
 	if x.terminal != nil {
 		x.terminal.end()
@@ -321,7 +328,8 @@ func (x *execution) drain(ctx context.Context, why *reason) error {
 	return err
 }
 
-// release gives pipes that processes still hold to the environment. While Close kills, they stay open.
+// release gives pipes that processes still hold to the environment. While Close kills, they stay
+// open.
 func (x *execution) release() {
 	e := x.e
 	e.mu.Lock()

@@ -43,7 +43,8 @@ func TestExecExit(t *testing.T) {
 	} {
 		t.Run(tt.script, func(t *testing.T) {
 			r, err := e.Exec(t.Context(), sh(tt.script))
-			if err != nil || r.ExitCode != tt.code || r.Signal != tt.signal || r.TimedOut || r.Detached || r.Elapsed <= 0 {
+			if err != nil || r.ExitCode != tt.code || r.Signal != tt.signal || r.TimedOut || r.Detached ||
+				r.Elapsed <= 0 {
 				t.Errorf("%+v, %v", r, err)
 			}
 		})
@@ -66,17 +67,36 @@ func TestExecStartErrors(t *testing.T) {
 		{"no argv", env.Command{}, fs.ErrInvalid, "empty argv"},
 		{"empty program", env.Command{Argv: []string{""}}, fs.ErrInvalid, "empty argv"},
 		{"NUL in argument", env.Command{Argv: []string{"echo", "a\x00b"}}, fs.ErrInvalid, "argument 1"},
-		{"NUL in variable", env.Command{Argv: []string{"true"}, Vars: []string{"A=\x00"}}, fs.ErrInvalid, "A"},
-		{"variable without =", env.Command{Argv: []string{"true"}, Vars: []string{"A"}}, fs.ErrInvalid, "A"},
+		{
+			"NUL in variable",
+			env.Command{Argv: []string{"true"}, Vars: []string{"A=\x00"}},
+			fs.ErrInvalid,
+			"A",
+		},
+		{
+			"variable without =",
+			env.Command{Argv: []string{"true"}, Vars: []string{"A"}},
+			fs.ErrInvalid,
+			"A",
+		},
 		{"negative timeout", env.Command{Argv: []string{"true"}, Timeout: -1}, fs.ErrInvalid, "timeout"},
 		{"not in PATH", env.Command{Argv: []string{"no-such-program-x"}}, fs.ErrNotExist, "PATH"},
 		{"no such file", env.Command{Argv: []string{"./absent"}}, fs.ErrNotExist, "./absent"},
 		{"not executable", env.Command{Argv: []string{"./plain"}}, fs.ErrPermission, "permission"},
-		{"not executable in PATH", env.Command{Argv: []string{"plain"}, Vars: []string{"PATH=" + dir}}, fs.ErrPermission, "plain"},
+		{
+			"not executable in PATH",
+			env.Command{Argv: []string{"plain"}, Vars: []string{"PATH=" + dir}},
+			fs.ErrPermission, "plain",
+		},
 		{"folder", env.Command{Argv: []string{dir}}, fs.ErrPermission, "directory"},
 		{"no interpreter", env.Command{Argv: []string{"./nointerp"}}, fs.ErrNotExist, "interpreter"},
 		{"no format", env.Command{Argv: []string{"./noshebang"}}, nil, "exec format"},
-		{"argument too long", env.Command{Argv: []string{"echo", strings.Repeat("x", 8<<20)}}, nil, "too long"},
+		{
+			"argument too long",
+			env.Command{Argv: []string{"echo", strings.Repeat("x", 8<<20)}},
+			nil,
+			"too long",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := e.Exec(t.Context(), tt.cmd)
@@ -170,7 +190,8 @@ func TestExecArgvIsExact(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	large := slices.Repeat([]string{strings.Repeat("x", 64<<10)}, 16)
-	if got := output(t, e, sh(`printf '%s' "$*" | wc -c`, large...)); strings.TrimSpace(got) != fmt.Sprint(16*(64<<10)+15) {
+	if got := output(t, e, sh(`printf '%s' "$*" | wc -c`,
+		large...)); strings.TrimSpace(got) != fmt.Sprint(16*(64<<10)+15) {
 		t.Errorf("1 MiB of arguments arrived as %s bytes", got)
 	}
 }
@@ -191,7 +212,10 @@ func TestExecVars(t *testing.T) {
 		{"all", local.Config{Inherit: &vars.Filter{Mode: vars.All}}, nil, "host secret unset 1"},
 		{"none", local.Config{Inherit: &vars.Filter{Mode: vars.None}}, nil, "unset unset unset 1"},
 		{"added", local.Config{Vars: []string{"A=1", "A=2"}}, nil, "host unset 2 1"},
-		{"command", local.Config{Vars: []string{"A=1"}}, []string{"A=2", "A=", "A=x y", "LOCAL_TEST_PLAIN=mine"}, "mine unset x y 1"},
+		{"command", local.Config{Vars: []string{"A=1"}}, []string{
+			"A=2", "A=", "A=x y",
+			"LOCAL_TEST_PLAIN=mine",
+		}, "mine unset x y 1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cmd := show
@@ -265,7 +289,8 @@ func TestExecWritersThatCannotBeCompared(t *testing.T) {
 	var a, b bytes.Buffer
 	cmd := sh("echo out; echo err >&2")
 	cmd.Stdout, cmd.Stderr = uncomparable{[]*bytes.Buffer{&a}}, uncomparable{[]*bytes.Buffer{&b}}
-	if _, err := e.Exec(t.Context(), cmd); err != nil || a.String() != "out\n" || b.String() != "err\n" {
+	if _, err := e.Exec(t.Context(), cmd); err != nil || a.String() != "out\n" ||
+		b.String() != "err\n" {
 		t.Errorf("%v, stdout %q, stderr %q", err, a.String(), b.String())
 	}
 }
@@ -314,9 +339,14 @@ func TestExecStdinNotRead(t *testing.T) {
 		boom := errors.New("boom")
 		var out bytes.Buffer
 		cmd := sh("cat; exit 3")
-		cmd.Stdin = io.MultiReader(strings.NewReader("head"), readerFunc(func([]byte) (int, error) { return 0, boom }))
+		cmd.Stdin = io.MultiReader(strings.NewReader("head"), readerFunc(func([]byte) (int,
+			error,
+		) {
+			return 0, boom
+		}))
 		cmd.Stdout = &out
-		if r, err := e.Exec(t.Context(), cmd); !errors.Is(err, boom) || r.ExitCode != 3 || out.String() != "head" {
+		if r, err := e.Exec(t.Context(), cmd); !errors.Is(err, boom) || r.ExitCode != 3 ||
+			out.String() != "head" {
 			t.Error(r, err, out.String())
 		}
 	})
@@ -329,7 +359,10 @@ func TestExecConstantMemory(t *testing.T) {
 	if testing.Short() {
 		size = 64 << 20
 	}
-	for name, pause := range map[string]time.Duration{"fast writer": 0, "slow writer": 20 * time.Microsecond} {
+	for name, pause := range map[string]time.Duration{
+		"fast writer": 0,
+		"slow writer": 20 * time.Microsecond,
+	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEnv(t, local.Config{})
 			var before, after runtime.MemStats
@@ -401,7 +434,8 @@ func TestExecParallel(t *testing.T) {
 			cmd.Vars = []string{fmt.Sprintf("N=%d", i)}
 			cmd.Stdin, cmd.Stdout = strings.NewReader(fmt.Sprintf("line %d\n", i)), &out
 			r, err := e.Exec(t.Context(), cmd)
-			if want := fmt.Sprintf("line %d %d\n", i, i); err != nil || r.ExitCode != i || out.String() != want {
+			if want := fmt.Sprintf("line %d %d\n", i, i); err != nil || r.ExitCode != i ||
+				out.String() != want {
 				t.Errorf("%d: %+v, %v, %q", i, r, err, out.String())
 			}
 		})
@@ -409,8 +443,8 @@ func TestExecParallel(t *testing.T) {
 	wg.Wait()
 }
 
-// TestExecJustWritten runs programs that were just written while other commands start: a child that is about to
-// execute something else still has the file open.
+// TestExecJustWritten runs programs that were just written while other commands start: a child that
+// is about to execute something else still has the file open.
 func TestExecJustWritten(t *testing.T) {
 	needUnix(t)
 	e := newEnv(t, local.Config{})
@@ -423,7 +457,8 @@ func TestExecJustWritten(t *testing.T) {
 				if _, err := e.WriteFile(t.Context(), name, body, env.WriteOptions{Mode: 0o755}); err != nil {
 					t.Error(err)
 				}
-				if r, err := e.Exec(t.Context(), env.Command{Argv: []string{"./" + name}}); err != nil || r.ExitCode != 7 {
+				if r, err := e.Exec(t.Context(), env.Command{Argv: []string{"./" + name}}); err != nil ||
+					r.ExitCode != 7 {
 					t.Error(r, err)
 				}
 			}
@@ -460,7 +495,10 @@ func TestExecEmptyReads(t *testing.T) {
 	if out != now || err != nil {
 		t.Errorf("a reader that hesitates: %q, %v", out, err)
 	}
-	if _, err := run(env.Command{Argv: []string{"cat"}}, func([]byte) (int, error) { return 0, nil }); !errors.Is(err, io.ErrNoProgress) {
+	if _, err := run(env.Command{Argv: []string{"cat"}}, func([]byte) (int, error) {
+		return 0,
+			nil
+	}); !errors.Is(err, io.ErrNoProgress) {
 		t.Errorf("a reader that gives nothing for ever: %v", err)
 	}
 	released, again := make(chan struct{}), make(chan struct{}, 1)

@@ -27,8 +27,8 @@ func (e *Environment) Open(ctx context.Context, name string) (fs.File, error) {
 	return &file{ctx: ctx, closed: e.done, f: f, name: name}, nil
 }
 
-// openRegular opens a regular file without ever waiting for a special one. It looks first, since merely opening a device
-// may do something, and again at what it has opened.
+// openRegular opens a regular file without ever waiting for a special one. It looks first, since
+// merely opening a device may do something, and again at what it has opened.
 func openRegular(path string, flag int) (*os.File, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -74,15 +74,22 @@ func TestInvalidNames(t *testing.T) {
 	ctx := t.Context()
 	for _, name := range []string{"", "a\x00b"} {
 		for op, call := range map[string]func() error{
-			"Open":      func() error { _, err := e.Open(ctx, name); return err },
-			"Stat":      func() error { _, err := e.Stat(ctx, name); return err },
-			"ReadDir":   func() error { _, err := e.ReadDir(ctx, name); return err },
-			"WriteFile": func() error { _, err := e.WriteFile(ctx, name, strings.NewReader(""), env.WriteOptions{}); return err },
-			"Remove":    func() error { return e.Remove(ctx, name, env.RemoveOptions{}) },
-			"CopyIn":    func() error { return e.CopyIn(ctx, name, strings.NewReader("")) },
-			"CopyOut":   func() error { _, err := e.CopyOut(ctx, name); return err },
+			"Open":    func() error { _, err := e.Open(ctx, name); return err },
+			"Stat":    func() error { _, err := e.Stat(ctx, name); return err },
+			"ReadDir": func() error { _, err := e.ReadDir(ctx, name); return err },
+			"WriteFile": func() error {
+				_, err := e.WriteFile(ctx, name, strings.NewReader(""),
+					env.WriteOptions{})
+				return err
+			},
+			"Remove":  func() error { return e.Remove(ctx, name, env.RemoveOptions{}) },
+			"CopyIn":  func() error { return e.CopyIn(ctx, name, strings.NewReader("")) },
+			"CopyOut": func() error { _, err := e.CopyOut(ctx, name); return err },
 		} {
-			t.Run(fmt.Sprintf("%s %q", op, name), func(t *testing.T) { wantPathError(t, call(), name, fs.ErrInvalid) })
+			t.Run(fmt.Sprintf("%s %q", op, name), func(t *testing.T) {
+				wantPathError(t, call(), name,
+					fs.ErrInvalid)
+			})
 		}
 	}
 }
@@ -108,7 +115,10 @@ func TestReadErrors(t *testing.T) {
 		{"list", list, "absent", fs.ErrNotExist},
 		{"list", list, "file", env.ErrNotDir},
 	} {
-		t.Run(tt.op+" "+tt.name, func(t *testing.T) { wantPathError(t, tt.call(tt.name), tt.name, tt.want) })
+		t.Run(tt.op+" "+tt.name, func(t *testing.T) {
+			wantPathError(t, tt.call(tt.name), tt.name,
+				tt.want)
+		})
 	}
 }
 

@@ -90,7 +90,10 @@ func TestWriteFollowsLinks(t *testing.T) {
 	link(t, "loop2", dir+"/loop")
 	link(t, "loop", dir+"/loop2")
 	link(t, "real", dir+"/dirlink")
-	for i, name := range []string{"rel", "abs", "chain", "other/up/target", "other/dots", "dirlink/target"} {
+	for i, name := range []string{
+		"rel", "abs", "chain", "other/up/target", "other/dots",
+		"dirlink/target",
+	} {
 		content := fmt.Sprint("through ", name)
 		if w := put(t, e, name, content, env.WriteOptions{}); w.Created || w.InPlace {
 			t.Errorf("%s: %+v", name, w)
@@ -105,7 +108,8 @@ func TestWriteFollowsLinks(t *testing.T) {
 			t.Errorf("%s is no link any more", name)
 		}
 	}
-	_, err := e.WriteFile(t.Context(), "dangling", strings.NewReader(""), env.WriteOptions{MustNotExist: true})
+	_, err := e.WriteFile(t.Context(), "dangling", strings.NewReader(""),
+		env.WriteOptions{MustNotExist: true})
 	wantPathError(t, err, "dangling", fs.ErrExist)
 	if w := put(t, e, "dangling", "made", env.WriteOptions{}); !w.Created {
 		t.Errorf("%+v", w)
@@ -214,15 +218,20 @@ func TestInPlace(t *testing.T) {
 	}
 	defer func() { _ = os.Chmod(dir+"/d", 0o755) }()
 	for _, content := range []string{"new", strings.Repeat("large", 1<<20)} {
-		if w := put(t, e, "d/file", content, env.WriteOptions{}); !w.InPlace || w.Created || w.Size != int64(len(content)) {
+		if w := put(t, e, "d/file", content, env.WriteOptions{}); !w.InPlace || w.Created ||
+			w.Size != int64(len(content)) {
 			t.Errorf("%+v", w)
 		}
 		wantContent(t, dir+"/d/file", content)
 	}
 	boom := errors.New("boom")
-	_, err := e.WriteFile(t.Context(), "d/file", readerFunc(func([]byte) (int, error) { return 0, boom }), env.WriteOptions{})
+	_, err := e.WriteFile(t.Context(), "d/file", readerFunc(func([]byte) (int, error) {
+		return 0,
+			boom
+	}), env.WriteOptions{})
 	wantPathError(t, err, "d/file", boom)
-	_, err = e.WriteFile(t.Context(), "d/file", strings.NewReader("x"), env.WriteOptions{IfSHA256: sum("other")})
+	_, err = e.WriteFile(t.Context(), "d/file", strings.NewReader("x"),
+		env.WriteOptions{IfSHA256: sum("other")})
 	wantPathError(t, err, "d/file", env.ErrChanged)
 	_, err = e.WriteFile(t.Context(), "d/new", strings.NewReader("x"), env.WriteOptions{})
 	wantPathError(t, err, "d/new", fs.ErrPermission)

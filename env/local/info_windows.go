@@ -25,4 +25,5 @@ func osVersion() string {
 }
 
 // How files are replaced here.
-const replacedBy = "MoveFileEx; a file that others hold open is written in place, and Written says so"
+const replacedBy = "MoveFileEx; a file that others hold open is written in place, and Written " +
+	"says so"

@@ -69,7 +69,8 @@ func markPrefix(tb testing.TB, pid int) string {
 	return fmt.Sprintf("mark-%s-%d-", strings.ReplaceAll(tb.Name(), "/", "-"), pid)
 }
 
-// newMark returns an argument that no other process has. What has it when the test ends, because that failed, is killed.
+// newMark returns an argument that no other process has. What has it when the test ends, because
+// that failed, is killed.
 func newMark(tb testing.TB) string {
 	mark := markPrefix(tb, os.Getpid()) + strconv.FormatInt(time.Now().UnixNano(), 10)
 	tb.Cleanup(func() {
@@ -80,11 +81,12 @@ func newMark(tb testing.TB) string {
 	return mark
 }
 
-// sleeper is a script that goes on forever under the mark $M, which only it has among its arguments.
+// sleeper is a script that goes on forever under the mark $M, which only it has among its
+// arguments.
 const sleeper = `sh -c 'while :; do sleep 1000; done' "$M" `
 
-// Ways in which descendants leave their tree. Each starts count processes with the mark $M, or more; some tell by a file
-// that the parents in between are gone.
+// Ways in which descendants leave their tree. Each starts count processes with the mark $M, or
+// more; some tell by a file that the parents in between are gone.
 var escapes = []struct {
 	name, script string
 	count        int
@@ -95,13 +97,17 @@ var escapes = []struct {
 	{"double fork", `(` + sleeper + `&); : >ready; sleep 1000`, 1},
 	{"setsid and double fork", `setsid sh -c 'setsid sh -c "while :; do sleep 1000; done" "$M" &'; : >ready; sleep 1000`, 1},
 	{"cleared variables", `env -i PATH="$PATH" ` + sleeper + `& wait`, 1},
-	{"cleared variables and double fork", `(env -i PATH="$PATH" ` + sleeper + `&); : >ready; sleep 1000`, 1},
+	{"cleared variables and double fork", `(env -i PATH="$PATH" ` + sleeper +
+		`&); : >ready; sleep 1000`, 1},
 	{"cleared variables and setsid", `setsid env -i PATH="$PATH" ` + sleeper + `& wait`, 1},
-	{"cleared variables and group of its own", `(env -i perl -e 'setpgrp(0, 0); exec @ARGV' ` + sleeper + `&); : >ready; sleep 1000`, 1},
+	{"cleared variables and group of its own", `(env -i perl -e 'setpgrp(0, 0); exec @ARGV' ` +
+		sleeper + `&); : >ready; sleep 1000`, 1},
 	{"ignores SIGTERM", `trap '' TERM; ` + sleeper + `& while :; do sleep 1000; done`, 1},
 	{"stopped", `sh -c 'kill -STOP $$; sleep 1000' "$M" & wait`, 1},
-	{"forks while it is killed", `trap '' TERM; i=0; while [ $i -lt 300 ]; do setsid ` + sleeper + `& sleep 0.01; i=$((i+1)); done; wait`, 20},
-	{"200 processes", `i=0; while [ $i -lt 100 ]; do ` + sleeper + `& setsid ` + sleeper + `& i=$((i+1)); done; wait`, 200},
+	{"forks while it is killed", `trap '' TERM; i=0; while [ $i -lt 300 ]; do setsid ` + sleeper +
+		`& sleep 0.01; i=$((i+1)); done; wait`, 20},
+	{"200 processes", `i=0; while [ $i -lt 100 ]; do ` + sleeper + `& setsid ` + sleeper +
+		`& i=$((i+1)); done; wait`, 200},
 }
 
 // withMark returns cmd with the variable M.
@@ -169,8 +175,14 @@ func TestTimeout(t *testing.T) {
 		stdout       string
 	}{
 		{"plain", "echo before; sleep 1000 ; :", 143, "SIGTERM", "before\n"},
-		{"handles SIGTERM", `trap 'echo bye; exit 9' TERM; echo before; while :; do sleep 0.05; done`, 9, "", "before\nbye\n"},
-		{"ignores SIGTERM", `trap '' TERM; echo before; while :; do sleep 0.05; done`, 137, "SIGKILL", "before\n"},
+		{
+			"handles SIGTERM", `trap 'echo bye; exit 9' TERM; echo before; while :; do sleep 0.05; done`, 9,
+			"", "before\nbye\n",
+		},
+		{
+			"ignores SIGTERM", `trap '' TERM; echo before; while :; do sleep 0.05; done`, 137, "SIGKILL",
+			"before\n",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -179,10 +191,12 @@ func TestTimeout(t *testing.T) {
 			var err error
 			cmd := sh(tt.script)
 			cmd.Timeout, cmd.Stdout = time.Second, &stdout
-			for ; cmd.Timeout < time.Minute && stdout.Len() == 0; cmd.Timeout *= 4 { // until it has begun before it ends
+			// until it has begun before it ends
+			for ; cmd.Timeout < time.Minute && stdout.Len() == 0; cmd.Timeout *= 4 {
 				r, err = e.Exec(t.Context(), cmd)
 			}
-			if err != nil || !r.TimedOut || r.ExitCode != tt.code || r.Signal != tt.signal || stdout.String() != tt.stdout {
+			if err != nil || !r.TimedOut || r.ExitCode != tt.code || r.Signal != tt.signal ||
+				stdout.String() != tt.stdout {
 				t.Errorf("%+v, %v, stdout %q", r, err, stdout.String())
 			}
 			if tt.signal == "SIGKILL" && r.Elapsed < time.Second+env.GraceTime {
@@ -219,7 +233,10 @@ func TestBackgroundChildHoldsPipes(t *testing.T) {
 		name, script, stdout string
 	}{
 		{"silent", `echo out; sh -c 'while :; do sleep 1000; done' "$M" & exit 4`, "out\n"},
-		{"in a session of its own", `echo out; setsid sh -c 'while :; do sleep 1000; done' "$M" & exit 4`, "out\n"},
+		{
+			"in a session of its own", `echo out; setsid sh -c 'while :; do sleep 1000; done' "$M" & exit 4`,
+			"out\n",
+		},
 		{"busy", `echo out; sh -c 'while :; do cat /dev/zero; done' "$M" & exit 4`, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -253,7 +270,8 @@ func TestBackgroundChildHoldsPipes(t *testing.T) {
 	}
 }
 
-// TestDaemonIsNotKilledByItsPipe lets a daemon write after its command has ended, which must not fail or block.
+// TestDaemonIsNotKilledByItsPipe lets a daemon write after its command has ended, which must not
+// fail or block.
 func TestDaemonIsNotKilledByItsPipe(t *testing.T) {
 	needProc(t)
 	e := newEnv(t, local.Config{})
@@ -274,8 +292,9 @@ func TestDaemonIsNotKilledByItsPipe(t *testing.T) {
 	}
 }
 
-// TestAllIsDeliveredToSlowWriter has a writer that is busy with the first bytes while the command writes more, exits and
-// leaves a child that holds the pipe. The writer comes back only after DrainTime.
+// TestAllIsDeliveredToSlowWriter has a writer that is busy with the first bytes while the command
+// writes more, exits and leaves a child that holds the pipe. The writer comes back only after
+// DrainTime.
 func TestAllIsDeliveredToSlowWriter(t *testing.T) {
 	needProc(t)
 	e := newEnv(t, local.Config{})
@@ -289,7 +308,8 @@ func TestAllIsDeliveredToSlowWriter(t *testing.T) {
 		return got.Write(p)
 	})
 	r, err := e.Exec(t.Context(), cmd)
-	if want := "first" + strings.Repeat("\x00", 50000); err != nil || !r.Detached || got.String() != want {
+	if want := "first" + strings.Repeat("\x00", 50000); err != nil || !r.Detached ||
+		got.String() != want {
 		t.Errorf("%+v, %v, %d bytes of %d", r, err, got.Len(), len(want))
 	}
 }
@@ -362,7 +382,10 @@ func TestCloseKillsEverything(t *testing.T) {
 	daemon := `setsid sh -c 'sh -c "while :; do sleep 1000; done" "$M" &' </dev/null >/dev/null 2>&1`
 	output(t, e, withMark(sh(daemon), mark))
 	output(t, other, withMark(sh(daemon), neighbour))
-	eventually(t, "the daemons", func() bool { return len(marked(t, mark)) == 1 && len(marked(t, neighbour)) == 1 })
+	eventually(t, "the daemons", func() bool {
+		return len(marked(t, mark)) == 1 &&
+			len(marked(t, neighbour)) == 1
+	})
 
 	errs := make(chan error)
 	for range 5 {

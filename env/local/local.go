@@ -1,22 +1,25 @@
-// Package local is the environment that is this machine: commands are children of this process and files are the
-// machine's own. It isolates nothing.
+// Package local is the environment that is this machine: commands are children of this process and
+// files are the machine's own. It isolates nothing.
 //
 // # Processes
 //
-// A command leads a session of its own, so that it has a process group of its own and no terminal to ask questions on.
-// Its tree is what stems from it: the members of its session, its descendants, and, on Linux, every process that
-// carries the command's marker, a variable named SANDBOXAGENT_EXEC_ plus an identifier with the value 1. The marker
-// finds what has left the session and lost its parents. Its name holds the identifier, so that markers of nested
-// environments stand side by side. What clears or overwrites its variables, starts a session and loses its parents
-// escapes; Info says so. New changes nothing process-wide: no sub-reaper flag, no signal handlers, no limits. [Exclusive]
-// does, for a process that has nothing else to do, and finds more.
+// A command leads a session of its own, so that it has a process group of its own and no terminal
+// to ask questions on. Its tree is what stems from it: the members of its session, its descendants,
+// and, on Linux, every process that carries the command's marker, a variable named
+// SANDBOXAGENT_EXEC_ plus an identifier with the value 1. The marker finds what has left the
+// session and lost its parents. Its name holds the identifier, so that markers of nested
+// environments stand side by side. What clears or overwrites its variables, starts a session and
+// loses its parents escapes; Info says so. New changes nothing process-wide: no sub-reaper flag, no
+// signal handlers, no limits. [Exclusive] does, for a process that has nothing else to do, and
+// finds more.
 //
 // # Files
 //
-// A write goes to a temporary file in the same folder, which then replaces the target. It is not synced to disk: it is
-// atomic for readers, not durable against a power cut. A replaced file keeps its mode, and its owner and group if this
-// process may give them; otherwise it loses its set-id bits with them. A hard link to a replaced file keeps the old
-// content. Extended attributes and access control lists are not carried over.
+// A write goes to a temporary file in the same folder, which then replaces the target. It is not
+// synced to disk: it is atomic for readers, not durable against a power cut. A replaced file keeps
+// its mode, and its owner and group if this process may give them; otherwise it loses its set-id
+// bits with them. A hard link to a replaced file keeps the old content. Extended attributes and
+// access control lists are not carried over.
 package local
 
 import (
@@ -35,14 +38,15 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
-// Config says how to make an Environment. The zero value works in the current folder with the filtered variables of
-// this process.
+// Config says how to make an Environment. The zero value works in the current folder with the
+// filtered variables of this process.
 type Config struct {
 	// Dir is the working directory; empty means the current one. It must exist.
 	Dir string
 	// Inherit selects the variables of this process that commands see; nil means the filtered ones.
 	Inherit *vars.Filter
-	// Vars are variables as "NAME=value" in addition to the inherited ones. Of duplicates the last wins.
+	// Vars are variables as "NAME=value" in addition to the inherited ones. Of duplicates the last
+	// wins.
 	Vars []string
 }
 
@@ -69,7 +73,8 @@ type Environment struct {
 	unswept error          // what Close could not kill; valid once swept is closed
 	work    sync.WaitGroup // calls in progress and goroutines that read output
 
-	// starting is held for reading while a command starts, so that Close finds every command that was started.
+	// starting is held for reading while a command starts, so that Close finds every command that was
+	// started.
 	starting sync.RWMutex
 	mu       sync.Mutex
 	closed   bool
@@ -78,15 +83,16 @@ type Environment struct {
 
 var _ env.Environment = (*Environment)(nil)
 
-// New returns an environment that works in cfg.Dir. A folder that is missing or is no folder is a *fs.PathError.
+// New returns an environment that works in cfg.Dir. A folder that is missing or is no folder is a
+// *fs.PathError.
 func New(cfg Config) (*Environment, error) { return open(cfg, proctree.New) }
 
 // Exclusive is New for a process that exists for one environment, such as a helper or PID 1 of a
 // container. Such a process starts no processes by other means, and has at most one exclusive
-// environment at a time. On Linux it becomes the parent of all orphans below it, for good, and finds
-// what New cannot: processes that clear their variables, leave their session and lose their parents.
-// Close leaves nothing of what is below this process. On other Unix systems processes are found as
-// New finds them, and Info reports that; on Windows Exclusive is New.
+// environment at a time. On Linux it becomes the parent of all orphans below it, for good, and
+// finds what New cannot: processes that clear their variables, leave their session and lose their
+// parents. Close leaves nothing of what is below this process. On other Unix systems processes are
+// found as New finds them, and Info reports that; on Windows Exclusive is New.
 func Exclusive(cfg Config) (*Environment, error) { return open(cfg, proctree.Supervise) }
 
 func open(cfg Config, newSet func() (*proctree.Set, error)) (*Environment, error) {
@@ -150,8 +156,9 @@ func (e *Environment) Info() env.Info {
 	return info
 }
 
-// Close implements env.Environment. Commands in progress and processes that earlier commands left behind get SIGTERM,
-// and SIGKILL after env.GraceTime. An error names processes that could not be killed.
+// Close implements env.Environment. Commands in progress and processes that earlier commands left
+// behind get SIGTERM, and SIGKILL after env.GraceTime. An error names processes that could not be
+// killed.
 func (e *Environment) Close() error {
 	var err error
 	e.closing.Do(func() { err = e.close() })
@@ -196,7 +203,8 @@ func (e *Environment) close() error {
 // errClosing is the cause with which bind ends a context.
 var errClosing = errors.New("the environment is being closed")
 
-// enter registers a call in progress. It reports false after Close has begun; otherwise the caller calls e.work.Done.
+// enter registers a call in progress. It reports false after Close has begun; otherwise the caller
+// calls e.work.Done.
 func (e *Environment) enter() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -220,8 +228,8 @@ func (e *Environment) bind(ctx context.Context) (context.Context, context.Cancel
 	return ctx, func() { cancel(context.Canceled) }
 }
 
-// begin checks what every file operation needs, registers it and returns the system's name of the file. On success the
-// caller calls e.work.Done when it has ended.
+// begin checks what every file operation needs, registers it and returns the system's name of the
+// file. On success the caller calls e.work.Done when it has ended.
 func (e *Environment) begin(ctx context.Context, op, name string) (string, error) {
 	if err := contextError(ctx); err != nil {
 		return "", &fs.PathError{Op: op, Path: name, Err: err}
@@ -236,8 +244,8 @@ func (e *Environment) begin(ctx context.Context, op, name string) (string, error
 	return path, nil
 }
 
-// path returns the absolute name for the system. It does not clean the name: what ".." means after a link, and what a
-// slash at the end means, is for the system to say.
+// path returns the absolute name for the system. It does not clean the name: what ".." means after
+// a link, and what a slash at the end means, is for the system to say.
 func (e *Environment) path(name string) (string, error) {
 	if name == "" || strings.ContainsRune(name, 0) {
 		return "", fs.ErrInvalid
@@ -250,8 +258,8 @@ func (e *Environment) path(name string) (string, error) {
 }
 
 // Kill kills everything that the environment started, without any grace, and returns when it is
-// dead. It is for a program that has to end at once: commands in progress end with SIGKILL, and Close
-// remains to be called.
+// dead. It is for a program that has to end at once: commands in progress end with SIGKILL, and
+// Close remains to be called.
 func (e *Environment) Kill() error { return e.set.Kill() }
 
 // Signal sends sig to all processes of all commands that run, and does not wait for their reaction.
@@ -263,7 +271,8 @@ func (e *Environment) Signal(sig os.Signal) error {
 	return nil
 }
 
-// contextError returns nil while ctx lives, and then an error that wraps both ctx.Err and context.Cause.
+// contextError returns nil while ctx lives, and then an error that wraps both ctx.Err and
+// context.Cause.
 func contextError(ctx context.Context) error {
 	err := ctx.Err()
 	if err == nil {

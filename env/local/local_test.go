@@ -230,14 +230,18 @@ func TestClosed(t *testing.T) {
 	}
 	ctx := t.Context()
 	calls := map[string]func() error{
-		"Open":      func() error { _, err := e.Open(ctx, "f"); return err },
-		"Stat":      func() error { _, err := e.Stat(ctx, "f"); return err },
-		"ReadDir":   func() error { _, err := e.ReadDir(ctx, "."); return err },
-		"WriteFile": func() error { _, err := e.WriteFile(ctx, "f", strings.NewReader(""), env.WriteOptions{}); return err },
-		"Remove":    func() error { return e.Remove(ctx, "f", env.RemoveOptions{}) },
-		"CopyIn":    func() error { return e.CopyIn(ctx, ".", strings.NewReader("")) },
-		"CopyOut":   func() error { _, err := e.CopyOut(ctx, "."); return err },
-		"Read":      func() error { _, err := open.Read(make([]byte, 1)); return err },
+		"Open":    func() error { _, err := e.Open(ctx, "f"); return err },
+		"Stat":    func() error { _, err := e.Stat(ctx, "f"); return err },
+		"ReadDir": func() error { _, err := e.ReadDir(ctx, "."); return err },
+		"WriteFile": func() error {
+			_, err := e.WriteFile(ctx, "f", strings.NewReader(""),
+				env.WriteOptions{})
+			return err
+		},
+		"Remove":  func() error { return e.Remove(ctx, "f", env.RemoveOptions{}) },
+		"CopyIn":  func() error { return e.CopyIn(ctx, ".", strings.NewReader("")) },
+		"CopyOut": func() error { _, err := e.CopyOut(ctx, "."); return err },
+		"Read":    func() error { _, err := open.Read(make([]byte, 1)); return err },
 	}
 	for name, call := range calls {
 		var pe *fs.PathError

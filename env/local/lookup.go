@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 )
 
-// lookProgram returns the file to execute for the program name, as the command itself would find it: in the folders of
-// its own PATH, relative ones resolved against its own folder. A name with a slash is left alone; it is for the system
-// to resolve, from dir.
+// lookProgram returns the file to execute for the program name, as the command itself would find
+// it: in the folders of its own PATH, relative ones resolved against its own folder. A name with a
+// slash is left alone; it is for the system to resolve, from dir.
 func lookProgram(name, dir string, vars []string) (string, error) {
 	if hasSlash(name) {
 		return programFile(name, dir)
@@ -37,9 +37,13 @@ func lookProgram(name, dir string, vars []string) (string, error) {
 	return "", errNotFound
 }
 
-var errNotFound = &condition{is: fs.ErrNotExist, err: errors.New("executable file not found in PATH")}
+var errNotFound = &condition{
+	is:  fs.ErrNotExist,
+	err: errors.New("executable file not found in PATH"),
+}
 
-// checkDir returns a *fs.PathError with Op "chdir" if no command can run in dir. Its Path is name, what the caller wrote.
+// checkDir returns a *fs.PathError with Op "chdir" if no command can run in dir. Its Path is name,
+// what the caller wrote.
 func checkDir(dir, name string) error {
 	if name == "" {
 		name = dir

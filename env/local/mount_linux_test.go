@@ -49,7 +49,8 @@ func TestNoSpace(t *testing.T) {
 	}
 	mount(t, "tmpfs", dir+"/small", "tmpfs", 0, "size=256k")
 	put(t, e, "small/f", "old", env.WriteOptions{})
-	_, err := e.WriteFile(t.Context(), "small/f", strings.NewReader(strings.Repeat("x", 1<<20)), env.WriteOptions{})
+	_, err := e.WriteFile(t.Context(), "small/f", strings.NewReader(strings.Repeat("x", 1<<20)),
+		env.WriteOptions{})
 	wantPathError(t, err, "small/f", env.ErrNoSpace)
 	if !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("%v does not hold the system's error", err)

@@ -14,8 +14,9 @@ import (
 // maxEmpty is how often in a row a reader may give nothing without an error.
 const maxEmpty = 100
 
-// pump carries one output stream of a command from its pipe to the caller's writer. A goroutine of its own reads until
-// end of file, even after nobody wants the output any more, so that a process never dies of a closed pipe.
+// pump carries one output stream of a command from its pipe to the caller's writer. A goroutine of
+// its own reads until end of file, even after nobody wants the output any more, so that a process
+// never dies of a closed pipe.
 type pump struct {
 	r    *os.File
 	name string
@@ -54,8 +55,9 @@ func (p *pump) run(buf []byte) {
 	_ = p.r.Close()
 }
 
-// deliver copies until end of file, or until the time that expire gave. In that case it still delivers what stood in
-// the pipe when the command had exited. It reports whether it came to the end of file.
+// deliver copies until end of file, or until the time that expire gave. In that case it still
+// delivers what stood in the pipe when the command had exited. It reports whether it came to the
+// end of file.
 func (p *pump) deliver(buf []byte) (eof bool) {
 	exited, owed := false, 0
 	for {
@@ -111,7 +113,8 @@ func (p *pump) write(data []byte) {
 	}
 }
 
-// expire says that the command has exited: from now on the pump waits for end of file until the given time only.
+// expire says that the command has exited: from now on the pump waits for end of file until the
+// given time only.
 func (p *pump) expire(until time.Time) {
 	select {
 	case <-p.done:
@@ -135,7 +138,8 @@ func (p *pump) finish(eof bool) {
 	}
 }
 
-// result returns the writer's error and whether something still held the pipe when the delivery was over.
+// result returns the writer's error and whether something still held the pipe when the delivery was
+// over.
 func (p *pump) result() (detached bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -36,7 +36,8 @@ func TestReadDirCancelled(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := 1; i < files; i++ {
-		if err := os.Link(filepath.Join(dir, "00000"), filepath.Join(dir, fmt.Sprintf("%05d", i*7919%files))); err != nil {
+		if err := os.Link(filepath.Join(dir, "00000"), filepath.Join(dir, fmt.Sprintf("%05d",
+			i*7919%files))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -46,7 +47,8 @@ func TestReadDirCancelled(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = e.Close() })
 	entries, err := e.ReadDir(t.Context(), ".")
-	if err != nil || len(entries) != files || !slices.IsSortedFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) }) {
+	if err != nil || len(entries) != files || !slices.IsSortedFunc(entries,
+		func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) }) {
 		t.Errorf("%d entries, %v", len(entries), err)
 	}
 	ended := map[int]bool{}

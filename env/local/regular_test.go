@@ -21,7 +21,8 @@ func TestOpenRegular(t *testing.T) {
 	dir := e.Info().WorkDir
 	write(t, filepath.Join(dir, "file"), "content", 0o600)
 	write(t, filepath.Join(dir, "empty"), "", 0o600)
-	if err := errors.Join(unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600), os.Symlink("file", filepath.Join(dir, "link")), os.Mkdir(filepath.Join(dir, "folder"), 0o700)); err != nil {
+	if err := errors.Join(unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600), os.Symlink("file",
+		filepath.Join(dir, "link")), os.Mkdir(filepath.Join(dir, "folder"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{"file": "content", "empty": ""} {
@@ -34,7 +35,10 @@ func TestOpenRegular(t *testing.T) {
 			t.Errorf("%s: %q, size %d, %v", name, got, size, err)
 		}
 	}
-	for name, want := range map[string]error{"pipe": env.ErrNotRegular, "folder": env.ErrIsDir, "link": unix.ELOOP, "missing": os.ErrNotExist} {
+	for name, want := range map[string]error{
+		"pipe": env.ErrNotRegular, "folder": env.ErrIsDir,
+		"link": unix.ELOOP, "missing": os.ErrNotExist,
+	} {
 		if _, _, err := e.OpenRegular(t.Context(), name); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", name, err, want)
 		}

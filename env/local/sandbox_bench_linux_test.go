@@ -12,8 +12,9 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/local"
 )
 
-// BenchmarkSandbox compares each kind of sandbox with none, in a repository: the start and the end of an environment, commands whose outputs
-// are kept, and files of 1 KiB that are written and read. It reports medians and their ratios.
+// BenchmarkSandbox compares each kind of sandbox with none, in a repository: the start and the end
+// of an environment, commands whose outputs are kept, and files of 1 KiB that are written and read.
+// It reports medians and their ratios.
 func BenchmarkSandbox(b *testing.B) {
 	const commands = 20
 	for _, by := range sandbox.Mechanisms() {
@@ -46,11 +47,15 @@ func BenchmarkSandbox(b *testing.B) {
 					})
 					for range commands {
 						timed("command", func() error {
-							_, err := e.Exec(b.Context(), env.Command{Argv: []string{"true"}, Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}})
+							_, err := e.Exec(b.Context(), env.Command{
+								Argv: []string{"true"}, Stdout: &bytes.Buffer{},
+								Stderr: &bytes.Buffer{},
+							})
 							return err
 						})
 						timed("file", func() error {
-							if _, err := e.WriteFile(b.Context(), "file", bytes.NewReader(make([]byte, 1024)), env.WriteOptions{}); err != nil {
+							if _, err := e.WriteFile(b.Context(), "file", bytes.NewReader(make([]byte, 1024)),
+								env.WriteOptions{}); err != nil {
 								return err
 							}
 							_, err := env.ReadFile(b.Context(), e, "file", 1<<20)

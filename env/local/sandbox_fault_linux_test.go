@@ -21,7 +21,8 @@ import (
 )
 
 const (
-	// kernelVar tells TestSandboxProcess what the kernel is to be without, and sandboxVar what kind of sandbox to start.
+	// kernelVar tells TestSandboxProcess what the kernel is to be without, and sandboxVar what kind of
+	// sandbox to start.
 	kernelVar  = "SANDBOXAGENT_TEST_KERNEL"
 	sandboxVar = "SANDBOXAGENT_TEST_SANDBOX"
 	requireVar = "SANDBOXAGENT_TEST_SANDBOX_REQUIRED"
@@ -65,7 +66,8 @@ func TestSandboxProcess(t *testing.T) {
 	}
 	dir := t.TempDir()
 	if mark != "" { // in a repository there is something to tidy up
-		if out, err := exec.CommandContext(t.Context(), "git", "init", "-q", "--template=", dir).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(t.Context(), "git", "init", "-q", "--template=",
+			dir).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 	}
@@ -91,7 +93,8 @@ func TestSandboxProcess(t *testing.T) {
 
 // TestLesserKernels has kernels that cannot do everything.
 func TestLesserKernels(t *testing.T) {
-	if err := errors.Join(sandbox.Available(sandbox.Bubblewrap), sandbox.Available(sandbox.Landlock)); err != nil {
+	if err := errors.Join(sandbox.Available(sandbox.Bubblewrap),
+		sandbox.Available(sandbox.Landlock)); err != nil {
 		t.Skip(err)
 	}
 	for _, tt := range []struct {
@@ -111,7 +114,8 @@ func TestLesserKernels(t *testing.T) {
 			t.Run(tt.kernel+"/"+require, func(t *testing.T) {
 				t.Parallel()
 				cmd := exec.CommandContext(t.Context(), thisProgram(t).Path, "-test.run=^TestSandboxProcess$")
-				cmd.Env = append(os.Environ(), kernelVar+"="+tt.kernel, requireVar+"="+require, "TMPDIR="+t.TempDir())
+				cmd.Env = append(os.Environ(), kernelVar+"="+tt.kernel, requireVar+"="+require,
+					"TMPDIR="+t.TempDir())
 				out, err := cmd.CombinedOutput()
 				if err != nil {
 					t.Fatalf("%v\n%s", err, out)
@@ -120,16 +124,19 @@ func TestLesserKernels(t *testing.T) {
 				err = json.Unmarshal(out, &info)
 				switch {
 				case tt.by == "" && require != "":
-					if err == nil || !strings.Contains(string(out), tt.why) || !strings.Contains(string(out), "bubblewrap: ") {
+					if err == nil || !strings.Contains(string(out), tt.why) || !strings.Contains(string(out),
+						"bubblewrap: ") {
 						t.Errorf("a sandbox that is required gives %s", out)
 					}
 				case err != nil:
 					t.Errorf("%v in %s", err, out)
 				case tt.by == "":
-					if info.Strength(env.Isolation) != env.Absent || info.Strength(env.ConfinedWrites) != env.Absent || !strings.Contains(string(out), tt.why) {
+					if info.Strength(env.Isolation) != env.Absent ||
+						info.Strength(env.ConfinedWrites) != env.Absent || !strings.Contains(string(out), tt.why) {
 						t.Errorf("without a sandbox it says %s", out)
 					}
-				case info.Strength(env.ConfinedWrites) != env.Enforced || !strings.Contains(string(out), string(tt.by)):
+				case info.Strength(env.ConfinedWrites) != env.Enforced || !strings.Contains(string(out),
+					string(tt.by)):
 					t.Errorf("it says %s", out)
 				}
 			})
@@ -166,7 +173,8 @@ func TestSandboxedClientDies(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-			if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.Contains(line, string(tt.by)) {
+			if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.Contains(line,
+				string(tt.by)) {
 				t.Fatalf("it says %q, %v", line, err)
 			}
 			want := 0
@@ -192,7 +200,8 @@ func TestSandboxedClientDies(t *testing.T) {
 	}
 }
 
-// remains returns what a sandbox has left in a folder for temporary files, and in the repository in it.
+// remains returns what a sandbox has left in a folder for temporary files, and in the repository in
+// it.
 func remains(t *testing.T, temp string) (names []string) {
 	t.Helper()
 	for _, pattern := range []string{"sandboxagent-tmp-*", "Test*/001/.git/hooks"} {
@@ -223,7 +232,8 @@ func childOf(t *testing.T, pid int) int {
 			if _, err := fmt.Sscan(f, &child); err != nil {
 				t.Fatal(err)
 			}
-			if words, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", child)); err == nil && !strings.HasSuffix(string(words), "\x00tidy\x00") {
+			if words, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", child)); err == nil &&
+				!strings.HasSuffix(string(words), "\x00tidy\x00") {
 				found = append(found, child)
 			}
 		}

@@ -15,7 +15,9 @@ import (
 )
 
 // sandboxed returns an environment in a sandbox of a kind, which is closed at the end of the test.
-func sandboxed(t *testing.T, by sandbox.Mechanism, cfg local.Config, s env.Sandbox) *local.SupervisedEnvironment {
+func sandboxed(
+	t *testing.T, by sandbox.Mechanism, cfg local.Config, s env.Sandbox,
+) *local.SupervisedEnvironment {
 	t.Helper()
 	if cfg.Dir == "" {
 		cfg.Dir = t.TempDir()
@@ -58,11 +60,13 @@ func TestSandboxedContract(t *testing.T) {
 		proven = true
 		var known map[string]string
 		if by == sandbox.Landlock {
-			known = map[string]string{"file/socket": "without a network there are no sockets but connected pairs"}
+			known = map[string]string{"file/socket": "without a network there are no sockets but " +
+				"connected pairs"}
 		}
 		envtest.Run(t, envtest.Options{
 			New: func(t *testing.T) env.Environment {
-				e, err := local.SandboxedBy(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t), env.Sandbox{Require: true}, by)
+				e, err := local.SandboxedBy(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t),
+					env.Sandbox{Require: true}, by)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -86,16 +90,19 @@ func onMachine(t *testing.T, argv ...string) bool {
 	})
 }
 
-// TestSandboxTells checks that Info says what the sandbox does, and that a promise that it does not keep can be insisted on.
+// TestSandboxTells checks that Info says what the sandbox does, and that a promise that it does not
+// keep can be insisted on.
 func TestSandboxTells(t *testing.T) {
 	eachSandbox(t, func(t *testing.T, by sandbox.Mechanism) {
 		info := sandboxed(t, by, local.Config{}, env.Sandbox{}).Info()
 		strong := []env.Promise{env.ConfinedWrites, env.HiddenSecrets, env.NoNetwork, env.NoNewRights}
 		weak := []env.Promise{env.KeptHooks}
 		if by == sandbox.Bubblewrap {
-			strong, weak = append(strong, env.HiddenProcesses, env.Isolation), append(weak, env.HiddenSockets)
+			strong, weak = append(strong, env.HiddenProcesses, env.Isolation), append(weak,
+				env.HiddenSockets)
 		} else {
-			strong, weak = append(strong, env.HiddenSockets), append(weak, env.HiddenProcesses, env.Isolation)
+			strong, weak = append(strong, env.HiddenSockets), append(weak, env.HiddenProcesses,
+				env.Isolation)
 		}
 		for _, p := range strong {
 			if got := info.Strength(p); got != env.Enforced {
@@ -106,9 +113,11 @@ func TestSandboxTells(t *testing.T) {
 			if got := info.Strength(p); got == env.Enforced {
 				t.Errorf("%s is %s", p, got)
 			}
-			_, err := local.SandboxedBy(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t), env.Sandbox{Enforce: []env.Promise{p}}, by)
+			_, err := local.SandboxedBy(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t),
+				env.Sandbox{Enforce: []env.Promise{p}}, by)
 			var unable *local.SandboxError
-			if !errors.As(err, &unable) || len(unable.Missing) != 1 || unable.Missing[0] != p || !strings.Contains(err.Error(), string(p)) {
+			if !errors.As(err, &unable) || len(unable.Missing) != 1 || unable.Missing[0] != p ||
+				!strings.Contains(err.Error(), string(p)) {
 				t.Errorf("insisting on %s gives %v", p, err)
 			}
 		}
@@ -116,7 +125,8 @@ func TestSandboxTells(t *testing.T) {
 		if got := open.Strength(env.NoNetwork); got != env.Absent {
 			t.Errorf("with a network, %s is %s", env.NoNetwork, got)
 		}
-		_, err := local.SandboxedBy(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t), env.Sandbox{Network: true, Enforce: []env.Promise{env.NoNetwork}}, by)
+		_, err := local.SandboxedBy(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t),
+			env.Sandbox{Network: true, Enforce: []env.Promise{env.NoNetwork}}, by)
 		var unable *local.SandboxError
 		if !errors.As(err, &unable) {
 			t.Errorf("insisting on no network with a network gives %v", err)
@@ -131,7 +141,10 @@ func TestSandboxIsDeclared(t *testing.T) {
 		t.Skip("there is no checkout here")
 	}
 	columns := map[sandbox.Mechanism]int{sandbox.Bubblewrap: 2, sandbox.Landlock: 3}
-	words := map[env.Strength]string{env.Enforced: "enforced", env.BestEffort: "best effort", env.Absent: "**not**"}
+	words := map[env.Strength]string{
+		env.Enforced: "enforced", env.BestEffort: "best effort",
+		env.Absent: "**not**",
+	}
 	declared := map[string][]string{}
 	for line := range strings.Lines(string(text)) {
 		if cells := strings.Split(line, "|"); len(cells) > 4 && strings.HasPrefix(strings.TrimSpace(cells[1]), "`") {
@@ -140,11 +153,13 @@ func TestSandboxIsDeclared(t *testing.T) {
 	}
 	eachSandbox(t, func(t *testing.T, by sandbox.Mechanism) {
 		for _, g := range sandboxed(t, by, local.Config{}, env.Sandbox{}).Info().Guarantees {
-			if slices.Contains([]env.Promise{env.KillTree, env.CleanClose, env.CleanCrash, env.AtomicWrite}, g.Promise) {
+			if slices.Contains([]env.Promise{env.KillTree, env.CleanClose, env.CleanCrash, env.AtomicWrite},
+				g.Promise) {
 				continue // which needs no sandbox
 			}
 			cells := declared[string(g.Promise)]
-			if len(cells) == 0 || !strings.HasPrefix(strings.TrimSpace(cells[columns[by]]), words[g.Strength]) {
+			if len(cells) == 0 || !strings.HasPrefix(strings.TrimSpace(cells[columns[by]]),
+				words[g.Strength]) {
 				t.Errorf("%s is %s, and docs/security.md has %q", g.Promise, g.Strength, cells)
 			}
 			if g.By == "" {
@@ -156,17 +171,20 @@ func TestSandboxIsDeclared(t *testing.T) {
 
 // TestNoSandbox has a machine without any.
 func TestNoSandbox(t *testing.T) {
-	e, err := local.SandboxedBy(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t), env.Sandbox{})
+	e, err := local.SandboxedBy(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t),
+		env.Sandbox{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = e.Close() })
 	for _, g := range e.Info().Guarantees {
-		if g.Promise == env.Isolation && (g.Strength != env.Absent || !strings.Contains(g.By, "there is no sandbox: ")) {
+		if g.Promise == env.Isolation && (g.Strength != env.Absent || !strings.Contains(g.By,
+			"there is no sandbox: ")) {
 			t.Errorf("%+v", g)
 		}
 	}
-	_, err = local.SandboxedBy(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t), env.Sandbox{Require: true})
+	_, err = local.SandboxedBy(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t),
+		env.Sandbox{Require: true})
 	var unable *local.SandboxError
 	if !errors.As(err, &unable) || len(unable.Reasons) == 0 {
 		t.Errorf("a sandbox that is required gives %v", err)
@@ -186,13 +204,16 @@ func TestNoPlaceForSandbox(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = e.Close() })
 		for _, g := range e.Info().Guarantees {
-			if g.Promise == env.Isolation && (g.Strength != env.Absent || strings.Count(g.By, "work in the directory of a project") != 1) {
+			if g.Promise == env.Isolation && (g.Strength != env.Absent || strings.Count(g.By,
+				"work in the directory of a project") != 1) {
 				t.Errorf("%s: %+v", dir, g)
 			}
 		}
-		_, err = local.Sandboxed(t.Context(), local.Config{Dir: dir}, thisProgram(t), env.Sandbox{Require: true})
+		_, err = local.Sandboxed(t.Context(), local.Config{Dir: dir}, thisProgram(t),
+			env.Sandbox{Require: true})
 		var unable *local.SandboxError
-		if !errors.As(err, &unable) || strings.Count(err.Error(), "work in the directory of a project") != 1 {
+		if !errors.As(err, &unable) || strings.Count(err.Error(),
+			"work in the directory of a project") != 1 {
 			t.Errorf("%s: %v", dir, err)
 		}
 	}
@@ -206,12 +227,16 @@ func TestSandboxMistakes(t *testing.T) {
 		sandbox env.Sandbox
 		want    string
 	}{
-		"a folder that is missing":      {dir + "/no", env.Sandbox{}, "no such"},
-		"a missing folder to write":     {dir, env.Sandbox{Write: []string{dir + "/no"}}, dir + "/no"},
-		"a missing file to read":        {dir, env.Sandbox{Read: []string{dir + "/no"}}, dir + "/no"},
-		"a relative name":               {dir, env.Sandbox{Write: []string{"no"}}, "not absolute"},
-		"a sandbox that writes all":     {dir, env.Sandbox{Write: []string{"/"}}, "/ may be changed"},
-		"a missing one, in one of none": {filepath.Join(dir, "no"), env.Sandbox{Require: true}, "no such"},
+		"a folder that is missing":  {dir + "/no", env.Sandbox{}, "no such"},
+		"a missing folder to write": {dir, env.Sandbox{Write: []string{dir + "/no"}}, dir + "/no"},
+		"a missing file to read":    {dir, env.Sandbox{Read: []string{dir + "/no"}}, dir + "/no"},
+		"a relative name":           {dir, env.Sandbox{Write: []string{"no"}}, "not absolute"},
+		"a sandbox that writes all": {dir, env.Sandbox{Write: []string{"/"}}, "/ may be changed"},
+		"a missing one, in one of none": {
+			filepath.Join(dir, "no"),
+			env.Sandbox{Require: true},
+			"no such",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := local.Sandboxed(t.Context(), local.Config{Dir: tt.dir}, thisProgram(t), tt.sandbox)

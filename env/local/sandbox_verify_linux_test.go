@@ -23,7 +23,10 @@ import (
 func ourHost(t *testing.T) verify.Host {
 	t.Helper()
 	dir := t.TempDir()
-	h := verify.Host{Files: []string{dir + "/canary"}, Sockets: []string{dir + "/socket"}, Process: os.Getpid()}
+	h := verify.Host{
+		Files: []string{dir + "/canary"}, Sockets: []string{dir + "/socket"},
+		Process: os.Getpid(),
+	}
 	if err := os.WriteFile(h.Files[0], nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +48,8 @@ func ourHost(t *testing.T) verify.Host {
 	return h
 }
 
-// TestSandboxVerified has each kind of sandbox prove what it promises, and a place that is none fail to.
+// TestSandboxVerified has each kind of sandbox prove what it promises, and a place that is none
+// fail to.
 func TestSandboxVerified(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
@@ -56,9 +60,15 @@ func TestSandboxVerified(t *testing.T) {
 		t.Fatal(err)
 	}
 	host := ourHost(t)
-	named := map[string]bool{"secrets": true, "kept-files": true, "outside-files": true, "host-sockets": true}
+	named := map[string]bool{
+		"secrets": true, "kept-files": true, "outside-files": true,
+		"host-sockets": true,
+	}
 	eachSandbox(t, func(t *testing.T, by sandbox.Mechanism) {
-		broken := map[string]bool{"secrets": true, "system-call-filter": true, "no-new-privileges": true, "host-sockets": true, "host-loopback": true}
+		broken := map[string]bool{
+			"secrets": true, "system-call-filter": true, "no-new-privileges": true,
+			"host-sockets": true, "host-loopback": true,
+		}
 		if by == sandbox.Bubblewrap {
 			for _, name := range []string{"host-processes", "host-files", "root-file-system", "kept-files"} {
 				broken[name] = true
@@ -97,7 +107,8 @@ func TestSandboxVerified(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = bare.Close() })
 			h := thisProgram(t)
-			if r, err = local.VerifyAs(t.Context(), bare, append([]string{h.Path}, h.Args...), e, host); err != nil {
+			if r, err = local.VerifyAs(t.Context(), bare, append([]string{h.Path}, h.Args...), e,
+				host); err != nil {
 				t.Fatal(err)
 			}
 			for _, f := range r.Findings {
@@ -106,7 +117,8 @@ func TestSandboxVerified(t *testing.T) {
 				}
 			}
 			for name := range broken {
-				if broken[name] && !slices.ContainsFunc(r.Findings, func(f verify.Finding) bool { return f.Name == name }) {
+				if broken[name] && !slices.ContainsFunc(r.Findings,
+					func(f verify.Finding) bool { return f.Name == name }) {
 					t.Errorf("nobody looked at %s", name)
 				}
 			}
@@ -124,7 +136,8 @@ func TestVerifyWithoutExecution(t *testing.T) {
 			return // which has a private /tmp
 		}
 		e := sandboxed(t, by, local.Config{Dir: dir}, env.Sandbox{})
-		if r, err := e.Verify(t.Context(), verify.Host{}); r.OK() || !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "noexec") {
+		if r, err := e.Verify(t.Context(), verify.Host{}); r.OK() || !errors.Is(err, fs.ErrPermission) ||
+			!strings.Contains(err.Error(), "noexec") {
 			t.Errorf("%v, %v", r, err)
 		}
 	})
@@ -137,7 +150,8 @@ func TestNothingToVerify(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = e.Close() })
-	if r, err := e.Verify(t.Context(), verify.Host{}); err == nil || r.OK() || !errors.Is(err, errors.ErrUnsupported) {
+	if r, err := e.Verify(t.Context(), verify.Host{}); err == nil || r.OK() || !errors.Is(err,
+		errors.ErrUnsupported) {
 		t.Errorf("%v, %v", r, err)
 	}
 }

@@ -42,7 +42,9 @@ type worker struct {
 }
 
 // newWorker returns one that works in a folder.
-func newWorker(t *testing.T, by sandbox.Mechanism, dir string, s env.Sandbox, vars ...string) worker {
+func newWorker(
+	t *testing.T, by sandbox.Mechanism, dir string, s env.Sandbox, vars ...string,
+) worker {
 	t.Helper()
 	e := sandboxed(t, by, local.Config{Dir: dir}, s)
 	if got := e.Info().Strength(env.NoNetwork); got != env.Enforced {
@@ -138,7 +140,8 @@ func testNoNetwork(t *testing.T, by sandbox.Mechanism) {
 	}
 }
 
-// testThisRepository builds and tests a clone of this repository, with the build cache of this user.
+// testThisRepository builds and tests a clone of this repository, with the build cache of this
+// user.
 func testThisRepository(t *testing.T, by sandbox.Mechanism) {
 	if err := exec.CommandContext(t.Context(), "git", "rev-parse", "HEAD").Run(); err != nil {
 		t.Skip("there is no checkout here:", err)
@@ -158,7 +161,8 @@ func testThisRepository(t *testing.T, by sandbox.Mechanism) {
 		all = "./cmd/..."
 	}
 	w.run(t, "go", "build", "-trimpath", all)
-	out := w.run(t, "go", "test", "-trimpath", "-vet=off", "-count=1", "./env/internal/gitignore", "./runtime/profile")
+	out := w.run(t, "go", "test", "-trimpath", "-vet=off", "-count=1", "./env/internal/gitignore",
+		"./runtime/profile")
 	for _, pkg := range []string{"env/internal/gitignore", "runtime/profile"} {
 		if !strings.Contains(out, "ok  \t"+module+pkg+"\t") {
 			t.Errorf("the tests of %s give %q", pkg, out)
@@ -166,7 +170,10 @@ func testThisRepository(t *testing.T, by sandbox.Mechanism) {
 	}
 	w.run(t, "go", "build", "-trimpath", "-buildvcs=true", "-o", "bin/", "./cmd/sandboxd")
 	got := outside(t, dir, nil, "go", "version", "-m", "bin/sandboxd")
-	for _, want := range []string{module + "cmd/sandboxd\n", "vcs.revision=" + head + "\n", "vcs.modified=false\n"} {
+	for _, want := range []string{
+		module + "cmd/sandboxd\n", "vcs.revision=" + head + "\n",
+		"vcs.modified=false\n",
+	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the program does not tell %q: %s", want, got)
 		}
@@ -176,8 +183,10 @@ func testThisRepository(t *testing.T, by sandbox.Mechanism) {
 	}
 
 	// No other run has this package, so nothing but the sandbox has put it into the cache.
-	fill(t, dir, map[string]string{"internal/fresh/fresh.go": fmt.Sprintf("package fresh\n\nconst Dir = %q\n", dir)})
-	export := strings.TrimSpace(w.run(t, "go", "list", "-trimpath", "-export", "-f", "{{.Export}}", "./internal/fresh"))
+	fill(t, dir, map[string]string{"internal/fresh/fresh.go": fmt.Sprintf("package fresh\n\nconst "+
+		"Dir = %q\n", dir)})
+	export := strings.TrimSpace(w.run(t, "go", "list", "-trimpath", "-export", "-f", "{{.Export}}",
+		"./internal/fresh"))
 	if err := w.env.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -190,8 +199,9 @@ func testThisRepository(t *testing.T, by sandbox.Mechanism) {
 func testGoModule(t *testing.T, by sandbox.Mechanism) {
 	dir := t.TempDir()
 	fill(t, dir, map[string]string{
-		"go.mod":     "module example.com/work\n\ngo 1.26\n",
-		"main.go":    "package main\n\nimport \"example.com/work/sum\"\n\nfunc main() { print(sum.Of(40, 2)) }\n",
+		"go.mod": "module example.com/work\n\ngo 1.26\n",
+		"main.go": "package main\n\nimport \"example.com/work/sum\"\n\nfunc main() { " +
+			"print(sum.Of(40, 2)) }\n",
 		"sum/sum.go": "package sum\n\n// Of adds.\nfunc Of(a, b int) int { return a + b }\n",
 		"sum/of_test.go": `package sum
 
@@ -270,7 +280,8 @@ func testGit(t *testing.T, by sandbox.Mechanism) {
 	if got := outside(t, dir, vars, "git", "log", "--format=%cn <%ce> %s", "main"); got != want {
 		t.Errorf("outside the log is %q", got)
 	}
-	if got := outside(t, dir, vars, "git", "show", "topic:README", "topic:src/new"); got != "one\ntwo\nnew\n" {
+	if got := outside(t, dir, vars, "git", "show", "topic:README",
+		"topic:src/new"); got != "one\ntwo\nnew\n" {
 		t.Errorf("the files have %q", got)
 	}
 }
@@ -339,7 +350,8 @@ func testPython(t *testing.T, by sandbox.Mechanism) {
 	fill(t, dir, pythonPackage)
 	w := newWorker(t, by, dir, env.Sandbox{})
 	w.run(t, "python3", "-m", "venv", "venv")
-	w.run(t, "venv/bin/pip", "--isolated", "--disable-pip-version-check", "install", "--no-index", "./pkg")
+	w.run(t, "venv/bin/pip", "--isolated", "--disable-pip-version-check", "install", "--no-index",
+		"./pkg")
 	if out := w.run(t, "venv/bin/pip", "--isolated", "freeze"); !strings.Contains(out, "greeting") {
 		t.Errorf("what is installed: %s", out)
 	}

@@ -23,7 +23,9 @@ import (
 )
 
 // namesOf returns the files in which Grep finds something.
-func namesOf(t *testing.T, e env.FileReader, opts search.GrepOptions) (names []string, stats search.GrepStats, err error) {
+func namesOf(
+	t *testing.T, e env.FileReader, opts search.GrepOptions,
+) (names []string, stats search.GrepStats, err error) {
 	t.Helper()
 	opts.Mode = search.GrepFiles
 	stats, err = search.Grep(t.Context(), e, opts, func(m search.GrepMatch) error {
@@ -58,7 +60,8 @@ func TestGrepOfBadPatterns(t *testing.T) {
 		if !errors.Is(err, search.ErrBadPattern) || stats != (search.GrepStats{}) {
 			t.Errorf("%+v: %+v, %v", tt.opts, stats, err)
 		}
-		if err != nil && !strings.Contains(strings.ReplaceAll(strings.ReplaceAll(err.Error(), `\\`, `\`), `"`, "`"), strings.ReplaceAll(tt.says, `"`, "`")) {
+		if err != nil && !strings.Contains(strings.ReplaceAll(strings.ReplaceAll(err.Error(), `\\`, `\`),
+			`"`, "`"), strings.ReplaceAll(tt.says, `"`, "`")) {
 			t.Errorf("%+v: %v does not say %s", tt.opts, err, tt.says)
 		}
 	}
@@ -70,12 +73,17 @@ func TestGrepOfBadPaths(t *testing.T) {
 	put(t, e, "sub/f", "hit\n", env.WriteOptions{})
 	fifo(t, filepath.Join(dir, "pipe"))
 	fifo(t, filepath.Join(dir, "sub", "pipe"))
-	for name, to := range map[string]string{"1": "2", "2": "1", "self": "self", "sub/up": "..", "sub/here": ".", "sub/pipe link": "pipe", "nowhere": "missing"} {
+	for name, to := range map[string]string{
+		"1": "2", "2": "1", "self": "self", "sub/up": "..",
+		"sub/here": ".", "sub/pipe link": "pipe", "nowhere": "missing",
+	} {
 		link(t, to, filepath.Join(dir, name))
 	}
 	for path, want := range map[string]error{
-		"missing": fs.ErrNotExist, "sub/missing": fs.ErrNotExist, "nowhere": fs.ErrNotExist, "sub/f/g": env.ErrNotDir, "pipe": env.ErrNotRegular, "sub/pipe link": env.ErrNotRegular,
-		"1": syscall.ELOOP, "self": syscall.ELOOP, "a\x00": fs.ErrInvalid, strings.Repeat("n", 300): syscall.ENAMETOOLONG,
+		"missing": fs.ErrNotExist, "sub/missing": fs.ErrNotExist, "nowhere": fs.ErrNotExist,
+		"sub/f/g": env.ErrNotDir, "pipe": env.ErrNotRegular, "sub/pipe link": env.ErrNotRegular,
+		"1": syscall.ELOOP, "self": syscall.ELOOP, "a\x00": fs.ErrInvalid, strings.Repeat("n",
+			300): syscall.ENAMETOOLONG,
 	} {
 		names, stats, err := namesOf(t, e, search.GrepOptions{Pattern: "hit", Path: path})
 		if !errors.Is(err, want) || len(names) > 0 || stats != (search.GrepStats{}) {
@@ -83,7 +91,10 @@ func TestGrepOfBadPaths(t *testing.T) {
 		}
 	}
 	// Below a folder, pipes and links are no files, and no link is followed.
-	for path, want := range map[string][]string{"": {"sub/f"}, "sub": {"sub/f"}, "sub/here/here": {"sub/here/here/f"}, "sub/up": {"sub/up/sub/f"}} {
+	for path, want := range map[string][]string{
+		"": {"sub/f"}, "sub": {"sub/f"},
+		"sub/here/here": {"sub/here/here/f"}, "sub/up": {"sub/up/sub/f"},
+	} {
 		names, stats, err := namesOf(t, e, search.GrepOptions{Pattern: "hit", Path: path})
 		if diff := cmp.Diff(want, names); diff != "" || err != nil || stats.Files != 1 {
 			t.Errorf("%q: %+v, %v\n%s", path, stats, err, diff)
@@ -115,7 +126,8 @@ func allocated(do func()) uint64 {
 func TestGrepOfHugeFiles(t *testing.T) {
 	size := int64(8 << 20)
 	enough := uint64(2 * size) // bytes of memory for any file
-	if raceEnabled() {         // which makes it slow, so that what else goes on allocates more meanwhile
+	// which makes it slow, so that what else goes on allocates more meanwhile
+	if raceEnabled() {
 		size, enough = 1<<20, math.MaxUint64
 	}
 	text := strings.Repeat("hit\n", 9<<10/4)
@@ -125,7 +137,10 @@ func TestGrepOfHugeFiles(t *testing.T) {
 		var names []string
 		var stats search.GrepStats
 		var err error
-		used := allocated(func() { names, stats, err = namesOf(t, e, search.GrepOptions{Pattern: "hit"}) })
+		used := allocated(func() {
+			names, stats, err = namesOf(t, e,
+				search.GrepOptions{Pattern: "hit"})
+		})
 		if stats != (search.GrepStats{SkippedBinary: 1}) || err != nil || len(names) > 0 {
 			t.Errorf("%q, %+v, %v", names, stats, err)
 		}
@@ -140,7 +155,8 @@ func TestGrepOfHugeFiles(t *testing.T) {
 			var stats search.GrepStats
 			var err error
 			used := allocated(func() {
-				stats, err = search.Grep(t.Context(), e, search.GrepOptions{Pattern: pattern, MaxMatches: -1}, func(search.GrepMatch) error { return nil })
+				stats, err = search.Grep(t.Context(), e, search.GrepOptions{Pattern: pattern, MaxMatches: -1},
+					func(search.GrepMatch) error { return nil })
 			})
 			if want := (search.GrepStats{Files: 1, Matches: len(text) / 4}); stats != want || err != nil {
 				t.Errorf("%+v, %v, want %+v", stats, err, want)
@@ -156,10 +172,11 @@ func TestGrepOfHugeFiles(t *testing.T) {
 			defer cancel()
 			var err error
 			used := allocated(func() {
-				_, err = search.Grep(ctx, e, search.GrepOptions{Pattern: pattern, MaxMatches: -1}, func(search.GrepMatch) error {
-					cancel()
-					return nil
-				})
+				_, err = search.Grep(ctx, e, search.GrepOptions{Pattern: pattern, MaxMatches: -1},
+					func(search.GrepMatch) error {
+						cancel()
+						return nil
+					})
 			})
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("error is %v", err)
@@ -175,7 +192,12 @@ func TestGrepOfHugeFiles(t *testing.T) {
 		sparse(t, filepath.Join(e.Info().WorkDir, "huge"), text, 10<<30)
 		var names []string
 		var err error
-		used := allocated(func() { names, _, err = namesOf(t, e, search.GrepOptions{Pattern: `hit\nhit`, Multiline: true}) })
+		used := allocated(func() {
+			names, _, err = namesOf(t, e, search.GrepOptions{
+				Pattern:   `hit\nhit`,
+				Multiline: true,
+			})
+		})
 		var unreadable *search.UnreadableError
 		if !errors.As(err, &unreadable) || unreadable.Count != 1 || !cmp.Equal(names, []string{"z"}) {
 			t.Errorf("%q, %v", names, err)
@@ -194,11 +216,17 @@ func TestGrepOfClosedFolders(t *testing.T) {
 	}
 	e := newEnv(t, local.Config{})
 	dir := e.Info().WorkDir
-	for _, name := range []string{"a", "closed/x", "closed/in/y", "listed/x", "file", "ignored/x", "searched/x", "z/.gitignore", "z/x", "z/hit"} {
+	for _, name := range []string{
+		"a", "closed/x", "closed/in/y", "listed/x", "file", "ignored/x",
+		"searched/x", "z/.gitignore", "z/x", "z/hit",
+	} {
 		put(t, e, name, "hit\n", env.WriteOptions{})
 	}
 	put(t, e, ".gitignore", "/ignored/\n", env.WriteOptions{})
-	for name, mode := range map[string]fs.FileMode{"closed": 0, "listed": 0o444, "file": 0, "ignored": 0, "searched": 0o111, "z/.gitignore": 0} {
+	for name, mode := range map[string]fs.FileMode{
+		"closed": 0, "listed": 0o444, "file": 0,
+		"ignored": 0, "searched": 0o111, "z/.gitignore": 0,
+	} {
 		name = filepath.Join(dir, name)
 		if err := os.Chmod(name, mode); err != nil {
 			t.Fatal(err)
@@ -209,16 +237,22 @@ func TestGrepOfClosedFolders(t *testing.T) {
 	if diff := cmp.Diff([]string{"a", "z/hit", "z/x"}, names); diff != "" || stats.Matches != 3 {
 		t.Errorf("%+v: %s", stats, diff)
 	}
-	// The folders that are not to be listed, a file in one whose files are not to be opened, a file, and an ignore file twice: as one,
-	// and as a file.
+	// The folders that are not to be listed, a file in one whose files are not to be opened, a file,
+	// and an ignore file twice: as one, and as a file.
 	var unreadable *search.UnreadableError
 	if !errors.As(err, &unreadable) || unreadable.Count != 6 || !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("error is %v", err)
 	}
-	if _, stats, err := namesOf(t, e, search.GrepOptions{Pattern: "hit", Path: "closed"}); !errors.Is(err, fs.ErrPermission) || errors.As(err, &unreadable) || stats != (search.GrepStats{}) {
+	if _, stats, err := namesOf(t, e, search.GrepOptions{
+		Pattern: "hit",
+		Path:    "closed",
+	}); !errors.Is(err, fs.ErrPermission) || errors.As(err, &unreadable) || stats != (search.GrepStats{}) {
 		t.Errorf("a closed folder that is named: %+v, %v", stats, err)
 	}
-	if names, _, err := namesOf(t, e, search.GrepOptions{Pattern: "hit", Path: "searched/x"}); err != nil || len(names) != 1 {
+	if names, _, err := namesOf(t, e, search.GrepOptions{
+		Pattern: "hit",
+		Path:    "searched/x",
+	}); err != nil || len(names) != 1 {
 		t.Errorf("a file in a folder that may not be listed: %q, %v", names, err)
 	}
 }
@@ -239,7 +273,8 @@ func asOrdinaryUser(t *testing.T) {
 	if err := errors.Join(os.WriteFile(name, program, 0o755), os.Chmod(dir, 0o777), os.Chmod(filepath.Dir(dir), 0o755)); err != nil { //nolint:gosec // for another user
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), name, "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=5m")
+	cmd := exec.CommandContext(t.Context(), name, "-test.run=^"+t.Name()+"$", "-test.v",
+		"-test.timeout=5m")
 	cmd.Dir, cmd.Env = dir, []string{"TMPDIR=" + dir, "HOME=" + dir, "PATH=" + os.Getenv("PATH")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	out, err := cmd.CombinedOutput()

@@ -28,7 +28,8 @@ var searches = []struct {
 	{"classes", `[A-Z]{4}[0-9]{4}`, false},
 }
 
-// programs search the folder they are in, but for the expression. The first folder is no repository, so that git is told so.
+// programs search the folder they are in, but for the expression. The first folder is no
+// repository, so that git is told so.
 func programs(goroot bool) map[string][]string {
 	git := []string{"git", "grep", "-nIE"}
 	if goroot {
@@ -41,8 +42,8 @@ func programs(goroot bool) map[string][]string {
 	}
 }
 
-// BenchmarkGrep searches Go's sources and this repository, in this process and by programs that do nothing else, one after the
-// other, and reports medians and their ratios.
+// BenchmarkGrep searches Go's sources and this repository, in this process and by programs that do
+// nothing else, one after the other, and reports medians and their ratios.
 func BenchmarkGrep(b *testing.B) {
 	goroot, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
@@ -65,7 +66,10 @@ func BenchmarkGrep(b *testing.B) {
 		}
 		for _, s := range searches {
 			b.Run(tree.name+"/"+s.name, func(b *testing.B) {
-				compareGrep(b, e, search.GrepOptions{Pattern: s.pattern, IgnoreCase: s.ignoreCase, MaxMatches: -1}, tree.dir, tree.programs)
+				compareGrep(b, e, search.GrepOptions{
+					Pattern: s.pattern, IgnoreCase: s.ignoreCase,
+					MaxMatches: -1,
+				}, tree.dir, tree.programs)
 			})
 		}
 		if err := e.Close(); err != nil {
@@ -74,12 +78,15 @@ func BenchmarkGrep(b *testing.B) {
 	}
 }
 
-func compareGrep(b *testing.B, e env.Environment, opts search.GrepOptions, dir string, programs map[string][]string) {
+func compareGrep(
+	b *testing.B, e env.Environment, opts search.GrepOptions, dir string, programs map[string][]string,
+) {
 	b.Helper()
 	times := map[string][]time.Duration{}
 	for b.Loop() {
 		start := time.Now()
-		if _, err := search.Grep(b.Context(), e, opts, func(search.GrepMatch) error { return nil }); err != nil {
+		if _, err := search.Grep(b.Context(), e, opts,
+			func(search.GrepMatch) error { return nil }); err != nil {
 			b.Fatal(err)
 		}
 		times["ours"] = append(times["ours"], time.Since(start))
@@ -135,7 +142,10 @@ func BenchmarkGrepCancel(b *testing.B) {
 		ctx, cancel := context.WithCancel(b.Context())
 		var at time.Time
 		timer := time.AfterFunc(100*time.Millisecond, func() { at = time.Now(); cancel() })
-		_, err := search.Grep(ctx, e, search.GrepOptions{Pattern: `(?:[a-z]{1,30}){1,30}[0-9]{9}`, MaxMatches: -1, MaxTime: -1}, func(search.GrepMatch) error { return nil })
+		_, err := search.Grep(ctx, e, search.GrepOptions{
+			Pattern:    `(?:[a-z]{1,30}){1,30}[0-9]{9}`,
+			MaxMatches: -1, MaxTime: -1,
+		}, func(search.GrepMatch) error { return nil })
 		if !errors.Is(err, context.Canceled) {
 			b.Fatal("a search that was to be cancelled: ", err)
 		}

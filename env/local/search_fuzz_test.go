@@ -13,8 +13,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// FuzzParity compares Grep with ripgrep on one file of any text and a pattern of any form. The text that ripgrep gets is as in
-// TestGrepParity.
+// FuzzParity compares Grep with ripgrep on one file of any text and a pattern of any form. The text
+// that ripgrep gets is as in TestGrepParity.
 func FuzzParity(f *testing.F) {
 	rg := needRipgrep(f)
 	f.Add([]byte("\x00\x01\x02\x03"), "func main() {\n\treturn nil\r\n}\n")
@@ -30,7 +30,8 @@ func FuzzParity(f *testing.F) {
 		p := ours
 		opts := (&patternMaker{form: form}).options()
 		// A file with another byte order mark has other bytes, and one with a NUL is binary.
-		if strings.ContainsRune(text, 0) || strings.HasPrefix(text, "\xff\xfe") || strings.HasPrefix(text, "\xfe\xff") {
+		if strings.ContainsRune(text, 0) || strings.HasPrefix(text, "\xff\xfe") || strings.HasPrefix(text,
+			"\xfe\xff") {
 			t.Skip("the text is none")
 		}
 		if _, err := regexp.Compile(opts.Pattern); err != nil && !opts.Literal {
@@ -48,12 +49,14 @@ func FuzzParity(f *testing.F) {
 		nastyFile(t, p.lines, "f", twin)
 		got, want := p.ours(t, e, opts), p.theirs(t, opts)
 		if !slices.Equal(want, got) {
-			t.Errorf("%+v, rg %q, %q\nonly rg: %q\nonly ours: %q", opts, rgArgs(opts), text, difference(want, got), difference(got, want))
+			t.Errorf("%+v, rg %q, %q\nonly rg: %q\nonly ours: %q", opts, rgArgs(opts), text, difference(want,
+				got), difference(got, want))
 		}
 	})
 }
 
-// endThenStart matches a pattern with an anchor of the end before one of the start, unless they are alternatives.
+// endThenStart matches a pattern with an anchor of the end before one of the start, unless they are
+// alternatives.
 var endThenStart = regexp.MustCompile(`(?:\$|\\z)[^|]*(?:\^|\\A)`)
 
 // patternMaker makes a pattern that both engines know, as its bytes say.
@@ -73,7 +76,10 @@ func (m *patternMaker) next() int {
 
 func (m *patternMaker) options() search.GrepOptions {
 	flags := m.next()
-	opts := search.GrepOptions{IgnoreCase: flags&1 != 0, Multiline: flags&6 == 6, Literal: flags&0x78 == 0x78}
+	opts := search.GrepOptions{
+		IgnoreCase: flags&1 != 0, Multiline: flags&6 == 6,
+		Literal: flags&0x78 == 0x78,
+	}
 	if flags&0x80 != 0 {
 		opts.Before, opts.After = m.next()%3, m.next()%3
 	}
@@ -89,8 +95,16 @@ func (m *patternMaker) options() search.GrepOptions {
 }
 
 var (
-	fuzzTexts   = []string{"a", "b", "c", "A", "k", "s", "K", "\u212a", "\u017f", "ß", "é", "É", "ω", "日", "\ufffd", " ", "_", "0", "ab", "func", "return", "nil", "err", "x", "-", "1", "ing", "the", "\t", "Z"}
-	fuzzAtoms   = []string{`\d`, `\w`, `\s`, `\D`, `\W`, `\S`, ".", "[a-c]", "[^a-c]", "[ks]", "[ab]", "[^a]", `[\w-]`, `[^\s]`, `\pL`, `\p{Lu}`, "[[:alpha:]]", `\.`, `\(`, "[é-ω]", "[kK]", "[aA]", `\x61`, "[^\u017f]", "[s-t]"}
+	fuzzTexts = []string{
+		"a", "b", "c", "A", "k", "s", "K", "\u212a", "\u017f", "ß", "é", "É", "ω",
+		"日", "\ufffd", " ", "_", "0", "ab", "func", "return", "nil", "err", "x", "-", "1", "ing", "the",
+		"\t", "Z",
+	}
+	fuzzAtoms = []string{
+		`\d`, `\w`, `\s`, `\D`, `\W`, `\S`, ".", "[a-c]", "[^a-c]", "[ks]", "[ab]",
+		"[^a]", `[\w-]`, `[^\s]`, `\pL`, `\p{Lu}`, "[[:alpha:]]", `\.`, `\(`, "[é-ω]", "[kK]", "[aA]",
+		`\x61`, "[^\u017f]", "[s-t]",
+	}
 	fuzzAnchors = []string{"^", "$", `\b`, `\B`, "^", "$", `\A`, `\z`}
 	fuzzCounts  = []string{"*", "+", "?", "{2}", "{0,2}", "{1,}", "*?", "+?", "??", "{0}"}
 	fuzzGroups  = []string{"(", "(?:", "(?i:", "(?-i:", "(?P<n>", "(?s:", "(?U:"}

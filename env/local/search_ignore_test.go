@@ -37,8 +37,8 @@ var ignoreFiles = map[string]string{
 	"stars":  "*.a\n***\n!*\nlast",
 }
 
-// TestWalkAgainstGit compares the files that Walk finds with those that git sees: in this repository, in what the modules ship that
-// tests use, and with ignore files of well-known kinds.
+// TestWalkAgainstGit compares the files that Walk finds with those that git sees: in this
+// repository, in what the modules ship that tests use, and with ignore files of well-known kinds.
 func TestWalkAgainstGit(t *testing.T) {
 	git, err := exec.LookPath("git")
 	if err != nil {
@@ -96,7 +96,10 @@ func newRepository(t *testing.T, git string) string {
 
 func runGit(t *testing.T, git, dir string, stdin []byte, args ...string) []string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), git, append([]string{"-c", "core.ignoreCase=false", "-c", "core.excludesFile="}, args...)...)
+	cmd := exec.CommandContext(t.Context(), git, append([]string{
+		"-c", "core.ignoreCase=false", "-c",
+		"core.excludesFile=",
+	}, args...)...)
 	cmd.Dir, cmd.Stdin = dir, bytes.NewReader(stdin)
 	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1")
 	var stderr bytes.Buffer
@@ -109,7 +112,8 @@ func runGit(t *testing.T, git, dir string, stdin []byte, args ...string) []strin
 	return strings.FieldsFunc(string(out), func(r rune) bool { return r == 0 })
 }
 
-// walkAgainstGit compares files by what git says about each, and by its list, which has what is tracked even if it is ignored.
+// walkAgainstGit compares files by what git says about each, and by its list, which has what is
+// tracked even if it is ignored.
 func walkAgainstGit(t *testing.T, git, root string) {
 	t.Helper()
 	e := newEnv(t, local.Config{Dir: root})
@@ -140,13 +144,15 @@ func walkAgainstGit(t *testing.T, git, root string) {
 		t.Fatal(err)
 	}
 	want := setOf(all)
-	for _, name := range runGit(t, git, root, []byte("./"+strings.Join(all, "\x00./")+"\x00"), "check-ignore", "--no-index", "-z", "--stdin") {
+	for _, name := range runGit(t, git, root, []byte("./"+strings.Join(all, "\x00./")+"\x00"),
+		"check-ignore", "--no-index", "-z", "--stdin") {
 		delete(want, strings.TrimPrefix(name, "./"))
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-check-ignore +Walk\n%.4000s", diff)
 	}
-	listed := setOf(runGit(t, git, root, nil, "ls-files", "-z", "--cached", "--others", "--exclude-standard"))
+	listed := setOf(runGit(t, git, root, nil, "ls-files", "-z", "--cached", "--others",
+		"--exclude-standard"))
 	for _, args := range [][]string{{"--cached", "--ignored", "--exclude-standard"}, {"--deleted"}} {
 		for _, name := range runGit(t, git, root, nil, append([]string{"ls-files", "-z"}, args...)...) {
 			delete(listed, name)
@@ -210,11 +216,12 @@ func moduleFiles(t *testing.T, module string) map[string]string {
 	return files
 }
 
-// namesFor makes files in a folder and in one below it with names that the patterns of an ignore file may match, as far as the system
-// takes them.
+// namesFor makes files in a folder and in one below it with names that the patterns of an ignore
+// file may match, as far as the system takes them.
 func namesFor(t *testing.T, dir, content string) {
 	t.Helper()
-	plain := strings.NewReplacer("**", "x/y", "*", "z", "?", "q", "\\", "", "\r", "", "\x00", "", "\ufeff", "")
+	plain := strings.NewReplacer("**", "x/y", "*", "z", "?", "q", "\\", "", "\r", "", "\x00", "",
+		"\ufeff", "")
 	for line := range strings.Lines(content) {
 		name := plain.Replace(strings.Trim(strings.TrimSuffix(line, "\n"), "!/"))
 		if open := strings.IndexByte(name, '['); open >= 0 && open+1 < len(name) {
@@ -222,7 +229,8 @@ func namesFor(t *testing.T, dir, content string) {
 				name = name[:open] + name[open+1:open+2] + name[open+end+1:]
 			}
 		}
-		if name == "" || strings.HasPrefix(name, "#") || !filepath.IsLocal(name) || strings.Contains("/"+name+"/", "/.git/") || filepath.Base(name) == ".gitignore" {
+		if name == "" || strings.HasPrefix(name, "#") || !filepath.IsLocal(name) ||
+			strings.Contains("/"+name+"/", "/.git/") || filepath.Base(name) == ".gitignore" {
 			continue
 		}
 		for _, name := range []string{name, name + "/in", "pkg/" + name, "src/a/" + name, name + ".go"} {

@@ -6,8 +6,9 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// parityCases are those that are compared with ripgrep. Not among them are counts and limits of matches of several lines, which
-// ripgrep counts as matches and Grep as lines, and limits with lines around matches, among which ripgrep shows more matches.
+// parityCases are those that are compared with ripgrep. Not among them are counts and limits of
+// matches of several lines, which ripgrep counts as matches and Grep as lines, and limits with
+// lines around matches, among which ripgrep shows more matches.
 var parityCases = func() (all []search.GrepOptions) {
 	for _, pattern := range parityPatterns {
 		all = append(all, search.GrepOptions{Pattern: pattern})

@@ -28,8 +28,9 @@ import (
 // shownBytes is how much of a line is compared. What is longer is cut by Grep.
 const shownBytes = 64<<10 - utf8.UTFMax
 
-// TestGrepParity compares Grep with ripgrep. Grep differs in what its contract says of line endings, bytes that are not UTF-8 and binary
-// files, so ripgrep searches a twin of the folder, where that is:
+// TestGrepParity compares Grep with ripgrep. Grep differs in what its contract says of line
+// endings, bytes that are not UTF-8 and binary files, so ripgrep searches a twin of the folder,
+// where that is:
 //   - "\r\n" is a line ending: the twin has "\n", except for matches of several lines, in which both see "\r".
 //   - A byte that is not UTF-8 matches as U+FFFD does: the twin has U+FFFD.
 //   - A NUL byte makes a file binary in the first 8 KiB only: files with one behind are not compared, since ripgrep gives up at it.
@@ -55,7 +56,8 @@ func TestGrepParity(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(checkout, "go.mod")); err != nil {
 			t.Skip("the test does not run in its checkout: ", err)
 		}
-		p := parity{rg: rg, root: checkout, lines: checkout, whole: checkout, odd: oddFiles(t, checkout, oddAll)}
+		p := parity{rg: rg, root: checkout, lines: checkout, whole: checkout, odd: oddFiles(t, checkout,
+			oddAll)}
 		p.run(t, parityCases[2:], part(6))
 	})
 	t.Run("GOROOT", func(t *testing.T) {
@@ -73,7 +75,8 @@ func TestGrepParity(t *testing.T) {
 	})
 }
 
-// rareOnes returns the cases that look for a word. The others find so much in a large folder that they take long.
+// rareOnes returns the cases that look for a word. The others find so much in a large folder that
+// they take long.
 func rareOnes(cases []search.GrepOptions) (rare []search.GrepOptions) {
 	word := regexp.MustCompile(`(?:^|[^\\p{A-Za-z:])[A-Za-z]{4}`)
 	for _, opts := range cases {
@@ -109,7 +112,8 @@ func needRipgrep(tb testing.TB) string {
 // parity is one folder to compare in.
 type parity struct {
 	rg, root string
-	// lines and whole are what ripgrep searches instead of root: for matches in a line, and for those of several lines.
+	// lines and whole are what ripgrep searches instead of root: for matches in a line, and for those
+	// of several lines.
 	lines, whole string
 	// odd are the files that are not compared.
 	odd map[string]bool
@@ -117,10 +121,16 @@ type parity struct {
 	listed map[string]bool
 }
 
-func (p parity) leavesOut(name string) bool { return p.odd[name] || p.listed != nil && !p.listed[name] }
+func (p parity) leavesOut(name string) bool {
+	return p.odd[name] || p.listed != nil &&
+		!p.listed[name]
+}
 
 // walkFlags have ripgrep walk as Walk does.
-var walkFlags = []string{"--no-config", "--hidden", "--no-ignore-global", "--no-ignore-dot", "--no-require-git"}
+var walkFlags = []string{
+	"--no-config", "--hidden", "--no-ignore-global", "--no-ignore-dot",
+	"--no-require-git",
+}
 
 // run compares each of so many cases.
 func (p parity) run(t *testing.T, cases []search.GrepOptions, each int) {
@@ -133,7 +143,8 @@ func (p parity) run(t *testing.T, cases []search.GrepOptions, each int) {
 			got, want := p.ours(t, e, opts), p.theirs(t, opts)
 			found += len(want)
 			if !slices.Equal(want, got) {
-				t.Errorf("%+v, rg %q\nonly rg: %.1500q\nonly ours: %.1500q", opts, rgArgs(opts), difference(want, got), difference(got, want))
+				t.Errorf("%+v, rg %q\nonly rg: %.1500q\nonly ours: %.1500q", opts, rgArgs(opts),
+					difference(want, got), difference(got, want))
 			}
 		})
 	}
@@ -204,7 +215,8 @@ func (p parity) theirs(t *testing.T, opts search.GrepOptions) []string {
 	if opts.Glob != "" && !opts.NoIgnore {
 		// In ripgrep, -g brings back what is ignored.
 		p.listed = map[string]bool{}
-		for name := range strings.SplitSeq(string(p.ripgrep(t, dir, append(slices.Clone(walkFlags), "-g", "!.git", "--files", "--null")...)), "\x00") {
+		for name := range strings.SplitSeq(string(p.ripgrep(t, dir, append(slices.Clone(walkFlags), "-g",
+			"!.git", "--files", "--null")...)), "\x00") {
 			p.listed[p.name(opts, name)] = true
 		}
 	}
@@ -300,7 +312,10 @@ func (p parity) messages(t *testing.T, opts search.GrepOptions, out []byte) (fou
 			if ended && opts.Multiline {
 				text = strings.TrimSuffix(text, "\r")
 			}
-			found = append(found, lineOf(search.GrepMatch{Name: name, Line: number, Context: m.Type == "context", Text: text}))
+			found = append(found, lineOf(search.GrepMatch{
+				Name: name, Line: number,
+				Context: m.Type == "context", Text: text,
+			}))
 			number++
 		}
 	}
@@ -347,12 +362,16 @@ func rgArgs(o search.GrepOptions) []string {
 	return append(argv, "-e", pattern)
 }
 
-// forRipgrep returns a pattern that means to ripgrep what one means to package regexp: \d, \w, \s and \b are of ASCII, \s is no vertical
-// tab, and \A and \z are the ends of what is matched, which is a line but for matches of several lines.
+// forRipgrep returns a pattern that means to ripgrep what one means to package regexp: \d, \w, \s
+// and \b are of ASCII, \s is no vertical tab, and \A and \z are the ends of what is matched, which
+// is a line but for matches of several lines.
 func forRipgrep(pattern string, multiline bool) string {
 	const word, digit, space = "0-9A-Za-z_", "0-9", `\t\f\r\x20`
 	sets := map[byte]string{'w': word, 'd': digit, 's': space}
-	others := map[byte]string{'W': "[^" + word + "]", 'D': "[^" + digit + "]", 'S': "[^" + space + "]", 'b': `(?-u:\b)`, 'B': `(?-u:\B)`}
+	others := map[byte]string{
+		'W': "[^" + word + "]", 'D': "[^" + digit + "]", 'S': "[^" + space + "]",
+		'b': `(?-u:\b)`, 'B': `(?-u:\B)`,
+	}
 	if multiline {
 		sets['s'] += `\n`
 		others['S'] = "[^" + sets['s'] + "]"
@@ -407,7 +426,10 @@ func oddNUL(s string) bool {
 	return strings.IndexByte(s, 0) >= 8<<10 && !strings.Contains(s[:8<<10], "\x00")
 }
 
-func oddAll(s string) bool { return oddNUL(s) || strings.Contains(s, "\r\n") || !utf8.ValidString(s) }
+func oddAll(s string) bool {
+	return oddNUL(s) || strings.Contains(s, "\r\n") ||
+		!utf8.ValidString(s)
+}
 
 // oddFiles returns the files in a folder that have such content.
 func oddFiles(t *testing.T, root string, odd func(content string) bool) map[string]bool {
@@ -427,6 +449,7 @@ func oddFiles(t *testing.T, root string, odd func(content string) bool) map[stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%s has %d files with content that is not compared: %.500q", root, len(all), slices.Sorted(maps.Keys(all)))
+	t.Logf("%s has %d files with content that is not compared: %.500q", root, len(all),
+		slices.Sorted(maps.Keys(all)))
 	return all
 }

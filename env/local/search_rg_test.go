@@ -20,17 +20,22 @@ import (
 
 // wordless are patterns that have no text to look for.
 var wordless = []string{
-	`[A-Z]{3}[0-9]`, `\d+\w\d`, `^\s+\w{3,5}$`, `^.{3}$`, `^[^a-z]*$`, `\b\w\b\s\b\w\b`, `[[:upper:]]{2}[[:punct:]]`, `.[^\x00-\x7f].`, `\pL\pN`,
-	`^[\x{100}-\x{10ffff}]`, `^..?$`, `(?i)[k-m][r-t]`, `[^a]$`, `^[a-f]|[0-9]{4}$`, `(?:[ab]|[cd]{2}){3}`, `\S{30,}`, `^\W+$`, `[\r]`, `[^\r]$`,
-	`\x{fffd}|[0-9]{5}`, `(\d)(\D)(\d)`, `^\s*[})]$`, `[a-c]{2,3}?[x-z]`, `[\t ]$`, `^\D\d`, `\B[0-4]\B`,
+	`[A-Z]{3}[0-9]`, `\d+\w\d`, `^\s+\w{3,5}$`, `^.{3}$`, `^[^a-z]*$`, `\b\w\b\s\b\w\b`,
+	`[[:upper:]]{2}[[:punct:]]`, `.[^\x00-\x7f].`, `\pL\pN`,
+	`^[\x{100}-\x{10ffff}]`, `^..?$`, `(?i)[k-m][r-t]`, `[^a]$`, `^[a-f]|[0-9]{4}$`,
+	`(?:[ab]|[cd]{2}){3}`, `\S{30,}`, `^\W+$`, `[\r]`, `[^\r]$`,
+	`\x{fffd}|[0-9]{5}`, `(\d)(\D)(\d)`, `^\s*[})]$`, `[a-c]{2,3}?[x-z]`, `[\t ]$`, `^\D\d`,
+	`\B[0-4]\B`,
 }
 
-// wordlessTree makes files of few different characters, with bytes that are no UTF-8, other encodings, line endings and names.
+// wordlessTree makes files of few different characters, with bytes that are no UTF-8, other
+// encodings, line endings and names.
 func wordlessTree(t *testing.T) string {
 	dir := t.TempDir()
 	rnd := rand.New(rand.NewPCG(1, 2))
 	parts := []string{
-		"a", "b", "k", "S", "Z9", "12", "345", " ", "\t", "é", "ſ", "K", "\u2028", "\xff", "\xe2\x82", "\xed\xa0\x80", "�", "😀", ".", "})", "\r", "\n", "\n", "\r\n", "ABC1",
+		"a", "b", "k", "S", "Z9", "12", "345", " ", "\t", "é", "ſ", "K", "\u2028", "\xff", "\xe2\x82",
+		"\xed\xa0\x80", "�", "😀", ".", "})", "\r", "\n", "\n", "\r\n", "ABC1",
 	}
 	text := func() string {
 		var b strings.Builder
@@ -39,7 +44,10 @@ func wordlessTree(t *testing.T) string {
 		}
 		return b.String()
 	}
-	names := []string{"-", "-e", "with space", "new\nline", "bytes\xff\xfe", "{a,b}", "é", `back\slash`, "*", "--pre=sh"}
+	names := []string{
+		"-", "-e", "with space", "new\nline", "bytes\xff\xfe", "{a,b}", "é",
+		`back\slash`, "*", "--pre=sh",
+	}
 	for i := range 160 {
 		dir := "sub"
 		if i >= 60 { // before all the others, so that ripgrep is asked about those
@@ -70,7 +78,9 @@ func wordlessTree(t *testing.T) string {
 	return dir
 }
 
-func grepAll(t *testing.T, e env.Environment, opts search.GrepOptions) ([]search.GrepMatch, search.GrepStats) {
+func grepAll(
+	t *testing.T, e env.Environment, opts search.GrepOptions,
+) ([]search.GrepMatch, search.GrepStats) {
 	t.Helper()
 	var all []search.GrepMatch
 	stats, err := search.Grep(t.Context(), e, opts, func(m search.GrepMatch) error {
@@ -92,8 +102,8 @@ func fakeRipgrep(t *testing.T, script string) {
 	t.Setenv("PATH", dir)
 }
 
-// TestRipgrepMakesNoDifference compares a search that ripgrep takes part in with one without, and with one with a ripgrep that is
-// broken.
+// TestRipgrepMakesNoDifference compares a search that ripgrep takes part in with one without, and
+// with one with a ripgrep that is broken.
 func TestRipgrepMakesNoDifference(t *testing.T) {
 	rg, err := exec.LookPath("rg")
 	if err != nil {
@@ -119,7 +129,10 @@ func TestRipgrepMakesNoDifference(t *testing.T) {
 		if (!full() || raceEnabled()) && i%10 != 0 {
 			continue
 		}
-		for _, opts := range []search.GrepOptions{{MaxFileMatches: 9}, {IgnoreCase: true, Before: 1, After: 2}} {
+		for _, opts := range []search.GrepOptions{{MaxFileMatches: 9}, {
+			IgnoreCase: true, Before: 1,
+			After: 2,
+		}} {
 			opts.Pattern, opts.MaxMatches = pattern, -1
 			all = append(all, opts)
 		}
@@ -154,7 +167,8 @@ func TestRipgrepMakesNoDifference(t *testing.T) {
 				}
 				matches, stats := grepAll(t, e, opts)
 				if !slices.Equal(matches, want[i].matches) || stats != want[i].stats {
-					t.Errorf("%+v: %d matches, %+v, want %d, %+v", opts, len(matches), stats, len(want[i].matches), want[i].stats)
+					t.Errorf("%+v: %d matches, %+v, want %d, %+v", opts, len(matches), stats, len(want[i].matches),
+						want[i].stats)
 				}
 			}
 		})
@@ -193,10 +207,11 @@ func FuzzRipgrep(f *testing.F) {
 		defer func() { _ = e.Close() }()
 		search := func(path string) (all []search.GrepMatch, stats search.GrepStats, err error) {
 			t.Setenv("PATH", path)
-			stats, err = search.Grep(t.Context(), e, search.GrepOptions{Pattern: pattern, MaxMatches: -1}, func(m search.GrepMatch) error {
-				all = append(all, m)
-				return nil
-			})
+			stats, err = search.Grep(t.Context(), e, search.GrepOptions{Pattern: pattern, MaxMatches: -1},
+				func(m search.GrepMatch) error {
+					all = append(all, m)
+					return nil
+				})
 			return all, stats, err
 		}
 		with, withStats, err := search(filepath.Dir(rg))
@@ -205,7 +220,8 @@ func FuzzRipgrep(f *testing.F) {
 		}
 		without, stats, err := search(filepath.Join(dir, "nothing"))
 		if err != nil || !slices.Equal(with, without) || withStats != stats {
-			t.Errorf("%q in %q: %+v, %+v, without ripgrep %+v, %+v, %v", pattern, text, with, withStats, without, stats, err)
+			t.Errorf("%q in %q: %+v, %+v, without ripgrep %+v, %+v, %v", pattern, text, with, withStats,
+				without, stats, err)
 		}
 	})
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// TestRipgrepThatIsNotInstalled has one in what is searched, which is not run, whatever names lead there.
+// TestRipgrepThatIsNotInstalled has one in what is searched, which is not run, whatever names lead
+// there.
 func TestRipgrepThatIsNotInstalled(t *testing.T) {
 	base := t.TempDir()
 	dir, other, ran := wordlessTree(t), filepath.Join(base, "other"), filepath.Join(base, "ran")
@@ -57,7 +58,8 @@ func TestRipgrepThatIsNotInstalled(t *testing.T) {
 	}
 }
 
-// TestRipgrepUse looks for what many lines match, and for what none does within a limit, with ripgrep and without.
+// TestRipgrepUse looks for what many lines match, and for what none does within a limit, with
+// ripgrep and without.
 func TestRipgrepUse(t *testing.T) {
 	rg, err := exec.LookPath("rg")
 	if err != nil {
@@ -82,8 +84,14 @@ func TestRipgrepUse(t *testing.T) {
 	}{
 		{"enough in the first files", search.GrepOptions{Pattern: `[A-H][1-8]`}, false},
 		{"all lines", search.GrepOptions{Pattern: `[A-H][1-8][^a-z][A-H]`, MaxMatches: -1}, true},
-		{"all files", search.GrepOptions{Pattern: `[A-H][1-8][^a-z][A-H]`, MaxMatches: -1, Mode: search.GrepFiles}, true},
-		{"counts", search.GrepOptions{Pattern: `[A-H][1-8][^a-z][A-H]`, MaxMatches: -1, Mode: search.GrepCounts}, true},
+		{"all files", search.GrepOptions{
+			Pattern: `[A-H][1-8][^a-z][A-H]`, MaxMatches: -1,
+			Mode: search.GrepFiles,
+		}, true},
+		{"counts", search.GrepOptions{
+			Pattern: `[A-H][1-8][^a-z][A-H]`, MaxMatches: -1,
+			Mode: search.GrepCounts,
+		}, true},
 		{"one line of each", search.GrepOptions{Pattern: `[P-W][4-9]$`, MaxMatches: -1, Before: 3}, true},
 		{"nothing", search.GrepOptions{Pattern: `[x-z]{3}[0-9]`, MaxMatches: -1}, true},
 	} {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// source reads what a caller gives, without being held up by a reader that blocks: a read ends with the context. Such a
-// reader is then left alone in its Read, with a buffer that nobody else uses.
+// source reads what a caller gives, without being held up by a reader that blocks: a read ends with
+// the context. Such a reader is then left alone in its Read, with a buffer that nobody else uses.
 type source struct {
 	ctx       context.Context
 	e         *Environment
@@ -44,7 +44,8 @@ func (s *source) release() {
 	}
 }
 
-// next returns the next bytes, which are valid until the next call. Its error is io.EOF or a *sourceError.
+// next returns the next bytes, which are valid until the next call. Its error is io.EOF or a
+// *sourceError.
 func (s *source) next() ([]byte, error) {
 	if s.err != nil {
 		return nil, s.err

@@ -8,8 +8,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// Helper says which program supervises. The zero value is the one that "make build" embeds, where there is one for this
-// platform; it is kept in the user's cache directory.
+// Helper says which program supervises. The zero value is the one that "make build" embeds, where
+// there is one for this platform; it is kept in the user's cache directory.
 type Helper struct {
 	// Path is a program that calls sandboxd.Main, such as the caller's own one.
 	Path string
@@ -17,8 +17,9 @@ type Helper struct {
 	Args []string
 }
 
-// HelperError means that there is no helper to be had: none is embedded for this platform, it cannot be stored, the system
-// does not execute it, perhaps since the file system is mounted so, or it is another program. Another Helper may do.
+// HelperError means that there is no helper to be had: none is embedded for this platform, it
+// cannot be stored, the system does not execute it, perhaps since the file system is mounted so, or
+// it is another program. Another Helper may do.
 type HelperError struct {
 	Err error
 }
@@ -28,14 +29,15 @@ func (e *HelperError) Error() string { return "local: helper: " + e.Err.Error() 
 // Unwrap returns the cause.
 func (e *HelperError) Unwrap() error { return e.Err }
 
-// SupervisedEnvironment is this machine by way of a process of its own, the helper. It starts the commands, finds more of
-// what they leave behind than the caller's process could, and kills it all when the caller's process is gone, however
-// that ended. If the helper itself ends before Close, calls give env.ErrGone, and env.ErrUnknownOutcome for a command that
-// may have run. It is made by Supervised.
+// SupervisedEnvironment is this machine by way of a process of its own, the helper. It starts the
+// commands, finds more of what they leave behind than the caller's process could, and kills it all
+// when the caller's process is gone, however that ended. If the helper itself ends before Close,
+// calls give env.ErrGone, and env.ErrUnknownOutcome for a command that may have run. It is made by
+// Supervised.
 //
-// It implements env.Environment, search.Searcher and env.MultiReader. Its Kill kills everything that it started,
-// without any grace, and returns when that is dead. It is for a program that has to end at once: commands in progress end
-// with SIGKILL, and Close remains to be called.
+// It implements env.Environment, search.Searcher and env.MultiReader. Its Kill kills everything
+// that it started, without any grace, and returns when that is dead. It is for a program that has
+// to end at once: commands in progress end with SIGKILL, and Close remains to be called.
 type SupervisedEnvironment struct {
 	remote
 	helper  *helperProcess

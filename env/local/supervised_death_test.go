@@ -31,7 +31,8 @@ func TestHelperDies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = unix.Kill(-session, unix.SIGKILL) }) // nobody else ends what the helper started
+	// nobody else ends what the helper started
+	t.Cleanup(func() { _ = unix.Kill(-session, unix.SIGKILL) })
 	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -39,14 +40,16 @@ func TestHelperDies(t *testing.T) {
 		t.Errorf("a command that ran: %v", err)
 	}
 	var start *env.StartError
-	if _, err := e.Exec(t.Context(), sh("true")); !errors.As(err, &start) || !errors.Is(err, env.ErrGone) {
+	if _, err := e.Exec(t.Context(), sh("true")); !errors.As(err, &start) || !errors.Is(err,
+		env.ErrGone) {
 		t.Errorf("a command afterwards: %v", err)
 	}
 	var path *fs.PathError
 	if _, err := e.Stat(t.Context(), "."); !errors.As(err, &path) || !errors.Is(err, env.ErrGone) {
 		t.Errorf("a file afterwards: %v", err)
 	}
-	if err := e.Close(); !errors.Is(err, env.ErrGone) || !strings.Contains(err.Error(), "killed; what it had started may still run") {
+	if err := e.Close(); !errors.Is(err, env.ErrGone) || !strings.Contains(err.Error(),
+		"killed; what it had started may still run") {
 		t.Errorf("close: %v", err)
 	}
 	if err := e.Close(); err != nil {
@@ -54,7 +57,8 @@ func TestHelperDies(t *testing.T) {
 	}
 }
 
-// TestHelperIsAskedToEnd has somebody else end the helper in good order. That is not this side's closing.
+// TestHelperIsAskedToEnd has somebody else end the helper in good order. That is not this side's
+// closing.
 func TestHelperIsAskedToEnd(t *testing.T) {
 	needProc(t)
 	e, err := local.Supervised(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t))
@@ -76,7 +80,8 @@ func TestHelperIsAskedToEnd(t *testing.T) {
 	// That it was killed may still be told.
 	err = <-running
 	told := err == nil && result.Signal == "SIGKILL"
-	unknown := errors.Is(err, env.ErrUnknownOutcome) && errors.Is(err, env.ErrGone) && !errors.Is(err, fs.ErrClosed)
+	unknown := errors.Is(err, env.ErrUnknownOutcome) && errors.Is(err, env.ErrGone) && !errors.Is(err,
+		fs.ErrClosed)
 	if !told && !unknown {
 		t.Errorf("a command that ran: %+v, %v", result, err)
 	}

@@ -28,8 +28,8 @@ import (
 // clientVar tells the client process of the tests below what to start.
 const clientVar = "SANDBOXAGENT_TEST_MARK"
 
-// runaways are commands that leave count processes with the mark $M, in all the ways in which one gets away from its
-// parents.
+// runaways are commands that leave count processes with the mark $M, in all the ways in which one
+// gets away from its parents.
 var runaways = []struct {
 	script string
 	count  int
@@ -38,8 +38,12 @@ var runaways = []struct {
 	{`setsid ` + sleeper + `& wait`, 1},
 	{`nohup ` + sleeper + `>/dev/null 2>&1 & wait`, 1},
 	{`setsid sh -c 'setsid sh -c "while :; do sleep 1000; done" "$M" &'; sleep 1000`, 1},
-	{`setsid env -i PATH="$PATH" sh -c '(sh -c "while :; do sleep 1000; done" "$0" &) ; exit' "$M"; :`, 1},
-	{`trap '' TERM HUP INT; i=0; while [ $i -lt 20 ]; do (setsid nohup ` + sleeper + `>/dev/null 2>&1 &); i=$((i+1)); done; wait`, 20},
+	{
+		`setsid env -i PATH="$PATH" sh -c '(sh -c "while :; do sleep 1000; done" "$0" &) ; exit' "$M"; :`,
+		1,
+	},
+	{`trap '' TERM HUP INT; i=0; while [ $i -lt 20 ]; do (setsid nohup ` + sleeper +
+		`>/dev/null 2>&1 &); i=$((i+1)); done; wait`, 20},
 }
 
 // TestClientProcess is the client that other tests kill.
@@ -209,7 +213,8 @@ func helpers(t *testing.T) []string {
 		}
 		_, rest, ok := bytes.Cut(stat, []byte(") "))
 		fields := strings.Fields(string(rest))
-		if ok && len(fields) > 1 && fields[1] == strconv.Itoa(os.Getpid()) && bytes.Contains(stat, []byte("(sandboxd)")) {
+		if ok && len(fields) > 1 && fields[1] == strconv.Itoa(os.Getpid()) && bytes.Contains(stat,
+			[]byte("(sandboxd)")) {
 			found = append(found, string(stat))
 		}
 	}
@@ -266,14 +271,18 @@ func TestUnusableHelpers(t *testing.T) {
 		{"missing", filepath.Join(dir, "missing"), "missing", fs.ErrNotExist},
 		{"not executable", plain, "plain", fs.ErrPermission},
 		{"ends at once", script("ends", "exit 0"), "ends", nil},
-		{"ends with an error", script("fails", "echo it is too hot here >&2; exit 7"), "exit status 7: it is too hot here", nil},
+		{
+			"ends with an error", script("fails", "echo it is too hot here >&2; exit 7"),
+			"exit status 7: it is too hot here", nil,
+		},
 		{"echo", script("echo", "exec cat"), "echo", env.ErrProtocol},
 		{"says something else", script("else", "echo Welcome; exec sleep 1000"), "else", env.ErrProtocol},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := local.Supervised(t.Context(), local.Config{Dir: dir}, local.Helper{Path: tt.path})
 			var unusable *local.HelperError
-			if !errors.As(err, &unusable) || !strings.Contains(err.Error(), tt.says) || tt.is != nil && !errors.Is(err, tt.is) {
+			if !errors.As(err, &unusable) || !strings.Contains(err.Error(), tt.says) || tt.is != nil &&
+				!errors.Is(err, tt.is) {
 				t.Errorf("%v", err)
 			}
 		})
@@ -298,8 +307,8 @@ func TestUnusableHelpers(t *testing.T) {
 	})
 }
 
-// TestEmbeddedHelper uses the helper that is built in, or is told how to get one. What is in its place in the cache is
-// replaced, and not run before.
+// TestEmbeddedHelper uses the helper that is built in, or is told how to get one. What is in its
+// place in the cache is replaced, and not run before.
 func TestEmbeddedHelper(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
@@ -362,10 +371,14 @@ func TestSupervisedVariables(t *testing.T) {
 	dir := t.TempDir()
 	for _, mode := range []vars.Mode{vars.Filtered, vars.All, vars.Core, vars.None} {
 		t.Run(string(mode), func(t *testing.T) {
-			cfg := local.Config{Dir: dir, Inherit: &vars.Filter{Mode: mode}, Vars: []string{"PATH=/usr/bin:/bin", "OWN=\xfe"}}
+			cfg := local.Config{
+				Dir: dir, Inherit: &vars.Filter{Mode: mode},
+				Vars: []string{"PATH=/usr/bin:/bin", "OWN=\xfe"},
+			}
 			see := func(e env.Environment) []string {
 				var vars []string
-				for v := range strings.SplitSeq(output(t, e, env.Command{Argv: []string{"env", "-0"}}), "\x00") {
+				for v := range strings.SplitSeq(output(t, e, env.Command{Argv: []string{"env", "-0"}}),
+					"\x00") {
 					if !strings.HasPrefix(v, "SANDBOXAGENT_EXEC_") {
 						vars = append(vars, v)
 					}
@@ -392,7 +405,8 @@ func TestSupervisedInfo(t *testing.T) {
 	}
 }
 
-// TestHelperIsApart checks that the helper has neither the terminal nor the folder nor the variables of its client.
+// TestHelperIsApart checks that the helper has neither the terminal nor the folder nor the
+// variables of its client.
 func TestHelperIsApart(t *testing.T) {
 	needProc(t)
 	if os.Getuid() != 0 {
@@ -411,7 +425,8 @@ func TestHelperIsApart(t *testing.T) {
 	if dir, err := os.Readlink(proc + "cwd"); err != nil || dir != "/" {
 		t.Errorf("its folder is %s, %v", dir, err)
 	}
-	if args, err := os.ReadFile(proc + "cmdline"); err != nil || bytes.Contains(args, []byte(e.Info().WorkDir)) {
+	if args, err := os.ReadFile(proc + "cmdline"); err != nil || bytes.Contains(args,
+		[]byte(e.Info().WorkDir)) {
 		t.Errorf("its arguments are %q, %v", args, err)
 	}
 }

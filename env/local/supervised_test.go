@@ -21,7 +21,10 @@ func thisProgram(tb testing.TB) local.Helper {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return local.Helper{Path: path, Args: []string{"-test.run=^TestHelperProcess$", "-test.timeout=0", "--"}}
+	return local.Helper{Path: path, Args: []string{
+		"-test.run=^TestHelperProcess$", "-test.timeout=0",
+		"--",
+	}}
 }
 
 // TestHelperProcess is what runs in the helpers of other tests.
@@ -32,7 +35,8 @@ func TestHelperProcess(t *testing.T) {
 	syscall.Exit(sandboxd.Main(flag.Args()))
 }
 
-// supervise returns a supervised environment in a folder of its own, which is closed at the end of the test.
+// supervise returns a supervised environment in a folder of its own, which is closed at the end of
+// the test.
 func supervise(tb testing.TB, cfg local.Config) *local.SupervisedEnvironment {
 	tb.Helper()
 	if cfg.Dir == "" {

@@ -29,15 +29,18 @@ const (
 	deathTime = 2 * time.Second
 )
 
-// Supervised starts a helper and returns the environment that it serves: the same as New(cfg) would return, but for the
-// process that does the work. Errors about cfg are as those of New; a *HelperError means that another helper may do. The
-// end of ctx ends the starting only. The helper has a session of its own, no variables, and works in the root folder.
+// Supervised starts a helper and returns the environment that it serves: the same as New(cfg) would
+// return, but for the process that does the work. Errors about cfg are as those of New; a
+// *HelperError means that another helper may do. The end of ctx ends the starting only. The helper
+// has a session of its own, no variables, and works in the root folder.
 func Supervised(ctx context.Context, cfg Config, h Helper) (*SupervisedEnvironment, error) {
 	return supervise(ctx, cfg, h.locate, nil)
 }
 
 // supervise starts a helper, confined by a plan if there is one.
-func supervise(ctx context.Context, cfg Config, find locator, plan *sandbox.Plan) (*SupervisedEnvironment, error) {
+func supervise(
+	ctx context.Context, cfg Config, find locator, plan *sandbox.Plan,
+) (*SupervisedEnvironment, error) {
 	// Both depend on this process, not on the helper.
 	dir, err := workDir(cfg.Dir)
 	if err != nil {
@@ -108,11 +111,15 @@ func (h Helper) locate() (*sandbox.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &sandbox.Program{Path: installed.Exec(), Name: installed.Name(), Args: h.Args, File: installed.File()}, nil
+	return &sandbox.Program{
+		Path: installed.Exec(), Name: installed.Name(), Args: h.Args,
+		File: installed.File(),
+	}, nil
 }
 
-// ahead begins to find the program at once, which reads all of it, beside what else there is to do. The first call of the
-// locator returns that program, and each later one finds it again. The function lets go of the program if nobody asked for it.
+// ahead begins to find the program at once, which reads all of it, beside what else there is to do.
+// The first call of the locator returns that program, and each later one finds it again. The
+// function lets go of the program if nobody asked for it.
 func (find locator) ahead() (locator, func()) {
 	type result struct {
 		program *sandbox.Program
@@ -163,8 +170,8 @@ func startHelper(find locator, plan *sandbox.Plan) (*helperProcess, io.ReadWrite
 	return &helperProcess{p, said}, ours, nil
 }
 
-// refused ends the helper and returns why there is no environment: the error with which it refused, or, if it did not get
-// as far as that, what became of it.
+// refused ends the helper and returns why there is no environment: the error with which it refused,
+// or, if it did not get as far as that, what became of it.
 func (p *helperProcess) refused(err error) error {
 	lost := false
 	for _, is := range []error{io.ErrUnexpectedEOF, unix.ECONNRESET, unix.EPIPE} {
@@ -185,7 +192,8 @@ func (p *helperProcess) refused(err error) error {
 	return err
 }
 
-// end waits for the end of the helper, which is killed after a time. The error tells of an end that was not in order.
+// end waits for the end of the helper, which is killed after a time. The error tells of an end that
+// was not in order.
 func (p *helperProcess) end(patience time.Duration) error {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()

@@ -11,8 +11,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
 )
 
-// TestAhead finds a program before it is asked for: it is handed out once, found anew for each later call, and closed if nobody
-// asks.
+// TestAhead finds a program before it is asked for: it is handed out once, found anew for each
+// later call, and closed if nobody asks.
 func TestAhead(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "program")
 	if err := os.WriteFile(name, nil, 0o700); err != nil {

@@ -6,10 +6,11 @@ import (
 	"fmt"
 )
 
-// Supervised is errors.ErrUnsupported, in a *HelperError: on Windows the job object of an environment made by New ends
-// its processes together with this one.
+// Supervised is errors.ErrUnsupported, in a *HelperError: on Windows the job object of an
+// environment made by New ends its processes together with this one.
 func Supervised(context.Context, Config, Helper) (*SupervisedEnvironment, error) {
-	return nil, &HelperError{Err: fmt.Errorf("supervision on Windows: %w; New does without", errors.ErrUnsupported)}
+	return nil, &HelperError{Err: fmt.Errorf("supervision on Windows: %w; New does without",
+		errors.ErrUnsupported)}
 }
 
 // Close implements env.Environment.

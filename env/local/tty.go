@@ -6,10 +6,12 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// terminal is the terminal of a command. A pump carries its output and a feeder its input; this is the rest.
+// terminal is the terminal of a command. A pump carries its output and a feeder its input; this is
+// the rest.
 type terminal struct {
-	// tty is the command's side. It is held open until the command has ended: a command may close all its streams and
-	// open its terminal again later, so that a terminal which nobody has open is not at its end.
+	// tty is the command's side. It is held open until the command has ended: a command may close all
+	// its streams and open its terminal again later, so that a terminal which nobody has open is not
+	// at its end.
 	tty *os.File
 	// control is this side. It belongs to the pump.
 	control *os.File
@@ -32,8 +34,8 @@ func startSize(s env.TTYSize) env.TTYSize {
 	return s
 }
 
-// follow gives the terminal the sizes that come from a channel, which may be nil, until the channel is closed or end is
-// called.
+// follow gives the terminal the sizes that come from a channel, which may be nil, until the channel
+// is closed or end is called.
 func (t *terminal) follow(sizes <-chan env.TTYSize) {
 	defer close(t.done)
 	for {
@@ -51,8 +53,8 @@ func (t *terminal) follow(sizes <-chan env.TTYSize) {
 	}
 }
 
-// end is called when the command has ended. Afterwards no size is received any more, and the terminal is at its end once
-// no descendant has it open.
+// end is called when the command has ended. Afterwards no size is received any more, and the
+// terminal is at its end once no descendant has it open.
 func (t *terminal) end() {
 	close(t.stop)
 	<-t.done

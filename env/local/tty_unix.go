@@ -25,8 +25,11 @@ const (
 	inputTime = 100 * time.Millisecond
 )
 
-// connectTerminal makes a terminal and puts the process's side into attr. There are no files that only the process needs.
-func (x *execution) connectTerminal(cmd env.Command, attr *os.ProcAttr) (theirs []*os.File, err error) {
+// connectTerminal makes a terminal and puts the process's side into attr. There are no files that
+// only the process needs.
+func (x *execution) connectTerminal(
+	cmd env.Command, attr *os.ProcAttr,
+) (theirs []*os.File, err error) {
 	ours, tty, err := pty.Open()
 	if err != nil {
 		return nil, noTerminal(err)
@@ -57,10 +60,13 @@ func (x *execution) connectTerminal(cmd env.Command, attr *os.ProcAttr) (theirs 
 	return nil, nil
 }
 
-// noTerminal explains why no terminal could be opened. That the system has none, or none for this user, must not be taken
-// for a program that is missing or may not be executed.
+// noTerminal explains why no terminal could be opened. That the system has none, or none for this
+// user, must not be taken for a program that is missing or may not be executed.
 func noTerminal(err error) error {
-	for _, none := range []error{fs.ErrNotExist, fs.ErrPermission, unix.ENXIO, unix.ENODEV, pty.ErrUnsupported} {
+	for _, none := range []error{
+		fs.ErrNotExist, fs.ErrPermission, unix.ENXIO, unix.ENODEV,
+		pty.ErrUnsupported,
+	} {
 		if errors.Is(err, none) {
 			return fmt.Errorf("open a terminal: %w (%s)", errors.ErrUnsupported, err.Error())
 		}
@@ -68,8 +74,9 @@ func noTerminal(err error) error {
 	return fmt.Errorf("open a terminal: %w", err)
 }
 
-// polled returns a file of its own for what f is, in the poller of the runtime: reads and writes of it end with a deadline
-// and when it is closed. Those of f would not, because package pty asked for its descriptor.
+// polled returns a file of its own for what f is, in the poller of the runtime: reads and writes of
+// it end with a deadline and when it is closed. Those of f would not, because package pty asked for
+// its descriptor.
 func polled(f *os.File) (*os.File, error) {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -96,13 +103,16 @@ func setSize(f *os.File, size env.TTYSize) error {
 		return err
 	}
 	cerr := conn.Control(func(fd uintptr) {
-		err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Columns})
+		err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{
+			Row: size.Rows,
+			Col: size.Columns,
+		})
 	})
 	return errors.Join(cerr, os.NewSyscallError("ioctl", err))
 }
 
-// awaitInput waits until what was typed has arrived at a terminal, which the system may see to in the background. There is
-// no harm if it has not after inputTime.
+// awaitInput waits until what was typed has arrived at a terminal, which the system may see to in
+// the background. There is no harm if it has not after inputTime.
 func awaitInput(tty *os.File) {
 	conn, err := tty.SyscallConn()
 	if err != nil {
@@ -133,10 +143,12 @@ func (k *keyboard) Write(b []byte) (int, error) {
 
 func (k *keyboard) Close() error { return k.f.Close() }
 
-// end tells whoever reads the terminal that the input has ended, and returns when the keyboard is closed.
+// end tells whoever reads the terminal that the input has ended, and returns when the keyboard is
+// closed.
 //
-// The end-of-file character loses its meaning if the mode changes before it is read. A program that edits its lines itself
-// changes it when it starts, and knows the character as a key, so that the key is typed again then.
+// The end-of-file character loses its meaning if the mode changes before it is read. A program that
+// edits its lines itself changes it when it starts, and knows the character as a key, so that the
+// key is typed again then.
 func (k *keyboard) end() {
 	if !k.ended {
 		k.typeEnd()
@@ -156,8 +168,8 @@ func (k *keyboard) end() {
 	}
 }
 
-// typeEnd types the end-of-file character. In canonical mode, which is line by line, it means the end only at the beginning
-// of a line; elsewhere it ends the line, and is typed twice.
+// typeEnd types the end-of-file character. In canonical mode, which is line by line, it means the
+// end only at the beginning of a line; elsewhere it ends the line, and is typed twice.
 func (k *keyboard) typeEnd() {
 	mode, err := k.mode()
 	if err != nil {
@@ -184,8 +196,8 @@ func (k *keyboard) mode() (mode *unix.Termios, err error) {
 // canonical reports whether programs get the input line by line.
 func canonical(mode *unix.Termios) bool { return mode.Lflag&unix.ICANON != 0 }
 
-// edited reports whether a program reads key by key and shows itself what is typed. Where the terminal shows it, a key would
-// spoil the output.
+// edited reports whether a program reads key by key and shows itself what is typed. Where the
+// terminal shows it, a key would spoil the output.
 func edited(mode *unix.Termios) bool { return mode.Lflag&(unix.ICANON|unix.ECHO) == 0 }
 
 // eofKey returns the key that means the end of the input.
@@ -199,7 +211,8 @@ func eofKey(mode *unix.Termios) byte {
 // enabled reports whether a key that has a meaning to a terminal is set.
 func enabled(key byte) bool { return key != 0 && key != 0xff }
 
-// unfinished reports whether a line was begun and not ended, neither by its end nor by a key that throws it away.
+// unfinished reports whether a line was begun and not ended, neither by its end nor by a key that
+// throws it away.
 func (k *keyboard) unfinished(mode *unix.Termios) bool {
 	if !k.typed || k.last == '\n' || k.last == '\r' && mode.Iflag&unix.ICRNL != 0 {
 		return false

@@ -40,10 +40,12 @@ func (s *screen) String() string {
 
 func (s *screen) await(tb testing.TB, text string) {
 	tb.Helper()
-	eventually(tb, fmt.Sprintf("%q on the screen", text), func() bool { return strings.Contains(s.String(), text) })
+	eventually(tb, fmt.Sprintf("%q on the screen", text),
+		func() bool { return strings.Contains(s.String(), text) })
 }
 
-// onTTY returns cmd on a terminal, with a limit of time so that a terminal which does not end fails the test.
+// onTTY returns cmd on a terminal, with a limit of time so that a terminal which does not end fails
+// the test.
 func onTTY(cmd env.Command) env.Command {
 	cmd.TTY = new(env.TTY)
 	cmd.Timeout = 20 * time.Second
@@ -66,7 +68,8 @@ func ended(tb testing.TB, r env.Result, err error, code int) {
 	}
 }
 
-// TestTTYLineEditors checks that programs which read key by key end with their input, though they start after it has ended.
+// TestTTYLineEditors checks that programs which read key by key end with their input, though they
+// start after it has ended.
 func TestTTYLineEditors(t *testing.T) {
 	e := newEnv(t, local.Config{})
 	needTTY(t, e)
@@ -79,7 +82,12 @@ func TestTTYLineEditors(t *testing.T) {
 		{"sh", []string{"sh"}, "", ""},
 		{"bash", []string{"bash", "--norc", "-i"}, "", "exit"},
 		{"bash with a command", []string{"bash", "--norc", "-i"}, "echo sum $((40+2))\n", "sum 42"},
-		{"a line editor in bash", []string{"bash", "--norc", "-c", `read -e -r line || echo no line`}, "", "no line"},
+		{
+			"a line editor in bash",
+			[]string{"bash", "--norc", "-c", `read -e -r line || echo no line`},
+			"",
+			"no line",
+		},
 		{"python", []string{"python3", "-i", "-c", "import readline; print(40 + 2)"}, "", "42"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -87,7 +95,8 @@ func TestTTYLineEditors(t *testing.T) {
 				t.Skip("there is no program called " + tt.argv[0])
 			}
 			var out screen
-			cmd := onTTY(env.Command{Argv: tt.argv, Stdout: &out, Vars: []string{"TERM=dumb", "HOME=" + t.TempDir(), "PS1=> "}})
+			cmd := onTTY(env.Command{Argv: tt.argv, Stdout: &out, Vars: []string{"TERM=dumb", "HOME=" +
+				t.TempDir(), "PS1=> "}})
 			if tt.input != "" {
 				cmd.Stdin = strings.NewReader(tt.input)
 			}
@@ -99,7 +108,8 @@ func TestTTYLineEditors(t *testing.T) {
 	}
 }
 
-// TestTTYReopened checks that a terminal lives as long as its command, which here closes it and opens it again.
+// TestTTYReopened checks that a terminal lives as long as its command, which here closes it and
+// opens it again.
 func TestTTYReopened(t *testing.T) {
 	e := newEnv(t, local.Config{})
 	needTTY(t, e)
@@ -113,8 +123,9 @@ func TestTTYReopened(t *testing.T) {
 	}
 }
 
-// TestTTYSlowWriter checks that what stood in the terminal when the command exited is delivered, though a writer takes longer for
-// it than Exec waits for the end and a descendant keeps the terminal open.
+// TestTTYSlowWriter checks that what stood in the terminal when the command exited is delivered,
+// though a writer takes longer for it than Exec waits for the end and a descendant keeps the
+// terminal open.
 func TestTTYSlowWriter(t *testing.T) {
 	needProc(t)
 	e := newEnv(t, local.Config{})
@@ -147,8 +158,8 @@ func TestTTYSlowWriter(t *testing.T) {
 	}
 }
 
-// TestTTYHeldKeepsRunning checks that a descendant which floods the terminal after Exec has returned neither blocks nor is
-// heard of again.
+// TestTTYHeldKeepsRunning checks that a descendant which floods the terminal after Exec has
+// returned neither blocks nor is heard of again.
 func TestTTYHeldKeepsRunning(t *testing.T) {
 	e := newEnv(t, local.Config{})
 	needTTY(t, e)
@@ -175,7 +186,8 @@ func TestTTYPaste(t *testing.T) {
 	e := newEnv(t, local.Config{})
 	needTTY(t, e)
 	for name, input := range map[string]string{
-		"lines": strings.Repeat("line\n", 1<<20), "one line": strings.Repeat("x", 4<<20), "keys": strings.Repeat("\x16\x7f\x15", 1<<20),
+		"lines": strings.Repeat("line\n", 1<<20), "one line": strings.Repeat("x",
+			4<<20), "keys": strings.Repeat("\x16\x7f\x15", 1<<20),
 	} {
 		for _, mode := range []string{"", "stty raw; ", "stty -echo; "} {
 			t.Run(name+" "+mode, func(t *testing.T) {
@@ -194,7 +206,8 @@ func TestTTYPaste(t *testing.T) {
 		cmd.Stdin, cmd.Stdout = strings.NewReader(strings.Repeat("line\n", 1<<20)), &out
 		go func() {
 			defer cancel()
-			for deadline := time.Now().Add(20 * time.Second); !strings.Contains(out.String(), "ready") && time.Now().Before(deadline); {
+			for deadline := time.Now().Add(20 * time.Second); !strings.Contains(out.String(), "ready") &&
+				time.Now().Before(deadline); {
 				time.Sleep(time.Millisecond)
 			}
 		}()
@@ -210,7 +223,11 @@ func TestTTYReaderFails(t *testing.T) {
 	needTTY(t, e)
 	boom := errors.New("boom")
 	cmd := onTTY(sh("cat >copy; exit 3"))
-	cmd.Stdin = io.MultiReader(strings.NewReader("head"), readerFunc(func([]byte) (int, error) { return 0, boom }))
+	cmd.Stdin = io.MultiReader(strings.NewReader("head"), readerFunc(func([]byte) (int,
+		error,
+	) {
+		return 0, boom
+	}))
 	r, err := e.Exec(t.Context(), cmd)
 	if !errors.Is(err, boom) || r.ExitCode != 3 {
 		t.Errorf("%+v, %v", r, err)
@@ -220,7 +237,8 @@ func TestTTYReaderFails(t *testing.T) {
 	}
 }
 
-// TestTTYEndOfInput checks in which cases a reader comes to the end, and that the next reader is not told of it as well.
+// TestTTYEndOfInput checks in which cases a reader comes to the end, and that the next reader is
+// not told of it as well.
 func TestTTYEndOfInput(t *testing.T) {
 	needTTY(t, newEnv(t, local.Config{}))
 	for _, tt := range []struct{ name, stty, input, want string }{
@@ -248,11 +266,13 @@ func TestTTYEndOfInput(t *testing.T) {
 					once.Do(func() { close(ready) })
 				}
 				if strings.Contains(out.String(), "second\r\n") {
-					ends.Do(func() { time.AfterFunc(200*time.Millisecond, cancel) }) // until then the second reader waits
+					// until then the second reader waits
+					ends.Do(func() { time.AfterFunc(200*time.Millisecond, cancel) })
 				}
 				return n, err
 			})
-			cmd.Stdin = io.MultiReader(readerFunc(func([]byte) (int, error) { <-ready; return 0, io.EOF }), strings.NewReader(tt.input))
+			cmd.Stdin = io.MultiReader(readerFunc(func([]byte) (int, error) { <-ready; return 0, io.EOF }),
+				strings.NewReader(tt.input))
 			r, err := e.Exec(ctx, cmd)
 			if !errors.Is(err, context.Canceled) || out.String() != "ready\r\nsecond\r\n" {
 				t.Errorf("%+v, %v, screen %q", r, err, out.String())
@@ -304,7 +324,10 @@ func TestTTYStartErrors(t *testing.T) {
 		want error
 	}{
 		{"stderr", env.Command{Argv: []string{"true"}, Stderr: io.Discard}, fs.ErrInvalid},
-		{"same writer for both", env.Command{Argv: []string{"true"}, Stdout: os.Stdout, Stderr: os.Stdout}, fs.ErrInvalid},
+		{"same writer for both", env.Command{
+			Argv: []string{"true"}, Stdout: os.Stdout,
+			Stderr: os.Stdout,
+		}, fs.ErrInvalid},
 		{"no program", env.Command{Argv: []string{"no-such-program-x"}}, fs.ErrNotExist},
 		{"no folder", env.Command{Argv: []string{"true"}, Dir: "absent"}, fs.ErrNotExist},
 		{"folder", env.Command{Argv: []string{"/"}}, fs.ErrPermission},
@@ -319,8 +342,8 @@ func TestTTYStartErrors(t *testing.T) {
 	}
 }
 
-// TestTTYLeavesNothing checks that no descriptor of a terminal stays open, neither after a good command nor after one that
-// did not start, and that commands see no terminal of another one.
+// TestTTYLeavesNothing checks that no descriptor of a terminal stays open, neither after a good
+// command nor after one that did not start, and that commands see no terminal of another one.
 func TestTTYLeavesNothing(t *testing.T) {
 	needProc(t)
 	e := newEnv(t, local.Config{})
@@ -332,7 +355,8 @@ func TestTTYLeavesNothing(t *testing.T) {
 		}
 		n := 0
 		for _, l := range links {
-			if to, err := os.Readlink("/proc/self/fd/" + l.Name()); err == nil && (strings.HasPrefix(to, "/dev/pts/") || strings.HasPrefix(to, "/dev/ptmx")) {
+			if to, err := os.Readlink("/proc/self/fd/" + l.Name()); err == nil && (strings.HasPrefix(to,
+				"/dev/pts/") || strings.HasPrefix(to, "/dev/ptmx")) {
 				n++
 			}
 		}
@@ -346,7 +370,8 @@ func TestTTYLeavesNothing(t *testing.T) {
 			cmd.Stdout = &out
 			r, err := e.Exec(t.Context(), cmd)
 			ended(t, r, err, 0)
-			if got := strings.TrimSpace(out.String()); got != "3" && got != "4" { // some shells keep one more for themselves
+			// some shells keep one more for themselves
+			if got := strings.TrimSpace(out.String()); got != "3" && got != "4" {
 				t.Errorf("the command has %s descriptors of terminals", got)
 			}
 			if _, err := e.Exec(t.Context(), onTTY(env.Command{Argv: []string{"/"}})); err == nil {

@@ -16,8 +16,9 @@ type variables struct {
 	index map[string]int
 }
 
-// baseVars returns what every command sees: the inherited variables and those of cfg. Markers are always inherited,
-// whatever the filter says, so that an outer environment finds the processes of an inner one.
+// baseVars returns what every command sees: the inherited variables and those of cfg. Markers are
+// always inherited, whatever the filter says, so that an outer environment finds the processes of
+// an inner one.
 func baseVars(cfg Config) (variables, error) {
 	own := os.Environ()
 	inherited := slices.Clone(cfg.Inherit.Apply(own))

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// varName returns the name in "NAME=value" in upper case, since names differ only by letters. The names of the
-// variables that hold the current folder of a drive begin with an equals sign.
+// varName returns the name in "NAME=value" in upper case, since names differ only by letters. The
+// names of the variables that hold the current folder of a drive begin with an equals sign.
 func varName(entry string) (string, bool) {
 	if entry == "" {
 		return "", false

@@ -51,10 +51,16 @@ func (e *SupervisedEnvironment) Verify(
 	}
 	name := filepath.Join(e.plan.Temp, ".probe-"+strings.ToLower(rand.Text()))
 	whole := io.NewSectionReader(program.File, 0, math.MaxInt64)
-	if _, err := e.WriteFile(ctx, name, whole, env.WriteOptions{Mode: 0o500, MustNotExist: true}); err != nil {
+	if _, err := e.WriteFile(ctx, name, whole, env.WriteOptions{
+		Mode:         0o500,
+		MustNotExist: true,
+	}); err != nil {
 		return verify.Report{}, err
 	}
-	defer func() { err = errors.Join(err, e.Remove(context.WithoutCancel(ctx), name, env.RemoveOptions{})) }()
+	defer func() {
+		err = errors.Join(err, e.Remove(context.WithoutCancel(ctx), name,
+			env.RemoveOptions{}))
+	}()
 	r, err := verify.Run(ctx, e, append([]string{name}, program.Args...), e.expect(host))
 	if errors.Is(err, fs.ErrPermission) {
 		err = fmt.Errorf(

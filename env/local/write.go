@@ -110,8 +110,8 @@ func (w *writing) check(path string) error {
 	return nil
 }
 
-// resolve follows links in the last element of a name, which need not exist. It returns a name whose last element is no
-// link; folders on the way to it may be.
+// resolve follows links in the last element of a name, which need not exist. It returns a name
+// whose last element is no link; folders on the way to it may be.
 func resolve(path string) (string, error) {
 	for range maxLinks {
 		dir, base := filepath.Split(path)
@@ -136,8 +136,8 @@ func resolve(path string) (string, error) {
 	return "", errLoop
 }
 
-// inspect returns what the target is now, nil if there is nothing. A file that this process may not write is not
-// replaced either.
+// inspect returns what the target is now, nil if there is nothing. A file that this process may not
+// write is not replaced either.
 func (w *writing) inspect() (fs.FileInfo, error) {
 	info, err := os.Lstat(w.target)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -152,8 +152,8 @@ func (w *writing) inspect() (fs.FileInfo, error) {
 	return info, mayWrite(w.target, info)
 }
 
-// createTemp creates a temporary file in dir. A new file without a given mode gets what the system gives a new file
-// there; others are private until they get theirs.
+// createTemp creates a temporary file in dir. A new file without a given mode gets what the system
+// gives a new file there; others are private until they get theirs.
 func createTemp(dir string, ordinary bool) (*os.File, error) {
 	mode := fs.FileMode(0o600)
 	if ordinary {
@@ -180,8 +180,8 @@ func discard(f *os.File) error {
 	return nil
 }
 
-// commit makes the temporary file the target, if the conditions hold. It closes the temporary file and, if that did not
-// become the target, removes it.
+// commit makes the temporary file the target, if the conditions hold. It closes the temporary file
+// and, if that did not become the target, removes it.
 func (w *writing) commit(temp *os.File) (written env.Written, err error) {
 	unlock := w.e.commits.lock(w.target)
 	defer unlock()
@@ -242,8 +242,8 @@ func (w *writing) verify() (fs.FileInfo, error) {
 	return old, nil
 }
 
-// spool is a write where no temporary file can stand beside the target: the content is collected elsewhere first, so
-// that a reader that fails leaves the target alone.
+// spool is a write where no temporary file can stand beside the target: the content is collected
+// elsewhere first, so that a reader that fails leaves the target alone.
 func (w *writing) spool(source *source) (written env.Written, err error) {
 	var spool spool
 	defer func() { err = both(err, spool.discard()) }()

@@ -22,7 +22,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 )
 
-// An attack returns an error if something was not refused that should be. Whether the target lives, others see.
+// An attack returns an error if something was not refused that should be. Whether the target lives,
+// others see.
 type namedAttack struct {
 	name string
 	run  func() error
@@ -36,7 +37,8 @@ func TestAttacker(t *testing.T) {
 		t.Skip("this is for other tests, which start it as a command")
 	}
 	// What the target passes on is not meant for this process.
-	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH)
+	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2,
+		unix.SIGWINCH)
 	var err error
 	switch name := flag.Arg(0); name {
 	case "own":
@@ -107,7 +109,8 @@ func threadsOf() []int {
 	return tids
 }
 
-// everySignal sends all signals, to the process and to each thread. The kernel says yes to all of them.
+// everySignal sends all signals, to the process and to each thread. The kernel says yes to all of
+// them.
 func everySignal() error {
 	var errs []error
 	for s := syscall.Signal(1); s <= 64; s++ {
@@ -121,7 +124,8 @@ func everySignal() error {
 		for _, tid := range threadsOf() {
 			errs = append(errs, unix.Tgkill(target, tid, s), ask("kill a thread with", unix.Kill(tid, s)))
 			if !slices.Contains(faultSignals, s) {
-				_, _, e := unix.Syscall(unix.SYS_RT_SIGQUEUEINFO, uintptr(tid), uintptr(s), uintptr(unsafe.Pointer(forged(s))))
+				_, _, e := unix.Syscall(unix.SYS_RT_SIGQUEUEINFO, uintptr(tid), uintptr(s),
+					uintptr(unsafe.Pointer(forged(s))))
 				errs = append(errs, ask("queue", errnoOf(e)))
 			}
 		}
@@ -156,7 +160,8 @@ func forgedFaults() error {
 			_, _, e := unix.Syscall(unix.SYS_RT_SIGQUEUEINFO, uintptr(tid), uintptr(s), info)
 			errs = append(errs, refused(fmt.Sprintf("queue %v for thread %d", s, tid), errnoOf(e)))
 			_, _, e = unix.Syscall6(unix.SYS_RT_TGSIGQUEUEINFO, target, uintptr(tid), uintptr(s), info, 0, 0)
-			errs = append(errs, refused(fmt.Sprintf("queue %v for thread %d of its group", s, tid), errnoOf(e)))
+			errs = append(errs, refused(fmt.Sprintf("queue %v for thread %d of its group", s, tid),
+				errnoOf(e)))
 		}
 	}
 	return errors.Join(errs...)
@@ -170,12 +175,14 @@ func faultsByDescriptor() error {
 	var errs []error
 	for _, s := range faultSignals {
 		info := (*unix.Siginfo)(unsafe.Pointer(forged(s)))
-		errs = append(errs, refused(fmt.Sprintf("%v by descriptor", s), unix.PidfdSendSignal(fd, s, info, 0)))
+		errs = append(errs, refused(fmt.Sprintf("%v by descriptor", s), unix.PidfdSendSignal(fd, s, info,
+			0)))
 		// Without details it is like kill.
 		errs = append(errs, unix.PidfdSendSignal(fd, s, nil, 0))
 	}
 	for _, s := range unusedSignals {
-		errs = append(errs, refused(fmt.Sprintf("%d by descriptor", s), unix.PidfdSendSignal(fd, s, nil, 0)))
+		errs = append(errs, refused(fmt.Sprintf("%d by descriptor", s), unix.PidfdSendSignal(fd, s, nil,
+			0)))
 	}
 	return errors.Join(errs...)
 }
@@ -201,10 +208,14 @@ func faultsByInput() error {
 func limits() error {
 	var errs []error
 	for _, tid := range threadsOf() {
-		for _, resource := range []int{unix.RLIMIT_CPU, unix.RLIMIT_NOFILE, unix.RLIMIT_AS, unix.RLIMIT_RTTIME, unix.RLIMIT_NPROC} {
+		for _, resource := range []int{
+			unix.RLIMIT_CPU, unix.RLIMIT_NOFILE, unix.RLIMIT_AS,
+			unix.RLIMIT_RTTIME, unix.RLIMIT_NPROC,
+		} {
 			var old unix.Rlimit
 			errs = append(errs, unix.Prlimit(tid, resource, nil, &old), // reading does no harm
-				refused(fmt.Sprintf("limit %d of %d", resource, tid), unix.Prlimit(tid, resource, &unix.Rlimit{}, nil)))
+				refused(fmt.Sprintf("limit %d of %d", resource, tid), unix.Prlimit(tid, resource,
+					&unix.Rlimit{}, nil)))
 		}
 	}
 	return errors.Join(errs...)
@@ -216,7 +227,8 @@ func priorities() error {
 	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: idle}
 	var errs []error
 	for _, tid := range threadsOf() {
-		_, _, e := unix.Syscall(unix.SYS_SCHED_SETSCHEDULER, uintptr(tid), idle, uintptr(unsafe.Pointer(&param)))
+		_, _, e := unix.Syscall(unix.SYS_SCHED_SETSCHEDULER, uintptr(tid), idle,
+			uintptr(unsafe.Pointer(&param)))
 		errs = append(errs, refused("scheduler", errnoOf(e)))
 		_, _, e = unix.Syscall(unix.SYS_SCHED_SETPARAM, uintptr(tid), uintptr(unsafe.Pointer(&param)), 0)
 		errs = append(errs, refused("scheduler parameters", errnoOf(e)))
@@ -239,7 +251,10 @@ func tracing() error {
 
 func files() error {
 	var errs []error
-	for _, name := range []string{"mem", "environ", "maps", "fd", "fd/0", "auxv", "io", "stack", "clear_refs", "oom_score_adj", "coredump_filter"} {
+	for _, name := range []string{
+		"mem", "environ", "maps", "fd", "fd/0", "auxv", "io", "stack",
+		"clear_refs", "oom_score_adj", "coredump_filter",
+	} {
 		flags := os.O_RDONLY
 		if name == "clear_refs" || name == "oom_score_adj" || name == "coredump_filter" {
 			flags = os.O_WRONLY
@@ -284,7 +299,8 @@ func memory() error {
 // own does to this process what is refused for others.
 func own() error {
 	param := int32(0)
-	_, _, e := unix.Syscall(unix.SYS_SCHED_SETSCHEDULER, 0, 3, uintptr(unsafe.Pointer(&param))) // SCHED_BATCH
+	// SCHED_BATCH
+	_, _, e := unix.Syscall(unix.SYS_SCHED_SETSCHEDULER, 0, 3, uintptr(unsafe.Pointer(&param)))
 	var old unix.Rlimit
 	return errors.Join(errnoOf(e),
 		unix.Prlimit(0, unix.RLIMIT_CORE, &unix.Rlimit{}, &old),
@@ -326,7 +342,8 @@ func impostor(socket string) error {
 	}
 }
 
-// flood connects to a socket again and again. It holds what one process may have, and says something wrong or nothing.
+// flood connects to a socket again and again. It holds what one process may have, and says
+// something wrong or nothing.
 func flood(socket string) error {
 	const held = 8
 	var conns []net.Conn

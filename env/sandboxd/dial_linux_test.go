@@ -19,7 +19,8 @@ func abstractSocket() string {
 	return fmt.Sprintf("@sandboxd-test-%d-%d", os.Getpid(), time.Now().UnixNano())
 }
 
-// TestAbstractSocket has a client come back by a socket without a file, whose name a command cannot take.
+// TestAbstractSocket has a client come back by a socket without a file, whose name a command cannot
+// take.
 func TestAbstractSocket(t *testing.T) {
 	t.Parallel()
 	socket := abstractSocket()
@@ -27,10 +28,12 @@ func TestAbstractSocket(t *testing.T) {
 	var said strings.Builder
 	cmd := attack(t, "impostor", socket)
 	cmd.Stdout, cmd.Stderr = &said, &said
-	if r, err := e.Exec(t.Context(), cmd); err != nil || r.ExitCode != 1 || !strings.Contains(said.String(), "address already in use") {
+	if r, err := e.Exec(t.Context(), cmd); err != nil || r.ExitCode != 1 ||
+		!strings.Contains(said.String(), "address already in use") {
 		t.Errorf("%+v, %v, %s", r, err, said.String())
 	}
-	b := launch(t, helperArgv(t, "dial", "--socket", socket, "--pid", strconv.Itoa(p.Process.Pid)), nil)
+	b := launch(t, helperArgv(t, "dial", "--socket", socket, "--pid", strconv.Itoa(p.Process.Pid)),
+		nil)
 	again, err := open(t, b, client.Config{Token: token}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +98,8 @@ func TestImpostorGetsNoToken(t *testing.T) {
 		if got := <-told; strings.Contains(got, token) != tt.told {
 			t.Errorf("%s: the impostor was %s", tt.name, got)
 		}
-		if code := b.code(t); !tt.told && (code != 1 || !strings.Contains(b.said.String(), "listens there")) {
+		if code := b.code(t); !tt.told && (code != 1 || !strings.Contains(b.said.String(),
+			"listens there")) {
 			t.Errorf("%s: exit code %d, %q", tt.name, code, b.said)
 		}
 	}
@@ -105,35 +109,43 @@ func TestImpostorGetsNoToken(t *testing.T) {
 	running.Wait()
 }
 
-// inside returns the command line that runs another one in the namespaces of the helper that p has started, as the exec
-// command of a container's runtime does: as its user, and with a parent that is outside of them.
+// inside returns the command line that runs another one in the namespaces of the helper that p has
+// started, as the exec command of a container's runtime does: as its user, and with a parent that
+// is outside of them.
 func inside(t *testing.T, p *process, argv ...string) []string {
 	t.Helper()
 	if _, err := exec.LookPath("nsenter"); err != nil {
 		t.Skip("there is no program called nsenter")
 	}
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", p.Process.Pid, p.Process.Pid))
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", p.Process.Pid,
+		p.Process.Pid))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append([]string{"nsenter", "--target=" + strings.TrimSpace(string(children)), "--pid", "--mount", "--setuid=65534", "--setgid=65534"}, argv...)
+	return append([]string{
+		"nsenter", "--target=" + strings.TrimSpace(string(children)), "--pid",
+		"--mount", "--setuid=65534", "--setgid=65534",
+	}, argv...)
 }
 
-// TestWhoEntersIsSpared kills everything in a pid namespace while a client is connected by a process that has come from
-// outside, and closes the environment by it.
+// TestWhoEntersIsSpared kills everything in a pid namespace while a client is connected by a
+// process that has come from outside, and closes the environment by it.
 func TestWhoEntersIsSpared(t *testing.T) {
 	t.Parallel()
 	socket := abstractSocket()
 	e, p := first(t, namespaced{}, "--socket", socket)
-	argv := append([]string{sharedProgram(t)}, helperArgv(t, "dial", "--socket", socket, "--pid", "1")[1:]...)
+	argv := append([]string{sharedProgram(t)}, helperArgv(t, "dial", "--socket", socket, "--pid",
+		"1")[1:]...)
 	second, err := open(t, launch(t, inside(t, p, argv...), nil), client.Config{Token: token}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = second.Close() })
 	neighbour, m := mark(t)+"-neighbour", mark(t)
-	launch(t, inside(t, p, "/bin/sh", "-c", `while read -r line; do echo "$line"; done`, neighbour), nil)
-	eventually(t, "the neighbour", func() bool { return len(marked(neighbour)) == 2 }) // nsenter has the argument, too
+	launch(t, inside(t, p, "/bin/sh", "-c", `while read -r line; do echo "$line"; done`, neighbour),
+		nil)
+	// nsenter has the argument, too
+	eventually(t, "the neighbour", func() bool { return len(marked(neighbour)) == 2 })
 	stay(t, e, m)
 	if err := second.Kill(); err != nil {
 		t.Errorf("kill: %v", err)

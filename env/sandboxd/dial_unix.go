@@ -103,7 +103,10 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 // connect connects to the socket and checks the listener. It waits while the queue of the socket is
 // full.
 func connect(socket string, pid int) (*os.File, error) {
-	fail := func(err error) (*os.File, error) { return nil, fmt.Errorf("socket %s: connect: %w", socket, err) }
+	fail := func(err error) (*os.File, error) {
+		return nil, fmt.Errorf("socket %s: connect: %w",
+			socket, err)
+	}
 	syscall.ForkLock.RLock()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err == nil {

@@ -46,7 +46,8 @@ var shared = sync.OnceValues(func() (string, error) {
 	}
 	name := filepath.Join(dir, "sandboxd.test")
 	copied.Store(true)
-	return dir, errors.Join(os.WriteFile(name, program, 0o700), os.Chmod(dir, 0o755), os.Chmod(name, 0o755))
+	return dir, errors.Join(os.WriteFile(name, program, 0o700), os.Chmod(dir, 0o755), os.Chmod(name,
+		0o755))
 })
 
 var copied atomic.Bool
@@ -67,7 +68,8 @@ type namespaced struct {
 	grows bool // programs with special rights keep them: no_new_privs is not set
 }
 
-// first starts a helper as process 1, of user nobody unless said otherwise, and opens an environment for its client.
+// first starts a helper as process 1, of user nobody unless said otherwise, and opens an
+// environment for its client.
 func first(t *testing.T, n namespaced, args ...string) (*client.Client, *process) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -110,13 +112,15 @@ func first(t *testing.T, n namespaced, args ...string) (*client.Client, *process
 func attack(t *testing.T, name string, args ...string) env.Command {
 	t.Helper()
 	program := sharedProgram(t)
-	argv := append([]string{program, "-test.run=^TestAttacker$", "-test.timeout=0", "--", name}, args...)
+	argv := append([]string{program, "-test.run=^TestAttacker$", "-test.timeout=0", "--", name},
+		args...)
 	return env.Command{Argv: argv}
 }
 
 func TestFirstProcess(t *testing.T) {
 	e, p := first(t, namespaced{})
-	if got := strings.TrimSpace(output(t, e, sh("echo $PPID; id -u"))); got != fmt.Sprintf("1\n%d", nobody) {
+	if got := strings.TrimSpace(output(t, e, sh("echo $PPID; id -u"))); got != fmt.Sprintf("1\n%d",
+		nobody) {
 		t.Fatalf("parent and user: %q", got)
 	}
 	for _, promise := range []env.Promise{env.CleanClose, env.CleanCrash} {
@@ -160,7 +164,8 @@ func TestFirstProcessSurvivesAttacks(t *testing.T) {
 	}
 }
 
-// TestCommandsMayStillCareForThemselves checks that what the filter refuses, it refuses for other processes only.
+// TestCommandsMayStillCareForThemselves checks that what the filter refuses, it refuses for other
+// processes only.
 func TestCommandsMayStillCareForThemselves(t *testing.T) {
 	e, _ := first(t, namespaced{})
 	for _, script := range []string{
@@ -185,7 +190,8 @@ func TestWithoutProtectionInfoSaysSo(t *testing.T) {
 				if g.Strength == env.Enforced {
 					t.Errorf("%s is said to be enforced by %s", g.Promise, g.By)
 				}
-				if g.Promise == env.CleanCrash && (g.Strength != env.BestEffort || !strings.Contains(g.By, "hostile")) {
+				if g.Promise == env.CleanCrash && (g.Strength != env.BestEffort || !strings.Contains(g.By,
+					"hostile")) {
 					t.Errorf("%+v", g)
 				}
 			}
@@ -193,7 +199,8 @@ func TestWithoutProtectionInfoSaysSo(t *testing.T) {
 	}
 }
 
-// TestSignalsAreForwarded sends signals to process 1 from outside, as the runtime of a container does.
+// TestSignalsAreForwarded sends signals to process 1 from outside, as the runtime of a container
+// does.
 func TestSignalsAreForwarded(t *testing.T) {
 	t.Parallel()
 	m := mark(t)
@@ -207,7 +214,8 @@ func TestSignalsAreForwarded(t *testing.T) {
 		var running sync.WaitGroup
 		running.Go(func() {
 			_, _ = e.Exec(t.Context(), env.Command{
-				Argv:   []string{"/bin/sh", "-c", `trap "echo got; exit" ` + name + `; echo ready; while :; do sleep 0.05; done`, "sh", m},
+				Argv: []string{"/bin/sh", "-c", `trap "echo got; exit" ` + name +
+					`; echo ready; while :; do sleep 0.05; done`, "sh", m},
 				Stdout: w,
 			})
 			_ = w.Close()
@@ -280,8 +288,8 @@ func TestHelperIsUnreadable(t *testing.T) {
 	}
 }
 
-// TestSignalsWhileForking has commands send signals that nothing catches while process 1 starts others, for which it blocks signals on
-// one of its threads.
+// TestSignalsWhileForking has commands send signals that nothing catches while process 1 starts
+// others, for which it blocks signals on one of its threads.
 func TestSignalsWhileForking(t *testing.T) {
 	t.Parallel()
 	e, p := first(t, namespaced{})
@@ -289,7 +297,8 @@ func TestSignalsWhileForking(t *testing.T) {
 	var senders sync.WaitGroup
 	for range 2 {
 		senders.Go(func() {
-			_, _ = e.Exec(ctx, sh("while :; do kill -32 1; kill -33 1; kill -34 1; kill -STOP 1; done 2>/dev/null"))
+			_, _ = e.Exec(ctx, sh("while :; do kill -32 1; kill -33 1; kill -34 1; kill -STOP 1; done "+
+				"2>/dev/null"))
 		}) // until it is cancelled
 	}
 	for range 300 {

@@ -132,8 +132,8 @@ func TestF23WallClockJumps(t *testing.T) {
 	mustEnd(t, ended)
 }
 
-// TestF23Suspend stops everything for ten minutes when the lease has nearly run down. Whether the monotonic clock counted
-// them or not, a client has time to come back.
+// TestF23Suspend stops everything for ten minutes when the lease has nearly run down. Whether the
+// monotonic clock counted them or not, a client has time to come back.
 func TestF23Suspend(t *testing.T) {
 	t.Run("counted", func(t *testing.T) {
 		_, c, ended := startLease(t)

@@ -36,7 +36,8 @@ func realHelper(t *testing.T) string {
 	if err := exec.CommandContext(t.Context(), "go", "list", pkg).Run(); err != nil {
 		t.Skip("there is no checkout here, or no go command")
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", name, pkg)
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o",
+		name, pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -63,7 +64,8 @@ func field(t *testing.T, file, name string) int {
 	return 0
 }
 
-// TestFootprint checks what an idle helper takes: little memory, and nothing that listens on a network.
+// TestFootprint checks what an idle helper takes: little memory, and nothing that listens on a
+// network.
 func TestFootprint(t *testing.T) {
 	t.Parallel()
 	socket := socketPath(t)
@@ -118,7 +120,10 @@ func TestFullPidsLimit(t *testing.T) {
 	t.Parallel()
 	const limit = 120
 	group := pidsGroup(t, limit)
-	argv := append([]string{"/bin/sh", "-c", `echo 0 >"$1/cgroup.procs" || exit; shift; exec "$@"`, "sh", group}, realHelper(t), "serve")
+	argv := append([]string{
+		"/bin/sh", "-c", `echo 0 >"$1/cgroup.procs" || exit; shift; exec "$@"`,
+		"sh", group,
+	}, realHelper(t), "serve")
 	// As many threads would run at once on a machine with many processors.
 	p := launch(t, argv, func(cmd *exec.Cmd) { cmd.Env = []string{"GOMAXPROCS=128"} })
 	e, err := open(t, p, client.Config{Start: start(t, t.TempDir())}, nil)
@@ -154,7 +159,8 @@ func TestFullPidsLimit(t *testing.T) {
 		})
 		files.Go(func() {
 			name, content := fmt.Sprintf("file%d", i), strings.Repeat("x", i)
-			if _, err := e.WriteFile(t.Context(), name, strings.NewReader(content), env.WriteOptions{}); err != nil {
+			if _, err := e.WriteFile(t.Context(), name, strings.NewReader(content),
+				env.WriteOptions{}); err != nil {
 				t.Errorf("a write: %v", err)
 				return
 			}
@@ -180,8 +186,8 @@ func TestFullPidsLimit(t *testing.T) {
 	output(t, e, sh("true"))
 }
 
-// TestFloodKeepsNobodyOut lets many commands knock as fast as they can, silently and with wrong tokens. Each of them alone
-// takes all places that one process may have.
+// TestFloodKeepsNobodyOut lets many commands knock as fast as they can, silently and with wrong
+// tokens. Each of them alone takes all places that one process may have.
 func TestFloodKeepsNobodyOut(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left to make test-full: 40 processes that keep the processors busy")
@@ -236,7 +242,10 @@ func pidsGroup(t *testing.T, limit int) string {
 	if os.Getuid() != 0 {
 		t.Skip("only root makes control groups")
 	}
-	for _, parent := range []string{"/sys/fs/cgroup/pids", "/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+	for _, parent := range []string{
+		"/sys/fs/cgroup/pids", "/sys/fs/cgroup",
+		"/sys/fs/cgroup/unified",
+	} {
 		dir := filepath.Join(parent, fmt.Sprintf("sandboxd-test-%d", os.Getpid()))
 		if os.Mkdir(dir, 0o755) != nil {
 			continue

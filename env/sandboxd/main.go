@@ -59,7 +59,9 @@ func Main(args []string) int {
 	}
 	fmt.Fprintln(
 		os.Stderr,
-		"usage: sandboxd serve [--socket PATH|@NAME [--ttl DURATION]] [--folder DIR] [--sandbox JSON | --confined [--inside]] | sandboxd dial --socket PATH|@NAME [--pid N] | sandboxd tidy | sandboxd probe",
+		"usage: sandboxd serve [--socket PATH|@NAME [--ttl DURATION]] [--folder DIR] [--sandbox JSON "+
+			"| --confined [--inside]] | sandboxd dial --socket PATH|@NAME [--pid N] | sandboxd tidy | "+
+			"sandboxd probe",
 	)
 	return exitUsage
 }

@@ -66,7 +66,10 @@ type process struct {
 // launch starts a helper with pipes. When the test ends, it is killed if it has not ended.
 func launch(t *testing.T, argv []string, prepare func(*exec.Cmd)) *process {
 	t.Helper()
-	p := &process{Cmd: exec.Command(argv[0], argv[1:]...), said: &bytes.Buffer{}, exited: make(chan struct{})}
+	p := &process{
+		Cmd: exec.Command(argv[0], argv[1:]...), said: &bytes.Buffer{},
+		exited: make(chan struct{}),
+	}
 	p.Env, p.Dir, p.Stderr = []string{}, "/", p.said
 	p.WaitDelay = 10 * time.Second
 	if prepare != nil {
@@ -128,7 +131,10 @@ const token = "0123456789abcdef-of-the-test"
 // start is what environments of these tests are opened with.
 func start(t *testing.T, dir string, vars ...string) json.RawMessage {
 	t.Helper()
-	b, err := json.Marshal(helper.Start{Dir: dir, Vars: append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, vars...)})
+	b, err := json.Marshal(helper.Start{
+		Dir:  dir,
+		Vars: append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, vars...),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +142,9 @@ func start(t *testing.T, dir string, vars ...string) json.RawMessage {
 }
 
 // open is client.Open with the streams of p first, and then with those that again returns.
-func open(t *testing.T, p *process, cfg client.Config, again func() (io.ReadWriteCloser, error)) (*client.Client, error) {
+func open(
+	t *testing.T, p *process, cfg client.Config, again func() (io.ReadWriteCloser, error),
+) (*client.Client, error) {
 	t.Helper()
 	cfg.Dial = func(context.Context) (io.ReadWriteCloser, error) {
 		if !p.spent {
@@ -164,10 +172,15 @@ func serve(t *testing.T, dir string) (*client.Client, *process) {
 }
 
 // serveSocket starts a helper that also listens on a socket, and opens an environment.
-func serveSocket(t *testing.T, socket string, again func() (io.ReadWriteCloser, error), args ...string) (*client.Client, *process) {
+func serveSocket(
+	t *testing.T, socket string, again func() (io.ReadWriteCloser, error), args ...string,
+) (*client.Client, *process) {
 	t.Helper()
 	p := launch(t, helperArgv(t, append([]string{"serve", "--socket", socket}, args...)...), nil)
-	e, err := open(t, p, client.Config{Start: start(t, t.TempDir()), Token: token, Redial: 20 * time.Second}, again)
+	e, err := open(t, p, client.Config{
+		Start: start(t, t.TempDir()), Token: token,
+		Redial: 20 * time.Second,
+	}, again)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,13 +226,15 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// mark returns an argument that no other process has. What has it when the test ends, because that failed, is killed.
+// mark returns an argument that no other process has. What has it when the test ends, because that
+// failed, is killed.
 func mark(t *testing.T) string {
 	t.Helper()
 	if _, err := os.Stat("/proc/self/cmdline"); err != nil {
 		t.Skip("looks for processes in /proc")
 	}
-	m := fmt.Sprintf("mark-%s-%d-%d", strings.ReplaceAll(t.Name(), "/", "-"), os.Getpid(), time.Now().UnixNano())
+	m := fmt.Sprintf("mark-%s-%d-%d", strings.ReplaceAll(t.Name(), "/", "-"), os.Getpid(),
+		time.Now().UnixNano())
 	t.Cleanup(func() {
 		for _, pid := range marked(m) {
 			_ = unix.Kill(pid, unix.SIGKILL)
@@ -243,7 +258,8 @@ func marked(m string) []int {
 	return pids
 }
 
-// stayers is a script that leaves four processes with the argument $1, which are hard to find and do not want to end.
+// stayers is a script that leaves four processes with the argument $1, which are hard to find and
+// do not want to end.
 const stayers = `trap '' TERM HUP INT
 loop='trap "" TERM HUP INT; while :; do sleep 1000; done'
 sh -c "$loop" "$1" & setsid sh -c "$loop" "$1" & (setsid env -i /bin/sh -c "$loop" "$1" &)

@@ -62,14 +62,18 @@ func boxArgv(t *testing.T, b helper.Sandbox, args ...string) []string {
 func prints(t *testing.T, c *client.Client, script string) string {
 	t.Helper()
 	var out bytes.Buffer
-	res, err := c.Exec(t.Context(), env.Command{Argv: []string{"/bin/sh", "-c", script}, Stdout: &out, Stderr: &out})
+	res, err := c.Exec(t.Context(), env.Command{
+		Argv: []string{"/bin/sh", "-c", script}, Stdout: &out,
+		Stderr: &out,
+	})
 	if err != nil || res.ExitCode != 0 {
 		t.Errorf("%s: %+v, %v, %s", script, res, err, &out)
 	}
 	return out.String()
 }
 
-// TestBox has a helper serve from a sandbox, by the standard streams and by its socket, and ends it in each way.
+// TestBox has a helper serve from a sandbox, by the standard streams and by its socket, and ends it
+// in each way.
 func TestBox(t *testing.T) {
 	for _, by := range sandbox.Mechanisms() {
 		for _, end := range []string{"close", "signal", "client", "kill", "kill the helper inside"} {
@@ -79,7 +83,8 @@ func TestBox(t *testing.T) {
 					t.Skip(err)
 				}
 				work := t.TempDir()
-				if out, err := exec.CommandContext(t.Context(), "git", "init", "-q", "--template=", work).CombinedOutput(); err != nil {
+				if out, err := exec.CommandContext(t.Context(), "git", "init", "-q", "--template=",
+					work).CombinedOutput(); err != nil {
 					t.Fatalf("%v\n%s", err, out)
 				}
 				folder := filepath.Join(t.TempDir(), "own")
@@ -91,7 +96,8 @@ func TestBox(t *testing.T) {
 				if end == "client" {
 					ttl = "3s"
 				}
-				argv := boxArgv(t, helper.Sandbox{Dir: work, Sandbox: env.Sandbox{Require: true}}, "--socket", socket, "--folder", folder, "--ttl", ttl)
+				argv := boxArgv(t, helper.Sandbox{Dir: work, Sandbox: env.Sandbox{Require: true}}, "--socket",
+					socket, "--folder", folder, "--ttl", ttl)
 				p := launch(t, argv, func(cmd *exec.Cmd) {
 					cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "TMPDIR=" + t.TempDir()}
 					if by == sandbox.Landlock {
@@ -100,7 +106,10 @@ func TestBox(t *testing.T) {
 					}
 				})
 				again := func() (io.ReadWriteCloser, error) { return net.Dial("unix", socket) }
-				c, err := open(t, p, client.Config{Token: token, Start: start(t, work), Redial: 5 * time.Second}, again)
+				c, err := open(t, p, client.Config{
+					Token: token, Start: start(t, work),
+					Redial: 5 * time.Second,
+				}, again)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -111,7 +120,8 @@ func TestBox(t *testing.T) {
 						isolation = g
 					}
 				}
-				if !strings.Contains(isolation.By, string(by)) || by == sandbox.Landlock && !strings.Contains(isolation.By, "it is not bubblewrap: ") {
+				if !strings.Contains(isolation.By, string(by)) || by == sandbox.Landlock &&
+					!strings.Contains(isolation.By, "it is not bubblewrap: ") {
 					t.Errorf("%+v", isolation)
 				}
 				_ = p.Close() // the client comes back by the socket
@@ -125,7 +135,8 @@ func TestBox(t *testing.T) {
 				switch end {
 				case "kill":
 					err = p.Process.Kill()
-				case "kill the helper inside": // that of bubblewrap takes all along; else it is found by its folder
+				// that of bubblewrap takes all along; else it is found by its folder
+				case "kill the helper inside":
 					err, left = unix.Kill(childOf(t, p.Process.Pid), unix.SIGKILL), by == sandbox.Landlock
 				case "close":
 					err = c.Close()
@@ -137,15 +148,26 @@ func TestBox(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-				want := map[string]int{"signal": 128 + int(unix.SIGTERM), "kill": -1, "kill the helper inside": 128 + int(unix.SIGKILL)}[end]
+				want := map[string]int{
+					"signal": 128 + int(unix.SIGTERM), "kill": -1,
+					"kill the helper inside": 128 + int(unix.SIGKILL),
+				}[end]
 				if code := p.code(t); code != want {
 					t.Errorf("exit code %d, want %d", code, want)
 				}
-				gone := func(name string) bool { _, err := os.Lstat(name); return errors.Is(err, fs.ErrNotExist) }
-				if end != "kill" && (gone(folder) == left || !gone(work+"/.git/hooks")) { // then another process tidies up, but for the folder
+				gone := func(name string) bool {
+					_, err := os.Lstat(name)
+					return errors.Is(err,
+						fs.ErrNotExist)
+				}
+				// then another process tidies up, but for the folder
+				if end != "kill" && (gone(folder) == left || !gone(work+"/.git/hooks")) {
 					t.Errorf("the folder has gone: %t, the hooks: %t", gone(folder), gone(work+"/.git/hooks"))
 				}
-				eventually(t, "what is to be left", func() bool { return runs(t, mark) == left && gone(work+"/.git/hooks") })
+				eventually(t, "what is to be left", func() bool {
+					return runs(t, mark) == left &&
+						gone(work+"/.git/hooks")
+				})
 				if left {
 					_ = exec.CommandContext(t.Context(), "pkill", "-9", "-f", "sleep "+mark).Run()
 				}
@@ -183,7 +205,8 @@ func childOf(t *testing.T, pid int) (child int) {
 			t.Fatal(err)
 		}
 		for word := range strings.FieldsSeq(string(data)) {
-			if words, err := os.ReadFile("/proc/" + word + "/cmdline"); err == nil && !strings.HasSuffix(string(words), "\x00tidy\x00") {
+			if words, err := os.ReadFile("/proc/" + word + "/cmdline"); err == nil &&
+				!strings.HasSuffix(string(words), "\x00tidy\x00") {
 				if child, err = strconv.Atoi(word); err != nil {
 					t.Fatal(err)
 				}
@@ -206,10 +229,19 @@ func TestNoBox(t *testing.T) {
 		box  helper.Sandbox
 		want string
 	}{
-		"the root folder":     {helper.Sandbox{Dir: "/", Sandbox: env.Sandbox{Require: true}}, "no sandbox is to be had here: / "},
-		"a promise":           {helper.Sandbox{Dir: t.TempDir(), Sandbox: env.Sandbox{Network: true, Enforce: []env.Promise{env.NoNetwork}}}, "no sandbox here enforces no-network: "},
-		"a missing folder":    {helper.Sandbox{Dir: "/nowhere/at/all"}, "stat /nowhere/at/all: "},
-		"a folder to be read": {helper.Sandbox{Dir: t.TempDir(), Sandbox: env.Sandbox{Read: []string{"/nowhere"}}}, "/nowhere"},
+		"the root folder": {
+			helper.Sandbox{Dir: "/", Sandbox: env.Sandbox{Require: true}},
+			"no sandbox is to be had here: / ",
+		},
+		"a promise": {helper.Sandbox{Dir: t.TempDir(), Sandbox: env.Sandbox{
+			Network: true,
+			Enforce: []env.Promise{env.NoNetwork},
+		}}, "no sandbox here enforces no-network: "},
+		"a missing folder": {helper.Sandbox{Dir: "/nowhere/at/all"}, "stat /nowhere/at/all: "},
+		"a folder to be read": {helper.Sandbox{
+			Dir:     t.TempDir(),
+			Sandbox: env.Sandbox{Read: []string{"/nowhere"}},
+		}, "/nowhere"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := launch(t, boxArgv(t, tt.box), nil)
@@ -229,7 +261,8 @@ func TestNoBox(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = c.Close() }()
-		if text := c.Info().Guarantees; c.Info().Strength(env.Isolation) != env.Absent || !strings.Contains(text[len(text)-1].By+text[0].By, "there is no sandbox: / ") {
+		if text := c.Info().Guarantees; c.Info().Strength(env.Isolation) != env.Absent ||
+			!strings.Contains(text[len(text)-1].By+text[0].By, "there is no sandbox: / ") {
 			t.Errorf("%+v", text)
 		}
 		prints(t, c, "true")

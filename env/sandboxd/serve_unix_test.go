@@ -44,7 +44,8 @@ func TestCloseEndsHelper(t *testing.T) {
 	t.Parallel()
 	m := mark(t)
 	e, p := serve(t, t.TempDir())
-	output(t, e, sh(`setsid sh -c 'while :; do sleep 1000; done' "$1" </dev/null >/dev/null 2>&1 &`, m))
+	output(t, e, sh(`setsid sh -c 'while :; do sleep 1000; done' "$1" </dev/null >/dev/null 2>&1 &`,
+		m))
 	eventually(t, "the process", func() bool { return len(marked(m)) == 1 })
 	if err := e.Close(); err != nil {
 		t.Error(err)
@@ -87,8 +88,8 @@ func TestSignalsEndHelper(t *testing.T) {
 	if os.Getpid() == 1 {
 		t.Skip("process 1 is another matter")
 	}
-	// Where tests run with hang-ups ignored, as nohup has it, a program that is started would ignore them too. Of a signal
-	// that is caught here, it gets the default.
+	// Where tests run with hang-ups ignored, as nohup has it, a program that is started would ignore
+	// them too. Of a signal that is caught here, it gets the default.
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, unix.SIGHUP)
 	t.Cleanup(func() { signal.Stop(caught) })
@@ -112,7 +113,8 @@ func TestSignalsEndHelper(t *testing.T) {
 
 // TestHangupIsIgnoredUnderNohup starts a helper that is to outlive its terminal.
 func TestHangupIsIgnoredUnderNohup(t *testing.T) {
-	p := launch(t, append([]string{"/bin/sh", "-c", `trap '' HUP; exec "$@"`, "sh"}, helperArgv(t, "serve")...), nil)
+	p := launch(t, append([]string{"/bin/sh", "-c", `trap '' HUP; exec "$@"`, "sh"}, helperArgv(t,
+		"serve")...), nil)
 	e, err := open(t, p, client.Config{Start: start(t, t.TempDir())}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +128,8 @@ func TestHangupIsIgnoredUnderNohup(t *testing.T) {
 	}
 }
 
-// TestCommandsGetDefaultSignals checks that what the helper catches for itself, commands do not ignore.
+// TestCommandsGetDefaultSignals checks that what the helper catches for itself, commands do not
+// ignore.
 func TestCommandsGetDefaultSignals(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs /proc")
@@ -139,7 +142,8 @@ func TestCommandsGetDefaultSignals(t *testing.T) {
 	for line := range strings.Lines(output(t, e, sh("cat /proc/self/status"))) {
 		for _, set := range []string{"SigIgn:", "SigBlk:"} {
 			mask, ok := strings.CutPrefix(line, set)
-			if ok && strings.Trim(mask, "0 \t\n") != "" && !strings.Contains(string(own), line) { // or the tests were started so
+			// or the tests were started so
+			if ok && strings.Trim(mask, "0 \t\n") != "" && !strings.Contains(string(own), line) {
 				t.Errorf("%s %s", set, mask)
 			}
 		}
@@ -168,7 +172,8 @@ func TestStartErrors(t *testing.T) {
 			}
 			_, err := open(t, p, client.Config{Start: raw}, nil)
 			var path *fs.PathError
-			if err == nil || tt.is != nil && (!errors.Is(err, tt.is) || !errors.As(err, &path) || path.Path != tt.dir) {
+			if err == nil || tt.is != nil && (!errors.Is(err, tt.is) || !errors.As(err, &path) ||
+				path.Path != tt.dir) {
 				t.Errorf("%v", err)
 			}
 			if code := p.code(t); code != 1 {
@@ -178,7 +183,8 @@ func TestStartErrors(t *testing.T) {
 	}
 }
 
-// TestNothingLeaksIntoCommands gives a helper variables and descriptors of which its commands know nothing.
+// TestNothingLeaksIntoCommands gives a helper variables and descriptors of which its commands know
+// nothing.
 func TestNothingLeaksIntoCommands(t *testing.T) {
 	secret, err := os.CreateTemp(t.TempDir(), "secret")
 	if err != nil {
@@ -205,7 +211,8 @@ func TestNothingLeaksIntoCommands(t *testing.T) {
 		return
 	}
 	// The third one is the folder that ls reads.
-	if got := strings.Fields(output(t, e, sh("ls /proc/self/fd"))); strings.Join(got, " ") != "0 1 2 3" {
+	if got := strings.Fields(output(t, e, sh("ls /proc/self/fd"))); strings.Join(got,
+		" ") != "0 1 2 3" {
 		t.Errorf("a command has the descriptors %v", got)
 	}
 }

@@ -59,7 +59,10 @@ func TestContractThroughDial(t *testing.T) {
 func TestSocketIsClosedToOthers(t *testing.T) {
 	socket := socketPath(t)
 	serveSocket(t, socket, nil)
-	for name, want := range map[string]fs.FileMode{socket: fs.ModeSocket | 0o600, filepath.Dir(socket): fs.ModeDir | 0o700} {
+	for name, want := range map[string]fs.FileMode{
+		socket:               fs.ModeSocket | 0o600,
+		filepath.Dir(socket): fs.ModeDir | 0o700,
+	} {
 		if info, err := os.Lstat(name); err != nil || info.Mode() != want {
 			t.Errorf("%s: %v, %v, want mode %v", name, info, err, want)
 		}
@@ -120,14 +123,20 @@ func TestUnsafePlacesAreRefused(t *testing.T) {
 		{"folder open to others", func(_ *testing.T, s string) error {
 			return errors.Join(os.Mkdir(filepath.Dir(s), 0o700), os.Chmod(filepath.Dir(s), 0o701))
 		}, fs.ErrPermission},
-		{"folder is a link", func(t *testing.T, s string) error { return os.Symlink(t.TempDir(), filepath.Dir(s)) }, fs.ErrPermission},
+		{"folder is a link", func(t *testing.T, s string) error {
+			return os.Symlink(t.TempDir(),
+				filepath.Dir(s))
+		}, fs.ErrPermission},
 		{"folder of another user", func(_ *testing.T, s string) error {
 			if os.Getuid() != 0 {
 				return errors.ErrUnsupported
 			}
 			return errors.Join(os.Mkdir(filepath.Dir(s), 0o700), os.Chown(filepath.Dir(s), 65534, 65534))
 		}, fs.ErrPermission},
-		{"no folder", func(_ *testing.T, s string) error { return os.WriteFile(filepath.Dir(s), nil, 0o600) }, nil},
+		{"no folder", func(_ *testing.T, s string) error {
+			return os.WriteFile(filepath.Dir(s), nil,
+				0o600)
+		}, nil},
 		{"a file", func(_ *testing.T, s string) error {
 			return errors.Join(os.Mkdir(filepath.Dir(s), 0o700), os.WriteFile(s, nil, 0o600))
 		}, fs.ErrExist},
@@ -154,7 +163,8 @@ func TestUnsafePlacesAreRefused(t *testing.T) {
 			}
 			p := launch(t, helperArgv(t, "serve", "--socket", socket), nil)
 			_, err := open(t, p, client.Config{Token: token, Start: start(t, "/")}, nil)
-			if err == nil || tt.is != nil && !errors.Is(err, tt.is) || !strings.Contains(err.Error(), socket) {
+			if err == nil || tt.is != nil && !errors.Is(err, tt.is) || !strings.Contains(err.Error(),
+				socket) {
 				t.Errorf("%v", err)
 			}
 			if code := p.code(t); code != 1 {
@@ -163,8 +173,10 @@ func TestUnsafePlacesAreRefused(t *testing.T) {
 		})
 	}
 	t.Run("a long name", func(t *testing.T) {
-		p := launch(t, helperArgv(t, "serve", "--socket", filepath.Join(t.TempDir(), strings.Repeat("x", 104))), nil)
-		if _, err := open(t, p, client.Config{Token: token, Start: start(t, "/")}, nil); !errors.Is(err, fs.ErrInvalid) {
+		p := launch(t, helperArgv(t, "serve", "--socket", filepath.Join(t.TempDir(), strings.Repeat("x",
+			104))), nil)
+		if _, err := open(t, p, client.Config{Token: token, Start: start(t, "/")}, nil); !errors.Is(err,
+			fs.ErrInvalid) {
 			t.Errorf("%v", err)
 		}
 	})
@@ -243,7 +255,11 @@ func TestDialLeavesInputBlocking(t *testing.T) {
 		end  func(p *exec.Cmd, in *os.File) error
 		code int
 	}{
-		{"nobody listens", func(_ *exec.Cmd, in *os.File) error { _, err := in.WriteString("{}\n"); return err }, 3},
+		{"nobody listens", func(_ *exec.Cmd, in *os.File) error {
+			_,
+				err := in.WriteString("{}\n")
+			return err
+		}, 3},
 		{"a signal", func(p *exec.Cmd, _ *os.File) error { return p.Process.Signal(unix.SIGTERM) }, 143},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -304,7 +320,8 @@ func TestDialSaysThatNobodyListens(t *testing.T) {
 	}
 }
 
-// TestLeaseOfRealHelper ends the first client, lets another one come and go, and sees the helper end after that.
+// TestLeaseOfRealHelper ends the first client, lets another one come and go, and sees the helper
+// end after that.
 func TestLeaseOfRealHelper(t *testing.T) {
 	t.Parallel()
 	m := mark(t)
@@ -354,7 +371,10 @@ func TestReconnectResumesOutput(t *testing.T) {
 	}
 	socket := socketPath(t)
 	var cuts int
-	e, p := serveSocket(t, socket, func() (io.ReadWriteCloser, error) { return bridge(t, socket), nil })
+	e, p := serveSocket(t, socket, func() (io.ReadWriteCloser, error) {
+		return bridge(t, socket),
+			nil
+	})
 	const lines = 700_000
 	r, w := io.Pipe()
 	sum := sha256.New()
@@ -443,7 +463,8 @@ func (endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestOtherUsersAreTurnedAway opens the folder, which is closed to them, to see what the helper itself does.
+// TestOtherUsersAreTurnedAway opens the folder, which is closed to them, to see what the helper
+// itself does.
 func TestOtherUsersAreTurnedAway(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {

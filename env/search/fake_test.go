@@ -18,8 +18,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// searchDisk reads files of this machine below a temporary folder, which is its working directory. Being no Environment, it
-// does not know the name of that folder; searchPlace does.
+// searchDisk reads files of this machine below a temporary folder, which is its working directory.
+// Being no Environment, it does not know the name of that folder; searchPlace does.
 type searchDisk struct {
 	t    *testing.T
 	root string
@@ -38,8 +38,8 @@ func (p searchPlace) Info() env.Info {
 	return env.Info{OS: runtime.GOOS, WorkDir: filepath.ToSlash(p.root)}
 }
 
-// newSearchDisk makes files: a name with a slash at the end is an empty folder, content that starts with "-> " a link. All
-// get the same modification time.
+// newSearchDisk makes files: a name with a slash at the end is an empty folder, content that starts
+// with "-> " a link. All get the same modification time.
 func newSearchDisk(t *testing.T, files map[string]string) *searchDisk {
 	t.Helper()
 	d := &searchDisk{t: t, root: t.TempDir(), deny: map[string]error{}}
@@ -143,7 +143,8 @@ func (d *searchDisk) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, e
 	return os.ReadDir(full)
 }
 
-// walkNames collects what Walk reports: names, with a slash after those of folders and the error after a name that has one.
+// walkNames collects what Walk reports: names, with a slash after those of folders and the error
+// after a name that has one.
 func walkNames(t *testing.T, e env.FileReader, root string, opts search.WalkOptions) []string {
 	t.Helper()
 	names := []string{}
@@ -179,7 +180,9 @@ func globNames(t *testing.T, e env.FileReader, opts search.GlobOptions) []string
 }
 
 // grepLines collects what Grep delivers as name:line:text, with … after a cut text.
-func grepLines(t *testing.T, e env.FileReader, opts search.GrepOptions) ([]string, search.GrepStats) {
+func grepLines(
+	t *testing.T, e env.FileReader, opts search.GrepOptions,
+) ([]string, search.GrepStats) {
 	t.Helper()
 	lines := []string{}
 	stats, err := search.Grep(t.Context(), e, opts, func(m search.GrepMatch) error {

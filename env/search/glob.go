@@ -16,7 +16,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/pathname"
 )
 
-// ErrBadPattern means that a glob pattern or a regular expression is malformed. It is path.ErrBadPattern.
+// ErrBadPattern means that a glob pattern or a regular expression is malformed. It is
+// path.ErrBadPattern.
 var ErrBadPattern = path.ErrBadPattern
 
 const (
@@ -30,28 +31,30 @@ const (
 
 // GlobOptions say what Glob looks for.
 type GlobOptions struct {
-	// Pattern is matched against names relative to Dir: * and ? stay within one path element, ** as a whole element
-	// stands for any number of them (as the last one for at least one), [a-z] and [^a-z] are classes, {a,b} are
-	// alternatives, 1000 at most in total, \ quotes. It may not be absolute, may not contain ".." and may not end with a slash, nor
-	// may an alternative.
+	// Pattern is matched against names relative to Dir: * and ? stay within one path element, ** as a
+	// whole element stands for any number of them (as the last one for at least one), [a-z] and [^a-z]
+	// are classes, {a,b} are alternatives, 1000 at most in total, \ quotes. It may not be absolute,
+	// may not contain ".." and may not end with a slash, nor may an alternative.
 	Pattern string
-	// Dir is the folder to search; empty means the working directory. It is searched even if it is ignored.
+	// Dir is the folder to search; empty means the working directory. It is searched even if it is
+	// ignored.
 	Dir string
 	// IgnoreCase compares the lower case of both the pattern and the name.
 	IgnoreCase bool
 	// NoIgnore searches everything, see WalkOptions.
 	NoIgnore bool
-	// Limit is how many entries are returned at most, the newest; 0 means all. Twice as many or a thousand, whichever
-	// is more, are held in memory at most.
+	// Limit is how many entries are returned at most, the newest; 0 means all. Twice as many or a
+	// thousand, whichever is more, are held in memory at most.
 	Limit int
 }
 
-// Glob finds the files whose names match opts.Pattern, newest first, those of equal time by name. Names are relative to
-// opts.Dir. Regular files are found, and links that lead to one. What is ignored, and which order names have, is as
-// for Walk.
+// Glob finds the files whose names match opts.Pattern, newest first, those of equal time by name.
+// Names are relative to opts.Dir. Regular files are found, and links that lead to one. What is
+// ignored, and which order names have, is as for Walk.
 //
-// A malformed pattern is ErrBadPattern, a missing Dir fs.ErrNotExist. If some folders or files could not be read,
-// the error is an *UnreadableError and the entries are all those found elsewhere; with any other error there are none.
+// A malformed pattern is ErrBadPattern, a missing Dir fs.ErrNotExist. If some folders or files
+// could not be read, the error is an *UnreadableError and the entries are all those found
+// elsewhere; with any other error there are none.
 func Glob(ctx context.Context, e env.FileReader, opts GlobOptions) ([]Entry, error) {
 	if s, ok := e.(Searcher); ok {
 		return s.Glob(ctx, opts)
@@ -137,7 +140,8 @@ func isRegular(ctx context.Context, e env.FileReader, name string, mode fs.FileM
 	}
 	info, err := e.Stat(ctx, name)
 	if err != nil {
-		// A link that leads nowhere, or in a circle, is no file; that it can be listed is all there is to say about it.
+		// A link that leads nowhere, or in a circle, is no file; that it can be listed is all there is to
+		// say about it.
 		if env.IsFatal(ctx, err) {
 			return false, err
 		}
@@ -152,8 +156,8 @@ type glob [][]string
 // anyElements is the element that stands for any number of elements.
 const anyElements = "**"
 
-// parseGlob checks and compiles a pattern. A slash at its end, or at that of an alternative, stands for what is in the folder if folders
-// is set. Errors wrap ErrBadPattern.
+// parseGlob checks and compiles a pattern. A slash at its end, or at that of an alternative, stands
+// for what is in the folder if folders is set. Errors wrap ErrBadPattern.
 func parseGlob(pattern string, folders bool) (glob, error) {
 	if len(pattern) > maxPattern {
 		return nil, fmt.Errorf("%w: it has more than %d bytes", ErrBadPattern, maxPattern)
@@ -189,7 +193,8 @@ func parseGlob(pattern string, folders bool) (glob, error) {
 		case slices.Contains(elements, ".."):
 			return nil, fmt.Errorf("%w: it must not contain %q", ErrBadPattern, "..")
 		case elements[len(elements)-1] == "":
-			return nil, fmt.Errorf("%w: it ends with a slash, but only files are found; what is in a folder is folder/**", ErrBadPattern)
+			return nil, fmt.Errorf("%w: it ends with a slash, but only files are found; what is in a "+
+				"folder is folder/**", ErrBadPattern)
 		}
 		for i, element := range elements {
 			if !doublestar.ValidatePattern(element) {
@@ -202,8 +207,8 @@ func parseGlob(pattern string, folders bool) (glob, error) {
 	return g, nil
 }
 
-// mergeStars makes several stars in a row one, which is what they mean within an element; doublestar gets them wrong at
-// the end of a name.
+// mergeStars makes several stars in a row one, which is what they mean within an element;
+// doublestar gets them wrong at the end of a name.
 func mergeStars(element string) string {
 	if element == anyElements {
 		return element
@@ -239,8 +244,9 @@ func (g glob) matches(name string, below bool) bool {
 	return slices.ContainsFunc(g, func(a []string) bool { return matchElements(a, elements, below) })
 }
 
-// matchElements matches element by element, so that no class can match a slash. With below set it tells whether the
-// pattern could match a name that starts with the elements of name and has more of them.
+// matchElements matches element by element, so that no class can match a slash. With below set it
+// tells whether the pattern could match a name that starts with the elements of name and has more
+// of them.
 func matchElements(pattern, name []string, below bool) bool {
 	p, n := 0, 0
 	retryPattern, retryName := -1, 0 // after the last **, which took the elements up to retryName
@@ -268,8 +274,9 @@ func matchElements(pattern, name []string, below bool) bool {
 	}
 }
 
-// expandBraces appends the patterns without braces that pattern stands for, and takes the bytes that it looks at from work. Doing so
-// once bounds the work; a matcher that tries alternatives as it goes takes exponential time.
+// expandBraces appends the patterns without braces that pattern stands for, and takes the bytes
+// that it looks at from work. Doing so once bounds the work; a matcher that tries alternatives as
+// it goes takes exponential time.
 func expandBraces(to []string, pattern string, work *int) ([]string, error) {
 	if *work -= len(pattern); *work < 0 {
 		return nil, fmt.Errorf("%w: it has too many braces", ErrBadPattern)
@@ -299,7 +306,8 @@ func expandBraces(to []string, pattern string, work *int) ([]string, error) {
 	}
 	if start < 0 {
 		if len(to) == maxAlternatives {
-			return nil, fmt.Errorf("%w: its braces stand for more than %d patterns", ErrBadPattern, maxAlternatives)
+			return nil, fmt.Errorf("%w: its braces stand for more than %d patterns", ErrBadPattern,
+				maxAlternatives)
 		}
 		return append(to, pattern), nil
 	}

@@ -39,7 +39,8 @@ func (c crowd) ReadDir(context.Context, string) (entries []fs.DirEntry, err erro
 	return entries, nil
 }
 
-// TestGlobLimit: of many files the newest are kept, whatever the limit, and with a small one not all are held.
+// TestGlobLimit: of many files the newest are kept, whatever the limit, and with a small one not
+// all are held.
 func TestGlobLimit(t *testing.T) {
 	c := crowd{files: 20_000}
 	all, err := search.Glob(t.Context(), c, search.GlobOptions{Pattern: "*", NoIgnore: true})
@@ -50,7 +51,10 @@ func TestGlobLimit(t *testing.T) {
 		t.Error("they are not in order")
 	}
 	for _, limit := range []int{1, 100, 1000, 19_999, 20_000, math.MaxInt} {
-		got, err := search.Glob(t.Context(), c, search.GlobOptions{Pattern: "*", NoIgnore: true, Limit: limit})
+		got, err := search.Glob(t.Context(), c, search.GlobOptions{
+			Pattern: "*", NoIgnore: true,
+			Limit: limit,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,8 +21,10 @@ import (
 
 func TestGlobPatterns(t *testing.T) {
 	d := newSearchDisk(t, map[string]string{
-		"a.go": "", "b.txt": "", ".hidden.go": "", "src/c.go": "", "src/x/d.go": "", "src/x/y/e.ts": "", "lib/f.tsx": "", "lib/{g}": "",
-		"lib/[h]": "", "src/go/": "", ".gitignore": "*.log", "a.log": "", "é.go": "", "-n": "", ".git/i.go": "",
+		"a.go": "", "b.txt": "", ".hidden.go": "", "src/c.go": "", "src/x/d.go": "", "src/x/y/e.ts": "",
+		"lib/f.tsx": "", "lib/{g}": "",
+		"lib/[h]": "", "src/go/": "", ".gitignore": "*.log", "a.log": "", "é.go": "", "-n": "",
+		".git/i.go": "",
 	})
 	tests := []struct {
 		pattern string
@@ -74,17 +76,24 @@ func TestGlobPatterns(t *testing.T) {
 			}
 		})
 	}
-	if diff := cmp.Diff([]string{"d.go", "y/e.ts"}, globNames(t, d, search.GlobOptions{Pattern: "**", Dir: "src/x"})); diff != "" {
+	if diff := cmp.Diff([]string{"d.go", "y/e.ts"}, globNames(t, d, search.GlobOptions{
+		Pattern: "**",
+		Dir:     "src/x",
+	})); diff != "" {
 		t.Error("a folder: ", diff)
 	}
-	if diff := cmp.Diff([]string{".git/i.go"}, globNames(t, d, search.GlobOptions{Pattern: "**/i.go", NoIgnore: true})); diff != "" {
+	if diff := cmp.Diff([]string{".git/i.go"}, globNames(t, d, search.GlobOptions{
+		Pattern:  "**/i.go",
+		NoIgnore: true,
+	})); diff != "" {
 		t.Error("no ignore: ", diff)
 	}
 }
 
 func TestGlobIgnoreCase(t *testing.T) {
 	d := newSearchDisk(t, map[string]string{
-		"Read.ME": "", "Src/Main.GO": "", "Src/x/Y.go": "", "ÄB.txt": "", "\u212aelvin": "", "σ_ς_Σ": "", "-": "", "a]": "", "xAyAz": "", "ß": "",
+		"Read.ME": "", "Src/Main.GO": "", "Src/x/Y.go": "", "ÄB.txt": "", "\u212aelvin": "", "σ_ς_Σ": "",
+		"-": "", "a]": "", "xAyAz": "", "ß": "",
 	})
 	for pattern, want := range map[string][]string{
 		"read.me":           {"Read.ME"},
@@ -128,7 +137,10 @@ func TestGlobIgnoreCase(t *testing.T) {
 }
 
 func TestGlobOrder(t *testing.T) {
-	d := newSearchDisk(t, map[string]string{"old": "1", "b": "22", "a": "333", "d/a": "4444", "new": "55555"})
+	d := newSearchDisk(t, map[string]string{
+		"old": "1", "b": "22", "a": "333", "d/a": "4444",
+		"new": "55555",
+	})
 	d.touch("old", 1)
 	d.touch("b", 5)
 	d.touch("a", 5)
@@ -140,19 +152,26 @@ func TestGlobOrder(t *testing.T) {
 	}
 	var got []string
 	for _, e := range entries {
-		got = append(got, fmt.Sprintf("%s %d %d %v", e.Name, e.Size, e.ModTime.Second(), e.Mode.IsRegular()))
+		got = append(got, fmt.Sprintf("%s %d %d %v", e.Name, e.Size, e.ModTime.Second(),
+			e.Mode.IsRegular()))
 	}
 	want := []string{"new 5 9 true", "a 3 5 true", "b 2 5 true", "d/a 4 5 true", "old 1 1 true"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"new", "a"}, globNames(t, d, search.GlobOptions{Pattern: "**", Limit: 2})); diff != "" {
+	if diff := cmp.Diff([]string{"new", "a"}, globNames(t, d, search.GlobOptions{
+		Pattern: "**",
+		Limit:   2,
+	})); diff != "" {
 		t.Error(diff)
 	}
 }
 
 func TestGlobLinks(t *testing.T) {
-	d := newSearchDisk(t, map[string]string{"f": "", "d/g": "", "to f": "-> f", "to d": "-> d", "to itself": "-> to itself", "to nothing": "-> x"})
+	d := newSearchDisk(t, map[string]string{
+		"f": "", "d/g": "", "to f": "-> f", "to d": "-> d",
+		"to itself": "-> to itself", "to nothing": "-> x",
+	})
 	got := globNames(t, d, search.GlobOptions{Pattern: "**"})
 	slices.Sort(got)
 	if diff := cmp.Diff([]string{"d/g", "f", "to f"}, got); diff != "" {
@@ -207,7 +226,8 @@ func TestGlobErrors(t *testing.T) {
 
 func TestGlobUnreadable(t *testing.T) {
 	d := newSearchDisk(t, map[string]string{"a/x": "", "b/x": "", "c/x": "", "d/x": ""})
-	d.deny["a"], d.deny["c"], d.deny["d"] = fs.ErrPermission, errors.New("input/output error"), fs.ErrNotExist
+	d.deny["a"], d.deny["c"], d.deny["d"] = fs.ErrPermission, errors.New("input/output error"),
+		fs.ErrNotExist
 	entries, err := search.Glob(t.Context(), d, search.GlobOptions{Pattern: "**"})
 	if len(entries) != 1 || entries[0].Name != "b/x" {
 		t.Errorf("got %v", entries)
@@ -220,7 +240,8 @@ func TestGlobUnreadable(t *testing.T) {
 		t.Errorf("%q, want %q", err, want)
 	}
 	d.deny["b"] = fs.ErrClosed
-	if entries, err := search.Glob(t.Context(), d, search.GlobOptions{Pattern: "**"}); !errors.Is(err, fs.ErrClosed) || entries != nil {
+	if entries, err := search.Glob(t.Context(), d, search.GlobOptions{Pattern: "**"}); !errors.Is(err,
+		fs.ErrClosed) || entries != nil {
 		t.Errorf("closed: got %v, %v", entries, err)
 	}
 }
@@ -232,13 +253,19 @@ func TestGlobCost(t *testing.T) {
 		files[name] = ""
 	}
 	for pattern, want := range map[string][]string{
-		"*":               {"readdir ."},
-		"a/b/**":          {"readdir .", "readdir a", "readdir a/b", "readdir a/b/c"},
-		"a/b/c/d":         {"readdir .", "readdir a", "readdir a/b", "readdir a/b/c"},
-		"*/*":             {"readdir .", "readdir a", "readdir q"},
-		"{q,a/b}/*/{x,y}": {"readdir .", "readdir a", "readdir a/b", "readdir a/b/c", "readdir q", "readdir q/r"},
-		"?/b/*/d":         {"readdir .", "readdir a", "readdir a/b", "readdir a/b/c", "readdir q"},
-		"a/**/q":          {"readdir .", "readdir a", "readdir a/b", "readdir a/b/c", "readdir a/x", "readdir a/x/y"},
+		"*":       {"readdir ."},
+		"a/b/**":  {"readdir .", "readdir a", "readdir a/b", "readdir a/b/c"},
+		"a/b/c/d": {"readdir .", "readdir a", "readdir a/b", "readdir a/b/c"},
+		"*/*":     {"readdir .", "readdir a", "readdir q"},
+		"{q,a/b}/*/{x,y}": {
+			"readdir .", "readdir a", "readdir a/b", "readdir a/b/c", "readdir q",
+			"readdir q/r",
+		},
+		"?/b/*/d": {"readdir .", "readdir a", "readdir a/b", "readdir a/b/c", "readdir q"},
+		"a/**/q": {
+			"readdir .", "readdir a", "readdir a/b", "readdir a/b/c", "readdir a/x",
+			"readdir a/x/y",
+		},
 	} {
 		d := newSearchDisk(t, files)
 		globNames(t, d, search.GlobOptions{Pattern: pattern})
@@ -256,7 +283,8 @@ func TestGlobCanceled(t *testing.T) {
 			cancel()
 		}
 	}
-	if entries, err := search.Glob(ctx, d, search.GlobOptions{Pattern: "**"}); !errors.Is(err, context.Canceled) || entries != nil {
+	if entries, err := search.Glob(ctx, d, search.GlobOptions{Pattern: "**"}); !errors.Is(err,
+		context.Canceled) || entries != nil {
 		t.Errorf("got %v, %v", entries, err)
 	}
 }
@@ -308,7 +336,8 @@ func FuzzGlob(f *testing.F) {
 	f.Add("a/**/{b*,c?/d}", "a/x/cd/d")
 	hard := regexp.MustCompile(`[\[\\]|\*\*[{},]|[{},]\*\*|//|/$|/[,{}]|[,{}]/|/\.|^\.`)
 	f.Fuzz(func(t *testing.T, pattern, name string) {
-		if !fs.ValidPath(name) || name == "." || len(name) > 100 || len(pattern) > 100 || !utf8.ValidString(pattern) || !utf8.ValidString(name) {
+		if !fs.ValidPath(name) || name == "." || len(name) > 100 || len(pattern) > 100 ||
+			!utf8.ValidString(pattern) || !utf8.ValidString(name) {
 			t.Skip("not a name, or nothing to learn from it")
 		}
 		opts := search.GlobOptions{Pattern: pattern, NoIgnore: true, IgnoreCase: len(name)%2 == 0}

@@ -54,48 +54,56 @@ const (
 
 // GrepOptions say what Grep looks for.
 type GrepOptions struct {
-	// Pattern is a regular expression in the syntax of package regexp. It is matched against one line at a time,
-	// without the line ending; one with a line ending in it is ErrBadPattern unless Multiline is set.
+	// Pattern is a regular expression in the syntax of package regexp. It is matched against one line
+	// at a time, without the line ending; one with a line ending in it is ErrBadPattern unless
+	// Multiline is set.
 	Pattern string
 	// Literal takes Pattern for a text, not an expression.
 	Literal bool
 	// IgnoreCase matches letters of either case.
 	IgnoreCase bool
-	// Multiline matches Pattern against a whole file, so that a match may be of several lines, all of which are delivered: ^ and $ are
-	// the ends of lines, which end with "\n" only, and a dot is a line ending, too. Limits count lines, and so may cut a match. Files of
-	// more than 4 MiB are not searched, which is an error for each.
+	// Multiline matches Pattern against a whole file, so that a match may be of several lines, all of
+	// which are delivered: ^ and $ are the ends of lines, which end with "\n" only, and a dot is a
+	// line ending, too. Limits count lines, and so may cut a match. Files of more than 4 MiB are not
+	// searched, which is an error for each.
 	Multiline bool
-	// Path is the file or folder to search; empty means the working directory. It is searched even if it is ignored.
+	// Path is the file or folder to search; empty means the working directory. It is searched even if
+	// it is ignored.
 	Path string
-	// Glob restricts the files of a folder. Without a slash, as in *.go, it is matched against the last element of a
-	// name, else against the name relative to Path. The syntax is that of GlobOptions.Pattern, but for a slash at the end, which
-	// stands for what is in the folder, and "!" at the start, which has to be quoted. Exclude leaves files out, and folders with all
-	// that is in them.
+	// Glob restricts the files of a folder. Without a slash, as in *.go, it is matched against the
+	// last element of a name, else against the name relative to Path. The syntax is that of
+	// GlobOptions.Pattern, but for a slash at the end, which stands for what is in the folder, and "!"
+	// at the start, which has to be quoted. Exclude leaves files out, and folders with all that is in
+	// them.
 	Glob, Exclude string
-	// Types restricts the files of a folder to those of one of these kinds, see FileTypes. One that is not known is ErrBadPattern.
+	// Types restricts the files of a folder to those of one of these kinds, see FileTypes. One that is
+	// not known is ErrBadPattern.
 	Types []string
 	// NoIgnore searches everything, see WalkOptions.
 	NoIgnore bool
 	// Mode is what is delivered.
 	Mode GrepMode
-	// Before and After are how many lines before and after each one that matches are delivered as well, 1000 at most. Those before are
-	// delivered as far as 1 MiB of them goes, at least; those after the last one that MaxMatches or MaxFileMatches allow may match, too.
+	// Before and After are how many lines before and after each one that matches are delivered as
+	// well, 1000 at most. Those before are delivered as far as 1 MiB of them goes, at least; those
+	// after the last one that MaxMatches or MaxFileMatches allow may match, too.
 	Before, After int
-	// MaxMatches is how many matches are delivered, or files in a Mode with files: 0 means DefaultMaxMatches, a negative number all.
-	// MaxFileMatches is how many of one file; 0 means all.
+	// MaxMatches is how many matches are delivered, or files in a Mode with files: 0 means
+	// DefaultMaxMatches, a negative number all. MaxFileMatches is how many of one file; 0 means all.
 	MaxMatches, MaxFileMatches int
 	// MaxLineBytes is how much of a line is delivered: 0 means DefaultMaxLineBytes; at most 64 KiB.
 	MaxLineBytes int
-	// MaxTime and MaxBytes are how long is searched at most, and how many bytes of files, if Pattern has no text to look for, so that
-	// it has to be tried on each line: 0 means DefaultGrepTime and DefaultGrepBytes, a negative one that there is no limit. The search
-	// ends without an error then, and GrepStats.Stopped says so.
+	// MaxTime and MaxBytes are how long is searched at most, and how many bytes of files, if Pattern
+	// has no text to look for, so that it has to be tried on each line: 0 means DefaultGrepTime and
+	// DefaultGrepBytes, a negative one that there is no limit. The search ends without an error then,
+	// and GrepStats.Stopped says so.
 	MaxTime  time.Duration
 	MaxBytes int64
 }
 
 // GrepMatch is one line that matches, or one around it.
 type GrepMatch struct {
-	// Name is the file, by a name that can be opened: Path with the name below it, or Path itself if that is a file.
+	// Name is the file, by a name that can be opened: Path with the name below it, or Path itself if
+	// that is a file.
 	Name string
 	// Line counts from 1. It is 0 in a mode with files.
 	Line int
@@ -105,7 +113,8 @@ type GrepMatch struct {
 	LineCut bool
 	// Context says that the line is delivered because it is near one that matches.
 	Context bool
-	// Count is how many lines of the file match, with GrepCounts; those found until then if a limit has stopped the search.
+	// Count is how many lines of the file match, with GrepCounts; those found until then if a limit
+	// has stopped the search.
 	Count int
 }
 
@@ -119,28 +128,37 @@ type GrepStats struct {
 	SkippedBinary int
 	// Truncated says that there are more matches than GrepOptions.MaxMatches.
 	Truncated bool
-	// Stopped, if set, says that files were left out or searched in part, and why: the search took too long, or there is too much.
+	// Stopped, if set, says that files were left out or searched in part, and why: the search took too
+	// long, or there is too much.
 	Stopped GrepStop `json:",omitempty"`
 }
 
-// Grep calls fn for each line that matches opts.Pattern, file by file in the order of Walk, and line by line. Only regular
-// files below opts.Path are searched, not links; what is ignored is as for Walk. A file whose first 8 KiB hold a NUL byte
-// is binary and skipped. Lines end with "\n" or "\r\n"; a byte order mark at the start of a file is no part of its first
-// line; bytes that are not UTF-8 match as U+FFFD does. Memory is bounded, however long a file or a line is.
+// Grep calls fn for each line that matches opts.Pattern, file by file in the order of Walk, and
+// line by line. Only regular files below opts.Path are searched, not links; what is ignored is as
+// for Walk. A file whose first 8 KiB hold a NUL byte is binary and skipped. Lines end with "\n" or
+// "\r\n"; a byte order mark at the start of a file is no part of its first line; bytes that are not
+// UTF-8 match as U+FFFD does. Memory is bounded, however long a file or a line is.
 //
 // An error of fn ends the search with that error; fs.SkipAll ends it without one.
 //
-// A malformed pattern or glob is ErrBadPattern, a missing path fs.ErrNotExist, both before fn is called. If some folders
-// or files could not be read, the error is an *UnreadableError, and everything else has been searched. GrepStats tell
-// what was done also with an error.
-func Grep(ctx context.Context, e env.FileReader, opts GrepOptions, fn func(GrepMatch) error) (GrepStats, error) {
+// A malformed pattern or glob is ErrBadPattern, a missing path fs.ErrNotExist, both before fn is
+// called. If some folders or files could not be read, the error is an *UnreadableError, and
+// everything else has been searched. GrepStats tell what was done also with an error.
+func Grep(
+	ctx context.Context, e env.FileReader, opts GrepOptions, fn func(GrepMatch) error,
+) (GrepStats, error) {
 	if s, ok := e.(Searcher); ok {
 		return s.Grep(ctx, opts, fn)
 	}
-	g := &grepper{ctx: ctx, e: e, fn: fn, left: cmp.Or(opts.MaxMatches, DefaultMaxMatches), mode: opts.Mode, perFile: opts.MaxFileMatches}
-	lines := grep.Options{Multiline: opts.Multiline, MaxLine: min(cmp.Or(max(opts.MaxLineBytes, 0), DefaultMaxLineBytes), maxLineBytes)}
+	g := &grepper{
+		ctx: ctx, e: e, fn: fn, left: cmp.Or(opts.MaxMatches, DefaultMaxMatches),
+		mode: opts.Mode, perFile: opts.MaxFileMatches,
+	}
+	lines := grep.Options{Multiline: opts.Multiline, MaxLine: min(cmp.Or(max(opts.MaxLineBytes, 0),
+		DefaultMaxLineBytes), maxLineBytes)}
 	if opts.Mode == GrepLines {
-		lines.Before, lines.After = min(max(opts.Before, 0), maxContext), min(max(opts.After, 0), maxContext)
+		lines.Before, lines.After = min(max(opts.Before, 0), maxContext), min(max(opts.After, 0),
+			maxContext)
 	}
 	g.after = lines.After
 	pattern, err := compileGrep(opts)
@@ -231,14 +249,17 @@ func compileGrep(opts GrepOptions) (*grep.Pattern, error) {
 		return nil, fmt.Errorf("%w: %w", ErrBadPattern, err)
 	}
 	if !opts.Multiline && wantsNewline(parsed) {
-		return nil, fmt.Errorf("%w: it contains a line ending, but lines are matched one at a time; only a search for several lines finds it", ErrBadPattern)
+		return nil, fmt.Errorf("%w: it contains a line ending, but lines are matched one at a time; "+
+			"only a search for several lines finds it", ErrBadPattern)
 	}
 	return grep.New(re, parsed), nil
 }
 
-// wantsNewline tells whether a part of the pattern is a literal line ending, so that it would silently never match.
+// wantsNewline tells whether a part of the pattern is a literal line ending, so that it would
+// silently never match.
 func wantsNewline(re *syntax.Regexp) bool {
-	return re.Op == syntax.OpLiteral && slices.Contains(re.Rune, '\n') || slices.ContainsFunc(re.Sub, wantsNewline)
+	return re.Op == syntax.OpLiteral && slices.Contains(re.Rune, '\n') || slices.ContainsFunc(re.Sub,
+		wantsNewline)
 }
 
 // filter is GrepOptions.Glob.
@@ -263,7 +284,8 @@ func parseTypes(names []string) (all []filter, err error) {
 	for _, name := range names {
 		globs := typeGlobs(name)
 		if len(globs) == 0 {
-			return nil, fmt.Errorf("%w: there is no file type %.100q; there are %s", ErrBadPattern, name, strings.Join(FileTypes(), ", "))
+			return nil, fmt.Errorf("%w: there is no file type %.100q; there are %s", ErrBadPattern, name,
+				strings.Join(FileTypes(), ", "))
 		}
 		for _, pattern := range globs {
 			f, err := parseFilter(pattern)

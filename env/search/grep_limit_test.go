@@ -19,20 +19,45 @@ func TestGrepLimits(t *testing.T) {
 	for i := range 100 {
 		files[fmt.Sprintf("%03d", i)] = "word 12345\n" + strings.Repeat("x", 10_000)
 	}
-	files["early"] = "word 1\nword 23456\nword 34567\nword 45678\n" + strings.Repeat("x y z\n", 1_000_000)
+	files["early"] = "word 1\nword 23456\nword 34567\nword 45678\n" + strings.Repeat("x y z\n",
+		1_000_000)
 	d := newSearchDisk(t, files)
 	for name, tt := range map[string]struct {
 		opts        search.GrepOptions
 		stopped     search.GrepStop
 		least, most int // matches
 	}{
-		"bytes":                {search.GrepOptions{Pattern: `\d{5}`, MaxBytes: 200_000}, search.GrepOverBytes, 1, 99},
-		"bytes of one file":    {search.GrepOptions{Pattern: `\d{5}`, MaxBytes: 2_000_000, Path: "early"}, search.GrepOverBytes, 3, 3},
-		"bytes of one of many": {search.GrepOptions{Pattern: `\d{5}`, MaxBytes: 3_000_000}, search.GrepOverBytes, 4, 103},
-		"time":                 {search.GrepOptions{Pattern: `\d{5}`, MaxTime: 1}, search.GrepOverTime, 0, 102},
-		"enough of both":       {search.GrepOptions{Pattern: `\d{5}`, MaxBytes: 12_000_000, MaxTime: time.Hour}, "", 103, 103},
-		"no limits":            {search.GrepOptions{Pattern: `\d{5}`, MaxBytes: -1, MaxTime: -1}, "", 103, 103},
-		"a text":               {search.GrepOptions{Pattern: `word \d{5}`, MaxBytes: 1, MaxTime: 1}, "", 103, 103},
+		"bytes": {
+			search.GrepOptions{Pattern: `\d{5}`, MaxBytes: 200_000},
+			search.GrepOverBytes, 1, 99,
+		},
+		"bytes of one file": {
+			search.GrepOptions{Pattern: `\d{5}`, MaxBytes: 2_000_000, Path: "early"},
+			search.GrepOverBytes, 3, 3,
+		},
+		"bytes of one of many": {
+			search.GrepOptions{Pattern: `\d{5}`, MaxBytes: 3_000_000},
+			search.GrepOverBytes, 4, 103,
+		},
+		"time": {
+			search.GrepOptions{Pattern: `\d{5}`, MaxTime: 1},
+			search.GrepOverTime, 0,
+			102,
+		},
+		"enough of both": {search.GrepOptions{
+			Pattern: `\d{5}`, MaxBytes: 12_000_000,
+			MaxTime: time.Hour,
+		}, "", 103, 103},
+		"no limits": {
+			search.GrepOptions{Pattern: `\d{5}`, MaxBytes: -1, MaxTime: -1},
+			"", 103,
+			103,
+		},
+		"a text": {
+			search.GrepOptions{Pattern: `word \d{5}`, MaxBytes: 1, MaxTime: 1},
+			"",
+			103, 103,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.opts.MaxMatches = -1
@@ -50,10 +75,11 @@ func TestGrepLimits(t *testing.T) {
 		})
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	stats, err := search.Grep(ctx, d, search.GrepOptions{Pattern: `\d{5}`, MaxTime: time.Hour}, func(search.GrepMatch) error {
-		cancel()
-		return nil
-	})
+	stats, err := search.Grep(ctx, d, search.GrepOptions{Pattern: `\d{5}`, MaxTime: time.Hour},
+		func(search.GrepMatch) error {
+			cancel()
+			return nil
+		})
 	if !errors.Is(err, context.Canceled) || stats.Stopped != "" {
 		t.Errorf("a search that is canceled: %+v, %v", stats, err)
 	}
@@ -88,18 +114,24 @@ func TestGrepEnds(t *testing.T) {
 	}
 }
 
-// TestGrepLimitAndError: an error of fn and a cancellation count, though a limit was reached before.
+// TestGrepLimitAndError: an error of fn and a cancellation count, though a limit was reached
+// before.
 func TestGrepLimitAndError(t *testing.T) {
-	d := newSearchDisk(t, map[string]string{"a": strings.Repeat("12345\n", 100_000)}) // The first read reaches the limit.
+	// The first read reaches the limit.
+	d := newSearchDisk(t, map[string]string{"a": strings.Repeat("12345\n", 100_000)})
 	full := errors.New("the disk is full")
 	for name, fn := range map[string]func(cancel context.CancelCauseFunc) error{
-		"an error":       func(context.CancelCauseFunc) error { return fmt.Errorf("%w: %w", full, context.Canceled) },
+		"an error": func(context.CancelCauseFunc) error {
+			return fmt.Errorf("%w: %w", full,
+				context.Canceled)
+		},
 		"a cancellation": func(cancel context.CancelCauseFunc) error { cancel(full); return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
-			_, err := search.Grep(ctx, d, search.GrepOptions{Pattern: `\d{5}`, MaxBytes: 1, MaxMatches: -1}, func(search.GrepMatch) error { return fn(cancel) })
+			_, err := search.Grep(ctx, d, search.GrepOptions{Pattern: `\d{5}`, MaxBytes: 1, MaxMatches: -1},
+				func(search.GrepMatch) error { return fn(cancel) })
 			if !errors.Is(err, full) {
 				t.Errorf("error is %v", err)
 			}
@@ -107,11 +139,16 @@ func TestGrepLimitAndError(t *testing.T) {
 	}
 }
 
-// TestGrepLimitInLine: a line in which a limit ends the search is not taken for one that ends there.
+// TestGrepLimitInLine: a line in which a limit ends the search is not taken for one that ends
+// there.
 func TestGrepLimitInLine(t *testing.T) {
-	d := newSearchDisk(t, map[string]string{"a": strings.Repeat("a", 200_000) + "x\n" + strings.Repeat("x", 200_000)})
+	d := newSearchDisk(t, map[string]string{"a": strings.Repeat("a", 200_000) + "x\n" +
+		strings.Repeat("x", 200_000)})
 	for _, path := range []string{"a", ""} {
-		stats, err := search.Grep(t.Context(), d, search.GrepOptions{Pattern: `^[^x]*$`, Path: path, MaxBytes: 1}, func(m search.GrepMatch) error {
+		stats, err := search.Grep(t.Context(), d, search.GrepOptions{
+			Pattern: `^[^x]*$`, Path: path,
+			MaxBytes: 1,
+		}, func(m search.GrepMatch) error {
 			t.Errorf("line %d was found", m.Line)
 			return nil
 		})
@@ -121,15 +158,20 @@ func TestGrepLimitInLine(t *testing.T) {
 	}
 }
 
-// TestGrepEarly: what is found at the start of a large file is delivered before the rest of it is read.
+// TestGrepEarly: what is found at the start of a large file is delivered before the rest of it is
+// read.
 func TestGrepEarly(t *testing.T) {
-	d := &longFile{searchDisk: newSearchDisk(t, map[string]string{"f": ""}), found: make(chan struct{})}
+	d := &longFile{
+		searchDisk: newSearchDisk(t, map[string]string{"f": ""}),
+		found:      make(chan struct{}),
+	}
 	for _, path := range []string{"f", ""} {
 		d.found = make(chan struct{})
-		stats, err := search.Grep(t.Context(), d, search.GrepOptions{Path: path, Pattern: `12345`}, func(search.GrepMatch) error {
-			close(d.found)
-			return nil
-		})
+		stats, err := search.Grep(t.Context(), d, search.GrepOptions{Path: path, Pattern: `12345`},
+			func(search.GrepMatch) error {
+				close(d.found)
+				return nil
+			})
 		if err != nil || stats.Matches != 1 {
 			t.Errorf("%q: %+v, %v", path, stats, err)
 		}
@@ -171,7 +213,8 @@ func (l *longFileReader) Read(p []byte) (int, error) {
 	return copy(p, strings.Repeat("nothing\n", 1<<10)), nil
 }
 
-// TestGrepAfterLimit: the lines after the last match that a limit allows are those that follow it, whether they match or not.
+// TestGrepAfterLimit: the lines after the last match that a limit allows are those that follow it,
+// whether they match or not.
 func TestGrepAfterLimit(t *testing.T) {
 	d := newSearchDisk(t, map[string]string{"a": "hit\nhit 2\nx\nhit 4\ny\n", "b": "hit\n"})
 	for _, tt := range []struct {
@@ -182,9 +225,17 @@ func TestGrepAfterLimit(t *testing.T) {
 		{search.GrepOptions{MaxMatches: 1, After: 2}, "a:1:hit a-2-hit 2 a-3-x", true},
 		{search.GrepOptions{MaxMatches: 2, After: 1}, "a:1:hit a:2:hit 2 a-3-x", true},
 		{search.GrepOptions{MaxMatches: 3, After: 9}, "a:1:hit a:2:hit 2 a-3-x a:4:hit 4 a-5-y", true},
-		{search.GrepOptions{MaxMatches: 4, After: 9}, "a:1:hit a:2:hit 2 a-3-x a:4:hit 4 a-5-y b:1:hit", false},
+		{
+			search.GrepOptions{MaxMatches: 4, After: 9},
+			"a:1:hit a:2:hit 2 a-3-x a:4:hit 4 a-5-y b:1:hit",
+			false,
+		},
 		{search.GrepOptions{MaxFileMatches: 1, After: 2}, "a:1:hit a-2-hit 2 a-3-x b:1:hit", false},
-		{search.GrepOptions{MaxFileMatches: 1, After: 3}, "a:1:hit a-2-hit 2 a-3-x a-4-hit 4 b:1:hit", false},
+		{
+			search.GrepOptions{MaxFileMatches: 1, After: 3},
+			"a:1:hit a-2-hit 2 a-3-x a-4-hit 4 b:1:hit",
+			false,
+		},
 		{search.GrepOptions{MaxFileMatches: 1}, "a:1:hit b:1:hit", false},
 		{search.GrepOptions{MaxMatches: 1, Before: 1}, "a:1:hit", true},
 	} {
@@ -200,7 +251,8 @@ func TestGrepAfterLimit(t *testing.T) {
 			got = append(got, fmt.Sprint(m.Name, sign, m.Line, sign, m.Text))
 			return nil
 		})
-		if text := strings.Join(got, " "); err != nil || text != tt.want || stats.Truncated != tt.truncated || stats.Matches != matches {
+		if text := strings.Join(got, " "); err != nil || text != tt.want ||
+			stats.Truncated != tt.truncated || stats.Matches != matches {
 			t.Errorf("%+v: %s; %+v, %v; want %s", tt.opts, text, stats, err, tt.want)
 		}
 	}

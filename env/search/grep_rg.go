@@ -17,30 +17,34 @@ import (
 )
 
 const (
-	// rgAfter is how many files are searched and delivered before ripgrep is asked. An expression that many lines match has reached its limit by
-	// then, and the first results do not wait for it.
+	// rgAfter is how many files are searched and delivered before ripgrep is asked. An expression that
+	// many lines match has reached its limit by then, and the first results do not wait for it.
 	rgAfter = 64
-	// rgBatch is how many files ripgrep is given at once, rgBytes how many bytes they may have, and rgArgs their names.
+	// rgBatch is how many files ripgrep is given at once, rgBytes how many bytes they may have, and
+	// rgArgs their names.
 	rgBatch, rgBytes, rgArgs = 512, 64 << 20, 96 << 10
-	// rgFewest is for how many files it is worth starting it, and rgLargest the size of a file that it is spared: it holds a
-	// line in memory, however long that is.
+	// rgFewest is for how many files it is worth starting it, and rgLargest the size of a file that it
+	// is spared: it holds a line in memory, however long that is.
 	rgFewest, rgLargest = 16, 16 << 20
 	// rgRecord is the size of the longest record of it that is of interest. Names are shorter.
 	rgRecord = 64 << 10
-	// rgLines is how many lines of a file it tells. Where there are more, each line of the file may match.
+	// rgLines is how many lines of a file it tells. Where there are more, each line of the file may
+	// match.
 	rgLines = 50
 )
 
-// ripgrep finds the files that may have a match for an expression that has no text to look for, which it tries on each line much
-// faster than package regexp does. What matches is for Grep to say.
+// ripgrep finds the files that may have a match for an expression that has no text to look for,
+// which it tries on each line much faster than package regexp does. What matches is for Grep to
+// say.
 type ripgrep struct {
 	run  env.Runner
 	path string
 	expr string
 }
 
-// findRipgrep returns nil if there is no ripgrep, or nothing for it to do. Only one that is installed is used: none that is in the
-// working directory of e or in root, which is searched, by whatever name, and none that a relative folder of PATH has.
+// findRipgrep returns nil if there is no ripgrep, or nothing for it to do. Only one that is
+// installed is used: none that is in the working directory of e or in root, which is searched, by
+// whatever name, and none that a relative folder of PATH has.
 func findRipgrep(e env.FileReader, pattern *grep.Pattern, root string) *ripgrep {
 	run, ok := e.(env.Environment)
 	if _, near := e.(regularOpener); !ok || !near || pattern.Literal() {
@@ -66,7 +70,8 @@ func findRipgrep(e env.FileReader, pattern *grep.Pattern, root string) *ripgrep 
 	return &ripgrep{run: run, path: file, expr: expr}
 }
 
-// isBelow tells whether a file is in a folder, or below it, or whether that cannot be told. Both are absolute names of this machine.
+// isBelow tells whether a file is in a folder, or below it, or whether that cannot be told. Both
+// are absolute names of this machine.
 func isBelow(file, dir string) bool {
 	dir, err := filepath.EvalSymlinks(filepath.FromSlash(dir))
 	if err != nil {
@@ -76,7 +81,8 @@ func isBelow(file, dir string) bool {
 	if err != nil {
 		return true
 	}
-	// The folder that has the file may be a part of what is searched, though the file is a link out of it.
+	// The folder that has the file may be a part of what is searched, though the file is a link out of
+	// it.
 	folder, err := filepath.EvalSymlinks(filepath.Dir(file))
 	if err != nil {
 		return true
@@ -89,23 +95,27 @@ func isBelow(file, dir string) bool {
 	return false
 }
 
-// candidates returns the numbers of the lines that may match, by the names of their files; false if it cannot tell.
+// candidates returns the numbers of the lines that may match, by the names of their files; false if
+// it cannot tell.
 func (r *ripgrep) candidates(ctx context.Context, names []string) (map[string][]int, bool) {
 	argv := []string{
-		r.path, "--json", "--no-config", "--text", "--threads=1", "--no-pre", "--no-crlf", "--case-sensitive",
+		r.path, "--json", "--no-config", "--text", "--threads=1", "--no-pre", "--no-crlf",
+		"--case-sensitive",
 		"--max-count=" + strconv.Itoa(rgLines+1), "-e", r.expr, "--",
 	}
 	argv = append(argv, names...)
 	out := rgOutput{found: map[string][]int{}}
 	result, err := r.run.Exec(ctx, env.Command{Argv: argv, Stdout: &out})
 	// It exits with 2 if there is one file that it could not read.
-	return out.found, err == nil && (result.ExitCode == 0 || result.ExitCode == 1) && out.whole && !out.bad
+	return out.found, err == nil && (result.ExitCode == 0 || result.ExitCode == 1) && out.whole &&
+		!out.bad
 }
 
 // rgOutput takes the records of ripgrep.
 type rgOutput struct {
 	found map[string][]int
-	// file is the one that the records are about; all of its lines may match if its entry in found is nil.
+	// file is the one that the records are about; all of its lines may match if its entry in found is
+	// nil.
 	file string
 	line []byte
 	// skip says that the rest of a record that is too long comes.
@@ -165,7 +175,8 @@ func (o *rgOutput) record() {
 	case "match":
 		switch lines := o.found[o.file]; {
 		case lines == nil:
-		case data.Line <= 0 || len(lines) == rgLines || len(lines) > 0 && lines[len(lines)-1] >= data.Line:
+		case data.Line <= 0 || len(lines) == rgLines || len(lines) > 0 &&
+			lines[len(lines)-1] >= data.Line:
 			o.found[o.file] = nil
 		default:
 			o.found[o.file] = append(lines, data.Line)
@@ -173,7 +184,8 @@ func (o *rgOutput) record() {
 	}
 }
 
-// sift looks at the start of each file and asks ripgrep about the rest of it. It leaves those to search that may have a match.
+// sift looks at the start of each file and asks ripgrep about the rest of it. It leaves those to
+// search that may have a match.
 func (w *grepWorker) sift(files []grepFile) {
 	var some siftedFiles
 	for i := range files {
@@ -230,7 +242,8 @@ func (w *grepWorker) ask(some *siftedFiles) {
 	*some = siftedFiles{}
 }
 
-// probe returns the size of a file and tells whether ripgrep is to look at it. Otherwise it sets what is known of it, if anything is.
+// probe returns the size of a file and tells whether ripgrep is to look at it. Otherwise it sets
+// what is known of it, if anything is.
 func (w *grepWorker) probe(f *grepFile) (int64, bool) {
 	file, size, err := w.open(*f)
 	if err != nil {

@@ -20,10 +20,11 @@ import (
 const (
 	// grepBatch is how many files are searched by one worker, one after the other.
 	grepBatch = 32
-	// grepAhead is how many batches are searched, or wait for that, while what comes before them is not delivered.
+	// grepAhead is how many batches are searched, or wait for that, while what comes before them is
+	// not delivered.
 	grepAhead = 64
-	// grepPiece is how many bytes of results are collected before they are delivered, and grepPieces how many pieces of a batch may
-	// wait for that.
+	// grepPiece is how many bytes of results are collected before they are delivered, and grepPieces
+	// how many pieces of a batch may wait for that.
 	grepPiece, grepPieces = 16 << 10, 4
 	// grepTime is how long results of a batch are held while more is searched for.
 	grepTime = 50 * time.Millisecond
@@ -31,10 +32,11 @@ const (
 	maxGrepWorkers = 8
 )
 
-// regularOpener is implemented by environments that open with less effort what ReadDir has just told to be a regular file.
+// regularOpener is implemented by environments that open with less effort what ReadDir has just
+// told to be a regular file.
 type regularOpener interface {
-	// OpenRegular returns the file and its size in bytes. For what is not a regular file any more it returns an error, and it does not
-	// wait for another end of it.
+	// OpenRegular returns the file and its size in bytes. For what is not a regular file any more it
+	// returns an error, and it does not wait for another end of it.
 	OpenRegular(ctx context.Context, name string) (io.ReadCloser, int64, error)
 }
 
@@ -58,7 +60,8 @@ type grepper struct {
 	failed error
 	// spend, if set, is told how many bytes were read.
 	spend func(n int64)
-	// rg, if set, says which files are not worth searching. It is asked once early is closed, when the first are delivered.
+	// rg, if set, says which files are not worth searching. It is asked once early is closed, when the
+	// first are delivered.
 	rg    *ripgrep
 	early chan struct{}
 }
@@ -101,7 +104,8 @@ type grepResult struct {
 	unread error
 }
 
-// folder searches what is below root, several files at once, and delivers what is found in the order of the walk.
+// folder searches what is below root, several files at once, and delivers what is found in the
+// order of the walk.
 func (g *grepper) folder(ctx context.Context, root string, opts WalkOptions) error {
 	ctx, cancel := context.WithCancel(ctx)
 	wanted, unwanted := context.WithCancel(g.ctx)
@@ -144,7 +148,9 @@ func (g *grepper) folder(ctx context.Context, root string, opts WalkOptions) err
 }
 
 // walk sends what is to be searched both to where it is delivered and to the workers.
-func (g *grepper) walk(ctx context.Context, root string, opts WalkOptions, order, jobs chan<- *batch) error {
+func (g *grepper) walk(
+	ctx context.Context, root string, opts WalkOptions, order, jobs chan<- *batch,
+) error {
 	size, sent, last := grepBatch, 0, time.Now()
 	var files []grepFile
 	send := func() error {
@@ -187,7 +193,8 @@ func (g *grepper) walk(ctx context.Context, root string, opts WalkOptions, order
 		default:
 			files = append(files, grepFile{name: pathname.Join(root, entry.Name), listed: true})
 		}
-		// Workers that have nothing to do get what there is, but not one file at a time where ripgrep is asked.
+		// Workers that have nothing to do get what there is, but not one file at a time where ripgrep is
+		// asked.
 		if len(files) == size || len(jobs) == 0 && (size == grepBatch || time.Since(last) >= grepTime) {
 			return send()
 		}
@@ -386,7 +393,10 @@ func (w *grepWorker) file(f grepFile) error {
 		case GrepCounts:
 			return nil
 		}
-		return w.add(GrepMatch{Name: f.name, Line: l.Number, Text: string(l.Text), LineCut: l.Cut, Context: !l.Match})
+		return w.add(GrepMatch{
+			Name: f.name, Line: l.Number, Text: string(l.Text), LineCut: l.Cut,
+			Context: !l.Match,
+		})
 	})
 	if errors.Is(err, grep.ErrBinary) {
 		w.now().binary = true
@@ -466,7 +476,9 @@ type overLimit GrepStop
 func (o overLimit) Error() string { return "the search has reached its limit of " + string(o) }
 
 // limit returns the context of a search that may take only so long and read so much.
-func (g *grepper) limit(ctx context.Context, opts GrepOptions) (context.Context, context.CancelFunc) {
+func (g *grepper) limit(
+	ctx context.Context, opts GrepOptions,
+) (context.Context, context.CancelFunc) {
 	ctx, end := context.WithCancelCause(ctx)
 	var timer *time.Timer
 	if allowed := cmp.Or(opts.MaxTime, DefaultGrepTime); allowed > 0 {

@@ -37,26 +37,82 @@ func TestGrepLines(t *testing.T) {
 		{"anchors", "ab\nba\n", search.GrepOptions{Pattern: "^a|^b$"}, []string{"1:ab"}},
 		{"text anchors", "ab\nba\n", search.GrepOptions{Pattern: `\Ab.*a\z`}, []string{"2:ba"}},
 		{"CRLF", "a\r\nb\r\n\r\n", search.GrepOptions{Pattern: "[ab]?$"}, []string{"1:a", "2:b", "3:"}},
-		{"a lone carriage return", "a\rb\nc\r", search.GrepOptions{Pattern: "[ac]\r"}, []string{"1:a\rb", "2:c\r"}},
+		{"a lone carriage return", "a\rb\nc\r", search.GrepOptions{Pattern: "[ac]\r"}, []string{
+			"1:a\rb",
+			"2:c\r",
+		}},
 		{"two carriage returns", "a\r\r\n", search.GrepOptions{Pattern: "a\r$"}, []string{"1:a\r"}},
-		{"case", "Foo\nfoo\nSTRASSE\n", search.GrepOptions{Pattern: "FOO", IgnoreCase: true}, []string{"1:Foo", "2:foo"}},
-		{"case and alternatives", "Foo\nBar\n", search.GrepOptions{Pattern: "foo|bar", IgnoreCase: true}, []string{"1:Foo", "2:Bar"}},
-		{"a byte order mark", "\xef\xbb\xbfa\n\xef\xbb\xbfa\n", search.GrepOptions{Pattern: "^a"}, []string{"1:a"}},
-		{"invalid UTF-8", "a\xffb\n\xc3\n", search.GrepOptions{Pattern: "a.b|^.$"}, []string{"1:a\xffb", "2:\xc3"}},
+		{
+			"case", "Foo\nfoo\nSTRASSE\n",
+			search.GrepOptions{Pattern: "FOO", IgnoreCase: true},
+			[]string{"1:Foo", "2:foo"},
+		},
+		{
+			"case and alternatives", "Foo\nBar\n",
+			search.GrepOptions{Pattern: "foo|bar", IgnoreCase: true},
+			[]string{"1:Foo", "2:Bar"},
+		},
+		{
+			"a byte order mark", "\xef\xbb\xbfa\n\xef\xbb\xbfa\n",
+			search.GrepOptions{Pattern: "^a"},
+			[]string{"1:a"},
+		},
+		{"invalid UTF-8", "a\xffb\n\xc3\n", search.GrepOptions{Pattern: "a.b|^.$"}, []string{
+			"1:a\xffb",
+			"2:\xc3",
+		}},
 		{"unicode", "größe\n", search.GrepOptions{Pattern: `gr\pLße`}, []string{"1:größe"}},
 		{"classes do not span lines", "a\nb\n", search.GrepOptions{Pattern: `a\sb|a[^x]b|(?s)a.b`}, nil},
 		{"a cut line", "aéé\n", search.GrepOptions{Pattern: "a", MaxLineBytes: 4}, []string{"1:aé…"}},
-		{"a line of just the limit", "aéé\n", search.GrepOptions{Pattern: "a", MaxLineBytes: 5}, []string{"1:aéé"}},
-		{"cut invalid bytes", strings.Repeat("\x80", 9), search.GrepOptions{Pattern: "", MaxLineBytes: 4}, []string{"1:\x80\x80\x80\x80…"}},
-		{"cut by default", strings.Repeat("é", 300), search.GrepOptions{Pattern: "é"}, []string{"1:" + strings.Repeat("é", 250) + "…"}},
-		{"a long line, at its start", "a\nb" + long + "\nc\n", search.GrepOptions{Pattern: "^b|^c", MaxLineBytes: 3}, []string{"2:bxx…", "3:c"}},
-		{"a long line, at its end", "a\n" + long + "b\r\nc\n", search.GrepOptions{Pattern: "xb$|c", MaxLineBytes: 3}, []string{"2:xxx…", "3:c"}},
-		{"a long line at the end of the file", "a\n" + long + "b", search.GrepOptions{Pattern: "xb$", MaxLineBytes: 3}, []string{"2:xxx…"}},
-		{"a long line that does not match", long + "\n" + long + "\nb\n", search.GrepOptions{Pattern: "b"}, []string{"3:b"}},
-		{"much of a long line", long, search.GrepOptions{Pattern: "x", MaxLineBytes: 1 << 30}, []string{"1:" + long[:64<<10] + "…"}},
-		{"NUL after the first 8 KiB", long + "\x00\nb\n", search.GrepOptions{Pattern: "b"}, []string{"2:b"}},
-		{"all", strings.Repeat("a\n", 150), search.GrepOptions{Pattern: "a", MaxMatches: -1}, numbered(150)},
-		{"the default limit", strings.Repeat("a\n", 150), search.GrepOptions{Pattern: "a"}, numbered(100)},
+		{
+			"a line of just the limit", "aéé\n",
+			search.GrepOptions{Pattern: "a", MaxLineBytes: 5},
+			[]string{"1:aéé"},
+		},
+		{
+			"cut invalid bytes", strings.Repeat("\x80", 9),
+			search.GrepOptions{Pattern: "", MaxLineBytes: 4},
+			[]string{"1:\x80\x80\x80\x80…"},
+		},
+		{"cut by default", strings.Repeat("é", 300), search.GrepOptions{Pattern: "é"}, []string{"1:" +
+			strings.Repeat("é", 250) + "…"}},
+		{"a long line, at its start", "a\nb" + long + "\nc\n", search.GrepOptions{
+			Pattern:      "^b|^c",
+			MaxLineBytes: 3,
+		}, []string{"2:bxx…", "3:c"}},
+		{"a long line, at its end", "a\n" + long + "b\r\nc\n", search.GrepOptions{
+			Pattern:      "xb$|c",
+			MaxLineBytes: 3,
+		}, []string{"2:xxx…", "3:c"}},
+		{"a long line at the end of the file", "a\n" + long + "b", search.GrepOptions{
+			Pattern:      "xb$",
+			MaxLineBytes: 3,
+		}, []string{"2:xxx…"}},
+		{
+			"a long line that does not match", long + "\n" + long + "\nb\n",
+			search.GrepOptions{Pattern: "b"},
+			[]string{"3:b"},
+		},
+		{
+			"much of a long line", long,
+			search.GrepOptions{Pattern: "x", MaxLineBytes: 1 << 30},
+			[]string{"1:" + long[:64<<10] + "…"},
+		},
+		{
+			"NUL after the first 8 KiB", long + "\x00\nb\n",
+			search.GrepOptions{Pattern: "b"},
+			[]string{"2:b"},
+		},
+		{
+			"all", strings.Repeat("a\n", 150),
+			search.GrepOptions{Pattern: "a", MaxMatches: -1},
+			numbered(150),
+		},
+		{
+			"the default limit", strings.Repeat("a\n", 150),
+			search.GrepOptions{Pattern: "a"},
+			numbered(100),
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -70,7 +126,10 @@ func TestGrepLines(t *testing.T) {
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("%.2000s", diff)
 			}
-			wantStats := search.GrepStats{Files: 1, Matches: len(want), Truncated: tt.name == "the default limit"}
+			wantStats := search.GrepStats{
+				Files: 1, Matches: len(want),
+				Truncated: tt.name == "the default limit",
+			}
 			if diff := cmp.Diff(wantStats, stats); diff != "" {
 				t.Error(diff)
 			}
@@ -86,7 +145,8 @@ func numbered(n int) []string {
 	return lines
 }
 
-// TestGrepPieces moves a line ending and a character across the ends of the pieces in which a file is read.
+// TestGrepPieces moves a line ending and a character across the ends of the pieces in which a file
+// is read.
 func TestGrepPieces(t *testing.T) {
 	for size := 128<<10 - 4; size < 128<<10+2; size++ {
 		content := "€" + strings.Repeat("a", size-3) + "é\r\nb\r\n"
@@ -103,8 +163,10 @@ func TestGrepPieces(t *testing.T) {
 
 func TestGrepFolder(t *testing.T) {
 	d := newSearchDisk(t, map[string]string{
-		".gitignore": "*.log\n/out/", "a.log": "hit", "out/x": "hit", "b.go": "hit", "b/c.go": "hit\nhit", "b/d.ts": "hit", "b/e/f.tsx": "hit",
-		"bin": "hit\x00", ".hidden": "hit", ".git/g": "hit", "link": "-> b.go", "to": "-> b", "empty": "", "b/utf16": "\xff\xfeh\x00i\x00t\x00",
+		".gitignore": "*.log\n/out/", "a.log": "hit", "out/x": "hit", "b.go": "hit", "b/c.go": "hit\nhit",
+		"b/d.ts": "hit", "b/e/f.tsx": "hit",
+		"bin": "hit\x00", ".hidden": "hit", ".git/g": "hit", "link": "-> b.go", "to": "-> b", "empty": "",
+		"b/utf16": "\xff\xfeh\x00i\x00t\x00",
 	})
 	tests := []struct {
 		name  string
@@ -115,25 +177,98 @@ func TestGrepFolder(t *testing.T) {
 		{
 			"everything",
 			search.GrepOptions{},
-			[]string{".hidden:1:hit", "b/c.go:1:hit", "b/c.go:2:hit", "b/d.ts:1:hit", "b/e/f.tsx:1:hit", "b/utf16:1:hit", "b.go:1:hit"},
+			[]string{
+				".hidden:1:hit", "b/c.go:1:hit", "b/c.go:2:hit", "b/d.ts:1:hit", "b/e/f.tsx:1:hit",
+				"b/utf16:1:hit", "b.go:1:hit",
+			},
 			search.GrepStats{Files: 8, Matches: 7, SkippedBinary: 1},
 		},
-		{"base name", search.GrepOptions{Glob: "*.go"}, []string{"b/c.go:1:hit", "b/c.go:2:hit", "b.go:1:hit"}, search.GrepStats{Files: 2, Matches: 3}},
-		{"alternatives", search.GrepOptions{Glob: "*.{ts,tsx}"}, []string{"b/d.ts:1:hit", "b/e/f.tsx:1:hit"}, search.GrepStats{Files: 2, Matches: 2}},
-		{"whole name", search.GrepOptions{Glob: "b/**/*.tsx"}, []string{"b/e/f.tsx:1:hit"}, search.GrepStats{Files: 1, Matches: 1}},
-		{"one of two folders", search.GrepOptions{Glob: "{b/e/,missing/}"}, []string{"b/e/f.tsx:1:hit"}, search.GrepStats{Files: 1, Matches: 1}},
-		{"whole name at the top", search.GrepOptions{Glob: "./*.go"}, []string{"b.go:1:hit"}, search.GrepStats{Files: 1, Matches: 1}},
-		{"a folder", search.GrepOptions{Path: "b", Glob: "e/*"}, []string{"b/e/f.tsx:1:hit"}, search.GrepStats{Files: 1, Matches: 1}},
-		{"a folder with a slash", search.GrepOptions{Path: "b/", Glob: "*.ts"}, []string{"b/d.ts:1:hit"}, search.GrepStats{Files: 1, Matches: 1}},
-		{"a file", search.GrepOptions{Path: "b/d.ts", Glob: "*.go"}, []string{"b/d.ts:1:hit"}, search.GrepStats{Files: 1, Matches: 1}},
-		{"an ignored file", search.GrepOptions{Path: "a.log"}, []string{"a.log:1:hit"}, search.GrepStats{Files: 1, Matches: 1}},
-		{"an ignored folder", search.GrepOptions{Path: "out"}, []string{"out/x:1:hit"}, search.GrepStats{Files: 1, Matches: 1}},
-		{"a link to a file", search.GrepOptions{Path: "link"}, []string{"link:1:hit"}, search.GrepStats{Files: 1, Matches: 1}},
-		{"a link to a folder", search.GrepOptions{Path: "to", Glob: "*.ts"}, []string{"to/d.ts:1:hit"}, search.GrepStats{Files: 1, Matches: 1}},
-		{"a binary file", search.GrepOptions{Path: "bin"}, []string{}, search.GrepStats{SkippedBinary: 1}},
-		{"no ignore", search.GrepOptions{NoIgnore: true, Glob: "{g,x,a.log}"}, []string{".git/g:1:hit", "a.log:1:hit", "out/x:1:hit"}, search.GrepStats{Files: 3, Matches: 3}},
-		{"one too many", search.GrepOptions{MaxMatches: 2, Glob: "*.go"}, []string{"b/c.go:1:hit", "b/c.go:2:hit"}, search.GrepStats{Files: 2, Matches: 2, Truncated: true}},
-		{"just enough", search.GrepOptions{MaxMatches: 3, Glob: "*.go"}, []string{"b/c.go:1:hit", "b/c.go:2:hit", "b.go:1:hit"}, search.GrepStats{Files: 2, Matches: 3}},
+		{"base name", search.GrepOptions{Glob: "*.go"}, []string{
+			"b/c.go:1:hit", "b/c.go:2:hit",
+			"b.go:1:hit",
+		}, search.GrepStats{Files: 2, Matches: 3}},
+		{"alternatives", search.GrepOptions{Glob: "*.{ts,tsx}"}, []string{
+			"b/d.ts:1:hit",
+			"b/e/f.tsx:1:hit",
+		}, search.GrepStats{Files: 2, Matches: 2}},
+		{
+			"whole name",
+			search.GrepOptions{Glob: "b/**/*.tsx"},
+			[]string{"b/e/f.tsx:1:hit"},
+			search.GrepStats{Files: 1, Matches: 1},
+		},
+		{
+			"one of two folders",
+			search.GrepOptions{Glob: "{b/e/,missing/}"},
+			[]string{"b/e/f.tsx:1:hit"},
+			search.GrepStats{Files: 1, Matches: 1},
+		},
+		{
+			"whole name at the top",
+			search.GrepOptions{Glob: "./*.go"},
+			[]string{"b.go:1:hit"},
+			search.GrepStats{Files: 1, Matches: 1},
+		},
+		{
+			"a folder",
+			search.GrepOptions{Path: "b", Glob: "e/*"},
+			[]string{"b/e/f.tsx:1:hit"},
+			search.GrepStats{Files: 1, Matches: 1},
+		},
+		{
+			"a folder with a slash",
+			search.GrepOptions{Path: "b/", Glob: "*.ts"},
+			[]string{"b/d.ts:1:hit"},
+			search.GrepStats{Files: 1, Matches: 1},
+		},
+		{
+			"a file",
+			search.GrepOptions{Path: "b/d.ts", Glob: "*.go"},
+			[]string{"b/d.ts:1:hit"},
+			search.GrepStats{Files: 1, Matches: 1},
+		},
+		{
+			"an ignored file",
+			search.GrepOptions{Path: "a.log"},
+			[]string{"a.log:1:hit"},
+			search.GrepStats{Files: 1, Matches: 1},
+		},
+		{
+			"an ignored folder",
+			search.GrepOptions{Path: "out"},
+			[]string{"out/x:1:hit"},
+			search.GrepStats{Files: 1, Matches: 1},
+		},
+		{
+			"a link to a file",
+			search.GrepOptions{Path: "link"},
+			[]string{"link:1:hit"},
+			search.GrepStats{Files: 1, Matches: 1},
+		},
+		{
+			"a link to a folder",
+			search.GrepOptions{Path: "to", Glob: "*.ts"},
+			[]string{"to/d.ts:1:hit"},
+			search.GrepStats{Files: 1, Matches: 1},
+		},
+		{
+			"a binary file",
+			search.GrepOptions{Path: "bin"},
+			[]string{},
+			search.GrepStats{SkippedBinary: 1},
+		},
+		{"no ignore", search.GrepOptions{NoIgnore: true, Glob: "{g,x,a.log}"}, []string{
+			".git/g:1:hit",
+			"a.log:1:hit", "out/x:1:hit",
+		}, search.GrepStats{Files: 3, Matches: 3}},
+		{"one too many", search.GrepOptions{MaxMatches: 2, Glob: "*.go"}, []string{
+			"b/c.go:1:hit",
+			"b/c.go:2:hit",
+		}, search.GrepStats{Files: 2, Matches: 2, Truncated: true}},
+		{"just enough", search.GrepOptions{MaxMatches: 3, Glob: "*.go"}, []string{
+			"b/c.go:1:hit",
+			"b/c.go:2:hit", "b.go:1:hit",
+		}, search.GrepStats{Files: 2, Matches: 3}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -170,7 +305,11 @@ func TestGrepErrors(t *testing.T) {
 		{"a huge repeat", search.GrepOptions{Pattern: `((a{100}){100}){100}`}, search.ErrBadPattern},
 		{"invalid UTF-8", search.GrepOptions{Pattern: "\xff"}, search.ErrBadPattern},
 		{"a line ending", search.GrepOptions{Pattern: `a(b|c\n)`}, search.ErrBadPattern},
-		{"a bad glob", search.GrepOptions{Pattern: "a", Glob: "[", Path: "missing"}, search.ErrBadPattern},
+		{
+			"a bad glob",
+			search.GrepOptions{Pattern: "a", Glob: "[", Path: "missing"},
+			search.ErrBadPattern,
+		},
 		{"a missing path", search.GrepOptions{Pattern: "a", Path: "missing"}, fs.ErrNotExist},
 		{"a path with NUL", search.GrepOptions{Pattern: "a", Path: "a\x00"}, fs.ErrInvalid},
 		{"a closed file", search.GrepOptions{Pattern: "a", Path: "d/f"}, fs.ErrPermission},
@@ -194,13 +333,17 @@ func TestGrepErrors(t *testing.T) {
 }
 
 func TestGrepUnreadable(t *testing.T) {
-	d := newSearchDisk(t, map[string]string{"a": "hit", "b": "hit", "c/x": "hit", "d": "hit", "e": "hit"})
+	d := newSearchDisk(t, map[string]string{
+		"a": "hit", "b": "hit", "c/x": "hit", "d": "hit",
+		"e": "hit",
+	})
 	d.deny["a"], d.deny["c"], d.deny["d"] = fs.ErrPermission, fs.ErrPermission, fs.ErrNotExist
 	var got []string
-	stats, err := search.Grep(t.Context(), d, search.GrepOptions{Pattern: "hit"}, func(m search.GrepMatch) error {
-		got = append(got, m.Name)
-		return nil
-	})
+	stats, err := search.Grep(t.Context(), d, search.GrepOptions{Pattern: "hit"},
+		func(m search.GrepMatch) error {
+			got = append(got, m.Name)
+			return nil
+		})
 	var unreadable *search.UnreadableError
 	if !errors.As(err, &unreadable) || unreadable.Count != 2 {
 		t.Errorf("error is %v", err)
@@ -212,7 +355,8 @@ func TestGrepUnreadable(t *testing.T) {
 		t.Error(diff)
 	}
 	d.deny["b"] = env.ErrGone
-	_, err = search.Grep(t.Context(), d, search.GrepOptions{Pattern: "hit"}, func(search.GrepMatch) error { return nil })
+	_, err = search.Grep(t.Context(), d, search.GrepOptions{Pattern: "hit"},
+		func(search.GrepMatch) error { return nil })
 	if !errors.Is(err, env.ErrGone) || errors.As(err, &unreadable) {
 		t.Errorf("error is %v", err)
 	}
@@ -253,10 +397,11 @@ func TestGrepReadError(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := brokenFile{d, content, errors.New("input/output error")}
 			var got []string
-			stats, err := search.Grep(t.Context(), e, search.GrepOptions{Pattern: "hit$"}, func(m search.GrepMatch) error {
-				got = append(got, fmt.Sprintf("%s:%d", m.Name, m.Line))
-				return nil
-			})
+			stats, err := search.Grep(t.Context(), e, search.GrepOptions{Pattern: "hit$"},
+				func(m search.GrepMatch) error {
+					got = append(got, fmt.Sprintf("%s:%d", m.Name, m.Line))
+					return nil
+				})
 			var unreadable *search.UnreadableError
 			if !errors.As(err, &unreadable) || unreadable.Count != 1 || !errors.Is(err, e.err) {
 				t.Errorf("error is %v", err)
@@ -272,7 +417,8 @@ func TestGrepReadError(t *testing.T) {
 				t.Errorf("stats are %+v", stats)
 			}
 			e.err = fs.ErrClosed
-			if _, err := search.Grep(t.Context(), e, search.GrepOptions{Pattern: "q"}, nil); !errors.Is(err, fs.ErrClosed) || errors.As(err, &unreadable) {
+			if _, err := search.Grep(t.Context(), e, search.GrepOptions{Pattern: "q"}, nil); !errors.Is(err,
+				fs.ErrClosed) || errors.As(err, &unreadable) {
 				t.Errorf("closed: error is %v", err)
 			}
 		})
@@ -285,21 +431,24 @@ func TestGrepStops(t *testing.T) {
 	for _, end := range []error{stop, fs.SkipAll} {
 		for _, at := range []string{"", "a"} {
 			calls := 0
-			stats, err := search.Grep(t.Context(), d, search.GrepOptions{Pattern: "hit", Path: at}, func(search.GrepMatch) error {
-				calls++
-				return end
-			})
-			if calls != 1 || stats.Matches != 1 || errors.Is(end, stop) != errors.Is(err, stop) || errors.Is(err, fs.SkipAll) {
+			stats, err := search.Grep(t.Context(), d, search.GrepOptions{Pattern: "hit", Path: at},
+				func(search.GrepMatch) error {
+					calls++
+					return end
+				})
+			if calls != 1 || stats.Matches != 1 || errors.Is(end, stop) != errors.Is(err, stop) ||
+				errors.Is(err, fs.SkipAll) {
 				t.Errorf("%v in %q: %d calls, %+v, %v", end, at, calls, stats, err)
 			}
 		}
 	}
 	cause := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	stats, err := search.Grep(ctx, d, search.GrepOptions{Pattern: "hit"}, func(search.GrepMatch) error {
-		cancel(cause)
-		return nil
-	})
+	stats, err := search.Grep(ctx, d, search.GrepOptions{Pattern: "hit"},
+		func(search.GrepMatch) error {
+			cancel(cause)
+			return nil
+		})
 	if !errors.Is(err, context.Canceled) || !errors.Is(err, cause) || stats.Matches != 1 {
 		t.Errorf("canceled: %+v, %v", stats, err)
 	}
@@ -347,7 +496,10 @@ func TestGrepLongLineMemory(t *testing.T) {
 func TestGrepAgainstSplit(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	pieces := []string{"a", "b", "\n", "\r\n", "\r", "é", "\xff", "ab", "\xc3", " ", "\n"}
-	patterns := []string{"a", "^", "$", "a$", "^b", `\bab\b`, "[^a]$", ".", "^.?$", "é|b\r", "(a|b)+ab", `^\s`}
+	patterns := []string{
+		"a", "^", "$", "a$", "^b", `\bab\b`, "[^a]$", ".", "^.?$", "é|b\r",
+		"(a|b)+ab", `^\s`,
+	}
 	for range 150 {
 		var s strings.Builder
 		for range r.IntN(80) {

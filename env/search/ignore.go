@@ -14,7 +14,8 @@ import (
 
 const (
 	ignoreFile = ".gitignore"
-	// excludeFile is where git keeps, in its own folder, the rules of one repository that are not part of its content.
+	// excludeFile is where git keeps, in its own folder, the rules of one repository that are not part
+	// of its content.
 	excludeFile = "info/exclude"
 	// maxIgnoreFile is the size of the largest ignore file that is read, in bytes.
 	maxIgnoreFile = 1 << 20
@@ -39,7 +40,8 @@ func (w *walker) outerRules(ctx context.Context, entries []fs.DirEntry) (*gitign
 	below := strings.TrimPrefix(strings.TrimPrefix(root, dir), "/")
 	w.prefix = below + "/"
 
-	// Go down from the top of the repository to the folder that root is in. Seen from root, up leads to dir.
+	// Go down from the top of the repository to the folder that root is in. Seen from root, up leads
+	// to dir.
 	up := strings.Repeat("../", strings.Count(w.prefix, "/"))
 	rules, err := w.pushExclude(ctx, "", git, up+gitrepo.DirName)
 	if err != nil {
@@ -53,11 +55,13 @@ func (w *walker) outerRules(ctx context.Context, entries []fs.DirEntry) (*gitign
 		}
 		// A folder may be closed to listing and yet let its files be read.
 		if d := has(entries, ignoreFile); err != nil || d != nil && d.Type().IsRegular() {
-			if rules, err = w.push(ctx, rules, at, pathname.Join(dir, ignoreFile), up+ignoreFile); err != nil {
+			if rules, err = w.push(ctx, rules, at, pathname.Join(dir, ignoreFile),
+				up+ignoreFile); err != nil {
 				return nil, err
 			}
 		}
-		dir, at, up = pathname.Join(dir, element), pathname.Join(at, element), strings.TrimPrefix(up, "../")
+		dir, at, up = pathname.Join(dir, element), pathname.Join(at, element), strings.TrimPrefix(up,
+			"../")
 		if rules.Ignored(at, true) {
 			return nil, nil
 		}
@@ -66,7 +70,9 @@ func (w *walker) outerRules(ctx context.Context, entries []fs.DirEntry) (*gitign
 }
 
 // innerRules adds the rules of the folder name, which lists entries.
-func (w *walker) innerRules(ctx context.Context, name string, entries []fs.DirEntry, rules *gitignore.Stack) (*gitignore.Stack, error) {
+func (w *walker) innerRules(
+	ctx context.Context, name string, entries []fs.DirEntry, rules *gitignore.Stack,
+) (*gitignore.Stack, error) {
 	at := strings.TrimSuffix(w.prefix+name, "/")
 	if has(entries, gitrepo.DirName) != nil {
 		git, err := w.git, error(nil)
@@ -91,18 +97,23 @@ func (w *walker) innerRules(ctx context.Context, name string, entries []fs.DirEn
 	return rules, nil
 }
 
-// pushExclude returns the rules that git keeps for a repository whose topmost folder is at. Seen from root, its folder of
-// git is called shown.
-func (w *walker) pushExclude(ctx context.Context, at string, git *gitrepo.Dirs, shown string) (*gitignore.Stack, error) {
+// pushExclude returns the rules that git keeps for a repository whose topmost folder is at. Seen
+// from root, its folder of git is called shown.
+func (w *walker) pushExclude(
+	ctx context.Context, at string, git *gitrepo.Dirs, shown string,
+) (*gitignore.Stack, error) {
 	if git.Private != git.Common || git.Linked {
 		shown = git.Common
 	}
-	return w.push(ctx, nil, at, pathname.Join(git.Common, excludeFile), pathname.Join(shown, excludeFile))
+	return w.push(ctx, nil, at, pathname.Join(git.Common, excludeFile), pathname.Join(shown,
+		excludeFile))
 }
 
-// push adds the rules of the ignore file name, which hold in the folder at. If it cannot be read, shown is the name to
-// report it by.
-func (w *walker) push(ctx context.Context, rules *gitignore.Stack, at, name, shown string) (*gitignore.Stack, error) {
+// push adds the rules of the ignore file name, which hold in the folder at. If it cannot be read,
+// shown is the name to report it by.
+func (w *walker) push(
+	ctx context.Context, rules *gitignore.Stack, at, name, shown string,
+) (*gitignore.Stack, error) {
 	content, err := env.ReadFile(ctx, w.e, name, maxIgnoreFile)
 	switch {
 	case err == nil:

@@ -33,76 +33,122 @@ func TestWalk(t *testing.T) {
 			want: []string{},
 		},
 		{
-			name:  "folders before their content, hidden files too",
-			files: map[string]string{"b/x": "", "b.txt": "", "a": "", ".hidden/y": "", "empty/": "", "b/c/z": ""},
-			want:  []string{".hidden/", ".hidden/y", "a", "b/", "b/c/", "b/c/z", "b/x", "b.txt", "empty/"},
+			name: "folders before their content, hidden files too",
+			files: map[string]string{
+				"b/x": "", "b.txt": "", "a": "", ".hidden/y": "", "empty/": "",
+				"b/c/z": "",
+			},
+			want: []string{".hidden/", ".hidden/y", "a", "b/", "b/c/", "b/c/z", "b/x", "b.txt", "empty/"},
 		},
 		{
 			name: "a root below", files: map[string]string{"a/b/c": "", "x": ""}, root: "a/",
 			want: []string{"b/", "b/c"},
 		},
 		{
-			name: "a depth", files: map[string]string{"a/b/c": "", "x": ""}, opts: search.WalkOptions{MaxDepth: 2},
+			name: "a depth", files: map[string]string{
+				"a/b/c": "",
+				"x":     "",
+			}, opts: search.WalkOptions{MaxDepth: 2},
 			want: []string{"a/", "a/b/", "x"},
 		},
 		{
-			name:  "ignore files",
-			files: map[string]string{".gitignore": "*.log\n/out/\n!keep.log", "out/x": "", "a.log": "", "keep.log": "", "d/b.log": "", "d/out": "", "d/.gitignore": "!b.log\nkeep.log", "d/keep.log": ""},
-			want:  []string{".gitignore", "d/", "d/.gitignore", "d/b.log", "d/out", "keep.log"},
+			name: "ignore files",
+			files: map[string]string{
+				".gitignore": "*.log\n/out/\n!keep.log", "out/x": "", "a.log": "",
+				"keep.log": "", "d/b.log": "", "d/out": "", "d/.gitignore": "!b.log\nkeep.log",
+				"d/keep.log": "",
+			},
+			want: []string{".gitignore", "d/", "d/.gitignore", "d/b.log", "d/out", "keep.log"},
 		},
 		{
-			name:  "no ignore",
-			files: map[string]string{".gitignore": "*", "a": "", ".git/config": "", "d/.git": ""}, opts: search.WalkOptions{NoIgnore: true},
+			name: "no ignore",
+			files: map[string]string{
+				".gitignore": "*", "a": "", ".git/config": "",
+				"d/.git": "",
+			}, opts: search.WalkOptions{NoIgnore: true},
 			want: []string{".git/", ".git/config", ".gitignore", "a", "d/", "d/.git"},
 		},
 		{
-			name:  "git's own folder, and the file it is in a work tree",
-			files: map[string]string{".git/config": "", "a": "", "d/.git": "gitdir: x", "d/b": "", ".github/c": ""},
-			want:  []string{".github/", ".github/c", "a", "d/", "d/b"},
+			name: "git's own folder, and the file it is in a work tree",
+			files: map[string]string{
+				".git/config": "", "a": "", "d/.git": "gitdir: x", "d/b": "",
+				".github/c": "",
+			},
+			want: []string{".github/", ".github/c", "a", "d/", "d/b"},
 		},
 		{
-			name:  "the exclude file is weaker than ignore files",
-			files: map[string]string{".git/HEAD": "", ".git/info/exclude": "a\nb\nd/c", ".gitignore": "!b", "a": "", "b": "", "d/a": "", "d/c": ""},
-			want:  []string{".gitignore", "b", "d/"},
+			name: "the exclude file is weaker than ignore files",
+			files: map[string]string{
+				".git/HEAD": "", ".git/info/exclude": "a\nb\nd/c", ".gitignore": "!b",
+				"a": "", "b": "", "d/a": "", "d/c": "",
+			},
+			want: []string{".gitignore", "b", "d/"},
 		},
 		{
-			name:  "parents up to the repository",
-			files: map[string]string{".gitignore": "top", "r/.git/HEAD": "", "r/.git/info/exclude": "ex", "r/.gitignore": "*.log\n/s/one", "r/s/.gitignore": "!b.log\n/t/two", "r/s/t/top": "", "r/s/t/ex": "", "r/s/t/a.log": "", "r/s/t/b.log": "", "r/s/t/one": "", "r/s/t/two": "", "r/s/t/u/two": ""},
-			root:  "r/s/t",
-			want:  []string{"b.log", "one", "top", "u/", "u/two"},
+			name: "parents up to the repository",
+			files: map[string]string{
+				".gitignore": "top", "r/.git/HEAD": "", "r/.git/info/exclude": "ex",
+				"r/.gitignore": "*.log\n/s/one", "r/s/.gitignore": "!b.log\n/t/two", "r/s/t/top": "",
+				"r/s/t/ex": "", "r/s/t/a.log": "", "r/s/t/b.log": "", "r/s/t/one": "", "r/s/t/two": "",
+				"r/s/t/u/two": "",
+			},
+			root: "r/s/t",
+			want: []string{"b.log", "one", "top", "u/", "u/two"},
 		},
 		{
-			name:  "parents without a repository do not count",
-			files: map[string]string{".gitignore": "a", "d/a": "", "d/.gitignore": "b", "d/b": ""}, root: "d",
+			name: "parents without a repository do not count",
+			files: map[string]string{
+				".gitignore": "a", "d/a": "", "d/.gitignore": "b",
+				"d/b": "",
+			}, root: "d",
 			want: []string{".gitignore", "a"},
 		},
 		{
-			name:  "an ignored root",
-			files: map[string]string{".git/HEAD": "", ".gitignore": "/vendor/\n*.log", "vendor/m/a.log": "", "vendor/m/.gitignore": "b", "vendor/m/b": ""}, root: "vendor/m",
+			name: "an ignored root",
+			files: map[string]string{
+				".git/HEAD": "", ".gitignore": "/vendor/\n*.log", "vendor/m/a.log": "",
+				"vendor/m/.gitignore": "b", "vendor/m/b": "",
+			}, root: "vendor/m",
 			want: []string{".gitignore", "a.log"},
 		},
 		{
-			name:  "a root ignored by a pattern for its content",
-			files: map[string]string{".git/HEAD": "", "venv/.gitignore": "*", "venv/lib/a": ""}, root: "venv/lib",
+			name: "a root ignored by a pattern for its content",
+			files: map[string]string{
+				".git/HEAD": "", "venv/.gitignore": "*",
+				"venv/lib/a": "",
+			}, root: "venv/lib",
 			want: []string{"a"},
 		},
 		{
-			name:  "a repository inside starts afresh",
-			files: map[string]string{".git/HEAD": "", ".gitignore": "a", "sub/.git/HEAD": "", "sub/.git/info/exclude": "/b", "sub/a": "", "sub/b": "", "sub/c/b": "", "tree/.git": "gitdir: ../x", "tree/a": "", "x/a": ""},
-			want:  []string{".gitignore", "sub/", "sub/a", "sub/c/", "sub/c/b", "tree/", "tree/a", "x/"},
+			name: "a repository inside starts afresh",
+			files: map[string]string{
+				".git/HEAD": "", ".gitignore": "a", "sub/.git/HEAD": "",
+				"sub/.git/info/exclude": "/b", "sub/a": "", "sub/b": "", "sub/c/b": "",
+				"tree/.git": "gitdir: ../x", "tree/a": "", "x/a": "",
+			},
+			want: []string{".gitignore", "sub/", "sub/a", "sub/c/", "sub/c/b", "tree/", "tree/a", "x/"},
 		},
 		{
-			name:  "ignore files that are none",
-			files: map[string]string{".gitignore/x": "", "a": "", "d/b": "", "d/.gitignore": "-> ../rules", "rules": "b"},
-			want:  []string{".gitignore/", ".gitignore/x", "a", "d/", "d/.gitignore", "d/b", "rules"},
+			name: "ignore files that are none",
+			files: map[string]string{
+				".gitignore/x": "", "a": "", "d/b": "", "d/.gitignore": "-> ../rules",
+				"rules": "b",
+			},
+			want: []string{".gitignore/", ".gitignore/x", "a", "d/", "d/.gitignore", "d/b", "rules"},
 		},
 		{
-			name:  "links are not followed",
-			files: map[string]string{"a/up": "-> ..", "a/self": "-> self", "a/gone": "-> nowhere", "b": "-> a"},
-			want:  []string{"a/", "a/gone", "a/self", "a/up", "b"},
+			name: "links are not followed",
+			files: map[string]string{
+				"a/up": "-> ..", "a/self": "-> self", "a/gone": "-> nowhere",
+				"b": "-> a",
+			},
+			want: []string{"a/", "a/gone", "a/self", "a/up", "b"},
 		},
 		{
-			name: "but for the root", files: map[string]string{"a/x": "", "a/up": "-> ../a", "b": "-> a"}, root: "b",
+			name: "but for the root", files: map[string]string{
+				"a/x": "", "a/up": "-> ../a",
+				"b": "-> a",
+			}, root: "b",
 			want: []string{"up", "x"},
 		},
 		{
@@ -133,8 +179,14 @@ func TestWalkStrangeNames(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("Windows does not allow these names")
 	}
-	files := map[string]string{".gitignore": "ign*", "-rf": "x", "a\nb": "x", " ": "x", "é/日本 語": "x", "*": "x", `back\slash`: "x", "\xff": "x", "ign\nored": "x", "a:/b": "x"}
-	want := []string{" ", "*", "-rf", ".gitignore", "a\nb", "a:/", "a:/b", `back\slash`, "é/", "é/日本 語", "\xff"}
+	files := map[string]string{
+		".gitignore": "ign*", "-rf": "x", "a\nb": "x", " ": "x", "é/日本 語": "x",
+		"*": "x", `back\slash`: "x", "\xff": "x", "ign\nored": "x", "a:/b": "x",
+	}
+	want := []string{
+		" ", "*", "-rf", ".gitignore", "a\nb", "a:/", "a:/b", `back\slash`, "é/",
+		"é/日本 語", "\xff",
+	}
 	if runtime.GOOS == "darwin" {
 		delete(files, "\xff") // Names are UTF-8 there.
 		want = want[:len(want)-1]
@@ -145,12 +197,17 @@ func TestWalkStrangeNames(t *testing.T) {
 	}
 	// A folder that looks like a Windows drive is none.
 	for _, root := range []string{"a:/", filepath.Join(d.root, "a:")} {
-		if diff := cmp.Diff([]string{"b"}, walkNames(t, searchPlace{d}, root, search.WalkOptions{})); diff != "" {
+		if diff := cmp.Diff([]string{"b"}, walkNames(t, searchPlace{d}, root,
+			search.WalkOptions{})); diff != "" {
 			t.Error(diff)
 		}
 	}
-	repository := newSearchDisk(t, map[string]string{".git/HEAD": "", ".gitignore": "c", "a:/b/c": "", "a:/b/d": ""})
-	if diff := cmp.Diff([]string{"d"}, walkNames(t, searchPlace{repository}, "a:/b", search.WalkOptions{})); diff != "" {
+	repository := newSearchDisk(t, map[string]string{
+		".git/HEAD": "", ".gitignore": "c", "a:/b/c": "",
+		"a:/b/d": "",
+	})
+	if diff := cmp.Diff([]string{"d"}, walkNames(t, searchPlace{repository}, "a:/b",
+		search.WalkOptions{})); diff != "" {
 		t.Error(diff)
 	}
 	lines, _ := grepLines(t, d, search.GrepOptions{Pattern: "x"})
@@ -174,8 +231,15 @@ func TestWalkSkip(t *testing.T) {
 		end  error
 	}{
 		{"a folder", "a/b", fs.SkipDir, []string{"a", "a/b", "a/c", "d", "d/1", "d/2", "e"}, nil},
-		{"the rest of a folder", "d/1", fs.SkipDir, []string{"a", "a/b", "a/b/x", "a/c", "d", "d/1", "e"}, nil},
-		{"the rest of the root", "e", fs.SkipDir, []string{"a", "a/b", "a/b/x", "a/c", "d", "d/1", "d/2", "e"}, nil},
+		{
+			"the rest of a folder", "d/1", fs.SkipDir,
+			[]string{"a", "a/b", "a/b/x", "a/c", "d", "d/1", "e"},
+			nil,
+		},
+		{"the rest of the root", "e", fs.SkipDir, []string{
+			"a", "a/b", "a/b/x", "a/c", "d", "d/1", "d/2",
+			"e",
+		}, nil},
 		{"everything", "a/b/x", fs.SkipAll, []string{"a", "a/b", "a/b/x"}, nil},
 		{"an error", "a/c", stop, []string{"a", "a/b", "a/b/x", "a/c"}, stop},
 	}
@@ -201,8 +265,12 @@ func TestWalkSkip(t *testing.T) {
 
 func TestWalkErrors(t *testing.T) {
 	d := newSearchDisk(t, map[string]string{"file": "", "link": "-> nowhere"})
-	for root, want := range map[string]error{"missing": fs.ErrNotExist, "file": env.ErrNotDir, "link": fs.ErrNotExist, "a\x00": fs.ErrInvalid} {
-		err := search.Walk(t.Context(), d, root, search.WalkOptions{}, func(search.Entry) error { return nil })
+	for root, want := range map[string]error{
+		"missing": fs.ErrNotExist, "file": env.ErrNotDir,
+		"link": fs.ErrNotExist, "a\x00": fs.ErrInvalid,
+	} {
+		err := search.Walk(t.Context(), d, root, search.WalkOptions{},
+			func(search.Entry) error { return nil })
 		var pathErr *fs.PathError
 		if !errors.Is(err, want) || !errors.As(err, &pathErr) {
 			t.Errorf("%q: error is %v", root, err)
@@ -211,11 +279,18 @@ func TestWalkErrors(t *testing.T) {
 }
 
 func TestWalkUnreadable(t *testing.T) {
-	files := map[string]string{".git/HEAD": "", ".git/info/exclude": "x", ".gitignore": "x", "a/b": "", "c/.gitignore": "d", "c/d": "", "e": "", "gone/x": ""}
+	files := map[string]string{
+		".git/HEAD": "", ".git/info/exclude": "x", ".gitignore": "x", "a/b": "",
+		"c/.gitignore": "d", "c/d": "", "e": "", "gone/x": "",
+	}
 	t.Run("by the environment", func(t *testing.T) {
 		d := newSearchDisk(t, files)
-		d.deny["a"], d.deny["c/.gitignore"], d.deny["gone"] = fs.ErrPermission, fs.ErrPermission, fs.ErrNotExist
-		want := []string{".gitignore", "a/", "a/: permission denied", "c/", "c/.gitignore: permission denied", "c/.gitignore", "c/d", "e", "gone/"}
+		d.deny["a"], d.deny["c/.gitignore"], d.deny["gone"] = fs.ErrPermission, fs.ErrPermission,
+			fs.ErrNotExist
+		want := []string{
+			".gitignore", "a/", "a/: permission denied", "c/",
+			"c/.gitignore: permission denied", "c/.gitignore", "c/d", "e", "gone/",
+		}
 		if runtime.GOOS == "windows" {
 			want = nil
 		}
@@ -230,7 +305,8 @@ func TestWalkUnreadable(t *testing.T) {
 	t.Run("above the root", func(t *testing.T) {
 		d := newSearchDisk(t, files)
 		root := filepath.ToSlash(d.root)
-		d.deny[root+"/.gitignore"], d.deny[root+"/.git/info/exclude"] = fs.ErrPermission, errors.New("broken")
+		d.deny[root+"/.gitignore"], d.deny[root+"/.git/info/exclude"] = fs.ErrPermission,
+			errors.New("broken")
 		want := []string{"../.git/info/exclude: broken", "../.gitignore: permission denied", ".gitignore"}
 		if diff := cmp.Diff(want, walkNames(t, searchPlace{d}, "c", search.WalkOptions{})); diff != "" {
 			t.Error(diff)
@@ -239,7 +315,8 @@ func TestWalkUnreadable(t *testing.T) {
 	t.Run("a parent that cannot be listed", func(t *testing.T) {
 		d := newSearchDisk(t, map[string]string{".git/HEAD": "", ".gitignore": "x", "c/x": "", "c/y": ""})
 		d.deny[filepath.ToSlash(d.root)] = fs.ErrPermission
-		if diff := cmp.Diff([]string{"y"}, walkNames(t, searchPlace{d}, "c", search.WalkOptions{})); diff != "" {
+		if diff := cmp.Diff([]string{"y"}, walkNames(t, searchPlace{d}, "c",
+			search.WalkOptions{})); diff != "" {
 			t.Error(diff)
 		}
 	})
@@ -264,7 +341,8 @@ func TestWalkUnreadable(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = os.Chmod(closed, 0o777) })
-		_, err := search.Grep(t.Context(), d, search.GrepOptions{Pattern: "x"}, func(search.GrepMatch) error { return nil })
+		_, err := search.Grep(t.Context(), d, search.GrepOptions{Pattern: "x"},
+			func(search.GrepMatch) error { return nil })
 		var unreadable *search.UnreadableError
 		if !errors.As(err, &unreadable) || unreadable.Count != 1 || !errors.Is(err, fs.ErrPermission) {
 			t.Errorf("error is %v", err)
@@ -275,7 +353,8 @@ func TestWalkUnreadable(t *testing.T) {
 			t.Run(fmt.Sprint(end, " at ", at), func(t *testing.T) {
 				d := newSearchDisk(t, files)
 				d.deny[at] = fmt.Errorf("link: %w", end)
-				err := search.Walk(t.Context(), d, "", search.WalkOptions{}, func(search.Entry) error { return nil })
+				err := search.Walk(t.Context(), d, "", search.WalkOptions{},
+					func(search.Entry) error { return nil })
 				if !errors.Is(err, end) {
 					t.Errorf("error is %v", err)
 				}
@@ -306,10 +385,11 @@ func TestWalkDetails(t *testing.T) {
 	d := newSearchDisk(t, map[string]string{"a/b": "12345", "l": "-> a/b"})
 	d.touch("a/b", 7)
 	var got []search.Entry
-	err := search.Walk(t.Context(), d, "", search.WalkOptions{Details: true}, func(entry search.Entry) error {
-		got = append(got, entry)
-		return nil
-	})
+	err := search.Walk(t.Context(), d, "", search.WalkOptions{Details: true},
+		func(entry search.Entry) error {
+			got = append(got, entry)
+			return nil
+		})
 	if err != nil || len(got) != 3 {
 		t.Fatalf("got %v, %v", got, err)
 	}
@@ -324,9 +404,15 @@ func TestWalkDetails(t *testing.T) {
 
 // TestWalkCost: a walk lists each folder once and looks at nothing else but ignore files.
 func TestWalkCost(t *testing.T) {
-	d := newSearchDisk(t, map[string]string{".git/HEAD": "", ".git/info/exclude": "", ".gitignore": "", "a/b/c": "", "d": "", "x/.gitignore": ""})
+	d := newSearchDisk(t, map[string]string{
+		".git/HEAD": "", ".git/info/exclude": "", ".gitignore": "",
+		"a/b/c": "", "d": "", "x/.gitignore": "",
+	})
 	walkNames(t, searchPlace{d}, "", search.WalkOptions{})
-	want := []string{"readdir .", "stat .git/HEAD", "open .git/info/exclude", "open .gitignore", "readdir a", "readdir a/b", "readdir x", "open x/.gitignore"}
+	want := []string{
+		"readdir .", "stat .git/HEAD", "open .git/info/exclude", "open .gitignore",
+		"readdir a", "readdir a/b", "readdir x", "open x/.gitignore",
+	}
 	if diff := cmp.Diff(want, d.calls); diff != "" {
 		t.Error(diff)
 	}
@@ -338,30 +424,41 @@ type searchDelegate struct {
 	walks, greps, globs int
 }
 
-func (s *searchDelegate) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
+func (s *searchDelegate) Walk(
+	ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error,
+) error {
 	s.walks++
 	return search.Walk(ctx, s.FileReader, root, opts, fn)
 }
 
-func (s *searchDelegate) Grep(ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error) (search.GrepStats, error) {
+func (s *searchDelegate) Grep(
+	ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error,
+) (search.GrepStats, error) {
 	s.greps++
 	return search.Grep(ctx, s.FileReader, opts, fn)
 }
 
-func (s *searchDelegate) Glob(ctx context.Context, opts search.GlobOptions) ([]search.Entry, error) {
+func (s *searchDelegate) Glob(
+	ctx context.Context, opts search.GlobOptions,
+) ([]search.Entry, error) {
 	s.globs++
 	return search.Glob(ctx, s.FileReader, opts)
 }
 
-// TestOptionalSearch: the functions use the optional interfaces, through two decorators, and mean the same.
+// TestOptionalSearch: the functions use the optional interfaces, through two decorators, and mean
+// the same.
 func TestOptionalSearch(t *testing.T) {
-	d := newSearchDisk(t, map[string]string{"a/b.go": "func x", "c.go": "func y", ".gitignore": "c.go", "l.go": "-> a/b.go"})
+	d := newSearchDisk(t, map[string]string{
+		"a/b.go": "func x", "c.go": "func y", ".gitignore": "c.go",
+		"l.go": "-> a/b.go",
+	})
 	d.touch("a/b.go", 1)
 	inner := &searchDelegate{FileReader: d}
 	outer := &searchDelegate{FileReader: inner}
 	for name, e := range map[string]env.FileReader{"one decorator": inner, "two decorators": outer} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(walkNames(t, d, "", search.WalkOptions{}), walkNames(t, e, "", search.WalkOptions{})); diff != "" {
+			if diff := cmp.Diff(walkNames(t, d, "", search.WalkOptions{}), walkNames(t, e, "",
+				search.WalkOptions{})); diff != "" {
 				t.Error(diff)
 			}
 			want, err := search.Glob(t.Context(), d, search.GlobOptions{Pattern: "**/*.go"})
@@ -382,12 +479,14 @@ func TestOptionalSearch(t *testing.T) {
 			}
 		})
 	}
-	if outer.walks != 1 || outer.greps != 1 || outer.globs != 1 || inner.walks != 2 || inner.greps != 2 || inner.globs != 2 {
+	if outer.walks != 1 || outer.greps != 1 || outer.globs != 1 || inner.walks != 2 ||
+		inner.greps != 2 || inner.globs != 2 {
 		t.Errorf("outer %+v, inner %+v", outer, inner)
 	}
 }
 
-// TestWalkAgainstGit compares with the files that git would add, in random trees and from random roots in them.
+// TestWalkAgainstGit compares with the files that git would add, in random trees and from random
+// roots in them.
 func TestWalkAgainstGit(t *testing.T) {
 	git, err := exec.LookPath("git")
 	if err != nil {

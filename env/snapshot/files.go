@@ -39,8 +39,8 @@ func (s *Snapshot) Lookup(name string) (File, bool) {
 	return File{Mode: state.mode.fileMode(), Size: state.size, SHA256: state.sha256}, true
 }
 
-// Content returns the content of the file called name, or the target of the link. A name that is not in the snapshot is
-// fs.ErrNotExist.
+// Content returns the content of the file called name, or the target of the link. A name that is
+// not in the snapshot is fs.ErrNotExist.
 func (s *Snapshot) Content(name string) (*io.SectionReader, error) {
 	if _, ok := s.files[name]; !ok {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
@@ -48,8 +48,8 @@ func (s *Snapshot) Content(name string) (*io.SectionReader, error) {
 	return s.open(name), nil
 }
 
-// Differences returns the names of the files and links that are not the same in two snapshots, sorted. It leaves out
-// what could not be read when either was taken.
+// Differences returns the names of the files and links that are not the same in two snapshots,
+// sorted. It leaves out what could not be read when either was taken.
 func Differences(before, after *Snapshot) []string {
 	var names []string
 	for name, old := range before.files {
@@ -72,14 +72,18 @@ func (f fileState) same(g fileState) bool {
 	return f.mode == g.mode && f.size == g.size && f.sha256 == g.sha256
 }
 
-// Pack adds the tree to w, as CopyIn takes it: folders, empty ones too, then files and links, sorted by name. Files have
-// the mode 0o644 or 0o755 and the modification time that they had, folders the mode 0o755. It does not close w.
+// Pack adds the tree to w, as CopyIn takes it: folders, empty ones too, then files and links,
+// sorted by name. Files have the mode 0o644 or 0o755 and the modification time that they had,
+// folders the mode 0o755. It does not close w.
 func (s *Snapshot) Pack(ctx context.Context, w *tar.Writer) error {
 	for _, name := range slices.Sorted(maps.Keys(s.folders)) {
 		if _, ok := s.files[name]; ok {
 			continue // It became something else while the snapshot was taken.
 		}
-		h := &tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: 0o755, ModTime: s.taken, Format: tar.FormatPAX}
+		h := &tar.Header{
+			Typeflag: tar.TypeDir, Name: name + "/", Mode: 0o755, ModTime: s.taken,
+			Format: tar.FormatPAX,
+		}
 		if err := w.WriteHeader(h); err != nil {
 			return fmt.Errorf("pack %q: %w", name, err)
 		}

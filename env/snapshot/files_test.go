@@ -21,12 +21,14 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/snapshot"
 )
 
-// What Pack writes, unpacked elsewhere, is the tree that the snapshot was taken of, whatever became of that meanwhile.
+// What Pack writes, unpacked elsewhere, is the tree that the snapshot was taken of, whatever became
+// of that meanwhile.
 func TestSnapshotPack(t *testing.T) {
 	needGit(t)
 	dir := t.TempDir()
 	before := map[string]treefake.File{
-		"a": {Content: "a\n"}, "run": {Content: "#!\n", Executable: true}, "link": {Target: "nowhere"}, "d/big": {Content: strings.Repeat("big\n", 1<<18)},
+		"a": {Content: "a\n"}, "run": {Content: "#!\n", Executable: true}, "link": {Target: "nowhere"},
+		"d/big":  {Content: strings.Repeat("big\n", 1<<18)},
 		"empty/": {}, "inv\xffalid": {Content: "x"},
 	}
 	treefake.Write(t, dir, before)
@@ -37,7 +39,10 @@ func TestSnapshotPack(t *testing.T) {
 	want := treefake.Read(t, dir)
 	first := takeSnapshot(t, dir, nil)
 	second := takeSnapshot(t, dir, first) // Its contents are in the first.
-	treefake.Write(t, dir, map[string]treefake.File{"a": {Content: "changed\n"}, "new": {Content: "n"}})
+	treefake.Write(t, dir, map[string]treefake.File{
+		"a":   {Content: "changed\n"},
+		"new": {Content: "n"},
+	})
 
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
@@ -80,10 +85,12 @@ func TestSnapshotFiles(t *testing.T) {
 	needGit(t)
 	dir := t.TempDir()
 	treefake.Write(t, dir, map[string]treefake.File{
-		"a": {Content: "a"}, "b": {Content: "b", Executable: true}, "l": {Target: "a"}, "same": {Content: "s"}, "gone": {Content: "g"},
+		"a": {Content: "a"}, "b": {Content: "b", Executable: true}, "l": {Target: "a"},
+		"same": {Content: "s"}, "gone": {Content: "g"},
 	})
 	before := takeSnapshot(t, dir, nil)
-	if diff := cmp.Diff([]string{"a", "b", "gone", "l", "same"}, before.Files()); diff != "" || before.Len() != 5 {
+	if diff := cmp.Diff([]string{"a", "b", "gone", "l", "same"}, before.Files()); diff != "" ||
+		before.Len() != 5 {
 		t.Errorf("%d files (-want +got):\n%s", before.Len(), diff)
 	}
 	for name, want := range map[string]snapshot.File{
@@ -106,13 +113,17 @@ func TestSnapshotFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	treefake.Write(t, dir, map[string]treefake.File{"a": {Content: "A"}, "b": {Content: "b"}, "l": {Content: "a"}, "new/x": {Content: "x"}})
+	treefake.Write(t, dir, map[string]treefake.File{
+		"a": {Content: "A"}, "b": {Content: "b"},
+		"l": {Content: "a"}, "new/x": {Content: "x"},
+	})
 	now := time.Now().Add(time.Hour)
 	if err := os.Chtimes(filepath.Join(dir, "same"), now, now); err != nil {
 		t.Fatal(err)
 	}
 	after := takeSnapshot(t, dir, before)
-	if diff := cmp.Diff([]string{"a", "b", "gone", "l", "new/x"}, snapshot.Differences(before, after)); diff != "" {
+	if diff := cmp.Diff([]string{"a", "b", "gone", "l", "new/x"}, snapshot.Differences(before,
+		after)); diff != "" {
 		t.Errorf("differences (-want +got):\n%s", diff)
 	}
 	content, err := after.Content("a")
@@ -126,10 +137,16 @@ func TestSnapshotFiles(t *testing.T) {
 
 func TestSnapshotExclude(t *testing.T) {
 	dir := t.TempDir()
-	treefake.Write(t, dir, map[string]treefake.File{"a": {Content: "a"}, "x": {Content: "x"}, "d/x": {Content: "x"}, "d/kept": {Content: "k"}, "e/y": {Content: "y"}})
+	treefake.Write(t, dir, map[string]treefake.File{
+		"a": {Content: "a"}, "x": {Content: "x"},
+		"d/x": {Content: "x"}, "d/kept": {Content: "k"}, "e/y": {Content: "y"},
+	})
 	take := func(opts snapshot.Options) (*snapshot.Snapshot, error) {
 		opts.SpoolDir = t.TempDir()
-		opts.Exclude = func(name string, isDir bool) bool { return strings.HasSuffix(name, "x") || name == "d" && isDir }
+		opts.Exclude = func(name string, isDir bool) bool {
+			return strings.HasSuffix(name, "x") ||
+				name == "d" && isDir
+		}
 		s, err := snapshot.Take(t.Context(), treefake.New(t, dir), "", opts)
 		if err == nil {
 			t.Cleanup(func() { _ = s.Close() })

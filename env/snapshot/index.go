@@ -11,10 +11,13 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/pathname"
 )
 
-// trackedFiles returns the names, relative to dir, of the files and links that git tracks below dir, and the name of dir
-// in its repository, with a slash at its end unless it is empty. There are no names where there is no repository, and
-// where its index cannot be read or understood: then only ignore files count.
-func trackedFiles(ctx context.Context, e env.FileReader, dir string) (names []string, prefix string, err error) {
+// trackedFiles returns the names, relative to dir, of the files and links that git tracks below
+// dir, and the name of dir in its repository, with a slash at its end unless it is empty. There are
+// no names where there is no repository, and where its index cannot be read or understood: then
+// only ignore files count.
+func trackedFiles(
+	ctx context.Context, e env.FileReader, dir string,
+) (names []string, prefix string, err error) {
 	top := pathname.Absolute(e, dir)
 	below := ""
 	for strings.Contains(top, "/") {
@@ -37,7 +40,8 @@ func trackedFiles(ctx context.Context, e env.FileReader, dir string) (names []st
 	return nil, "", nil
 }
 
-// indexNames returns the names of the files and links in an index that are below a folder, relative to it.
+// indexNames returns the names of the files and links in an index that are below a folder, relative
+// to it.
 func indexNames(index []byte, below string) []string {
 	x, err := gitindex.Parse(index)
 	if err != nil {

@@ -102,9 +102,9 @@ type sought struct {
 	folder, rest string
 }
 
-// wantExisting wants those of names that are files or links, reached without going through a link, which would make
-// one file appear twice. It lists each folder that may hold some at most once, several at a time, and none above those
-// that the walk has found.
+// wantExisting wants those of names that are files or links, reached without going through a link,
+// which would make one file appear twice. It lists each folder that may hold some at most once,
+// several at a time, and none above those that the walk has found.
 func (t *snapshotTaker) wantExisting(ctx context.Context, names []string) error {
 	var open []sought
 	for _, name := range names {
@@ -112,7 +112,8 @@ func (t *snapshotTaker) wantExisting(ctx context.Context, names []string) error 
 		for folder != "." && !t.s.folders[folder] {
 			folder = path.Dir(folder)
 		}
-		open = append(open, sought{folder, strings.TrimPrefix(name, strings.TrimPrefix(folder+"/", "./"))})
+		open = append(open, sought{folder, strings.TrimPrefix(name, strings.TrimPrefix(folder+"/",
+			"./"))})
 	}
 	folders := make(map[string]map[string]fs.FileMode)
 	for len(open) > 0 {
@@ -145,8 +146,11 @@ func (t *snapshotTaker) wantExisting(ctx context.Context, names []string) error 
 	return nil
 }
 
-// listFolders fills in what is in the folders called names. One that is not there any more is empty.
-func (t *snapshotTaker) listFolders(ctx context.Context, names []string, folders map[string]map[string]fs.FileMode) error {
+// listFolders fills in what is in the folders called names. One that is not there any more is
+// empty.
+func (t *snapshotTaker) listFolders(
+	ctx context.Context, names []string, folders map[string]map[string]fs.FileMode,
+) error {
 	var mu sync.Mutex
 	var ends error
 	next := func() (string, bool) {

@@ -36,10 +36,14 @@ func TestSnapshotLeavesOutLargeFiles(t *testing.T) {
 	dir := t.TempDir()
 	fake := treefake.New(t, dir)
 	old := strings.Repeat("o", 3000)
-	treefake.Write(t, dir, map[string]treefake.File{"a": {Content: "a"}, "grown": {Content: "g"}, "large": {Content: old}})
+	treefake.Write(t, dir, map[string]treefake.File{
+		"a": {Content: "a"}, "grown": {Content: "g"},
+		"large": {Content: old},
+	})
 	before := snapshotOf(t, fake, snapshot.Options{MaxFileBytes: 1000}) // means nothing here
 	treefake.Write(t, dir, map[string]treefake.File{
-		"a": {Content: "b"}, "core": {}, "grown": {Content: old}, "large": {Content: old[1:]}, "z": {Content: "z"},
+		"a": {Content: "b"}, "core": {}, "grown": {Content: old}, "large": {Content: old[1:]},
+		"z": {Content: "z"},
 	})
 	if err := os.Truncate(filepath.Join(dir, "core"), 20<<30); err != nil {
 		t.Skip("this file system has no sparse files: ", err)
@@ -52,9 +56,13 @@ func TestSnapshotLeavesOutLargeFiles(t *testing.T) {
 		t.Errorf("differences (-want +got):\n%s", diff)
 	}
 	// What does not fit any more is left out as well; by default a file of 20 GiB does not.
-	for name, opts := range map[string]snapshot.Options{"sum": {MaxBytes: 9000, MaxFileBytes: -1}, "default": {}} {
+	for name, opts := range map[string]snapshot.Options{
+		"sum":     {MaxBytes: 9000, MaxFileBytes: -1},
+		"default": {},
+	} {
 		opts.Base = before
-		if got := snapshotOf(t, fake, opts).Unreadable(); !slices.Contains(got, "core") || slices.Contains(got, "z") {
+		if got := snapshotOf(t, fake, opts).Unreadable(); !slices.Contains(got, "core") ||
+			slices.Contains(got, "z") {
 			t.Errorf("%s: left out %q, want core", name, got)
 		}
 	}
@@ -67,7 +75,10 @@ func TestSnapshotLeavesOutLargeFiles(t *testing.T) {
 func TestSnapshotOmit(t *testing.T) {
 	needGit(t)
 	dir := t.TempDir()
-	treefake.Write(t, dir, map[string]treefake.File{"a": {Content: "a"}, "x/tracked": {Content: "t"}, "x/y/b": {Content: "b"}, "z": {Content: "z"}, ".gitignore": {Content: "x\n"}})
+	treefake.Write(t, dir, map[string]treefake.File{
+		"a": {Content: "a"}, "x/tracked": {Content: "t"},
+		"x/y/b": {Content: "b"}, "z": {Content: "z"}, ".gitignore": {Content: "x\n"},
+	})
 	git(t, dir, nil, "init", "-q")
 	git(t, dir, nil, "add", "-Af")
 	fake := treefake.New(t, dir)
@@ -107,7 +118,8 @@ func (c *crowdedTree) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, 
 	return c.Tree.ReadDir(ctx, name)
 }
 
-// Folders that the walk leaves out are listed several at a time, and those of which nothing is left not at all.
+// Folders that the walk leaves out are listed several at a time, and those of which nothing is left
+// not at all.
 func TestSnapshotListsFoldersTogether(t *testing.T) {
 	needGit(t)
 	dir := t.TempDir()
@@ -122,7 +134,10 @@ func TestSnapshotListsFoldersTogether(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(dir, "gone", "deep")); err != nil {
 		t.Fatal(err)
 	}
-	fake := &crowdedTree{Tree: treefake.New(t, dir), crowd: make(chan struct{}), listed: map[string]int{}}
+	fake := &crowdedTree{
+		Tree: treefake.New(t, dir), crowd: make(chan struct{}),
+		listed: map[string]int{},
+	}
 	s, err := snapshot.Take(t.Context(), fake, "", snapshot.Options{SpoolDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -143,28 +158,40 @@ func TestSnapshotInfoExclude(t *testing.T) {
 	needGit(t)
 	dir := t.TempDir()
 	repo, linked := filepath.Join(dir, "repo"), filepath.Join(dir, "linked")
-	treefake.Write(t, repo, map[string]treefake.File{"a": {Content: "a"}, ".gitignore": {Content: "*.env\n"}, "sub/b": {Content: "b"}})
+	treefake.Write(t, repo, map[string]treefake.File{
+		"a":          {Content: "a"},
+		".gitignore": {Content: "*.env\n"}, "sub/b": {Content: "b"},
+	})
 	git(t, repo, nil, "init", "-q")
 	git(t, repo, nil, "add", "-A")
 	git(t, repo, nil, "commit", "-q", "-m", "m")
 	git(t, repo, nil, "worktree", "add", "-q", linked)
 	treefake.Write(t, repo, map[string]treefake.File{".git/info/exclude": {Content: "*.secret\n"}})
-	treefake.Write(t, linked, map[string]treefake.File{"x.secret": {Content: "s"}, "sub/y.secret": {Content: "s"}})
-	if diff := cmp.Diff([]string{".gitignore", "a", "sub/b"}, takeSnapshot(t, linked, nil).Files()); diff != "" {
+	treefake.Write(t, linked, map[string]treefake.File{
+		"x.secret":     {Content: "s"},
+		"sub/y.secret": {Content: "s"},
+	})
+	if diff := cmp.Diff([]string{".gitignore", "a", "sub/b"}, takeSnapshot(t, linked,
+		nil).Files()); diff != "" {
 		t.Errorf("in a linked worktree (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"b"}, takeSnapshot(t, filepath.Join(linked, "sub"), nil).Files()); diff != "" {
+	if diff := cmp.Diff([]string{"b"}, takeSnapshot(t, filepath.Join(linked, "sub"),
+		nil).Files()); diff != "" {
 		t.Errorf("in a folder of it (-want +got):\n%s", diff)
 	}
 	for name, entry := range map[string]map[string]treefake.File{
-		"an empty .git": {"sub/.git/": {}}, "a folder of something else": {"sub/.git/x": {Content: "x"}}, "a file": {"sub/.git": {Content: "nothing"}},
+		"an empty .git": {"sub/.git/": {}}, "a folder of something else": {"sub/.git/x": {Content: "x"}},
+		"a file": {"sub/.git": {Content: "nothing"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := os.RemoveAll(filepath.Join(repo, "sub", ".git")); err != nil {
 				t.Fatal(err)
 			}
 			treefake.Write(t, repo, entry)
-			treefake.Write(t, repo, map[string]treefake.File{"sub/prod.env": {Content: "secret"}, "sub/x.secret": {Content: "s"}})
+			treefake.Write(t, repo, map[string]treefake.File{
+				"sub/prod.env": {Content: "secret"},
+				"sub/x.secret": {Content: "s"},
+			})
 			for _, folder := range []string{repo, filepath.Join(repo, "sub")} {
 				for _, name := range takeSnapshot(t, folder, nil).Files() {
 					if strings.HasSuffix(name, ".env") || strings.HasSuffix(name, ".secret") {
@@ -176,7 +203,8 @@ func TestSnapshotInfoExclude(t *testing.T) {
 	}
 }
 
-// Many files with the same content are paired in a time that grows with their number, and by their names where possible.
+// Many files with the same content are paired in a time that grows with their number, and by their
+// names where possible.
 func TestPatchOfManyRenames(t *testing.T) {
 	needGit(t)
 	const n = 3000

@@ -25,9 +25,11 @@ const (
 // FileChange is what a patch does to one file.
 type FileChange struct {
 	Status ChangeStatus
-	// Path is the name of the file, after the change if it still exists. From is the name before, of a renamed file.
+	// Path is the name of the file, after the change if it still exists. From is the name before, of a
+	// renamed file.
 	Path, From string
-	// Insertions and Deletions are numbers of lines; both are 0 for binary files and if only the mode changed.
+	// Insertions and Deletions are numbers of lines; both are 0 for binary files and if only the mode
+	// changed.
 	Insertions, Deletions int
 	// Binary says that the content is not shown as lines, because it is no text or too large.
 	Binary bool
@@ -39,21 +41,23 @@ type PatchStats struct {
 	Files []FileChange
 	// Insertions and Deletions are the sums of those of the files.
 	Insertions, Deletions int
-	// Unreadable are the names of files and folders that could not be read in one of the snapshots, sorted. The patch
-	// says nothing about them.
+	// Unreadable are the names of files and folders that could not be read in one of the snapshots,
+	// sorted. The patch says nothing about them.
 	Unreadable []string
 }
 
-// WritePatch writes the difference between two snapshots as a patch that git apply understands, with binary files, file
-// modes, links and renames. It leads from exactly the files of before to exactly those of after. Names in it are relative
-// to the root of the git repository that the folder was in when before was taken, which is how git apply reads them in any
-// folder of it, or else to the folder itself; those in PatchStats are relative to the folder. If nothing differs, nothing
-// is written. The same snapshots give the same bytes.
+// WritePatch writes the difference between two snapshots as a patch that git apply understands,
+// with binary files, file modes, links and renames. It leads from exactly the files of before to
+// exactly those of after. Names in it are relative to the root of the git repository that the
+// folder was in when before was taken, which is how git apply reads them in any folder of it, or
+// else to the folder itself; those in PatchStats are relative to the folder. If nothing differs,
+// nothing is written. The same snapshots give the same bytes.
 //
-// A file that contains a NUL byte, or is larger than 8 MiB, is written as binary. A file is taken for renamed if at
-// least half of it is what a deleted one was; of very many or very large files only those that did not change besides
-// are found. Folders exist only through the files in them, as for git. Hashes in the patch are SHA-1, so that binary
-// changes do not apply in a repository that uses SHA-256.
+// A file that contains a NUL byte, or is larger than 8 MiB, is written as binary. A file is taken
+// for renamed if at least half of it is what a deleted one was; of very many or very large files
+// only those that did not change besides are found. Folders exist only through the files in them,
+// as for git. Hashes in the patch are SHA-1, so that binary changes do not apply in a repository
+// that uses SHA-256.
 func WritePatch(ctx context.Context, w io.Writer, before, after *Snapshot) (PatchStats, error) {
 	p := &patchWriter{w: bufio.NewWriter(w), before: before, after: after}
 	stats, err := p.write(ctx)

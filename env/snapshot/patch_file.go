@@ -15,7 +15,8 @@ const maxTextDiff = 8 << 20
 // noObject is how git names the content of a file that does not exist.
 var noObject = strings.Repeat("0", 2*sha1.Size)
 
-// file writes the part of a patch that leads from one file to another, and adds to fc. Either may not exist.
+// file writes the part of a patch that leads from one file to another, and adds to fc. Either may
+// not exist.
 func (p *patchWriter) file(fc *FileChange, c change, old, now patchSide) error {
 	from, to := c.from, c.to
 	if from == "" {
@@ -35,7 +36,8 @@ func (p *patchWriter) file(fc *FileChange, c change, old, now patchSide) error {
 		fmt.Fprintf(p.w, "old mode %06o\nnew mode %06o\n", old.mode, now.mode)
 	}
 	if from != to {
-		fmt.Fprintf(p.w, "similarity index %d%%\nrename from %s\nrename to %s\n", c.similarity, quoteName(from), quoteName(to))
+		fmt.Fprintf(p.w, "similarity index %d%%\nrename from %s\nrename to %s\n", c.similarity,
+			quoteName(from), quoteName(to))
 	}
 	if old.mode != 0 && now.mode != 0 && old.sha256 == now.sha256 {
 		return nil
@@ -67,7 +69,8 @@ func (p *patchWriter) file(fc *FileChange, c change, old, now patchSide) error {
 	return nil
 }
 
-// text returns the content of a file, or nil if it is to be treated as binary, and git's name for the content.
+// text returns the content of a file, or nil if it is to be treated as binary, and git's name for
+// the content.
 func (s patchSide) text() (content []byte, id string, err error) {
 	if s.mode == 0 {
 		return []byte{}, noObject, nil
@@ -91,7 +94,8 @@ func (s patchSide) text() (content []byte, id string, err error) {
 	return content, hex.EncodeToString(hash.Sum(nil)), nil
 }
 
-// lineName is the name of a file in the lines that stand before the hunks. A tab tells where a name with a space ends.
+// lineName is the name of a file in the lines that stand before the hunks. A tab tells where a name
+// with a space ends.
 func lineName(name string, mode gitMode) string {
 	if mode == 0 {
 		return "/dev/null"
@@ -102,8 +106,8 @@ func lineName(name string, mode gitMode) string {
 	return quoteName(name)
 }
 
-// quoteName writes a name as git does by default: in quotes, with escapes, if it has control characters, quotes,
-// backslashes or bytes outside ASCII.
+// quoteName writes a name as git does by default: in quotes, with escapes, if it has control
+// characters, quotes, backslashes or bytes outside ASCII.
 func quoteName(name string) string {
 	var b strings.Builder
 	plain := true

@@ -19,7 +19,8 @@ const (
 // edit replaces lines [a0, a1) of the old text by lines [b0, b1) of the new one.
 type edit struct{ a0, a1, b0, b1 int }
 
-// writeHunks writes the hunks that lead from one text to another and returns how many lines it added and took away.
+// writeHunks writes the hunks that lead from one text to another and returns how many lines it
+// added and took away.
 func writeHunks(w *bufio.Writer, old, now []byte) (insertions, deletions int) {
 	a, b := splitLines(old), splitLines(now)
 	edits := diffLines(a, b)
@@ -35,7 +36,8 @@ func writeHunks(w *bufio.Writer, old, now []byte) (insertions, deletions int) {
 		first, last := hunk[0], hunk[n-1]
 		before := min(contextLines, first.a0)
 		after := min(contextLines, a.len()-last.a1)
-		fmt.Fprintf(w, "@@ -%s +%s @@\n", hunkRange(first.a0-before, last.a1+after), hunkRange(first.b0-before, last.b1+after))
+		fmt.Fprintf(w, "@@ -%s +%s @@\n", hunkRange(first.a0-before, last.a1+after),
+			hunkRange(first.b0-before, last.b1+after))
 		at := first.a0 - before
 		for _, e := range hunk {
 			writeLines(w, ' ', a, at, e.a0)
@@ -50,8 +52,8 @@ func writeHunks(w *bufio.Writer, old, now []byte) (insertions, deletions int) {
 	return insertions, deletions
 }
 
-// hunkRange writes which lines a hunk covers: the number of the first, and how many. An empty range has the number of
-// the line before it.
+// hunkRange writes which lines a hunk covers: the number of the first, and how many. An empty range
+// has the number of the line before it.
 func hunkRange(start, end int) string {
 	switch n := end - start; n {
 	case 0:
@@ -79,8 +81,8 @@ func writeLines(w *bufio.Writer, mark byte, text lines, start, end int) {
 // lines is a text of at most maxTextDiff bytes, cut after each newline. No line is empty.
 type lines struct {
 	text []byte
-	// starts has the offset of each line and of the end of the text; slices of slices would need far more memory where
-	// lines are short.
+	// starts has the offset of each line and of the end of the text; slices of slices would need far
+	// more memory where lines are short.
 	starts []int32
 }
 
@@ -102,8 +104,9 @@ func (l lines) len() int { return len(l.starts) - 1 }
 // line is the line i with its newline, if it has one.
 func (l lines) line(i int) []byte { return l.text[l.starts[i]:l.starts[i+1]] }
 
-// diffLines finds edits that lead from a to b. Its time is about linear in the number of lines: regions are split at
-// lines that occur once in each, and only what is left between is compared line by line, with a bounded search.
+// diffLines finds edits that lead from a to b. Its time is about linear in the number of lines:
+// regions are split at lines that occur once in each, and only what is left between is compared
+// line by line, with a bounded search.
 func diffLines(a, b lines) []edit {
 	ids := make(map[string]rune)
 	number := func(l lines) []rune {
@@ -198,9 +201,11 @@ func (d *lineDiff) anchors(a0, a1, b0, b1 int) []match {
 	return longestRising(unique)
 }
 
-// longestRising picks the longest part of matches, which are sorted by a, that is sorted by b as well.
+// longestRising picks the longest part of matches, which are sorted by a, that is sorted by b as
+// well.
 func longestRising(matches []match) []match {
-	// ends[n] is the match with the smallest b that ends a rising part of n+1 matches; before leads to the one before.
+	// ends[n] is the match with the smallest b that ends a rising part of n+1 matches; before leads to
+	// the one before.
 	var ends []int
 	before := make([]int, len(matches))
 	for i, m := range matches {

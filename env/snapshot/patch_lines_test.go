@@ -84,7 +84,8 @@ func TestDiffLinesIsSmall(t *testing.T) {
 	}
 }
 
-// BenchmarkWriteHunks has the inputs that are worst for a line diff: nothing in common but a few lines, again and again.
+// BenchmarkWriteHunks has the inputs that are worst for a line diff: nothing in common but a few
+// lines, again and again.
 func BenchmarkWriteHunks(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	random := func(kinds int) []byte {

@@ -9,8 +9,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/snapshot"
 )
 
-// TestPatchOfASubfolder takes snapshots of a folder inside a repository. The patch applies in the repository, at its
-// root and in the folder alike, and does there what was done.
+// TestPatchOfASubfolder takes snapshots of a folder inside a repository. The patch applies in the
+// repository, at its root and in the folder alike, and does there what was done.
 func TestPatchOfASubfolder(t *testing.T) {
 	needGit(t)
 	top := t.TempDir()
@@ -34,7 +34,8 @@ func TestPatchOfASubfolder(t *testing.T) {
 	before := takeSnapshot(t, folder, nil)
 	write("sub/deep/b.txt", "one\n2\n")
 	write("sub/deep/new/c.txt", "new\n")
-	if err := os.Rename(filepath.Join(folder, "old.txt"), filepath.Join(folder, "moved.txt")); err != nil {
+	if err := os.Rename(filepath.Join(folder, "old.txt"), filepath.Join(folder,
+		"moved.txt")); err != nil {
 		t.Fatal(err)
 	}
 	after := takeSnapshot(t, folder, before)

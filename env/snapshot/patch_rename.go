@@ -13,14 +13,17 @@ import (
 )
 
 const (
-	// minSimilarity is the share of a file, in percent, that must be left for it to be taken for renamed.
+	// minSimilarity is the share of a file, in percent, that must be left for it to be taken for
+	// renamed.
 	minSimilarity = 50
-	// Bounds on the search for files that were renamed and edited: pairs of files to compare, and bytes to read.
+	// Bounds on the search for files that were renamed and edited: pairs of files to compare, and
+	// bytes to read.
 	maxRenamePairs = 100_000
 	maxRenameBytes = 64 << 20
 )
 
-// renames turns deleted and added files into changes, pairs of which are renamed files. Both are sorted.
+// renames turns deleted and added files into changes, pairs of which are renamed files. Both are
+// sorted.
 func (p *patchWriter) renames(ctx context.Context, deleted, added []string) ([]change, error) {
 	deleted, added, changes, err := p.exactRenames(ctx, deleted, added)
 	if err != nil {
@@ -48,10 +51,13 @@ func (p *patchWriter) renames(ctx context.Context, deleted, added []string) ([]c
 	return changes, nil
 }
 
-// exactRenames pairs files with the same content, if possible with the same base name, and returns what is left. Empty
-// files are never paired: that they are equal says nothing. Nor are links, because of a rename git apply does not see that
-// a link goes away, and then refuses to make files in a folder that takes its place.
-func (p *patchWriter) exactRenames(ctx context.Context, deleted, added []string) (goneLeft, newLeft []string, renamed []change, err error) {
+// exactRenames pairs files with the same content, if possible with the same base name, and returns
+// what is left. Empty files are never paired: that they are equal says nothing. Nor are links,
+// because of a rename git apply does not see that a link goes away, and then refuses to make files
+// in a folder that takes its place.
+func (p *patchWriter) exactRenames(
+	ctx context.Context, deleted, added []string,
+) (goneLeft, newLeft []string, renamed []change, err error) {
 	type content struct {
 		sha256 [sha256.Size]byte
 		base   string // empty means any
@@ -106,7 +112,9 @@ func (p *patchWriter) exactRenames(ctx context.Context, deleted, added []string)
 }
 
 // similarRenames pairs text files that share at least half of their lines, the most similar first.
-func (p *patchWriter) similarRenames(ctx context.Context, deleted, added []string) ([]change, error) {
+func (p *patchWriter) similarRenames(
+	ctx context.Context, deleted, added []string,
+) ([]change, error) {
 	if len(deleted)*len(added) > maxRenamePairs {
 		return nil, nil
 	}
@@ -165,8 +173,9 @@ func otherBase(c change) int {
 	return 1
 }
 
-// lineBag is what a text file consists of, without order: how many bytes each distinct line contributes, sorted by the
-// hash of the line. It is empty for links, empty files and files that are not compared by lines.
+// lineBag is what a text file consists of, without order: how many bytes each distinct line
+// contributes, sorted by the hash of the line. It is empty for links, empty files and files that
+// are not compared by lines.
 type lineBag struct {
 	size  int64
 	lines []lineWeight

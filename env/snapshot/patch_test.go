@@ -39,21 +39,27 @@ func git(t testing.TB, dir string, stdin []byte, args ...string) string {
 	cmd.Dir = dir
 	cmd.Stdin = bytes.NewReader(stdin)
 	cmd.Env = append(
-		os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_NOSYSTEM=1", "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir),
-		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=c", "GIT_COMMITTER_EMAIL=c@example.com",
+		os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_NOSYSTEM=1",
+		"GIT_CEILING_DIRECTORIES="+filepath.Dir(dir),
+		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=c",
+		"GIT_COMMITTER_EMAIL=c@example.com",
 	)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("git %s: %v\n%s\nwith input:\n%.5000q", strings.Join(args, " "), err, stderr.Bytes(), stdin)
+		t.Fatalf("git %s: %v\n%s\nwith input:\n%.5000q", strings.Join(args, " "), err, stderr.Bytes(),
+			stdin)
 	}
 	return string(out)
 }
 
 func takeSnapshot(t testing.TB, dir string, base *snapshot.Snapshot) *snapshot.Snapshot {
 	t.Helper()
-	s, err := snapshot.Take(t.Context(), treefake.New(t, dir), "", snapshot.Options{Base: base, SpoolDir: t.TempDir()})
+	s, err := snapshot.Take(t.Context(), treefake.New(t, dir), "", snapshot.Options{
+		Base:     base,
+		SpoolDir: t.TempDir(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,9 +81,11 @@ func writePatch(t testing.TB, before, after *snapshot.Snapshot) ([]byte, snapsho
 	return patch.Bytes(), stats
 }
 
-// checkPatch makes the patch between two trees and lets git apply it, in a plain folder and in a repository, and take it
-// back.
-func checkPatch(t *testing.T, before, after map[string]treefake.File) ([]byte, snapshot.PatchStats) {
+// checkPatch makes the patch between two trees and lets git apply it, in a plain folder and in a
+// repository, and take it back.
+func checkPatch(
+	t *testing.T, before, after map[string]treefake.File,
+) ([]byte, snapshot.PatchStats) {
 	t.Helper()
 	beforeDir, afterDir := t.TempDir(), t.TempDir()
 	treefake.Write(t, beforeDir, before)
@@ -149,59 +157,251 @@ func TestWritePatch(t *testing.T) {
 	}{
 		{"nothing", tree{"a": text("a")}, tree{"a": text("a")}, "", ""},
 		{"both empty", tree{}, tree{}, "", ""},
-		{"edit", tree{"a": text(numberedLines(50))}, tree{"a": text(strings.Replace(numberedLines(50), "line 20\n", "LINE 20\nmore\n", 1))}, "M a +2-1", "@@ -18,7 +18,8 @@"},
-		{"two hunks", tree{"a": text(numberedLines(50))}, tree{"a": text("first\n" + numberedLines(49))}, "M a +1-1", "@@ -47,4 +48,3 @@"},
-		{"CRLF", tree{"a": text("one\r\ntwo\r\n")}, tree{"a": text("one\r\n2\r\n")}, "M a +1-1", "-two\r\n+2\r\n"},
+		{"edit", tree{"a": text(numberedLines(50))}, tree{"a": text(strings.Replace(numberedLines(50),
+			"line 20\n", "LINE 20\nmore\n", 1))}, "M a +2-1", "@@ -18,7 +18,8 @@"},
+		{
+			"two hunks",
+			tree{"a": text(numberedLines(50))},
+			tree{"a": text("first\n" + numberedLines(49))},
+			"M a +1-1", "@@ -47,4 +48,3 @@",
+		},
+		{
+			"CRLF",
+			tree{"a": text("one\r\ntwo\r\n")},
+			tree{"a": text("one\r\n2\r\n")},
+			"M a +1-1",
+			"-two\r\n+2\r\n",
+		},
 		{"CRLF to LF", tree{"a": text("one\r\ntwo\r\n")}, tree{"a": text("one\ntwo\n")}, "M a +2-2", ""},
 		{"lone CR", tree{"a": text("one\rtwo")}, tree{"a": text("one\r2")}, "M a +1-1", ""},
 		{"invalid UTF-8", tree{"a": text("\xff\xfe\n")}, tree{"a": text("\xff\n\x80\n")}, "M a +2-1", ""},
-		{"newline at end added", tree{"a": text("x\ny")}, tree{"a": text("x\ny\n")}, "M a +1-1", "\\ No newline at end of file"},
-		{"newline at end removed", tree{"a": text("x\ny\n")}, tree{"a": text("x\ny")}, "M a +1-1", "\\ No newline at end of file"},
-		{"no newline in context", tree{"a": text("x\ny")}, tree{"a": text("z\ny")}, "M a +1-1", " y\n\\ No newline at end of file"},
-		{"new empty file", tree{}, tree{"e": text("")}, "A e +0-0", "new file mode 100644\nindex 0000000000000000000000000000000000000000..e69de29bb2d1d6434b8b29ae775ad8c2e48c5391\n"},
+		{
+			"newline at end added",
+			tree{"a": text("x\ny")},
+			tree{"a": text("x\ny\n")},
+			"M a +1-1",
+			"\\ No newline at end of file",
+		},
+		{
+			"newline at end removed",
+			tree{"a": text("x\ny\n")},
+			tree{"a": text("x\ny")},
+			"M a +1-1",
+			"\\ No newline at end of file",
+		},
+		{
+			"no newline in context",
+			tree{"a": text("x\ny")},
+			tree{"a": text("z\ny")},
+			"M a +1-1",
+			" y\n\\ No newline at end of file",
+		},
+		{
+			"new empty file",
+			tree{},
+			tree{"e": text("")},
+			"A e +0-0",
+			"new file mode 100644\nindex " +
+				"0000000000000000000000000000000000000000..e69de29bb2d1d6434b8b29ae775ad8c2e48c5391\n",
+		},
 		{"empty file deleted", tree{"e": text(""), "x": text("x")}, tree{"x": text("x")}, "D e +0-0", ""},
 		{"emptied", tree{"a": text("x\n")}, tree{"a": text("")}, "M a +0-1", "@@ -1 +0,0 @@"},
 		{"filled", tree{"a": text("")}, tree{"a": text("x\n")}, "M a +1-0", "@@ -0,0 +1 @@"},
 		{"only newlines", tree{"a": text("\n\n\n")}, tree{"a": text("\n\n\n\n\n")}, "M a +2-0", ""},
-		{"lines that look like a patch", tree{"a": text("-- a\n++ b\n@@ -1 +1 @@\n")}, tree{"a": text("-- b\n++ b\n@@ -2 +1 @@\ndiff --git a/x b/x\n")}, "M a +3-2", ""},
-		{"new executable", tree{}, tree{"run": {Content: "#!/bin/sh\n", Executable: true}}, "A run +1-0", "new file mode 100755"},
-		{"mode only", tree{"run": text("x\n")}, tree{"run": {Content: "x\n", Executable: true}}, "M run +0-0", "old mode 100644\nnew mode 100755\n"},
-		{"mode and content", tree{"run": {Content: "x\n", Executable: true}}, tree{"run": text("y\n")}, "M run +1-1", "old mode 100755\nnew mode 100644\n"},
+		{
+			"lines that look like a patch",
+			tree{"a": text("-- a\n++ b\n@@ -1 +1 @@\n")},
+			tree{"a": text("-- b\n++ b\n@@ -2 +1 @@\ndiff --git a/x b/x\n")},
+			"M a +3-2", "",
+		},
+		{
+			"new executable",
+			tree{},
+			tree{"run": {Content: "#!/bin/sh\n", Executable: true}},
+			"A run +1-0",
+			"new file mode 100755",
+		},
+		{
+			"mode only",
+			tree{"run": text("x\n")},
+			tree{"run": {Content: "x\n", Executable: true}},
+			"M run +0-0", "old mode 100644\nnew mode 100755\n",
+		},
+		{
+			"mode and content",
+			tree{"run": {Content: "x\n", Executable: true}},
+			tree{"run": text("y\n")},
+			"M run +1-1", "old mode 100755\nnew mode 100644\n",
+		},
 		{"binary new", tree{}, tree{"b": text(bin)}, "A b binary", "GIT binary patch\nliteral 100000\n"},
-		{"binary changed", tree{"b": text(bin)}, tree{"b": text("\x00" + bin[:777])}, "M b binary", "literal 778\n"},
+		{
+			"binary changed",
+			tree{"b": text(bin)},
+			tree{"b": text("\x00" + bin[:777])},
+			"M b binary",
+			"literal 778\n",
+		},
 		{"binary deleted", tree{"b": text(bin)}, tree{}, "D b binary", "literal 0\n"},
 		{"binary becomes text", tree{"b": text("\x00")}, tree{"b": text("text\n")}, "M b binary", ""},
-		{"binary and mode", tree{"b": text("\x00")}, tree{"b": {Content: "\x00\x01", Executable: true}}, "M b binary", ""},
-		{"one line of 5 MB", tree{"a": text(strings.Repeat("x", 5_000_000))}, tree{"a": text(strings.Repeat("x", 5_000_001))}, "M a +1-1", ""},
-		{"too large for lines", tree{"a": text("x\n")}, tree{"a": text(strings.Repeat("x\n", 4<<20+1))}, "M a binary", "literal 8388610\n"},
-		{"rename", tree{"old": text("content\n")}, tree{"dir/new": text("content\n")}, "R dir/new<old +0-0", "similarity index 100%\nrename from old\nrename to dir/new\n"},
-		{"rename and mode", tree{"old": text("content\n")}, tree{"new": {Content: "content\n", Executable: true}}, "R new<old +0-0", "old mode 100644\nnew mode 100755\nsimilarity index 100%\n"},
-		{"rename and edit", tree{"old": text(numberedLines(40))}, tree{"new": text(strings.Replace(numberedLines(40), "line 5\n", "five\n", 1))}, "R new<old +1-1", "rename from old\nrename to new\nindex "},
-		{"rename, edit and mode", tree{"old": text(numberedLines(40))}, tree{"new": {Content: numberedLines(41), Executable: true}}, "R new<old +1-0", "similarity index 97%"},
-		{"too different for a rename", tree{"old": text(numberedLines(10))}, tree{"new": text(numberedLines(3) + strings.Repeat("other\n", 20))}, "A new +23-0, D old +0-10", ""},
-		{"empty files are not renamed", tree{"old": text("")}, tree{"new": text("")}, "A new +0-0, D old +0-0", ""},
+		{
+			"binary and mode",
+			tree{"b": text("\x00")},
+			tree{"b": {Content: "\x00\x01", Executable: true}},
+			"M b binary", "",
+		},
+		{
+			"one line of 5 MB",
+			tree{"a": text(strings.Repeat("x", 5_000_000))},
+			tree{"a": text(strings.Repeat("x", 5_000_001))},
+			"M a +1-1", "",
+		},
+		{
+			"too large for lines",
+			tree{"a": text("x\n")},
+			tree{"a": text(strings.Repeat("x\n", 4<<20+1))},
+			"M a binary", "literal 8388610\n",
+		},
+		{
+			"rename",
+			tree{"old": text("content\n")},
+			tree{"dir/new": text("content\n")},
+			"R dir/new<old +0-0", "similarity index 100%\nrename from old\nrename to dir/new\n",
+		},
+		{"rename and mode", tree{"old": text("content\n")}, tree{"new": {
+			Content:    "content\n",
+			Executable: true,
+		}}, "R new<old +0-0", "old mode 100644\nnew mode 100755\nsimilarity index " +
+			"100%\n"},
+		{
+			"rename and edit",
+			tree{"old": text(numberedLines(40))},
+			tree{"new": text(strings.Replace(numberedLines(40), "line 5\n", "five\n", 1))},
+			"R new<old +1-1",
+			"rename from old\nrename to new\nindex ",
+		},
+		{
+			"rename, edit and mode",
+			tree{"old": text(numberedLines(40))},
+			tree{"new": {Content: numberedLines(41), Executable: true}},
+			"R new<old +1-0",
+			"similarity index 97%",
+		},
+		{
+			"too different for a rename",
+			tree{"old": text(numberedLines(10))},
+			tree{"new": text(numberedLines(3) + strings.Repeat("other\n", 20))},
+			"A new +23-0, D old +0-10",
+			"",
+		},
+		{
+			"empty files are not renamed",
+			tree{"old": text("")},
+			tree{"new": text("")},
+			"A new +0-0, D old +0-0", "",
+		},
 		{"binary rename", tree{"old": text(bin)}, tree{"new": text(bin)}, "R new<old +0-0", ""},
-		{"base name decides", tree{"a/f": text("same\n"), "a/g": text("same\n")}, tree{"b/g": text("same\n"), "b/h": text("same\n")}, "R b/g<a/g +0-0, R b/h<a/f +0-0", ""},
-		{"folder renamed", tree{"a/f": text("f\n"), "a/x/g": text("g\n")}, tree{"b/f": text("f\n"), "b/x/g": text("g\n")}, "R b/f<a/f +0-0, R b/x/g<a/x/g +0-0", ""},
-		{"names swapped", tree{"a": text("one\n"), "b": text("two\n")}, tree{"a": text("two\n"), "b": text("one\n")}, "M a +1-1, M b +1-1", ""},
-		{"renamed into the place of its folder", tree{"d/x": text("content\n")}, tree{"d": text("content\n")}, "R d<d/x +0-0", ""},
-		{"renamed below its own name", tree{"d": text("content\n")}, tree{"d/x": text("content\n")}, "R d/x<d +0-0", ""},
+		{
+			"base name decides",
+			tree{"a/f": text("same\n"), "a/g": text("same\n")},
+			tree{"b/g": text("same\n"), "b/h": text("same\n")},
+			"R b/g<a/g +0-0, R b/h<a/f +0-0", "",
+		},
+		{"folder renamed", tree{"a/f": text("f\n"), "a/x/g": text("g\n")}, tree{
+			"b/f":   text("f\n"),
+			"b/x/g": text("g\n"),
+		}, "R b/f<a/f +0-0, R b/x/g<a/x/g +0-0", ""},
+		{"names swapped", tree{"a": text("one\n"), "b": text("two\n")}, tree{
+			"a": text("two\n"),
+			"b": text("one\n"),
+		}, "M a +1-1, M b +1-1", ""},
+		{
+			"renamed into the place of its folder",
+			tree{"d/x": text("content\n")},
+			tree{"d": text("content\n")},
+			"R d<d/x +0-0", "",
+		},
+		{
+			"renamed below its own name",
+			tree{"d": text("content\n")},
+			tree{"d/x": text("content\n")},
+			"R d/x<d +0-0", "",
+		},
 		{"new link", tree{}, tree{"l": link("to/where")}, "A l +1-0", "new file mode 120000"},
 		{"link changed", tree{"l": link("x")}, tree{"l": link("y")}, "M l +1-1", " 120000\n"},
-		{"link to nowhere outside", tree{"l": link("/a")}, tree{"l": link("../../b c\nd")}, "M l +2-1", ""},
+		{
+			"link to nowhere outside",
+			tree{"l": link("/a")},
+			tree{"l": link("../../b c\nd")},
+			"M l +2-1",
+			"",
+		},
 		{"link deleted", tree{"l": link("x")}, tree{}, "D l +0-1", ""},
-		{"links are not renamed", tree{"l": link("x")}, tree{"l/m": link("x"), "l/n": text("n")}, "D l +0-1, A l/m +1-0, A l/n +1-0", ""},
-		{"link is no rename of a file", tree{"l": link("x")}, tree{"m": text("x")}, "D l +0-1, A m +1-0", ""},
-		{"file is no rename of a link", tree{"m": text("x")}, tree{"l": link("x")}, "A l +1-0, D m +0-1", ""},
-		{"file becomes link", tree{"a": text("a\n")}, tree{"a": link("b")}, "M a +1-1", "deleted file mode 100644"},
-		{"link becomes file", tree{"a": link("b")}, tree{"a": {Content: "a\n", Executable: true}}, "M a +1-1", "new file mode 100755"},
-		{"folder becomes file", tree{"d/x": text("x\n"), "d/e/y": text("y\n")}, tree{"d": text("d\n")}, "A d +1-0, D d/e/y +0-1, D d/x +0-1", ""},
-		{"file becomes folder", tree{"d": text("d\n")}, tree{"d/x": text("x\n"), "d/e/y": text("y\n")}, "D d +0-1, A d/e/y +1-0, A d/x +1-0", ""},
-		{"folder becomes link", tree{"d/x": text("x\n"), "e/x": text("z\n")}, tree{"d": link("e"), "e/x": text("z\n")}, "A d +1-0, D d/x +0-1", ""},
-		{"link becomes folder", tree{"d": link("e"), "e/x": text("z\n")}, tree{"d/x": text("x\n"), "e/x": text("z\n")}, "D d +0-1, A d/x +1-0", ""},
-		{"everything deleted", tree{"a": text("a\n"), "b/c": text("\x00"), "l": link("a")}, tree{}, "D a +0-1, D b/c binary, D l +0-1", ""},
+		{
+			"links are not renamed",
+			tree{"l": link("x")},
+			tree{"l/m": link("x"), "l/n": text("n")},
+			"D l +0-1, A l/m +1-0, A l/n +1-0", "",
+		},
+		{
+			"link is no rename of a file",
+			tree{"l": link("x")},
+			tree{"m": text("x")},
+			"D l +0-1, A m +1-0",
+			"",
+		},
+		{
+			"file is no rename of a link",
+			tree{"m": text("x")},
+			tree{"l": link("x")},
+			"A l +1-0, D m +0-1",
+			"",
+		},
+		{
+			"file becomes link",
+			tree{"a": text("a\n")},
+			tree{"a": link("b")},
+			"M a +1-1",
+			"deleted file mode 100644",
+		},
+		{
+			"link becomes file",
+			tree{"a": link("b")},
+			tree{"a": {Content: "a\n", Executable: true}},
+			"M a +1-1", "new file mode 100755",
+		},
+		{
+			"folder becomes file",
+			tree{"d/x": text("x\n"), "d/e/y": text("y\n")},
+			tree{"d": text("d\n")},
+			"A d +1-0, D d/e/y +0-1, D d/x +0-1", "",
+		},
+		{
+			"file becomes folder",
+			tree{"d": text("d\n")},
+			tree{"d/x": text("x\n"), "d/e/y": text("y\n")},
+			"D d +0-1, A d/e/y +1-0, A d/x +1-0", "",
+		},
+		{"folder becomes link", tree{"d/x": text("x\n"), "e/x": text("z\n")}, tree{
+			"d":   link("e"),
+			"e/x": text("z\n"),
+		}, "A d +1-0, D d/x +0-1", ""},
+		{"link becomes folder", tree{"d": link("e"), "e/x": text("z\n")}, tree{
+			"d/x": text("x\n"),
+			"e/x": text("z\n"),
+		}, "D d +0-1, A d/x +1-0", ""},
+		{
+			"everything deleted",
+			tree{"a": text("a\n"), "b/c": text("\x00"), "l": link("a")},
+			tree{},
+			"D a +0-1, D b/c binary, D l +0-1", "",
+		},
 		{"empty folders are not seen", tree{"d/": {}}, tree{"e/": {}}, "", ""},
-		{"order", tree{}, tree{"a.b": text("1"), "a/b": text("2"), "a-b": text("3")}, "A a-b +1-0, A a.b +1-0, A a/b +1-0", ""},
+		{
+			"order",
+			tree{},
+			tree{"a.b": text("1"), "a/b": text("2"), "a-b": text("3")},
+			"A a-b +1-0, A a.b +1-0, A a/b +1-0", "",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -231,8 +431,10 @@ func TestWritePatch(t *testing.T) {
 
 // nastyNames are names that have to be quoted, or look like something else.
 var nastyNames = []string{
-	"with space", " leading", "trailing ", "-dash", "--index", "quo\"te", "back\\slash", "tab\tname", "new\nline", "ünïcödé", "日本",
-	"inv\xffalid", "bell\a", "\x7f", "a => b", "{x}", "dev/null", "a/b", "b/a", "*", "?[x]", "#", "$HOME", "'", "ends with space \"", "a b/c d",
+	"with space", " leading", "trailing ", "-dash", "--index", "quo\"te", "back\\slash", "tab\tname",
+	"new\nline", "ünïcödé", "日本",
+	"inv\xffalid", "bell\a", "\x7f", "a => b", "{x}", "dev/null", "a/b", "b/a", "*", "?[x]", "#",
+	"$HOME", "'", "ends with space \"", "a b/c d",
 	"\\", "COM1", ".gitx", "x.git",
 }
 
@@ -242,7 +444,8 @@ func TestWritePatchNames(t *testing.T) {
 	probe := t.TempDir()
 	names = slices.DeleteFunc(names, func(name string) bool {
 		p := filepath.Join(probe, name)
-		return os.MkdirAll(filepath.Dir(p), 0o755) != nil || os.WriteFile(p, nil, 0o600) != nil // Not every system has every name.
+		// Not every system has every name.
+		return os.MkdirAll(filepath.Dir(p), 0o755) != nil || os.WriteFile(p, nil, 0o600) != nil
 	})
 	all := func(f func(i int) treefake.File) map[string]treefake.File {
 		tree := map[string]treefake.File{}
@@ -251,14 +454,23 @@ func TestWritePatchNames(t *testing.T) {
 		}
 		return tree
 	}
-	old := all(func(i int) treefake.File { return treefake.File{Content: fmt.Sprintln(i) + numberedLines(20)} })
+	old := all(func(i int) treefake.File {
+		return treefake.File{Content: fmt.Sprintln(i) +
+			numberedLines(20)}
+	})
 	tests := []struct {
 		name  string
 		after map[string]treefake.File
 	}{
-		{"edited", all(func(i int) treefake.File { return treefake.File{Content: fmt.Sprintln(i) + numberedLines(21)} })},
+		{"edited", all(func(i int) treefake.File {
+			return treefake.File{Content: fmt.Sprintln(i) +
+				numberedLines(21)}
+		})},
 		{"executable", all(func(i int) treefake.File { return treefake.File{Content: old[names[i]].Content, Executable: true} })},
-		{"binary", all(func(i int) treefake.File { return treefake.File{Content: fmt.Sprintln(i, "\x00")} })},
+		{"binary", all(func(i int) treefake.File {
+			return treefake.File{Content: fmt.Sprintln(i,
+				"\x00")}
+		})},
 		{"links", all(func(i int) treefake.File { return treefake.File{Target: names[i]} })},
 		{"deleted", nil},
 	}
@@ -283,11 +495,15 @@ func TestWritePatchNames(t *testing.T) {
 // Where there is only one way to write a patch, it is git's, byte for byte.
 func TestWritePatchIsWhatGitWrites(t *testing.T) {
 	needGit(t)
-	tree := map[string]treefake.File{"empty": {}, "link to": {Target: "some where"}, "no newline": {Content: "x", Executable: true}}
+	tree := map[string]treefake.File{
+		"empty": {}, "link to": {Target: "some where"},
+		"no newline": {Content: "x", Executable: true},
+	}
 	edited := maps.Clone(tree)
 	for _, name := range nastyNames {
 		put(tree, name, treefake.File{Content: numberedLines(30)})
-		put(edited, name, treefake.File{Content: strings.Replace(numberedLines(31), "line 9\n", "nine\n", 1), Executable: len(name)%2 == 0})
+		put(edited, name, treefake.File{Content: strings.Replace(numberedLines(31), "line 9\n", "nine\n",
+			1), Executable: len(name)%2 == 0})
 	}
 	for _, tt := range []struct {
 		name          string
@@ -309,7 +525,8 @@ func TestWritePatchIsWhatGitWrites(t *testing.T) {
 			want := git(t, after, nil, "diff", "--cached", "--full-index", "--no-renames", old)
 			// Git shows the words of the nearest unindented line before a hunk, for people.
 			want = regexp.MustCompile(`(?m)^(@@ .* @@) .*$`).ReplaceAllString(want, "$1")
-			if diff := cmp.Diff(strings.SplitAfter(want, "\n"), strings.SplitAfter(string(got), "\n")); diff != "" {
+			if diff := cmp.Diff(strings.SplitAfter(want, "\n"), strings.SplitAfter(string(got),
+				"\n")); diff != "" {
 				t.Errorf("patch (-git +ours):\n%.5000s", diff)
 			}
 		})
@@ -348,7 +565,10 @@ func (r *randomTree) lines(n int) string {
 		if r.IntN(3) == 0 {
 			fmt.Fprintf(&b, "%d", r.IntN(1000))
 		}
-		b.WriteString([]string{"}", "{", "", "return nil", "\t\tif err != nil {", "x\ry", "end"}[r.IntN(7)])
+		b.WriteString([]string{
+			"}", "{", "", "return nil", "\t\tif err != nil {", "x\ry",
+			"end",
+		}[r.IntN(7)])
 		b.WriteString([]string{"\n", "\n", "\n", "\r\n"}[r.IntN(4)])
 	}
 	return b.String()
@@ -370,7 +590,8 @@ func (r *randomTree) file() treefake.File {
 	}
 }
 
-// put adds a file and removes what is in its way: the file that is where a folder is needed, the folder where it is.
+// put adds a file and removes what is in its way: the file that is where a folder is needed, the
+// folder where it is.
 func put(tree map[string]treefake.File, name string, f treefake.File) {
 	maps.DeleteFunc(tree, func(other string, _ treefake.File) bool {
 		return strings.HasPrefix(other, name+"/") || strings.HasPrefix(name, other+"/")

@@ -22,7 +22,8 @@ const (
 	// Names in one request for contents, and their bytes.
 	batchNames = 10_000
 	batchBytes = 1 << 20
-	// contentBuffer is how much of a content is held in memory; a longer one goes through the spool file.
+	// contentBuffer is how much of a content is held in memory; a longer one goes through the spool
+	// file.
 	contentBuffer = 256 << 10
 	// maxTries is how often a file is read again that changed while it was read.
 	maxTries = 3
@@ -67,8 +68,9 @@ func (t *snapshotTaker) readAll(ctx context.Context) error {
 	return nil
 }
 
-// read reads the files called names. One that has vanished, may not be read, or changed while it was read, ends the
-// stream; it is found by going on with what is missing, and if nothing came at all, by halving.
+// read reads the files called names. One that has vanished, may not be read, or changed while it
+// was read, ends the stream; it is found by going on with what is missing, and if nothing came at
+// all, by halving.
 func (t *snapshotTaker) read(ctx context.Context, names []string) error {
 	for tries := 0; len(names) > 0; {
 		err := t.stream(ctx, names)
@@ -105,10 +107,12 @@ func (t *snapshotTaker) read(ctx context.Context, names []string) error {
 	return nil
 }
 
-// vanished reports whether err came from a name that does not stand for a file in the tree any more: it is gone, or a file
-// or a link that leads out has taken the place of a folder that it was in.
+// vanished reports whether err came from a name that does not stand for a file in the tree any
+// more: it is gone, or a file or a link that leads out has taken the place of a folder that it was
+// in.
 func vanished(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, env.ErrNotDir) || errors.Is(err, env.ErrEscapes)
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, env.ErrNotDir) || errors.Is(err,
+		env.ErrEscapes)
 }
 
 // stream reads files from one stream.
@@ -189,7 +193,8 @@ func (t *snapshotTaker) store(name string, state fileState, r io.Reader) error {
 	}
 	if state.offset >= 0 {
 		if small {
-			if _, err := (spoolWriter{s.spool, io.NewOffsetWriter(s.spool, s.size)}).Write(t.buf[:size]); err != nil {
+			if _, err := (spoolWriter{s.spool, io.NewOffsetWriter(s.spool,
+				s.size)}).Write(t.buf[:size]); err != nil {
 				return err
 			}
 		}
@@ -199,7 +204,8 @@ func (t *snapshotTaker) store(name string, state fileState, r io.Reader) error {
 	return nil
 }
 
-// errLeftOut means that a file is left out for its size. What follows it in the stream is asked for anew.
+// errLeftOut means that a file is left out for its size. What follows it in the stream is asked for
+// anew.
 var errLeftOut = errors.New("the file is left out")
 
 // checkSize tells whether a file of size bytes can be stored.
@@ -230,7 +236,8 @@ type spoolWriter struct {
 func (w spoolWriter) Write(b []byte) (int, error) {
 	n, err := w.w.Write(b)
 	if err != nil {
-		err = fmt.Errorf("store contents in %s, for which another folder may be set as TMPDIR: %w", filepath.Dir(w.spool.Name()), err)
+		err = fmt.Errorf("store contents in %s, for which another folder may be set as TMPDIR: %w",
+			filepath.Dir(w.spool.Name()), err)
 	}
 	return n, err
 }

@@ -41,8 +41,10 @@ func TestSnapshotIgnoresWhatGitIgnores(t *testing.T) {
 	dir := t.TempDir()
 	treefake.Write(t, dir, map[string]treefake.File{
 		".gitignore": {Content: "*.log\nbuild/\n/newly\n"}, "src/main.go": {Content: "package main\n"},
-		"tracked.log": {Content: "t\n"}, "other.log": {Content: "o\n"}, "build/out": {Content: "b\n"}, "build/kept": {Content: "k\n"},
-		"seen": {Content: "s\n"}, "included.log": {Content: "i\n"}, "sub/link.log": {Target: "x"}, "sub/a.log": {Content: "a\n"},
+		"tracked.log": {Content: "t\n"}, "other.log": {Content: "o\n"}, "build/out": {Content: "b\n"},
+		"build/kept": {Content: "k\n"},
+		"seen":       {Content: "s\n"}, "included.log": {Content: "i\n"}, "sub/link.log": {Target: "x"},
+		"sub/a.log": {Content: "a\n"},
 	})
 	git(t, dir, nil, "init", "-q")
 	git(t, dir, nil, "add", "-f", "tracked.log", "build/kept", "sub/link.log")
@@ -60,18 +62,21 @@ func TestSnapshotIgnoresWhatGitIgnores(t *testing.T) {
 	empty := snapshot(t.TempDir(), "", nil)
 	first := snapshot(dir, "", nil)
 	want := []string{
-		"A .gitignore", "A build/kept", "A included.log", "A seen", "A src/main.go", "A sub/link.log", "A tracked.log",
+		"A .gitignore", "A build/kept", "A included.log", "A seen", "A src/main.go", "A sub/link.log",
+		"A tracked.log",
 	}
 	if diff := cmp.Diff(want, patchPaths(t, empty, first)); diff != "" {
 		t.Errorf("in the snapshot (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"A link.log"}, patchPaths(t, empty, snapshot(dir, "sub", nil))); diff != "" {
+	if diff := cmp.Diff([]string{"A link.log"}, patchPaths(t, empty, snapshot(dir, "sub",
+		nil))); diff != "" {
 		t.Errorf("in the snapshot of a folder (-want +got):\n%s", diff)
 	}
 
 	// What the first snapshot holds stays part of the second, though git ignores it now.
 	treefake.Write(t, dir, map[string]treefake.File{
-		".gitignore": {Content: "*\n"}, "seen": {Content: "changed\n"}, "build/kept": {Content: "changed\n"}, "build/out": {Content: "x\n"},
+		".gitignore": {Content: "*\n"}, "seen": {Content: "changed\n"},
+		"build/kept": {Content: "changed\n"}, "build/out": {Content: "x\n"},
 		"newly": {Content: "n\n"},
 	})
 	if err := os.RemoveAll(filepath.Join(dir, "src")); err != nil {
@@ -87,7 +92,10 @@ func TestSnapshotInLinkedWorktree(t *testing.T) {
 	needGit(t)
 	dir := t.TempDir()
 	repo, linked := filepath.Join(dir, "repo"), filepath.Join(dir, "linked")
-	treefake.Write(t, repo, map[string]treefake.File{".gitignore": {Content: "*.log\n"}, "kept.log": {Content: "k\n"}})
+	treefake.Write(t, repo, map[string]treefake.File{
+		".gitignore": {Content: "*.log\n"},
+		"kept.log":   {Content: "k\n"},
+	})
 	git(t, repo, nil, "init", "-q")
 	git(t, repo, nil, "add", "-Af")
 	git(t, repo, nil, "commit", "-q", "-m", "m")
@@ -98,7 +106,8 @@ func TestSnapshotInLinkedWorktree(t *testing.T) {
 	}
 }
 
-// A snapshot that shares contents with its base, which shares them with its own, has them all the same.
+// A snapshot that shares contents with its base, which shares them with its own, has them all the
+// same.
 func TestSnapshotChain(t *testing.T) {
 	dir := t.TempDir()
 	step := func(base *snapshot.Snapshot, tree map[string]treefake.File) *snapshot.Snapshot {
@@ -106,9 +115,15 @@ func TestSnapshotChain(t *testing.T) {
 		return takeSnapshot(t, dir, base)
 	}
 	big := strings.Repeat("big\n", 1<<18)
-	first := step(nil, map[string]treefake.File{"a": {Content: "a1\n"}, "b": {Content: "b1\n"}, "c": {Content: "c1\n"}, "big": {Content: big}})
+	first := step(nil, map[string]treefake.File{
+		"a": {Content: "a1\n"}, "b": {Content: "b1\n"},
+		"c": {Content: "c1\n"}, "big": {Content: big},
+	})
 	second := step(first, map[string]treefake.File{"b": {Content: "b2\n"}})
-	third := step(second, map[string]treefake.File{"a": {Content: "a3\n"}, "b": {Content: "b3\n"}, "big": {Content: big + "more\n"}})
+	third := step(second, map[string]treefake.File{
+		"a": {Content: "a3\n"}, "b": {Content: "b3\n"},
+		"big": {Content: big + "more\n"},
+	})
 	patch, _ := writePatch(t, second, third)
 	for _, want := range []string{"-a1\n+a3\n", "-b2\n+b3\n", " big\n+more\n"} {
 		if !bytes.Contains(patch, []byte(want)) {
@@ -120,8 +135,14 @@ func TestSnapshotChain(t *testing.T) {
 // A file behind a folder that became a link is gone, though its name still leads to a file.
 func TestSnapshotDoesNotFollowLinks(t *testing.T) {
 	needGit(t)
-	before := map[string]treefake.File{"d/f": {Content: "f\n"}, "e/f": {Content: "e\n"}, ".gitignore": {Content: "ignored/\n"}}
-	after := map[string]treefake.File{"d": {Target: "e"}, "e/f": {Content: "e\n"}, ".gitignore": {Content: "ignored/\n"}}
+	before := map[string]treefake.File{
+		"d/f": {Content: "f\n"}, "e/f": {Content: "e\n"},
+		".gitignore": {Content: "ignored/\n"},
+	}
+	after := map[string]treefake.File{
+		"d": {Target: "e"}, "e/f": {Content: "e\n"},
+		".gitignore": {Content: "ignored/\n"},
+	}
 	_, stats := checkPatch(t, before, after)
 	if len(stats.Files) != 2 {
 		t.Errorf("got %+v, want a new link and a deleted file", stats.Files)
@@ -153,12 +174,14 @@ func TestSnapshotCost(t *testing.T) {
 	if left, err := os.ReadDir(spool); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v %v", left, err)
 	}
-	if _, err := snapshot.WritePatch(t.Context(), io.Discard, takeSnapshot(t, t.TempDir(), nil), s); !errors.Is(err, fs.ErrClosed) {
+	if _, err := snapshot.WritePatch(t.Context(), io.Discard, takeSnapshot(t, t.TempDir(), nil),
+		s); !errors.Is(err, fs.ErrClosed) {
 		t.Errorf("patch from a closed snapshot: got %v, want fs.ErrClosed", err)
 	}
 }
 
-// Files that cannot be read, and files that vanish between the walk and the copy, do not fail a snapshot.
+// Files that cannot be read, and files that vanish between the walk and the copy, do not fail a
+// snapshot.
 func TestSnapshotOfWhatCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
 	tree := map[string]treefake.File{}
@@ -199,11 +222,15 @@ func TestSnapshotOfWhatCannotBeRead(t *testing.T) {
 	count := map[snapshot.ChangeStatus]int{}
 	for _, f := range stats.Files {
 		count[f.Status]++
-		if slices.Contains(closed, f.Path) || (f.Status == snapshot.Deleted) != slices.Contains(gone, f.Path) {
+		if slices.Contains(closed, f.Path) || (f.Status == snapshot.Deleted) != slices.Contains(gone,
+			f.Path) {
 			t.Errorf("unexpected %+v", f)
 		}
 	}
-	if want := map[snapshot.ChangeStatus]int{snapshot.Modified: 94, snapshot.Deleted: 2}; !cmp.Equal(want, count) {
+	if want := map[snapshot.ChangeStatus]int{
+		snapshot.Modified: 94,
+		snapshot.Deleted:  2,
+	}; !cmp.Equal(want, count) {
 		t.Errorf("got %v, want %v", count, want)
 	}
 }
@@ -214,7 +241,10 @@ func TestSnapshotOfClosedFiles(t *testing.T) {
 		t.Skip("root and windows read everything")
 	}
 	dir := t.TempDir()
-	treefake.Write(t, dir, map[string]treefake.File{"open": {Content: "o\n"}, "closed": {Content: "c\n"}, "folder/in": {Content: "i\n"}})
+	treefake.Write(t, dir, map[string]treefake.File{
+		"open":   {Content: "o\n"},
+		"closed": {Content: "c\n"}, "folder/in": {Content: "i\n"},
+	})
 	before := takeSnapshot(t, dir, nil)
 	for _, name := range []string{"closed", "folder"} {
 		if err := os.Chmod(filepath.Join(dir, name), 0); err != nil {
@@ -266,27 +296,33 @@ func TestSnapshotErrors(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	dir := t.TempDir()
 	treefake.Write(t, dir, map[string]treefake.File{"a": {Content: "aaaa"}})
-	if _, err := snapshot.Take(t.Context(), treefake.New(t, dir), "missing", snapshot.Options{}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := snapshot.Take(t.Context(), treefake.New(t, dir), "missing",
+		snapshot.Options{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("missing folder: got %v, want fs.ErrNotExist", err)
 	}
-	if _, err := snapshot.Take(t.Context(), treefake.New(t, dir), "", snapshot.Options{SpoolDir: "/does/not/exist"}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := snapshot.Take(t.Context(), treefake.New(t, dir), "",
+		snapshot.Options{SpoolDir: "/does/not/exist"}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("missing spool folder: got %v, want fs.ErrNotExist", err)
 	}
 	fake := treefake.New(t, dir)
 	fake.BeforeCopy = func([]string) error { return env.ErrGone }
-	if _, err := snapshot.Take(t.Context(), fake, "", snapshot.Options{}); !errors.Is(err, env.ErrGone) {
+	if _, err := snapshot.Take(t.Context(), fake, "", snapshot.Options{}); !errors.Is(err,
+		env.ErrGone) {
 		t.Errorf("environment gone: got %v, want ErrGone", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := snapshot.Take(ctx, treefake.New(t, dir), "", snapshot.Options{}); !errors.Is(err, context.Canceled) {
+	if _, err := snapshot.Take(ctx, treefake.New(t, dir), "", snapshot.Options{}); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("canceled: got %v, want context.Canceled", err)
 	}
 	s := takeSnapshot(t, dir, nil)
-	if _, err := snapshot.WritePatch(ctx, io.Discard, takeSnapshot(t, t.TempDir(), nil), s); !errors.Is(err, context.Canceled) {
+	if _, err := snapshot.WritePatch(ctx, io.Discard, takeSnapshot(t, t.TempDir(), nil),
+		s); !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled patch: got %v, want context.Canceled", err)
 	}
-	if _, err := snapshot.WritePatch(t.Context(), fullDisk{}, takeSnapshot(t, t.TempDir(), nil), s); !errors.Is(err, syscall.ENOSPC) {
+	if _, err := snapshot.WritePatch(t.Context(), fullDisk{}, takeSnapshot(t, t.TempDir(), nil),
+		s); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("full disk: got %v, want ENOSPC", err)
 	}
 }
@@ -314,9 +350,14 @@ func TestSnapshotOfLies(t *testing.T) {
 // lyingTree reports and sends files with names that no tree can have.
 type lyingTree struct{ *treefake.Tree }
 
-var lies = []string{"../up", "/abs", ".git/hooks/pre-commit", "sub/.GIT/config", "a/../b", "", ".", "x//y", "nul\x00"}
+var lies = []string{
+	"../up", "/abs", ".git/hooks/pre-commit", "sub/.GIT/config", "a/../b", "", ".",
+	"x//y", "nul\x00",
+}
 
-func (l *lyingTree) Walk(_ context.Context, _ string, _ search.WalkOptions, fn func(search.Entry) error) error {
+func (l *lyingTree) Walk(
+	_ context.Context, _ string, _ search.WalkOptions, fn func(search.Entry) error,
+) error {
 	for _, name := range append([]string{"a"}, lies...) {
 		if err := fn(search.Entry{Name: name}); err != nil {
 			return err

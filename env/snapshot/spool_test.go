@@ -21,7 +21,8 @@ func TestSpoolFull(t *testing.T) {
 	}
 	defer func() { _ = spool.Close() }()
 	_, err = spoolWriter{spool, fullSpool{}}.Write([]byte("x"))
-	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), filepath.Dir(spool.Name())) || !strings.Contains(err.Error(), "TMPDIR") {
+	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), filepath.Dir(spool.Name())) ||
+		!strings.Contains(err.Error(), "TMPDIR") {
 		t.Errorf("%v, want ENOSPC with the folder and TMPDIR", err)
 	}
 }

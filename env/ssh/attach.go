@@ -25,14 +25,16 @@ type Ticket struct {
 // Ticket returns the ticket of the environment.
 func (e *Environment) Ticket() Ticket {
 	return Ticket{
-		Session: e.config.Session, Dir: e.helper.dir, Program: e.helper.program, Args: e.helper.args, Token: e.token, TTL: e.config.TTL,
+		Session: e.config.Session, Dir: e.helper.dir, Program: e.helper.program, Args: e.helper.args,
+		Token: e.token, TTL: e.config.TTL,
 	}
 }
 
 // Attach connects to an existing environment, which may have other clients. If it has ended, the
 // error is env.ErrGone. Leave disconnects from it; Close ends it, for all of its clients.
 func (h *Host) Attach(ctx context.Context, t Ticket) (_ *Environment, err error) {
-	if !sessionPattern().MatchString(t.Session) || !path.IsAbs(t.Dir) || !path.IsAbs(t.Program) || t.Token == "" || t.TTL <= 0 {
+	if !sessionPattern().MatchString(t.Session) || !path.IsAbs(t.Dir) || !path.IsAbs(t.Program) ||
+		t.Token == "" || t.TTL <= 0 {
 		return nil, badConfig("session", "the ticket is damaged")
 	}
 	if err := h.hold(); err != nil {

@@ -46,9 +46,12 @@ type login struct {
 func (l *login) config(ctx context.Context, check *hostCheck) *gossh.ClientConfig {
 	collect := func() ([]gossh.Signer, error) { return l.collect(ctx), nil }
 	return &gossh.ClientConfig{
-		User:              l.hop.user,
-		Auth:              []gossh.AuthMethod{gossh.PublicKeysCallback(collect)},
-		AuthCallback:      func(c *gossh.ClientAuthContext) (gossh.AuthMethod, error) { return l.next(ctx, c), nil },
+		User: l.hop.user,
+		Auth: []gossh.AuthMethod{gossh.PublicKeysCallback(collect)},
+		AuthCallback: func(c *gossh.ClientAuthContext) (gossh.AuthMethod, error) {
+			return l.next(ctx,
+				c), nil
+		},
 		HostKeyCallback:   check.check,
 		HostKeyAlgorithms: check.algorithms(),
 		ClientVersion:     "SSH-2.0-sandboxagent",
@@ -67,7 +70,8 @@ func (l *login) next(ctx context.Context, c *gossh.ClientAuthContext) gossh.Auth
 	l.partial = len(c.PartialSuccessMethods) > 0
 	at := l.failed
 	l.failed = -1
-	if at < 0 || at+1 >= len(l.signers) || !slices.Contains(c.AllowedMethods, "publickey") || ctx.Err() != nil {
+	if at < 0 || at+1 >= len(l.signers) || !slices.Contains(c.AllowedMethods, "publickey") ||
+		ctx.Err() != nil {
 		return nil
 	}
 	return gossh.PublicKeys(l.signers[at+1:]...)
@@ -105,7 +109,8 @@ func (l *login) collect(ctx context.Context) []gossh.Signer {
 		case k.signer != nil:
 			l.addSigner(k.public, k.path, certs, k.use)
 		case k.locked == nil:
-			l.skip(id, &keyError{file: k.path, reason: "is a public key only, and ssh-agent does not have the private one", absent: true})
+			l.skip(id, &keyError{file: k.path, reason: "is a public key only, and ssh-agent does not " +
+				"have the private one", absent: true})
 		case !k.named:
 			late = append(late, k)
 		default:
@@ -186,7 +191,9 @@ func (l *login) held(public gossh.PublicKey) []gossh.Signer {
 // add adds a key of the agent.
 func (l *login) add(s gossh.Signer, from string, certs []*gossh.Certificate) {
 	held := l.agent
-	l.addSigner(s.PublicKey(), from, certs, func(rand io.Reader, data []byte, algorithm string) (*gossh.Signature, error) {
+	l.addSigner(s.PublicKey(), from, certs, func(rand io.Reader, data []byte,
+		algorithm string,
+	) (*gossh.Signature, error) {
 		defer l.pause()()
 		err := held.patient()
 		if err == nil {
@@ -203,7 +210,10 @@ func (l *login) add(s gossh.Signer, from string, certs []*gossh.Certificate) {
 // public part; at once, if the public part is encrypted too.
 func (l *login) addLocked(ctx context.Context, k *keyFile, certs []*gossh.Certificate) {
 	if k.public == nil && !k.named {
-		l.unused = append(l.unused, (&keyError{file: k.path, reason: "is encrypted; name it, or put its public part beside it"}).Error())
+		l.unused = append(l.unused, (&keyError{
+			file:   k.path,
+			reason: "is encrypted; name it, or put its public part beside it",
+		}).Error())
 		return
 	}
 	if k.public == nil {
@@ -214,7 +224,9 @@ func (l *login) addLocked(ctx context.Context, k *keyFile, certs []*gossh.Certif
 		}
 		k.public = s.PublicKey()
 	}
-	l.addSigner(k.public, k.path, certs, func(rand io.Reader, data []byte, algorithm string) (*gossh.Signature, error) {
+	l.addSigner(k.public, k.path, certs, func(rand io.Reader, data []byte,
+		algorithm string,
+	) (*gossh.Signature, error) {
 		s, err := l.route.open(ctx, k, l.pause)
 		if err != nil {
 			return nil, err
@@ -227,7 +239,9 @@ func (l *login) addLocked(ctx context.Context, k *keyFile, certs []*gossh.Certif
 type signFunc func(rand io.Reader, data []byte, algorithm string) (*gossh.Signature, error)
 
 // addSigner adds a key, after its combinations with the certificates for it.
-func (l *login) addSigner(public gossh.PublicKey, from string, certs []*gossh.Certificate, sign signFunc) {
+func (l *login) addSigner(
+	public gossh.PublicKey, from string, certs []*gossh.Certificate, sign signFunc,
+) {
 	for _, c := range certs {
 		// A certificate for another key is an error.
 		if s, err := gossh.NewCertSigner(c, l.signer(public, len(l.signers), sign)); err == nil {
@@ -239,7 +253,9 @@ func (l *login) addSigner(public gossh.PublicKey, from string, certs []*gossh.Ce
 
 // signer returns a signer that records its failure in l.
 func (l *login) signer(public gossh.PublicKey, at int, sign signFunc) *keySigner {
-	return &keySigner{public: public, sign: func(rand io.Reader, data []byte, algorithm string) (*gossh.Signature, error) {
+	return &keySigner{public: public, sign: func(rand io.Reader, data []byte,
+		algorithm string,
+	) (*gossh.Signature, error) {
 		sig, err := sign(rand, data, algorithm)
 		if err != nil {
 			l.failed = at
@@ -262,13 +278,15 @@ func (l *login) put(s gossh.Signer, from string) {
 	if parsed, err := gossh.ParsePublicKey(plainKey(key)); err == nil {
 		key = parsed
 	}
-	l.keys = append(l.keys, fmt.Sprintf("%s %s (%s)", kind, gossh.FingerprintSHA256(key), cleanText(from)))
+	l.keys = append(l.keys, fmt.Sprintf("%s %s (%s)", kind, gossh.FingerprintSHA256(key),
+		cleanText(from)))
 }
 
 // explain returns the *AuthError for a failed handshake, or nil if it failed for another reason.
 func (l *login) explain(err error) error {
 	var broken *net.OpError
-	if l.err == nil && (!l.replied || errors.As(err, &broken) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) {
+	if l.err == nil && (!l.replied || errors.As(err, &broken) || errors.Is(err, io.EOF) ||
+		errors.Is(err, io.ErrUnexpectedEOF)) {
 		return nil
 	}
 	return &AuthError{

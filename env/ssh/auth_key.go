@@ -58,7 +58,8 @@ func readKeyFile(id identityFile) (*keyFile, error) {
 	case err != nil:
 		return bad(err, "cannot be read: %s", cleanText(err.Error()))
 	}
-	if public, _, _, _, err := gossh.ParseAuthorizedKey(data); err == nil && !bytes.Contains(data, []byte("PRIVATE KEY-----")) {
+	if public, _, _, _, err := gossh.ParseAuthorizedKey(data); err == nil && !bytes.Contains(data,
+		[]byte("PRIVATE KEY-----")) {
 		k.public = public
 		return k, nil
 	}
@@ -78,7 +79,8 @@ func readKeyFile(id identityFile) (*keyFile, error) {
 	case beside != nil: // such as one of a token, which only the agent can use
 		k.public = beside
 	default:
-		return bad(err, "is no private key that can be used here: %s", cleanText(strings.TrimPrefix(err.Error(), "ssh: ")))
+		return bad(err, "is no private key that can be used here: %s",
+			cleanText(strings.TrimPrefix(err.Error(), "ssh: ")))
 	}
 	return k, nil
 }
@@ -147,12 +149,16 @@ func (s *keySigner) Sign(rand io.Reader, data []byte) (*gossh.Signature, error) 
 	return s.SignWithAlgorithm(rand, data, s.Algorithms()[0])
 }
 
-func (s *keySigner) SignWithAlgorithm(rand io.Reader, data []byte, algorithm string) (*gossh.Signature, error) {
+func (s *keySigner) SignWithAlgorithm(
+	rand io.Reader, data []byte, algorithm string,
+) (*gossh.Signature, error) {
 	return s.sign(rand, data, algorithm)
 }
 
 // signWith signs with a signer of the library, with the algorithm where it has a choice.
-func signWith(s gossh.Signer, rand io.Reader, data []byte, algorithm string) (*gossh.Signature, error) {
+func signWith(
+	s gossh.Signer, rand io.Reader, data []byte, algorithm string,
+) (*gossh.Signature, error) {
 	if as, ok := s.(gossh.AlgorithmSigner); ok {
 		return as.SignWithAlgorithm(rand, data, algorithm)
 	}
@@ -180,7 +186,8 @@ func (r *route) open(ctx context.Context, k *keyFile, pause func() func()) (goss
 		return signer, nil
 	}
 	if r.passphrase == nil {
-		return bad(nil, fmt.Sprintf("is encrypted, and no terminal can ask for its passphrase; add it to ssh-agent with \"ssh-add %s\"", k.path))
+		return bad(nil, fmt.Sprintf("is encrypted, and no terminal can ask for its passphrase; add it "+
+			"to ssh-agent with \"ssh-add %s\"", k.path))
 	}
 	var err error
 	for range maxAsks {

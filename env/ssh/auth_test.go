@@ -66,8 +66,12 @@ func TestLogin(t *testing.T) {
 		want string // part of the error; empty means success
 		asks int
 	}{
-		"the default ed25519 key": {given: given{files: map[string]string{"id_ed25519": key.private(t, "")}}},
-		"the default ecdsa key":   {given: given{files: map[string]string{"id_ecdsa": ec.private(t, "")}, users: []gossh.PublicKey{ec.public()}}},
+		"the default ed25519 key": {given: given{files: map[string]string{"id_ed25519": key.private(t,
+			"")}}},
+		"the default ecdsa key": {given: given{
+			files: map[string]string{"id_ecdsa": ec.private(t, "")},
+			users: []gossh.PublicKey{ec.public()},
+		}},
 		"the default rsa key, with a server that takes no SHA-1": {given: given{
 			files: map[string]string{"id_rsa": rs.private(t, "")}, users: []gossh.PublicKey{rs.public()},
 			change: func(c *gossh.ServerConfig) {
@@ -82,37 +86,59 @@ func TestLogin(t *testing.T) {
 			agent: inAgent(rs), users: []gossh.PublicKey{rs.public()},
 			change: func(c *gossh.ServerConfig) { c.PublicKeyAuthAlgorithms = []string{gossh.KeyAlgoRSASHA512} },
 		}},
-		"a named key":                {given: given{files: map[string]string{"k": key.private(t, "")}, named: []string{"k"}}},
-		"a key of the configuration": {given: given{files: map[string]string{"k": key.private(t, "")}, config: "IdentityFile ~/.ssh/k"}},
+		"a named key": {given: given{
+			files: map[string]string{"k": key.private(t, "")},
+			named: []string{"k"},
+		}},
+		"a key of the configuration": {given: given{
+			files:  map[string]string{"k": key.private(t, "")},
+			config: "IdentityFile ~/.ssh/k",
+		}},
 		"a named key is the first": {given: given{
 			files:  map[string]string{"k": key.private(t, ""), "o": other.private(t, "")},
-			config: "IdentityFile ~/.ssh/o", named: []string{"k"}, agent: inAgent(many...), change: fewTries(1),
+			config: "IdentityFile ~/.ssh/o", named: []string{"k"}, agent: inAgent(many...),
+			change: fewTries(1),
 		}},
 		"the agent's keys after those of files": {given: given{
-			files: map[string]string{"o": other.private(t, "")}, config: "IdentityFile ~/.ssh/o", agent: inAgent(key),
+			files: map[string]string{"o": other.private(t, "")}, config: "IdentityFile ~/.ssh/o",
+			agent: inAgent(key),
 		}},
 		"no key at all": {want: "no key to try"},
 		"a wrong key": {
 			given: given{files: map[string]string{"id_ed25519": other.private(t, "")}},
-			want:  "the server takes none of the keys ssh-ed25519 " + gossh.FingerprintSHA256(other.public()),
+			want: "the server takes none of the keys ssh-ed25519 " +
+				gossh.FingerprintSHA256(other.public()),
 		},
 		"a key file that others can read": {
-			given: given{files: map[string]string{"id_ed25519 open": key.private(t, "")}, config: "IdentityFile \"~/.ssh/id_ed25519 open\""},
-			want:  "has the mode 0644",
+			given: given{
+				files:  map[string]string{"id_ed25519 open": key.private(t, "")},
+				config: "IdentityFile \"~/.ssh/id_ed25519 open\"",
+			},
+			want: "has the mode 0644",
 		},
 		"a locked key, and somebody to ask": {
-			given: given{files: map[string]string{"id_ed25519": locked}, ask: &asker{answers: []string{"secret"}}}, asks: 1,
+			given: given{
+				files: map[string]string{"id_ed25519": locked},
+				ask:   &asker{answers: []string{"secret"}},
+			}, asks: 1,
 		},
 		"a locked key, and a wrong answer first": {
-			given: given{files: map[string]string{"id_ed25519": locked}, ask: &asker{answers: []string{"a", "secret"}}}, asks: 2,
+			given: given{files: map[string]string{"id_ed25519": locked}, ask: &asker{answers: []string{
+				"a",
+				"secret",
+			}}}, asks: 2,
 		},
 		"a locked key, and wrong answers only": {
-			given: given{files: map[string]string{"id_ed25519": locked}, ask: &asker{answers: []string{"a"}}}, asks: 3,
+			given: given{
+				files: map[string]string{"id_ed25519": locked},
+				ask:   &asker{answers: []string{"a"}},
+			}, asks: 3,
 			want: "is encrypted, and 3 passphrases were wrong",
 		},
 		"a locked key, and nobody to ask": {
 			given: given{files: map[string]string{"id_ed25519": locked}},
-			want:  "id_ed25519 is encrypted, and no terminal can ask for its passphrase; add it to ssh-agent",
+			want: "id_ed25519 is encrypted, and no terminal can ask for its passphrase; add it to " +
+				"ssh-agent",
 		},
 		"a locked key, and an asker without a terminal": {
 			given: given{files: map[string]string{"id_ed25519": locked}, ask: &asker{}}, asks: 1,
@@ -123,25 +149,34 @@ func TestLogin(t *testing.T) {
 		},
 		"a locked key is not asked for when another one is let in": {given: given{
 			files:  map[string]string{"l": otherLocked, "k": key.private(t, "")},
-			config: "IdentityFile ~/.ssh/l\nIdentityFile ~/.ssh/k", users: []gossh.PublicKey{key.public(), other.public()}, ask: &asker{},
+			config: "IdentityFile ~/.ssh/l\nIdentityFile ~/.ssh/k", users: []gossh.PublicKey{
+				key.public(),
+				other.public(),
+			}, ask: &asker{},
 		}},
 		"a locked key is not asked for when the server does not take it": {
-			given: given{files: map[string]string{"id_ed25519": otherLocked}, ask: &asker{}}, want: "takes none of the keys",
+			given: given{
+				files: map[string]string{"id_ed25519": otherLocked},
+				ask:   &asker{},
+			}, want: "takes none of the keys",
 		},
 		"a named locked key that cannot be opened does not keep the next from being tried": {given: given{
 			files: map[string]string{"l": otherLocked, "k": key.private(t, "")},
 			named: []string{"l", "k"}, users: []gossh.PublicKey{key.public(), other.public()},
 		}},
 		"a certificate beside the key": {given: given{
-			files: map[string]string{"k": key.private(t, ""), "k-cert.pub": authorized(cert)}, named: []string{"k"},
+			files: map[string]string{"k": key.private(t, ""), "k-cert.pub": authorized(cert)},
+			named: []string{"k"},
 			users: []gossh.PublicKey{other.public()}, authority: ca.public(),
 		}},
 		"a certificate for a locked key": {given: given{
-			files: map[string]string{"k": locked, "k-cert.pub": authorized(cert)}, named: []string{"k"}, ask: &asker{answers: []string{"secret"}},
+			files: map[string]string{"k": locked, "k-cert.pub": authorized(cert)}, named: []string{"k"},
+			ask:   &asker{answers: []string{"secret"}},
 			users: []gossh.PublicKey{other.public()}, authority: ca.public(),
 		}, asks: 1},
 		"a certificate of the configuration, with a key of the agent": {given: given{
-			files: map[string]string{"c": authorized(cert)}, config: "CertificateFile %d/.ssh/c", agent: inAgent(key),
+			files: map[string]string{"c": authorized(cert)}, config: "CertificateFile %d/.ssh/c",
+			agent: inAgent(key),
 			users: []gossh.PublicKey{other.public()}, authority: ca.public(),
 		}},
 		"a certificate of the agent": {given: given{
@@ -149,32 +184,51 @@ func TestLogin(t *testing.T) {
 			users: []gossh.PublicKey{other.public()}, authority: ca.public(),
 		}},
 		"a certificate of the agent, chosen by the key's .pub": {given: given{
-			files: map[string]string{"k.pub": authorized(key.public())}, config: "IdentityFile ~/.ssh/k\nIdentitiesOnly yes",
-			agent: append(inAgent(append(many, key)...), agent.AddedKey{PrivateKey: key.raw, Certificate: cert}),
+			files:  map[string]string{"k.pub": authorized(key.public())},
+			config: "IdentityFile ~/.ssh/k\nIdentitiesOnly yes",
+			agent: append(inAgent(append(many, key)...), agent.AddedKey{
+				PrivateKey:  key.raw,
+				Certificate: cert,
+			}),
 			users: []gossh.PublicKey{other.public()}, authority: ca.public(), change: fewTries(1),
 		}},
 		"a certificate for another user": {given: given{
-			files: map[string]string{"k": key.private(t, ""), "k-cert.pub": authorized(certificate(t, key.public(), gossh.UserCert, "root", ca))},
+			files: map[string]string{"k": key.private(t, ""), "k-cert.pub": authorized(certificate(t,
+				key.public(), gossh.UserCert, "root", ca))},
 			named: []string{"k"}, users: []gossh.PublicKey{other.public()}, authority: ca.public(),
 		}, want: "takes none of the keys ssh-ed25519-cert-v01@openssh.com"},
-		"too many keys": {given: given{agent: inAgent(append(many, key)...), change: fewTries(3)}, want: "IdentitiesOnly and IdentityFile try fewer"},
+		"too many keys": {
+			given: given{agent: inAgent(append(many, key)...), change: fewTries(3)},
+			want:  "IdentitiesOnly and IdentityFile try fewer",
+		},
 		"IdentitiesOnly leaves the agent's other keys out": {given: given{
-			files: map[string]string{"k.pub": authorized(key.public())}, config: "IdentitiesOnly yes\nIdentityFile ~/.ssh/k.pub",
-			agent: inAgent(append(many, key)...), change: fewTries(1),
+			files:  map[string]string{"k.pub": authorized(key.public())},
+			config: "IdentitiesOnly yes\nIdentityFile ~/.ssh/k.pub",
+			agent:  inAgent(append(many, key)...), change: fewTries(1),
 		}},
 		"IdentitiesOnly, and only the agent has the key": {given: given{
-			files: map[string]string{"o": other.private(t, "")}, config: "IdentitiesOnly yes\nIdentityFile ~/.ssh/o", agent: inAgent(key),
+			files: map[string]string{"o": other.private(t,
+				"")}, config: "IdentitiesOnly yes\nIdentityFile ~/.ssh/o", agent: inAgent(key),
 		}, want: "takes none of the keys"},
 		"a named .pub whose key nobody has": {given: given{
 			files: map[string]string{"k.pub": authorized(key.public())}, named: []string{"k.pub"},
 		}, want: "is a public key only"},
-		"IdentityAgent none": {given: given{config: "IdentityAgent none", agent: inAgent(key)}, want: "no key to try"},
-		"no agent there":     {given: given{config: "IdentityAgent ~/no-agent"}, want: "not tried: ssh-agent: "},
+		"IdentityAgent none": {
+			given: given{config: "IdentityAgent none", agent: inAgent(key)},
+			want:  "no key to try",
+		},
+		"no agent there": {
+			given: given{config: "IdentityAgent ~/no-agent"},
+			want:  "not tried: ssh-agent: ",
+		},
 		"passwords only": {given: given{
 			files: map[string]string{"id_ed25519": key.private(t, "")},
 			change: func(c *gossh.ServerConfig) {
 				c.PublicKeyCallback = nil
-				c.PasswordCallback = func(gossh.ConnMetadata, []byte) (*gossh.Permissions, error) { return nil, nil }
+				c.PasswordCallback = func(gossh.ConnMetadata, []byte) (*gossh.Permissions, error) {
+					return nil,
+						nil
+				}
 			},
 		}, want: "the server takes no keys, only password"},
 		"a key and something else": {given: given{
@@ -182,7 +236,10 @@ func TestLogin(t *testing.T) {
 			change: func(c *gossh.ServerConfig) {
 				c.PublicKeyCallback = func(gossh.ConnMetadata, gossh.PublicKey) (*gossh.Permissions, error) {
 					return nil, &gossh.PartialSuccessError{Next: gossh.ServerAuthCallbacks{
-						PasswordCallback: func(gossh.ConnMetadata, []byte) (*gossh.Permissions, error) { return nil, nil },
+						PasswordCallback: func(gossh.ConnMetadata, []byte) (*gossh.Permissions, error) {
+							return nil,
+								nil
+						},
 					}}
 				}
 			},
@@ -204,7 +261,10 @@ func TestLogin(t *testing.T) {
 			if tc.users == nil {
 				tc.users = []gossh.PublicKey{key.public()}
 			}
-			s := newServer(t, serverConfig{keys: []gossh.Signer{host.signer}, users: tc.users, authority: tc.authority, change: tc.change})
+			s := newServer(t, serverConfig{
+				keys: []gossh.Signer{host.signer}, users: tc.users,
+				authority: tc.authority, change: tc.change,
+			})
 			m.write(t, "known_hosts", s.known(host.public()))
 			if tc.config != "" {
 				m.write(t, "config", tc.config)
@@ -257,7 +317,9 @@ func TestLogin(t *testing.T) {
 // stubborn is an agent that has keys and does not use them.
 type stubborn struct{ agent.ExtendedAgent }
 
-func (stubborn) SignWithFlags(gossh.PublicKey, []byte, agent.SignatureFlags) (*gossh.Signature, error) {
+func (stubborn) SignWithFlags(
+	gossh.PublicKey, []byte, agent.SignatureFlags,
+) (*gossh.Signature, error) {
 	return nil, errors.New("denied")
 }
 
@@ -270,7 +332,10 @@ func TestLoginGoesOnAfterAnAgentThatDenies(t *testing.T) {
 		t.Skip("the tests' agent listens on a Unix socket")
 	}
 	host, key, other := newKey(t, "ed25519"), newKey(t, "ed25519"), newKey(t, "ed25519")
-	s := newServer(t, serverConfig{keys: []gossh.Signer{host.signer}, users: []gossh.PublicKey{key.public(), other.public()}})
+	s := newServer(t, serverConfig{
+		keys:  []gossh.Signer{host.signer},
+		users: []gossh.PublicKey{key.public(), other.public()},
+	})
 	m := newHome(t)
 	m.write(t, "known_hosts", s.known(host.public()))
 	held := newAgent(t, key).(agent.ExtendedAgent)
@@ -289,7 +354,10 @@ func TestLoginGoesOnAfterAnAgentThatDenies(t *testing.T) {
 
 func TestPassphraseIsAskedForOnce(t *testing.T) {
 	host, key := newKey(t, "ed25519"), newKey(t, "ed25519")
-	s := newServer(t, serverConfig{keys: []gossh.Signer{host.signer}, users: []gossh.PublicKey{key.public()}})
+	s := newServer(t, serverConfig{
+		keys:  []gossh.Signer{host.signer},
+		users: []gossh.PublicKey{key.public()},
+	})
 	m := newHome(t)
 	m.write(t, "known_hosts", s.known(host.public()))
 	m.write(t, "id_ed25519", key.private(t, "x"))
@@ -310,11 +378,16 @@ func TestPassphraseIsAskedForOnce(t *testing.T) {
 
 func TestPassphraseEndsWithTheContext(t *testing.T) {
 	host, key := newKey(t, "ed25519"), newKey(t, "ed25519")
-	s := newServer(t, serverConfig{keys: []gossh.Signer{host.signer}, users: []gossh.PublicKey{key.public()}})
+	s := newServer(t, serverConfig{
+		keys:  []gossh.Signer{host.signer},
+		users: []gossh.PublicKey{key.public()},
+	})
 	m := newHome(t)
 	m.write(t, "known_hosts", s.known(host.public()))
 	m.write(t, "id_ed25519", key.private(t, "x"))
-	r, err := resolve(t.Context(), Target{Host: s.String(), Passphrase: func(ctx context.Context, _ string) ([]byte, error) {
+	r, err := resolve(t.Context(), Target{Host: s.String(), Passphrase: func(ctx context.Context,
+		_ string,
+	) ([]byte, error) {
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
 	}})
@@ -366,13 +439,17 @@ func TestNamedIdentityIsChecked(t *testing.T) {
 			}
 			err := Target{Host: "h", ConfigFile: os.DevNull, Identities: []string{tc.file}}.Validate()
 			var bad *ConfigError
-			if !errors.As(err, &bad) || bad.Field != "identity" || !strings.Contains(bad.Reason, tc.want) || !strings.Contains(bad.Reason, tc.file) {
+			if !errors.As(err, &bad) || bad.Field != "identity" || !strings.Contains(bad.Reason, tc.want) ||
+				!strings.Contains(bad.Reason, tc.file) {
 				t.Errorf("got the error %v, want one of the identity with %q", err, tc.want)
 			}
 		})
 	}
 	good := m.write(t, "good", key.private(t, ""))
-	if err := (Target{Host: "h", ConfigFile: os.DevNull, Identities: []string{good}}).Validate(); err != nil {
+	if err := (Target{
+		Host: "h", ConfigFile: os.DevNull,
+		Identities: []string{good},
+	}).Validate(); err != nil {
 		t.Error(err)
 	}
 	if _, err := readKeyFile(identityFile{path: m.dot("missing")}); !errors.Is(err, fs.ErrNotExist) {
@@ -387,7 +464,9 @@ func TestOpeningAKeyStopsTheClock(t *testing.T) {
 		t.Fatal(err)
 	}
 	stopped := false
-	r, err := resolve(t.Context(), Target{Host: "me@h", Passphrase: func(context.Context, string) ([]byte, error) {
+	r, err := resolve(t.Context(), Target{Host: "me@h", Passphrase: func(context.Context,
+		string,
+	) ([]byte, error) {
 		if !stopped {
 			t.Error("the clock runs while somebody is asked")
 		}

@@ -43,8 +43,9 @@ func (s *samples) time(b *testing.B, fn func() error) {
 	*s = append(*s, time.Since(began))
 }
 
-// report prints medians, the 95th percentile of ours, how much longer that is than a bare round trip and, if there is such
-// a thing, than that and the work by itself, and how many times ours the others are.
+// report prints medians, the 95th percentile of ours, how much longer that is than a bare round
+// trip and, if there is such a thing, than that and the work by itself, and how many times ours the
+// others are.
 func report(b *testing.B, ours, trips, work samples, others map[string]samples) {
 	b.Helper()
 	b.ReportMetric(0, "ns/op")
@@ -62,7 +63,8 @@ func report(b *testing.B, ours, trips, work samples, others map[string]samples) 
 	}
 }
 
-// native is a host as the programs ssh and sftp reach it, with one connection that lasts (ControlMaster).
+// native is a host as the programs ssh and sftp reach it, with one connection that lasts
+// (ControlMaster).
 type native struct {
 	config string
 	sftp   *exec.Cmd
@@ -76,8 +78,10 @@ func newNative(b *testing.B, s *daemons.SSHD, address string) *native {
 	host, port, _ := strings.Cut(address, ":")
 	dir := s.MakeFolder(b) // its name is short enough for a socket
 	n := &native{config: filepath.Join(dir, "config")}
-	lines := fmt.Sprintf("Host h\nHostName %s\nPort %s\nUser %s\nIdentityFile %s\nIdentitiesOnly yes\nIdentityAgent none\nStrictHostKeyChecking no\n"+
-		"UserKnownHostsFile /dev/null\nLogLevel ERROR\nControlMaster auto\nControlPersist 300\nControlPath %s/mux\n", host, port, s.User(), s.Key(), dir)
+	lines := fmt.Sprintf("Host h\nHostName %s\nPort %s\nUser %s\nIdentityFile %s\nIdentitiesOnly "+
+		"yes\nIdentityAgent none\nStrictHostKeyChecking no\n"+
+		"UserKnownHostsFile /dev/null\nLogLevel ERROR\nControlMaster auto\nControlPersist "+
+		"300\nControlPath %s/mux\n", host, port, s.User(), s.Key(), dir)
 	if err := os.WriteFile(n.config, []byte(lines), 0o600); err != nil {
 		b.Fatal(err)
 	}
@@ -130,7 +134,8 @@ func slowly(b *testing.B, address string, delay time.Duration) string {
 	if delay == 0 {
 		return address
 	}
-	proxy := toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.New(io.Discard)), "slow", "127.0.0.1:0", address)
+	proxy := toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil),
+		zerolog.New(io.Discard)), "slow", "127.0.0.1:0", address)
 	if err := proxy.Start(); err != nil {
 		b.Fatal(err)
 	}
@@ -144,8 +149,8 @@ func slowly(b *testing.B, address string, delay time.Duration) string {
 	return proxy.Listen
 }
 
-// BenchmarkOperations compares with the programs ssh and sftp on a live connection, on loopback and at a
-// round trip of 20 ms.
+// BenchmarkOperations compares with the programs ssh and sftp on a live connection, on loopback and
+// at a round trip of 20 ms.
 func BenchmarkOperations(b *testing.B) {
 	for _, trip := range []time.Duration{0, 20 * time.Millisecond} {
 		b.Run(fmt.Sprintf("trip=%s", trip), func(b *testing.B) {
@@ -161,7 +166,8 @@ func BenchmarkOperations(b *testing.B) {
 	}
 }
 
-// echo returns a function that sends a byte over a connection like that to a server, and waits for its echo.
+// echo returns a function that sends a byte over a connection like that to a server, and waits for
+// its echo.
 func echo(b *testing.B, delay time.Duration) func() error {
 	b.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -191,7 +197,8 @@ func echo(b *testing.B, delay time.Duration) func() error {
 }
 
 func operations(b *testing.B, e *ssh.Environment, n *native, dir string, trip time.Duration) {
-	ctx, small, large := b.Context(), bytes.Repeat([]byte("x"), 1<<10), bytes.Repeat([]byte("0123456789abcdef"), 16<<16)
+	ctx, small, large := b.Context(), bytes.Repeat([]byte("x"),
+		1<<10), bytes.Repeat([]byte("0123456789abcdef"), 16<<16)
 	for name, data := range map[string][]byte{"small": small, "large": large} {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
 			b.Fatal(err)
@@ -220,7 +227,10 @@ func operations(b *testing.B, e *ssh.Environment, n *native, dir string, trip ti
 		{
 			"write_1KiB",
 			func() error { return write(ctx, e, "written", small) },
-			func() error { return n.transfer("put " + filepath.Join(dir, "small") + " " + dir + "/written2") },
+			func() error {
+				return n.transfer("put " + filepath.Join(dir, "small") + " " + dir +
+					"/written2")
+			},
 			func() error { return replace(dir, small) },
 		},
 		{
@@ -232,7 +242,10 @@ func operations(b *testing.B, e *ssh.Environment, n *native, dir string, trip ti
 		{
 			"write_16MiB",
 			func() error { return write(ctx, e, "written", large) },
-			func() error { return n.transfer("put " + filepath.Join(dir, "large") + " " + dir + "/written2") },
+			func() error {
+				return n.transfer("put " + filepath.Join(dir, "large") + " " + dir +
+					"/written2")
+			},
 			func() error { return replace(dir, large) },
 		},
 	} {
@@ -255,7 +268,8 @@ func write(ctx context.Context, e env.Environment, name string, data []byte) err
 	return err
 }
 
-// replace writes a file and puts it in the place of another, which is the only way to replace it at once.
+// replace writes a file and puts it in the place of another, which is the only way to replace it at
+// once.
 func replace(dir string, data []byte) error {
 	next := filepath.Join(dir, "next")
 	if err := os.WriteFile(next, data, 0o600); err != nil {
@@ -269,13 +283,15 @@ func knownAs(b *testing.B, s *daemons.SSHD, address string) string {
 	b.Helper()
 	host, port, _ := strings.Cut(address, ":")
 	name := filepath.Join(b.TempDir(), "known")
-	if err := os.WriteFile(name, fmt.Appendf(nil, "[%s]:%s %s\n", host, port, strings.TrimSpace(s.HostKey("ed25519"))), 0o600); err != nil {
+	if err := os.WriteFile(name, fmt.Appendf(nil, "[%s]:%s %s\n", host, port,
+		strings.TrimSpace(s.HostKey("ed25519"))), 0o600); err != nil {
 		b.Fatal(err)
 	}
 	return name
 }
 
-// BenchmarkOpen compares how long an environment takes that is opened on a live connection with a command by ssh.
+// BenchmarkOpen compares how long an environment takes that is opened on a live connection with a
+// command by ssh.
 func BenchmarkOpen(b *testing.B) {
 	s := daemons.NewSSHD(b, daemons.SSHDConfig{})
 	n := newNative(b, s, s.Address())

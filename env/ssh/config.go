@@ -85,7 +85,8 @@ func (c Config) complete() (Config, error) {
 	case c.StartTimeout < 0:
 		return bad("start timeout", "%s is negative", c.StartTimeout)
 	case c.Session != "" && !sessionPattern().MatchString(c.Session):
-		return bad("session", "%q does not have up to 63 lower-case letters, digits and hyphens", c.Session)
+		return bad("session", "%q does not have up to 63 lower-case letters, digits and hyphens",
+			c.Session)
 	}
 	return c, nil
 }

@@ -357,8 +357,11 @@ func isRefused(err error) bool {
 
 // openChannel calls open, and waits for it until ctx or the connection ends, or openTime. An error
 // that is not a refusal is errLost.
-func openChannel[T any](ctx context.Context, c *conn, open func() (T, error), drop func(T)) (T, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, openTime, fmt.Errorf("no answer of the server within %v", openTime))
+func openChannel[T any](
+	ctx context.Context, c *conn, open func() (T, error), drop func(T),
+) (T, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, openTime,
+		fmt.Errorf("no answer of the server within %v", openTime))
 	defer cancel()
 	got, err := await(ctx, c.dead, open, drop)
 	if err != nil && ctx.Err() == nil && !isRefused(err) && !errors.Is(err, errLost) {
@@ -368,7 +371,9 @@ func openChannel[T any](ctx context.Context, c *conn, open func() (T, error), dr
 }
 
 // await calls open and waits for it until ctx ends or dead is closed. A later result is dropped.
-func await[T any](ctx context.Context, dead <-chan struct{}, open func() (T, error), drop func(T)) (T, error) {
+func await[T any](
+	ctx context.Context, dead <-chan struct{}, open func() (T, error), drop func(T),
+) (T, error) {
 	type result struct {
 		got T
 		err error

@@ -73,7 +73,11 @@ func findPrograms(p HelperProgram) (*programs, error) {
 	}
 	all.args = p.Args
 	all.byArch[arch] = program{
-		"sandboxd-linux-" + arch + "-" + digest, digest, func() (io.ReadCloser, error) { return os.Open(p.Path) },
+		"sandboxd-linux-" + arch + "-" + digest, digest, func() (io.ReadCloser,
+			error,
+		) {
+			return os.Open(p.Path)
+		},
 	}
 	return all, nil
 }
@@ -100,7 +104,8 @@ func (h *Host) deliver(ctx context.Context, p program, target string) error {
 
 // deliverSFTP is deliver by SFTP, in a session of its own.
 func (h *Host) deliverSFTP(ctx context.Context, data []byte, target string) error {
-	startCtx, cancel := context.WithTimeoutCause(ctx, sftpTime, fmt.Errorf("no answer within %s", sftpTime))
+	startCtx, cancel := context.WithTimeoutCause(ctx, sftpTime, fmt.Errorf("no answer within %s",
+		sftpTime))
 	defer cancel()
 	s, err := h.session(startCtx)
 	if err != nil {

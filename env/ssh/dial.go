@@ -50,7 +50,9 @@ type jump struct {
 }
 
 // dialHop connects to one host, over the jump host before it, and logs in.
-func (r *route) dialHop(ctx context.Context, h *hop, over jump, received *atomic.Int64) (*gossh.Client, error) {
+func (r *route) dialHop(
+	ctx context.Context, h *hop, over jump, received *atomic.Int64,
+) (*gossh.Client, error) {
 	bound, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	clock := time.AfterFunc(h.timeout, func() { cancel(&timeoutError{after: h.timeout}) })
@@ -67,7 +69,8 @@ func (r *route) dialHop(ctx context.Context, h *hop, over jump, received *atomic
 	l := &login{route: r, hop: h, clock: clock, failed: -1}
 	defer func() { l.agent.close() }()
 	stop := context.AfterFunc(bound, func() { _ = conn.Close() }) // the handshake gets an error
-	c, chans, reqs, err := gossh.NewClientConn(&countedConn{conn, received}, h.address(), l.config(bound, check))
+	c, chans, reqs, err := gossh.NewClientConn(&countedConn{conn, received}, h.address(),
+		l.config(bound, check))
 	switch ended := !stop(); {
 	case err == nil && !ended:
 		return gossh.NewClient(c, chans, reqs), nil

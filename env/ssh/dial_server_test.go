@@ -59,8 +59,8 @@ func newKey(t testing.TB, kind string) sshKey {
 
 func (k sshKey) public() gossh.PublicKey { return k.signer.PublicKey() }
 
-// private returns the content of a key file. A passphrase makes it one of a single round where ssh-keygen is there: the
-// usual sixteen take seconds with the race detector, at each opening.
+// private returns the content of a key file. A passphrase makes it one of a single round where
+// ssh-keygen is there: the usual sixteen take seconds with the race detector, at each opening.
 func (k sshKey) private(t testing.TB, passphrase string) string {
 	t.Helper()
 	plain, err := gossh.MarshalPrivateKey(k.raw, "test")
@@ -82,7 +82,8 @@ func (k sshKey) private(t testing.TB, passphrase string) string {
 	if err := os.WriteFile(file, pem.EncodeToMemory(plain), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.CommandContext(t.Context(), keygen, "-q", "-p", "-a", "1", "-P", "", "-N", passphrase, "-f", file).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), keygen, "-q", "-p", "-a", "1", "-P", "", "-N",
+		passphrase, "-f", file).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	locked, err := os.ReadFile(file)
@@ -96,9 +97,14 @@ func (k sshKey) private(t testing.TB, passphrase string) string {
 func authorized(k gossh.PublicKey) string { return string(gossh.MarshalAuthorizedKey(k)) }
 
 // certificate returns a certificate for a key.
-func certificate(t testing.TB, key gossh.PublicKey, kind uint32, name string, ca sshKey) *gossh.Certificate {
+func certificate(
+	t testing.TB, key gossh.PublicKey, kind uint32, name string, ca sshKey,
+) *gossh.Certificate {
 	t.Helper()
-	c := &gossh.Certificate{Key: key, CertType: kind, ValidPrincipals: []string{name}, ValidBefore: gossh.CertTimeInfinity}
+	c := &gossh.Certificate{
+		Key: key, CertType: kind, ValidPrincipals: []string{name},
+		ValidBefore: gossh.CertTimeInfinity,
+	}
 	if err := c.SignCert(rand.Reader, ca.signer); err != nil {
 		t.Fatal(err)
 	}

@@ -22,14 +22,26 @@ func TestDialWhatIsNoServer(t *testing.T) {
 		want  string
 		is    error
 	}{
-		"silence": {serve: silent, short: true, want: "no answer within 200ms (is the host up", is: os.ErrDeadlineExceeded},
+		"silence": {
+			serve: silent, short: true, want: "no answer within 200ms (is the host up",
+			is: os.ErrDeadlineExceeded,
+		},
 		"silence after the version": {serve: func(c net.Conn) {
 			_, _ = io.WriteString(c, "SSH-2.0-x\r\n")
 			silent(c)
 		}, short: true, want: "no answer within 200ms", is: os.ErrDeadlineExceeded},
-		"a line without an end": {serve: func(c net.Conn) { _, _ = c.Write(bytes.Repeat([]byte{'x'}, 1<<20)) }, want: "is that an SSH server?"},
-		"lines without an end":  {serve: func(c net.Conn) { _, _ = c.Write(bytes.Repeat([]byte("HTTP/1.1\r\n"), 1<<17)) }, want: "is that an SSH server?"},
-		"the end at once":       {serve: func(c net.Conn) { _ = c.Close() }, want: "is that an SSH server?"},
+		"a line without an end": {serve: func(c net.Conn) {
+			_, _ = c.Write(bytes.Repeat([]byte{'x'},
+				1<<20))
+		}, want: "is that an SSH server?"},
+		"lines without an end": {serve: func(c net.Conn) {
+			_,
+				_ = c.Write(bytes.Repeat([]byte("HTTP/1.1\r\n"), 1<<17))
+		}, want: "is that an SSH server?"},
+		"the end at once": {
+			serve: func(c net.Conn) { _ = c.Close() },
+			want:  "is that an SSH server?",
+		},
 		"garbage after the version": {serve: func(c net.Conn) {
 			_, _ = c.Write(append([]byte("SSH-2.0-x\r\n"), bytes.Repeat([]byte{0xff}, 1<<16)...))
 		}, want: "127.0.0.1"},
@@ -43,7 +55,8 @@ func TestDialWhatIsNoServer(t *testing.T) {
 			}
 			err := m.connect(t, target)
 			var failed *ConnectError
-			if !errors.As(err, &failed) || failed.Host != s.String() || !strings.Contains(err.Error(), tc.want) || tc.is != nil && !errors.Is(err, tc.is) {
+			if !errors.As(err, &failed) || failed.Host != s.String() || !strings.Contains(err.Error(),
+				tc.want) || tc.is != nil && !errors.Is(err, tc.is) {
 				t.Fatalf("got the error %v, want a ConnectError with %q", err, tc.want)
 			}
 			eventually(t, "the end of the connection", func() bool { return s.open() == 0 })
@@ -55,7 +68,8 @@ func TestDialWhereNobodyListens(t *testing.T) {
 	m := newHome(t)
 	err := m.connect(t, Target{Host: "user@127.0.0.1:1"})
 	var failed *ConnectError
-	if !errors.As(err, &failed) || !strings.Contains(err.Error(), "nothing listens on that port") && os.PathSeparator == '/' {
+	if !errors.As(err, &failed) || !strings.Contains(err.Error(), "nothing listens on that port") &&
+		os.PathSeparator == '/' {
 		t.Errorf("got the error %v", err)
 	}
 }
@@ -63,7 +77,8 @@ func TestDialWhereNobodyListens(t *testing.T) {
 func TestDialTakesLinesBeforeTheVersion(t *testing.T) {
 	host, key := newKey(t, "ed25519"), newKey(t, "ed25519")
 	s := newServer(t, serverConfig{
-		keys: []gossh.Signer{host.signer}, users: []gossh.PublicKey{key.public()}, prelude: "Welcome\r\nto the\nhost\r\n",
+		keys: []gossh.Signer{host.signer}, users: []gossh.PublicKey{key.public()},
+		prelude: "Welcome\r\nto the\nhost\r\n",
 	})
 	m := newHome(t)
 	m.write(t, "known_hosts", s.known(host.public()))
@@ -95,7 +110,10 @@ func TestDialEndsWithTheContext(t *testing.T) {
 
 func TestConnectionOutlivesTheContextOfDial(t *testing.T) {
 	host, key := newKey(t, "ed25519"), newKey(t, "ed25519")
-	s := newServer(t, serverConfig{keys: []gossh.Signer{host.signer}, users: []gossh.PublicKey{key.public()}})
+	s := newServer(t, serverConfig{
+		keys:  []gossh.Signer{host.signer},
+		users: []gossh.PublicKey{key.public()},
+	})
 	m := newHome(t)
 	m.write(t, "known_hosts", s.known(host.public()))
 	m.write(t, "id_ed25519", key.private(t, ""))
@@ -171,7 +189,8 @@ func TestJump(t *testing.T) {
 	if got := w.open(); got != [3]int{1, 1, 1} {
 		t.Errorf("there are %v connections", got)
 	}
-	if way := strings.Split((&Host{route: r}).Way(), " via "); len(way) != 3 || !strings.HasPrefix(way[0], "three@") || !strings.HasPrefix(way[2], "one@") {
+	if way := strings.Split((&Host{route: r}).Way(), " via "); len(way) != 3 ||
+		!strings.HasPrefix(way[0], "three@") || !strings.HasPrefix(way[2], "one@") {
 		t.Errorf("the way is %q", way)
 	}
 	want := [3]string{"one", "two", "three"}
@@ -207,7 +226,8 @@ func TestJumpToWhatIsNotThere(t *testing.T) {
 	w := newChain(t)
 	err := w.connect(t, Target{Host: "behind"})
 	var failed *ConnectError
-	if !errors.As(err, &failed) || !strings.Contains(err.Error(), "@127.0.0.1:"+w.last.port+": ") || strings.Contains(err.Error(), "\x1b") {
+	if !errors.As(err, &failed) || !strings.Contains(err.Error(), "@127.0.0.1:"+w.last.port+": ") ||
+		strings.Contains(err.Error(), "\x1b") {
 		t.Errorf("got the error %v, want a ConnectError that names the jump host", err)
 	}
 	eventually(t, "the end of all connections", func() bool { return w.open() == [3]int{} })
@@ -231,5 +251,8 @@ func TestJumpToASilentHost(t *testing.T) {
 	if err := <-done; !errors.Is(err, gone) {
 		t.Errorf("got the error %v, want that of the context", err)
 	}
-	eventually(t, "the end of all connections", func() bool { return w.open() == [3]int{} && silent.open() == 0 })
+	eventually(t, "the end of all connections", func() bool {
+		return w.open() == [3]int{} &&
+			silent.open() == 0
+	})
 }

@@ -36,8 +36,11 @@ var (
 	_ env.MultiReader = (*Environment)(nil)
 )
 
-func newEnvironment(h *Host, client remote.Inside, c Config, p *helperProcess, token string) *Environment {
-	isolation := env.Guarantee{Strength: env.Absent, By: "nobody: commands have all the rights of " + h.String()}
+func newEnvironment(
+	h *Host, client remote.Inside, c Config, p *helperProcess, token string,
+) *Environment {
+	isolation := env.Guarantee{Strength: env.Absent, By: "nobody: commands have all the rights of " +
+		h.String()}
 	for _, g := range client.Info().Guarantees {
 		if g.Promise == env.Isolation {
 			isolation = g
@@ -61,7 +64,8 @@ func (e *Environment) Close() error {
 		err = e.served.Close()
 		e.host.release()
 		if errors.Is(err, env.ErrGone) {
-			err = fmt.Errorf("ssh: %s: %w; what runs there ends by itself within %s", e.host, err, e.config.TTL)
+			err = fmt.Errorf("ssh: %s: %w; what runs there ends by itself within %s", e.host, err,
+				e.config.TTL)
 		} else if err != nil {
 			err = fmt.Errorf("ssh: %s: %w", e.host, err)
 		}

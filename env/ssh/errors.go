@@ -16,7 +16,8 @@ import (
 	"unicode/utf8"
 )
 
-// ConfigError reports an invalid value of Target or Config, or a file of theirs that cannot be used.
+// ConfigError reports an invalid value of Target or Config, or a file of theirs that cannot be
+// used.
 type ConfigError struct {
 	// Field is the name of the value, in lower case: "host", "identity", "known-hosts", "config",
 	// "timeout", "var", "ttl", "start timeout", "helper-dir", "helper program", "session",
@@ -60,7 +61,8 @@ func (e *ConnectError) hint() string {
 		return "nothing listens on that port; is the SSH server running, and the port right?"
 	case errors.As(e.Err, &slow), errors.Is(e.Err, os.ErrDeadlineExceeded):
 		return "is the host up, and does a firewall let SSH through?"
-	case errors.Is(e.Err, io.EOF), errors.Is(e.Err, syscall.ECONNRESET), strings.Contains(e.Err.Error(), "version string"):
+	case errors.Is(e.Err, io.EOF), errors.Is(e.Err,
+		syscall.ECONNRESET), strings.Contains(e.Err.Error(), "version string"):
 		return "is that an SSH server?"
 	}
 	return ""
@@ -127,18 +129,25 @@ func (e *HostKeyError) Error() string {
 	shown := e.Type + " " + e.Fingerprint
 	switch e.Kind {
 	case HostKeyUnknown:
-		return fmt.Sprintf("ssh: the host key of %s is not known: it shows %s; compare that with what the host's owner says, then"+
-			" add it, with \"ssh %s\" once, or with \"ssh-keyscan\" into %s", host, shown, e.login(), cmp.Or(e.File, "a known_hosts file"))
+		return fmt.Sprintf("ssh: the host key of %s is not known: it shows %s; compare that with what "+
+			"the host's owner says, then"+
+			" add it, with \"ssh %s\" once, or with \"ssh-keyscan\" into %s", host, shown, e.login(),
+			cmp.Or(e.File, "a known_hosts file"))
 	case HostKeyChanged:
-		return fmt.Sprintf("ssh: the host key of %s has changed: it shows %s, and it should be %s; somebody may be in between, or the"+
+		return fmt.Sprintf("ssh: the host key of %s has changed: it shows %s, and it should be %s; "+
+			"somebody may be in between, or the"+
 			" host was set up anew: ask its owner, and take the old line out if so", host, shown, list)
 	case HostKeyRevoked:
-		return fmt.Sprintf("ssh: the host key of %s is revoked: it shows %s, marked @revoked as %s; ask the host's owner", host, shown, list)
+		return fmt.Sprintf("ssh: the host key of %s is revoked: it shows %s, marked @revoked as %s; "+
+			"ask the host's owner", host, shown, list)
 	case HostKeyTypes:
-		return fmt.Sprintf("ssh: the host %s has none of the host keys that are known: they are %s, %s; ask its owner which"+
-			" keys it should have, and take the old lines out if they are none of them", host, list, cleanText(e.Reason))
+		return fmt.Sprintf("ssh: the host %s has none of the host keys that are known: they are %s, "+
+			"%s; ask its owner which"+
+			" keys it should have, and take the old lines out if they are none of them", host, list,
+			cleanText(e.Reason))
 	}
-	return fmt.Sprintf("ssh: the certificate of the host %s is not good: %s (it shows %s); ask the host's owner", host,
+	return fmt.Sprintf("ssh: the certificate of the host %s is not good: %s (it shows %s); ask the "+
+		"host's owner", host,
 		cleanText(e.Reason), shown)
 }
 
@@ -178,15 +187,19 @@ func (e *AuthError) Error() string {
 	case errors.As(e.Err, &locked):
 		text.WriteString(locked.Error())
 	case e.partial && !e.takesKeys():
-		fmt.Fprintf(&text, "the server accepts the key and also requires %s, which is not supported", cleanText(strings.Join(e.Offered, " or ")))
+		fmt.Fprintf(&text, "the server accepts the key and also requires %s, which is not supported",
+			cleanText(strings.Join(e.Offered, " or ")))
 	case len(e.Offered) > 0 && !e.takesKeys():
-		fmt.Fprintf(&text, "the server takes no keys, only %s, which is not supported; let it take keys", cleanText(strings.Join(e.Offered, ", ")))
+		fmt.Fprintf(&text, "the server takes no keys, only %s, which is not supported; let it take keys",
+			cleanText(strings.Join(e.Offered, ", ")))
 	case len(e.Keys) == 0:
-		text.WriteString("no key to try; name one with IdentityFile in the ssh_config, or add one to ssh-agent")
+		text.WriteString("no key to try; name one with IdentityFile in the ssh_config, or add one to " +
+			"ssh-agent")
 	default:
 		fmt.Fprintf(&text, "the server takes none of the keys %s", strings.Join(e.Keys, ", "))
 		if e.TooMany() {
-			fmt.Fprintf(&text, " before it has had enough (%s); IdentitiesOnly and IdentityFile try fewer", cleanText(e.Err.Error()))
+			fmt.Fprintf(&text, " before it has had enough (%s); IdentitiesOnly and IdentityFile try fewer",
+				cleanText(e.Err.Error()))
 		}
 		text.WriteString("; is the user name right, and is the key in authorized_keys there?")
 	}
@@ -261,7 +274,8 @@ type HelperDirError struct {
 }
 
 func (e *HelperDirError) Error() string {
-	return "no directory on the host is writable and allows execution for the helper: tried " + cleanText(strings.Join(e.Dirs, ", "))
+	return "no directory on the host is writable and allows execution for the helper: tried " +
+		cleanText(strings.Join(e.Dirs, ", "))
 }
 
 // StartError reports that an environment could not be started on a connected host.

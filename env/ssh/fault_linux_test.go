@@ -27,7 +27,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
-// account returns an ordinary user where there can be one, and nil, the user of the tests, elsewhere.
+// account returns an ordinary user where there can be one, and nil, the user of the tests,
+// elsewhere.
 func account() *daemons.Account {
 	if os.Geteuid() != 0 {
 		return nil
@@ -41,7 +42,12 @@ var servers = []struct {
 	config func() daemons.SSHDConfig
 }{
 	{"openssh", func() daemons.SSHDConfig { return daemons.SSHDConfig{Account: account()} }},
-	{"dropbear", func() daemons.SSHDConfig { return daemons.SSHDConfig{Account: account(), Dropbear: true} }},
+	{"dropbear", func() daemons.SSHDConfig {
+		return daemons.SSHDConfig{
+			Account:  account(),
+			Dropbear: true,
+		}
+	}},
 }
 
 // server starts a server. In the end nothing of what was opened there may be left.
@@ -79,7 +85,8 @@ func behind(t *testing.T, s *daemons.SSHD) (*toxiproxy.Proxy, ssh.Target) {
 	t.Cleanup(proxy.Stop)
 	host, port, _ := strings.Cut(proxy.Listen, ":")
 	known := filepath.Join(t.TempDir(), "known_hosts")
-	if err := os.WriteFile(known, fmt.Appendf(nil, "[%s]:%s %s\n", host, port, s.HostKey("ed25519")), 0o600); err != nil {
+	if err := os.WriteFile(known, fmt.Appendf(nil, "[%s]:%s %s\n", host, port, s.HostKey("ed25519")),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	to := target(t, s)
@@ -87,11 +94,13 @@ func behind(t *testing.T, s *daemons.SSHD) (*toxiproxy.Proxy, ssh.Target) {
 	return proxy, to
 }
 
-// spoil puts a toxic on a proxy, in both directions. Connections end when it is taken off, if they have lost anything.
+// spoil puts a toxic on a proxy, in both directions. Connections end when it is taken off, if they
+// have lost anything.
 func spoil(t *testing.T, p *toxiproxy.Proxy, kind, attributes string) (mend func()) {
 	t.Helper()
 	for _, stream := range []string{"upstream", "downstream"} {
-		text := fmt.Sprintf(`{"name":"%s-%s","type":"%s","stream":"%s","toxicity":1,"attributes":%s}`, kind, stream, kind, stream, attributes)
+		text := fmt.Sprintf(`{"name":"%s-%s","type":"%s","stream":"%s","toxicity":1,"attributes":%s}`,
+			kind, stream, kind, stream, attributes)
 		if _, err := p.Toxics.AddToxicJson(strings.NewReader(text)); err != nil {
 			t.Error(err)
 		}
@@ -113,7 +122,8 @@ func spoilFor(t *testing.T, d time.Duration, p *toxiproxy.Proxy, kind, attribute
 	t.Cleanup(func() { timer.Stop() })
 }
 
-// freeze stops the processes of all connections that there are: they stay, and nothing comes from them any more.
+// freeze stops the processes of all connections that there are: they stay, and nothing comes from
+// them any more.
 func freeze(s *daemons.SSHD) {
 	for _, pid := range s.Sessions() { // that of dropbear has the connection itself
 		below, _ := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", pid))
@@ -138,7 +148,8 @@ func left(t *testing.T, s *daemons.SSHD, session string) []string {
 	for _, p := range processes {
 		vars, _ := os.ReadFile(p + "/environ")
 		line, _ := os.ReadFile(p + "/cmdline")
-		if bytes.Contains(vars, []byte(ssh.SessionVar+"="+session+"\x00")) || bytes.Contains(line, []byte("/e-"+session)) {
+		if bytes.Contains(vars, []byte(ssh.SessionVar+"="+session+"\x00")) || bytes.Contains(line,
+			[]byte("/e-"+session)) {
 			found = append(found, fmt.Sprintf("%s %q", p, line))
 		}
 	}
@@ -202,8 +213,8 @@ func once(t *testing.T, e env.Environment, name string) {
 	}
 }
 
-// midway has a command write, another one read, and writes two files, all at once. When each is half done it has fault happen.
-// Nothing of that is to be seen in what comes of them.
+// midway has a command write, another one read, and writes two files, all at once. When each is
+// half done it has fault happen. Nothing of that is to be seen in what comes of them.
 func midway(ctx context.Context, t *testing.T, e env.Environment, fault func()) {
 	t.Helper()
 	var half, ended sync.WaitGroup
@@ -218,7 +229,8 @@ func midway(ctx context.Context, t *testing.T, e env.Environment, fault func()) 
 	ended.Go(func() {
 		var out bytes.Buffer
 		res, err := e.Exec(ctx, env.Command{
-			Argv: []string{"/bin/sh", "-c", "echo once >> output; seq 1 900000; exit 7"}, Stdout: &halfway{Writer: &out, bytes: 1 << 20, turn: turn},
+			Argv:   []string{"/bin/sh", "-c", "echo once >> output; seq 1 900000; exit 7"},
+			Stdout: &halfway{Writer: &out, bytes: 1 << 20, turn: turn},
 		})
 		if err != nil || res.ExitCode != 7 || !bytes.Equal(out.Bytes(), lines(t, 900_000)) {
 			t.Errorf("output: %+v, %v, %d bytes", res, err, out.Len())
@@ -230,20 +242,29 @@ func midway(ctx context.Context, t *testing.T, e env.Environment, fault func()) 
 			Argv: []string{"/bin/sh", "-c", "echo once >> input; sha256sum; exit 5"}, Stdout: &out,
 			Stdin: &halfway{Reader: bytes.NewReader(content), bytes: 3 << 20, turn: turn},
 		})
-		if want := fmt.Sprintf("%x  -\n", sha256.Sum256(content)); err != nil || res.ExitCode != 5 || out.String() != want {
+		if want := fmt.Sprintf("%x  -\n", sha256.Sum256(content)); err != nil || res.ExitCode != 5 ||
+			out.String() != want {
 			t.Errorf("input: %+v, %v, %q", res, err, out.String())
 		}
 	})
 	ended.Go(func() {
 		small := content[:200<<10]
-		_, err := e.WriteFile(ctx, "file", &halfway{Reader: bytes.NewReader(small), bytes: len(small) / 2, turn: turn}, env.WriteOptions{})
-		if got, rerr := env.ReadFile(ctx, e, "file", 8<<20); err != nil || rerr != nil || !bytes.Equal(got, small) {
+		_, err := e.WriteFile(ctx, "file", &halfway{
+			Reader: bytes.NewReader(small), bytes: len(small) / 2,
+			turn: turn,
+		}, env.WriteOptions{})
+		if got, rerr := env.ReadFile(ctx, e, "file", 8<<20); err != nil || rerr != nil ||
+			!bytes.Equal(got, small) {
 			t.Errorf("file: %v, %d bytes, %v", err, len(got), rerr)
 		}
 	})
 	ended.Go(func() {
-		// The start of a large one may not be there any more, to be sent again: then nothing has been written.
-		_, err := e.WriteFile(ctx, "large", &halfway{Reader: bytes.NewReader(content), bytes: len(content) / 2, turn: turn}, env.WriteOptions{})
+		// The start of a large one may not be there any more, to be sent again: then nothing has been
+		// written.
+		_, err := e.WriteFile(ctx, "large", &halfway{
+			Reader: bytes.NewReader(content),
+			bytes:  len(content) / 2, turn: turn,
+		}, env.WriteOptions{})
 		got, rerr := env.ReadFile(ctx, e, "large", 8<<20)
 		var path *fs.PathError
 		switch {
@@ -280,11 +301,12 @@ var faults = []struct {
 	{"silent", func(_ *testing.T, s *daemons.SSHD, _ *toxiproxy.Proxy) { freeze(s) }},
 }
 
-// lossTime is how long something may take that loses a connection on the way: twice the time of a keepalive, and what a slow
-// machine takes with the race detector.
+// lossTime is how long something may take that loses a connection on the way: twice the time of a
+// keepalive, and what a slow machine takes with the race detector.
 const lossTime = 2 * time.Minute
 
-// TestConnectionLost loses the connection in the middle of things, and twice more in the middle of the same ones.
+// TestConnectionLost loses the connection in the middle of things, and twice more in the middle of
+// the same ones.
 func TestConnectionLost(t *testing.T) {
 	t.Parallel()
 	for _, of := range servers {
@@ -302,7 +324,10 @@ func TestConnectionLost(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), lossTime)
 				defer cancel()
 				midway(ctx, t, e, func() { tt.fault(t, s, proxy) })
-				if res, err := idle.Exec(ctx, env.Command{Argv: []string{"/bin/sh", "-c", "echo once >> count"}}); err != nil || res.ExitCode != 0 {
+				if res, err := idle.Exec(ctx, env.Command{Argv: []string{
+					"/bin/sh", "-c",
+					"echo once >> count",
+				}}); err != nil || res.ExitCode != 0 {
 					t.Errorf("%+v, %v", res, err)
 				}
 				once(t, idle, "count")
@@ -346,7 +371,8 @@ func typed(err error) bool {
 	return errors.As(err, &c) || errors.As(err, &s)
 }
 
-// TestLostWhileOpening ends the connections in all phases of a start, the sending of the helper among them.
+// TestLostWhileOpening ends the connections in all phases of a start, the sending of the helper
+// among them.
 func TestLostWhileOpening(t *testing.T) {
 	needFull(t, "losses in all phases of a start")
 	t.Parallel()
@@ -376,14 +402,18 @@ func lostWhileOpening(t *testing.T, s *daemons.SSHD) {
 				return err
 			}
 			defer h.Close() //nolint:errcheck // never fails
-			e, err := h.Open(t.Context(), config(t, ssh.Config{WorkDir: work, Session: session, TTL: 5 * time.Second}))
+			e, err := h.Open(t.Context(), config(t, ssh.Config{
+				WorkDir: work, Session: session,
+				TTL: 5 * time.Second,
+			}))
 			if err != nil {
 				return err
 			}
 			if i == 0 {
 				whole = time.Since(began)
 			}
-			if res, err := e.Exec(t.Context(), env.Command{Argv: []string{"/bin/sh", "-c", "echo once >> " + session}}); err != nil || res.ExitCode != 0 {
+			if res, err := e.Exec(t.Context(), env.Command{Argv: []string{"/bin/sh", "-c", "echo once >> " +
+				session}}); err != nil || res.ExitCode != 0 {
 				t.Errorf("step %d: %+v, %v", i, res, err)
 			}
 			once(t, e, session)
@@ -415,7 +445,10 @@ func TestLostWhileClosing(t *testing.T) {
 func lostWhileClosing(t *testing.T, s *daemons.SSHD) {
 	h := connect(t, target(t, s))
 	for i := range 8 {
-		e, err := h.Open(t.Context(), config(t, ssh.Config{WorkDir: s.MakeFolder(t), TTL: 5 * time.Second}))
+		e, err := h.Open(t.Context(), config(t, ssh.Config{
+			WorkDir: s.MakeFolder(t),
+			TTL:     5 * time.Second,
+		}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -32,8 +32,8 @@ func part(t *testing.T, p *toxiproxy.Proxy) {
 	spoilFor(t, partitionTime(), p, "timeout", `{"timeout":0}`)
 }
 
-// TestPartition lets nothing through for a time, which begins in each phase of a command. What was begun goes on, and is
-// made once.
+// TestPartition lets nothing through for a time, which begins in each phase of a command. What was
+// begun goes on, and is made once.
 func TestPartition(t *testing.T) {
 	t.Parallel()
 	for _, of := range servers {
@@ -86,7 +86,8 @@ func partition(t *testing.T, s *daemons.SSHD, phase string) {
 	}
 	want := lines(t, 3000)
 	res, err := e.Exec(t.Context(), env.Command{
-		Argv:  []string{"/bin/sh", "-c", "echo once >> count; seq 1 3000; read x; echo $x; seq 1 900000; exit 7"},
+		Argv: []string{"/bin/sh", "-c", "echo once >> count; seq 1 3000; read x; echo $x; seq 1 " +
+			"900000; exit 7"},
 		Stdin: in, Stdout: &halfway{Writer: &out, bytes: len(want), turn: turn},
 	})
 	want = append(append(want, "typed\n"...), lines(t, 900_000)...)
@@ -126,17 +127,22 @@ func TestPartitionWhileOpening(t *testing.T) {
 					return err
 				}
 				defer h.Close() //nolint:errcheck // never fails
-				e, err := h.Open(ctx, config(t, ssh.Config{WorkDir: work, Session: session, TTL: partitionTime() + 5*time.Second}))
+				e, err := h.Open(ctx, config(t, ssh.Config{
+					WorkDir: work, Session: session,
+					TTL: partitionTime() + 5*time.Second,
+				}))
 				if err != nil {
 					return err
 				}
-				if res, err := e.Exec(ctx, env.Command{Argv: []string{"/bin/sh", "-c", "echo once >> " + session}}); err != nil || res.ExitCode != 0 {
+				if res, err := e.Exec(ctx, env.Command{Argv: []string{"/bin/sh", "-c", "echo once >> " +
+					session}}); err != nil || res.ExitCode != 0 {
 					t.Errorf("%+v, %v", res, err)
 				}
 				once(t, e, session)
 				return e.Close()
 			}()
-			if err != nil && !typed(err) && !errors.Is(err, env.ErrGone) { // it may be Close that got no answer
+			// it may be Close that got no answer
+			if err != nil && !typed(err) && !errors.Is(err, env.ErrGone) {
 				t.Errorf("%T %v", err, err)
 			}
 			nothingLeft(t, s, session) // the proxy has closed the connections, and nobody comes back
@@ -224,7 +230,8 @@ func TestSlowLinks(t *testing.T) {
 func slow(t *testing.T, e env.Environment, size int) {
 	t.Helper()
 	content := bytes.Repeat([]byte("0123456789"), size/10)
-	if _, err := e.WriteFile(t.Context(), "f", bytes.NewReader(content), env.WriteOptions{}); err != nil {
+	if _, err := e.WriteFile(t.Context(), "f", bytes.NewReader(content),
+		env.WriteOptions{}); err != nil {
 		t.Error(err)
 		return
 	}
@@ -232,7 +239,10 @@ func slow(t *testing.T, e env.Environment, size int) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
 	var out bytes.Buffer
-	res, err := e.Exec(t.Context(), env.Command{Argv: []string{"/bin/sh", "-c", "echo once >> count; cat f; exit 3"}, Stdout: &out})
+	res, err := e.Exec(t.Context(), env.Command{Argv: []string{
+		"/bin/sh", "-c",
+		"echo once >> count; cat f; exit 3",
+	}, Stdout: &out})
 	if err != nil || res.ExitCode != 3 || !bytes.Equal(out.Bytes(), content) {
 		t.Errorf("%+v, %v, %d of %d bytes", res, err, out.Len(), len(content))
 	}

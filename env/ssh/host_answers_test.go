@@ -18,15 +18,22 @@ import (
 
 func TestParseListed(t *testing.T) {
 	got, err := parseListed("env 1 4711 1700000000 60000ms 192.0.2.1 /tmp/sandboxagent-0/e-abc")
-	want := Listed{Session: "abc", Running: true, PID: 4711, Created: time.Unix(1_700_000_000, 0), TTL: time.Minute, From: "192.0.2.1", dir: "/tmp/sandboxagent-0/e-abc"}
+	want := Listed{
+		Session: "abc", Running: true, PID: 4711, Created: time.Unix(1_700_000_000, 0),
+		TTL: time.Minute, From: "192.0.2.1", dir: "/tmp/sandboxagent-0/e-abc",
+	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(Listed{})); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 	got, err = parseListed("env 0 0 0 - - /home/a b/e-x")
-	if err != nil || got.Running || !got.Created.IsZero() || got.TTL != 0 || got.From != "" || got.dir != "/home/a b/e-x" {
+	if err != nil || got.Running || !got.Created.IsZero() || got.TTL != 0 || got.From != "" ||
+		got.dir != "/home/a b/e-x" {
 		t.Errorf("%+v, %v", got, err)
 	}
-	for _, bad := range []string{"", "env", "env 1 x 0 - - /e-a", "env 1 1 x - - /e-a", "env 1 1 1 - - e-a", "env 1 1 1 - - /a", "env 1 1 1 - - /e-A/../e-", "run 1 1 1 - - /e-a"} {
+	for _, bad := range []string{
+		"", "env", "env 1 x 0 - - /e-a", "env 1 1 x - - /e-a",
+		"env 1 1 1 - - e-a", "env 1 1 1 - - /a", "env 1 1 1 - - /e-A/../e-", "run 1 1 1 - - /e-a",
+	} {
 		if got, err := parseListed(bad); !errors.Is(err, env.ErrProtocol) {
 			t.Errorf("%q is %+v, %v", bad, got, err)
 		}
@@ -41,7 +48,8 @@ func FuzzParseListed(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if !sessionPattern().MatchString(l.Session) || !path.IsAbs(l.dir) || strings.ContainsFunc(l.From, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		if !sessionPattern().MatchString(l.Session) || !path.IsAbs(l.dir) || strings.ContainsFunc(l.From,
+			func(r rune) bool { return r < ' ' || r == 0x7f }) {
 			t.Errorf("%q is %+v", line, l)
 		}
 	})
@@ -51,11 +59,15 @@ func FuzzParseListed(f *testing.F) {
 func reading(text string) *answers {
 	exited := make(chan struct{})
 	close(exited)
-	return &answers{p: &process{out: bufio.NewReader(strings.NewReader(text)), stderr: &helper.StderrTail{}, exited: exited}, mark: "MARK"}
+	return &answers{p: &process{
+		out:    bufio.NewReader(strings.NewReader(text)),
+		stderr: &helper.StderrTail{}, exited: exited,
+	}, mark: "MARK"}
 }
 
 func TestAnswers(t *testing.T) {
-	a := reading("welcome\nMARKX no\n MARK no\nMARK one\n" + strings.Repeat("x", 100<<10) + "\nMARK two words\nMARK cut off")
+	a := reading("welcome\nMARKX no\n MARK no\nMARK one\n" + strings.Repeat("x", 100<<10) +
+		"\nMARK two words\nMARK cut off")
 	for _, want := range []string{"one", "two words"} {
 		if got, err := a.next(); err != nil || got != want {
 			t.Errorf("%q, %v, want %q", got, err, want)
@@ -64,13 +76,16 @@ func TestAnswers(t *testing.T) {
 	if got, err := a.next(); err == nil {
 		t.Errorf("an answer that is cut off is taken for %q", got)
 	}
-	if got, err := reading("MARK " + strings.Repeat("x", 100<<10) + "\nMARK two\n").next(); !errors.Is(err, env.ErrProtocol) {
+	if got, err := reading("MARK " + strings.Repeat("x", 100<<10) +
+		"\nMARK two\n").next(); !errors.Is(err, env.ErrProtocol) {
 		t.Errorf("an answer without end is taken for one of %d bytes, %v", len(got), err)
 	}
-	if _, err := reading(strings.Repeat("noise\n", maxNoise)).next(); err == nil || !strings.Contains(err.Error(), "prints more than") {
+	if _, err := reading(strings.Repeat("noise\n", maxNoise)).next(); err == nil ||
+		!strings.Contains(err.Error(), "prints more than") {
 		t.Errorf("endless noise gives %v", err)
 	}
-	if _, err := reading(strings.Repeat("x", 2*maxNoise)).next(); err == nil || len(err.Error()) > 1000 {
+	if _, err := reading(strings.Repeat("x", 2*maxNoise)).next(); err == nil ||
+		len(err.Error()) > 1000 {
 		t.Errorf("an endless line gives %v", err)
 	}
 }
@@ -130,7 +145,8 @@ func TestValidate(t *testing.T) {
 	} {
 		err := tt.c.Validate()
 		var config *ConfigError
-		if errors.As(err, &config); err == nil != (tt.field == "") || config != nil && config.Field != tt.field {
+		if errors.As(err, &config); err == nil != (tt.field == "") || config != nil &&
+			config.Field != tt.field {
 			t.Errorf("%+v: %v, want %q", tt.c, err, tt.field)
 		}
 	}
@@ -138,7 +154,10 @@ func TestValidate(t *testing.T) {
 
 // TestQuote has shells read words.
 func TestQuote(t *testing.T) {
-	words := []string{"", "a b", "it's", "''", "$HOME `id` $(id)", "*?[a]", "a\tb\nc", `"\`, "-n", "~", "é\x01", "!x"}
+	words := []string{
+		"", "a b", "it's", "''", "$HOME `id` $(id)", "*?[a]", "a\tb\nc", `"\`, "-n", "~",
+		"é\x01", "!x",
+	}
 	for _, shell := range []string{"sh", "dash", "bash", "busybox", "zsh"} {
 		name, err := exec.LookPath(shell)
 		if err != nil {

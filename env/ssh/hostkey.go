@@ -280,14 +280,17 @@ func (c *hostCheck) judge(key gossh.PublicKey) error {
 }
 
 // reject returns the error for a key that is not trusted.
-func (c *hostCheck) reject(kind HostKeyKind, key gossh.PublicKey, known ...xknownhosts.KnownKey) *HostKeyError {
+func (c *hostCheck) reject(
+	kind HostKeyKind, key gossh.PublicKey, known ...xknownhosts.KnownKey,
+) *HostKeyError {
 	e := &HostKeyError{Host: c.hop.knownAs(), Kind: kind, File: c.file()}
 	if key != nil {
 		e.Type, e.Fingerprint = key.Type(), gossh.FingerprintSHA256(key)
 	}
 	for _, k := range known {
 		e.Known = append(e.Known, KnownKey{
-			File: c.keys.names[k.Filename], Line: k.Line, Type: k.Key.Type(), Fingerprint: gossh.FingerprintSHA256(k.Key),
+			File: c.keys.names[k.Filename], Line: k.Line, Type: k.Key.Type(),
+			Fingerprint: gossh.FingerprintSHA256(k.Key),
 		})
 	}
 	return e
@@ -320,7 +323,8 @@ func (c *hostCheck) accept(key gossh.PublicKey) error {
 		c.route.mu.Lock()
 		c.route.pinned[name] = key
 		c.route.mu.Unlock()
-		c.route.note(fmt.Sprintf("the host %s is new: its key %s is trusted from now on, but no file keeps it", name, shown))
+		c.route.note(fmt.Sprintf("the host %s is new: its key %s is trusted from now on, but no file "+
+			"keeps it", name, shown))
 		return nil
 	}
 	if err := appendKnownHost(file, name, key, c.hop.hashNames); err != nil {

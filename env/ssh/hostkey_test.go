@@ -17,7 +17,8 @@ import (
 
 func TestHostKey(t *testing.T) {
 	key := newKey(t, "ed25519")
-	ed, ec, ed2, ca := newKey(t, "ed25519"), newKey(t, "ecdsa"), newKey(t, "ed25519"), newKey(t, "ed25519")
+	ed, ec, ed2, ca := newKey(t, "ed25519"), newKey(t, "ecdsa"), newKey(t, "ed25519"), newKey(t,
+		"ed25519")
 	certSigner := func(c *gossh.Certificate) gossh.Signer {
 		s, err := gossh.NewCertSigner(c, ed.signer)
 		if err != nil {
@@ -37,51 +38,82 @@ func TestHostKey(t *testing.T) {
 		want   []string // parts of the error
 		added  string   // known_hosts afterwards
 	}{
-		"known":              {known: own + authorized(ed.public())},
-		"known, hashed":      {known: "HASH " + authorized(ed.public())},
-		"the second type":    {known: own + authorized(ec.public())},
-		"one of two keys":    {known: own + authorized(ed2.public()) + own + authorized(ed.public())},
-		"known by an alias":  {known: "the.alias " + authorized(ed.public()), config: "HostKeyAlias The.Alias"},
+		"known":           {known: own + authorized(ed.public())},
+		"known, hashed":   {known: "HASH " + authorized(ed.public())},
+		"the second type": {known: own + authorized(ec.public())},
+		"one of two keys": {known: own + authorized(ed2.public()) + own + authorized(ed.public())},
+		"known by an alias": {
+			known:  "the.alias " + authorized(ed.public()),
+			config: "HostKeyAlias The.Alias",
+		},
 		"known by a pattern": {known: "[127.0.0.*]:PORT,!x " + authorized(ed.public())},
 		"known to all users": {known: "global"},
 		"unknown": {
 			kind: HostKeyUnknown,
-			want: []string{"[127.0.0.1]:PORT is not known", "ssh-ed25519 " + gossh.FingerprintSHA256(ed.public()), "ssh -p PORT 127.0.0.1", "known_hosts"},
+			want: []string{"[127.0.0.1]:PORT is not known", "ssh-ed25519 " +
+				gossh.FingerprintSHA256(ed.public()), "ssh -p PORT 127.0.0.1", "known_hosts"},
 		},
-		"unknown, as only another port is known":        {known: "127.0.0.1 " + authorized(ed.public()), kind: HostKeyUnknown},
-		"unknown, as the pattern excludes it":           {known: "[127.0.0.*]:PORT,![127.0.0.1]:PORT " + authorized(ed.public()), kind: HostKeyUnknown},
-		"unknown, as only a certificate's key is there": {known: "@cert-authority " + own + authorized(ed.public()), kind: HostKeyUnknown},
+		"unknown, as only another port is known": {
+			known: "127.0.0.1 " + authorized(ed.public()),
+			kind:  HostKeyUnknown,
+		},
+		"unknown, as the pattern excludes it": {known: "[127.0.0.*]:PORT,![127.0.0.1]:PORT " +
+			authorized(ed.public()), kind: HostKeyUnknown},
+		"unknown, as only a certificate's key is there": {known: "@cert-authority " + own +
+			authorized(ed.public()), kind: HostKeyUnknown},
 		"changed": {
 			known: "\n" + own + authorized(ed2.public()), kind: HostKeyChanged,
-			want: []string{gossh.FingerprintSHA256(ed.public()), gossh.FingerprintSHA256(ed2.public()), "known_hosts:2"},
+			want: []string{
+				gossh.FingerprintSHA256(ed.public()), gossh.FingerprintSHA256(ed2.public()),
+				"known_hosts:2",
+			},
 		},
-		"changed, and new ones are taken": {known: own + authorized(ed2.public()), accept: true, kind: HostKeyChanged, added: own + authorized(ed2.public())},
+		"changed, and new ones are taken": {
+			known: own + authorized(ed2.public()), accept: true,
+			kind: HostKeyChanged, added: own + authorized(ed2.public()),
+		},
 		"changed, and the configuration takes new ones": {
-			known: own + authorized(ed2.public()), config: "StrictHostKeyChecking accept-new", kind: HostKeyChanged,
+			known: own + authorized(ed2.public()), config: "StrictHostKeyChecking accept-new",
+			kind: HostKeyChanged,
 		},
-		"revoked":                         {known: own + authorized(ed.public()) + "@revoked * " + authorized(ed.public()), kind: HostKeyRevoked, want: []string{"known_hosts:2"}},
-		"revoked, and new ones are taken": {known: "@revoked * " + authorized(ed.public()), accept: true, kind: HostKeyRevoked},
+		"revoked": {known: own + authorized(ed.public()) + "@revoked * " +
+			authorized(ed.public()), kind: HostKeyRevoked, want: []string{"known_hosts:2"}},
+		"revoked, and new ones are taken": {
+			known: "@revoked * " + authorized(ed.public()), accept: true,
+			kind: HostKeyRevoked,
+		},
 		"no key of a known type": {
-			keys: []gossh.Signer{ed.signer}, known: own + authorized(ec.public()), accept: true, kind: HostKeyTypes,
-			want: []string{"ecdsa-sha2-nistp256 " + gossh.FingerprintSHA256(ec.public()), "known_hosts:1", "offers only ssh-ed25519"},
+			keys: []gossh.Signer{ed.signer}, known: own + authorized(ec.public()), accept: true,
+			kind: HostKeyTypes,
+			want: []string{
+				"ecdsa-sha2-nistp256 " + gossh.FingerprintSHA256(ec.public()), "known_hosts:1",
+				"offers only ssh-ed25519",
+			},
 		},
-		"new":             {accept: true, added: own + authorized(ed.public())},
-		"new, after text": {accept: true, known: "# text", added: "# text\n" + own + authorized(ed.public())},
-		"bad lines":       {known: "x\n@what * " + authorized(ed2.public()) + own + "ssh-ed25519 AAAA\n" + own + authorized(ed.public())},
-		"a certificate":   {keys: []gossh.Signer{good}, known: "@cert-authority [127.0.0.1]:PORT " + authorized(ca.public())},
+		"new": {accept: true, added: own + authorized(ed.public())},
+		"new, after text": {accept: true, known: "# text", added: "# text\n" + own +
+			authorized(ed.public())},
+		"bad lines": {known: "x\n@what * " + authorized(ed2.public()) + own + "ssh-ed25519 AAAA\n" +
+			own + authorized(ed.public())},
+		"a certificate": {keys: []gossh.Signer{good}, known: "@cert-authority [127.0.0.1]:PORT " +
+			authorized(ca.public())},
 		"a certificate and new keys": {
-			keys: []gossh.Signer{good, ed.signer}, known: "@cert-authority other " + authorized(ca.public()), accept: true,
+			keys: []gossh.Signer{good, ed.signer}, known: "@cert-authority other " +
+				authorized(ca.public()), accept: true,
 			added: "@cert-authority other " + authorized(ca.public()) + own + authorized(ed.public()),
 		},
 		"a certificate for another host": {
-			keys: []gossh.Signer{strange}, known: "@cert-authority * " + authorized(ca.public()), accept: true, kind: HostKeyCert,
+			keys: []gossh.Signer{strange}, known: "@cert-authority * " +
+				authorized(ca.public()), accept: true, kind: HostKeyCert,
 			want: []string{"principal"},
 		},
 		"a certificate of another authority": {
-			keys: []gossh.Signer{good}, known: "@cert-authority * " + authorized(ed2.public()), kind: HostKeyCert, want: []string{"no authorities"},
+			keys: []gossh.Signer{good}, known: "@cert-authority * " + authorized(ed2.public()),
+			kind: HostKeyCert, want: []string{"no authorities"},
 		},
 		"a certificate of a revoked authority": {
-			keys: []gossh.Signer{good}, known: "@cert-authority * " + authorized(ca.public()) + "@revoked * " + authorized(ca.public()), kind: HostKeyRevoked,
+			keys: []gossh.Signer{good}, known: "@cert-authority * " + authorized(ca.public()) +
+				"@revoked * " + authorized(ca.public()), kind: HostKeyRevoked,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +122,8 @@ func TestHostKey(t *testing.T) {
 				tc.keys = []gossh.Signer{ed.signer, ec.signer}
 			}
 			s := newServer(t, serverConfig{keys: tc.keys, users: []gossh.PublicKey{key.public()}})
-			fill := strings.NewReplacer("PORT", s.port, "HASH", knownhosts.HashHostname("[127.0.0.1]:"+s.port)).Replace
+			fill := strings.NewReplacer("PORT", s.port, "HASH",
+				knownhosts.HashHostname("[127.0.0.1]:"+s.port)).Replace
 			m.write(t, "id_ed25519", key.private(t, ""))
 			if tc.config != "" {
 				m.write(t, "config", tc.config)
@@ -140,7 +173,10 @@ func TestAcceptedKeyIsKnownFromThenOn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newHome(t)
-			s := newServer(t, serverConfig{keys: []gossh.Signer{ed.signer}, users: []gossh.PublicKey{key.public()}})
+			s := newServer(t, serverConfig{
+				keys:  []gossh.Signer{ed.signer},
+				users: []gossh.PublicKey{key.public()},
+			})
 			m.write(t, "id_ed25519", key.private(t, ""))
 			if tc.config != "" {
 				m.write(t, "config", strings.ReplaceAll(tc.config, "HOME", m.home))
@@ -150,7 +186,10 @@ func TestAcceptedKeyIsKnownFromThenOn(t *testing.T) {
 				hosts = filepath.Join(m.home, "dir", "named")
 			}
 			var notes []string
-			target := Target{Host: s.String(), AcceptNew: true, KnownHosts: hosts, Note: func(line string) { notes = append(notes, line) }}
+			target := Target{
+				Host: s.String(), AcceptNew: true, KnownHosts: hosts,
+				Note: func(line string) { notes = append(notes, line) },
+			}
 			r, err := resolve(t.Context(), target)
 			if err != nil {
 				t.Fatal(err)
@@ -168,10 +207,12 @@ func TestAcceptedKeyIsKnownFromThenOn(t *testing.T) {
 				t.Fatal(err)
 			}
 			var bad *HostKeyError
-			if err := check.check("", nil, changed.public()); !errors.As(err, &bad) || bad.Kind != HostKeyChanged {
+			if err := check.check("", nil, changed.public()); !errors.As(err, &bad) ||
+				bad.Kind != HostKeyChanged {
 				t.Errorf("another key afterwards: got the error %v", err)
 			}
-			if strings.Contains(tc.config, "Hash") && strings.Contains(m.read(t, "known_hosts"), "127.0.0.1") {
+			if strings.Contains(tc.config, "Hash") && strings.Contains(m.read(t, "known_hosts"),
+				"127.0.0.1") {
 				t.Error("the name of the host is not hashed")
 			}
 		})
@@ -187,7 +228,10 @@ func TestAcceptedKeysOfManyAtOnce(t *testing.T) {
 		keys[i] = newKey(t, "ed25519")
 		all.Go(func() {
 			r := &route{}
-			h := &hop{knownAddress: fmt.Sprintf("host%d:22", i), userKnown: []string{m.dot("new/known_hosts")}, acceptNew: true}
+			h := &hop{
+				knownAddress: fmt.Sprintf("host%d:22", i),
+				userKnown:    []string{m.dot("new/known_hosts")}, acceptNew: true,
+			}
 			check, err := r.newHostCheck(h)
 			if err == nil {
 				err = check.check("", nil, keys[i].public())
@@ -198,7 +242,8 @@ func TestAcceptedKeysOfManyAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	found, err := readKnownHosts([]string{m.dot("new/known_hosts")}, func(text string) { t.Error(text) })
+	found, err := readKnownHosts([]string{m.dot("new/known_hosts")},
+		func(text string) { t.Error(text) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,10 +252,12 @@ func TestAcceptedKeysOfManyAtOnce(t *testing.T) {
 			t.Errorf("host%d: %v", i, err)
 		}
 	}
-	if info, err := os.Stat(m.dot("new")); err != nil || info.Mode().Perm()&0o077 != 0 && os.PathSeparator == '/' {
+	if info, err := os.Stat(m.dot("new")); err != nil || info.Mode().Perm()&0o077 != 0 &&
+		os.PathSeparator == '/' {
 		t.Errorf("the new folder: %v, %v", info.Mode(), err)
 	}
-	if info, err := os.Stat(m.dot("new/known_hosts")); err != nil || info.Mode().Perm()&0o077 != 0 && os.PathSeparator == '/' {
+	if info, err := os.Stat(m.dot("new/known_hosts")); err != nil || info.Mode().Perm()&0o077 != 0 &&
+		os.PathSeparator == '/' {
 		t.Errorf("the new file: %v, %v", info.Mode(), err)
 	}
 }
@@ -252,7 +299,8 @@ func TestHostKeyIsJudgedAgain(t *testing.T) {
 	if err := late.check("", nil, other); !errors.As(err, &changed) || changed.Kind != HostKeyChanged {
 		t.Errorf("another key, after somebody else has added one: got the error %v", err)
 	}
-	if err := start().check("", nil, first); err != nil || strings.Count(m.read(t, "known_hosts"), "\n") != 1 {
+	if err := start().check("", nil, first); err != nil || strings.Count(m.read(t, "known_hosts"),
+		"\n") != 1 {
 		t.Errorf("the same key again: got the error %v and the file %q", err, m.read(t, "known_hosts"))
 	}
 	// The connection that has accepted a key does not depend on the file any more.

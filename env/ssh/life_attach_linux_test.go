@@ -41,8 +41,8 @@ func does(t *testing.T, e env.Environment, script string) string {
 	return out.String()
 }
 
-// TestAttach comes back to an environment while its first client is there, after it has left, and after it was cut off
-// for good; and not any more when somebody has closed it.
+// TestAttach comes back to an environment while its first client is there, after it has left, and
+// after it was cut off for good; and not any more when somebody has closed it.
 func TestAttach(t *testing.T) {
 	t.Parallel()
 	s := server(t, daemons.SSHDConfig{Account: account()})
@@ -65,12 +65,16 @@ func TestAttach(t *testing.T) {
 	second := attach()
 	does(t, first, "echo first >> f")
 	does(t, second, "echo second >> f")
-	if got := does(t, first, "cat f"); got != "first\nsecond\n" || second.Session() != first.Session() || second.Info().WorkDir != work {
+	if got := does(t, first, "cat f"); got != "first\nsecond\n" ||
+		second.Session() != first.Session() || second.Info().WorkDir != work {
 		t.Errorf("%q, %s, %+v", got, second.Session(), second.Info())
 	}
 	running := make(chan error, 1)
 	go func() {
-		_, err := second.Exec(t.Context(), env.Command{Argv: []string{"/bin/sh", "-c", "while :; do sleep 0.1; done"}})
+		_, err := second.Exec(t.Context(), env.Command{Argv: []string{
+			"/bin/sh", "-c",
+			"while :; do sleep 0.1; done",
+		}})
 		running <- err
 	}()
 	if err := second.Leave(); err != nil {
@@ -176,7 +180,8 @@ func TestAttachRefused(t *testing.T) {
 	bad := good
 	bad.Token = "0123456789abcdef0123456789"
 	var start *ssh.StartError
-	if _, err := h.Attach(t.Context(), bad); !errors.As(err, &start) || !errors.Is(err, fs.ErrPermission) {
+	if _, err := h.Attach(t.Context(), bad); !errors.As(err, &start) || !errors.Is(err,
+		fs.ErrPermission) {
 		t.Errorf("another token: %v", err)
 	}
 	bad = good
@@ -201,7 +206,10 @@ func TestAttachTooLate(t *testing.T) {
 	if err := e.Leave(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the end of the helper", func() bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) })
+	eventually(t, "the end of the helper", func() bool {
+		return errors.Is(unix.Kill(pid, 0),
+			unix.ESRCH)
+	})
 	if _, err := h.Attach(t.Context(), pass); !errors.Is(err, env.ErrGone) {
 		t.Error(err)
 	}

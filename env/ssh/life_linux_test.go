@@ -51,25 +51,40 @@ func TestClientProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	fmt.Println("begun")
-	h, err := ssh.Connect(t.Context(), ssh.Target{Host: c.Host, ConfigFile: os.DevNull, Identities: []string{c.Key}, KnownHosts: c.KnownHosts})
+	h, err := ssh.Connect(t.Context(), ssh.Target{
+		Host: c.Host, ConfigFile: os.DevNull,
+		Identities: []string{c.Key}, KnownHosts: c.KnownHosts,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := h.Open(t.Context(), config(t, ssh.Config{WorkDir: c.WorkDir, Session: c.Session, TTL: 2 * time.Second}))
+	e, err := h.Open(t.Context(), config(t, ssh.Config{
+		WorkDir: c.WorkDir, Session: c.Session,
+		TTL: 2 * time.Second,
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	fmt.Println("opened")
 	for _, script := range runaways {
-		go func() { _, _ = e.Exec(context.Background(), env.Command{Argv: []string{"/bin/sh", "-c", script}}) }()
+		go func() {
+			_, _ = e.Exec(context.Background(), env.Command{Argv: []string{
+				"/bin/sh", "-c",
+				script,
+			}})
+		}()
 	}
 	select {}
 }
 
-// startClient starts a client process, and returns when it has begun, and what it says from then on.
+// startClient starts a client process, and returns when it has begun, and what it says from then
+// on.
 func startClient(t *testing.T, s *daemons.SSHD, session string) (*exec.Cmd, *bufio.Reader) {
 	t.Helper()
-	text, err := json.Marshal(client{s.User() + "@" + s.Address(), s.Key(), s.KnownHosts(), s.MakeFolder(t), session})
+	text, err := json.Marshal(client{
+		s.User() + "@" + s.Address(), s.Key(), s.KnownHosts(),
+		s.MakeFolder(t), session,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +109,8 @@ func startClient(t *testing.T, s *daemons.SSHD, session string) (*exec.Cmd, *buf
 	return cmd, said
 }
 
-// TestClientKilled kills a client while commands run. Nothing of them is left when the time to live has passed.
+// TestClientKilled kills a client while commands run. Nothing of them is left when the time to live
+// has passed.
 func TestClientKilled(t *testing.T) {
 	t.Parallel()
 	s := server(t, daemons.SSHDConfig{Account: account()})
@@ -122,7 +138,8 @@ func TestClientKilled(t *testing.T) {
 	}
 }
 
-// TestClientKilledWhileOpening kills a client in all phases of a start, the sending of the helper among them.
+// TestClientKilledWhileOpening kills a client in all phases of a start, the sending of the helper
+// among them.
 func TestClientKilledWhileOpening(t *testing.T) {
 	needFull(t, "kills in all phases of a start")
 	t.Parallel()
@@ -152,7 +169,8 @@ func TestClientKilledWhileOpening(t *testing.T) {
 	}
 }
 
-// TestLaunchCutOff ends the connection when the folder of an environment is there and its helper is not started yet.
+// TestLaunchCutOff ends the connection when the folder of an environment is there and its helper is
+// not started yet.
 func TestLaunchCutOff(t *testing.T) {
 	t.Parallel()
 	bin, err := os.MkdirTemp("/tmp", "ssh-test-bin-") //nolint:usetesting // an ordinary user passes through it
@@ -161,11 +179,14 @@ func TestLaunchCutOff(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(bin) })
 	// The script asks for the time at that point.
-	gate := fmt.Sprintf("#!/bin/sh\n: >%[1]s/waits\nwhile ! [ -e %[1]s/on ]; do sleep 0.1; done\necho 1\n", bin)
-	if err := errors.Join(os.Chmod(bin, 0o777), os.WriteFile(filepath.Join(bin, "date"), []byte(gate), 0o755)); err != nil {
+	gate := fmt.Sprintf("#!/bin/sh\n: >%[1]s/waits\nwhile ! [ -e %[1]s/on ]; do sleep 0.1; "+
+		"done\necho 1\n", bin)
+	if err := errors.Join(os.Chmod(bin, 0o777), os.WriteFile(filepath.Join(bin, "date"), []byte(gate),
+		0o755)); err != nil {
 		t.Fatal(err)
 	}
-	s := server(t, daemons.SSHDConfig{Account: account(), Vars: []string{"PATH=" + bin + ":" + os.Getenv("PATH")}})
+	s := server(t, daemons.SSHDConfig{Account: account(), Vars: []string{"PATH=" + bin + ":" +
+		os.Getenv("PATH")}})
 	h := connect(t, target(t, s))
 	const session = "cut-off"
 	opened := make(chan error, 1)
@@ -173,7 +194,10 @@ func TestLaunchCutOff(t *testing.T) {
 		_, err := h.Open(t.Context(), config(t, ssh.Config{Session: session}))
 		opened <- err
 	}()
-	eventually(t, "the script waits", func() bool { return unix.Access(filepath.Join(bin, "waits"), unix.F_OK) == nil })
+	eventually(t, "the script waits", func() bool {
+		return unix.Access(filepath.Join(bin, "waits"),
+			unix.F_OK) == nil
+	})
 	s.Cut()
 	if err := <-opened; !typed(err) {
 		t.Errorf("%T %v", err, err)
@@ -198,7 +222,8 @@ func helperOf(t *testing.T, h *ssh.Host, session string) ssh.Listed {
 	return list[i]
 }
 
-// TestHelperKilled kills the helper. Calls end long before the time to live has passed, and what it leaves is collected.
+// TestHelperKilled kills the helper. Calls end long before the time to live has passed, and what it
+// leaves is collected.
 func TestHelperKilled(t *testing.T) {
 	t.Parallel()
 	s := server(t, daemons.SSHDConfig{Account: account()})
@@ -212,12 +237,16 @@ func TestHelperKilled(t *testing.T) {
 	defer cancel()
 	result := make(chan error, 1)
 	go func() {
-		_, err := dead.Exec(ctx, env.Command{Argv: []string{"/bin/sh", "-c", "setsid sh -c 'while :; do sleep 1000; done' & sleep 1000"}})
+		_, err := dead.Exec(ctx, env.Command{Argv: []string{
+			"/bin/sh", "-c",
+			"setsid sh -c 'while :; do sleep 1000; done' & sleep 1000",
+		}})
 		result <- err
 	}()
 	eventually(t, "the command runs", func() bool { return len(left(t, s, dead.Session())) > 4 })
 	l := helperOf(t, h, dead.Session())
-	if !l.Running || l.PID <= 1 || l.TTL != time.Hour || l.From != "127.0.0.1" || time.Since(l.Created).Abs() > time.Minute {
+	if !l.Running || l.PID <= 1 || l.TTL != time.Hour || l.From != "127.0.0.1" ||
+		time.Since(l.Created).Abs() > time.Minute {
 		t.Fatalf("%+v", l)
 	}
 	if err := unix.Kill(l.PID, unix.SIGKILL); err != nil {
@@ -244,7 +273,8 @@ func TestHelperKilled(t *testing.T) {
 		if err != nil || len(done) != 1 || done[0].Session != dead.Session() || done[0].Err != nil {
 			t.Errorf("%+v: %+v, %v", opts, done, err)
 		}
-		if now := left(t, s, dead.Session()); opts.DryRun && !slices.Equal(now, survivors) || !opts.DryRun && len(now) > 0 {
+		if now := left(t, s, dead.Session()); opts.DryRun && !slices.Equal(now, survivors) ||
+			!opts.DryRun && len(now) > 0 {
 			t.Errorf("%+v leaves %v", opts, now)
 		}
 	}
@@ -279,10 +309,12 @@ func TestCollectAll(t *testing.T) {
 		result <- err
 	}()
 	eventually(t, "the command runs", func() bool { return len(left(t, s, e.Session())) > 4 })
-	if done, err := other.Collect(ctx, ssh.CollectOptions{DryRun: true, All: true}); err != nil || len(done) != 1 || !done[0].Running {
+	if done, err := other.Collect(ctx, ssh.CollectOptions{DryRun: true, All: true}); err != nil ||
+		len(done) != 1 || !done[0].Running {
 		t.Errorf("%+v, %v", done, err)
 	}
-	if done, err := other.Collect(ctx, ssh.CollectOptions{All: true}); err != nil || len(done) != 1 || done[0].Err != nil {
+	if done, err := other.Collect(ctx, ssh.CollectOptions{All: true}); err != nil || len(done) != 1 ||
+		done[0].Err != nil {
 		t.Errorf("%+v, %v", done, err)
 	}
 	if err := <-result; !errors.Is(err, env.ErrGone) {
@@ -341,7 +373,8 @@ func helperPID(t *testing.T, s *daemons.SSHD, session string) int {
 	t.Helper()
 	for _, name := range left(t, s, session) {
 		var pid int
-		if _, err := fmt.Sscanf(name, "/proc/%d", &pid); err == nil && strings.Contains(name, `\x00serve\x00`) {
+		if _, err := fmt.Sscanf(name, "/proc/%d", &pid); err == nil && strings.Contains(name,
+			`\x00serve\x00`) {
 			return pid
 		}
 	}

@@ -66,12 +66,22 @@ func TestServers(t *testing.T) {
 	}{
 		{"one session", daemons.SSHDConfig{Account: user(nil), Options: []string{"MaxSessions 1"}}},
 		{"two sessions", daemons.SSHDConfig{Account: user(nil), Options: []string{"MaxSessions 2"}}},
-		{"no sockets", daemons.SSHDConfig{Account: user(nil), Options: []string{"AllowStreamLocalForwarding no"}}},
-		{"no forwarding", daemons.SSHDConfig{Account: user(nil), Options: []string{"DisableForwarding yes", "AcceptEnv none"}}},
-		{"noisy, no forwarding", daemons.SSHDConfig{
-			Account: user(map[string]string{".bashrc": noisyProfile}), Options: []string{"DisableForwarding yes"}, Sftp: daemons.SftpNone,
+		{"no sockets", daemons.SSHDConfig{
+			Account: user(nil),
+			Options: []string{"AllowStreamLocalForwarding no"},
 		}},
-		{"one session, no forwarding", daemons.SSHDConfig{Account: user(nil), Options: []string{"MaxSessions 1", "DisableForwarding yes"}}},
+		{"no forwarding", daemons.SSHDConfig{
+			Account: user(nil),
+			Options: []string{"DisableForwarding yes", "AcceptEnv none"},
+		}},
+		{"noisy, no forwarding", daemons.SSHDConfig{
+			Account: user(map[string]string{".bashrc": noisyProfile}),
+			Options: []string{"DisableForwarding yes"}, Sftp: daemons.SftpNone,
+		}},
+		{"one session, no forwarding", daemons.SSHDConfig{
+			Account: user(nil),
+			Options: []string{"MaxSessions 1", "DisableForwarding yes"},
+		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.name != "one session, no forwarding" {
@@ -127,18 +137,24 @@ func TestSilentHost(t *testing.T) {
 	if account() == nil {
 		t.Skip("an account of its own needs root")
 	}
-	h := connect(t, target(t, server(t, daemons.SSHDConfig{Account: &daemons.Account{}, Options: []string{"ForceCommand sleep 5"}})))
+	h := connect(t, target(t, server(t, daemons.SSHDConfig{
+		Account: &daemons.Account{},
+		Options: []string{"ForceCommand sleep 5"},
+	})))
 	h.SetScriptTimeout(500 * time.Millisecond)
-	if _, err := h.List(t.Context()); err == nil || !strings.Contains(err.Error(), "no answer within") {
+	if _, err := h.List(t.Context()); err == nil || !strings.Contains(err.Error(),
+		"no answer within") {
 		t.Errorf("list: %v", err)
 	}
 	ticket := ssh.Ticket{Session: "x", Dir: "/tmp/x", Program: "/tmp/y", Token: "z", TTL: time.Minute}
-	if _, err := h.Attach(t.Context(), ticket); err == nil || !strings.Contains(err.Error(), "no answer within") {
+	if _, err := h.Attach(t.Context(), ticket); err == nil || !strings.Contains(err.Error(),
+		"no answer within") {
 		t.Errorf("attach: %v", err)
 	}
 }
 
-// TestDamagedFolder lets a folder among those of the environments have a name that none of them has.
+// TestDamagedFolder lets a folder among those of the environments have a name that none of them
+// has.
 func TestDamagedFolder(t *testing.T) {
 	t.Parallel()
 	if account() == nil {
@@ -147,8 +163,10 @@ func TestDamagedFolder(t *testing.T) {
 	s := server(t, daemons.SSHDConfig{Account: &daemons.Account{}})
 	h := connect(t, target(t, s))
 	e := open(t, h, ssh.Config{})
-	script := "d=$(dirname /tmp/sandboxagent-$(id -u)/e-*/s); mkdir -m 700 ${d%/*}/e-BAD_x; echo begun nonsense >${d%/*}/e-BAD_x/about"
-	if res, err := e.Exec(t.Context(), env.Command{Argv: []string{"sh", "-c", script}}); err != nil || res.ExitCode != 0 {
+	script := "d=$(dirname /tmp/sandboxagent-$(id -u)/e-*/s); mkdir -m 700 ${d%/*}/e-BAD_x; echo " +
+		"begun nonsense >${d%/*}/e-BAD_x/about"
+	if res, err := e.Exec(t.Context(), env.Command{Argv: []string{"sh", "-c", script}}); err != nil ||
+		res.ExitCode != 0 {
 		t.Fatalf("%+v, %v", res, err)
 	}
 	list, err := h.List(t.Context())
@@ -158,7 +176,10 @@ func TestDamagedFolder(t *testing.T) {
 	if done, err := h.Collect(t.Context(), ssh.CollectOptions{}); err != nil || len(done) != 0 {
 		t.Errorf("%+v, %v", done, err)
 	}
-	if res, err := e.Exec(t.Context(), env.Command{Argv: []string{"sh", "-c", "rm -r /tmp/sandboxagent-$(id -u)*/e-BAD_x"}}); err != nil || res.ExitCode != 0 {
+	if res, err := e.Exec(t.Context(), env.Command{Argv: []string{
+		"sh", "-c",
+		"rm -r /tmp/sandboxagent-$(id -u)*/e-BAD_x",
+	}}); err != nil || res.ExitCode != 0 {
 		t.Errorf("%+v, %v", res, err)
 	}
 }
@@ -191,7 +212,10 @@ func TestHelperDir(t *testing.T) {
 	if files, _ := filepath.Glob(dir + "/sandboxagent-*/sandboxd-*"); len(files) != 1 {
 		t.Errorf("%s has %v", dir, files)
 	}
-	for name, want := range map[string]string{"in/home": s.Home() + "/in/home/sandboxagent-", "/proc": "/proc/sandboxagent-"} {
+	for name, want := range map[string]string{
+		"in/home": s.Home() + "/in/home/sandboxagent-",
+		"/proc":   "/proc/sandboxagent-",
+	} {
 		_, err := h.Open(t.Context(), config(t, ssh.Config{HelperDir: name}))
 		var none *ssh.HelperDirError
 		if !errors.As(err, &none) || len(none.Dirs) != 1 || !strings.HasPrefix(none.Dirs[0], want) {
@@ -211,7 +235,10 @@ func TestNoDigest(t *testing.T) {
 	if err := os.Chmod(bin, 0o755); err != nil { //nolint:gosec // another user looks there
 		t.Fatal(err)
 	}
-	for _, tool := range []string{"id", "uname", "ls", "mkdir", "mktemp", "chmod", "rm", "sed", "find", "cat", "sh"} {
+	for _, tool := range []string{
+		"id", "uname", "ls", "mkdir", "mktemp", "chmod", "rm", "sed", "find",
+		"cat", "sh",
+	} {
 		name, err := exec.LookPath(tool)
 		if err == nil {
 			err = os.Symlink(name, filepath.Join(bin, tool))
@@ -227,7 +254,8 @@ func TestNoDigest(t *testing.T) {
 	}
 }
 
-// TestNoCommands opens an environment where no command of the user's choice is run. The error says what happened.
+// TestNoCommands opens an environment where no command of the user's choice is run. The error says
+// what happened.
 func TestNoCommands(t *testing.T) {
 	t.Parallel()
 	if account() == nil {
@@ -245,11 +273,18 @@ func TestNoCommands(t *testing.T) {
 		// They know the mark: it is in the first line that they are told.
 		{"hostile", "", []string{`ForceCommand read -r l; eval "$l"; echo "$m "; sleep 1`}, ""},
 		{"hostile about where", "", []string{`ForceCommand read -r l; eval "$l"; echo "$m run a b"; sleep 1`}, ""},
-		{"silent", "", []string{"ForceCommand while ! [ -e ~/gate ]; do sleep 0.1; done"}, "not ready within 2s"},
+		{
+			"silent", "",
+			[]string{"ForceCommand while ! [ -e ~/gate ]; do sleep 0.1; done"},
+			"not ready within 2s",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			s := server(t, daemons.SSHDConfig{Account: &daemons.Account{Shell: tt.shell}, Options: tt.options})
+			s := server(t, daemons.SSHDConfig{
+				Account: &daemons.Account{Shell: tt.shell},
+				Options: tt.options,
+			})
 			var c ssh.Config
 			if tt.name == "silent" {
 				c.StartTimeout = 2 * time.Second
@@ -260,7 +295,8 @@ func TestNoCommands(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.want) || !errors.As(err, &start) {
 				t.Errorf("%T %v", err, err)
 			}
-			if err := os.WriteFile(filepath.Join(s.Home(), "gate"), nil, 0o600); err != nil { // the command waits for it
+			// the command waits for it
+			if err := os.WriteFile(filepath.Join(s.Home(), "gate"), nil, 0o600); err != nil {
 				t.Error(err)
 			}
 		})

@@ -69,7 +69,8 @@ func parseListed(line string) (Listed, error) {
 	pid, err := strconv.Atoi(words[2])
 	created, err2 := strconv.ParseInt(words[3], 10, 64)
 	session, ok := strings.CutPrefix(path.Base(words[6]), "e-")
-	if err != nil || err2 != nil || !ok || !sessionPattern().MatchString(session) || !path.IsAbs(words[6]) {
+	if err != nil || err2 != nil || !ok || !sessionPattern().MatchString(session) ||
+		!path.IsAbs(words[6]) {
 		return Listed{}, unexpected(line)
 	}
 	l := Listed{Session: session, Running: words[1] == "1", PID: pid, dir: words[6]}
@@ -129,7 +130,8 @@ func (h *Host) Collect(ctx context.Context, opts CollectOptions) ([]Collected, e
 
 // boundScript bounds ctx by scriptTimeout.
 func (h *Host) boundScript(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, h.scriptTimeout, fmt.Errorf("no answer within %s", h.scriptTimeout))
+	return context.WithTimeoutCause(ctx, h.scriptTimeout, fmt.Errorf("no answer within %s",
+		h.scriptTimeout))
 }
 
 // runList runs listScript and returns its answers.

@@ -71,7 +71,9 @@ func (h *Host) Open(ctx context.Context, c Config) (_ *Environment, err error) {
 }
 
 // serve opens the environment behind a helper that was launched.
-func (h *Host) serve(ctx context.Context, c Config, p *helperProcess, home string) (*Environment, error) {
+func (h *Host) serve(
+	ctx context.Context, c Config, p *helperProcess, home string,
+) (*Environment, error) {
 	first := p.first
 	dir, err := workDir(home, c.WorkDir)
 	if err != nil {
@@ -83,7 +85,10 @@ func (h *Host) serve(ctx context.Context, c Config, p *helperProcess, home strin
 		return nil, errors.Join(fmt.Errorf("ssh: %w", err), first.Close())
 	}
 	token := rand.Text()
-	client, err := client.Open(ctx, client.Config{Dial: p.dial, Token: token, Start: start, Redial: c.TTL})
+	client, err := client.Open(ctx, client.Config{
+		Dial: p.dial, Token: token, Start: start,
+		Redial: c.TTL,
+	})
 	if err != nil {
 		_ = first.Close() // its helper exits without a client
 		if ctx.Err() == nil && errors.Is(err, io.ErrUnexpectedEOF) {
@@ -113,7 +118,8 @@ func (h *Host) startError(ctx context.Context, err error) error {
 // workDir returns the absolute name of the working directory.
 func workDir(home, dir string) (string, error) {
 	if !path.IsAbs(home) && !path.IsAbs(dir) {
-		return "", badConfig("working directory", "the user has no home directory on the host (%q); name an absolute one", home)
+		return "", badConfig("working directory", "the user has no home directory on the host (%q); "+
+			"name an absolute one", home)
 	}
 	return helper.Absolute(home, dir), nil
 }
@@ -139,7 +145,9 @@ func (p *helperProcess) socket() string { return p.dir + "/s" }
 
 // launch starts the helper, which it delivers first if necessary, and returns the user's home
 // directory. The helper has read nothing yet.
-func (p *helperProcess) launch(ctx context.Context, id string, found *programs) (home string, err error) {
+func (p *helperProcess) launch(
+	ctx context.Context, id string, found *programs,
+) (home string, err error) {
 	sent := ""
 	for range 3 {
 		r, err := p.try(ctx, id, found, sent)
@@ -155,7 +163,8 @@ func (p *helperProcess) launch(ctx context.Context, id string, found *programs) 
 		case words[0] == "missing":
 			return "", &helper.MissingError{OS: "linux", Arch: cleanText(words[1])}
 		case words[0] == "unverified":
-			return "", errors.New("the host has none of sha256sum, openssl and shasum, which verify the helper")
+			return "", errors.New("the host has none of sha256sum, openssl and shasum, which verify the " +
+				"helper")
 		case words[0] == "nowhere":
 			return "", &HelperDirError{Dirs: strings.Fields(r.last)[1:]}
 		case words[0] == "taken":
@@ -191,7 +200,9 @@ type launchReport struct {
 }
 
 // try runs the launch script once. If the last answer is "run", p.first is the helper.
-func (p *helperProcess) try(ctx context.Context, id string, found *programs, sent string) (r launchReport, err error) {
+func (p *helperProcess) try(
+	ctx context.Context, id string, found *programs, sent string,
+) (r launchReport, err error) {
 	mark := newMark()
 	proc, err := p.host.start(ctx, shellLine)
 	if err != nil {
@@ -244,7 +255,10 @@ func (p *helperProcess) script(mark, id string, found *programs, sent string) st
 	}
 	ttl := strconv.FormatInt(int64((p.ttl+time.Millisecond-1)/time.Millisecond), 10) + "ms"
 	vars := [][2]string{
-		{"m", mark}, {"i", id}, {"t", ttl}, {"g", quoteAll(found.args)}, {"b", sandbox}, {"hd", p.helperDir}, {"u_f", sent},
+		{"m", mark}, {"i", id}, {"t", ttl}, {"g", quoteAll(found.args)}, {"b", sandbox}, {
+			"hd",
+			p.helperDir,
+		}, {"u_f", sent},
 	}
 	for _, arch := range architectures {
 		helper := found.byArch[arch]
@@ -294,7 +308,8 @@ func (p *helperProcess) redial(ctx context.Context) (io.ReadWriteCloser, error) 
 	}
 	// The output of the login comes before the mark.
 	mark := newMark()
-	argv := append([]string{p.program}, append(p.args[:len(p.args):len(p.args)], "dial", "--socket", p.socket())...)
+	argv := append([]string{p.program}, append(p.args[:len(p.args):len(p.args)], "dial", "--socket",
+		p.socket())...)
 	proc, err := p.host.start(ctx, "exec /bin/sh -c "+quote("echo; echo "+mark+` run; exec "$0" "$@"`)+" "+quoteAll(argv))
 	if err != nil {
 		return nil, err

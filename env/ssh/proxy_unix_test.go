@@ -33,15 +33,20 @@ func TestProxyProcess(t *testing.T) {
 	os.Exit(0)
 }
 
-// TestProxyCommand logs in over a ProxyCommand, and checks that its process tree ends with the connection.
+// TestProxyCommand logs in over a ProxyCommand, and checks that its process tree ends with the
+// connection.
 func TestProxyCommand(t *testing.T) {
 	host, key := newKey(t, "ed25519"), newKey(t, "ed25519")
-	s := newServer(t, serverConfig{keys: []gossh.Signer{host.signer}, users: []gossh.PublicKey{key.public()}})
+	s := newServer(t, serverConfig{
+		keys:  []gossh.Signer{host.signer},
+		users: []gossh.PublicKey{key.public()},
+	})
 	m := newHome(t)
 	m.write(t, "id_ed25519", key.private(t, ""))
 	m.write(t, "known_hosts", "h.example.com "+authorized(host.public()))
 	script := m.write(t, "proxy.sh", "sleep 1000 & echo $$ $! $1 $2 >"+m.dot("started")+"; "+os.Args[0]+" -test.run='^TestProxyProcess$'")
-	m.write(t, "config", "IdentityFile ~/.ssh/id_ed25519\nHostName %h.example.com\nProxyCommand /bin/sh "+script+" %h %p")
+	m.write(t, "config", "IdentityFile ~/.ssh/id_ed25519\nHostName %h.example.com\nProxyCommand "+
+		"/bin/sh "+script+" %h %p")
 	t.Setenv(proxyVar, net.JoinHostPort(s.host, s.port))
 	t.Setenv("SANDBOXAGENT_TEST_HELPER", "none") // TestMain builds nothing
 	r, err := resolve(t.Context(), Target{Host: "user@h"})

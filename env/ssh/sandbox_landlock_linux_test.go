@@ -28,14 +28,15 @@ func withoutBubblewrap(t *testing.T) *daemons.SSHD {
 func temporary(t *testing.T, e env.Environment) string {
 	t.Helper()
 	dir := strings.TrimSpace(does(t, e, "echo $TMPDIR"))
-	if info, err := os.Stat(dir); err != nil || !info.IsDir() || !strings.HasPrefix(filepath.Base(dir), "sandboxagent-tmp-") {
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() || !strings.HasPrefix(filepath.Base(dir),
+		"sandboxagent-tmp-") {
 		t.Errorf("the folder for temporary files is %q: %v", dir, err)
 	}
 	return dir
 }
 
-// TestSandboxLandlock has commands in the sandbox of a host without bubblewrap, which says what it does not enforce, leaves
-// nothing, and is none where something else is required.
+// TestSandboxLandlock has commands in the sandbox of a host without bubblewrap, which says what it
+// does not enforce, leaves nothing, and is none where something else is required.
 func TestSandboxLandlock(t *testing.T) {
 	t.Parallel()
 	needSandbox(t, sandbox.Landlock)
@@ -43,10 +44,12 @@ func TestSandboxLandlock(t *testing.T) {
 	work, h := repository(t, s), connect(t, target(t, s))
 	e := open(t, h, ssh.Config{WorkDir: work, Sandbox: &env.Sandbox{Require: true}})
 	for p, want := range map[env.Promise]env.Strength{
-		env.Isolation: env.BestEffort, env.ConfinedWrites: env.Enforced, env.HiddenSecrets: env.Enforced, env.NoNetwork: env.Enforced,
+		env.Isolation: env.BestEffort, env.ConfinedWrites: env.Enforced, env.HiddenSecrets: env.Enforced,
+		env.NoNetwork:   env.Enforced,
 		env.NoNewRights: env.Enforced, env.HiddenProcesses: env.Absent, env.KeptHooks: env.Absent,
 	} {
-		if g := guarantee(e, p); g.Strength != want || p == env.Isolation && !strings.Contains(g.By, "Landlock") {
+		if g := guarantee(e, p); g.Strength != want || p == env.Isolation && !strings.Contains(g.By,
+			"Landlock") {
 			t.Errorf("want %s: %+v", want, g)
 		}
 	}
@@ -55,7 +58,8 @@ func TestSandboxLandlock(t *testing.T) {
 		t.Errorf("the file has %q, %v", got, err)
 	}
 	for _, script := range []string{
-		`echo x > "$HOME/outside"`, `echo x > /tmp/outside`, `cat /etc/shadow`, `mount -t tmpfs none /mnt`,
+		`echo x > "$HOME/outside"`, `echo x > /tmp/outside`, `cat /etc/shadow`,
+		`mount -t tmpfs none /mnt`,
 		`exec 3<>/dev/tcp/` + strings.Replace(s.Address(), ":", "/", 1),
 	} {
 		res, err := e.Exec(t.Context(), env.Command{Argv: []string{"/bin/bash", "-c", script}})
@@ -81,9 +85,13 @@ func TestSandboxLandlock(t *testing.T) {
 	}
 
 	for _, p := range []env.Promise{env.HiddenProcesses, env.KeptHooks} {
-		_, err := h.Open(t.Context(), config(t, ssh.Config{WorkDir: work, Sandbox: &env.Sandbox{Enforce: []env.Promise{p}}}))
+		_, err := h.Open(t.Context(), config(t, ssh.Config{
+			WorkDir: work,
+			Sandbox: &env.Sandbox{Enforce: []env.Promise{p}},
+		}))
 		var start *ssh.StartError
-		if !errors.As(err, &start) || !strings.Contains(err.Error(), string(p)) || !strings.Contains(err.Error(), "bwrap is no program") {
+		if !errors.As(err, &start) || !strings.Contains(err.Error(), string(p)) ||
+			!strings.Contains(err.Error(), "bwrap is no program") {
 			t.Errorf("with %s demanded: %v", p, err)
 		}
 	}
@@ -95,7 +103,10 @@ func TestSandboxLandlockDies(t *testing.T) {
 	needSandbox(t, sandbox.Landlock)
 	s := withoutBubblewrap(t)
 	work, h := repository(t, s), connect(t, target(t, s))
-	e, err := h.Open(t.Context(), config(t, ssh.Config{WorkDir: work, Sandbox: &env.Sandbox{Require: true}}))
+	e, err := h.Open(t.Context(), config(t, ssh.Config{
+		WorkDir: work,
+		Sandbox: &env.Sandbox{Require: true},
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,5 +125,9 @@ func TestSandboxLandlockDies(t *testing.T) {
 		t.Error(err)
 	}
 	nothingLeft(t, s, e.Session())
-	eventually(t, "the end of the folder for temporary files", func() bool { _, err := os.Lstat(temp); return err != nil })
+	eventually(t, "the end of the folder for temporary files", func() bool {
+		_,
+			err := os.Lstat(temp)
+		return err != nil
+	})
 }

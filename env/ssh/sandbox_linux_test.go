@@ -34,7 +34,8 @@ func needSandbox(t *testing.T, by sandbox.Mechanism) {
 func repository(t *testing.T, s *daemons.SSHD) string {
 	t.Helper()
 	dir := s.MakeFolder(t)
-	if out, err := exec.CommandContext(t.Context(), "git", "init", "-q", "--template=", dir).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "git", "init", "-q", "--template=",
+		dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	err := filepath.WalkDir(dir, func(name string, _ os.DirEntry, err error) error {
@@ -53,7 +54,8 @@ func secret(t *testing.T, s *daemons.SSHD, c daemons.SSHDConfig) string {
 		return "/etc/shadow"
 	}
 	name := filepath.Join(s.Home(), ".ssh", "id_test")
-	err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte("secret"), 0o600))
+	err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte("secret"),
+		0o600))
 	for _, made := range []string{filepath.Dir(name), name} {
 		err = errors.Join(err, os.Lchown(made, uid(t, s.Home()), -1))
 	}
@@ -79,9 +81,15 @@ func TestSandbox(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = listener.Close() })
-			e := open(t, connect(t, target(t, s)), ssh.Config{WorkDir: work, Sandbox: &env.Sandbox{Require: true}})
+			e := open(t, connect(t, target(t, s)), ssh.Config{
+				WorkDir: work,
+				Sandbox: &env.Sandbox{Require: true},
+			})
 			info := e.Info()
-			for _, p := range []env.Promise{env.Isolation, env.ConfinedWrites, env.HiddenSecrets, env.NoNetwork, env.HiddenProcesses, env.NoNewRights} {
+			for _, p := range []env.Promise{
+				env.Isolation, env.ConfinedWrites, env.HiddenSecrets,
+				env.NoNetwork, env.HiddenProcesses, env.NoNewRights,
+			} {
 				if info.Strength(p) != env.Enforced {
 					t.Errorf("%s is %s", p, info.Strength(p))
 				}
@@ -94,8 +102,10 @@ func TestSandbox(t *testing.T) {
 				t.Errorf("the file has %q, %v", got, err)
 			}
 			for _, script := range []string{
-				`echo x > "$HOME/outside"`, `echo x > .git/hooks/pre-commit`, `echo x >> .git/config`, `cat ` + secret(t, s, c),
-				`exec 3<>/dev/tcp/` + strings.Replace(listener.Addr().String(), ":", "/", 1), `mount -t tmpfs none /mnt`,
+				`echo x > "$HOME/outside"`, `echo x > .git/hooks/pre-commit`, `echo x >> .git/config`, `cat ` +
+					secret(t, s, c),
+				`exec 3<>/dev/tcp/` + strings.Replace(listener.Addr().String(), ":", "/",
+					1), `mount -t tmpfs none /mnt`,
 			} {
 				res, err := e.Exec(t.Context(), env.Command{Argv: []string{"/bin/bash", "-c", script}})
 				if err != nil || res.ExitCode == 0 {
@@ -131,13 +141,20 @@ func TestSandboxReturn(t *testing.T) {
 	e := open(t, far, ssh.Config{WorkDir: s.MakeFolder(t), Sandbox: &env.Sandbox{Require: true}})
 	done := make(chan error, 1)
 	go func() {
-		res, err := e.Exec(t.Context(), env.Command{Argv: []string{"/bin/sh", "-c", "touch begun; while ! test -f end; do sleep 0.05; done; exit 7"}})
+		res, err := e.Exec(t.Context(), env.Command{Argv: []string{
+			"/bin/sh", "-c",
+			"touch begun; while ! test -f end; do sleep 0.05; done; exit 7",
+		}})
 		if err == nil && res.ExitCode != 7 {
 			err = errors.New("another exit code")
 		}
 		done <- err
 	}()
-	eventually(t, "the command", func() bool { _, err := e.Stat(t.Context(), "begun"); return err == nil })
+	eventually(t, "the command", func() bool {
+		_, err := e.Stat(t.Context(),
+			"begun")
+		return err == nil
+	})
 	proxy.Stop()
 	if err := proxy.Start(); err != nil {
 		t.Fatal(err)
@@ -146,7 +163,8 @@ func TestSandboxReturn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if other.Info().Strength(env.ConfinedWrites) != env.Enforced || !strings.Contains(guarantee(other, env.Isolation).By, "bubblewrap") {
+	if other.Info().Strength(env.ConfinedWrites) != env.Enforced || !strings.Contains(guarantee(other,
+		env.Isolation).By, "bubblewrap") {
 		t.Errorf("%+v", other.Info())
 	}
 	does(t, other, "touch end")
@@ -174,7 +192,10 @@ func TestSandboxDies(t *testing.T) {
 	needSandbox(t, sandbox.Bubblewrap)
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	work, h := repository(t, s), connect(t, target(t, s))
-	e, err := h.Open(t.Context(), config(t, ssh.Config{WorkDir: work, TTL: 2 * time.Second, Sandbox: &env.Sandbox{Require: true}}))
+	e, err := h.Open(t.Context(), config(t, ssh.Config{
+		WorkDir: work, TTL: 2 * time.Second,
+		Sandbox: &env.Sandbox{Require: true},
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +212,11 @@ func TestSandboxDies(t *testing.T) {
 	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the end of what was put in the place of hooks", func() bool { _, err := os.Lstat(work + "/.git/hooks"); return err != nil })
+	eventually(t, "the end of what was put in the place of hooks", func() bool {
+		_,
+			err := os.Lstat(work + "/.git/hooks")
+		return err != nil
+	})
 	if _, err := e.Stat(t.Context(), "."); !errors.Is(err, env.ErrGone) {
 		t.Errorf("afterwards: %v", err)
 	}
@@ -218,19 +243,24 @@ func TestNoSandbox(t *testing.T) {
 			c.Sandbox = &env.Sandbox{}
 			e := open(t, h, c)
 			g := guarantee(e, env.Isolation)
-			if g.Strength != env.Absent || !strings.Contains(g.By, tt.want) || !strings.Contains(g.By, "no sandbox") || !strings.Contains(g.By, h.String()) {
+			if g.Strength != env.Absent || !strings.Contains(g.By, tt.want) || !strings.Contains(g.By,
+				"no sandbox") || !strings.Contains(g.By, h.String()) {
 				t.Errorf("%+v", g)
 			}
 			c.Sandbox = &env.Sandbox{Require: true}
 			_, err := h.Open(t.Context(), config(t, c))
 			var start *ssh.StartError
 			var mistake *ssh.ConfigError
-			if !errors.As(err, &start) && !errors.As(err, &mistake) || !strings.Contains(err.Error(), tt.want) {
+			if !errors.As(err, &start) && !errors.As(err, &mistake) || !strings.Contains(err.Error(),
+				tt.want) {
 				t.Errorf("a sandbox that is required: %v", err)
 			}
 		})
 	}
-	_, err := h.Open(t.Context(), config(t, ssh.Config{WorkDir: s.MakeFolder(t), Sandbox: &env.Sandbox{Write: []string{"missing"}}}))
+	_, err := h.Open(t.Context(), config(t, ssh.Config{
+		WorkDir: s.MakeFolder(t),
+		Sandbox: &env.Sandbox{Write: []string{"missing"}},
+	}))
 	if err == nil || !strings.Contains(err.Error(), s.Home()+"/missing") {
 		t.Errorf("a folder that is missing: %v", err)
 	}

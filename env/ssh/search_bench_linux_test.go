@@ -15,8 +15,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
-// BenchmarkSearch compares with ripgrep by the program ssh, on a live connection, on loopback and at a round trip of
-// 20 ms.
+// BenchmarkSearch compares with ripgrep by the program ssh, on a live connection, on loopback and
+// at a round trip of 20 ms.
 func BenchmarkSearch(b *testing.B) {
 	goroot, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
@@ -35,7 +35,10 @@ func BenchmarkSearch(b *testing.B) {
 			for _, pattern := range []string{`ErrUnexpectedEOF`, `func \w+Error\(`, `(?i)unexpectedeof`} {
 				b.Run("grep_"+pattern, func(b *testing.B) {
 					search(b, n, trip, "cd "+source+" && { rg --no-config --hidden -n --no-heading -e '"+pattern+"' . || [ $? = 1 ]; }", func() error {
-						_, err := envsearch.Grep(b.Context(), e, envsearch.GrepOptions{Pattern: pattern, MaxMatches: -1}, func(envsearch.GrepMatch) error { return nil })
+						_, err := envsearch.Grep(b.Context(), e, envsearch.GrepOptions{
+							Pattern:    pattern,
+							MaxMatches: -1,
+						}, func(envsearch.GrepMatch) error { return nil })
 						return err
 					})
 				})
@@ -73,7 +76,11 @@ func cancelled(b *testing.B, e *ssh.Environment, dir string) {
 		ctx, cancel := context.WithCancel(b.Context())
 		var at time.Time
 		timer := time.AfterFunc(300*time.Millisecond, func() { at = time.Now(); cancel() })
-		_, err := envsearch.Grep(ctx, e, envsearch.GrepOptions{Path: dir, Pattern: `(?:[a-z]{1,30}){1,30}[0-9]{9}`, MaxMatches: -1, MaxTime: -1}, func(envsearch.GrepMatch) error { return nil })
+		_, err := envsearch.Grep(ctx, e, envsearch.GrepOptions{
+			Path:    dir,
+			Pattern: `(?:[a-z]{1,30}){1,30}[0-9]{9}`, MaxMatches: -1,
+			MaxTime: -1,
+		}, func(envsearch.GrepMatch) error { return nil })
 		if !errors.Is(err, context.Canceled) {
 			b.Fatal("a search that was to be cancelled: ", err)
 		}

@@ -106,7 +106,8 @@ func (r *resolver) readSettings(ctx context.Context, a address) (settings, error
 		if r.target.ConfigFile != "" {
 			return nil, badConfig("config", "%s: it takes an OpenSSH client to read it", file)
 		}
-		r.noteOnce("no OpenSSH client is installed, so ~/.ssh/config and /etc/ssh/ssh_config have no effect")
+		r.noteOnce("no OpenSSH client is installed, so ~/.ssh/config and /etc/ssh/ssh_config have no " +
+			"effect")
 		return nil, nil
 	}
 	args := []string{"-G", "-T"}
@@ -179,7 +180,8 @@ func (r *resolver) add(ctx context.Context, spec, field string, trail []string, 
 	circular := slices.Contains(trail, spec)
 	trail = append(slices.Clip(trail), spec)
 	if circular {
-		return badConfig("config", "ProxyJump is circular: %s; the jump host itself takes \"ProxyJump none\"",
+		return badConfig("config", "ProxyJump is circular: %s; the jump host itself takes \"ProxyJump "+
+			"none\"",
 			cleanText(strings.Join(trail, ", ")))
 	}
 	s, err := r.readSettings(ctx, a)
@@ -215,12 +217,14 @@ func (r *resolver) makeHop(a address, s settings) (*hop, error) {
 
 		identitiesOnly: s.yes("identitiesonly"),
 		hashNames:      s.yes("hashknownhosts"),
-		timeout:        cmp.Or(r.target.Timeout, time.Duration(s.number("connecttimeout"))*time.Second, DefaultDialTimeout),
-		aliveInterval:  defaultAliveInterval,
-		aliveCount:     defaultAliveCount,
+		timeout: cmp.Or(r.target.Timeout, time.Duration(s.number("connecttimeout"))*time.Second,
+			DefaultDialTimeout),
+		aliveInterval: defaultAliveInterval,
+		aliveCount:    defaultAliveCount,
 	}
 	if n := s.number("serveraliveinterval"); n > 0 {
-		h.aliveInterval, h.aliveCount = time.Duration(n)*time.Second, max(1, s.number("serveralivecountmax"))
+		h.aliveInterval, h.aliveCount = time.Duration(n)*time.Second, max(1,
+			s.number("serveralivecountmax"))
 	}
 	var err error
 	if h.port, err = checkPort(h.port); err != nil {
@@ -317,7 +321,10 @@ func (r *resolver) addKeys(h *hop, s settings, tokens map[byte]string) (err erro
 		names = []string{"~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa"}
 	}
 	if h.identitiesOnly && len(h.identities) > 0 { // the defaults, which are not distinguished
-		names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return strings.HasPrefix(n, "~/.ssh/id_") })
+		names = slices.DeleteFunc(slices.Clone(names), func(n string) bool {
+			return strings.HasPrefix(n,
+				"~/.ssh/id_")
+		})
 	}
 	found, err := r.files(names, tokens)
 	if err != nil {
@@ -356,11 +363,13 @@ func (r *resolver) addKnownHosts(h *hop, s settings) error {
 	case r.target.AcceptNew || v == "accept-new":
 		h.acceptNew = true
 	case v == "false" || v == "no" || v == "off":
-		return badConfig("StrictHostKeyChecking", "the ssh_config turns it off for %s, with which anybody could be the host;"+
+		return badConfig("StrictHostKeyChecking", "the ssh_config turns it off for %s, with which "+
+			"anybody could be the host;"+
 			" set it to accept-new, which trusts the key of a new host and keeps it", h.alias)
 	}
 	if s.get("revokedhostkeys") != "" {
-		return badConfig("config", "RevokedHostKeys is not supported; lines with @revoked in a known_hosts file are")
+		return badConfig("config", "RevokedHostKeys is not supported; lines with @revoked in a "+
+			"known_hosts file are")
 	}
 	if name := r.target.KnownHosts; name != "" {
 		h.userKnown = []string{name}
@@ -396,9 +405,13 @@ func splitFiles(values []string) (files []string) {
 
 // noteUnsupported reports settings that have no effect here, and whose absence is no less safe.
 func (r *resolver) noteUnsupported(s settings) {
-	for _, keyword := range []string{"addressfamily", "bindaddress", "bindinterface", "knownhostscommand", "pkcs11provider"} {
+	for _, keyword := range []string{
+		"addressfamily", "bindaddress", "bindinterface",
+		"knownhostscommand", "pkcs11provider",
+	} {
 		if v := s.get(keyword); v != "" && v != "any" {
-			r.noteOnce(fmt.Sprintf("the ssh_config sets %s, which is not supported and has no effect", keyword))
+			r.noteOnce(fmt.Sprintf("the ssh_config sets %s, which is not supported and has no effect",
+				keyword))
 		}
 	}
 }

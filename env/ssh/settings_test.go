@@ -39,9 +39,12 @@ func plans(m home, r *route) (all []plan) {
 			keys = append(keys, id.path)
 		}
 		all = append(all, plan{
-			To: h.String(), KnownAs: h.knownAs(), Keys: short(keys), Certificates: short(h.certificates), Only: h.identitiesOnly,
-			Agent: strings.Join(short([]string{h.agent}), ""), Proxy: h.proxyCommand, User: short(h.userKnown), Global: short(h.globalKnown),
-			AcceptNew: h.acceptNew, Hash: h.hashNames, Timeout: h.timeout, Alive: h.aliveInterval, AliveCount: h.aliveCount,
+			To: h.String(), KnownAs: h.knownAs(), Keys: short(keys), Certificates: short(h.certificates),
+			Only:  h.identitiesOnly,
+			Agent: strings.Join(short([]string{h.agent}), ""), Proxy: h.proxyCommand,
+			User: short(h.userKnown), Global: short(h.globalKnown),
+			AcceptNew: h.acceptNew, Hash: h.hashNames, Timeout: h.timeout, Alive: h.aliveInterval,
+			AliveCount: h.aliveCount,
 		})
 	}
 	return all
@@ -61,9 +64,10 @@ func TestSettings(t *testing.T) {
 	def := func(change func(*plan)) plan {
 		p := plan{
 			To: "me@h:22", KnownAs: "h", Keys: []string{"~/k"}, Agent: "/agent",
-			User:   []string{"~/.ssh/known_hosts", "~/.ssh/known_hosts2"},
-			Global: []string{"/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2"}, Timeout: DefaultDialTimeout,
-			Alive: defaultAliveInterval, AliveCount: defaultAliveCount,
+			User:    []string{"~/.ssh/known_hosts", "~/.ssh/known_hosts2"},
+			Global:  []string{"/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2"},
+			Timeout: DefaultDialTimeout,
+			Alive:   defaultAliveInterval, AliveCount: defaultAliveCount,
 		}
 		change(&p)
 		return p
@@ -104,7 +108,10 @@ Match user you
 			want: []plan{{
 				To: "me@h.example.com:2222", KnownAs: "[h.example.com]:2222",
 				Keys:         []string{"~/.ssh/a", "~/b me@h.example.com:2222", "/keys/c", "~/.ssh/d"},
-				Certificates: []string{"~/cert"}, Only: true, Agent: "/sock", User: []string{"/k1", "/k 2"}, AcceptNew: true, Hash: true,
+				Certificates: []string{"~/cert"}, Only: true, Agent: "/sock", User: []string{
+					"/k1",
+					"/k 2",
+				}, AcceptNew: true, Hash: true,
 				Timeout: 7 * time.Second, Alive: 5 * time.Second, AliveCount: 2,
 			}},
 		},
@@ -117,35 +124,56 @@ Match user you
 			target: Target{Host: "me@h"}, config: keys + "Match user me\nPort 2\nHostKeyAlias K",
 			want: []plan{def(func(p *plan) { p.To, p.KnownAs = "me@h:2", "k" })},
 		},
-		"no file is read": {target: Target{Host: "me@h", ConfigFile: os.DevNull}, config: "Port 1", want: []plan{def(func(p *plan) {
-			p.Keys = []string{"~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa"}
-		})}},
+		"no file is read": {
+			target: Target{Host: "me@h", ConfigFile: os.DevNull}, config: "Port 1",
+			want: []plan{def(func(p *plan) {
+				p.Keys = []string{"~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa"}
+			})},
+		},
 		"files of the target": {
-			target: Target{Host: "me@h", Identities: []string{"KEY"}, KnownHosts: "KEY"}, config: "IdentitiesOnly yes\nUserKnownHostsFile x",
+			target: Target{
+				Host: "me@h", Identities: []string{"KEY"},
+				KnownHosts: "KEY",
+			}, config: "IdentitiesOnly yes\nUserKnownHostsFile x",
 			want: []plan{def(func(p *plan) {
 				p.Keys, p.Only, p.User, p.Global = []string{"~/.ssh/key"}, true, []string{"~/.ssh/key"}, nil
 			})},
 		},
-		"an address": {target: Target{Host: "me@[2001:DB8::1]:2222"}, config: keys, want: []plan{def(func(p *plan) {
-			p.To, p.KnownAs = "me@[2001:DB8::1]:2222", "[2001:db8::1]:2222"
-		})}},
+		"an address": {
+			target: Target{Host: "me@[2001:DB8::1]:2222"}, config: keys,
+			want: []plan{def(func(p *plan) {
+				p.To, p.KnownAs = "me@[2001:DB8::1]:2222", "[2001:db8::1]:2222"
+			})},
+		},
 		"jump hosts": {
 			target: Target{Host: "me@h"},
-			config: keys + "Host h\nProxyJump a,you@10.0.0.1:23\nHost a\nProxyJump c\nHost 10.0.0.1\nProxyJump nowhere\nHost a c\nUser us\nHost *\nProxyCommand none",
+			config: keys + "Host h\nProxyJump a,you@10.0.0.1:23\nHost a\nProxyJump c\nHost " +
+				"10.0.0.1\nProxyJump nowhere\nHost a c\nUser us\nHost *\nProxyCommand none",
 			want: []plan{
-				def(func(p *plan) { p.To, p.KnownAs = "us@c:22", "c" }), def(func(p *plan) { p.To, p.KnownAs = "us@a:22", "a" }),
-				def(func(p *plan) { p.To, p.KnownAs = "you@10.0.0.1:23", "[10.0.0.1]:23" }), def(func(*plan) {}),
+				def(func(p *plan) { p.To, p.KnownAs = "us@c:22", "c" }), def(func(p *plan) {
+					p.To,
+						p.KnownAs = "us@a:22", "a"
+				}),
+				def(func(p *plan) { p.To, p.KnownAs = "you@10.0.0.1:23", "[10.0.0.1]:23" }),
+				def(func(*plan) {}),
 			},
 		},
-		"no jump host": {target: Target{Host: "me@h"}, config: keys + "ProxyJump none\nProxyJump x\nProxyCommand none", want: []plan{def(func(*plan) {})}},
+		"no jump host": {target: Target{Host: "me@h"}, config: keys +
+			"ProxyJump none\nProxyJump x\nProxyCommand none", want: []plan{def(func(*plan) {})}},
 		"a command": {
 			target: Target{Host: "me@h"}, config: keys + "ProxyCommand nc %h %p # %%",
 			want: []plan{def(func(p *plan) { p.Proxy = "nc h 22 # %" })},
 		},
-		"an agent in a variable": {target: Target{Host: "me@h"}, config: keys + "IdentityAgent $KEYS", want: []plan{def(func(p *plan) { p.Agent = "/keys" })}},
-		"no agent, no keys": {target: Target{Host: "me@h"}, config: "IdentityAgent none\nIdentityFile none", want: []plan{def(func(p *plan) {
-			p.Agent, p.Keys = "", nil
-		})}},
+		"an agent in a variable": {
+			target: Target{Host: "me@h"}, config: keys + "IdentityAgent $KEYS",
+			want: []plan{def(func(p *plan) { p.Agent = "/keys" })},
+		},
+		"no agent, no keys": {
+			target: Target{Host: "me@h"},
+			config: "IdentityAgent none\nIdentityFile none", want: []plan{def(func(p *plan) {
+				p.Agent, p.Keys = "", nil
+			})},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newHome(t)
@@ -178,23 +206,41 @@ func TestInvalidSettings(t *testing.T) {
 		field  string // "config" if empty
 		want   string
 	}{
-		"no check of host keys": {config: "StrictHostKeyChecking no", field: "StrictHostKeyChecking", want: "set it to accept-new"},
-		"a circle":              {config: "Host h\nProxyJump b\nHost b\nProxyJump h", want: "circular: h, b, h;"},
-		"a long way":            {config: "Host h\nProxyJump a,b,c,d,e,f,g,i", want: "more than 8 hosts"},
-		"a bad jump host":       {config: "Host h\nProxyJump a,,b", want: "jump"},
-		"a bad port":            {config: "Port 70000", want: "port"},
-		"a bad name":            {config: "HostName -x", want: "HostName"},
-		"a name for the shell":  {config: "HostName a;b\nProxyCommand nc %h", want: "HostName"},
-		"a user for the shell":  {config: "User $(id)\nProxyCommand nc %r", field: "host", want: "invalid character"},
-		"a bad alias":           {config: "HostKeyAlias *", want: "HostKeyAlias: "},
-		"a bad token":           {config: "IdentityFile %x", want: "%x is not supported"},
-		"a bad line":            {config: "Port 1\nIdentitiesOnly maybe", want: "line 2"},
-		"a slow command":        {config: "Match exec \"sleep 1000\"\nPort 2", want: "no end within"},
-		"revoked keys":          {config: "RevokedHostKeys ~/x", want: "RevokedHostKeys is not supported"},
-		"a missing file":        {target: Target{ConfigFile: "/no/such/file"}, want: "/no/such/file"},
-		"a host like a flag":    {target: Target{Host: "-oProxyCommand=id"}, field: "host", want: "begins with a hyphen"},
-		"a user like a flag":    {target: Target{Host: "-lroot@h"}, field: "host", want: "begins with a hyphen"},
-		"a negative time":       {target: Target{Timeout: -1}, field: "timeout", want: "negative"},
+		"no check of host keys": {
+			config: "StrictHostKeyChecking no", field: "StrictHostKeyChecking",
+			want: "set it to accept-new",
+		},
+		"a circle": {
+			config: "Host h\nProxyJump b\nHost b\nProxyJump h",
+			want:   "circular: h, b, h;",
+		},
+		"a long way":           {config: "Host h\nProxyJump a,b,c,d,e,f,g,i", want: "more than 8 hosts"},
+		"a bad jump host":      {config: "Host h\nProxyJump a,,b", want: "jump"},
+		"a bad port":           {config: "Port 70000", want: "port"},
+		"a bad name":           {config: "HostName -x", want: "HostName"},
+		"a name for the shell": {config: "HostName a;b\nProxyCommand nc %h", want: "HostName"},
+		"a user for the shell": {
+			config: "User $(id)\nProxyCommand nc %r", field: "host",
+			want: "invalid character",
+		},
+		"a bad alias":    {config: "HostKeyAlias *", want: "HostKeyAlias: "},
+		"a bad token":    {config: "IdentityFile %x", want: "%x is not supported"},
+		"a bad line":     {config: "Port 1\nIdentitiesOnly maybe", want: "line 2"},
+		"a slow command": {config: "Match exec \"sleep 1000\"\nPort 2", want: "no end within"},
+		"revoked keys": {
+			config: "RevokedHostKeys ~/x",
+			want:   "RevokedHostKeys is not supported",
+		},
+		"a missing file": {target: Target{ConfigFile: "/no/such/file"}, want: "/no/such/file"},
+		"a host like a flag": {
+			target: Target{Host: "-oProxyCommand=id"}, field: "host",
+			want: "begins with a hyphen",
+		},
+		"a user like a flag": {
+			target: Target{Host: "-lroot@h"}, field: "host",
+			want: "begins with a hyphen",
+		},
+		"a negative time": {target: Target{Timeout: -1}, field: "timeout", want: "negative"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newHome(t)
@@ -202,7 +248,8 @@ func TestInvalidSettings(t *testing.T) {
 			ctx := t.Context()
 			if strings.Contains(tc.config, "sleep") {
 				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeoutCause(ctx, 300*time.Millisecond, errors.New("no end within 300ms"))
+				ctx, cancel = context.WithTimeoutCause(ctx, 300*time.Millisecond,
+					errors.New("no end within 300ms"))
 				defer cancel()
 			}
 			if tc.target.Host == "" {
@@ -223,9 +270,16 @@ func TestInvalidSettings(t *testing.T) {
 func TestSettingsNotes(t *testing.T) {
 	needClient(t)
 	for name, tc := range map[string]struct{ config, path, want string }{
-		"unsupported, once for all hosts": {config: "Host h\nProxyJump a,b\nHost *\nAddressFamily inet6", want: "addressfamily"},
-		"what other programs write":       {config: "IgnoreUnknown UseKeychain\nUseKeychain yes\nSendEnv LANG\nLocalForward 1 b:2"},
-		"no client":                       {config: "Port 3", path: "/nowhere", want: "no OpenSSH client"},
+		"unsupported, once for all hosts": {
+			config: "Host h\nProxyJump a,b\nHost *\nAddressFamily inet6",
+			want:   "addressfamily",
+		},
+		"what other programs write": {config: "IgnoreUnknown UseKeychain\nUseKeychain " +
+			"yes\nSendEnv LANG\nLocalForward 1 b:2"},
+		"no client": {
+			config: "Port 3", path: "/nowhere",
+			want: "no OpenSSH client",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newHome(t)
@@ -234,14 +288,18 @@ func TestSettingsNotes(t *testing.T) {
 				t.Setenv("PATH", tc.path)
 			}
 			var notes []string
-			r, err := resolve(t.Context(), Target{Host: "me@h", Note: func(line string) { notes = append(notes, line) }})
+			r, err := resolve(t.Context(), Target{
+				Host: "me@h",
+				Note: func(line string) { notes = append(notes, line) },
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if r.String() != "me@h:22" {
 				t.Errorf("the host is %s", r)
 			}
-			if got := strings.Join(notes, "\n"); !strings.Contains(got, tc.want) || tc.want == "" && got != "" || len(notes) > 1 {
+			if got := strings.Join(notes, "\n"); !strings.Contains(got, tc.want) || tc.want == "" &&
+				got != "" || len(notes) > 1 {
 				t.Errorf("got the notes %q, want one with %q", notes, tc.want)
 			}
 		})
@@ -266,7 +324,8 @@ func TestParseAddress(t *testing.T) {
 		}
 	}
 	for _, s := range []string{
-		"", "@h", "u@", "h:", "h:0", "h:65536", "h:-1", "h:+1", "h:x", "[::1", "[h]:22", "[::1]22", "[::1]:", "a:b:c", "-oX", "u@-h", "-u@h", "u;x@h", "$(x)@h", "h;x", "h$x",
+		"", "@h", "u@", "h:", "h:0", "h:65536", "h:-1", "h:+1", "h:x", "[::1", "[h]:22", "[::1]22",
+		"[::1]:", "a:b:c", "-oX", "u@-h", "-u@h", "u;x@h", "$(x)@h", "h;x", "h$x",
 		"h&", "u v@h", "u\nv@h",
 		"a b", "a\nb", "a/b", "ssh://h", "u\x00@h", "h\u200b", "a,b", "*", strings.Repeat("h", 256),
 	} {

@@ -36,7 +36,8 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir) //nolint:errcheck // the system's temporary folder is cleaned
 		helperProgram = filepath.Join(dir, "sandboxd")
-		build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", helperProgram, "../../cmd/sandboxd")
+		build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", helperProgram,
+			"../../cmd/sandboxd")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
 		if out, err := build.CombinedOutput(); err != nil {
 			panic(string(out))
@@ -57,7 +58,8 @@ func needFull(t *testing.T, reason string) {
 func impatient(t *testing.T, to ssh.Target) ssh.Target {
 	t.Helper()
 	to.ConfigFile = filepath.Join(t.TempDir(), "ssh_config")
-	text := "ServerAliveInterval 1\nServerAliveCountMax 1\nConnectTimeout 2\nGlobalKnownHostsFile none\nIdentityFile none\n"
+	text := "ServerAliveInterval 1\nServerAliveCountMax 1\nConnectTimeout 2\nGlobalKnownHostsFile " +
+		"none\nIdentityFile none\n"
 	if err := os.WriteFile(to.ConfigFile, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -68,8 +70,9 @@ func impatient(t *testing.T, to ssh.Target) ssh.Target {
 func target(tb testing.TB, s *daemons.SSHD) ssh.Target {
 	tb.Helper()
 	return ssh.Target{
-		Host: s.User() + "@" + s.Address(), ConfigFile: os.DevNull, Identities: []string{s.Key()}, KnownHosts: s.KnownHosts(),
-		Note: func(line string) { tb.Log(line) },
+		Host: s.User() + "@" + s.Address(), ConfigFile: os.DevNull, Identities: []string{s.Key()},
+		KnownHosts: s.KnownHosts(),
+		Note:       func(line string) { tb.Log(line) },
 	}
 }
 
@@ -129,12 +132,18 @@ func TestContract(t *testing.T) {
 	}{
 		{name: "openssh", small: testing.Short()},
 		{"bash", daemons.SSHDConfig{
-			Account: &daemons.Account{Shell: "/bin/bash", Profile: map[string]string{".bashrc": slowProfile + noisyProfile}, Home: daemons.HomeNoexec},
+			Account: &daemons.Account{Shell: "/bin/bash", Profile: map[string]string{".bashrc": slowProfile +
+				noisyProfile}, Home: daemons.HomeNoexec},
 		}, true, nil},
 		{"dash", daemons.SSHDConfig{
-			Account: &daemons.Account{Shell: "/bin/dash", Home: daemons.HomeReadOnly}, Options: []string{"MaxSessions 1"}, Sftp: daemons.SftpNone,
+			Account: &daemons.Account{Shell: "/bin/dash", Home: daemons.HomeReadOnly},
+			Options: []string{"MaxSessions 1"}, Sftp: daemons.SftpNone,
 		}, true, nil},
-		{"dropbear", daemons.SSHDConfig{Account: &daemons.Account{Shell: "/bin/bash"}, Dropbear: true}, true, nil},
+		{
+			"dropbear",
+			daemons.SSHDConfig{Account: &daemons.Account{Shell: "/bin/bash"}, Dropbear: true},
+			true, nil,
+		},
 		{"sandbox", daemons.SSHDConfig{Account: &daemons.Account{}}, true, &env.Sandbox{Require: true}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -162,7 +171,8 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// alive reports whether a process with exactly these words runs anywhere on this machine, which the servers share.
+// alive reports whether a process with exactly these words runs anywhere on this machine, which the
+// servers share.
 func alive(t *testing.T, argv ...string) bool {
 	t.Helper()
 	want := strings.Join(argv, "\x00") + "\x00"

@@ -32,7 +32,8 @@ type stream struct {
 	close func() error
 }
 
-// newStream returns a stream that writes to in and reads from out. Close calls end, which ends Read.
+// newStream returns a stream that writes to in and reads from out. Close calls end, which ends
+// Read.
 func newStream(in io.WriteCloser, out io.Reader, end func() error) *stream {
 	toR, toW := io.Pipe()
 	go func() {
@@ -123,7 +124,8 @@ func (h *Host) startOnce(ctx context.Context, line string) (_ *process, err erro
 	if err != nil {
 		return nil, err
 	}
-	if _, err = await(ctx, nil, func() (struct{}, error) { return struct{}{}, s.Start(line) }, func(struct{}) {}); err != nil {
+	if _, err = await(ctx, nil, func() (struct{}, error) { return struct{}{}, s.Start(line) },
+		func(struct{}) {}); err != nil {
 		return nil, fmt.Errorf("ssh: %s: start a command: %w", h, err)
 	}
 	p.output = newOutput(out)
@@ -206,7 +208,8 @@ func (a *answers) next() (string, error) {
 		dropped += len(part)
 		line = line[:0]
 	}
-	return "", fmt.Errorf("the login on the host prints more than %d bytes: one for a command should print nothing", maxNoise)
+	return "", fmt.Errorf("the login on the host prints more than %d bytes: one for a command "+
+		"should print nothing", maxNoise)
 }
 
 // ended returns the error for the end of the answers.

@@ -14,12 +14,16 @@ type repositories struct {
 	// found is told of each, once.
 	found func(name string)
 	told  map[string]bool
-	// laidOut says of the folders that were looked at whether they are laid out like a repository, as they were then.
+	// laidOut says of the folders that were looked at whether they are laid out like a repository, as
+	// they were then.
 	laidOut map[string]bool
 }
 
 func findRepositories(root *os.Root, found func(name string)) *repositories {
-	return &repositories{root: root, found: found, told: make(map[string]bool), laidOut: make(map[string]bool)}
+	return &repositories{
+		root: root, found: found, told: make(map[string]bool),
+		laidOut: make(map[string]bool),
+	}
 }
 
 // holds tells whether a clean name belongs to version control, or a folder that it is in.
@@ -52,8 +56,8 @@ func (r *repositories) tell(name string) {
 	}
 }
 
-// isRepository tells whether what is called name is laid out like a git repository without a working tree. What is found
-// of a folder is kept.
+// isRepository tells whether what is called name is laid out like a git repository without a
+// working tree. What is found of a folder is kept.
 func (r *repositories) isRepository(name string, isDir bool) bool {
 	if laidOut, ok := r.laidOut[name]; ok {
 		return laidOut

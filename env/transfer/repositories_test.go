@@ -42,13 +42,17 @@ func hostFiles(t *testing.T, dir string) map[string]string {
 func TestDownloadSkipsRepositories(t *testing.T) {
 	dst := t.TempDir()
 	before := map[string]treefake.File{
-		".git/config": {Content: "host"}, "bare/HEAD": {Content: "h"}, "bare/objects/": {}, "bare/refs/": {}, "bare/config": {Content: "host"}, "d/a": {Content: "host"},
+		".git/config": {Content: "host"}, "bare/HEAD": {Content: "h"}, "bare/objects/": {},
+		"bare/refs/": {}, "bare/config": {Content: "host"}, "d/a": {Content: "host"},
 	}
 	treefake.Write(t, dst, before)
 	sent := map[string]string{
-		".git/config": "evil", ".GIT/hooks/pre-commit": "evil", "d/.git": "gitdir: ../x", "GIT~1/config": "evil", ".git. /config": "evil",
-		".g\u200cit/config": "evil", ".git::$INDEX_ALLOCATION/config": "evil", "sub/.hg/hgrc": "evil", ".svn/x": "evil", ".jj/x": "evil", ".bzr/x": "evil",
-		"bare/config": "evil", "bare/hooks/update": "evil", "d/a": "new", "d/.gitignore": "new", "x.git/new": "new", "git": "new",
+		".git/config": "evil", ".GIT/hooks/pre-commit": "evil", "d/.git": "gitdir: ../x",
+		"GIT~1/config": "evil", ".git. /config": "evil",
+		".g\u200cit/config": "evil", ".git::$INDEX_ALLOCATION/config": "evil", "sub/.hg/hgrc": "evil",
+		".svn/x": "evil", ".jj/x": "evil", ".bzr/x": "evil",
+		"bare/config": "evil", "bare/hooks/update": "evil", "d/a": "new", "d/.gitignore": "new",
+		"x.git/new": "new", "git": "new",
 	}
 	fake := copierFuncs{out: func(context.Context, string, ...string) (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(treefake.Tar(sent))), nil
@@ -59,12 +63,16 @@ func TestDownloadSkipsRepositories(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]string{
-		".git/config": "host", "bare/HEAD": "h", "bare/config": "host", "d/a": "new", "d/.gitignore": "new", "x.git/new": "new", "git": "new",
+		".git/config": "host", "bare/HEAD": "h", "bare/config": "host", "d/a": "new",
+		"d/.gitignore": "new", "x.git/new": "new", "git": "new",
 	}
 	if diff := cmp.Diff(want, hostFiles(t, dst)); diff != "" {
 		t.Errorf("on the host (-want +got):\n%s", diff)
 	}
-	wantTold := []string{".GIT", ".bzr", ".git", ".git. ", ".git::$INDEX_ALLOCATION", ".g\u200cit", ".jj", ".svn", "GIT~1", "bare", "d/.git", "sub/.hg"}
+	wantTold := []string{
+		".GIT", ".bzr", ".git", ".git. ", ".git::$INDEX_ALLOCATION", ".g\u200cit",
+		".jj", ".svn", "GIT~1", "bare", "d/.git", "sub/.hg",
+	}
 	slices.Sort(wantTold)
 	if diff := cmp.Diff(wantTold, slices.Sorted(maps.Keys(told))); diff != "" {
 		t.Errorf("told (-want +got):\n%s", diff)
@@ -75,7 +83,8 @@ func TestDownloadSkipsRepositories(t *testing.T) {
 		}
 	}
 	// Into a repository without a working tree goes nothing at all.
-	if err := transfer.Download(t.Context(), fake, "", nil, filepath.Join(dst, "bare"), opts); err != nil {
+	if err := transfer.Download(t.Context(), fake, "", nil, filepath.Join(dst, "bare"),
+		opts); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, hostFiles(t, dst)); diff != "" {
@@ -87,13 +96,17 @@ func TestDownloadSkipsRepositories(t *testing.T) {
 func TestDownloadCountsWhatItSkips(t *testing.T) {
 	var stream bytes.Buffer
 	tw := tar.NewWriter(&stream)
-	if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: ".git/config", Size: 1 << 40, Mode: 0o644}); err != nil {
+	if err := tw.WriteHeader(&tar.Header{
+		Typeflag: tar.TypeReg, Name: ".git/config", Size: 1 << 40,
+		Mode: 0o644,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	fake := copierFuncs{out: func(context.Context, string, ...string) (io.ReadCloser, error) {
 		return io.NopCloser(io.MultiReader(&stream, strings.NewReader(strings.Repeat("x", 1<<20)))), nil
 	}}
-	err := transfer.Download(t.Context(), fake, "", nil, t.TempDir(), transfer.DownloadOptions{MaxBytes: 1 << 30, SkipRepositories: func(string) {}})
+	err := transfer.Download(t.Context(), fake, "", nil, t.TempDir(),
+		transfer.DownloadOptions{MaxBytes: 1 << 30, SkipRepositories: func(string) {}})
 	if err == nil || !strings.Contains(err.Error(), env.ErrTreeTooLarge.Error()) {
 		t.Errorf("%v, want ErrTreeTooLarge", err)
 	}
@@ -102,8 +115,10 @@ func TestDownloadCountsWhatItSkips(t *testing.T) {
 func TestUploadSkipsRepositories(t *testing.T) {
 	src := t.TempDir()
 	treefake.Write(t, src, map[string]treefake.File{
-		".git/config": {Content: "token"}, "a": {Content: "a"}, "d/.hg/hgrc": {Content: "token"}, "d/b": {Content: "b"},
-		"mirror/HEAD": {Content: "h"}, "mirror/config": {Content: "token"}, "mirror/objects/": {}, "mirror/refs/": {},
+		".git/config": {Content: "token"}, "a": {Content: "a"}, "d/.hg/hgrc": {Content: "token"},
+		"d/b":         {Content: "b"},
+		"mirror/HEAD": {Content: "h"}, "mirror/config": {Content: "token"}, "mirror/objects/": {},
+		"mirror/refs/": {},
 	})
 	tests := []struct {
 		name  string
@@ -112,7 +127,10 @@ func TestUploadSkipsRepositories(t *testing.T) {
 		want  map[string]string
 		told  []string
 	}{
-		{"folder", ".", nil, map[string]string{"a": "a", "d/b": "b"}, []string{".git", "d/.hg", "mirror"}},
+		{"folder", ".", nil, map[string]string{"a": "a", "d/b": "b"}, []string{
+			".git", "d/.hg",
+			"mirror",
+		}},
 		{"by name", ".", []string{"mirror", "d"}, map[string]string{
 			"d/b": "b",
 		}, []string{"d/.hg", "mirror"}},
@@ -123,8 +141,12 @@ func TestUploadSkipsRepositories(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			there := t.TempDir()
 			var told []string
-			opts := transfer.UploadOptions{Names: tt.names, SkipRepositories: func(name string) { told = append(told, name) }}
-			if err := transfer.Upload(t.Context(), treefake.New(t, there), filepath.Join(src, tt.src), "", opts); err != nil {
+			opts := transfer.UploadOptions{
+				Names:            tt.names,
+				SkipRepositories: func(name string) { told = append(told, name) },
+			}
+			if err := transfer.Upload(t.Context(), treefake.New(t, there), filepath.Join(src, tt.src), "",
+				opts); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(tt.want, hostFiles(t, there)); diff != "" {

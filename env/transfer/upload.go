@@ -16,22 +16,24 @@ import (
 
 // UploadOptions are options of Upload. The zero value uploads everything.
 type UploadOptions struct {
-	// Names are slash-separated names relative to the source folder, files or whole folders; only these are uploaded.
-	// None means everything. A name that leaves the folder is ErrEscapes, a missing one fs.ErrNotExist. With a source
-	// that is a file they are not allowed.
+	// Names are slash-separated names relative to the source folder, files or whole folders; only
+	// these are uploaded. None means everything. A name that leaves the folder is ErrEscapes, a
+	// missing one fs.ErrNotExist. With a source that is a file they are not allowed.
 	Names []string
-	// SkipRepositories, if set, leaves out what is below the source folder and belongs to version control, as that of
-	// DownloadOptions does: credentials stand in it. It is called with the name of each, relative to the source. The
-	// source itself may be such a folder, and is uploaded.
+	// SkipRepositories, if set, leaves out what is below the source folder and belongs to version
+	// control, as that of DownloadOptions does: credentials stand in it. It is called with the name of
+	// each, relative to the source. The source itself may be such a folder, and is uploaded.
 	SkipRepositories func(name string)
 }
 
-// Upload copies src, a file or folder of the host, into the folder dir of an environment, which is made if missing; an
-// empty dir is the working directory. Of a folder the contents are copied, so that src/x becomes dir/x; a file keeps its
-// base name. If src itself is a symbolic link, it is followed; links below a folder are copied as links, wherever they
-// point. Sockets, pipes and devices below it are left out. Nothing is read outside src, whatever changes there meanwhile.
+// Upload copies src, a file or folder of the host, into the folder dir of an environment, which is
+// made if missing; an empty dir is the working directory. Of a folder the contents are copied, so
+// that src/x becomes dir/x; a file keeps its base name. If src itself is a symbolic link, it is
+// followed; links below a folder are copied as links, wherever they point. Sockets, pipes and
+// devices below it are left out. Nothing is read outside src, whatever changes there meanwhile.
 //
-// The data is streamed, in one round trip and in bounded memory. After an error a part of the tree may be there.
+// The data is streamed, in one round trip and in bounded memory. After an error a part of the tree
+// may be there.
 func Upload(ctx context.Context, e env.Copier, src, dir string, opts UploadOptions) error {
 	dir = cmp.Or(dir, ".")
 	pack, closeSource, err := openSource(src, opts)
@@ -50,8 +52,8 @@ func Upload(ctx context.Context, e env.Copier, src, dir string, opts UploadOptio
 	copyErr := e.CopyIn(ctx, dir, pr)
 	pr.CloseWithError(errReaderDone)
 	packErr := <-packed
-	// A failure to read the source reaches CopyIn too, which may wrap it in its own words. That CopyIn ended before
-	// the packer is no failure of the packer.
+	// A failure to read the source reaches CopyIn too, which may wrap it in its own words. That CopyIn
+	// ended before the packer is no failure of the packer.
 	if packErr != nil && !errors.Is(packErr, errReaderDone) {
 		return fmt.Errorf("upload %s: %w", src, packErr)
 	}
@@ -65,7 +67,9 @@ func Upload(ctx context.Context, e env.Copier, src, dir string, opts UploadOptio
 var errReaderDone = errors.New("the environment stopped reading")
 
 // openSource opens what is to be uploaded and returns how to pack it.
-func openSource(src string, opts UploadOptions) (pack func(context.Context, io.Writer) error, closeSource func(), err error) {
+func openSource(
+	src string, opts UploadOptions,
+) (pack func(context.Context, io.Writer) error, closeSource func(), err error) {
 	fi, err := os.Stat(src)
 	if err != nil {
 		return nil, nil, err

@@ -34,7 +34,10 @@ func TestUploadDownload(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	src := t.TempDir()
 	tree := map[string]treefake.File{
-		"a": {Content: "a\r\n\x00"}, "run": {Content: "r", Executable: true}, "d/e/f": {Content: strings.Repeat("long", 1<<20)}, "d/l": {Target: "../a"},
+		"a": {Content: "a\r\n\x00"}, "run": {
+			Content:    "r",
+			Executable: true,
+		}, "d/e/f": {Content: strings.Repeat("long", 1<<20)}, "d/l": {Target: "../a"},
 		"empty": {},
 	}
 	treefake.Write(t, src, tree)
@@ -46,17 +49,22 @@ func TestUploadDownload(t *testing.T) {
 		t.Errorf("uploaded (-want +got):\n%.2000s", diff)
 	}
 	dst := filepath.Join(t.TempDir(), "new", "folder")
-	if err := transfer.Download(t.Context(), fake, "in/to", nil, dst, transfer.DownloadOptions{}); err != nil {
+	if err := transfer.Download(t.Context(), fake, "in/to", nil, dst,
+		transfer.DownloadOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(tree, treefake.Read(t, dst)); diff != "" {
 		t.Errorf("downloaded (-want +got):\n%.2000s", diff)
 	}
 	part := t.TempDir()
-	if err := transfer.Download(t.Context(), fake, "in", []string{"to/d", "to/a"}, part, transfer.DownloadOptions{}); err != nil {
+	if err := transfer.Download(t.Context(), fake, "in", []string{"to/d", "to/a"}, part,
+		transfer.DownloadOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]treefake.File{"to/a": tree["a"], "to/d/e/f": tree["d/e/f"], "to/d/l": tree["d/l"]}
+	want := map[string]treefake.File{
+		"to/a": tree["a"], "to/d/e/f": tree["d/e/f"],
+		"to/d/l": tree["d/l"],
+	}
 	if diff := cmp.Diff(want, treefake.Read(t, part)); diff != "" {
 		t.Errorf("downloaded by name (-want +got):\n%.2000s", diff)
 	}
@@ -66,7 +74,10 @@ func TestUploadSources(t *testing.T) {
 	needLinks(t)
 	src := t.TempDir()
 	treefake.Write(t, src, map[string]treefake.File{
-		"folder/x": {Content: "x"}, "folder/y/z": {Content: "z"}, "file": {Content: "f", Executable: true},
+		"folder/x": {Content: "x"}, "folder/y/z": {Content: "z"}, "file": {
+			Content:    "f",
+			Executable: true,
+		},
 		"tofile": {Target: "file"}, "tofolder": {Target: "folder"}, "dangling": {Target: "nowhere"},
 		"outside/l": {Target: "/etc/passwd"},
 	})
@@ -77,15 +88,26 @@ func TestUploadSources(t *testing.T) {
 		err       error
 	}{
 		{"file", "file", nil, map[string]treefake.File{"file": {Content: "f", Executable: true}}, nil},
-		{"link to a file", "tofile", nil, map[string]treefake.File{"tofile": {Content: "f", Executable: true}}, nil},
-		{"link to a folder", "tofolder", nil, map[string]treefake.File{"x": {Content: "x"}, "y/z": {Content: "z"}}, nil},
+		{"link to a file", "tofile", nil, map[string]treefake.File{"tofile": {
+			Content:    "f",
+			Executable: true,
+		}}, nil},
+		{"link to a folder", "tofolder", nil, map[string]treefake.File{
+			"x":   {Content: "x"},
+			"y/z": {Content: "z"},
+		}, nil},
 		{"names", "folder", []string{"y"}, map[string]treefake.File{"y/z": {Content: "z"}}, nil},
 		{"link that leaves", "outside", nil, map[string]treefake.File{"l": {Target: "/etc/passwd"}}, nil},
 		{"missing", "nope", nil, nil, fs.ErrNotExist},
 		{"dangling link", "dangling", nil, nil, fs.ErrNotExist},
 		{"missing name", "folder", []string{"q"}, nil, fs.ErrNotExist},
 		{"name that leaves", "folder", []string{"../file"}, nil, env.ErrEscapes},
-		{"name through a link that leaves", "outside", []string{"l"}, map[string]treefake.File{"l": {Target: "/etc/passwd"}}, nil},
+		{
+			"name through a link that leaves", "outside",
+			[]string{"l"},
+			map[string]treefake.File{"l": {Target: "/etc/passwd"}},
+			nil,
+		},
 		{"names of a file", "file", []string{"x"}, nil, env.ErrNotDir},
 		{"device", os.DevNull, nil, nil, env.ErrNotRegular},
 	}
@@ -120,7 +142,8 @@ func TestUploadEndsOnErrors(t *testing.T) {
 	t.Run("environment refuses", func(t *testing.T) {
 		defer goleak.VerifyNone(t)
 		c := copierFuncs{in: func(context.Context, string, io.Reader) error { return boom }}
-		if err := transfer.Upload(t.Context(), c, src, "d", transfer.UploadOptions{}); !errors.Is(err, boom) {
+		if err := transfer.Upload(t.Context(), c, src, "d", transfer.UploadOptions{}); !errors.Is(err,
+			boom) {
 			t.Errorf("got %v, want the environment's error", err)
 		}
 	})
@@ -130,7 +153,8 @@ func TestUploadEndsOnErrors(t *testing.T) {
 			_, err := io.CopyN(io.Discard, r, 1<<20)
 			return errors.Join(err, boom)
 		}}
-		if err := transfer.Upload(t.Context(), c, src, "d", transfer.UploadOptions{}); !errors.Is(err, boom) {
+		if err := transfer.Upload(t.Context(), c, src, "d", transfer.UploadOptions{}); !errors.Is(err,
+			boom) {
 			t.Errorf("got %v, want the environment's error", err)
 		}
 	})
@@ -168,12 +192,14 @@ func (c copierFuncs) CopyIn(ctx context.Context, dir string, archive io.Reader) 
 	return c.in(ctx, dir, archive)
 }
 
-func (c copierFuncs) CopyOut(ctx context.Context, dir string, names ...string) (io.ReadCloser, error) {
+func (c copierFuncs) CopyOut(
+	ctx context.Context, dir string, names ...string,
+) (io.ReadCloser, error) {
 	return c.out(ctx, dir, names...)
 }
 
-// F17: what a hostile environment sends does not leave the folder. Package tartree tests each trick; here it counts
-// that Download uses its strictest form.
+// F17: what a hostile environment sends does not leave the folder. Package tartree tests each
+// trick; here it counts that Download uses its strictest form.
 func TestDownloadFromHostileEnvironment(t *testing.T) {
 	entries := func(hs ...tar.Header) []byte {
 		var buf bytes.Buffer
@@ -182,7 +208,8 @@ func TestDownloadFromHostileEnvironment(t *testing.T) {
 			if err := tw.WriteHeader(&h); err != nil {
 				t.Fatal(err)
 			}
-			_, _ = io.WriteString(tw, strings.Repeat("x", int(min(h.Size, 10)))) // A header is enough to be refused.
+			// A header is enough to be refused.
+			_, _ = io.WriteString(tw, strings.Repeat("x", int(min(h.Size, 10))))
 		}
 		_ = tw.Close()
 		return buf.Bytes()
@@ -203,11 +230,22 @@ func TestDownloadFromHostileEnvironment(t *testing.T) {
 		{"parent", entries(file("../canary", 1)), transfer.DownloadOptions{}, env.ErrEscapes},
 		{"absolute", entries(file("/tmp/canary", 1)), transfer.DownloadOptions{}, env.ErrEscapes},
 		{"link out", entries(link("l", "../canary")), transfer.DownloadOptions{}, env.ErrEscapes},
-		{"link out, then through", entries(link("l", ".."), file("l/canary", 1)), transfer.DownloadOptions{}, env.ErrEscapes},
-		{"hard link out", entries(tar.Header{Typeflag: tar.TypeLink, Name: "h", Linkname: "../canary"}), transfer.DownloadOptions{}, env.ErrEscapes},
+		{
+			"link out, then through", entries(link("l", ".."), file("l/canary", 1)),
+			transfer.DownloadOptions{},
+			env.ErrEscapes,
+		},
+		{
+			"hard link out", entries(tar.Header{Typeflag: tar.TypeLink, Name: "h", Linkname: "../canary"}),
+			transfer.DownloadOptions{},
+			env.ErrEscapes,
+		},
 		{"bytes", whole, transfer.DownloadOptions{MaxBytes: 5}, env.ErrTreeTooLarge},
 		{"entries", whole, transfer.DownloadOptions{MaxEntries: 1}, env.ErrTreeTooLarge},
-		{"too large by default", entries(tar.Header{Typeflag: tar.TypeReg, Name: "a", Size: transfer.DefaultMaxBytes + 1}), transfer.DownloadOptions{}, env.ErrTreeTooLarge},
+		{"too large by default", entries(tar.Header{
+			Typeflag: tar.TypeReg, Name: "a",
+			Size: transfer.DefaultMaxBytes + 1,
+		}), transfer.DownloadOptions{}, env.ErrTreeTooLarge},
 		{"cut off", whole[:1024], transfer.DownloadOptions{}, io.ErrUnexpectedEOF},
 		{"within limits", whole, transfer.DownloadOptions{MaxBytes: 6, MaxEntries: 2}, nil},
 		{"no limits", whole, transfer.DownloadOptions{MaxBytes: -1, MaxEntries: -1}, nil},
@@ -245,24 +283,29 @@ func TestDownloadErrors(t *testing.T) {
 	src := t.TempDir()
 	treefake.Write(t, src, map[string]treefake.File{"big": {Content: strings.Repeat("x", 4<<20)}})
 	fake := treefake.New(t, src)
-	if err := transfer.Download(t.Context(), fake, "", []string{"nope"}, t.TempDir(), transfer.DownloadOptions{}); !errors.Is(err, fs.ErrNotExist) {
+	if err := transfer.Download(t.Context(), fake, "", []string{"nope"}, t.TempDir(),
+		transfer.DownloadOptions{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("missing name: got %v, want fs.ErrNotExist", err)
 	}
-	if err := transfer.Download(t.Context(), fake, "nope", nil, t.TempDir(), transfer.DownloadOptions{}); !errors.Is(err, fs.ErrNotExist) {
+	if err := transfer.Download(t.Context(), fake, "nope", nil, t.TempDir(),
+		transfer.DownloadOptions{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("missing folder: got %v, want fs.ErrNotExist", err)
 	}
-	if err := transfer.Download(t.Context(), fake, "", nil, filepath.Join(src, "big"), transfer.DownloadOptions{}); err == nil {
+	if err := transfer.Download(t.Context(), fake, "", nil, filepath.Join(src, "big"),
+		transfer.DownloadOptions{}); err == nil {
 		t.Error("a file as destination was accepted")
 	}
 	// A download that ends early closes the stream, so that the other side ends too.
-	if err := transfer.Download(t.Context(), fake, "", nil, t.TempDir(), transfer.DownloadOptions{MaxBytes: 1}); !errors.Is(err, env.ErrTreeTooLarge) {
+	if err := transfer.Download(t.Context(), fake, "", nil, t.TempDir(),
+		transfer.DownloadOptions{MaxBytes: 1}); !errors.Is(err, env.ErrTreeTooLarge) {
 		t.Errorf("too large: got %v, want ErrTreeTooLarge", err)
 	}
 	boom := errors.New("exit status 1")
 	c := copierFuncs{out: func(context.Context, string, ...string) (io.ReadCloser, error) {
 		return failingClose{bytes.NewReader(treefake.Tar(nil)), boom}, nil
 	}}
-	if err := transfer.Download(t.Context(), c, "", nil, t.TempDir(), transfer.DownloadOptions{}); !errors.Is(err, boom) {
+	if err := transfer.Download(t.Context(), c, "", nil, t.TempDir(),
+		transfer.DownloadOptions{}); !errors.Is(err, boom) {
 		t.Errorf("got %v, want the error of Close", err)
 	}
 }

@@ -11,8 +11,8 @@ import (
 // Mark stands where a secret was.
 const Mark = "[REDACTED]"
 
-// SecretNames returns the patterns of variable names that announce a secret. A star stands for any characters; case does
-// not matter. The slice is the caller's.
+// SecretNames returns the patterns of variable names that announce a secret. A star stands for any
+// characters; case does not matter. The slice is the caller's.
 func SecretNames() []string {
 	return []string{
 		"*_API_KEY",
@@ -28,23 +28,25 @@ func SecretNames() []string {
 	}
 }
 
-// A rule finds one kind of secret: the text of the group of re, if ok is nil or accepts that text. Every match holds
-// one of the hints, which are in lower case and found much faster than re.
+// A rule finds one kind of secret: the text of the group of re, if ok is nil or accepts that text.
+// Every match holds one of the hints, which are in lower case and found much faster than re.
 type rule struct {
 	hints []string
 	re    func() *regexp.Regexp
 	ok    func(text string) bool
 }
 
-// nameWord matches the end of a name that announces a secret, as it stands before "=" or ":" in commands, headers and
-// configuration: X_TOKEN, --api-key, password, x-api-key.
+// nameWord matches the end of a name that announces a secret, as it stands before "=" or ":" in
+// commands, headers and configuration: X_TOKEN, --api-key, password, x-api-key.
 var nameWord = wordPattern(SecretNames())
 
-// The patterns are compiled when they are first needed: that takes half a millisecond, and every start of a program counts.
+// The patterns are compiled when they are first needed: that takes half a millisecond, and every
+// start of a program counts.
 var (
 	nameRE = lazyregexp.New(`(?is)^(?:` + starPattern(SecretNames()) + `)$`)
 	flagRE = lazyregexp.New(`(?i)^--?[\w.-]*(?:` + nameWord + `)$`)
-	// argRE is an argument that as a whole is an assignment to such a name: its value runs to the end, blanks included.
+	// argRE is an argument that as a whole is an assignment to such a name: its value runs to the end,
+	// blanks included.
 	argRE = lazyregexp.New(`(?is)^\S*?(?:` + nameWord + `)=(.+)$`)
 )
 
@@ -57,8 +59,8 @@ var valueRules = []rule{
 			`(?:-----END [A-Z0-9 ]*PRIVATE KEY[A-Z0-9 ]*-----|\z))`),
 	},
 	{
-		// The user and the password of a URL. A password with an unescaped slash is found too, unless what stands
-		// before the slash may be a port.
+		// The user and the password of a URL. A password with an unescaped slash is found too, unless
+		// what stands before the slash may be a port.
 		hints: []string{"://"},
 		re: lazyregexp.New(`[A-Za-z][A-Za-z0-9+.-]*://` +
 			"([^\\s/?#@:\\[\"'`<>]*:(?:[^\\s/?#\"'`<>]+|[^\\s/?#@\"'`<>]*[^\\s/?#@0-9\"'`<>][^\\s@\"'`<>]*))@"),

@@ -15,7 +15,8 @@ const (
 	githubKey = "ghp" + "_0123456789abcdefghijklmnopqrstuvwxyz"
 	awsKey    = "AKIA" + "ABCDEFGHIJ234567"
 	jwt       = "eyJ" + "hbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl"
-	pem       = "-----BEGIN OPENSSH PRIVATE" + " KEY-----\nAAAA\nBBBB\n-----END OPENSSH PRIVATE" + " KEY-----"
+	pem       = "-----BEGIN OPENSSH PRIVATE" + " KEY-----\nAAAA\nBBBB\n-----END OPENSSH PRIVATE" +
+		" KEY-----"
 )
 
 func TestName(t *testing.T) {
@@ -122,7 +123,8 @@ func TestRedact(t *testing.T) {
 		{"key behind a private key", pem + openaiKey, x + x},
 		{"key laid open by a replacement", awsKey + githubKey, x + x},
 		{"url", "git clone https://me:pw@host/x.git", "git clone https://" + x + "@host/x.git"},
-		{"url with a key as user", "https://" + githubKey + ":x-oauth-basic@host", "https://" + x + "@host"},
+		{"url with a key as user", "https://" + githubKey + ":x-oauth-basic@host", "https://" + x +
+			"@host"},
 		{"two urls", "a://u:p@h b://u:p@h", "a://" + x + "@h b://" + x + "@h"},
 		{"assignment", "export NPM_TOKEN=abc; make", "export NPM_TOKEN=" + x + " make"},
 		{"assignment, quoted", `DB_PASSWORD="a \" b" make`, "DB_PASSWORD=" + x + " make"},
@@ -134,7 +136,8 @@ func TestRedact(t *testing.T) {
 		{"other assignment", "CGO_ENABLED=0 go test", "CGO_ENABLED=0 go test"},
 		{"header", "Authorization: Bearer abc def", "Authorization: " + x},
 		{"header with a key and more", "X-Api-Key: " + githubKey + " abc", "X-Api-Key: " + x},
-		{"header in a command", `curl -H "X-Api-Key:abc" http://h`, `curl -H "X-Api-Key:` + x + `" http://h`},
+		{"header in a command", `curl -H "X-Api-Key:abc" http://h`, `curl -H "X-Api-Key:` + x +
+			`" http://h`},
 		{"json", `{"db_password": "a b", "n": 1}`, `{"db_password": ` + x + `, "n": 1}`},
 		{"invalid utf-8", "\xff" + githubKey + "\x00", "\xff" + x + "\x00"},
 	}
@@ -182,10 +185,16 @@ func TestRedactArgv(t *testing.T) {
 		{"flag and value", []string{"x", "--password", "a b", "y"}, []string{"x", "--password", x, "y"}},
 		{"flag with value", []string{"x", "--api-key=a b"}, []string{"x", "--api-key=" + x}},
 		{"value that looks like a flag", []string{"x", "--token", "-abc"}, []string{"x", "--token", x}},
-		{"variable for a container", []string{"docker", "run", "-eX_TOKEN=a b"}, []string{"docker", "run", "-eX_TOKEN=" + x}},
+		{"variable for a container", []string{"docker", "run", "-eX_TOKEN=a b"}, []string{
+			"docker", "run",
+			"-eX_TOKEN=" + x,
+		}},
 		{"two in one", []string{"X_TOKEN=a,Y_TOKEN=b"}, []string{"X_TOKEN=" + x}},
 		{"key", []string{"echo", githubKey}, []string{"echo", x}},
-		{"script", []string{"sh", "-c", "export X_TOKEN=abc && make"}, []string{"sh", "-c", "export X_TOKEN=" + x + " && make"}},
+		{"script", []string{"sh", "-c", "export X_TOKEN=abc && make"}, []string{
+			"sh", "-c",
+			"export X_TOKEN=" + x + " && make",
+		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -204,7 +213,8 @@ func TestRedactArgv(t *testing.T) {
 func FuzzRedact(f *testing.F) {
 	for _, s := range []string{
 		"", vars.Mark, vars.Mark + vars.Mark, openaiKey, githubKey, awsKey, jwt, pem, pem + openaiKey,
-		"a://u:p@h", "a://[REDACTED]:x@h", `X_TOKEN="a"b'c'\ d`, "X_TOKEN=[REDACTED]x", "Authorization: Basic abc\ncookie:'a",
+		"a://u:p@h", "a://[REDACTED]:x@h", `X_TOKEN="a"b'c'\ d`, "X_TOKEN=[REDACTED]x",
+		"Authorization: Basic abc\ncookie:'a",
 		"password: token= secret_x=", "\xff\xfe", "token=\\", `secret:"\`,
 	} {
 		f.Add(s)

@@ -18,8 +18,8 @@ const (
 	None Mode = "none"
 	// Core keeps what Filtered keeps of the names in CoreNames.
 	Core Mode = "core"
-	// Filtered keeps everything but variables whose name matches SecretNames and variables whose value looks like a
-	// key or holds a URL with a password.
+	// Filtered keeps everything but variables whose name matches SecretNames and variables whose value
+	// looks like a key or holds a URL with a password.
 	Filtered Mode = "filtered"
 	// All keeps everything.
 	All Mode = "all"
@@ -34,11 +34,12 @@ func ParseMode(s string) (Mode, error) {
 	return "", fmt.Errorf("variables mode %q: want one of filtered, all, core, none", s)
 }
 
-// CoreNames returns the names that Core keeps on the system goos, which is named as by the Go toolchain; a star stands
-// for any characters. The slice is the caller's.
+// CoreNames returns the names that Core keeps on the system goos, which is named as by the Go
+// toolchain; a star stands for any characters. The slice is the caller's.
 func CoreNames(goos string) []string {
 	names := []string{
-		"PATH", "HOME", "USER", "SHELL", "LANG", "LC_*", "TERM", "TMPDIR", "GOPATH", "CARGO_HOME", "NVM_DIR",
+		"PATH", "HOME", "USER", "SHELL", "LANG", "LC_*", "TERM", "TMPDIR", "GOPATH", "CARGO_HOME",
+		"NVM_DIR",
 	}
 	if goos == "windows" {
 		// Without these, programs do not start or find neither their profile nor a temporary folder.
@@ -47,22 +48,23 @@ func CoreNames(goos string) []string {
 	return names
 }
 
-// Filter decides which environment variables reach commands. It is advisory where commands can read the variables by
-// other means, such as the memory of another process of their user; it knows secrets by their shape and finds no others.
-// A nil filter means the same as the zero value: Filtered.
+// Filter decides which environment variables reach commands. It is advisory where commands can read
+// the variables by other means, such as the memory of another process of their user; it knows
+// secrets by their shape and finds no others. A nil filter means the same as the zero value:
+// Filtered.
 type Filter struct {
 	// Mode is the rule; empty means Filtered. A mode that does not exist keeps nothing.
 	Mode Mode
 	// Pass are names of variables that are kept in every mode, whatever their value.
 	Pass []string
-	// OS is the system that the variables are for, named as by the Go toolchain; empty means the one that this program
-	// runs on. On windows, names are compared without regard to case.
+	// OS is the system that the variables are for, named as by the Go toolchain; empty means the one
+	// that this program runs on. On windows, names are compared without regard to case.
 	OS string
 }
 
-// Apply returns those of vars, which are of the form "NAME=value", that the filter keeps, in their order. Entries of
-// another form, without a name or with a NUL byte are dropped in every mode, as nothing can be decided about them. The
-// result is never nil, and vars is not altered.
+// Apply returns those of vars, which are of the form "NAME=value", that the filter keeps, in their
+// order. Entries of another form, without a name or with a NUL byte are dropped in every mode, as
+// nothing can be decided about them. The result is never nil, and vars is not altered.
 func (f *Filter) Apply(vars []string) []string {
 	if f == nil {
 		f = &Filter{}
@@ -101,9 +103,10 @@ func (f *Filter) keeps(name, value string) bool {
 	}
 }
 
-// Dedup returns vars without the entries that a later one of the same name replaces, in their order. Names are
-// compared as the system goos does, which is named as by the Go toolchain. Entries that are not of the form "NAME=value"
-// stay, for the caller to refuse. The result is never nil, and vars is not altered.
+// Dedup returns vars without the entries that a later one of the same name replaces, in their
+// order. Names are compared as the system goos does, which is named as by the Go toolchain. Entries
+// that are not of the form "NAME=value" stay, for the caller to refuse. The result is never nil,
+// and vars is not altered.
 func Dedup(vars []string, goos string) []string {
 	kept := make([]string, 0, len(vars))
 	seen := make(map[string]bool, len(vars))

@@ -18,8 +18,8 @@ const (
 
 func TestVarFilter(t *testing.T) {
 	t.Parallel()
-	// Each variable stands with the strictest mode that keeps it; the laxer ones keep it too. VarsNone stands for a
-	// variable that no mode keeps.
+	// Each variable stands with the strictest mode that keeps it; the laxer ones keep it too. VarsNone
+	// stands for a variable that no mode keeps.
 	tests := []struct {
 		goos, v string
 		by      envvars.Mode
@@ -157,7 +157,10 @@ func TestVarPatterns(t *testing.T) {
 	}
 	clear(envvars.SecretNames())
 	clear(envvars.CoreNames("linux"))
-	if got := (&envvars.Filter{Mode: core, OS: "linux"}).Apply([]string{"PATH=x", "A_TOKEN=x"}); len(got) != 1 {
+	if got := (&envvars.Filter{Mode: core, OS: "linux"}).Apply([]string{
+		"PATH=x",
+		"A_TOKEN=x",
+	}); len(got) != 1 {
 		t.Errorf("after a caller changed the patterns, core keeps %q", got)
 	}
 }
@@ -170,7 +173,8 @@ func TestParseVarMode(t *testing.T) {
 		}
 	}
 	for _, s := range []string{"", "ALL", "some", " all"} {
-		if got, err := envvars.ParseMode(s); err == nil || !strings.Contains(err.Error(), "filtered, all, core, none") {
+		if got, err := envvars.ParseMode(s); err == nil || !strings.Contains(err.Error(),
+			"filtered, all, core, none") {
 			t.Errorf("ParseVarMode(%q) = %q, %v, want an error with the modes that there are", s, got, err)
 		}
 	}

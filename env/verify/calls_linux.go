@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tryCall makes one of filteredCalls with arguments that the kernel rejects, where no filter refuses the call before.
+// tryCall makes one of filteredCalls with arguments that the kernel rejects, where no filter
+// refuses the call before.
 func tryCall(name string) string {
 	const oddPersonality, userModeOnly = 0x0040000, 1
 	none := ^uintptr(0) // no descriptor
@@ -21,8 +22,9 @@ func tryCall(name string) string {
 		"open_tree":         {unix.SYS_OPEN_TREE, none},
 		"personality":       {unix.SYS_PERSONALITY, oddPersonality},
 		"setns":             {unix.SYS_SETNS, none},
-		"unshare":           {unix.SYS_UNSHARE, unix.CLONE_NEWUSER}, // which takes a single-threaded process
-		"userfaultfd":       {unix.SYS_USERFAULTFD, unix.O_CLOEXEC | userModeOnly},
+		// which takes a single-threaded process
+		"unshare":     {unix.SYS_UNSHARE, unix.CLONE_NEWUSER},
+		"userfaultfd": {unix.SYS_USERFAULTFD, unix.O_CLOEXEC | userModeOnly},
 	}
 	a, ok := args[name]
 	if !ok {

@@ -58,7 +58,8 @@ func (x Expect) judgement(d document, elsewhere bool) *judgement {
 	if x.NoCredentials {
 		const by = "the configuration: nothing of the host is mounted"
 		hidden := func(outcome string) bool { return missing(outcome) || outcome == "EACCES" }
-		j.tries("sockets", by, "none of a daemon that commands the machine", each("socket", sockets()), hidden)
+		j.tries("sockets", by, "none of a daemon that commands the machine", each("socket", sockets()),
+			hidden)
 		j.tries("credentials", by, "no token of a service", each("find", tokens()), hidden)
 	}
 	if x.OwnNamespaces {
@@ -80,11 +81,13 @@ func (x Expect) judgement(d document, elsewhere bool) *judgement {
 				found += ", read-only"
 			}
 		}
-		j.add("helper-volume", "the kernel: a read-only mount", "a read-only mount at "+dir, found, m.Point == dir && m.ReadOnly)
+		j.add("helper-volume", "the kernel: a read-only mount", "a read-only mount at "+dir, found,
+			m.Point == dir && m.ReadOnly)
 	}
 	if x.Helper != "" || x.NoNewRights {
 		const by = "the kernel: the helper is not dumpable"
-		j.tries("helper-memory", by, "cannot be read", each("helper", []string{"mem", "environ"}), refused)
+		j.tries("helper-memory", by, "cannot be read", each("helper", []string{"mem", "environ"}),
+			refused)
 	}
 	return j
 }
@@ -94,7 +97,10 @@ func (j *judgement) add(name, by, wanted, found string, ok bool) {
 	if found == "" {
 		found, ok = unreported, false
 	}
-	j.findings = append(j.findings, Finding{Name: name, Found: plain(found), Wanted: plain(wanted), By: by, OK: ok})
+	j.findings = append(j.findings, Finding{
+		Name: name, Found: plain(found), Wanted: plain(wanted),
+		By: by, OK: ok,
+	})
 }
 
 // outcomes returns the distinct outcomes of attempts, and those attempts whose outcome is not good.
@@ -151,7 +157,8 @@ func unreached(outcome string) bool {
 	return refused(outcome) || slices.Contains(none, outcome)
 }
 
-// filteredCalls are system calls that a sandbox's filter refuses, and that the kernel itself does not refuse.
+// filteredCalls are system calls that a sandbox's filter refuses, and that the kernel itself does
+// not refuse.
 func filteredCalls() []string {
 	return []string{
 		"add_key", "clone", "clone3", "keyctl", "open_by_handle_at", "open_tree", "personality", "setns",
@@ -173,7 +180,8 @@ const initialNamespaces = 0xF0000000
 // sockets are those of daemons that control the machine.
 func sockets() []string {
 	return []string{
-		"/var/run/docker.sock", "/run/docker.sock", "/run/containerd/containerd.sock", "/run/crio/crio.sock",
+		"/var/run/docker.sock", "/run/docker.sock", "/run/containerd/containerd.sock",
+		"/run/crio/crio.sock",
 		"/run/podman/podman.sock", "/run/buildkit/buildkitd.sock", "/run/dbus/system_bus_socket",
 		"/run/systemd/private", "/run/systemd/notify",
 	}
@@ -182,13 +190,15 @@ func sockets() []string {
 // tokens are files with the credentials of a service account.
 func tokens() []string {
 	return []string{
-		"/run/secrets/kubernetes.io/serviceaccount/token", "/var/run/secrets/kubernetes.io/serviceaccount/token",
+		"/run/secrets/kubernetes.io/serviceaccount/token",
+		"/var/run/secrets/kubernetes.io/serviceaccount/token",
 		"/var/run/secrets/eks.amazonaws.com/serviceaccount/token",
 		"/var/run/secrets/azure/tokens/azure-identity-token", "/var/run/secrets/tokens",
 	}
 }
 
-// commandVars are the environment variables of every command: the helper finds its processes by the first.
+// commandVars are the environment variables of every command: the helper finds its processes by the
+// first.
 func commandVars() []string { return []string{"SANDBOXAGENT_EXEC_*", "PWD"} }
 
 // namespaces judges whether the namespaces are the environment's own.
@@ -222,11 +232,13 @@ func (j *judgement) host() {
 	}
 	if h.Process != 0 && h.Name != "" {
 		other := func(outcome string) bool { return outcome != h.Name }
-		j.ofHost("host-processes", "the kernel: a pid namespace", "not seen", each("process", []string{strconv.Itoa(h.Process)}), other)
+		j.ofHost("host-processes", "the kernel: a pid namespace", "not seen", each("process",
+			[]string{strconv.Itoa(h.Process)}), other)
 	}
 }
 
-// ofHost adds a finding about attempts to find something of this machine. Elsewhere failed attempts prove nothing.
+// ofHost adds a finding about attempts to find something of this machine. Elsewhere failed attempts
+// prove nothing.
 func (j *judgement) ofHost(name, by, wanted string, keys []string, good func(outcome string) bool) {
 	if _, bad := j.outcomes(keys, good); j.elsewhere && len(bad) == 0 {
 		j.add(name, by, "only told", elsewhere, true)

@@ -27,7 +27,8 @@ func (j *judgement) rights() {
 		}
 	}
 	j.add("capabilities", byKernel, "none in any set", list(caps), len(caps) == 0)
-	j.add("no-new-privileges", "the kernel: no_new_privs", "1", status["NoNewPrivs"], status["NoNewPrivs"] == "1")
+	j.add("no-new-privileges", "the kernel: no_new_privs", "1", status["NoNewPrivs"],
+		status["NoNewPrivs"] == "1")
 	j.filter()
 }
 
@@ -52,13 +53,15 @@ func (j *judgement) filter() {
 	if len(bad) > 0 && found != "" {
 		found += ", not refused: " + list(bad)
 	}
-	j.add("system-call-filter", "the kernel: seccomp", wanted+", and calls refused that only a filter refuses", found, ok && len(bad) == 0)
+	j.add("system-call-filter", "the kernel: seccomp",
+		wanted+", and calls refused that only a filter refuses", found, ok && len(bad) == 0)
 }
 
 // user judges the user and the groups of a process.
 func (j *judgement) user(want User) {
 	status := j.document.Status
-	all := func(n int) string { return strings.TrimSpace(strings.Repeat(strconv.Itoa(n)+" ", 4)) } // real, effective, saved, file system
+	// real, effective, saved, file system
+	all := func(n int) string { return strings.TrimSpace(strings.Repeat(strconv.Itoa(n)+" ", 4)) }
 	groups := strings.Fields(status["Groups"])
 	ok := status["Uid"] == all(want.UID) && status["Gid"] == all(want.GID)
 	found := ""
@@ -104,10 +107,12 @@ func (j *judgement) files() {
 	}
 	const byConfig = "the configuration"
 	if x.Writable != nil {
-		j.tries("writable-folders", byConfig, "files can be made in "+list(x.Writable), each("write", x.Writable), succeeded)
+		j.tries("writable-folders", byConfig, "files can be made in "+list(x.Writable), each("write",
+			x.Writable), succeeded)
 	}
 	if x.Executable != nil {
-		j.tries("executable-folders", byConfig, "programs can be started in "+list(x.Executable), each("execute", x.Executable), succeeded)
+		j.tries("executable-folders", byConfig, "programs can be started in "+list(x.Executable),
+			each("execute", x.Executable), succeeded)
 	}
 }
 
@@ -121,8 +126,12 @@ func (j *judgement) mounts() {
 		case !known && ofRuntime(m):
 		case !known:
 			others = append(others, m.Point+" is unknown")
-		case !slices.ContainsFunc(j.expect.Mounts, func(want Mount) bool { return same(want) && want.matches(m) }):
-			others = append(others, fmt.Sprintf("%s is another: %s, %s, of %s", m.Point, m.Type, m.Options, m.Root))
+		case !slices.ContainsFunc(j.expect.Mounts, func(want Mount) bool {
+			return same(want) &&
+				want.matches(m)
+		}):
+			others = append(others, fmt.Sprintf("%s is another: %s, %s, of %s", m.Point, m.Type, m.Options,
+				m.Root))
 		}
 	}
 	found := ""
@@ -144,14 +153,16 @@ func (j *judgement) pointOf(m Mount) string {
 // matches reports whether a mount is as expected, its point aside.
 func (m Mount) matches(found mountPoint) bool {
 	options := strings.Split(found.Options, ",")
-	if m.Memory && (found.Type != "tmpfs" || !slices.Contains(options, "nosuid") || !slices.Contains(options, "nodev")) {
+	if m.Memory && (found.Type != "tmpfs" || !slices.Contains(options, "nosuid") ||
+		!slices.Contains(options, "nodev")) {
 		return false
 	}
 	return m.Root == nil || m.Root.MatchString(found.Root)
 }
 
-// ofRuntime reports whether a container runtime makes a mount: file systems of the kernel and covers over parts of them. A
-// runtime without root mounts /dev/null and similar devices of the machine one by one.
+// ofRuntime reports whether a container runtime makes a mount: file systems of the kernel and
+// covers over parts of them. A runtime without root mounts /dev/null and similar devices of the
+// machine one by one.
 func ofRuntime(m mountPoint) bool {
 	var types []string
 	switch {
@@ -161,7 +172,8 @@ func ofRuntime(m mountPoint) bool {
 		types = []string{"devpts", "devtmpfs", "tmpfs"}
 	case m.Point == "/dev/mqueue":
 		types = []string{"mqueue"}
-	case slices.Contains([]string{"null", "zero", "full", "random", "urandom", "tty", "ptmx"}, strings.TrimPrefix(m.Point, "/dev/")):
+	case slices.Contains([]string{"null", "zero", "full", "random", "urandom", "tty", "ptmx"},
+		strings.TrimPrefix(m.Point, "/dev/")):
 		types = []string{"devtmpfs", "tmpfs"}
 	case m.Point == "/proc" || strings.HasPrefix(m.Point, "/proc/"):
 		types = []string{"proc", "tmpfs", "devtmpfs"}
@@ -171,7 +183,8 @@ func ofRuntime(m mountPoint) bool {
 	return slices.Contains(types, m.Type)
 }
 
-// mountOf returns the mount of a directory: of those with the longest point the last, which covers the others.
+// mountOf returns the mount of a directory: of those with the longest point the last, which covers
+// the others.
 func (j *judgement) mountOf(dir string) (found mountPoint, ok bool) {
 	for _, m := range j.document.Mounts {
 		within := m.Point == dir || strings.HasPrefix(dir, strings.TrimSuffix(m.Point, "/")+"/")
@@ -252,5 +265,6 @@ func (j *judgement) vars() {
 	case j.document.Vars != nil:
 		found = fmt.Sprintf("%d, all known", len(j.document.Vars))
 	}
-	j.add("variables", "the helper", "only those of the image and those that were asked for", found, len(others) == 0)
+	j.add("variables", "the helper", "only those of the image and those that were asked for", found,
+		len(others) == 0)
 }

@@ -43,7 +43,8 @@ func limits() map[string]string {
 		set("memory", value)
 		set("swap", c.read("", "memory.swap.max"))
 	} else {
-		memory, both := c.read("memory", "memory.limit_in_bytes"), c.read("memory", "memory.memsw.limit_in_bytes")
+		memory, both := c.read("memory", "memory.limit_in_bytes"), c.read("memory",
+			"memory.memsw.limit_in_bytes")
 		set("memory", memory)
 		m, err1 := strconv.ParseUint(memory, 10, 64)
 		b, err2 := strconv.ParseUint(both, 10, 64)
@@ -55,7 +56,8 @@ func limits() map[string]string {
 	if _, known := all["swap"]; !known && unix.Sysinfo(&info) == nil && info.Totalswap == 0 {
 		all["swap"] = "0"
 	}
-	if cpus := cpus(c.read("", "cpu.max"), c.read("cpu", "cpu.cfs_quota_us"), c.read("cpu", "cpu.cfs_period_us")); cpus != "" {
+	if cpus := cpus(c.read("", "cpu.max"), c.read("cpu", "cpu.cfs_quota_us"), c.read("cpu",
+		"cpu.cfs_period_us")); cpus != "" {
 		all["cpus"] = cpus
 	}
 	return all
@@ -69,7 +71,8 @@ func number(value string) string {
 	return "max"
 }
 
-// cpus returns the number of processors: both is cpu.max of version 2, quota and period are of version 1.
+// cpus returns the number of processors: both is cpu.max of version 2, quota and period are of
+// version 1.
 func cpus(both, quota, period string) string {
 	if f := strings.Fields(both); len(f) == 2 {
 		quota, period = f[0], f[1]
@@ -119,7 +122,8 @@ func (c controlGroups) read(controller, file string) string {
 	return ""
 }
 
-// path returns the group of the process for a version 1 controller, or, if that is empty, its version 2 group.
+// path returns the group of the process for a version 1 controller, or, if that is empty, its
+// version 2 group.
 func (c controlGroups) path(controller string) string {
 	for line := range strings.Lines(c.paths) {
 		f := strings.SplitN(strings.TrimSpace(line), ":", 3)

@@ -8,7 +8,8 @@ import (
 	"github.com/moby/sys/mountinfo"
 )
 
-// TestControlGroups reads limits where the versions of control groups and their namespaces put them.
+// TestControlGroups reads limits where the versions of control groups and their namespaces put
+// them.
 func TestControlGroups(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {
@@ -26,25 +27,43 @@ func TestControlGroups(t *testing.T) {
 	write("one/pids.max", "3")
 	write("one/box/pids.max", "4")
 	two := func(root string) *mountinfo.Info {
-		return &mountinfo.Info{Root: root, Mountpoint: filepath.Join(dir, "two"), FSType: "cgroup2", VFSOptions: "rw"}
+		return &mountinfo.Info{
+			Root: root, Mountpoint: filepath.Join(dir, "two"), FSType: "cgroup2",
+			VFSOptions: "rw",
+		}
 	}
 	one := func(root string) *mountinfo.Info {
-		return &mountinfo.Info{Root: root, Mountpoint: filepath.Join(dir, "one"), FSType: "cgroup", VFSOptions: "rw,pids"}
+		return &mountinfo.Info{
+			Root: root, Mountpoint: filepath.Join(dir, "one"), FSType: "cgroup",
+			VFSOptions: "rw,pids",
+		}
 	}
-	empty := &mountinfo.Info{Root: "/", Mountpoint: filepath.Join(dir, "unified"), FSType: "cgroup2", VFSOptions: "rw"}
+	empty := &mountinfo.Info{
+		Root: "/", Mountpoint: filepath.Join(dir, "unified"), FSType: "cgroup2",
+		VFSOptions: "rw",
+	}
 	for name, test := range map[string]struct {
 		groups controlGroups
 		want   string
 	}{
-		"two, own namespace":      {controlGroups{[]*mountinfo.Info{two("/")}, "0::/\n"}, "1"},
-		"two, all of it":          {controlGroups{[]*mountinfo.Info{two("/")}, "0::/own\n"}, "2"},
-		"one, own namespace":      {controlGroups{[]*mountinfo.Info{one("/")}, "3:pids:/\n0::/\n"}, "3"},
-		"one, all of it":          {controlGroups{[]*mountinfo.Info{one("/")}, "3:memory,pids:/box\n"}, "4"},
+		"two, own namespace": {controlGroups{[]*mountinfo.Info{two("/")}, "0::/\n"}, "1"},
+		"two, all of it":     {controlGroups{[]*mountinfo.Info{two("/")}, "0::/own\n"}, "2"},
+		"one, own namespace": {controlGroups{[]*mountinfo.Info{one("/")}, "3:pids:/\n0::/\n"}, "3"},
+		"one, all of it": {
+			controlGroups{[]*mountinfo.Info{one("/")}, "3:memory,pids:/box\n"},
+			"4",
+		},
 		"one, only the own group": {controlGroups{[]*mountinfo.Info{one("/box")}, "3:pids:/box\n"}, "3"},
-		"both":                    {controlGroups{[]*mountinfo.Info{empty, one("/")}, "3:pids:/box\n0::/\n"}, "4"},
-		"above":                   {controlGroups{[]*mountinfo.Info{two("/")}, "0::/../../own\n"}, "2"},
-		"none":                    {controlGroups{nil, "0::/\n"}, ""},
-		"no such controller":      {controlGroups{[]*mountinfo.Info{{Root: "/", Mountpoint: filepath.Join(dir, "one"), FSType: "cgroup", VFSOptions: "rw,cpu"}}, ""}, ""},
+		"both": {controlGroups{
+			[]*mountinfo.Info{empty, one("/")},
+			"3:pids:/box\n0::/\n",
+		}, "4"},
+		"above": {controlGroups{[]*mountinfo.Info{two("/")}, "0::/../../own\n"}, "2"},
+		"none":  {controlGroups{nil, "0::/\n"}, ""},
+		"no such controller": {controlGroups{[]*mountinfo.Info{{
+			Root:       "/",
+			Mountpoint: filepath.Join(dir, "one"), FSType: "cgroup", VFSOptions: "rw,cpu",
+		}}, ""}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := test.groups.read("pids", "pids.max"); got != test.want {
@@ -55,7 +74,10 @@ func TestControlGroups(t *testing.T) {
 }
 
 func TestNumbers(t *testing.T) {
-	for in, want := range map[string]string{"512": "512", "max": "max", "9223372036854771712": "max", "18446744073709551615": "max", "": "max", "0": "0"} {
+	for in, want := range map[string]string{
+		"512": "512", "max": "max", "9223372036854771712": "max",
+		"18446744073709551615": "max", "": "max", "0": "0",
+	} {
 		if got := number(in); got != want {
 			t.Errorf("number(%q) = %q, want %q", in, got, want)
 		}

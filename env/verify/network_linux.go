@@ -44,7 +44,8 @@ func routes() []string {
 	return found
 }
 
-// tryNetwork connects to "NETWORK ADDRESS" or resolves a name, unless a packet could leave this machine.
+// tryNetwork connects to "NETWORK ADDRESS" or resolves a name, unless a packet could leave this
+// machine.
 func tryNetwork(ctx context.Context, verb, object string, routes []string) string {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()

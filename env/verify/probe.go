@@ -17,7 +17,8 @@ const (
 	maxEntries = 1024
 )
 
-// Outcomes of attempts. Any other outcome is the name of a system error, such as "EPERM", or the text of an error.
+// Outcomes of attempts. Any other outcome is the name of a system error, such as "EPERM", or the
+// text of an error.
 const (
 	outcomeOK       = "ok"
 	outcomeNone     = "none"
@@ -64,9 +65,10 @@ type mountPoint struct {
 	ReadOnly bool   `json:"read_only,omitempty"`
 }
 
-// Probe reads a request of Run from r, inspects the sandbox that this process runs in, and writes the report to w. It is the
-// helper's subcommand "probe". Each attempt undoes its effect. Connections to other machines are attempted only
-// where no packet can leave. The end of ctx ends attempts that wait.
+// Probe reads a request of Run from r, inspects the sandbox that this process runs in, and writes
+// the report to w. It is the helper's subcommand "probe". Each attempt undoes its effect.
+// Connections to other machines are attempted only where no packet can leave. The end of ctx ends
+// attempts that wait.
 func Probe(ctx context.Context, r io.Reader, w io.Writer) error {
 	data, err := io.ReadAll(io.LimitReader(r, maxRequest+1))
 	if err != nil {

@@ -130,7 +130,8 @@ func tryChange(name string) string {
 	return outcome(err)
 }
 
-// tryRead reads a byte of a file, or a name of a directory. An empty one counts as none: a sandbox covers files so.
+// tryRead reads a byte of a file, or a name of a directory. An empty one counts as none: a sandbox
+// covers files so.
 func tryRead(name string) string {
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -155,7 +156,8 @@ func tryRead(name string) string {
 	return outcome(err)
 }
 
-// tryExecute starts a file that is no program: the kernel reports ENOEXEC only for a file that may be executed.
+// tryExecute starts a file that is no program: the kernel reports ENOEXEC only for a file that may
+// be executed.
 func tryExecute(dir string) string {
 	f, err := os.CreateTemp(dir, ".probe-")
 	if err != nil {
@@ -195,7 +197,8 @@ func tryDial(name string) string {
 	return outcome(unix.Connect(fd, &unix.SockaddrUnix{Name: name}))
 }
 
-// tryHelper opens the memory, or reads another file, of the helper, which is the parent of this process, or process 1.
+// tryHelper opens the memory, or reads another file, of the helper, which is the parent of this
+// process, or process 1.
 func tryHelper(name string) string {
 	pid := os.Getppid()
 	if pid == 0 {

@@ -48,7 +48,8 @@ func TestResolve(t *testing.T) {
 		dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, network, test.server)
 		}
-		if got := resolve(ctx, &net.Resolver{PreferGo: true, Dial: dial}, "example.com."); got != test.want {
+		if got := resolve(ctx, &net.Resolver{PreferGo: true, Dial: dial},
+			"example.com."); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 		cancel()
@@ -59,7 +60,8 @@ func TestResolve(t *testing.T) {
 func TestCalls(t *testing.T) {
 	for _, call := range filteredCalls() {
 		got := tryCall(call)
-		if got == outcomeOK && call != "personality" && call != "userfaultfd" || strings.HasPrefix(got, "unknown") {
+		if got == outcomeOK && call != "personality" && call != "userfaultfd" || strings.HasPrefix(got,
+			"unknown") {
 			t.Errorf("%s: %q", call, got)
 		}
 	}
@@ -75,7 +77,8 @@ func TestNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	socket, file, link := filepath.Join(dir, "socket"), filepath.Join(dir, "file"), filepath.Join(dir, "link")
+	socket, file, link := filepath.Join(dir, "socket"), filepath.Join(dir, "file"), filepath.Join(dir,
+		"link")
 	l, err := net.Listen("unix", socket) //nolint:noctx // it does not wait
 	if err != nil {
 		t.Fatal(err)
@@ -87,16 +90,23 @@ func TestNames(t *testing.T) {
 	if err := os.Symlink(socket, link); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{socket: outcomeOK, link: outcomeOK, file: outcomeNone, dir: outcomeNone, filepath.Join(dir, "none"): "ENOENT"} {
+	for name, want := range map[string]string{
+		socket: outcomeOK, link: outcomeOK, file: outcomeNone,
+		dir: outcomeNone, filepath.Join(dir, "none"): "ENOENT",
+	} {
 		if got := trySocket(name); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
-	if diff := cmp.Diff(map[string]string{link: socket}, links([]string{socket, link, filepath.Join(dir, "none")})); diff != "" {
+	if diff := cmp.Diff(map[string]string{link: socket}, links([]string{
+		socket, link,
+		filepath.Join(dir, "none"),
+	})); diff != "" {
 		t.Error(diff)
 	}
 	pid := strconv.Itoa(os.Getpid())
-	if got, want := processName(pid), filepath.Base(os.Args[0]); !strings.HasPrefix(want, got) || got == "" {
+	if got, want := processName(pid), filepath.Base(os.Args[0]); !strings.HasPrefix(want, got) ||
+		got == "" {
 		t.Errorf("this process is %q, want %q", got, want)
 	}
 }

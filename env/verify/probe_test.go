@@ -32,7 +32,8 @@ func TestDecode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := decodeDocument([]byte(test.text))
-			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			if test.want == "" && err != nil || test.want != "" && (err == nil ||
+				!strings.Contains(err.Error(), test.want)) {
 				t.Errorf("%v, want %q", err, test.want)
 			}
 		})
@@ -53,7 +54,10 @@ func TestProbe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"write " + dir: "ok", "find " + dir + "/none": "ENOENT", "no such": "unknown attempt"}
+	want := map[string]string{
+		"write " + dir: "ok", "find " + dir + "/none": "ENOENT",
+		"no such": "unknown attempt",
+	}
 	if diff := cmp.Diff(want, d.Tries); diff != "" {
 		t.Error(diff)
 	}

@@ -1,14 +1,16 @@
-// Package verify proves from the inside what an environment guarantees: a program in it, the probe, reports what a command
-// can see and do, and Run compares the report with an Expect.
+// Package verify proves from the inside what an environment guarantees: a program in it, the probe,
+// reports what a command can see and do, and Run compares the report with an Expect.
 //
-// The probe is the helper's subcommand "probe", which calls Probe. Each Finding is one guarantee: the state found, the state
-// wanted, and its enforcer. What the probe does not report counts as broken.
+// The probe is the helper's subcommand "probe", which calls Probe. Each Finding is one guarantee:
+// the state found, the state wanted, and its enforcer. What the probe does not report counts as
+// broken.
 //
 // # What it cannot prove
 //
-// The probe runs in the sandbox like any command, so its report is only as true as the sandbox: verify a fresh environment.
-// A sandbox that an attacker controls can lie. Defects of the kernel and timing channels between sandboxes are out of scope.
-// A container within a container looks the same whether or not the outer one is safe.
+// The probe runs in the sandbox like any command, so its report is only as true as the sandbox:
+// verify a fresh environment. A sandbox that an attacker controls can lie. Defects of the kernel
+// and timing channels between sandboxes are out of scope. A container within a container looks the
+// same whether or not the outer one is safe.
 package verify
 
 import (
@@ -29,11 +31,13 @@ import (
 // timeout bounds a run of the probe.
 const timeout = time.Minute
 
-// Expect is the set of guarantees to prove; a backend derives it from its configuration. The zero value has none.
+// Expect is the set of guarantees to prove; a backend derives it from its configuration. The zero
+// value has none.
 type Expect struct {
 	// Unprivileged: no capabilities in any set, no_new_privs and a system call filter.
 	Unprivileged bool
-	// NoNewRights: as Unprivileged, but for the bounding set, and commands cannot read the memory of the helper.
+	// NoNewRights: as Unprivileged, but for the bounding set, and commands cannot read the memory of
+	// the helper.
 	NoNewRights bool
 	// Filters is the minimum number of system call filters.
 	Filters int
@@ -41,16 +45,18 @@ type Expect struct {
 	User *User
 	// ReadOnly are directories on read-only mounts. Missing ones are ignored.
 	ReadOnly []string
-	// Writable are directories that commands can write in, and Executable those that they can execute programs in.
+	// Writable are directories that commands can write in, and Executable those that they can execute
+	// programs in.
 	Writable, Executable []string
-	// Unwritable are directories in which commands cannot make files, Unreadable files and directories that they cannot
-	// read, and Kept files and directories that they cannot change, by whatever means.
+	// Unwritable are directories in which commands cannot make files, Unreadable files and directories
+	// that they cannot read, and Kept files and directories that they cannot change, by whatever
+	// means.
 	Unwritable, Unreadable, Kept []string
-	// By names the enforcer of Unwritable, Unreadable and Kept, such as "Landlock", and SocketsBy that of Host.Sockets. The
-	// default is the kernel.
+	// By names the enforcer of Unwritable, Unreadable and Kept, such as "Landlock", and SocketsBy that
+	// of Host.Sockets. The default is the kernel.
 	By, SocketsBy string
-	// Mounts, if not nil, are all mounts, except those that a container runtime makes in /dev, /proc and /sys. Of several
-	// with the same Point one is enough.
+	// Mounts, if not nil, are all mounts, except those that a container runtime makes in /dev, /proc
+	// and /sys. Of several with the same Point one is enough.
 	Mounts []Mount
 	// OwnNamespaces: the namespaces are not the kernel's initial ones.
 	OwnNamespaces bool
@@ -61,19 +67,22 @@ type Expect struct {
 	// PIDs, Memory in bytes, without swap, and CPUs are limits; 0 means none.
 	PIDs, Memory int64
 	CPUs         float64
-	// Vars, if not nil, are the names of all environment variables; a trailing star matches any suffix.
+	// Vars, if not nil, are the names of all environment variables; a trailing star matches any
+	// suffix.
 	Vars []string
 	// NoCredentials: sockets of privileged daemons and service account tokens are absent.
 	NoCredentials bool
 	// Host is what must not be found of the host.
 	Host Host
-	// Helper is the file of the helper, on a read-only mount; commands cannot read the memory of the helper.
+	// Helper is the file of the helper, on a read-only mount; commands cannot read the memory of the
+	// helper.
 	Helper string
 }
 
 // Mount is an expected mount.
 type Mount struct {
-	// Point is the absolute path of a directory or file. Symlinks in it are followed in the environment.
+	// Point is the absolute path of a directory or file. Symlinks in it are followed in the
+	// environment.
 	Point string
 	// Root, if set, matches the mounted path inside its file system.
 	Root *regexp.Regexp
@@ -81,8 +90,9 @@ type Mount struct {
 	Memory bool
 }
 
-// Host names things of the host that must not be found from the inside. If the kernel of the environment is not that of
-// this machine, their absence proves nothing, and the findings report that.
+// Host names things of the host that must not be found from the inside. If the kernel of the
+// environment is not that of this machine, their absence proves nothing, and the findings report
+// that.
 type Host struct {
 	// Files are absolute paths of files that everybody can see.
 	Files []string
@@ -120,8 +130,8 @@ func (r Report) Broken() []Finding {
 	return slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool { return f.OK })
 }
 
-// Run executes the probe, argv with its subcommand appended, and compares its report with x. An error means that nothing is
-// proved; one that wraps env.ErrProtocol, that the report is invalid.
+// Run executes the probe, argv with its subcommand appended, and compares its report with x. An
+// error means that nothing is proved; one that wraps env.ErrProtocol, that the report is invalid.
 func Run(ctx context.Context, r env.Runner, argv []string, x Expect) (Report, error) {
 	q, err := json.Marshal(x.request())
 	if err != nil {

@@ -22,10 +22,16 @@ const boot = "kernel"
 // expected promises everything.
 func expected() Expect {
 	return Expect{
-		Unprivileged: true, Filters: 2, User: &User{UID: 10001, GID: 10001}, ReadOnly: []string{"/", "/usr"}, Writable: []string{"/work"},
+		Unprivileged: true, Filters: 2, User: &User{UID: 10001, GID: 10001}, ReadOnly: []string{
+			"/",
+			"/usr",
+		}, Writable: []string{"/work"},
 		Executable: []string{"/work"}, OwnNamespaces: true, NoNetwork: true,
 		Unwritable: []string{"/outside"}, Unreadable: []string{"/secret"}, Kept: []string{"/kept"},
-		Host: Host{Files: []string{"/canary"}, Listening: []string{"127.0.0.1:9"}, Sockets: []string{"/socket"}, Process: 9, Name: "us"}, PIDs: 512, Memory: 1 << 30, CPUs: 2,
+		Host: Host{
+			Files: []string{"/canary"}, Listening: []string{"127.0.0.1:9"},
+			Sockets: []string{"/socket"}, Process: 9, Name: "us",
+		}, PIDs: 512, Memory: 1 << 30, CPUs: 2,
 		Vars: []string{"PATH", "LC_*"}, NoCredentials: true, Helper: "/helper/sandboxd",
 		Mounts: []Mount{
 			{Point: "/"},
@@ -44,7 +50,8 @@ func good() document {
 	zero := "0000000000000000"
 	d := document{
 		Status: map[string]string{
-			"CapInh": zero, "CapPrm": zero, "CapEff": zero, "CapBnd": zero, "CapAmb": zero, "NoNewPrivs": "1", "Seccomp": "2", "Seccomp_filters": "2",
+			"CapInh": zero, "CapPrm": zero, "CapEff": zero, "CapBnd": zero, "CapAmb": zero,
+			"NoNewPrivs": "1", "Seccomp": "2", "Seccomp_filters": "2",
 			"Uid": "10001 10001 10001 10001", "Gid": "10001 10001 10001 10001", "Groups": "10001",
 		},
 		Tries:      map[string]string{},
@@ -72,8 +79,10 @@ func good() document {
 	}
 	for _, key := range expected().request().Tries {
 		d.Tries[key] = map[string]string{
-			"call": "EPERM", "helper": "EACCES", "find": "ENOENT", "socket": "ENOENT", "dial": "ENOENT", "process": "ENOENT",
-			"connect": "ENETUNREACH", "resolve": outcomeNoAnswer, "write": "EROFS", "change": "EROFS", "read": "EACCES",
+			"call": "EPERM", "helper": "EACCES", "find": "ENOENT", "socket": "ENOENT", "dial": "ENOENT",
+			"process": "ENOENT",
+			"connect": "ENETUNREACH", "resolve": outcomeNoAnswer, "write": "EROFS", "change": "EROFS",
+			"read": "EACCES",
 		}[strings.Fields(key)[0]]
 	}
 	d.Tries["connect tcp 127.0.0.1:9"] = "ECONNREFUSED"
@@ -144,56 +153,171 @@ func TestBroken(t *testing.T) {
 		change func(*document)
 		want   []string
 	}{
-		"a higher limit":      {func(d *document) { d.Limits["pids"] = "513" }, []string{"processes-limit"}},
-		"a negative limit":    {func(d *document) { d.Limits["pids"] = "-1" }, []string{"processes-limit"}},
-		"a lower limit":       {func(d *document) { d.Limits["pids"] = "100" }, []string{}},
-		"no limit":            {func(d *document) { d.Limits["cpus"] = "max" }, []string{"processors-limit"}},
-		"a fraction more":     {func(d *document) { d.Limits["cpus"] = "2.5" }, []string{"processors-limit"}},
-		"an infinite number":  {func(d *document) { d.Limits["cpus"] = "NaN" }, []string{"processors-limit"}},
-		"an effective user":   {func(d *document) { d.Status["Uid"] = "10001 0 10001 10001" }, []string{"user"}},
-		"a covering mount":    {func(d *document) { d.Mounts = append(d.Mounts, mountPoint{Point: "/", Type: "ext4"}) }, []string{"root-file-system"}},
-		"an unknown mount":    {func(d *document) { d.Mounts = append(d.Mounts, mountPoint{Point: "/host", Type: "ext4"}) }, []string{"mounts"}},
-		"a disk below /proc":  {func(d *document) { d.Mounts = append(d.Mounts, mountPoint{Point: "/proc/x", Type: "ext4"}) }, []string{"mounts"}},
-		"a folder below /dev": {func(d *document) { d.Mounts = append(d.Mounts, mountPoint{Point: "/dev/x", Type: "tmpfs"}) }, []string{"mounts"}},
+		"a higher limit": {
+			func(d *document) { d.Limits["pids"] = "513" },
+			[]string{"processes-limit"},
+		},
+		"a negative limit": {
+			func(d *document) { d.Limits["pids"] = "-1" },
+			[]string{"processes-limit"},
+		},
+		"a lower limit": {func(d *document) { d.Limits["pids"] = "100" }, []string{}},
+		"no limit": {
+			func(d *document) { d.Limits["cpus"] = "max" },
+			[]string{"processors-limit"},
+		},
+		"a fraction more": {
+			func(d *document) { d.Limits["cpus"] = "2.5" },
+			[]string{"processors-limit"},
+		},
+		"an infinite number": {
+			func(d *document) { d.Limits["cpus"] = "NaN" },
+			[]string{"processors-limit"},
+		},
+		"an effective user": {
+			func(d *document) { d.Status["Uid"] = "10001 0 10001 10001" },
+			[]string{"user"},
+		},
+		"a covering mount": {func(d *document) {
+			d.Mounts = append(d.Mounts, mountPoint{
+				Point: "/",
+				Type:  "ext4",
+			})
+		}, []string{"root-file-system"}},
+		"an unknown mount": {func(d *document) {
+			d.Mounts = append(d.Mounts, mountPoint{
+				Point: "/host",
+				Type:  "ext4",
+			})
+		}, []string{"mounts"}},
+		"a disk below /proc": {func(d *document) {
+			d.Mounts = append(d.Mounts,
+				mountPoint{Point: "/proc/x", Type: "ext4"})
+		}, []string{"mounts"}},
+		"a folder below /dev": {func(d *document) {
+			d.Mounts = append(d.Mounts,
+				mountPoint{Point: "/dev/x", Type: "tmpfs"})
+		}, []string{"mounts"}},
 		"a device of rootless": {func(d *document) {
 			d.Mounts = append(d.Mounts, mountPoint{Point: "/dev/null", Type: "devtmpfs"})
 		}, []string{}},
 		"a device in memory": {func(d *document) {
 			d.Mounts = append(d.Mounts, mountPoint{Point: "/dev/null", Type: "tmpfs"})
 		}, []string{}},
-		"a folder of the host": {func(d *document) { mountAt(d, "/work").Root = "/home/somebody" }, []string{"mounts"}},
-		"a disk in its place":  {func(d *document) { mountAt(d, "/memory").Type = "ext4" }, []string{"mounts"}},
-		"devices in memory":    {func(d *document) { mountAt(d, "/memory").Options = "rw,nosuid" }, []string{"mounts"}},
-		"rights in memory":     {func(d *document) { mountAt(d, "/memory").Options = "rw,nodev" }, []string{"mounts"}},
-		"neither of two":       {func(d *document) { mountAt(d, "/either").Root = "/other" }, []string{"mounts"}},
-		"a link elsewhere":     {func(d *document) { d.Links["/link/x"] = "/elsewhere" }, []string{"mounts"}},
-		"a call not refused":   {func(d *document) { d.Tries["call setns"] = "EBADF" }, []string{"system-call-filter"}},
-		"a hidden file":        {func(d *document) { d.Tries["find /canary"] = "EACCES" }, []string{"host-files"}},
-		"a hidden socket":      {func(d *document) { d.Tries["socket "+sockets()[0]] = "EACCES" }, []string{}},
-		"a socket":             {func(d *document) { d.Tries["socket "+sockets()[0]] = outcomeOK }, []string{"sockets"}},
-		"a file, no socket":    {func(d *document) { d.Tries["socket "+sockets()[0]] = outcomeNone }, []string{}},
-		"another machine":      {func(d *document) { d.Boot = "other" }, []string{}},
+		"a folder of the host": {
+			func(d *document) { mountAt(d, "/work").Root = "/home/somebody" },
+			[]string{"mounts"},
+		},
+		"a disk in its place": {
+			func(d *document) { mountAt(d, "/memory").Type = "ext4" },
+			[]string{"mounts"},
+		},
+		"devices in memory": {
+			func(d *document) { mountAt(d, "/memory").Options = "rw,nosuid" },
+			[]string{"mounts"},
+		},
+		"rights in memory": {
+			func(d *document) { mountAt(d, "/memory").Options = "rw,nodev" },
+			[]string{"mounts"},
+		},
+		"neither of two": {
+			func(d *document) { mountAt(d, "/either").Root = "/other" },
+			[]string{"mounts"},
+		},
+		"a link elsewhere": {
+			func(d *document) { d.Links["/link/x"] = "/elsewhere" },
+			[]string{"mounts"},
+		},
+		"a call not refused": {
+			func(d *document) { d.Tries["call setns"] = "EBADF" },
+			[]string{"system-call-filter"},
+		},
+		"a hidden file": {
+			func(d *document) { d.Tries["find /canary"] = "EACCES" },
+			[]string{"host-files"},
+		},
+		"a hidden socket": {
+			func(d *document) { d.Tries["socket "+sockets()[0]] = "EACCES" },
+			[]string{},
+		},
+		"a socket": {
+			func(d *document) { d.Tries["socket "+sockets()[0]] = outcomeOK },
+			[]string{"sockets"},
+		},
+		"a file, no socket": {
+			func(d *document) { d.Tries["socket "+sockets()[0]] = outcomeNone },
+			[]string{},
+		},
+		"another machine": {func(d *document) { d.Boot = "other" }, []string{}},
 		"a file from elsewhere": {func(d *document) {
 			d.Boot, d.Tries["find /canary"] = "other", outcomeOK
 		}, []string{"host-files"}},
-		"no mount of a helper":  {func(d *document) { d.Mounts = slices.Delete(d.Mounts, 2, 3) }, []string{"helper-volume"}},
-		"a slow refusal":        {func(d *document) { d.Tries["connect tcp 1.1.1.1:443"] = "timeout" }, []string{"connections"}},
-		"an answer":             {func(d *document) { d.Tries["resolve example.com."] = outcomeOK }, []string{"name-service"}},
-		"an old kernel":         {func(d *document) { delete(d.Status, "Seccomp_filters") }, []string{}},
-		"a strange filter":      {func(d *document) { d.Status["Seccomp_filters"] = "many" }, []string{"system-call-filter"}},
-		"the machine's pids":    {func(d *document) { d.Namespaces["pid"] = initialNamespaces - 4 }, []string{"namespaces"}},
-		"us":                    {func(d *document) { d.Tries["process 9"] = "us" }, []string{"host-processes"}},
+		"no mount of a helper": {
+			func(d *document) { d.Mounts = slices.Delete(d.Mounts, 2, 3) },
+			[]string{"helper-volume"},
+		},
+		"a slow refusal": {
+			func(d *document) { d.Tries["connect tcp 1.1.1.1:443"] = "timeout" },
+			[]string{"connections"},
+		},
+		"an answer": {
+			func(d *document) { d.Tries["resolve example.com."] = outcomeOK },
+			[]string{"name-service"},
+		},
+		"an old kernel": {func(d *document) { delete(d.Status, "Seccomp_filters") }, []string{}},
+		"a strange filter": {
+			func(d *document) { d.Status["Seccomp_filters"] = "many" },
+			[]string{"system-call-filter"},
+		},
+		"the machine's pids": {
+			func(d *document) { d.Namespaces["pid"] = initialNamespaces - 4 },
+			[]string{"namespaces"},
+		},
+		"us": {
+			func(d *document) { d.Tries["process 9"] = "us" },
+			[]string{"host-processes"},
+		},
 		"another of our number": {func(d *document) { d.Tries["process 9"] = "sh" }, []string{}},
-		"a file made outside":   {func(d *document) { d.Tries["write /outside"] = outcomeOK }, []string{"outside-files"}},
-		"a kept file":           {func(d *document) { d.Tries["change /kept"] = outcomeOK }, []string{"kept-files"}},
-		"a secret":              {func(d *document) { d.Tries["read /secret"] = outcomeOK }, []string{"secrets"}},
-		"an empty secret":       {func(d *document) { d.Tries["read /secret"] = outcomeNone }, []string{}},
-		"our socket":            {func(d *document) { d.Tries["dial /socket"] = outcomeOK }, []string{"host-sockets"}},
-		"our socket, busy":      {func(d *document) { d.Tries["dial /socket"] = "EAGAIN" }, []string{"host-sockets"}},
-		"a file that is there":  {func(d *document) { d.Tries["find /canary"] = outcomeOK }, []string{"host-files"}},
-		"a variable":            {func(d *document) { d.Vars = append(d.Vars, "LD_PRELOAD") }, []string{"variables"}},
-		"a longer variable":     {func(d *document) { d.Vars = append(d.Vars, "PATHS") }, []string{"variables"}},
-		"a number that is none": {func(d *document) { d.Status["CapEff"] = "" }, []string{"capabilities"}},
+		"a file made outside": {
+			func(d *document) { d.Tries["write /outside"] = outcomeOK },
+			[]string{"outside-files"},
+		},
+		"a kept file": {
+			func(d *document) { d.Tries["change /kept"] = outcomeOK },
+			[]string{"kept-files"},
+		},
+		"a secret": {
+			func(d *document) { d.Tries["read /secret"] = outcomeOK },
+			[]string{"secrets"},
+		},
+		"an empty secret": {
+			func(d *document) { d.Tries["read /secret"] = outcomeNone },
+			[]string{},
+		},
+		"our socket": {
+			func(d *document) { d.Tries["dial /socket"] = outcomeOK },
+			[]string{"host-sockets"},
+		},
+		"our socket, busy": {
+			func(d *document) { d.Tries["dial /socket"] = "EAGAIN" },
+			[]string{"host-sockets"},
+		},
+		"a file that is there": {
+			func(d *document) { d.Tries["find /canary"] = outcomeOK },
+			[]string{"host-files"},
+		},
+		"a variable": {
+			func(d *document) { d.Vars = append(d.Vars, "LD_PRELOAD") },
+			[]string{"variables"},
+		},
+		"a longer variable": {
+			func(d *document) { d.Vars = append(d.Vars, "PATHS") },
+			[]string{"variables"},
+		},
+		"a number that is none": {
+			func(d *document) { d.Status["CapEff"] = "" },
+			[]string{"capabilities"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := good()
@@ -213,7 +337,8 @@ func mountAt(d *document, point string) *mountPoint {
 // TestElsewhere only tells what an environment on another machine does not find of this one.
 func TestElsewhere(t *testing.T) {
 	for _, f := range expected().judge(good(), "").Findings {
-		if told := strings.Contains(f.Found, "not known"); told != strings.HasPrefix(f.Name, "host-") || told && f.Wanted != "only told" {
+		if told := strings.Contains(f.Found, "not known"); told != strings.HasPrefix(f.Name, "host-") ||
+			told && f.Wanted != "only told" {
 			t.Errorf("%+v", f)
 		}
 	}
@@ -221,7 +346,10 @@ func TestElsewhere(t *testing.T) {
 
 // TestWithoutRights judges what an environment keeps that shows the machine as it is.
 func TestWithoutRights(t *testing.T) {
-	x := Expect{NoNewRights: true, NoSockets: true, Filters: 1, Host: Host{Listening: []string{"127.0.0.1:9"}}}
+	x := Expect{
+		NoNewRights: true, NoSockets: true, Filters: 1,
+		Host: Host{Listening: []string{"127.0.0.1:9"}},
+	}
 	kept := func() document {
 		d := good()
 		d.Routes, d.Mounts = nil, nil
@@ -247,7 +375,10 @@ func TestWithoutRights(t *testing.T) {
 		"a socket":       {func(d *document) { d.Tries["family udp4"] = outcomeOK }, "network-sockets"},
 		"an odd refusal": {func(d *document) { d.Tries["family raw"] = "EINVAL" }, "network-sockets"},
 		"silence":        {func(d *document) { delete(d.Tries, "family packet") }, "network-sockets"},
-		"somebody":       {func(d *document) { d.Tries["connect tcp 127.0.0.1:9"] = "ECONNREFUSED" }, "host-loopback"},
+		"somebody": {
+			func(d *document) { d.Tries["connect tcp 127.0.0.1:9"] = "ECONNREFUSED" },
+			"host-loopback",
+		},
 	} {
 		d := kept()
 		test.change(&d)
@@ -294,7 +425,10 @@ func TestPlain(t *testing.T) {
 	d.Limits["pids"] = "\x1b[2Jevil\n" + strings.Repeat("x", 10_000)
 	d.Vars = append(d.Vars, "\x1b]0;title\a\u202e")
 	for _, f := range expected().judge(d, boot).Broken() {
-		if strings.ContainsFunc(f.Found, func(r rune) bool { return r < ' ' || r == 0x7f || r == 0x202e }) || len(f.Found) > 4*maxText {
+		if strings.ContainsFunc(f.Found, func(r rune) bool {
+			return r < ' ' || r == 0x7f ||
+				r == 0x202e
+		}) || len(f.Found) > 4*maxText {
 			t.Errorf("%s: %q", f.Name, f.Found)
 		}
 	}
@@ -339,14 +473,26 @@ func TestRun(t *testing.T) {
 		want   string
 		is     error
 	}{
-		"good":       {runner: runner{say: string(whole)}},
-		"no answer":  {runner: runner{}, want: "EOF", is: env.ErrProtocol},
-		"no JSON":    {runner: runner{say: "hello"}, want: "invalid character", is: env.ErrProtocol},
-		"too much":   {runner: runner{say: strings.Repeat(" ", maxDocument+1)}, want: "too much", is: env.ErrProtocol},
-		"exit code":  {runner: runner{say: "no\x1b[m such thing\n", result: env.Result{ExitCode: 2}}, want: "exit code 2: no\uFFFD[m such thing"},
-		"timed out":  {runner: runner{say: string(whole), result: env.Result{TimedOut: true}}, want: "no answer within"},
-		"gone":       {runner: runner{err: env.ErrGone}, want: "gone", is: env.ErrGone},
-		"cut by end": {runner: runner{say: string(whole[:len(whole)/2])}, want: "EOF", is: env.ErrProtocol},
+		"good":      {runner: runner{say: string(whole)}},
+		"no answer": {runner: runner{}, want: "EOF", is: env.ErrProtocol},
+		"no JSON":   {runner: runner{say: "hello"}, want: "invalid character", is: env.ErrProtocol},
+		"too much": {
+			runner: runner{say: strings.Repeat(" ", maxDocument+1)}, want: "too much",
+			is: env.ErrProtocol,
+		},
+		"exit code": {
+			runner: runner{say: "no\x1b[m such thing\n", result: env.Result{ExitCode: 2}},
+			want:   "exit code 2: no\uFFFD[m such thing",
+		},
+		"timed out": {
+			runner: runner{say: string(whole), result: env.Result{TimedOut: true}},
+			want:   "no answer within",
+		},
+		"gone": {runner: runner{err: env.ErrGone}, want: "gone", is: env.ErrGone},
+		"cut by end": {
+			runner: runner{say: string(whole[:len(whole)/2])}, want: "EOF",
+			is: env.ErrProtocol,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := Run(t.Context(), &test.runner, []string{"/helper/sandboxd", "x"}, expected())
@@ -354,7 +500,8 @@ func TestRun(t *testing.T) {
 				if err != nil || !r.OK() {
 					t.Errorf("%v, %v", r.Broken(), err)
 				}
-			} else if err == nil || !strings.Contains(err.Error(), test.want) || test.is != nil && !errors.Is(err, test.is) {
+			} else if err == nil || !strings.Contains(err.Error(),
+				test.want) || test.is != nil && !errors.Is(err, test.is) {
 				t.Errorf("%v, want %q", err, test.want)
 			}
 			if diff := cmp.Diff([]string{"/helper/sandboxd", "x", "probe"}, test.runner.argv); diff != "" {
@@ -381,7 +528,8 @@ func FuzzJudge(f *testing.F) {
 			return
 		}
 		for _, finding := range expected().judge(d, boot).Findings {
-			if finding.Name == "" || finding.Found == "" || finding.By == "" || finding.Wanted == "" || len(finding.Found) > 4*maxText+4 {
+			if finding.Name == "" || finding.Found == "" || finding.By == "" || finding.Wanted == "" ||
+				len(finding.Found) > 4*maxText+4 {
 				t.Errorf("%+v", finding)
 			}
 		}

@@ -13,8 +13,8 @@ import (
 
 // Applied tells what Apply did.
 type Applied struct {
-	// Written are the files and links that were added or changed, Deleted those that were removed; both sorted, relative
-	// to the folder.
+	// Written are the files and links that were added or changed, Deleted those that were removed;
+	// both sorted, relative to the folder.
 	Written, Deleted []string
 }
 
@@ -26,7 +26,8 @@ type Conflict struct {
 	Err error
 }
 
-// Reasons for conflicts, besides env.ErrEscapes for a link that leads out of the folder, and errors of the file system.
+// Reasons for conflicts, besides env.ErrEscapes for a link that leads out of the folder, and errors
+// of the file system.
 var (
 	// ErrChanged means that a file of the host is not what was uploaded.
 	ErrChanged = errors.New("changed since it was uploaded")
@@ -40,8 +41,8 @@ var (
 	ErrUnreadable = errors.New("cannot be read in the environment, or is too large")
 	// ErrGit means that a file is in a folder of git, or would make a folder one.
 	ErrGit = errors.New("is part of a folder of git")
-	// ErrName means that a name may not be used on a host: it could be taken for a folder of version control, or mean
-	// another place.
+	// ErrName means that a name may not be used on a host: it could be taken for a folder of version
+	// control, or mean another place.
 	ErrName = errors.New("is not a name for a file of the host")
 )
 
@@ -74,20 +75,24 @@ func (e *ConflictError) Unwrap() []error {
 	return errs
 }
 
-// Apply makes the changes in the folder of the host. Each file that a change concerns must be what was uploaded, and
-// where a file is new there must be none; links must not lead out of the folder, and nothing may be Unreadable. All of that
-// is checked before anything is changed; where it does not hold, the error is a *ConflictError with all such names.
+// Apply makes the changes in the folder of the host. Each file that a change concerns must be what
+// was uploaded, and where a file is new there must be none; links must not lead out of the folder,
+// and nothing may be Unreadable. All of that is checked before anything is changed; where it does
+// not hold, the error is a *ConflictError with all such names.
 //
-// New contents are written first, to a folder .sandboxagent-apply-… in the folder, and moved into place, so that a reader
-// never sees half a file; for a moment one changed file may be missing. A file that is changed on the host meanwhile is
-// kept: whatever goes wrong, and when ctx ends, what was done is taken back before Apply returns. What cannot be taken
-// back stays in the folder beside, which the error then names.
+// New contents are written first, to a folder .sandboxagent-apply-… in the folder, and moved into
+// place, so that a reader never sees half a file; for a moment one changed file may be missing. A
+// file that is changed on the host meanwhile is kept: whatever goes wrong, and when ctx ends, what
+// was done is taken back before Apply returns. What cannot be taken back stays in the folder
+// beside, which the error then names.
 //
-// If the program is killed, that folder stays, with all that was taken away and all that is new, by name, and a README
-// that says how to take back what was done. A workspace leaves it out, and its Notes tell of it.
+// If the program is killed, that folder stays, with all that was taken away and all that is new, by
+// name, and a README that says how to take back what was done. A workspace leaves it out, and its
+// Notes tell of it.
 //
-// A file keeps its permissions but for the right to execute, and, where the system allows it, its owner. Folders that
-// become empty are removed. A second Apply finds conflicts, unless there is nothing to change.
+// A file keeps its permissions but for the right to execute, and, where the system allows it, its
+// owner. Folders that become empty are removed. A second Apply finds conflicts, unless there is
+// nothing to change.
 func (c *Changes) Apply(ctx context.Context) (Applied, error) {
 	applied, err := c.apply(ctx)
 	if err != nil {
@@ -102,7 +107,10 @@ func (c *Changes) apply(ctx context.Context) (_ Applied, err error) {
 		return Applied{}, err
 	}
 	defer func() { _ = root.Close() }()
-	t := &transaction{root: root, before: c.w.before, after: c.after, hidden: c.w.hidden, modes: c.w.modes, buf: make([]byte, 256<<10)}
+	t := &transaction{
+		root: root, before: c.w.before, after: c.after, hidden: c.w.hidden,
+		modes: c.w.modes, buf: make([]byte, 256<<10),
+	}
 	var conflicts []Conflict
 	for _, name := range c.Unreadable() {
 		conflicts = append(conflicts, Conflict{name, ErrUnreadable})

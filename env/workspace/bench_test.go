@@ -18,7 +18,8 @@ func BenchmarkWorkspace(b *testing.B) {
 	git(b, host, "init", "-q")
 	files := tree{}
 	for i := range 20_000 {
-		files[fmt.Sprintf("d%d/e%d/f%d.txt", i%20, i%200, i)] = text(strings.Repeat(fmt.Sprintln("some text", i), 100))
+		files[fmt.Sprintf("d%d/e%d/f%d.txt", i%20, i%200,
+			i)] = text(strings.Repeat(fmt.Sprintln("some text", i), 100))
 	}
 	put(b, host, files)
 	commit(b, host, "first")
@@ -42,7 +43,10 @@ func BenchmarkWorkspace(b *testing.B) {
 			return err
 		})
 		timed("upload", func() error { return w.Upload(b.Context(), e) })
-		put(b, there, tree{"d1/e1/f1.txt": text(fmt.Sprintln("edited", rounds)), "new": text(fmt.Sprintln(rounds))})
+		put(b, there, tree{
+			"d1/e1/f1.txt": text(fmt.Sprintln("edited", rounds)),
+			"new":          text(fmt.Sprintln(rounds)),
+		})
 		timed("changes", func() (err error) {
 			c, err = w.Changes(b.Context(), e)
 			return err

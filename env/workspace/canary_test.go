@@ -33,7 +33,8 @@ func spoil(t *testing.T, work, gitDir string) {
 	git(t, work, "config", "remote.scp.url", canary+"@example.com:repo.git")
 	git(t, work, "config", "remote.ext.url", "ext::sh -c 'echo "+canary+"'")
 	git(t, work, "config", "remote.proxied.proxy", "http://u:"+canary+"@proxy.example.com")
-	git(t, work, "config", "remote.https://"+canary+"@example.com/r.fetch", "+refs/heads/*:refs/remotes/x/*")
+	git(t, work, "config", "remote.https://"+canary+"@example.com/r.fetch",
+		"+refs/heads/*:refs/remotes/x/*")
 	git(t, work, "config", "branch.main.remote", "https://"+canary+"@example.com/repo.git")
 	git(t, work, "config", "branch.main.description", canary)
 	git(t, work, "config", "url.https://x:"+canary+"@example.com/.insteadOf", "https://example.com/")
@@ -46,9 +47,10 @@ func spoil(t *testing.T, work, gitDir string) {
 	git(t, work, "config", "user.signingkey", canary)
 	git(t, work, "config", "include.path", filepath.Join(gitDir, "included"))
 	put(t, gitDir, tree{
-		"included":            text("[user]\n\tname = " + canary + "\n"),
-		"hooks/pre-commit":    {Content: "#!/bin/sh\n# " + canary + "\n", Executable: true},
-		"FETCH_HEAD":          text(strings.Repeat("0", 40) + "\t\tbranch 'x' of https://" + canary + "@example.com/\n"),
+		"included":         text("[user]\n\tname = " + canary + "\n"),
+		"hooks/pre-commit": {Content: "#!/bin/sh\n# " + canary + "\n", Executable: true},
+		"FETCH_HEAD": text(strings.Repeat("0", 40) + "\t\tbranch 'x' of https://" + canary +
+			"@example.com/\n"),
 		"logs/HEAD":           text(canary + "\n"),
 		"logs/refs/heads/x":   text(canary + "\n"),
 		"description":         text(canary),
@@ -110,7 +112,8 @@ func TestNoSecretsGoAlong(t *testing.T) {
 		}
 		config, err := os.ReadFile(filepath.Join(there, ".git/config"))
 		if err != nil || !bytes.Contains(config, []byte("https://example.com/repo.git")) {
-			t.Errorf("the address without the secret does not stand in the configuration: %v\n%s", err, config)
+			t.Errorf("the address without the secret does not stand in the configuration: %v\n%s", err,
+				config)
 		}
 	}
 }
@@ -150,7 +153,9 @@ func (s *spy) CopyOut(ctx context.Context, dir string, names ...string) (io.Read
 	return s.Environment.CopyOut(ctx, dir, names...)
 }
 
-func (s *spy) Walk(ctx context.Context, root string, o search.WalkOptions, fn func(search.Entry) error) error {
+func (s *spy) Walk(
+	ctx context.Context, root string, o search.WalkOptions, fn func(search.Entry) error,
+) error {
 	s.calls["Walk"]++
 	return search.Walk(ctx, s.Environment, root, o, fn)
 }
@@ -212,7 +217,10 @@ func TestSlowEnvironment(t *testing.T) {
 	put(t, dir, want)
 	w := open(t, dir, workspace.Options{})
 	e, there := place(t)
-	if err := w.Upload(t.Context(), &spy{Environment: e, calls: map[string]int{}, slow: true}); err != nil {
+	if err := w.Upload(t.Context(), &spy{
+		Environment: e, calls: map[string]int{},
+		slow: true,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	same(t, "in the environment", want, read(t, there))

@@ -10,8 +10,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/snapshot"
 )
 
-// Changes is the difference between what was uploaded and what an environment holds. It does not change; its methods may
-// be called concurrently, but for Apply.
+// Changes is the difference between what was uploaded and what an environment holds. It does not
+// change; its methods may be called concurrently, but for Apply.
 type Changes struct {
 	w     *Workspace
 	after *snapshot.Snapshot
@@ -22,8 +22,9 @@ type Changes struct {
 // maxTakes is how often the state of an environment is taken when new folders of git come up in it.
 const maxTakes = 3
 
-// Changes compares the working directory of e, to which the workspace was uploaded, with what was uploaded. New files
-// that git ignores are no changes, nor is what version control keeps, wherever it is. The caller closes the result.
+// Changes compares the working directory of e, to which the workspace was uploaded, with what was
+// uploaded. New files that git ignores are no changes, nor is what version control keeps, wherever
+// it is. The caller closes the result.
 func (w *Workspace) Changes(ctx context.Context, e env.Environment) (*Changes, error) {
 	c, err := w.changes(ctx, e)
 	if err != nil {
@@ -44,7 +45,8 @@ func (w *Workspace) changes(ctx context.Context, e env.Environment) (*Changes, e
 		more := c.newRepositories(c.names)
 		if len(more) == 0 {
 			for _, dir := range made {
-				c.notes = append(c.notes, dir+" is a folder of git that was made in the environment: what is new in it does not come back")
+				c.notes = append(c.notes, dir+" is a folder of git that was made in the environment: what "+
+					"is new in it does not come back")
 			}
 			return c, nil
 		}
@@ -60,11 +62,13 @@ func (w *Workspace) changes(ctx context.Context, e env.Environment) (*Changes, e
 // Notes says, a line each, what does not come back.
 func (c *Changes) Notes() []string { return slices.Clone(c.notes) }
 
-// Unreadable returns the names of the files and folders that cannot be read in the environment, or are too large, sorted,
-// relative to the folder. Whether they have changed is not known: nothing is said about them, nor about what is in such a folder.
+// Unreadable returns the names of the files and folders that cannot be read in the environment, or
+// are too large, sorted, relative to the folder. Whether they have changed is not known: nothing is
+// said about them, nor about what is in such a folder.
 func (c *Changes) Unreadable() []string {
 	before := c.w.before.Unreadable()
-	return slices.DeleteFunc(c.after.Unreadable(), func(name string) bool { return slices.Contains(before, name) })
+	return slices.DeleteFunc(c.after.Unreadable(),
+		func(name string) bool { return slices.Contains(before, name) })
 }
 
 // Empty tells whether nothing has changed.

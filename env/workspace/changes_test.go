@@ -14,8 +14,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/workspace"
 )
 
-// checkWays applies changes to the workspace, which is the folder sub of the folder top, once with git apply to a copy of
-// top and once with Apply, and checks that both give the same.
+// checkWays applies changes to the workspace, which is the folder sub of the folder top, once with
+// git apply to a copy of top and once with Apply, and checks that both give the same.
 func checkWays(t *testing.T, top, sub string, c *workspace.Changes) {
 	t.Helper()
 	var patch bytes.Buffer
@@ -28,7 +28,8 @@ func checkWays(t *testing.T, top, sub string, c *workspace.Changes) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if patch.Len() > 0 {
-		if out, err := tryGit(other, patch.Bytes(), "-C", filepath.Join(other, sub), "apply", "--whitespace=nowarn", "-"); err != nil {
+		if out, err := tryGit(other, patch.Bytes(), "-C", filepath.Join(other, sub), "apply",
+			"--whitespace=nowarn", "-"); err != nil {
 			t.Fatalf("git apply: %v\n%s\n%.2000s", err, out, patch.Bytes())
 		}
 	}
@@ -49,7 +50,10 @@ func remove(t testing.TB, dir string, names ...string) {
 
 func TestRoundTrips(t *testing.T) {
 	needGit(t)
-	nasty := []string{"with space", " leading", "new\nline", "tab\t", "ünïcödé", "inv\xffalid", "quo\"te", "back\\slash", "-dash", "a/b c/d", "*", "#"}
+	nasty := []string{
+		"with space", " leading", "new\nline", "tab\t", "ünïcödé", "inv\xffalid",
+		"quo\"te", "back\\slash", "-dash", "a/b c/d", "*", "#",
+	}
 	many := func(content string) tree {
 		files := tree{}
 		for _, name := range nasty {
@@ -63,44 +67,83 @@ func TestRoundTrips(t *testing.T) {
 		change func(t *testing.T, dir string)
 	}{
 		{"nothing", tree{"a": text("a")}, func(*testing.T, string) {}},
-		{"edit", tree{"a": text("a\n"), "b": text("b\n")}, func(t *testing.T, dir string) { put(t, dir, tree{"a": text("A\n")}) }},
-		{"untracked", tree{"a": text("a")}, func(t *testing.T, dir string) { put(t, dir, tree{"x/y/z": text("z")}) }},
-		{"binary", tree{"a": text("\x00\x01")}, func(t *testing.T, dir string) { put(t, dir, tree{"a": text("\x00\x02"), "b": text("\xff\x00")}) }},
-		{"mode", tree{"a": text("a"), "b": {Content: "b", Executable: true}}, func(t *testing.T, dir string) {
+		{"edit", tree{"a": text("a\n"), "b": text("b\n")}, func(t *testing.T, dir string) {
+			put(t, dir,
+				tree{"a": text("A\n")})
+		}},
+		{"untracked", tree{"a": text("a")}, func(t *testing.T, dir string) {
+			put(t, dir,
+				tree{"x/y/z": text("z")})
+		}},
+		{"binary", tree{"a": text("\x00\x01")}, func(t *testing.T, dir string) {
+			put(t, dir,
+				tree{"a": text("\x00\x02"), "b": text("\xff\x00")})
+		}},
+		{"mode", tree{"a": text("a"), "b": {Content: "b", Executable: true}}, func(t *testing.T,
+			dir string,
+		) {
 			put(t, dir, tree{"a": {Content: "a", Executable: true}, "b": text("b")})
 		}},
 		{"rename", tree{"old": text("content\n")}, func(t *testing.T, dir string) {
 			remove(t, dir, "old")
 			put(t, dir, tree{"in/new": text("content\n")})
 		}},
-		{"delete", tree{"a": text("a"), "d/e/f": text("f"), "d/g": text("g")}, func(t *testing.T, dir string) { remove(t, dir, "d/e") }},
-		{"delete everything", tree{"a": text("a"), "d/e/f": text("f")}, func(t *testing.T, dir string) { remove(t, dir, "a", "d") }},
-		{"link", tree{"a": text("a"), "l": {Target: "a"}, "m": {Target: "a"}}, func(t *testing.T, dir string) {
+		{"delete", tree{"a": text("a"), "d/e/f": text("f"), "d/g": text("g")}, func(t *testing.T,
+			dir string,
+		) {
+			remove(t, dir, "d/e")
+		}},
+		{"delete everything", tree{"a": text("a"), "d/e/f": text("f")}, func(t *testing.T,
+			dir string,
+		) {
+			remove(t, dir, "a", "d")
+		}},
+		{"link", tree{"a": text("a"), "l": {Target: "a"}, "m": {Target: "a"}}, func(t *testing.T,
+			dir string,
+		) {
 			remove(t, dir, "m")
 			put(t, dir, tree{"l": {Target: "b"}, "d/n": {Target: "../a"}})
 		}},
-		{"file becomes link and back", tree{"a": text("a\n"), "l": {Target: "a"}}, func(t *testing.T, dir string) {
+		{"file becomes link and back", tree{"a": text("a\n"), "l": {Target: "a"}}, func(t *testing.T,
+			dir string,
+		) {
 			put(t, dir, tree{"a": {Target: "x"}, "l": {Content: "l\n", Executable: true}})
 		}},
-		{"file becomes folder", tree{"d": text("d\n"), "e": {Target: "d"}}, func(t *testing.T, dir string) {
+		{"file becomes folder", tree{"d": text("d\n"), "e": {Target: "d"}}, func(t *testing.T,
+			dir string,
+		) {
 			remove(t, dir, "d", "e")
 			put(t, dir, tree{"d/x/y": text("y\n"), "e/z": text("z\n")})
 		}},
-		{"folder becomes file", tree{"d/x/y": text("y\n"), "d/z": text("z\n"), "e/f": text("f")}, func(t *testing.T, dir string) {
-			remove(t, dir, "d", "e")
-			put(t, dir, tree{"d": text("d\n"), "e": {Target: "d"}})
-		}},
-		{"empty folder becomes file", tree{"d/": {}, "f/": {}, "kept": text("k")}, func(t *testing.T, dir string) {
+		{
+			"folder becomes file",
+			tree{"d/x/y": text("y\n"), "d/z": text("z\n"), "e/f": text("f")},
+			func(t *testing.T, dir string) {
+				remove(t, dir, "d", "e")
+				put(t, dir, tree{"d": text("d\n"), "e": {Target: "d"}})
+			},
+		},
+		{"empty folder becomes file", tree{"d/": {}, "f/": {}, "kept": text("k")}, func(t *testing.T,
+			dir string,
+		) {
 			remove(t, dir, "d", "f")
 			put(t, dir, tree{"d": text("d\n"), "f": {Target: "d"}})
 		}},
 		{"line ends", tree{"a": text("a\r\nb\r\n"), "b": text("a\nb\n")}, func(t *testing.T, dir string) {
 			put(t, dir, tree{"a": text("a\r\nB\r\n"), "b": text("a\r\nb\r\n")})
 		}},
-		{"emptied", tree{"a": text("a\n"), "b": text("")}, func(t *testing.T, dir string) { put(t, dir, tree{"a": text(""), "b": text("b")}) }},
+		{"emptied", tree{"a": text("a\n"), "b": text("")}, func(t *testing.T, dir string) {
+			put(t, dir,
+				tree{"a": text(""), "b": text("b")})
+		}},
 		{"nasty names", many("old\n"), func(t *testing.T, dir string) { put(t, dir, many("new\n")) }},
-		{"nasty new names", tree{"kept": text("a")}, func(t *testing.T, dir string) { put(t, dir, many("new\n")) }},
-		{"git in the environment", tree{"a": text("a\n"), "b": text("b\n")}, func(t *testing.T, dir string) {
+		{"nasty new names", tree{"kept": text("a")}, func(t *testing.T, dir string) {
+			put(t, dir,
+				many("new\n"))
+		}},
+		{"git in the environment", tree{"a": text("a\n"), "b": text("b\n")}, func(t *testing.T,
+			dir string,
+		) {
 			put(t, dir, tree{"a": text("A\n"), "c": text("c\n")})
 			git(t, dir, "add", "-A")
 			git(t, dir, "commit", "-q", "-m", "work")
@@ -161,11 +204,15 @@ func TestApplyKeepsPermissions(t *testing.T) {
 func TestConflicts(t *testing.T) {
 	needGit(t)
 	before := tree{
-		"edited": text("e\n"), "deleted": text("d\n"), "same": text("s\n"), "link": {Target: "same"}, "dir/x": text("x\n"), "run": text("r\n"),
+		"edited": text("e\n"), "deleted": text("d\n"), "same": text("s\n"), "link": {Target: "same"},
+		"dir/x": text("x\n"), "run": text("r\n"),
 	}
 	change := func(t *testing.T, dir string) {
 		remove(t, dir, "deleted", "link", "dir")
-		put(t, dir, tree{"edited": text("E\n"), "new": text("n\n"), "link": {Target: "edited"}, "dir": text("file\n"), "in/new": text("n\n"), "run": text("R\n")})
+		put(t, dir, tree{
+			"edited": text("E\n"), "new": text("n\n"), "link": {Target: "edited"},
+			"dir": text("file\n"), "in/new": text("n\n"), "run": text("R\n"),
+		})
 	}
 	tests := []struct {
 		name string
@@ -173,22 +220,70 @@ func TestConflicts(t *testing.T) {
 		want map[string]error
 	}{
 		{"none", func(*testing.T, string) {}, nil},
-		{"other files", func(t *testing.T, dir string) { put(t, dir, tree{"same": text("changed"), "in/other": text("o")}) }, nil},
-		{"edited", func(t *testing.T, dir string) { put(t, dir, tree{"edited": text("m\n")}) }, map[string]error{"edited": workspace.ErrChanged}},
-		{"deleted", func(t *testing.T, dir string) { remove(t, dir, "edited") }, map[string]error{"edited": workspace.ErrChanged}},
-		{"to be deleted edited", func(t *testing.T, dir string) { put(t, dir, tree{"deleted": text("m\n")}) }, map[string]error{"deleted": workspace.ErrChanged}},
-		{"to be deleted deleted", func(t *testing.T, dir string) { remove(t, dir, "deleted") }, map[string]error{"deleted": workspace.ErrChanged}},
-		{"executable", func(t *testing.T, dir string) { put(t, dir, tree{"run": {Content: "r\n", Executable: true}}) }, map[string]error{"run": workspace.ErrChanged}},
-		{"link changed", func(t *testing.T, dir string) { put(t, dir, tree{"link": {Target: "x"}}) }, map[string]error{"link": workspace.ErrChanged}},
-		{"link became file", func(t *testing.T, dir string) { put(t, dir, tree{"link": text("same")}) }, map[string]error{"link": workspace.ErrChanged}},
-		{"new appeared", func(t *testing.T, dir string) { put(t, dir, tree{"new": text("n\n")}) }, map[string]error{"new": workspace.ErrAppeared}},
-		{"folder appeared", func(t *testing.T, dir string) { put(t, dir, tree{"new/": {}, "new/x": text("x")}) }, map[string]error{"new": workspace.ErrAppeared}},
-		{"more in the folder", func(t *testing.T, dir string) { put(t, dir, tree{"dir/y": text("y\n")}) }, map[string]error{"dir": workspace.ErrAppeared}},
-		{"link instead of folder", func(t *testing.T, dir string) { put(t, dir, tree{"in": {Target: "/tmp"}}) }, map[string]error{"in/new": workspace.ErrThroughLink}},
-		{"file instead of folder", func(t *testing.T, dir string) { put(t, dir, tree{"in": text("x")}) }, map[string]error{"in/new": workspace.ErrNotFolder}},
+		{"other files", func(t *testing.T, dir string) {
+			put(t, dir, tree{
+				"same":     text("changed"),
+				"in/other": text("o"),
+			})
+		}, nil},
+		{
+			"edited", func(t *testing.T, dir string) { put(t, dir, tree{"edited": text("m\n")}) },
+			map[string]error{"edited": workspace.ErrChanged},
+		},
+		{
+			"deleted", func(t *testing.T, dir string) { remove(t, dir, "edited") },
+			map[string]error{"edited": workspace.ErrChanged},
+		},
+		{"to be deleted edited", func(t *testing.T, dir string) {
+			put(t, dir,
+				tree{"deleted": text("m\n")})
+		}, map[string]error{"deleted": workspace.ErrChanged}},
+		{
+			"to be deleted deleted", func(t *testing.T, dir string) { remove(t, dir, "deleted") },
+			map[string]error{"deleted": workspace.ErrChanged},
+		},
+		{"executable", func(t *testing.T, dir string) {
+			put(t, dir, tree{"run": {
+				Content:    "r\n",
+				Executable: true,
+			}})
+		}, map[string]error{"run": workspace.ErrChanged}},
+		{
+			"link changed", func(t *testing.T, dir string) { put(t, dir, tree{"link": {Target: "x"}}) },
+			map[string]error{"link": workspace.ErrChanged},
+		},
+		{
+			"link became file", func(t *testing.T, dir string) { put(t, dir, tree{"link": text("same")}) },
+			map[string]error{"link": workspace.ErrChanged},
+		},
+		{
+			"new appeared", func(t *testing.T, dir string) { put(t, dir, tree{"new": text("n\n")}) },
+			map[string]error{"new": workspace.ErrAppeared},
+		},
+		{"folder appeared", func(t *testing.T, dir string) {
+			put(t, dir, tree{
+				"new/":  {},
+				"new/x": text("x"),
+			})
+		}, map[string]error{"new": workspace.ErrAppeared}},
+		{
+			"more in the folder", func(t *testing.T, dir string) { put(t, dir, tree{"dir/y": text("y\n")}) },
+			map[string]error{"dir": workspace.ErrAppeared},
+		},
+		{"link instead of folder", func(t *testing.T, dir string) {
+			put(t, dir,
+				tree{"in": {Target: "/tmp"}})
+		}, map[string]error{"in/new": workspace.ErrThroughLink}},
+		{
+			"file instead of folder", func(t *testing.T, dir string) { put(t, dir, tree{"in": text("x")}) },
+			map[string]error{"in/new": workspace.ErrNotFolder},
+		},
 		{"several", func(t *testing.T, dir string) {
 			put(t, dir, tree{"new": text("n\n"), "edited": text("x"), "deleted": text("x")})
-		}, map[string]error{"new": workspace.ErrAppeared, "edited": workspace.ErrChanged, "deleted": workspace.ErrChanged}},
+		}, map[string]error{
+			"new": workspace.ErrAppeared, "edited": workspace.ErrChanged,
+			"deleted": workspace.ErrChanged,
+		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -232,7 +327,8 @@ func TestConflicts(t *testing.T) {
 func TestApplyRefusesLinksThatLeave(t *testing.T) {
 	needGit(t)
 	for name, target := range map[string]string{
-		"absolute": "/etc/passwd", "up": "..", "d/up": "../../x", "mixed": "d/../../x", "hidden": "d/..", "d/hidden": "e/..", "git": ".git/config", "d/git": "../.GIT",
+		"absolute": "/etc/passwd", "up": "..", "d/up": "../../x", "mixed": "d/../../x", "hidden": "d/..",
+		"d/hidden": "e/..", "git": ".git/config", "d/git": "../.GIT",
 	} {
 		t.Run(name, func(t *testing.T) {
 			host := t.TempDir()
@@ -249,10 +345,14 @@ func TestApplyRefusesLinksThatLeave(t *testing.T) {
 	}
 }
 
-// Names that some file system takes for .git are made in an environment on another, and never on the host.
+// Names that some file system takes for .git are made in an environment on another, and never on
+// the host.
 func TestApplyRefusesNames(t *testing.T) {
 	needGit(t)
-	for _, name := range []string{".git /hooks/x", "d/GIT~1/config", ".g\u200cit/x", ".git.", "d/.git:x"} {
+	for _, name := range []string{
+		".git /hooks/x", "d/GIT~1/config", ".g\u200cit/x", ".git.",
+		"d/.git:x",
+	} {
 		host := t.TempDir()
 		put(t, host, tree{"d/x": text("x")})
 		w := open(t, host, workspace.Options{})
@@ -278,7 +378,10 @@ func TestHostileEnvironment(t *testing.T) {
 	was := read(t, outside)
 	w := open(t, host, workspace.Options{})
 	e, there := upload(t, w)
-	put(t, there, tree{".git/hooks/pre-commit": text("evil"), "sub/.git/hooks/x": text("evil"), "a": text("A")})
+	put(t, there, tree{
+		".git/hooks/pre-commit": text("evil"), "sub/.git/hooks/x": text("evil"),
+		"a": text("A"),
+	})
 	remove(t, host, "d")
 	put(t, host, tree{"d": {Target: filepath.Join(outside, "d")}})
 	put(t, there, tree{"d/x": text("evil"), "d/new": text("evil")})

@@ -19,7 +19,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/snapshot"
 )
 
-// check turns names into edits and makes sure that the folder allows them all, beside conflicts that are known.
+// check turns names into edits and makes sure that the folder allows them all, beside conflicts
+// that are known.
 func (t *transaction) check(ctx context.Context, names []string, conflicts []Conflict) error {
 	goes := make(map[string]bool)
 	for _, name := range names {
@@ -42,7 +43,10 @@ func (t *transaction) check(ctx context.Context, names []string, conflicts []Con
 		}
 	}
 	if len(conflicts) > 0 {
-		slices.SortStableFunc(conflicts, func(a, b Conflict) int { return strings.Compare(a.Name, b.Name) })
+		slices.SortStableFunc(conflicts, func(a, b Conflict) int {
+			return strings.Compare(a.Name,
+				b.Name)
+		})
 		return &ConflictError{conflicts}
 	}
 	return nil
@@ -89,7 +93,8 @@ func (t *transaction) allows(e *edit, goes map[string]bool) error {
 	return t.matches(e.name, filepath.FromSlash(e.name), fi, *e.was)
 }
 
-// parents makes sure that the folders on the way to a name are folders, or are not there, or are files that go away.
+// parents makes sure that the folders on the way to a name are folders, or are not there, or are
+// files that go away.
 func (t *transaction) parents(name string, goes map[string]bool) error {
 	for i, c := range name {
 		if c != '/' {
@@ -115,8 +120,8 @@ func (t *transaction) parents(name string, goes map[string]bool) error {
 	return nil
 }
 
-// goesAway tells whether what has a name on the host is a file that goes away under another one, which differs in the case
-// of letters.
+// goesAway tells whether what has a name on the host is a file that goes away under another one,
+// which differs in the case of letters.
 func (t *transaction) goesAway(fi fs.FileInfo, name string, goes map[string]bool) bool {
 	for other := range goes {
 		if goes[other] && other != name && strings.EqualFold(other, name) {
@@ -154,7 +159,8 @@ func (t *transaction) empties(dir string, goes map[string]bool) bool {
 	return true
 }
 
-// matches tells whether a file of the host, which may be elsewhere by now, is what was recorded under a name.
+// matches tells whether a file of the host, which may be elsewhere by now, is what was recorded
+// under a name.
 func (t *transaction) matches(name, at string, fi fs.FileInfo, want snapshot.File) error {
 	if fi.Mode().Type() != want.Mode.Type() {
 		return ErrChanged
@@ -207,7 +213,8 @@ func (t *transaction) target(s *snapshot.Snapshot, name string) (string, error) 
 	return string(target), err
 }
 
-// safeName tells whether a name means the same on every host, and no part of it may be taken for a folder of version control.
+// safeName tells whether a name means the same on every host, and no part of it may be taken for a
+// folder of version control.
 func safeName(name string) bool {
 	if name == "." || path.Clean(name) != name || !filepath.IsLocal(filepath.FromSlash(name)) {
 		return false
@@ -223,10 +230,12 @@ func safeName(name string) bool {
 	return true
 }
 
-// staysInside tells whether a link, reached through no other link, leads to a name in the folder, and to no
-// folder of version control. After a name, a ".." may be anywhere, because the name may be a link; so only leading ones are allowed.
+// staysInside tells whether a link, reached through no other link, leads to a name in the folder,
+// and to no folder of version control. After a name, a ".." may be anywhere, because the name may
+// be a link; so only leading ones are allowed.
 func staysInside(name, target string) bool {
-	if target == "" || strings.ContainsRune(target, 0) || path.IsAbs(target) || filepath.IsAbs(target) || filepath.VolumeName(target) != "" {
+	if target == "" || strings.ContainsRune(target, 0) || path.IsAbs(target) ||
+		filepath.IsAbs(target) || filepath.VolumeName(target) != "" {
 		return false
 	}
 	if os.PathSeparator != '/' && strings.ContainsAny(target, `\:`) {

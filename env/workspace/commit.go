@@ -22,7 +22,10 @@ func (t *transaction) run(ctx context.Context) (err error) {
 	}
 	t.stage = stage
 	err = t.explain()
-	for _, step := range []func(context.Context) error{t.writeNew, t.replace, t.takeAway, t.removeEmpty, t.place} {
+	for _, step := range []func(context.Context) error{
+		t.writeNew, t.replace, t.takeAway,
+		t.removeEmpty, t.place,
+	} {
 		if err == nil {
 			err = step(ctx)
 		}
@@ -117,8 +120,9 @@ func (t *transaction) writeFile(e *edit) (err error) {
 	return f.Chmod(mode)
 }
 
-// replace makes the edits that others do not stand in the way of: of files that change, one after the other, so that no
-// more than one of them is missing at any time, and of new files where there is nothing.
+// replace makes the edits that others do not stand in the way of: of files that change, one after
+// the other, so that no more than one of them is missing at any time, and of new files where there
+// is nothing.
 func (t *transaction) replace(ctx context.Context) error {
 	goes := make(map[string]bool)
 	for _, e := range t.edits {
@@ -163,7 +167,8 @@ func (t *transaction) takeAway(ctx context.Context) error {
 }
 
 // errOtherDevice means that a file cannot be moved to the stage.
-var errOtherDevice = errors.New("it is on another file system than the folder; write a patch and use git apply")
+var errOtherDevice = errors.New("it is on another file system than the folder; write a patch " +
+	"and use git apply")
 
 // takeOne moves a file to the stage, and makes sure that it is what was uploaded.
 func (t *transaction) takeOne(e *edit) (err error) {
@@ -305,7 +310,8 @@ func (t *transaction) clear(name string) error {
 	return t.removeFolder(name)
 }
 
-// placeOne makes one file or link, with the folders on the way to it, and nothing over something else.
+// placeOne makes one file or link, with the folders on the way to it, and nothing over something
+// else.
 func (t *transaction) placeOne(e *edit) error {
 	err := t.makeParents(e.name)
 	if err == nil && e.now.Mode.Type() == fs.ModeSymlink {
@@ -335,8 +341,9 @@ func (t *transaction) placeLink(e *edit) error {
 	return err
 }
 
-// placeFile gives the file in the stage its place. A second name does not replace anything, which moving would. Where the
-// file system has no second names, an empty file takes the place first; where it is another one, what is new is copied.
+// placeFile gives the file in the stage its place. A second name does not replace anything, which
+// moving would. Where the file system has no second names, an empty file takes the place first;
+// where it is another one, what is new is copied.
 func (t *transaction) placeFile(e *edit) error {
 	name := filepath.FromSlash(e.name)
 	fi, err := t.root.Lstat(e.staged)

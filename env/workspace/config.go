@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// setting is one line of a git configuration. The section and the key are in lower case, the subsection is as it was
-// written.
+// setting is one line of a git configuration. The section and the key are in lower case, the
+// subsection is as it was written.
 type setting struct {
 	section, subsection, key string
 	value                    string
@@ -45,7 +45,8 @@ type configParser struct {
 	settings            []setting
 }
 
-// next takes one byte; at the end and at the end of a line, which may be two bytes, it is a line feed.
+// next takes one byte; at the end and at the end of a line, which may be two bytes, it is a line
+// feed.
 func (p *configParser) next() byte {
 	if len(p.rest) == 0 {
 		return '\n'
@@ -84,7 +85,8 @@ func (p *configParser) comment() {
 func (p *configParser) header() bool {
 	p.next()
 	n := 0
-	for n < len(p.rest) && (isLetter(p.rest[n]) || isDigit(p.rest[n]) || p.rest[n] == '-' || p.rest[n] == '.') {
+	for n < len(p.rest) && (isLetter(p.rest[n]) || isDigit(p.rest[n]) || p.rest[n] == '-' ||
+		p.rest[n] == '.') {
 		n++
 	}
 	name := strings.ToLower(string(p.rest[:n]))
@@ -123,7 +125,10 @@ func (p *configParser) setting() bool {
 	for n < len(p.rest) && (isLetter(p.rest[n]) || isDigit(p.rest[n]) || p.rest[n] == '-') {
 		n++
 	}
-	s := setting{section: p.section, subsection: p.subsection, key: strings.ToLower(string(p.rest[:n]))}
+	s := setting{
+		section: p.section, subsection: p.subsection,
+		key: strings.ToLower(string(p.rest[:n])),
+	}
 	p.rest = p.rest[n:]
 	c := p.next()
 	for c == ' ' || c == '\t' {
@@ -145,8 +150,8 @@ func (p *configParser) setting() bool {
 	return ok
 }
 
-// value reads what stands behind the equals sign: white space around it goes, but not in quotes; a backslash at the end
-// of a line continues it.
+// value reads what stands behind the equals sign: white space around it goes, but not in quotes; a
+// backslash at the end of a line continues it.
 func (p *configParser) value() (string, bool) {
 	var out []byte
 	keep := 0 // how much of out is more than white space at its end
@@ -224,7 +229,8 @@ func formatConfig(settings []setting) []byte {
 		last = s
 		b.WriteString("\t" + s.key)
 		if !s.bare {
-			b.WriteString(` = "` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`, "\b", `\b`).Replace(s.value) + `"`)
+			b.WriteString(` = "` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`, "\b",
+				`\b`).Replace(s.value) + `"`)
 		}
 		b.WriteByte('\n')
 	}

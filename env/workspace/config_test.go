@@ -25,16 +25,41 @@ func TestParseConfig(t *testing.T) {
 		{"empty", "", nil},
 		{"plain", "[core]\n\tbare = false\n", []setting{{"core", "", "bare", "false", false}}},
 		{"letter case", "[CORE]\nFileMode=TRUE", []setting{{"core", "", "filemode", "TRUE", false}}},
-		{"subsection", "[Remote \"Or\\\"i\\gin\"]\nurl = x\n", []setting{{"remote", `Or"igin`, "url", "x", false}}},
-		{"old subsection", "[Branch.Main]\nremote = x\n", []setting{{"branch", "main", "remote", "x", false}}},
-		{"bare key", "[a]\nb\nc ; comment\nd\t# x\n", []setting{{"a", "", "b", "", true}, {"a", "", "c", "", true}, {"a", "", "d", "", true}}},
+		{"subsection", "[Remote \"Or\\\"i\\gin\"]\nurl = x\n", []setting{{
+			"remote", `Or"igin`, "url", "x",
+			false,
+		}}},
+		{"old subsection", "[Branch.Main]\nremote = x\n", []setting{{
+			"branch", "main", "remote", "x",
+			false,
+		}}},
+		{"bare key", "[a]\nb\nc ; comment\nd\t# x\n", []setting{{"a", "", "b", "", true}, {
+			"a", "", "c",
+			"", true,
+		}, {"a", "", "d", "", true}}},
 		{"on one line", "[a] b = c\n", []setting{{"a", "", "b", "c", false}}},
-		{"comments", "# x\n;y\n[a] ; z\nb = c # d\ne = \"f # g\" ; h\n", []setting{{"a", "", "b", "c", false}, {"a", "", "e", "f # g", false}}},
-		{"quotes", `[a]` + "\n" + `b = x " y " z  ` + "\n" + `c = "\"\\\n\t"`, []setting{{"a", "", "b", "x  y  z", false}, {"a", "", "c", "\"\\\n\t", false}}},
+		{"comments", "# x\n;y\n[a] ; z\nb = c # d\ne = \"f # g\" ; h\n", []setting{{
+			"a", "", "b", "c",
+			false,
+		}, {"a", "", "e", "f # g", false}}},
+		{"quotes", `[a]` + "\n" + `b = x " y " z  ` + "\n" + `c = "\"\\\n\t"`, []setting{{
+			"a", "", "b",
+			"x  y  z", false,
+		}, {"a", "", "c", "\"\\\n\t", false}}},
 		{"continued", "[a]\nb = c \\\n  d\\\r\ne\n", []setting{{"a", "", "b", "c   de", false}}},
-		{"line ends", "\xef\xbb\xbf[a]\r\nb = c\r\nd\r\n", []setting{{"a", "", "b", "c", false}, {"a", "", "d", "", true}}},
-		{"empty value", "[a]\nb =\nc = \"\"\n", []setting{{"a", "", "b", "", false}, {"a", "", "c", "", false}}},
-		{"two sections", "[a]\nb=1\n[c \"d\"]\ne=2\n[a]\nf=3", []setting{{"a", "", "b", "1", false}, {"c", "d", "e", "2", false}, {"a", "", "f", "3", false}}},
+		{"line ends", "\xef\xbb\xbf[a]\r\nb = c\r\nd\r\n", []setting{
+			{"a", "", "b", "c", false},
+			{"a", "", "d", "", true},
+		}},
+		{"empty value", "[a]\nb =\nc = \"\"\n", []setting{{"a", "", "b", "", false}, {
+			"a", "", "c", "",
+			false,
+		}}},
+		{"two sections", "[a]\nb=1\n[c \"d\"]\ne=2\n[a]\nf=3", []setting{
+			{"a", "", "b", "1", false},
+			{"c", "d", "e", "2", false},
+			{"a", "", "f", "3", false},
+		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -51,7 +76,8 @@ func TestParseConfig(t *testing.T) {
 		})
 	}
 	for _, bad := range []string{
-		"[", "[]", "[a", "[a \"b]", "[a b]", "[a \"b\" ]", "x = y", "[a]\n= b", "[a]\nb c", "[a]\nb = \"c", "[a]\nb = \\x", "[a]\n1b = c", "[a \"b\nc\"]",
+		"[", "[]", "[a", "[a \"b]", "[a b]", "[a \"b\" ]", "x = y", "[a]\n= b", "[a]\nb c",
+		"[a]\nb = \"c", "[a]\nb = \\x", "[a]\n1b = c", "[a \"b\nc\"]",
 	} {
 		if got, err := parseConfig([]byte(bad)); err == nil {
 			t.Errorf("%q gives %v", bad, got)
@@ -65,8 +91,10 @@ func TestParseConfigAsGit(t *testing.T) {
 		t.Skip("git is needed to compare with")
 	}
 	for _, config := range []string{
-		"[a]\nb = x \" y \" z  \n", "[a]\nb = c \\\n  d\\\ne\n", "[a]\nb\n[c \"D\\\"\\e\"]\nf = 1;2\n", "[A.B]\nC = d\n",
-		"[a]\r\nb = c\r\n", "[a]b=c", "[a]\nb=\"\\t\\n\\b\"\n", "[a]\nb = \\", "[a]\nb = x\\\n", "[a]\nb = \"x\\\ny\"\n", "[a-b.c-d]\ne-f=g\n",
+		"[a]\nb = x \" y \" z  \n", "[a]\nb = c \\\n  d\\\ne\n", "[a]\nb\n[c \"D\\\"\\e\"]\nf = 1;2\n",
+		"[A.B]\nC = d\n",
+		"[a]\r\nb = c\r\n", "[a]b=c", "[a]\nb=\"\\t\\n\\b\"\n", "[a]\nb = \\", "[a]\nb = x\\\n",
+		"[a]\nb = \"x\\\ny\"\n", "[a-b.c-d]\ne-f=g\n",
 		"[a]\nb = \"c\"\r\n", "[a]\nb = c\v\n",
 	} {
 		name := filepath.Join(t.TempDir(), "config")

@@ -13,7 +13,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// gitParts are what makes git take a folder for one of its own: the first with the second, or with the others.
+// gitParts are what makes git take a folder for one of its own: the first with the second, or with
+// the others.
 const (
 	partHead    = "HEAD"
 	partCommon  = "commondir"
@@ -23,10 +24,12 @@ const (
 
 // isGitPart tells whether some file system takes a name for one of those that make a folder of git.
 func isGitPart(name string) bool {
-	return slices.ContainsFunc([]string{partHead, partCommon, partObjects, partRefs}, func(p string) bool { return strings.EqualFold(p, name) })
+	return slices.ContainsFunc([]string{partHead, partCommon, partObjects, partRefs},
+		func(p string) bool { return strings.EqualFold(p, name) })
 }
 
-// gitShaped tells whether git takes a folder for one of its own, by a function that tells what is in it.
+// gitShaped tells whether git takes a folder for one of its own, by a function that tells what is
+// in it.
 func gitShaped(has func(name string) bool) bool {
 	return has(partHead) && (has(partCommon) || has(partObjects) && has(partRefs))
 }
@@ -39,8 +42,8 @@ func isGitFolder(dir string) bool {
 	})
 }
 
-// insideGitFolder finds the folder of git that dir is, or is in, unless the top of a working tree lies between; empty if
-// there is none.
+// insideGitFolder finds the folder of git that dir is, or is in, unless the top of a working tree
+// lies between; empty if there is none.
 func insideGitFolder(dir string) string {
 	for ; ; dir = filepath.Dir(dir) {
 		if isTop(dir) {
@@ -72,7 +75,8 @@ func (w *Workspace) hide(dir string) {
 	w.note("%s is a folder of git and does not go along", name)
 }
 
-// omits tells whether something is no part of the workspace, nor of what comes back, whatever git tracks.
+// omits tells whether something is no part of the workspace, nor of what comes back, whatever git
+// tracks.
 func (w *Workspace) omits(name string) bool {
 	if strings.HasPrefix(name, stagePrefix) {
 		return true
@@ -102,15 +106,16 @@ func (w *Workspace) noteOmitted(name string) {
 		return
 	}
 	if strings.HasPrefix(name, stagePrefix) {
-		w.note("%s does not go along: it holds changes that are being made, or were when the program was killed; "+
+		w.note("%s does not go along: it holds changes that are being made, or were when the program "+
+			"was killed; "+
 			"its %s says how to undo them", name, readmeName)
 		return
 	}
 	w.note("%s belongs to version control and does not go along", name)
 }
 
-// newRepositories finds the folders that the changes with the given names make folders of git, together with what is on the
-// host. Such a folder could make git run programs there.
+// newRepositories finds the folders that the changes with the given names make folders of git,
+// together with what is on the host. Such a folder could make git run programs there.
 func (c *Changes) newRepositories(names []string) []string {
 	dirs := make(map[string]bool)
 	for _, name := range names {
@@ -149,7 +154,8 @@ func (c *Changes) newRepositories(names []string) []string {
 	return slices.Sorted(maps.Keys(dirs))
 }
 
-// omitsNew is omits for an environment that has made folders of git: what is new in them is no part of what comes back.
+// omitsNew is omits for an environment that has made folders of git: what is new in them is no part
+// of what comes back.
 func (w *Workspace) omitsNew(dirs []string) func(string) bool {
 	known := make(map[string]bool)
 	for _, name := range w.before.Files() {

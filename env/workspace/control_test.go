@@ -40,18 +40,22 @@ func noCanary(t *testing.T, dir string) {
 	}
 }
 
-// nothingComesBack changes a folder of version control in the environment, and a file beside, and checks that only that comes
-// back.
-func nothingComesBack(t *testing.T, w *workspace.Workspace, e env.Environment, host, there, folder string) {
+// nothingComesBack changes a folder of version control in the environment, and a file beside, and
+// checks that only that comes back.
+func nothingComesBack(
+	t *testing.T, w *workspace.Workspace, e env.Environment, host, there, folder string,
+) {
 	t.Helper()
 	was := read(t, filepath.Join(host, folder))
 	put(t, there, tree{
-		folder + "/hooks/post-checkout": {Content: "evil", Executable: true}, folder + "/config": text("evil"),
+		folder + "/hooks/post-checkout": {Content: "evil", Executable: true}, folder +
+			"/config": text("evil"),
 		folder + "/hgrc": text("evil"), "edited": text("E"),
 	})
 	c := changes(t, w, e)
 	var patch bytes.Buffer
-	if _, err := c.WritePatch(t.Context(), &patch); err != nil || strings.Contains(patch.String(), "evil") {
+	if _, err := c.WritePatch(t.Context(), &patch); err != nil || strings.Contains(patch.String(),
+		"evil") {
 		t.Errorf("%v\n%s", err, patch.Bytes())
 	}
 	applied, err := c.Apply(t.Context())
@@ -62,8 +66,8 @@ func nothingComesBack(t *testing.T, w *workspace.Workspace, e env.Environment, h
 	same(t, "what is kept", was, read(t, filepath.Join(host, folder)))
 }
 
-// Folders in which version control keeps what belongs to it do not go along, whatever they are called, and nothing of them
-// comes back.
+// Folders in which version control keeps what belongs to it do not go along, whatever they are
+// called, and nothing of them comes back.
 func TestControlFoldersStay(t *testing.T) {
 	t.Parallel()
 	needGit(t)
@@ -94,7 +98,8 @@ func TestControlFoldersStay(t *testing.T) {
 			put(t, host, tree{"deep/": {}})
 			git(t, host, "init", "-q", "-b", "main", "--separate-git-dir="+filepath.Join(host, "deep/repo"))
 			git(t, host, "config", "http.extraheader", "AUTHORIZATION: "+canary)
-			git(t, host, "-c", "user.name=host", "-c", "user.email=host@example.com", "commit", "-q", "--allow-empty", "-m", "first")
+			git(t, host, "-c", "user.name=host", "-c", "user.email=host@example.com", "commit", "-q",
+				"--allow-empty", "-m", "first")
 		}, folder: "deep/repo", whole: true},
 		{name: "mirror", make: func(t *testing.T, host string) {
 			makeRepository(t, host)
@@ -123,7 +128,10 @@ func TestControlFoldersStay(t *testing.T) {
 			tt.make(t, host)
 			put(t, host, tree{"edited": text("e")})
 			w := open(t, host, workspace.Options{UploadIgnored: tt.ignore})
-			if !slices.ContainsFunc(w.Notes(), func(n string) bool { return strings.HasPrefix(n, tt.folder+" ") }) {
+			if !slices.ContainsFunc(w.Notes(), func(n string) bool {
+				return strings.HasPrefix(n,
+					tt.folder+" ")
+			}) {
 				t.Errorf("notes %q", w.Notes())
 			}
 			e, there := upload(t, w)
@@ -131,10 +139,12 @@ func TestControlFoldersStay(t *testing.T) {
 			if _, err := os.Lstat(filepath.Join(there, tt.folder)); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("%s went along", tt.folder)
 			}
-			if _, err := os.Lstat(filepath.Join(there, ".git")); err == nil && tt.name == "bare with core.bare" {
+			if _, err := os.Lstat(filepath.Join(there, ".git")); err == nil &&
+				tt.name == "bare with core.bare" {
 				t.Error("a bare repository went along as that of a working tree")
 			}
-			if out, err := tryGit(there, nil, "status", "--porcelain"); tt.whole && (err != nil || strings.Contains(out, " D ")) {
+			if out, err := tryGit(there, nil, "status", "--porcelain"); tt.whole && (err != nil ||
+				strings.Contains(out, " D ")) {
 				t.Errorf("%v\n%s", err, out)
 			}
 			nothingComesBack(t, w, e, host, there, tt.folder)
@@ -149,7 +159,10 @@ func TestWorkspaceIsNoFolderOfGit(t *testing.T) {
 	makeMirror(t, filepath.Join(dir, "mirror.git"))
 	makeRepository(t, filepath.Join(dir, "repo"))
 	git(t, filepath.Join(dir, "repo"), "worktree", "add", "-q", filepath.Join(dir, "mirror.git/tree"))
-	for name, want := range map[string]bool{"mirror.git": false, "mirror.git/refs": false, "repo/.git": false, "repo/.git/hooks": false, "repo": true, "mirror.git/tree": true} {
+	for name, want := range map[string]bool{
+		"mirror.git": false, "mirror.git/refs": false,
+		"repo/.git": false, "repo/.git/hooks": false, "repo": true, "mirror.git/tree": true,
+	} {
 		w, err := workspace.Open(t.Context(), filepath.Join(dir, name), workspace.Options{})
 		if errors.Is(err, workspace.ErrGitFolder) == want || want && err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -181,11 +194,26 @@ func TestNewFoldersOfGit(t *testing.T) {
 		{"new", nil, parts("x/y/", "HEAD", "objects/a", "refs/b", "config", "hooks/h"), nil},
 		{"letter case", nil, parts("x/", "head", "OBJECTS/a", "Refs/b", "config"), nil},
 		{"common folder elsewhere", nil, parts("x/", "HEAD", "commondir", "config"), nil},
-		{"the workspace itself", nil, parts("", "HEAD", "objects/a", "refs/b", "config"), []string{"config"}},
-		{"folders of the host", tree{"d/objects/": {}, "d/refs/": {}}, parts("d/", "HEAD", "config"), nil},
-		{"ignored folders of the host", tree{".gitignore": text("refs\n"), "d/refs/x": text(""), "d/objects/y": text("")}, parts("d/", "HEAD", "objects/z"), nil},
-		{"HEAD of the host", tree{"d/HEAD": text("h"), "d/kept": text("k")}, parts("d/", "objects/a", "refs/b", "kept"), []string{"d/kept"}},
-		{"a part", nil, parts("x/", "HEAD", "objects/a", "config"), []string{"x/HEAD", "x/config", "x/objects/a"}},
+		{
+			"the workspace itself", nil, parts("", "HEAD", "objects/a", "refs/b", "config"),
+			[]string{"config"},
+		},
+		{
+			"folders of the host",
+			tree{"d/objects/": {}, "d/refs/": {}},
+			parts("d/", "HEAD", "config"),
+			nil,
+		},
+		{"ignored folders of the host", tree{
+			".gitignore": text("refs\n"), "d/refs/x": text(""),
+			"d/objects/y": text(""),
+		}, parts("d/", "HEAD", "objects/z"), nil},
+		{"HEAD of the host", tree{"d/HEAD": text("h"), "d/kept": text("k")}, parts("d/", "objects/a",
+			"refs/b", "kept"), []string{"d/kept"}},
+		{"a part", nil, parts("x/", "HEAD", "objects/a", "config"), []string{
+			"x/HEAD", "x/config",
+			"x/objects/a",
+		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			host := t.TempDir()

@@ -66,7 +66,8 @@ type finder struct {
 	folders map[string]bool
 	// ruled are the folders with an ignore file.
 	ruled []string
-	// outer are the rules above the workspace, prefix its name in its repository with a slash at its end.
+	// outer are the rules above the workspace, prefix its name in its repository with a slash at its
+	// end.
 	outer  *gitignore.Stack
 	prefix string
 }
@@ -122,15 +123,17 @@ func (f *finder) add(r *repository) {
 	f.w.repos = append(f.w.repos, r)
 	in := path.Join(f.w.dir, r.name)
 	if r.format.promisor {
-		f.w.note("the git repository in %s is a partial clone: what it has not fetched cannot be had in the environment", in)
+		f.w.note("the git repository in %s is a partial clone: what it has not fetched cannot be had "+
+			"in the environment", in)
 	}
 	if r.rebasing {
-		f.w.note("a rebase is in progress in the git repository in %s; in the environment git knows nothing of it and sees a detached HEAD", in)
+		f.w.note("a rebase is in progress in the git repository in %s; in the environment git knows "+
+			"nothing of it and sees a detached HEAD", in)
 	}
 }
 
-// converted notes which repositories have files that are not in the working tree as they are in the index, by settings and
-// by the attributes that stand in the folders with the given names.
+// converted notes which repositories have files that are not in the working tree as they are in the
+// index, by settings and by the attributes that stand in the folders with the given names.
 func (w *Workspace) converted(folders []string) {
 	kinds := make(map[*repository]map[string]bool)
 	for _, r := range w.repos {
@@ -153,10 +156,12 @@ func (w *Workspace) converted(folders []string) {
 		in := path.Join(w.dir, r.name)
 		switch {
 		case kinds[r]["filter"]:
-			w.note("the git repository in %s has filters, which do not go along: files that pass through them look modified to git, "+
+			w.note("the git repository in %s has filters, which do not go along: files that pass through "+
+				"them look modified to git, "+
 				"and on the host git apply may refuse a patch for them, unlike --apply", in)
 		case len(kinds[r]) > 0:
-			w.note("the git repository in %s converts files (%s): on the host git apply may refuse a patch for them, unlike --apply",
+			w.note("the git repository in %s converts files (%s): on the host git apply may refuse a "+
+				"patch for them, unlike --apply",
 				in, strings.Join(slices.Sorted(maps.Keys(kinds[r])), ", "))
 		}
 	}
@@ -188,15 +193,17 @@ func readAttributes(kinds map[string]bool, attributes string) {
 		}
 		for _, field := range fields[1:] {
 			name, value, _ := strings.Cut(field, "=")
-			if name == "ident" || value != "" && (name == "filter" || name == "working-tree-encoding") || field == "eol=crlf" {
+			if name == "ident" || value != "" && (name == "filter" || name == "working-tree-encoding") ||
+				field == "eol=crlf" {
 				kinds[name] = true
 			}
 		}
 	}
 }
 
-// inner reads the repository that a folder of the workspace is the top of, if it is. Such a repository may be of unknown
-// origin: it may not lead to places other than itself and where git keeps submodules.
+// inner reads the repository that a folder of the workspace is the top of, if it is. Such a
+// repository may be of unknown origin: it may not lead to places other than itself and where git
+// keeps submodules.
 func (f *finder) inner(name string) {
 	dir := filepath.Join(f.w.dir, filepath.FromSlash(name))
 	fi, err := os.Lstat(filepath.Join(dir, gitName))
@@ -236,7 +243,8 @@ func (f *finder) openInner(name, dir string, fi fs.FileInfo) (*repository, error
 	return openRepository(name, git, !fi.IsDir(), !fi.IsDir())
 }
 
-// hollow makes the folder of a submodule go along that git ignores. Without it the submodule would look deleted.
+// hollow makes the folder of a submodule go along that git ignores. Without it the submodule would
+// look deleted.
 func (f *finder) hollow(name string) {
 	if f.folders[name] || !safeName(name) {
 		return

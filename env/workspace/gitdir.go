@@ -18,8 +18,8 @@ const gitFilePrefix = "gitdir: "
 // maxSmall is the size of the largest of git's short files that is read, in bytes.
 const maxSmall = 1 << 20
 
-// gitFolders are where git keeps what belongs to one working tree and what all of one repository share. For most
-// repositories it is the same folder.
+// gitFolders are where git keeps what belongs to one working tree and what all of one repository
+// share. For most repositories it is the same folder.
 type gitFolders struct {
 	own, common string
 }
@@ -39,7 +39,8 @@ func findGit(dir string) (gitFolders, error) {
 		}
 		to, ok := strings.CutPrefix(content, gitFilePrefix)
 		if !ok {
-			return gitFolders{}, fmt.Errorf("%s is no folder and does not say where one is; remove or repair it", name)
+			return gitFolders{}, fmt.Errorf("%s is no folder and does not say where one is; remove or "+
+				"repair it", name)
 		}
 		own = resolve(dir, to)
 	}
@@ -59,7 +60,8 @@ func findGit(dir string) (gitFolders, error) {
 		common, err = filepath.EvalSymlinks(common)
 	}
 	if err != nil {
-		return gitFolders{}, fmt.Errorf("the folder of git of %s: %w; repair it with git worktree repair", dir, err)
+		return gitFolders{}, fmt.Errorf("the folder of git of %s: %w; repair it with git worktree repair",
+			dir, err)
 	}
 	return gitFolders{own: own, common: common}, nil
 }
@@ -97,7 +99,8 @@ func readFile(root *os.Root, name string, limit int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, limit))
 }
 
-// openFile opens a regular file. What is something else is looked at first, since opening a pipe would wait.
+// openFile opens a regular file. What is something else is looked at first, since opening a pipe
+// would wait.
 func openFile(root *os.Root, name string) (*os.File, int64, error) {
 	fi, err := root.Stat(name)
 	if err != nil {
@@ -121,7 +124,8 @@ func openFile(root *os.Root, name string) (*os.File, int64, error) {
 	return f, fi.Size(), nil
 }
 
-// enclosing finds the nearest folder above dir that is the top of a repository; empty if there is none.
+// enclosing finds the nearest folder above dir that is the top of a repository; empty if there is
+// none.
 func enclosing(dir string) string {
 	for up := filepath.Dir(dir); up != dir; dir, up = up, filepath.Dir(up) {
 		if isTop(up) {
@@ -131,8 +135,8 @@ func enclosing(dir string) string {
 	return ""
 }
 
-// isTop tells whether git takes a folder for the top of a working tree: its .git is a folder with a HEAD, or a file that
-// tells where that folder is.
+// isTop tells whether git takes a folder for the top of a working tree: its .git is a folder with a
+// HEAD, or a file that tells where that folder is.
 func isTop(dir string) bool {
 	name := filepath.Join(dir, gitName)
 	fi, err := os.Stat(name)
@@ -144,12 +148,14 @@ func isTop(dir string) bool {
 	return err == nil && strings.HasPrefix(content, gitFilePrefix)
 }
 
-// belowModules tells whether name is in a folder for the repositories of submodules, of the repository in home.
+// belowModules tells whether name is in a folder for the repositories of submodules, of the
+// repository in home.
 func belowModules(home, name string) bool {
 	rel, err := filepath.Rel(home, name)
 	if err != nil || !filepath.IsLocal(rel) {
 		return false
 	}
 	parts := strings.Split(filepath.ToSlash(rel), "/")
-	return len(parts) > 1 && parts[0] == "modules" || len(parts) > 3 && parts[0] == "worktrees" && parts[2] == "modules"
+	return len(parts) > 1 && parts[0] == "modules" || len(parts) > 3 && parts[0] == "worktrees" &&
+		parts[2] == "modules"
 }

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// globalRules returns the ignore rules of the user, which hold in all repositories and give way to all others. The settings
-// are those of a repository, if there is one: they can name another file.
+// globalRules returns the ignore rules of the user, which hold in all repositories and give way to
+// all others. The settings are those of a repository, if there is one: they can name another file.
 func (w *Workspace) globalRules(settings []setting) []byte {
 	home, _ := os.UserHomeDir()
 	folder := os.Getenv("XDG_CONFIG_HOME")
@@ -23,7 +23,8 @@ func (w *Workspace) globalRules(settings []setting) []byte {
 	if global, ok := os.LookupEnv("GIT_CONFIG_GLOBAL"); ok {
 		configs = append(configs, global)
 	} else {
-		configs = append(configs, filepath.Join(folder, "git", "config"), filepath.Join(home, ".gitconfig"))
+		configs = append(configs, filepath.Join(folder, "git", "config"), filepath.Join(home,
+			".gitconfig"))
 	}
 	name := filepath.Join(folder, "git", "ignore")
 	for _, config := range configs {

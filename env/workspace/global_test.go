@@ -19,9 +19,20 @@ func TestGlobalRules(t *testing.T) {
 		want        tree
 	}{
 		{"default file", tree{".config/git/ignore": text(".env\n")}, "", "", tree{"keep.log": text("k")}},
-		{"named in the home folder", tree{".gitconfig": text("[core]\nexcludesFile = ~/mine\n"), "mine": text(".env\n")}, "", "", tree{"keep.log": text("k")}},
-		{"folder in a repository", tree{".config/git/ignore": text(".env\n")}, "sub", "", tree{"keep.log": text("k")}},
-		{"the repository names another", tree{".config/git/ignore": text(".env\n"), "other": text("*.log\n")}, "", "~/other", tree{".env": text("secret"), "keep.log": text("k")}},
+		{"named in the home folder", tree{
+			".gitconfig": text("[core]\nexcludesFile = ~/mine\n"),
+			"mine":       text(".env\n"),
+		}, "", "", tree{"keep.log": text("k")}},
+		{
+			"folder in a repository",
+			tree{".config/git/ignore": text(".env\n")},
+			"sub", "",
+			tree{"keep.log": text("k")},
+		},
+		{"the repository names another", tree{
+			".config/git/ignore": text(".env\n"),
+			"other":              text("*.log\n"),
+		}, "", "~/other", tree{".env": text("secret"), "keep.log": text("k")}},
 		{"none", nil, "", "", tree{".env": text("secret"), "keep.log": text("k")}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -36,7 +47,10 @@ func TestGlobalRules(t *testing.T) {
 				git(t, repo, "config", "core.excludesFile", tt.config)
 			}
 			dir := filepath.Join(repo, tt.sub)
-			put(t, dir, tree{".env": text("secret"), "keep.log": text("k"), ".gitignore": text("!keep.log\n")})
+			put(t, dir, tree{
+				".env": text("secret"), "keep.log": text("k"),
+				".gitignore": text("!keep.log\n"),
+			})
 			w := open(t, dir, workspace.Options{})
 			for _, note := range w.Notes() {
 				if strings.Contains(note, "rules") {
@@ -69,7 +83,10 @@ func TestHostRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]bool{"private": true, "dir/private": true, "x.tmp": true, "a.txt": false} {
+	for name, want := range map[string]bool{
+		"private": true, "dir/private": true, "x.tmp": true,
+		"a.txt": false,
+	} {
 		if got := excluded(name, false); got != want {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}

@@ -34,7 +34,8 @@ func tryGit(dir string, stdin []byte, args ...string) (string, error) {
 	cmd.Dir = dir
 	cmd.Stdin = bytes.NewReader(stdin)
 	cmd.Env = append(
-		os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_NOSYSTEM=1", "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir),
+		os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_NOSYSTEM=1",
+		"GIT_CEILING_DIRECTORIES="+filepath.Dir(dir),
 		"GIT_TERMINAL_PROMPT=0",
 	)
 	out, err := cmd.CombinedOutput()
@@ -55,7 +56,8 @@ func git(t testing.TB, dir string, args ...string) string {
 func commit(t testing.TB, dir, message string) {
 	t.Helper()
 	git(t, dir, "add", "-A")
-	git(t, dir, "-c", "user.name=host", "-c", "user.email=host@example.com", "commit", "-q", "--allow-empty", "-m", message)
+	git(t, dir, "-c", "user.name=host", "-c", "user.email=host@example.com", "commit", "-q",
+		"--allow-empty", "-m", message)
 }
 
 // file is a file or link in a test tree.

@@ -39,7 +39,10 @@ func (h hostFolder) path(name string) string {
 
 // Info tells where the folder is, so that the rules above it are found.
 func (h hostFolder) Info() env.Info {
-	return env.Info{Backend: "host", OS: runtime.GOOS, Arch: runtime.GOARCH, WorkDir: filepath.ToSlash(h.dir)}
+	return env.Info{
+		Backend: "host", OS: runtime.GOOS, Arch: runtime.GOARCH,
+		WorkDir: filepath.ToSlash(h.dir),
+	}
 }
 
 // Open implements env.FileReader.
@@ -73,7 +76,9 @@ func (h hostFolder) CopyIn(_ context.Context, dir string, _ io.Reader) error {
 }
 
 // CopyOut implements env.Copier.
-func (h hostFolder) CopyOut(ctx context.Context, dir string, names ...string) (io.ReadCloser, error) {
+func (h hostFolder) CopyOut(
+	ctx context.Context, dir string, names ...string,
+) (io.ReadCloser, error) {
 	root, err := os.OpenRoot(h.path(dir))
 	if err != nil {
 		return nil, err

@@ -21,8 +21,10 @@ func checkPatterns(patterns []string) error {
 		switch {
 		case strings.HasPrefix(p, "/") || filepath.IsAbs(filepath.FromSlash(p)):
 			return fmt.Errorf("pattern %q: it must be relative to the folder", p)
-		case p == "" || path.Clean(clean) != clean || clean == "." || clean == ".." || strings.HasPrefix(clean, "../"):
-			return fmt.Errorf("pattern %q: it must be a name in the folder, without empty parts, \".\" and \"..\"", p)
+		case p == "" || path.Clean(clean) != clean || clean == "." || clean == ".." ||
+			strings.HasPrefix(clean, "../"):
+			return fmt.Errorf("pattern %q: it must be a name in the folder, without empty parts, \".\" "+
+				"and \"..\"", p)
 		case !doublestar.ValidatePattern(p):
 			return fmt.Errorf("pattern %q: %w", p, doublestar.ErrBadPattern)
 		}
@@ -30,8 +32,8 @@ func checkPatterns(patterns []string) error {
 	return nil
 }
 
-// findIgnored returns the names of the files and links that the patterns match, or a folder that they are in. Only those
-// that git ignores matter; others belong to the workspace anyway.
+// findIgnored returns the names of the files and links that the patterns match, or a folder that
+// they are in. Only those that git ignores matter; others belong to the workspace anyway.
 func (w *Workspace) findIgnored(ctx context.Context, host env.FileReader) ([]string, error) {
 	patterns := w.opts.UploadIgnored
 	if len(patterns) == 0 {

@@ -10,7 +10,10 @@ import (
 
 func TestMain(m *testing.M) {
 	// What git is told on the machine at hand is of no matter.
-	for name, value := range map[string]string{"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.DevNull, "XDG_CONFIG_HOME": filepath.Join(os.TempDir(), "missing")} {
+	for name, value := range map[string]string{
+		"GIT_CONFIG_NOSYSTEM": "1",
+		"GIT_CONFIG_GLOBAL":   os.DevNull, "XDG_CONFIG_HOME": filepath.Join(os.TempDir(), "missing"),
+	} {
 		if err := os.Setenv(name, value); err != nil {
 			panic(err)
 		}

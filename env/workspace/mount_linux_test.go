@@ -14,7 +14,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/local"
 )
 
-// mounted returns a workspace's folder with another file system in it, and the changes that a function makes.
+// mounted returns a workspace's folder with another file system in it, and the changes that a
+// function makes.
 func mounted(t *testing.T, change func(there string) error) (*Changes, string) {
 	t.Helper()
 	host, there := t.TempDir(), t.TempDir()
@@ -103,7 +104,8 @@ func TestRollBackOnOtherFileSystem(t *testing.T) {
 
 func TestChangeOnOtherFileSystem(t *testing.T) {
 	c, host := mounted(t, func(there string) error {
-		return errors.Join(addToCache(there), os.WriteFile(filepath.Join(there, "cache/old"), []byte("OLD"), 0o644))
+		return errors.Join(addToCache(there), os.WriteFile(filepath.Join(there, "cache/old"),
+			[]byte("OLD"), 0o644))
 	})
 	was := listing(t, host)
 	if _, err := c.Apply(t.Context()); err == nil || !strings.Contains(err.Error(), "git apply") {

@@ -37,17 +37,24 @@ type gitPacker struct {
 // pack writes one repository.
 func (p *gitPacker) pack(ctx context.Context, r *repository) error {
 	top := path.Join(r.name, gitName)
-	for _, dir := range []string{"", "info", "objects", "objects/info", "objects/pack", "refs", "refs/heads", "refs/tags"} {
+	for _, dir := range []string{
+		"", "info", "objects", "objects/info", "objects/pack", "refs",
+		"refs/heads", "refs/tags",
+	} {
 		if err := p.header(tar.TypeDir, path.Join(top, dir)+"/", 0o755, 0); err != nil {
 			return err
 		}
 	}
 	for _, f := range r.files {
-		if err := p.content(path.Join(top, f.name), 0o644, int64(len(f.content)), strings.NewReader(string(f.content))); err != nil {
+		if err := p.content(path.Join(top, f.name), 0o644, int64(len(f.content)),
+			strings.NewReader(string(f.content))); err != nil {
 			return err
 		}
 	}
-	s := &objectSender{p: p, to: path.Join(top, "objects"), sent: make(map[string]bool), stores: make(map[string]bool)}
+	s := &objectSender{
+		p: p, to: path.Join(top, "objects"), sent: make(map[string]bool),
+		stores: make(map[string]bool),
+	}
 	common, err := os.OpenRoot(r.git.common)
 	if err != nil {
 		return err
@@ -62,26 +69,32 @@ func (p *gitPacker) pack(ctx context.Context, r *repository) error {
 }
 
 func (p *gitPacker) header(kind byte, name string, mode, size int64) error {
-	return p.w.WriteHeader(&tar.Header{Typeflag: kind, Name: name, Mode: mode, Size: size, ModTime: p.now, Format: tar.FormatPAX})
+	return p.w.WriteHeader(&tar.Header{
+		Typeflag: kind, Name: name, Mode: mode, Size: size,
+		ModTime: p.now, Format: tar.FormatPAX,
+	})
 }
 
 // content writes a file.
 func (p *gitPacker) content(name string, mode, size int64, r io.Reader) error {
 	if p.maxSize > 0 && size > p.maxSize-p.size {
-		return fmt.Errorf("%w: the git repositories have more than %d bytes", env.ErrTreeTooLarge, p.maxSize)
+		return fmt.Errorf("%w: the git repositories have more than %d bytes", env.ErrTreeTooLarge,
+			p.maxSize)
 	}
 	p.size += size
 	if err := p.header(tar.TypeReg, name, mode, size); err != nil {
 		return err
 	}
-	n, err := io.CopyBuffer(struct{ io.Writer }{p.w}, struct{ io.Reader }{io.LimitReader(r, size)}, p.buf)
+	n, err := io.CopyBuffer(struct{ io.Writer }{p.w}, struct{ io.Reader }{io.LimitReader(r, size)},
+		p.buf)
 	if err == nil && n != size {
 		err = fmt.Errorf("%s: the file changed while it was read: %w", name, io.ErrUnexpectedEOF)
 	}
 	return err
 }
 
-// objectSender writes the objects of one repository, from its own store and from those that it borrows from.
+// objectSender writes the objects of one repository, from its own store and from those that it
+// borrows from.
 type objectSender struct {
 	p      *gitPacker
 	to     string
@@ -92,10 +105,13 @@ type objectSender struct {
 }
 
 // store writes the objects in one store, which has an absolute name.
-func (s *objectSender) store(ctx context.Context, store *os.Root, name string, borrows bool, depth int) error {
+func (s *objectSender) store(
+	ctx context.Context, store *os.Root, name string, borrows bool, depth int,
+) error {
 	s.stores[name] = true
 	if depth > maxDepth || len(s.stores) > maxStores {
-		return errors.New("it borrows objects from too many repositories; run git repack -a -d to have them all in it")
+		return errors.New("it borrows objects from too many repositories; run git repack -a -d to " +
+			"have them all in it")
 	}
 	alternates, err := readFile(store, "info/alternates", maxSmall)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -119,7 +135,8 @@ func (s *objectSender) store(ctx context.Context, store *os.Root, name string, b
 	return nil
 }
 
-// errBorrows means that a repository inside the workspace has objects elsewhere, which it may not lead to.
+// errBorrows means that a repository inside the workspace has objects elsewhere, which it may not
+// lead to.
 var errBorrows = errors.New("it borrows objects from another repository")
 
 func (s *objectSender) borrowed(ctx context.Context, name string, depth int) error {
@@ -161,8 +178,9 @@ func parseAlternates(content []byte) ([]string, error) {
 // maxPasses is how often the objects of a store are listed when git moves them meanwhile.
 const maxPasses = 10
 
-// objects writes the loose objects and the packs of a store. Git may move objects into a pack, or from pack to pack; it
-// removes nothing before it is elsewhere. So where something has vanished, another look finds it.
+// objects writes the loose objects and the packs of a store. Git may move objects into a pack, or
+// from pack to pack; it removes nothing before it is elsewhere. So where something has vanished,
+// another look finds it.
 func (s *objectSender) objects(ctx context.Context, store *os.Root) error {
 	for range maxPasses {
 		s.missed = false
@@ -225,7 +243,8 @@ func (s *objectSender) packs(ctx context.Context, store *os.Root) error {
 			continue // Git does not see a pack without its index.
 		}
 		base = "pack/" + base
-		if promisor := base + ".promisor"; slices.Contains(names, path.Base(promisor)) && !s.sent[promisor] {
+		if promisor := base + ".promisor"; slices.Contains(names, path.Base(promisor)) &&
+			!s.sent[promisor] {
 			// That it is there says that what lacks is no damage; what it holds is for people.
 			s.sent[promisor] = true
 			if err := s.p.content(path.Join(s.to, promisor), 0o444, 0, strings.NewReader("")); err != nil {
@@ -239,8 +258,8 @@ func (s *objectSender) packs(ctx context.Context, store *os.Root) error {
 	return nil
 }
 
-// send writes files of a store that belong together, all or, where one has vanished, none. What came from another store has
-// the same content.
+// send writes files of a store that belong together, all or, where one has vanished, none. What
+// came from another store has the same content.
 func (s *objectSender) send(ctx context.Context, store *os.Root, names ...string) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -280,10 +299,12 @@ func (s *objectSender) send(ctx context.Context, store *os.Root, names ...string
 
 // unreadable is the error for an object that cannot be read.
 func unreadable(err error) error {
-	return fmt.Errorf("its objects cannot be read: %w; make them readable, or repair it as git fsck tells", err)
+	return fmt.Errorf("its objects cannot be read: %w; make them readable, or repair it as git "+
+		"fsck tells", err)
 }
 
-// readDir returns the names in a folder, sorted. Something in the folder is named, since opening a pipe would wait.
+// readDir returns the names in a folder, sorted. Something in the folder is named, since opening a
+// pipe would wait.
 func readDir(root *os.Root, name string) ([]string, error) {
 	f, err := root.Open(name + "/.")
 	if err != nil {

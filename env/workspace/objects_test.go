@@ -137,7 +137,8 @@ func TestNotes(t *testing.T) {
 			git(t, dir, "checkout", "-q", "-b", "side", "v1")
 			put(t, dir, tree{"a.txt": text("other\n")})
 			commit(t, dir, "side")
-			if out, err := tryGit(dir, nil, "-c", "user.name=x", "-c", "user.email=x@example.com", "rebase", "main"); err == nil {
+			if out, err := tryGit(dir, nil, "-c", "user.name=x", "-c", "user.email=x@example.com", "rebase",
+				"main"); err == nil {
 				t.Fatal(out)
 			}
 		}, nil},
@@ -147,8 +148,14 @@ func TestNotes(t *testing.T) {
 		{"encoding", "(working-tree-encoding)", func(t *testing.T, dir string) {
 			put(t, dir, tree{".git/info/attributes": text("*.c working-tree-encoding=UTF-16 eol=lf\n")})
 		}, nil},
-		{"autocrlf", "(autocrlf)", func(t *testing.T, dir string) { git(t, dir, "config", "core.autocrlf", "input") }, nil},
-		{"deep filter", "filters", func(t *testing.T, dir string) { put(t, dir, tree{"dir/.gitattributes": text("* filter=lfs\n")}) }, nil},
+		{"autocrlf", "(autocrlf)", func(t *testing.T, dir string) {
+			git(t, dir, "config", "core.autocrlf",
+				"input")
+		}, nil},
+		{"deep filter", "filters", func(t *testing.T, dir string) {
+			put(t, dir,
+				tree{"dir/.gitattributes": text("* filter=lfs\n")})
+		}, nil},
 		{"no match", `"nothing/*"`, func(*testing.T, string) {}, []string{"nothing/*", "dir"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -162,8 +169,12 @@ func TestNotes(t *testing.T) {
 			}
 		})
 	}
-	for pattern, want := range map[string]string{"/out": "relative", "./a": "without", "../x": "without", "a//b": "without", "": "without", "[": "syntax"} {
-		_, err := workspace.Open(t.Context(), t.TempDir(), workspace.Options{UploadIgnored: []string{pattern}})
+	for pattern, want := range map[string]string{
+		"/out": "relative", "./a": "without",
+		"../x": "without", "a//b": "without", "": "without", "[": "syntax",
+	} {
+		_, err := workspace.Open(t.Context(), t.TempDir(),
+			workspace.Options{UploadIgnored: []string{pattern}})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want it to say %q", pattern, err, want)
 		}
@@ -182,10 +193,12 @@ func TestNoteOfUnreadableFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.Chmod(filepath.Join(dir, "closed"), 0o700) })
-	same(t, "notes", []string{"closed cannot be read and does not go along"}, open(t, dir, workspace.Options{}).Notes())
+	same(t, "notes", []string{"closed cannot be read and does not go along"}, open(t, dir,
+		workspace.Options{}).Notes())
 }
 
-// Folders with links into another repository, as git-new-workdir makes them, are refused with what to do.
+// Folders with links into another repository, as git-new-workdir makes them, are refused with what
+// to do.
 func TestLinksInFolderOfGit(t *testing.T) {
 	t.Parallel()
 	needGit(t)
@@ -240,7 +253,10 @@ func TestEntryThatIsNoRepository(t *testing.T) {
 	needGit(t)
 	repo := t.TempDir()
 	makeRepository(t, repo)
-	put(t, repo, tree{"dir/.git/": {}, "dir/x.log": text("ignored"), "dir/in/y.log": text("ignored"), "dir/in/.git/": {}, "dir/in/z": text("z")})
+	put(t, repo, tree{
+		"dir/.git/": {}, "dir/x.log": text("ignored"), "dir/in/y.log": text("ignored"),
+		"dir/in/.git/": {}, "dir/in/z": text("z"),
+	})
 	w := open(t, filepath.Join(repo, "dir"), workspace.Options{})
 	_, there := upload(t, w)
 	same(t, "in the environment", tree{"b.txt": text("b\n"), "in/z": text("z")}, read(t, there))

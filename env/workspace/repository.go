@@ -14,14 +14,15 @@ import (
 )
 
 const (
-	// maxList is the size of the largest of git's lists that is read, such as that of packed references, in bytes.
+	// maxList is the size of the largest of git's lists that is read, such as that of packed
+	// references, in bytes.
 	maxList = 256 << 20
 	// maxRefs is how many references that have a file of their own are read.
 	maxRefs = 1_000_000
 )
 
-// repository is what of one repository goes along, but for its objects, which are read when they are sent. They come last
-// so that all that the references need is there.
+// repository is what of one repository goes along, but for its objects, which are read when they
+// are sent. They come last so that all that the references need is there.
 type repository struct {
 	// name is the folder it is the top of, relative to the workspace; "." for that itself.
 	name string
@@ -47,7 +48,9 @@ type gitFile struct {
 }
 
 // openRepository reads what of a repository goes along.
-func openRepository(name string, git gitFolders, elsewhere, borrows bool) (_ *repository, err error) {
+func openRepository(
+	name string, git gitFolders, elsewhere, borrows bool,
+) (_ *repository, err error) {
 	own, err := os.OpenRoot(git.own)
 	if err != nil {
 		return nil, err
@@ -63,7 +66,10 @@ func openRepository(name string, git gitFolders, elsewhere, borrows bool) (_ *re
 		return nil, err
 	}
 	r := &repository{name: name, git: git, borrows: borrows, elsewhere: elsewhere}
-	for _, step := range []func(own, common *os.Root) error{r.readConfig, r.readHead, r.readRefs, r.readIndex, r.readInfo, r.checkObjects} {
+	for _, step := range []func(own, common *os.Root) error{
+		r.readConfig, r.readHead, r.readRefs,
+		r.readIndex, r.readInfo, r.checkObjects,
+	} {
 		if err := step(own, common); err != nil {
 			return nil, err
 		}
@@ -73,13 +79,17 @@ func openRepository(name string, git gitFolders, elsewhere, borrows bool) (_ *re
 
 // checkLinks refuses a folder of git that has links to other places in it.
 func checkLinks(root *os.Root) error {
-	for _, name := range []string{partHead, "config", "index", "info", partObjects, "packed-refs", partRefs, "shallow"} {
+	for _, name := range []string{
+		partHead, "config", "index", "info", partObjects, "packed-refs",
+		partRefs, "shallow",
+	} {
 		fi, err := root.Lstat(name)
 		if err != nil || fi.Mode()&fs.ModeSymlink == 0 {
 			continue
 		}
 		if _, err := root.Stat(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("its %s is a link that leads elsewhere: %w; use git worktree add to have a second working tree", name, err)
+			return fmt.Errorf("its %s is a link that leads elsewhere: %w; use git worktree add to have a "+
+				"second working tree", name, err)
 		}
 	}
 	return nil
@@ -137,7 +147,8 @@ func (r *repository) readConfig(own, common *os.Root) error {
 	return nil
 }
 
-// readHead takes HEAD and, where they hold nothing but names of objects, the heads of operations in progress.
+// readHead takes HEAD and, where they hold nothing but names of objects, the heads of operations in
+// progress.
 func (r *repository) readHead(own, _ *os.Root) error {
 	head, err := readFile(own, partHead, maxSmall)
 	if err != nil {
@@ -163,7 +174,8 @@ func (r *repository) readHead(own, _ *os.Root) error {
 	return nil
 }
 
-// cleanRef returns the content of a reference as git writes it: the name of an object or of another reference.
+// cleanRef returns the content of a reference as git writes it: the name of an object or of another
+// reference.
 func cleanRef(content []byte) ([]byte, bool) {
 	text := strings.TrimRight(string(content), " \t\r\n")
 	if to, ok := strings.CutPrefix(text, "ref:"); ok {
@@ -221,7 +233,8 @@ func (r *repository) readRefs(_, common *os.Root) error {
 	})
 }
 
-// cleanPackedRefs returns the lines that are references, and the objects that tags among them stand for.
+// cleanPackedRefs returns the lines that are references, and the objects that tags among them stand
+// for.
 func cleanPackedRefs(content []byte) []byte {
 	var out []byte
 	kept := false
@@ -280,7 +293,10 @@ func (r *repository) readInfo(own, common *os.Root) error {
 	for _, f := range []struct {
 		in   *os.Root
 		name string
-	}{{common, "info/exclude"}, {common, "info/attributes"}, {own, "info/sparse-checkout"}, {common, "shallow"}} {
+	}{{common, "info/exclude"}, {common, "info/attributes"}, {own, "info/sparse-checkout"}, {
+		common,
+		"shallow",
+	}} {
 		content, err := readFile(f.in, f.name, maxList)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -314,7 +330,8 @@ func (r *repository) checkObjects(_, common *os.Root) error {
 	return err
 }
 
-// tracked returns the names of the files that git tracks in the repository, relative to the workspace.
+// tracked returns the names of the files that git tracks in the repository, relative to the
+// workspace.
 func (r *repository) tracked() []string {
 	var names []string
 	for _, index := range []*gitindex.Index{r.index, r.shared} {
@@ -325,7 +342,8 @@ func (r *repository) tracked() []string {
 	return r.placed(names)
 }
 
-// executables adds to modes whether the files that git tracks are executable, if only the index says that.
+// executables adds to modes whether the files that git tracks are executable, if only the index
+// says that.
 func (r *repository) executables(modes map[string]bool) {
 	if !r.format.noFileMode {
 		return

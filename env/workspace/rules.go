@@ -14,11 +14,13 @@ import (
 
 const ignoreFile = ".gitignore"
 
-// ignoreRules are what git on the host ignores, as far as looking at the environment, or at the host through the eyes of an
-// environment, does not tell: rules of the user, rules that stand in folders above the workspace, and those that git keeps
-// for linked working trees and submodules. They give way to the rules that stand in the workspace, as these were when it was recorded.
+// ignoreRules are what git on the host ignores, as far as looking at the environment, or at the
+// host through the eyes of an environment, does not tell: rules of the user, rules that stand in
+// folders above the workspace, and those that git keeps for linked working trees and submodules.
+// They give way to the rules that stand in the workspace, as these were when it was recorded.
 type ignoreRules struct {
-	// prefix is the name of the workspace in its repository, with a slash at its end; empty at the top.
+	// prefix is the name of the workspace in its repository, with a slash at its end; empty at the
+	// top.
 	prefix string
 	// stacks are the rules in force in folders that have some of their own, by name.
 	stacks map[string]*gitignore.Stack
@@ -26,10 +28,13 @@ type ignoreRules struct {
 	needed bool
 }
 
-// HostRules returns a function that tells what git on the host ignores in the folder dir because of rules that looking at
-// its files does not tell: those of the user, and those that git keeps for linked working trees and submodules. It is meant
-// for env.SnapshotOptions.Exclude, where an environment works in dir itself, and gives nil if there are no such rules.
-func HostRules(ctx context.Context, dir string) (excluded func(name string, isDir bool) bool, err error) {
+// HostRules returns a function that tells what git on the host ignores in the folder dir because of
+// rules that looking at its files does not tell: those of the user, and those that git keeps for
+// linked working trees and submodules. It is meant for env.SnapshotOptions.Exclude, where an
+// environment works in dir itself, and gives nil if there are no such rules.
+func HostRules(
+	ctx context.Context, dir string,
+) (excluded func(name string, isDir bool) bool, err error) {
 	w, host, err := find(dir, Options{})
 	if err == nil {
 		err = w.findRepositories(ctx, host)
@@ -58,15 +63,20 @@ func (r *ignoreRules) in(dir string) *gitignore.Stack {
 	return r.stacks["."]
 }
 
-// makeRules puts rules together: outer ones, those of the repositories in the workspace, and those of the ignore files
-// in the folders with the given names.
-func (w *Workspace) makeRules(outer *gitignore.Stack, prefix string, folders []string) (*ignoreRules, error) {
+// makeRules puts rules together: outer ones, those of the repositories in the workspace, and those
+// of the ignore files in the folders with the given names.
+func (w *Workspace) makeRules(
+	outer *gitignore.Stack, prefix string, folders []string,
+) (*ignoreRules, error) {
 	root, err := os.OpenRoot(w.dir)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = root.Close() }()
-	r := &ignoreRules{prefix: prefix, stacks: map[string]*gitignore.Stack{".": outer}, needed: outer != nil}
+	r := &ignoreRules{
+		prefix: prefix, stacks: map[string]*gitignore.Stack{".": outer},
+		needed: outer != nil,
+	}
 	tops := make(map[string]*repository)
 	for _, repo := range w.repos {
 		tops[repo.name] = repo
@@ -74,7 +84,8 @@ func (w *Workspace) makeRules(outer *gitignore.Stack, prefix string, folders []s
 	}
 	slices.Sort(folders)
 	// Each folder after those that it is in; the topmost has a name that is not the least.
-	folders = append([]string{"."}, slices.DeleteFunc(folders, func(dir string) bool { return dir == "." })...)
+	folders = append([]string{"."}, slices.DeleteFunc(folders,
+		func(dir string) bool { return dir == "." })...)
 	for _, dir := range slices.Compact(folders) {
 		at := strings.TrimSuffix(prefix, "/")
 		if dir != "." {
@@ -100,9 +111,11 @@ func pushRules(rules *gitignore.Stack, at string, content []byte) *gitignore.Sta
 	return rules.Push(at, gitignore.Parse(content))
 }
 
-// outerRules reads the rules above a folder that is inside the repository whose top is given. If the folder is ignored
-// itself, they do not count.
-func (w *Workspace) outerRules(top string, git gitFolders) (rules *gitignore.Stack, prefix string, err error) {
+// outerRules reads the rules above a folder that is inside the repository whose top is given. If
+// the folder is ignored itself, they do not count.
+func (w *Workspace) outerRules(
+	top string, git gitFolders,
+) (rules *gitignore.Stack, prefix string, err error) {
 	dir := w.dir
 	rel, err := filepath.Rel(top, dir)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 )
 
-// The identity of commits in the environment where the repository names none. It has to be some: git refuses to
-// commit without.
+// The identity of commits in the environment where the repository names none. It has to be some:
+// git refuses to commit without.
 const (
 	defaultName  = "sandboxagent"
 	defaultEmail = "sandboxagent@localhost"
@@ -21,15 +21,20 @@ const (
 // A check decides which value of a setting goes along, perhaps changed, and whether it does.
 type check func(value string) (string, bool)
 
-// allowedSettings are the settings that go along, by section and key; all others stay. None of them names a program, a
-// file or a credential. Settings that git would only take from a section with a name have a dot before the key.
+// allowedSettings are the settings that go along, by section and key; all others stay. None of them
+// names a program, a file or a credential. Settings that git would only take from a section with a
+// name have a dot before the key.
 var allowedSettings = map[string]check{
-	"core.filemode": boolean, "core.ignorecase": boolean, "core.symlinks": boolean, "core.precomposeunicode": boolean,
-	"core.quotepath": boolean, "core.sparsecheckout": boolean, "core.sparsecheckoutcone": boolean, "index.sparse": boolean,
-	"core.autocrlf": word, "core.eol": word, "core.safecrlf": word,
+	"core.filemode": boolean, "core.ignorecase": boolean, "core.symlinks": boolean,
+	"core.precomposeunicode": boolean,
+	"core.quotepath":         boolean, "core.sparsecheckout": boolean,
+	"core.sparsecheckoutcone": boolean,
+	"index.sparse":            boolean,
+	"core.autocrlf":           word, "core.eol": word, "core.safecrlf": word,
 	"user.name": line, "user.email": line,
-	"branch..remote": word, "branch..pushremote": word, "branch..merge": refName, "branch..rebase": word,
-	"remote..url": address, "remote..fetch": refSpec, "remote..tagopt": option,
+	"branch..remote": word, "branch..pushremote": word, "branch..merge": refName,
+	"branch..rebase": word,
+	"remote..url":    address, "remote..fetch": refSpec, "remote..tagopt": option,
 	"remote..promisor": boolean, "remote..partialclonefilter": filterSpec,
 	"submodule..active": boolean, "submodule..url": address, "submodule..path": line,
 	"extensions.objectformat": word, "extensions.partialclone": word,
@@ -49,22 +54,27 @@ var (
 )
 
 func boolean(v string) (string, bool) {
-	return v, slices.Contains([]string{"", "true", "false", "yes", "no", "on", "off", "0", "1"}, strings.ToLower(v))
+	return v, slices.Contains([]string{"", "true", "false", "yes", "no", "on", "off", "0", "1"},
+		strings.ToLower(v))
 }
 
 func matching(p func() *regexp.Regexp, v string) (string, bool) { return v, p().MatchString(v) }
 func word(v string) (string, bool)                              { return matching(wordPattern, v) }
 func refName(v string) (string, bool)                           { return matching(refPattern, v) }
 func refSpec(v string) (string, bool)                           { return matching(specPattern, v) }
-func option(v string) (string, bool)                            { return matching(optionPattern, v) }
+func option(v string) (string, bool) {
+	return matching(optionPattern,
+		v)
+}
 
 func filterSpec(v string) (string, bool) { return matching(filterPattern, v) }
 
 // line is text for people.
 func line(v string) (string, bool) { return v, !strings.ContainsAny(v, "\x00\n\r") }
 
-// address takes from the address of a remote repository what may be a credential: the user, the query and the fragment.
-// It leaves out what is no address of a form that is known to hold nothing else.
+// address takes from the address of a remote repository what may be a credential: the user, the
+// query and the fragment. It leaves out what is no address of a form that is known to hold nothing
+// else.
 func address(v string) (string, bool) {
 	if strings.ContainsAny(v, "\x00\n\r") || strings.Contains(v, "::") {
 		return "", false // The latter names a program that makes the connection.
@@ -97,7 +107,8 @@ type repositoryFormat struct {
 	filters bool
 	// bare says that there is no working tree, unless it is a linked one.
 	bare bool
-	// noFileMode says that files of the host do not tell whether they are executable, only the index does.
+	// noFileMode says that files of the host do not tell whether they are executable, only the index
+	// does.
 	noFileMode bool
 	// converts says that the ends of lines differ between the index and the working tree.
 	converts bool
@@ -105,7 +116,8 @@ type repositoryFormat struct {
 	worktreeConfig bool
 }
 
-// readFormat finds out how a repository is stored; an error says why git elsewhere could not read a copy of it.
+// readFormat finds out how a repository is stored; an error says why git elsewhere could not read a
+// copy of it.
 func readFormat(settings []setting) (repositoryFormat, error) {
 	var f repositoryFormat
 	for _, s := range settings {
@@ -113,17 +125,20 @@ func readFormat(settings []setting) (repositoryFormat, error) {
 		switch s.section + "." + s.key {
 		case "extensions.objectformat":
 			if f.sha256 = value == "sha256"; !f.sha256 && value != "sha1" {
-				return f, fmt.Errorf("its objects are named by %q, which is not supported; clone it with --object-format=sha1", s.value)
+				return f, fmt.Errorf("its objects are named by %q, which is not supported; clone it with "+
+					"--object-format=sha1", s.value)
 			}
 		case "extensions.refstorage":
 			if value != "files" {
-				return f, fmt.Errorf("its references are stored as %q, which is not supported; run git refs migrate --ref-format=files", s.value)
+				return f, fmt.Errorf("its references are stored as %q, which is not supported; run git refs "+
+					"migrate --ref-format=files", s.value)
 			}
 		case "extensions.worktreeconfig":
 			f.worktreeConfig = s.isTrue()
 		case "extensions.partialclone":
 			f.promisor = true
-		case "extensions.noop", "extensions.noop-v1", "extensions.preciousobjects", "extensions.relativeworktrees":
+		case "extensions.noop", "extensions.noop-v1", "extensions.preciousobjects",
+			"extensions.relativeworktrees":
 		case "remote.promisor":
 			f.promisor = f.promisor || s.isTrue()
 		case "core.bare":
@@ -151,7 +166,8 @@ func sanitise(settings []setting) []setting {
 		id := s.section + "." + s.key
 		if s.section == "branch" || s.section == "remote" || s.section == "submodule" {
 			id = s.section + ".." + s.key
-			if s.subsection == "" || strings.ContainsAny(s.subsection, "\n\x00") || strings.Contains(s.subsection, "://") {
+			if s.subsection == "" || strings.ContainsAny(s.subsection, "\n\x00") ||
+				strings.Contains(s.subsection, "://") {
 				continue
 			}
 		} else if s.subsection != "" {

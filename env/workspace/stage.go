@@ -2,8 +2,8 @@ package workspace
 
 import "path/filepath"
 
-// stagePrefix begins the name of the folder in the workspace that holds what is new and what was taken away while changes
-// are made.
+// stagePrefix begins the name of the folder in the workspace that holds what is new and what was
+// taken away while changes are made.
 const stagePrefix = ".sandboxagent-apply-"
 
 // Names in the stage. The folders hold files by their names in the workspace.
@@ -28,8 +28,8 @@ remove from the folder the files that are in added/, and move those in old/ back
 What was to be done is in the patch that was kept or asked for.
 `
 
-// undo is a shell script that takes back what was done, as far as it was done. A file that was added is the same one as
-// that in the stage; if it is another one, somebody else has made it.
+// undo is a shell script that takes back what was done, as far as it was done. A file that was
+// added is the same one as that in the stage; if it is another one, somebody else has made it.
 const undo = `if [ $# = 0 ]; then
 	cd "${0%"${0##*/}"}." || exit
 	find added ! -type d -exec sh ./undo {} \;
@@ -76,7 +76,8 @@ func (t *transaction) explain() error {
 	return nil
 }
 
-// inStage returns the name of a file in a folder of the stage, and makes the folders on the way to it.
+// inStage returns the name of a file in a folder of the stage, and makes the folders on the way to
+// it.
 func (t *transaction) inStage(folder, name string) (string, error) {
 	name = filepath.Join(t.stage, folder, filepath.FromSlash(name))
 	return name, t.root.MkdirAll(filepath.Dir(name), 0o777)

@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// cutShort runs Apply until it looks at its context for the n-th time and then ends it as a kill does: nothing is taken back.
-// It tells whether Apply got so far.
+// cutShort runs Apply until it looks at its context for the n-th time and then ends it as a kill
+// does: nothing is taken back. It tells whether Apply got so far.
 func cutShort(t *testing.T, c *Changes, n int) bool {
 	t.Helper()
 	ended := make(chan error, 1)
@@ -45,7 +45,8 @@ func filesOf(t *testing.T, dir string) map[string]string {
 	return got
 }
 
-// A killed Apply leaves all it needs to be taken back, and the next workspace leaves that out and tells of it.
+// A killed Apply leaves all it needs to be taken back, and the next workspace leaves that out and
+// tells of it.
 func TestKilledApply(t *testing.T) {
 	t.Parallel()
 	sh, err := exec.LookPath("sh")
@@ -67,7 +68,8 @@ func TestKilledApply(t *testing.T) {
 		}
 		if len(stages) == 0 {
 			if diff := cmp.Diff(was, filesOf(t, host)); diff != "" {
-				t.Fatalf("killed at look %d, nothing is staged and the host is not as before (-want +got):\n%s", n, diff)
+				t.Fatalf("killed at look %d, nothing is staged and the host is not as before (-want +got):\n%s",
+					n, diff)
 			}
 			continue
 		}
@@ -75,7 +77,8 @@ func TestKilledApply(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if notes := w.Notes(); len(notes) != 1 || !strings.Contains(notes[0], filepath.Base(stages[0])) || !strings.Contains(notes[0], readmeName) {
+		if notes := w.Notes(); len(notes) != 1 || !strings.Contains(notes[0], filepath.Base(stages[0])) ||
+			!strings.Contains(notes[0], readmeName) {
 			t.Errorf("notes %q", notes)
 		}
 		for _, name := range w.before.Files() {
@@ -86,11 +89,13 @@ func TestKilledApply(t *testing.T) {
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if out, err := exec.Command(sh, filepath.Join(stages[0], undoName)).CombinedOutput(); err != nil || len(out) > 0 {
+		if out, err := exec.Command(sh, filepath.Join(stages[0],
+			undoName)).CombinedOutput(); err != nil || len(out) > 0 {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		if diff := cmp.Diff(was, filesOf(t, host)); diff != "" {
-			t.Fatalf("killed at look %d, the host is not as before after the undoing (-want +got):\n%s", n, diff)
+			t.Fatalf("killed at look %d, the host is not as before after the undoing (-want +got):\n%s", n,
+				diff)
 		}
 		if _, err := os.Lstat(stages[0]); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("the stage is there: %v", err)
@@ -125,7 +130,10 @@ func TestUndoKeepsEdits(t *testing.T) {
 	if err != nil || !bytes.Contains(out, []byte("edit was edited")) {
 		t.Errorf("%v\n%s", err, out)
 	}
-	for name, want := range map[string]string{"edit": "mine", "new/deep/y": "mine", "z": "z", filepath.Base(stages[0]) + "/old/edit": "edit"} {
+	for name, want := range map[string]string{
+		"edit": "mine", "new/deep/y": "mine", "z": "z",
+		filepath.Base(stages[0]) + "/old/edit": "edit",
+	} {
 		if got, err := os.ReadFile(filepath.Join(host, name)); err != nil || string(got) != want {
 			t.Errorf("%s holds %q (%v), want %q", name, got, err, want)
 		}
@@ -152,7 +160,8 @@ func TestApplyLeavesNoGap(t *testing.T) {
 	}
 }
 
-// A name of a file that goes away in other letter case may be taken, since some file systems see one file.
+// A name of a file that goes away in other letter case may be taken, since some file systems see
+// one file.
 func TestRenameOfLetterCase(t *testing.T) {
 	t.Parallel()
 	host, there := t.TempDir(), t.TempDir()
@@ -168,7 +177,8 @@ func TestRenameOfLetterCase(t *testing.T) {
 	}
 	c := changesFrom(t, w, there)
 	// A second name stands in for a file system that does not tell them apart.
-	if err := os.Link(filepath.Join(host, "readme"), filepath.Join(host, "README")); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Link(filepath.Join(host, "readme"), filepath.Join(host, "README")); err != nil &&
+		!errors.Is(err, fs.ErrExist) {
 		t.Skip("there are no second names")
 	}
 	root, err := os.OpenRoot(host)
@@ -180,7 +190,8 @@ func TestRenameOfLetterCase(t *testing.T) {
 	if err := tr.check(t.Context(), c.names, nil); err != nil {
 		t.Error(err)
 	}
-	if err := errors.Join(os.Remove(filepath.Join(host, "README")), os.WriteFile(filepath.Join(host, "README"), []byte("r"), 0o600)); err != nil {
+	if err := errors.Join(os.Remove(filepath.Join(host, "README")), os.WriteFile(filepath.Join(host,
+		"README"), []byte("r"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	tr.edits = nil

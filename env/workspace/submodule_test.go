@@ -10,13 +10,15 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/workspace"
 )
 
-// makeSubmodules makes a repository with a populated submodule, which has a submodule too, and an unpopulated one.
+// makeSubmodules makes a repository with a populated submodule, which has a submodule too, and an
+// unpopulated one.
 func makeSubmodules(t *testing.T, dir string) string {
 	t.Helper()
 	for _, name := range []string{"inner", "outer", "absent"} {
 		makeRepository(t, filepath.Join(dir, name))
 	}
-	git(t, filepath.Join(dir, "outer"), "submodule", "--quiet", "add", filepath.Join(dir, "inner"), "in")
+	git(t, filepath.Join(dir, "outer"), "submodule", "--quiet", "add", filepath.Join(dir, "inner"),
+		"in")
 	commit(t, filepath.Join(dir, "outer"), "with a submodule")
 	host := filepath.Join(dir, "host")
 	makeRepository(t, host)
@@ -26,7 +28,10 @@ func makeSubmodules(t *testing.T, dir string) string {
 	git(t, host, "submodule", "--quiet", "update", "--init", "--recursive")
 	commit(t, host, "with submodules")
 	git(t, host, "submodule", "--quiet", "deinit", "-f", "lib/absent")
-	put(t, filepath.Join(host, "lib/outer"), tree{"x.log": text("ignored there"), "untracked": text("u\n")})
+	put(t, filepath.Join(host, "lib/outer"), tree{
+		"x.log":     text("ignored there"),
+		"untracked": text("u\n"),
+	})
 	return host
 }
 
@@ -39,13 +44,17 @@ func TestUploadOfSubmodules(t *testing.T) {
 		t.Errorf("notes %q", w.Notes())
 	}
 	e, there := upload(t, w)
-	same(t, "submodules", git(t, host, "submodule", "status", "--recursive"), git(t, there, "submodule", "status", "--recursive"))
+	same(t, "submodules", git(t, host, "submodule", "status", "--recursive"), git(t, there,
+		"submodule", "status", "--recursive"))
 	for _, name := range []string{"lib/outer/in", "lib/outer"} {
 		if _, err := os.Lstat(filepath.Join(there, name, "kept.log")); err != nil {
 			t.Errorf("in %s a tracked file that is ignored lacks: %v", name, err)
 		}
 	}
-	put(t, there, tree{"lib/outer/a.txt": text("changed\n"), "lib/outer/in/new": text("n\n"), "lib/absent/new": text("n\n")})
+	put(t, there, tree{
+		"lib/outer/a.txt": text("changed\n"), "lib/outer/in/new": text("n\n"),
+		"lib/absent/new": text("n\n"),
+	})
 	c := changes(t, w, e)
 	if err := os.Remove(filepath.Join(there, "lib/outer/in/new")); err != nil {
 		t.Fatal(err)
@@ -58,14 +67,16 @@ func TestUploadOfSubmodules(t *testing.T) {
 		put(t, filepath.Join(there, "lib/outer"), tree{"untracked": text("u\n")})
 	}
 	checkWays(t, host, "", c)
-	same(t, "in the submodule", "?? untracked", strings.TrimSpace(git(t, filepath.Join(host, "lib/outer"), "status", "--porcelain", "untracked")))
-	if content, err := os.ReadFile(filepath.Join(host, "lib/outer/a.txt")); err != nil || string(content) != "changed\n" {
+	same(t, "in the submodule", "?? untracked", strings.TrimSpace(git(t, filepath.Join(host,
+		"lib/outer"), "status", "--porcelain", "untracked")))
+	if content, err := os.ReadFile(filepath.Join(host, "lib/outer/a.txt")); err != nil ||
+		string(content) != "changed\n" {
 		t.Errorf("%q %v", content, err)
 	}
 }
 
-// A folder inside a repository goes along with its submodules, and so does a submodule as the workspace, in a linked working
-// tree too.
+// A folder inside a repository goes along with its submodules, and so does a submodule as the
+// workspace, in a linked working tree too.
 func TestUploadOfPartsWithSubmodules(t *testing.T) {
 	t.Parallel()
 	needGit(t)
@@ -100,7 +111,10 @@ func TestUploadOfIgnoredSubmodule(t *testing.T) {
 	git(t, host, "submodule", "--quiet", "add", "-f", filepath.Join(dir, "inner"), "out/inner")
 	commit(t, host, "with a submodule")
 	w := open(t, host, workspace.Options{})
-	if !slices.ContainsFunc(w.Notes(), func(n string) bool { return strings.Contains(n, "goes along empty") }) {
+	if !slices.ContainsFunc(w.Notes(), func(n string) bool {
+		return strings.Contains(n,
+			"goes along empty")
+	}) {
 		t.Errorf("notes %q", w.Notes())
 	}
 	_, there := upload(t, w)
@@ -165,7 +179,8 @@ func TestInnerRepositoriesLeadNowhere(t *testing.T) {
 			put(t, inner, tree{"file": text("f\n")})
 			tt.make(t, inner, private)
 			w := open(t, host, workspace.Options{})
-			if notes := w.Notes(); len(notes) != 1 || !strings.Contains(notes[0], "inner") || !strings.Contains(notes[0], tt.note) {
+			if notes := w.Notes(); len(notes) != 1 || !strings.Contains(notes[0], "inner") ||
+				!strings.Contains(notes[0], tt.note) {
 				t.Errorf("notes %q, want one with %q", notes, tt.note)
 			}
 			_, there := upload(t, w)

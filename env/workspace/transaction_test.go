@@ -89,7 +89,10 @@ func prepare(t *testing.T) (*Changes, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string]string{"edit": "EDIT", "becomes": "b", "folder/x": "x", "new/deep/y": "y", "z": "Z"} {
+	for name, content := range map[string]string{
+		"edit": "EDIT", "becomes": "b", "folder/x": "x",
+		"new/deep/y": "y", "z": "Z",
+	} {
 		write(there, name, content)
 	}
 	if err := os.Symlink("z", filepath.Join(there, "link")); err != nil {
@@ -98,8 +101,8 @@ func prepare(t *testing.T) (*Changes, string) {
 	return changesFrom(t, w, there), host
 }
 
-// changesFrom returns what differs between a workspace and a folder that stands for an environment. All is closed at the
-// end of the test.
+// changesFrom returns what differs between a workspace and a folder that stands for an environment.
+// All is closed at the end of the test.
 func changesFrom(t *testing.T, w *Workspace, there string) *Changes {
 	t.Helper()
 	e, err := local.New(local.Config{Dir: there})
@@ -143,10 +146,13 @@ func TestApplyIsAllOrNothing(t *testing.T) {
 	}
 }
 
-// Whatever the host does and whenever, nothing of it is lost: either Apply fails and the host's file is there, or Apply had
-// come past it.
+// Whatever the host does and whenever, nothing of it is lost: either Apply fails and the host's
+// file is there, or Apply had come past it.
 func TestApplyWhileTheHostChanges(t *testing.T) {
-	for _, name := range []string{"edit", "new/deep/y", "becomes/more", "folder", "gone/deep/x", "gone/deep/more", "link"} {
+	for _, name := range []string{
+		"edit", "new/deep/y", "becomes/more", "folder", "gone/deep/x",
+		"gone/deep/more", "link",
+	} {
 		allowed := name == "gone/deep/more" // It only keeps a folder from being removed.
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -184,9 +190,11 @@ func TestApplyWhileTheHostChanges(t *testing.T) {
 
 func TestSafeName(t *testing.T) {
 	for name, want := range map[string]bool{
-		"a": true, "a/b": true, ".gitignore": true, "x.git": true, ".github/x": true, "inv\xff": true, "git~2": true,
-		"": false, ".": false, "..": false, "a/../b": false, "/a": false, "a//b": false, "a/": false,
-		".git": false, "a/.GIT/hooks": false, ".git./x": false, ".git /x": false, "git~1": false, ".g\u200cit/x": false, ".git::$INDEX_ALLOCATION/x": false,
+		"a": true, "a/b": true, ".gitignore": true, "x.git": true, ".github/x": true, "inv\xff": true,
+		"git~2": true,
+		"":      false, ".": false, "..": false, "a/../b": false, "/a": false, "a//b": false, "a/": false,
+		".git": false, "a/.GIT/hooks": false, ".git./x": false, ".git /x": false, "git~1": false,
+		".g\u200cit/x": false, ".git::$INDEX_ALLOCATION/x": false,
 	} {
 		if got := safeName(name); got != want {
 			t.Errorf("%q: %v, want %v", name, got, want)

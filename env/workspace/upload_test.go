@@ -23,10 +23,16 @@ func makeRepository(t testing.TB, dir string) {
 		t.Fatal(err)
 	}
 	git(t, dir, "init", "-q", "-b", "main")
-	put(t, dir, tree{"a.txt": text("one\n"), "dir/b.txt": text("b\n"), ".gitignore": text("*.log\n/out/\n")})
+	put(t, dir, tree{
+		"a.txt": text("one\n"), "dir/b.txt": text("b\n"),
+		".gitignore": text("*.log\n/out/\n"),
+	})
 	commit(t, dir, "first")
 	put(t, dir, tree{
-		"a.txt": text("two\n"), "run": {Content: "#!/bin/sh\n", Executable: true}, "link": {Target: "dir/b.txt"},
+		"a.txt": text("two\n"), "run": {
+			Content:    "#!/bin/sh\n",
+			Executable: true,
+		}, "link": {Target: "dir/b.txt"},
 		"kept.log": text("tracked though ignored\n"),
 	})
 	git(t, dir, "add", "-f", "kept.log")
@@ -34,7 +40,8 @@ func makeRepository(t testing.TB, dir string) {
 	git(t, dir, "tag", "v1", "HEAD~1")
 }
 
-// sameGit checks that git says the same in both folders, that the repository in the second is whole, and that it works.
+// sameGit checks that git says the same in both folders, that the repository in the second is
+// whole, and that it works.
 func sameGit(t *testing.T, host, there string) {
 	t.Helper()
 	if fi, err := os.Lstat(filepath.Join(there, ".git")); err != nil || !fi.IsDir() {
@@ -79,8 +86,9 @@ func TestUploadOfRepositories(t *testing.T) {
 		{"modified, staged, untracked and ignored files", func(t *testing.T, dir string) string {
 			makeRepository(t, dir)
 			put(t, dir, tree{
-				"a.txt": text("changed\n"), "staged": text("s\n"), "untracked/x": text("u\n"), "other.log": text("l\n"),
-				"out/x": text("o\n"), "kept.log": text("changed\n"),
+				"a.txt": text("changed\n"), "staged": text("s\n"), "untracked/x": text("u\n"),
+				"other.log": text("l\n"),
+				"out/x":     text("o\n"), "kept.log": text("changed\n"),
 			})
 			git(t, dir, "add", "staged")
 			if err := os.Remove(filepath.Join(dir, "run")); err != nil {
@@ -165,7 +173,8 @@ func TestUploadOfRepositories(t *testing.T) {
 			git(t, dir, "checkout", "-q", "-b", "side", "v1")
 			put(t, dir, tree{"side": text("s\n")})
 			commit(t, dir, "side")
-			git(t, dir, "-c", "user.name=x", "-c", "user.email=x@example.com", "merge", "-q", "--no-commit", "--no-ff", "main")
+			git(t, dir, "-c", "user.name=x", "-c", "user.email=x@example.com", "merge", "-q", "--no-commit",
+				"--no-ff", "main")
 			return dir
 		}},
 		{"line ends", func(t *testing.T, dir string) string {
@@ -190,7 +199,10 @@ func TestUploadOfRepositories(t *testing.T) {
 			if c := changes(t, w, e); !c.Empty() {
 				t.Error("there are changes right after the upload")
 			}
-			for _, name := range []string{"objects/info/alternates", "logs", "hooks", "FETCH_HEAD", "description"} {
+			for _, name := range []string{
+				"objects/info/alternates", "logs", "hooks", "FETCH_HEAD",
+				"description",
+			} {
 				if _, err := os.Lstat(filepath.Join(there, ".git", filepath.FromSlash(name))); err == nil {
 					t.Errorf(".git/%s went along", name)
 				}
@@ -220,7 +232,10 @@ func TestUploadOfSubfolder(t *testing.T) {
 	put(t, repo, tree{"dir/sub/c": text("c\n")})
 	commit(t, repo, "sub")
 	w := open(t, filepath.Join(repo, "dir"), workspace.Options{})
-	if !slices.ContainsFunc(w.Notes(), func(n string) bool { return strings.Contains(n, "without its history") }) {
+	if !slices.ContainsFunc(w.Notes(), func(n string) bool {
+		return strings.Contains(n,
+			"without its history")
+	}) {
 		t.Errorf("notes %q", w.Notes())
 	}
 	e, there := upload(t, w)
@@ -237,8 +252,9 @@ func TestUploadIgnored(t *testing.T) {
 	dir := t.TempDir()
 	makeRepository(t, dir)
 	put(t, dir, tree{
-		"x.log": text("x"), "dir/y.log": text("y"), "out/deep/z": text("z"), "out/w.log": text("w"), ".git/info/exclude": text(".env\n"),
-		".env": text("E=1\n"), "out/.git/config": text("nested"),
+		"x.log": text("x"), "dir/y.log": text("y"), "out/deep/z": text("z"), "out/w.log": text("w"),
+		".git/info/exclude": text(".env\n"),
+		".env":              text("E=1\n"), "out/.git/config": text("nested"),
 	})
 	for _, tt := range []struct {
 		patterns []string
@@ -256,7 +272,8 @@ func TestUploadIgnored(t *testing.T) {
 			e, there := upload(t, w)
 			var got []string
 			for name := range read(t, there) {
-				if !slices.Contains([]string{"a.txt", "dir/b.txt", ".gitignore", "run", "link", "kept.log"}, name) {
+				if !slices.Contains([]string{"a.txt", "dir/b.txt", ".gitignore", "run", "link", "kept.log"},
+					name) {
 					got = append(got, name)
 				}
 			}
@@ -269,7 +286,8 @@ func TestUploadIgnored(t *testing.T) {
 		})
 	}
 	for _, bad := range []string{"", "[", "/out"} {
-		if _, err := workspace.Open(t.Context(), dir, workspace.Options{UploadIgnored: []string{bad}}); err == nil {
+		if _, err := workspace.Open(t.Context(), dir,
+			workspace.Options{UploadIgnored: []string{bad}}); err == nil {
 			t.Errorf("the pattern %q is taken", bad)
 		}
 	}
@@ -283,21 +301,28 @@ func TestRulesOutside(t *testing.T) {
 		repo := t.TempDir()
 		makeRepository(t, repo)
 		put(t, repo, tree{
-			".git/info/exclude": text("*.tmp\n/-dash/made\n"), ".gitignore": text("*.log\n/dir/out/\n!not.log\n/dir/-dash/too\n"),
-			"dir/.gitignore": text("!special.log\n"), "dir/-dash/.gitignore": text("!x.log\n"), "dir/x.log": text("x"),
+			".git/info/exclude": text("*.tmp\n/-dash/made\n"),
+			".gitignore":        text("*.log\n/dir/out/\n!not.log\n/dir/-dash/too\n"),
+			"dir/.gitignore":    text("!special.log\n"), "dir/-dash/.gitignore": text("!x.log\n"),
+			"dir/x.log": text("x"),
 		})
 		w := open(t, filepath.Join(repo, "dir"), workspace.Options{UploadIgnored: []string{"x.log"}})
 		e, there := upload(t, w)
 		put(t, there, tree{
-			"a.log": text("l"), "a.tmp": text("t"), "out/x": text("o"), "out/y/z": text("o"), "special.log": text("s"), "not.log": text("n"),
-			"sub/out/x": text("x"), "sub/b.log": text("l"), "-dash/x.log": text("x"), "-dash/special.log": text("s"), "-dash/y.log": text("y"),
+			"a.log": text("l"), "a.tmp": text("t"), "out/x": text("o"), "out/y/z": text("o"),
+			"special.log": text("s"), "not.log": text("n"),
+			"sub/out/x": text("x"), "sub/b.log": text("l"), "-dash/x.log": text("x"),
+			"-dash/special.log": text("s"), "-dash/y.log": text("y"),
 			"-dash/too": text("t"), "x.log": text("X"),
 		})
 		applied, err := changes(t, w, e).Apply(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := []string{"-dash/special.log", "-dash/x.log", "not.log", "special.log", "sub/out/x", "x.log"}
+		want := []string{
+			"-dash/special.log", "-dash/x.log", "not.log", "special.log", "sub/out/x",
+			"x.log",
+		}
 		same(t, "written", want, applied.Written)
 	})
 	t.Run("linked working tree", func(t *testing.T) {
@@ -305,7 +330,10 @@ func TestRulesOutside(t *testing.T) {
 		makeRepository(t, filepath.Join(dir, "main"))
 		linked := filepath.Join(dir, "linked")
 		git(t, filepath.Join(dir, "main"), "worktree", "add", "-q", linked)
-		put(t, dir, tree{"main/.git/info/exclude": text("private\n"), "linked/private": text("p"), "linked/dir/private": text("p")})
+		put(t, dir, tree{
+			"main/.git/info/exclude": text("private\n"), "linked/private": text("p"),
+			"linked/dir/private": text("p"),
+		})
 		w := open(t, linked, workspace.Options{})
 		e, there := upload(t, w)
 		if _, err := os.Lstat(filepath.Join(there, "private")); err == nil {
@@ -323,11 +351,15 @@ func TestRulesOutside(t *testing.T) {
 	t.Run("submodule", func(t *testing.T) {
 		host := makeSubmodules(t, t.TempDir())
 		put(t, host, tree{
-			".git/modules/lib/outer/info/exclude": text("private\n"), "lib/outer/private": text("p"), "lib/outer/dir/x.log": text("x"), "private": text("p"),
+			".git/modules/lib/outer/info/exclude": text("private\n"), "lib/outer/private": text("p"),
+			"lib/outer/dir/x.log": text("x"), "private": text("p"),
 			".gitignore": text("above\n"), "lib/outer/above": text("a"), "above": text("a"),
 		})
 		_, there := upload(t, open(t, host, workspace.Options{}))
-		for name, want := range map[string]bool{"private": true, "lib/outer/private": false, "lib/outer/dir/x.log": false, "above": false, "lib/outer/above": true} {
+		for name, want := range map[string]bool{
+			"private": true, "lib/outer/private": false,
+			"lib/outer/dir/x.log": false, "above": false, "lib/outer/above": true,
+		} {
 			if _, err := os.Lstat(filepath.Join(there, name)); (err == nil) != want {
 				t.Errorf("%s went along: %v, want %v", name, err == nil, want)
 			}
@@ -366,10 +398,12 @@ func TestUploadEnds(t *testing.T) {
 	if err := w.Upload(ctx, failing{e, nil}); !errors.Is(err, want) {
 		t.Errorf("%v, want %v", err, want)
 	}
-	if _, err := workspace.Open(t.Context(), filepath.Join(dir, "missing"), workspace.Options{}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := workspace.Open(t.Context(), filepath.Join(dir, "missing"),
+		workspace.Options{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a missing folder: %v", err)
 	}
-	if _, err := workspace.Open(t.Context(), filepath.Join(dir, "big"), workspace.Options{}); !errors.Is(err, env.ErrNotDir) {
+	if _, err := workspace.Open(t.Context(), filepath.Join(dir, "big"),
+		workspace.Options{}); !errors.Is(err, env.ErrNotDir) {
 		t.Errorf("a file: %v", err)
 	}
 }
@@ -379,7 +413,8 @@ func TestNoteOfFilters(t *testing.T) {
 	dir := t.TempDir()
 	git(t, dir, "init", "-q")
 	put(t, dir, tree{".gitattributes": text("*.bin filter=lfs -text\n")})
-	if notes := open(t, dir, workspace.Options{}).Notes(); len(notes) != 1 || !strings.Contains(notes[0], "filters") {
+	if notes := open(t, dir, workspace.Options{}).Notes(); len(notes) != 1 ||
+		!strings.Contains(notes[0], "filters") {
 		t.Errorf("notes %q", notes)
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/transfer"
 )
 
-// ErrNotEmpty means that the working directory of an environment holds something already, so that what was changed in it
-// could not be told from what was there.
+// ErrNotEmpty means that the working directory of an environment holds something already, so that
+// what was changed in it could not be told from what was there.
 var ErrNotEmpty = errors.New("the working directory of the environment is not empty")
 
 // ErrGitFolder means that a folder cannot be a workspace because git keeps a repository in it.
@@ -28,21 +28,24 @@ var ErrGitFolder = errors.New("the folder is in a folder of git")
 
 // Options are options of Open. The zero value takes what git tracks and does not ignore.
 type Options struct {
-	// UploadIgnored are patterns of files and folders that belong to the workspace though git ignores them. They are
-	// relative to the folder; a star matches within one name, and ** any folders. Of a folder that matches everything
-	// belongs to it. New files that git ignores are no part of the changes all the same.
+	// UploadIgnored are patterns of files and folders that belong to the workspace though git ignores
+	// them. They are relative to the folder; a star matches within one name, and ** any folders. Of a
+	// folder that matches everything belongs to it. New files that git ignores are no part of the
+	// changes all the same.
 	UploadIgnored []string
 	// SpoolDir is the folder of the host where contents are stored; empty means os.TempDir.
 	SpoolDir string
-	// MaxBytes bounds the sum of the sizes of all files, of the folder and of what comes back, and apart from that of
-	// what of git goes along. Zero means transfer.DefaultMaxBytes, a negative number no limit.
+	// MaxBytes bounds the sum of the sizes of all files, of the folder and of what comes back, and
+	// apart from that of what of git goes along. Zero means transfer.DefaultMaxBytes, a negative
+	// number no limit.
 	MaxBytes int64
-	// MaxEntries bounds the number of files, links and folders. Zero means transfer.DefaultMaxEntries, a negative number no
-	// limit.
+	// MaxEntries bounds the number of files, links and folders. Zero means transfer.DefaultMaxEntries,
+	// a negative number no limit.
 	MaxEntries int
 }
 
-// Workspace is the recorded state of a folder of the host. It does not change; its methods may be called concurrently.
+// Workspace is the recorded state of a folder of the host. It does not change; its methods may be
+// called concurrently.
 type Workspace struct {
 	dir    string
 	opts   Options
@@ -59,8 +62,8 @@ type Workspace struct {
 }
 
 // Open records the folder dir of the host. A missing folder is fs.ErrNotExist, something else
-// env.ErrNotDir, more than o allows env.ErrTreeTooLarge, a folder of git ErrGitFolder. Links in dir are resolved now.
-// The caller closes the workspace.
+// env.ErrNotDir, more than o allows env.ErrTreeTooLarge, a folder of git ErrGitFolder. Links in dir
+// are resolved now. The caller closes the workspace.
 func Open(ctx context.Context, dir string, o Options) (_ *Workspace, err error) {
 	defer func() {
 		if err != nil {
@@ -119,7 +122,8 @@ func find(dir string, o Options) (*Workspace, hostFolder, error) {
 
 func (w *Workspace) snapshotOptions(base *snapshot.Snapshot, include []string) snapshot.Options {
 	o := snapshot.Options{
-		Base: base, Include: include, Omit: w.omits, SpoolDir: w.opts.SpoolDir, MaxBytes: w.opts.MaxBytes, MaxEntries: w.opts.MaxEntries,
+		Base: base, Include: include, Omit: w.omits, SpoolDir: w.opts.SpoolDir, MaxBytes: w.opts.MaxBytes,
+		MaxEntries: w.opts.MaxEntries,
 	}
 	if w.rules.needed {
 		o.Exclude = w.rules.excluded
@@ -143,9 +147,9 @@ func (w *Workspace) Files() int { return w.before.Len() }
 // Close removes what was recorded. Changes of the workspace have to be closed before.
 func (w *Workspace) Close() error { return w.before.Close() }
 
-// Upload sends the workspace to the working directory of e, which must be empty or missing, else it is ErrNotEmpty. The
-// data is streamed, in bounded memory and one round trip, however many files there are. After an error a part of the
-// files may be there.
+// Upload sends the workspace to the working directory of e, which must be empty or missing, else it
+// is ErrNotEmpty. The data is streamed, in bounded memory and one round trip, however many files
+// there are. After an error a part of the files may be there.
 func (w *Workspace) Upload(ctx context.Context, e env.Environment) error {
 	if err := w.upload(ctx, e); err != nil {
 		return fmt.Errorf("upload %s: %w", w.dir, err)
@@ -159,7 +163,10 @@ func (w *Workspace) upload(ctx context.Context, e env.Environment) error {
 		return err
 	}
 	// A new file system has a folder of its own for what a repair finds.
-	entries = slices.DeleteFunc(entries, func(d fs.DirEntry) bool { return d.Name() == "lost+found" && d.IsDir() })
+	entries = slices.DeleteFunc(entries, func(d fs.DirEntry) bool {
+		return d.Name() == "lost+found" &&
+			d.IsDir()
+	})
 	if len(entries) > 0 {
 		return fmt.Errorf("%w: there is %q", ErrNotEmpty, entries[0].Name())
 	}
@@ -172,8 +179,8 @@ func (w *Workspace) upload(ctx context.Context, e env.Environment) error {
 	}()
 	copyErr := e.CopyIn(ctx, ".", pr)
 	pr.CloseWithError(errReaderDone)
-	// A failure to pack reaches CopyIn too, which may wrap it in its own words. That CopyIn ended first is no failure of
-	// the packer.
+	// A failure to pack reaches CopyIn too, which may wrap it in its own words. That CopyIn ended
+	// first is no failure of the packer.
 	if err := <-packed; err != nil && !errors.Is(err, errReaderDone) {
 		return err
 	}

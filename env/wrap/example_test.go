@@ -15,7 +15,8 @@ func ExampleApply() {
 			Logger:   slog.Default(),
 			ReadOnly: true,
 			Allow: func(cmd env.Command) bool {
-				return len(cmd.Argv) == 2 && cmd.Argv[0] == "git" && cmd.Argv[1] == "status" && len(cmd.Vars) == 0
+				return len(cmd.Argv) == 2 && cmd.Argv[0] == "git" && cmd.Argv[1] == "status" &&
+					len(cmd.Vars) == 0
 			},
 			Vars: &vars.Filter{Mode: vars.Core},
 		})

@@ -16,8 +16,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// scriptedEnv is an environment for tests of decorators and functions: its files are those of a temporary folder, its
-// commands are a Go function.
+// scriptedEnv is an environment for tests of decorators and functions: its files are those of a
+// temporary folder, its commands are a Go function.
 type scriptedEnv struct {
 	dir  string
 	goos string
@@ -112,7 +112,9 @@ func (s *scriptedEnv) ReadDir(_ context.Context, name string) ([]fs.DirEntry, er
 	return os.ReadDir(s.host(name))
 }
 
-func (s *scriptedEnv) WriteFile(_ context.Context, name string, r io.Reader, _ env.WriteOptions) (env.Written, error) {
+func (s *scriptedEnv) WriteFile(
+	_ context.Context, name string, r io.Reader, _ env.WriteOptions,
+) (env.Written, error) {
 	if err := s.call("WriteFile"); err != nil {
 		return env.Written{}, &fs.PathError{Op: "write", Path: name, Err: err}
 	}
@@ -165,7 +167,9 @@ func (s *scriptedEnv) CopyIn(_ context.Context, dir string, archive io.Reader) e
 }
 
 // CopyOut understands regular files only, and needs their names.
-func (s *scriptedEnv) CopyOut(_ context.Context, dir string, names ...string) (io.ReadCloser, error) {
+func (s *scriptedEnv) CopyOut(
+	_ context.Context, dir string, names ...string,
+) (io.ReadCloser, error) {
 	if err := s.call("CopyOut"); err != nil {
 		return nil, &fs.PathError{Op: "copyout", Path: dir, Err: err}
 	}
@@ -176,7 +180,10 @@ func (s *scriptedEnv) CopyOut(_ context.Context, dir string, names ...string) (i
 		if err != nil {
 			return nil, err
 		}
-		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(data))}); err != nil {
+		if err := w.WriteHeader(&tar.Header{
+			Name: name, Mode: 0o644,
+			Size: int64(len(data)),
+		}); err != nil {
 			return nil, err
 		}
 		if _, err := w.Write(data); err != nil {

@@ -11,9 +11,10 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
-// FilterVars returns e with the variables of every command passed through filter before they reach e; nil means the
-// default filter. The base variables, which e adds itself, are not seen here. If filter.OS is empty, it is the system
-// that e reports. The filter is copied; everything but Exec is as in e.
+// FilterVars returns e with the variables of every command passed through filter before they reach
+// e; nil means the default filter. The base variables, which e adds itself, are not seen here. If
+// filter.OS is empty, it is the system that e reports. The filter is copied; everything but Exec is
+// as in e.
 //
 // The environment returned owns e: its Close closes e.
 func FilterVars(e env.Environment, filter *vars.Filter) env.Environment {
@@ -60,7 +61,9 @@ func (f *filterVars) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, e
 	return f.inner.ReadDir(ctx, name)
 }
 
-func (f *filterVars) WriteFile(ctx context.Context, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+func (f *filterVars) WriteFile(
+	ctx context.Context, name string, r io.Reader, opts env.WriteOptions,
+) (env.Written, error) {
 	return f.inner.WriteFile(ctx, name, r, opts)
 }
 
@@ -72,17 +75,23 @@ func (f *filterVars) CopyIn(ctx context.Context, dir string, archive io.Reader) 
 	return f.inner.CopyIn(ctx, dir, archive)
 }
 
-func (f *filterVars) CopyOut(ctx context.Context, dir string, names ...string) (io.ReadCloser, error) {
+func (f *filterVars) CopyOut(
+	ctx context.Context, dir string, names ...string,
+) (io.ReadCloser, error) {
 	return f.inner.CopyOut(ctx, dir, names...)
 }
 
 func (f *filterVars) Close() error { return f.inner.Close() }
 
-func (f *filterVars) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
+func (f *filterVars) Walk(
+	ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error,
+) error {
 	return search.Walk(ctx, f.inner, root, opts, fn)
 }
 
-func (f *filterVars) Grep(ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error) (search.GrepStats, error) {
+func (f *filterVars) Grep(
+	ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error,
+) (search.GrepStats, error) {
 	return search.Grep(ctx, f.inner, opts, fn)
 }
 
@@ -90,6 +99,8 @@ func (f *filterVars) Glob(ctx context.Context, opts search.GlobOptions) ([]searc
 	return search.Glob(ctx, f.inner, opts)
 }
 
-func (f *filterVars) ReadFiles(ctx context.Context, names []string, limit int64) ([]env.FileContent, error) {
+func (f *filterVars) ReadFiles(
+	ctx context.Context, names []string, limit int64,
+) ([]env.FileContent, error) {
 	return env.ReadFiles(ctx, f.inner, names, limit)
 }

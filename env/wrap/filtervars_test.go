@@ -23,11 +23,20 @@ func TestFilterVars(t *testing.T) {
 		want   []string
 	}{
 		{"nil", "linux", nil, []string{"A=1", "A=2", "Path=x"}},
-		{"all", "linux", &vars.Filter{Mode: vars.All}, []string{"A=1", "X_TOKEN=x", "A=2", "Path=x", "Q_TOKEN=q"}},
+		{"all", "linux", &vars.Filter{Mode: vars.All}, []string{
+			"A=1", "X_TOKEN=x", "A=2", "Path=x",
+			"Q_TOKEN=q",
+		}},
 		{"none", "linux", &vars.Filter{Mode: vars.None}, []string{}},
 		{"core", "linux", &vars.Filter{Mode: vars.Core}, []string{}},
-		{"core on the system of the environment", "windows", &vars.Filter{Mode: vars.Core}, []string{"Path=x"}},
-		{"core on a system of its own", "windows", &vars.Filter{Mode: vars.Core, OS: "linux"}, []string{}},
+		{
+			"core on the system of the environment", "windows", &vars.Filter{Mode: vars.Core},
+			[]string{"Path=x"},
+		},
+		{
+			"core on a system of its own", "windows", &vars.Filter{Mode: vars.Core, OS: "linux"},
+			[]string{},
+		},
 		{"changed by its owner", "linux", changed, []string{"A=1", "A=2", "Path=x", "Q_TOKEN=q"}},
 	}
 	for _, tt := range tests {

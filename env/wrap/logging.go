@@ -28,14 +28,15 @@ const (
 	maxLogStrings = 32
 )
 
-// Logging returns e with a record in logger for each call but Info, at slog.LevelInfo whether the call fails or not,
-// since a missing file is an everyday answer. A record has the name of the call, its duration, sizes, how a command ended
-// and the error if there is one. The record of CopyOut is made when the stream is closed. The first record is made at once, and
-// tells what e is and promises, by its Info. A nil logger records nothing.
+// Logging returns e with a record in logger for each call but Info, at slog.LevelInfo whether the
+// call fails or not, since a missing file is an everyday answer. A record has the name of the call,
+// its duration, sizes, how a command ended and the error if there is one. The record of CopyOut is
+// made when the stream is closed. The first record is made at once, and tells what e is and
+// promises, by its Info. A nil logger records nothing.
 //
-// Records hold no contents of files, no input or output of commands and no values of variables. Arguments, names,
-// patterns and errors are cut to a bounded length, and what looks like a secret in them is replaced; a secret that has
-// no known shape stays.
+// Records hold no contents of files, no input or output of commands and no values of variables.
+// Arguments, names, patterns and errors are cut to a bounded length, and what looks like a secret
+// in them is replaced; a secret that has no known shape stays.
 //
 // Everything else is as in e, to which the environment returned belongs: its Close closes e.
 func Logging(e env.Environment, logger *slog.Logger) env.Environment {
@@ -61,7 +62,8 @@ var (
 func (l *logging) Info() env.Info { return l.inner.Info() }
 
 func (l *logging) Exec(ctx context.Context, cmd env.Command) (env.Result, error) {
-	// The slices are kept as they are now: the caller may reuse them, and only names of variables are of interest.
+	// The slices are kept as they are now: the caller may reuse them, and only names of variables are
+	// of interest.
 	attrs := []slog.Attr{slog.Any("argv", append([]string(nil), cmd.Argv...))}
 	if cmd.Dir != "" {
 		attrs = append(attrs, slog.String("dir", cmd.Dir))
@@ -113,7 +115,9 @@ func (l *logging) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, erro
 	return entries, err
 }
 
-func (l *logging) WriteFile(ctx context.Context, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+func (l *logging) WriteFile(
+	ctx context.Context, name string, r io.Reader, opts env.WriteOptions,
+) (env.Written, error) {
 	start := time.Now()
 	w, err := l.inner.WriteFile(ctx, name, r, opts)
 	l.record(ctx, "writefile", start, err, slog.String("name", name),
@@ -124,7 +128,8 @@ func (l *logging) WriteFile(ctx context.Context, name string, r io.Reader, opts 
 func (l *logging) Remove(ctx context.Context, name string, opts env.RemoveOptions) error {
 	start := time.Now()
 	err := l.inner.Remove(ctx, name, opts)
-	l.record(ctx, "remove", start, err, slog.String("name", name), slog.Bool("recursive", opts.Recursive))
+	l.record(ctx, "remove", start, err, slog.String("name", name), slog.Bool("recursive",
+		opts.Recursive))
 	return err
 }
 
@@ -156,7 +161,9 @@ func (l *logging) Close() error {
 	return err
 }
 
-func (l *logging) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
+func (l *logging) Walk(
+	ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error,
+) error {
 	start, entries := time.Now(), 0
 	err := search.Walk(ctx, l.inner, root, opts, func(entry search.Entry) error {
 		entries++
@@ -166,10 +173,13 @@ func (l *logging) Walk(ctx context.Context, root string, opts search.WalkOptions
 	return err
 }
 
-func (l *logging) Grep(ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error) (search.GrepStats, error) {
+func (l *logging) Grep(
+	ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error,
+) (search.GrepStats, error) {
 	start := time.Now()
 	stats, err := search.Grep(ctx, l.inner, opts, fn)
-	l.record(ctx, "grep", start, err, slog.String("pattern", opts.Pattern), slog.String("name", opts.Path),
+	l.record(ctx, "grep", start, err, slog.String("pattern", opts.Pattern), slog.String("name",
+		opts.Path),
 		slog.Int("files", stats.Files), slog.Int("matches", stats.Matches))
 	return stats, err
 }
@@ -177,12 +187,15 @@ func (l *logging) Grep(ctx context.Context, opts search.GrepOptions, fn func(sea
 func (l *logging) Glob(ctx context.Context, opts search.GlobOptions) ([]search.Entry, error) {
 	start := time.Now()
 	entries, err := search.Glob(ctx, l.inner, opts)
-	l.record(ctx, "glob", start, err, slog.String("pattern", opts.Pattern), slog.String("name", opts.Dir),
+	l.record(ctx, "glob", start, err, slog.String("pattern", opts.Pattern), slog.String("name",
+		opts.Dir),
 		slog.Int("entries", len(entries)))
 	return entries, err
 }
 
-func (l *logging) ReadFiles(ctx context.Context, names []string, limit int64) ([]env.FileContent, error) {
+func (l *logging) ReadFiles(
+	ctx context.Context, names []string, limit int64,
+) ([]env.FileContent, error) {
 	attrs := []slog.Attr{slog.Any("names", append([]string(nil), names...))}
 	start := time.Now()
 	contents, err := env.ReadFiles(ctx, l.inner, names, limit)
@@ -193,7 +206,8 @@ func (l *logging) ReadFiles(ctx context.Context, names []string, limit int64) ([
 			failed++
 		}
 	}
-	l.record(ctx, "readfiles", start, err, append(attrs, slog.Int("bytes", size), slog.Int("failed", failed))...)
+	l.record(ctx, "readfiles", start, err, append(attrs, slog.Int("bytes", size), slog.Int("failed",
+		failed))...)
 	return contents, err
 }
 
@@ -205,21 +219,26 @@ func (l *logging) begin() {
 	}
 	info := l.inner.Info()
 	l.write(ctx, logBegin, []slog.Attr{slog.String("op", logBegin)},
-		slog.String("backend", info.Backend), slog.String("workdir", info.WorkDir), slog.Any("guarantees", info.Guarantees))
+		slog.String("backend", info.Backend), slog.String("workdir", info.WorkDir), slog.Any("guarantees",
+			info.Guarantees))
 }
 
 // record makes the record of one call.
-func (l *logging) record(ctx context.Context, op string, start time.Time, err error, attrs ...slog.Attr) {
+func (l *logging) record(
+	ctx context.Context, op string, start time.Time, err error, attrs ...slog.Attr,
+) {
 	if !l.logger.Enabled(ctx, slog.LevelInfo) {
 		return
 	}
 	if err != nil {
 		attrs = append(attrs, slog.String("err", err.Error()))
 	}
-	l.write(ctx, logMessage, []slog.Attr{slog.String("op", op), slog.Duration("duration", time.Since(start))}, attrs...)
+	l.write(ctx, logMessage, []slog.Attr{slog.String("op", op), slog.Duration("duration",
+		time.Since(start))}, attrs...)
 }
 
-// write makes a record of out and attrs. It is the one place through which texts reach the log, and redacts those of attrs.
+// write makes a record of out and attrs. It is the one place through which texts reach the log, and
+// redacts those of attrs.
 func (l *logging) write(ctx context.Context, message string, out []slog.Attr, attrs ...slog.Attr) {
 	for _, a := range attrs {
 		switch v := a.Value.Any().(type) {
@@ -272,7 +291,10 @@ func logGuarantees(list []env.Guarantee) []env.Guarantee {
 	text := func(s string) string { return logString(vars.Redact(s)) }
 	out := make([]env.Guarantee, 0, min(len(list), maxLogStrings))
 	for _, g := range list[:cap(out)] {
-		out = append(out, env.Guarantee{Promise: env.Promise(text(string(g.Promise))), Strength: env.Strength(text(string(g.Strength))), By: text(g.By)})
+		out = append(out, env.Guarantee{
+			Promise:  env.Promise(text(string(g.Promise))),
+			Strength: env.Strength(text(string(g.Strength))), By: text(g.By),
+		})
 	}
 	return out
 }
@@ -282,7 +304,8 @@ func logString(s string) string {
 	if len(s) <= maxLogString {
 		return s
 	}
-	return strings.ToValidUTF8(s[:maxLogString], "") + fmt.Sprintf("… (%d bytes more)", len(s)-maxLogString)
+	return strings.ToValidUTF8(s[:maxLogString], "") + fmt.Sprintf("… (%d bytes more)",
+		len(s)-maxLogString)
 }
 
 // varNames returns the names in assignments, without the entries that have none.
@@ -296,8 +319,8 @@ func varNames(assignments []string) []string {
 	return names
 }
 
-// countWriters puts counters before the writers of cmd that are set. If both are the same value, they still are
-// afterwards, because then an environment keeps their calls apart.
+// countWriters puts counters before the writers of cmd that are set. If both are the same value,
+// they still are afterwards, because then an environment keeps their calls apart.
 func countWriters(cmd *env.Command) (stdout, stderr *countingWriter) {
 	if cmd.Stdout != nil {
 		stdout = &countingWriter{inner: cmd.Stdout}
@@ -337,7 +360,8 @@ func (r *countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// loggedStream reports how many bytes were read of a stream, and the first error, when it is closed.
+// loggedStream reports how many bytes were read of a stream, and the first error, when it is
+// closed.
 type loggedStream struct {
 	inner  io.ReadCloser
 	report func(n int64, err error)

@@ -22,7 +22,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/wrap"
 )
 
-// records returns what was logged of calls into b, with the duration, which must be there, and the time taken out.
+// records returns what was logged of calls into b, with the duration, which must be there, and the
+// time taken out.
 func records(t *testing.T, b *bytes.Buffer) []map[string]any {
 	t.Helper()
 	var out []map[string]any
@@ -69,15 +70,27 @@ func TestLoggingRecords(t *testing.T) {
 	}{
 		{"info", func(_ context.Context, e env.Environment) error { e.Info(); return nil }, nil},
 		{
-			"open", func(ctx context.Context, e env.Environment) error { _, err := e.Open(ctx, "d/f"); return err },
+			"open", func(ctx context.Context, e env.Environment) error {
+				_, err := e.Open(ctx,
+					"d/f")
+				return err
+			},
 			[]record{{"op": "open", "name": "d/f"}},
 		},
 		{
-			"stat", func(ctx context.Context, e env.Environment) error { _, err := e.Stat(ctx, "d"); return err },
+			"stat", func(ctx context.Context, e env.Environment) error {
+				_, err := e.Stat(ctx,
+					"d")
+				return err
+			},
 			[]record{{"op": "stat", "name": "d"}},
 		},
 		{
-			"readdir", func(ctx context.Context, e env.Environment) error { _, err := e.ReadDir(ctx, "d"); return err },
+			"readdir", func(ctx context.Context, e env.Environment) error {
+				_, err := e.ReadDir(ctx,
+					"d")
+				return err
+			},
 			[]record{{"op": "readdir", "name": "d", "entries": 1.0}},
 		},
 		{
@@ -94,7 +107,10 @@ func TestLoggingRecords(t *testing.T) {
 			[]record{{"op": "remove", "name": "d", "recursive": true}},
 		},
 		{
-			"copyin", func(ctx context.Context, e env.Environment) error { return e.CopyIn(ctx, "d", tarOf("x", "needle")) },
+			"copyin", func(ctx context.Context, e env.Environment) error {
+				return e.CopyIn(ctx, "d",
+					tarOf("x", "needle"))
+			},
 			[]record{{"op": "copyin", "dir": "d", "bytes": 2048.0}},
 		},
 		{
@@ -133,9 +149,15 @@ func TestLoggingRecords(t *testing.T) {
 				_, err := env.ReadFiles(ctx, e, []string{"d/f", "missing", "d/f"}, 0)
 				return err
 			},
-			[]record{{"op": "readfiles", "names": []any{"d/f", "missing", "d/f"}, "bytes": 16.0, "failed": 1.0}},
+			[]record{{
+				"op": "readfiles", "names": []any{"d/f", "missing", "d/f"}, "bytes": 16.0,
+				"failed": 1.0,
+			}},
 		},
-		{"close", func(_ context.Context, e env.Environment) error { return e.Close() }, []record{{"op": "close"}}},
+		{
+			"close", func(_ context.Context, e env.Environment) error { return e.Close() },
+			[]record{{"op": "close"}},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -159,7 +181,8 @@ func TestLoggingRecords(t *testing.T) {
 				t.Error("the call succeeds after Close")
 			}
 			failed := records(t, b)
-			if len(failed) != 1 || failed[0]["op"] != tt.want[0]["op"] || !strings.Contains(fmt.Sprint(failed[0]["err"]), "closed") {
+			if len(failed) != 1 || failed[0]["op"] != tt.want[0]["op"] ||
+				!strings.Contains(fmt.Sprint(failed[0]["err"]), "closed") {
 				t.Errorf("records of the failed call are %v, want one with its error", failed)
 			}
 		})
@@ -174,7 +197,8 @@ type promising struct {
 
 func (p promising) Info() env.Info { return p.info }
 
-// TestLoggingBegins reads what the first record tells of an environment, in which there are neither secrets nor long texts.
+// TestLoggingBegins reads what the first record tells of an environment, in which there are neither
+// secrets nor long texts.
 func TestLoggingBegins(t *testing.T) {
 	t.Parallel()
 	begin := func(guarantees []env.Guarantee) (first record, size int) {
@@ -192,11 +216,15 @@ func TestLoggingBegins(t *testing.T) {
 		return first, size
 	}
 	first, _ := begin([]env.Guarantee{
-		{Promise: env.Isolation, Strength: env.BestEffort, By: "Landlock"}, {Promise: env.KeptHooks, Strength: env.Absent, By: fakeKey},
+		{Promise: env.Isolation, Strength: env.BestEffort, By: "Landlock"}, {
+			Promise:  env.KeptHooks,
+			Strength: env.Absent, By: fakeKey,
+		},
 	})
 	delete(first, "time")
 	want := record{
-		"level": "INFO", "msg": "environment", "op": "environment", "backend": "local", "workdir": "/srv/[REDACTED]",
+		"level": "INFO", "msg": "environment", "op": "environment", "backend": "local",
+		"workdir": "/srv/[REDACTED]",
 		"guarantees": []any{
 			record{"promise": "isolation", "strength": "best-effort", "by": "Landlock"},
 			record{"promise": "kept-hooks", "strength": "absent", "by": "[REDACTED]"},
@@ -206,7 +234,10 @@ func TestLoggingBegins(t *testing.T) {
 		t.Errorf("first record (-want +got):\n%s", diff)
 	}
 	long := strings.Repeat("x", 1<<20)
-	if _, size := begin(slices.Repeat([]env.Guarantee{{Promise: env.Promise(long), Strength: env.Strength(long), By: long}}, 100)); size > 128<<10 {
+	if _, size := begin(slices.Repeat([]env.Guarantee{{
+		Promise:  env.Promise(long),
+		Strength: env.Strength(long), By: long,
+	}}, 100)); size > 128<<10 {
 		t.Errorf("the record takes %d bytes, want 128 KiB at most", size)
 	}
 }
@@ -246,12 +277,19 @@ func TestLoggingExec(t *testing.T) {
 		},
 		{
 			"everything",
-			env.Command{Argv: []string{"x"}, Dir: "d", Vars: []string{"A=b", "broken", "C=d"}, Timeout: time.Second, Stdout: io.Discard, Stderr: &bytes.Buffer{}},
+			env.Command{
+				Argv: []string{"x"}, Dir: "d", Vars: []string{"A=b", "broken", "C=d"},
+				Timeout: time.Second, Stdout: io.Discard, Stderr: &bytes.Buffer{},
+			},
 			env.Result{ExitCode: 137, Signal: "SIGKILL", TimedOut: true, OutOfMemory: true, Detached: true},
 			nil,
 			record{
-				"op": "exec", "argv": []any{"x"}, "dir": "d", "vars": []any{"A", "C"}, "timeout": 1e9, "exit_code": 137.0,
-				"signal": "SIGKILL", "timed_out": true, "out_of_memory": true, "detached": true, "stdout_bytes": 3.0, "stderr_bytes": 5.0,
+				"op": "exec", "argv": []any{"x"}, "dir": "d", "vars": []any{
+					"A",
+					"C",
+				}, "timeout": 1e9, "exit_code": 137.0,
+				"signal": "SIGKILL", "timed_out": true, "out_of_memory": true, "detached": true,
+				"stdout_bytes": 3.0, "stderr_bytes": 5.0,
 			},
 		},
 		{
@@ -281,7 +319,8 @@ func TestLoggingExec(t *testing.T) {
 			t.Parallel()
 			e, inner, b := newLogged(t)
 			inner.run = func(_ context.Context, cmd env.Command) (env.Result, error) {
-				if (cmd.Stdout == nil) != (tt.cmd.Stdout == nil) || (cmd.Stderr == nil) != (tt.cmd.Stderr == nil) {
+				if (cmd.Stdout == nil) != (tt.cmd.Stdout == nil) ||
+					(cmd.Stderr == nil) != (tt.cmd.Stderr == nil) {
 					t.Errorf("a writer came or went: %+v", cmd)
 				}
 				if cmd.Stdout != nil {
@@ -318,10 +357,15 @@ func TestLoggingWriters(t *testing.T) {
 		wantSame       bool
 		wantErr        error
 	}{
-		"same":         {&one, &one, true, nil},
-		"different":    {&one, &two, false, nil},
-		"uncomparable": {uncomparable{[]*bytes.Buffer{&one}}, uncomparable{[]*bytes.Buffer{&one}}, false, nil},
-		"failing":      {failingWriter{broken}, &two, false, broken},
+		"same":      {&one, &one, true, nil},
+		"different": {&one, &two, false, nil},
+		"uncomparable": {
+			uncomparable{[]*bytes.Buffer{&one}},
+			uncomparable{[]*bytes.Buffer{&one}},
+			false,
+			nil,
+		},
+		"failing": {failingWriter{broken}, &two, false, broken},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, inner, b := newLogged(t)
@@ -332,7 +376,10 @@ func TestLoggingWriters(t *testing.T) {
 				_, err := io.WriteString(cmd.Stdout, "abc")
 				return env.Result{}, err
 			}
-			if _, err := e.Exec(t.Context(), env.Command{Stdout: tt.stdout, Stderr: tt.stderr}); !errors.Is(err, tt.wantErr) {
+			if _, err := e.Exec(t.Context(), env.Command{
+				Stdout: tt.stdout,
+				Stderr: tt.stderr,
+			}); !errors.Is(err, tt.wantErr) {
 				t.Errorf("Exec gives %v, want %v", err, tt.wantErr)
 			}
 			if got := records(t, b); len(got) != 1 {
@@ -342,12 +389,14 @@ func TestLoggingWriters(t *testing.T) {
 	}
 }
 
-// TestLoggingKeepsSecrets sends a secret through everything that a call takes and returns, and looks for it in the log.
+// TestLoggingKeepsSecrets sends a secret through everything that a call takes and returns, and
+// looks for it in the log.
 func TestLoggingKeepsSecrets(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	e, inner, b := newLogged(t)
-	const plain = "tr0ub4dor" // A secret without a shape, where it may not be logged whatever it looks like.
+	// A secret without a shape, where it may not be logged whatever it looks like.
+	const plain = "tr0ub4dor"
 	inner.put(t, "file", plain+fakeKey)
 	inner.run = func(_ context.Context, cmd env.Command) (env.Result, error) {
 		if _, err := io.Copy(cmd.Stdout, cmd.Stdin); err != nil {
@@ -356,7 +405,8 @@ func TestLoggingKeepsSecrets(t *testing.T) {
 		return env.Result{}, &env.StartError{Argv: cmd.Argv, Err: errors.New(fakeKey)}
 	}
 	_, _ = e.Exec(ctx, env.Command{
-		Argv:   []string{"curl", "--token", plain, "--password=" + plain, "-H", "Authorization: Bearer " + plain, "https://u:" + plain + "@h", fakeKey},
+		Argv: []string{"curl", "--token", plain, "--password=" + plain, "-H", "Authorization: Bearer " +
+			plain, "https://u:" + plain + "@h", fakeKey},
 		Dir:    "/srv/" + fakeKey,
 		Vars:   []string{"NAME=" + plain, "X_TOKEN=" + fakeKey, plain},
 		Stdin:  strings.NewReader(plain),
@@ -366,7 +416,8 @@ func TestLoggingKeepsSecrets(t *testing.T) {
 	_, _ = e.Stat(ctx, fakeKey)
 	_, _ = e.ReadDir(ctx, fakeKey)
 	_, _ = e.WriteFile(ctx, fakeKey, strings.NewReader(plain), env.WriteOptions{})
-	_, _ = search.Grep(ctx, e, search.GrepOptions{Pattern: fakeKey}, func(search.GrepMatch) error { return nil })
+	_, _ = search.Grep(ctx, e, search.GrepOptions{Pattern: fakeKey},
+		func(search.GrepMatch) error { return nil })
 	_, _ = search.Glob(ctx, e, search.GlobOptions{Pattern: fakeKey, Dir: fakeKey})
 	_ = search.Walk(ctx, e, fakeKey, search.WalkOptions{}, func(search.Entry) error { return nil })
 	_, _ = env.ReadFile(ctx, e, "file", 0)
@@ -404,8 +455,10 @@ func TestLoggingIsBounded(t *testing.T) {
 	if len(got) != 2 {
 		t.Fatalf("%d records, want 2", len(got))
 	}
-	if s := fmt.Sprint(got[0]["argv"]); strings.ContainsRune(s, '\uFFFD') || !strings.Contains(s, "(4968 more)") {
-		t.Errorf("argv does not say what was left out, or is cut within a character: %.80s … %s", s, s[len(s)-40:])
+	if s := fmt.Sprint(got[0]["argv"]); strings.ContainsRune(s, '\uFFFD') || !strings.Contains(s,
+		"(4968 more)") {
+		t.Errorf("argv does not say what was left out, or is cut within a character: %.80s … %s", s,
+			s[len(s)-40:])
 	}
 }
 
@@ -445,7 +498,8 @@ func (c cutStream) CopyOut(context.Context, string, ...string) (io.ReadCloser, e
 func TestLoggingWithoutLogger(t *testing.T) {
 	t.Parallel()
 	inner := newScriptedEnv(t)
-	if _, err := wrap.Logging(inner, nil).Exec(t.Context(), env.Command{Argv: []string{"x"}}); err != nil {
+	if _, err := wrap.Logging(inner, nil).Exec(t.Context(),
+		env.Command{Argv: []string{"x"}}); err != nil {
 		t.Error(err)
 	}
 	if diff := cmp.Diff([]string{"Exec"}, inner.called()); diff != "" {

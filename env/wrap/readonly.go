@@ -11,15 +11,16 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// ReadOnly returns e without its means of writing. WriteFile, Remove and CopyIn are refused with a *fs.PathError that
-// wraps ErrReadOnly. Exec is refused with a *StartError that wraps ErrReadOnly unless allow says yes to the command; a nil
-// allow refuses every command, and Info then reports no shell. Reading and searching work as before, even where e does
-// them by running a program.
+// ReadOnly returns e without its means of writing. WriteFile, Remove and CopyIn are refused with a
+// *fs.PathError that wraps ErrReadOnly. Exec is refused with a *StartError that wraps ErrReadOnly
+// unless allow says yes to the command; a nil allow refuses every command, and Info then reports no
+// shell. Reading and searching work as before, even where e does them by running a program.
 //
-// The refusals are made here, in this process, and cannot be passed by through the value returned. A command that allow
-// lets through may do whatever e lets it do: what it writes, no one stops. So allow has to judge the variables and the
-// folder of a command too, which can turn a harmless program into another one. It may be called concurrently, and what
-// it judges is what runs: the command's slices are copied before.
+// The refusals are made here, in this process, and cannot be passed by through the value returned.
+// A command that allow lets through may do whatever e lets it do: what it writes, no one stops. So
+// allow has to judge the variables and the folder of a command too, which can turn a harmless
+// program into another one. It may be called concurrently, and what it judges is what runs: the
+// command's slices are copied before.
 //
 // The environment returned owns e: its Close closes e.
 func ReadOnly(e env.Environment, allow func(env.Command) bool) env.Environment {
@@ -75,7 +76,9 @@ func (r *readOnly) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, err
 	return r.inner.ReadDir(ctx, name)
 }
 
-func (r *readOnly) WriteFile(_ context.Context, name string, _ io.Reader, _ env.WriteOptions) (env.Written, error) {
+func (r *readOnly) WriteFile(
+	_ context.Context, name string, _ io.Reader, _ env.WriteOptions,
+) (env.Written, error) {
 	return env.Written{}, &fs.PathError{Op: "write", Path: name, Err: r.refusal()}
 }
 
@@ -87,7 +90,9 @@ func (r *readOnly) CopyIn(_ context.Context, dir string, _ io.Reader) error {
 	return &fs.PathError{Op: "copyin", Path: dir, Err: r.refusal()}
 }
 
-func (r *readOnly) CopyOut(ctx context.Context, dir string, names ...string) (io.ReadCloser, error) {
+func (r *readOnly) CopyOut(
+	ctx context.Context, dir string, names ...string,
+) (io.ReadCloser, error) {
 	return r.inner.CopyOut(ctx, dir, names...)
 }
 
@@ -96,11 +101,15 @@ func (r *readOnly) Close() error {
 	return r.inner.Close()
 }
 
-func (r *readOnly) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
+func (r *readOnly) Walk(
+	ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error,
+) error {
 	return search.Walk(ctx, r.inner, root, opts, fn)
 }
 
-func (r *readOnly) Grep(ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error) (search.GrepStats, error) {
+func (r *readOnly) Grep(
+	ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error,
+) (search.GrepStats, error) {
 	return search.Grep(ctx, r.inner, opts, fn)
 }
 
@@ -108,7 +117,9 @@ func (r *readOnly) Glob(ctx context.Context, opts search.GlobOptions) ([]search.
 	return search.Glob(ctx, r.inner, opts)
 }
 
-func (r *readOnly) ReadFiles(ctx context.Context, names []string, limit int64) ([]env.FileContent, error) {
+func (r *readOnly) ReadFiles(
+	ctx context.Context, names []string, limit int64,
+) ([]env.FileContent, error) {
 	return env.ReadFiles(ctx, r.inner, names, limit)
 }
 
@@ -120,8 +131,8 @@ func (r *readOnly) refusal() error {
 	return env.ErrReadOnly
 }
 
-// hideWrites returns f without methods that could change the file, such as the Chmod of an *os.File. What serves
-// reading stays.
+// hideWrites returns f without methods that could change the file, such as the Chmod of an
+// *os.File. What serves reading stays.
 func hideWrites(f fs.File) fs.File {
 	if s, ok := f.(seekableFile); ok {
 		return readOnlySeekableFile{inner: s}

@@ -86,7 +86,8 @@ func TestReadOnlyAllows(t *testing.T) {
 	cmd := env.Command{Argv: []string{"git", "status"}, Dir: "d", Vars: []string{"A=b"}}
 	e := wrap.ReadOnly(inner, func(judged env.Command) bool {
 		ok := judged.Argv[0] == "git" && judged.Dir == "d" && slices.Equal(judged.Vars, []string{"A=b"})
-		// Neither the predicate nor the caller, who may hold on to the slices, can change what was judged.
+		// Neither the predicate nor the caller, who may hold on to the slices, can change what was
+		// judged.
 		judged.Argv[0], judged.Vars[0] = "rm", "X=y"
 		cmd.Argv[1], cmd.Vars[0] = "push", "Y=z"
 		return ok
@@ -118,10 +119,12 @@ func TestReadOnlyReads(t *testing.T) {
 	if got, err := e.CopyOut(ctx, "dir", "file.txt"); err != nil {
 		t.Errorf("CopyOut gives %v, %v", got, err)
 	}
-	if got, err := search.Glob(ctx, e, search.GlobOptions{Pattern: "**/*.txt"}); len(got) != 1 || err != nil {
+	if got, err := search.Glob(ctx, e, search.GlobOptions{Pattern: "**/*.txt"}); len(got) != 1 ||
+		err != nil {
 		t.Errorf("Glob gives %v, %v", got, err)
 	}
-	if stats, err := search.Grep(ctx, e, search.GrepOptions{Pattern: "needle"}, func(search.GrepMatch) error { return nil }); stats.Matches != 1 || err != nil {
+	if stats, err := search.Grep(ctx, e, search.GrepOptions{Pattern: "needle"},
+		func(search.GrepMatch) error { return nil }); stats.Matches != 1 || err != nil {
 		t.Errorf("Grep gives %+v, %v", stats, err)
 	}
 	if _, err := e.Open(ctx, "missing"); !errors.Is(err, fs.ErrNotExist) {
@@ -129,7 +132,8 @@ func TestReadOnlyReads(t *testing.T) {
 	}
 }
 
-// TestReadOnlySearchesBesideExec proves that search still works where the environment does it by running a program.
+// TestReadOnlySearchesBesideExec proves that search still works where the environment does it by
+// running a program.
 func TestReadOnlySearchesBesideExec(t *testing.T) {
 	t.Parallel()
 	inner := &searchingEnv{scriptedEnv: newScriptedEnv(t)}
@@ -145,12 +149,16 @@ func TestReadOnlySearchesBesideExec(t *testing.T) {
 // searchingEnv searches by a command.
 type searchingEnv struct{ *scriptedEnv }
 
-func (s *searchingEnv) Walk(ctx context.Context, root string, _ search.WalkOptions, _ func(search.Entry) error) error {
+func (s *searchingEnv) Walk(
+	ctx context.Context, root string, _ search.WalkOptions, _ func(search.Entry) error,
+) error {
 	_, err := s.Exec(ctx, env.Command{Argv: []string{"find", root}})
 	return err
 }
 
-func (s *searchingEnv) Grep(ctx context.Context, opts search.GrepOptions, _ func(search.GrepMatch) error) (search.GrepStats, error) {
+func (s *searchingEnv) Grep(
+	ctx context.Context, opts search.GrepOptions, _ func(search.GrepMatch) error,
+) (search.GrepStats, error) {
 	_, err := s.Exec(ctx, env.Command{Argv: []string{"grep", opts.Pattern}})
 	return search.GrepStats{}, err
 }
@@ -228,7 +236,8 @@ func TestReadOnlyInfo(t *testing.T) {
 	t.Parallel()
 	inner := newScriptedEnv(t)
 	want := inner.Info()
-	if diff := cmp.Diff(want, wrap.ReadOnly(inner, func(env.Command) bool { return true }).Info()); diff != "" {
+	if diff := cmp.Diff(want, wrap.ReadOnly(inner,
+		func(env.Command) bool { return true }).Info()); diff != "" {
 		t.Errorf("with a predicate (-want +got):\n%s", diff)
 	}
 	want.Shell, want.NoShell = nil, env.ErrReadOnly.Error()

@@ -11,12 +11,14 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// Subdir returns e with the folder dir as its working directory, and without the files outside of it. Names are relative
-// to dir; a name that leads out of it is refused with a *fs.PathError that wraps ErrOutside, and so is the folder of a
-// command, within a *StartError. Dir is absolute or relative to e's working directory.
+// Subdir returns e with the folder dir as its working directory, and without the files outside of
+// it. Names are relative to dir; a name that leads out of it is refused with a *fs.PathError that
+// wraps ErrOutside, and so is the folder of a command, within a *StartError. Dir is absolute or
+// relative to e's working directory.
 //
-// Subdir keeps work that is done in good faith in its place. Names are judged as they are written, so that a link below dir
-// may lead out of it, and a command may do whatever e lets it do. Dir itself cannot be removed.
+// Subdir keeps work that is done in good faith in its place. Names are judged as they are written,
+// so that a link below dir may lead out of it, and a command may do whatever e lets it do. Dir
+// itself cannot be removed.
 //
 // The environment returned owns e: its Close closes e.
 func Subdir(e env.Environment, dir string) env.Environment {
@@ -54,7 +56,8 @@ func (c *subdir) absolute(name string) bool {
 	return path.IsAbs(name) || c.windows && len(name) >= 2 && name[1] == ':'
 }
 
-// clean is path.Clean, but on Windows keeps the two slashes before a server's name and the one of a drive's root.
+// clean is path.Clean, but on Windows keeps the two slashes before a server's name and the one of a
+// drive's root.
 func (c *subdir) clean(name string) string {
 	clean := path.Clean(name)
 	switch {
@@ -80,7 +83,8 @@ func (c *subdir) below(name string) (string, bool) {
 	return strings.TrimPrefix(rest, "/"), rest == "" || rest[0] == '/'
 }
 
-// name returns the name that e has for a name below dir. An empty one is dir itself where a call takes that.
+// name returns the name that e has for a name below dir. An empty one is dir itself where a call
+// takes that.
 func (c *subdir) name(op, name string) (string, error) {
 	if name == "" {
 		switch op {
@@ -142,7 +146,9 @@ func (c *subdir) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error
 	return c.inner.ReadDir(ctx, full)
 }
 
-func (c *subdir) WriteFile(ctx context.Context, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+func (c *subdir) WriteFile(
+	ctx context.Context, name string, r io.Reader, opts env.WriteOptions,
+) (env.Written, error) {
 	full, err := c.name("write", name)
 	if err != nil {
 		return env.Written{}, err
@@ -179,7 +185,9 @@ func (c *subdir) CopyOut(ctx context.Context, dir string, names ...string) (io.R
 
 func (c *subdir) Close() error { return c.inner.Close() }
 
-func (c *subdir) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
+func (c *subdir) Walk(
+	ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error,
+) error {
 	full, err := c.name("walk", root)
 	if err != nil {
 		return err
@@ -188,7 +196,9 @@ func (c *subdir) Walk(ctx context.Context, root string, opts search.WalkOptions,
 }
 
 // Grep gives the files the names that follow from opts.Path as it was given.
-func (c *subdir) Grep(ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error) (search.GrepStats, error) {
+func (c *subdir) Grep(
+	ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error,
+) (search.GrepStats, error) {
 	given := c.slashes(opts.Path)
 	full, err := c.name("grep", opts.Path)
 	if err != nil {
@@ -214,7 +224,9 @@ func (c *subdir) Glob(ctx context.Context, opts search.GlobOptions) ([]search.En
 	return search.Glob(ctx, c.inner, opts)
 }
 
-func (c *subdir) ReadFiles(ctx context.Context, names []string, limit int64) ([]env.FileContent, error) {
+func (c *subdir) ReadFiles(
+	ctx context.Context, names []string, limit int64,
+) ([]env.FileContent, error) {
 	list := make([]env.FileContent, len(names))
 	var full []string
 	var places []int

@@ -42,7 +42,11 @@ func (n *names) Exec(_ context.Context, cmd env.Command) (env.Result, error) {
 	return env.Result{ExitCode: 7}, nil
 }
 
-func (n *names) Open(_ context.Context, name string) (fs.File, error) { n.note(name); return nil, nil }
+func (n *names) Open(_ context.Context, name string) (fs.File, error) {
+	n.note(name)
+	return nil,
+		nil
+}
 
 func (n *names) Stat(_ context.Context, name string) (fs.FileInfo, error) {
 	n.note(name)
@@ -54,7 +58,9 @@ func (n *names) ReadDir(_ context.Context, name string) ([]fs.DirEntry, error) {
 	return nil, nil
 }
 
-func (n *names) WriteFile(_ context.Context, name string, _ io.Reader, _ env.WriteOptions) (env.Written, error) {
+func (n *names) WriteFile(
+	_ context.Context, name string, _ io.Reader, _ env.WriteOptions,
+) (env.Written, error) {
 	n.note(name)
 	return env.Written{}, nil
 }
@@ -73,15 +79,20 @@ func (n *names) CopyOut(_ context.Context, dir string, _ ...string) (io.ReadClos
 
 func (n *names) Close() error { n.note("close"); return nil }
 
-func (n *names) Walk(_ context.Context, root string, _ search.WalkOptions, _ func(search.Entry) error) error {
+func (n *names) Walk(
+	_ context.Context, root string, _ search.WalkOptions, _ func(search.Entry) error,
+) error {
 	n.note(root)
 	return nil
 }
 
 // Grep finds something in the file a of the path.
-func (n *names) Grep(_ context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error) (search.GrepStats, error) {
+func (n *names) Grep(
+	_ context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error,
+) (search.GrepStats, error) {
 	n.note(opts.Path)
-	return search.GrepStats{Files: 1}, fn(search.GrepMatch{Name: strings.TrimSuffix(opts.Path, "/") + "/a"})
+	return search.GrepStats{Files: 1}, fn(search.GrepMatch{Name: strings.TrimSuffix(opts.Path, "/") +
+		"/a"})
 }
 
 func (n *names) Glob(_ context.Context, opts search.GlobOptions) ([]search.Entry, error) {
@@ -105,21 +116,44 @@ func methods(e env.Environment) map[string]func(ctx context.Context, name string
 			_, err := e.Exec(ctx, env.Command{Argv: []string{"true"}, Dir: name})
 			return err
 		},
-		"Open":    func(ctx context.Context, name string) error { _, err := e.Open(ctx, name); return err },
-		"Stat":    func(ctx context.Context, name string) error { _, err := e.Stat(ctx, name); return err },
-		"ReadDir": func(ctx context.Context, name string) error { _, err := e.ReadDir(ctx, name); return err },
+		"Open": func(ctx context.Context, name string) error {
+			_, err := e.Open(ctx,
+				name)
+			return err
+		},
+		"Stat": func(ctx context.Context, name string) error {
+			_, err := e.Stat(ctx,
+				name)
+			return err
+		},
+		"ReadDir": func(ctx context.Context, name string) error {
+			_, err := e.ReadDir(ctx,
+				name)
+			return err
+		},
 		"WriteFile": func(ctx context.Context, name string) error {
 			_, err := e.WriteFile(ctx, name, strings.NewReader(""), env.WriteOptions{})
 			return err
 		},
-		"Remove":  func(ctx context.Context, name string) error { return e.Remove(ctx, name, env.RemoveOptions{}) },
-		"CopyIn":  func(ctx context.Context, name string) error { return e.CopyIn(ctx, name, strings.NewReader("")) },
-		"CopyOut": func(ctx context.Context, name string) error { _, err := e.CopyOut(ctx, name); return err },
+		"Remove": func(ctx context.Context, name string) error {
+			return e.Remove(ctx, name,
+				env.RemoveOptions{})
+		},
+		"CopyIn": func(ctx context.Context, name string) error {
+			return e.CopyIn(ctx, name,
+				strings.NewReader(""))
+		},
+		"CopyOut": func(ctx context.Context, name string) error {
+			_, err := e.CopyOut(ctx,
+				name)
+			return err
+		},
 		"Walk": func(ctx context.Context, name string) error {
 			return search.Walk(ctx, e, name, search.WalkOptions{}, func(search.Entry) error { return nil })
 		},
 		"Grep": func(ctx context.Context, name string) error {
-			_, err := search.Grep(ctx, e, search.GrepOptions{Pattern: "x", Path: name}, func(search.GrepMatch) error { return nil })
+			_, err := search.Grep(ctx, e, search.GrepOptions{Pattern: "x", Path: name},
+				func(search.GrepMatch) error { return nil })
 			return err
 		},
 		"Glob": func(ctx context.Context, name string) error {
@@ -137,33 +171,57 @@ func methods(e env.Environment) map[string]func(ctx context.Context, name string
 }
 
 func TestConfineNames(t *testing.T) {
-	type byName = map[string]string // the name that the environment inside gets; "!" if it is not called
+	// the name that the environment inside gets; "!" if it is not called
+	type byName = map[string]string
 	tests := map[string]struct {
 		os, workDir, dir string
 		want             string // the working directory
 		names            byName
 	}{
 		"relative": {"linux", "/work", "sub", "/work/sub", byName{
-			"a": "/work/sub/a", "./a/": "/work/sub/a/", "a/../b": "/work/sub/b", "a//b": "/work/sub/a/b", "..a": "/work/sub/..a",
-			"/work/sub/a": "/work/sub/a", "/work/./sub//a": "/work/sub/a", "a\nb": "/work/sub/a\nb", `..\a`: `/work/sub/..\a`,
+			"a": "/work/sub/a", "./a/": "/work/sub/a/", "a/../b": "/work/sub/b", "a//b": "/work/sub/a/b",
+			"..a":         "/work/sub/..a",
+			"/work/sub/a": "/work/sub/a", "/work/./sub//a": "/work/sub/a", "a\nb": "/work/sub/a\nb",
+			`..\a`:     `/work/sub/..\a`,
 			"../sub/a": "/work/sub/a", "c:/a": "/work/sub/c:/a",
-			"..": "!", "../x": "!", "a/../../x": "!", "/work": "!", "/work/subx": "!", "/work/sub/../x": "!", "/": "!", "/etc/passwd": "!", "../": "!",
+			"..": "!", "../x": "!", "a/../../x": "!", "/work": "!", "/work/subx": "!", "/work/sub/../x": "!",
+			"/": "!", "/etc/passwd": "!", "../": "!",
 		}},
-		"absolute": {"linux", "/work", "/other/./place/", "/other/place", byName{"a": "/other/place/a", "/work/a": "!", "/other/place/b": "/other/place/b"}},
-		"root":     {"linux", "/work", "/", "/", byName{"a": "/a", "..": "!root", "/etc/x": "/etc/x", "../a": "/a"}},
+		"absolute": {"linux", "/work", "/other/./place/", "/other/place", byName{
+			"a":       "/other/place/a",
+			"/work/a": "!", "/other/place/b": "/other/place/b",
+		}},
+		"root": {"linux", "/work", "/", "/", byName{
+			"a": "/a", "..": "!root", "/etc/x": "/etc/x",
+			"../a": "/a",
+		}},
 		"the same": {"linux", "/work", ".", "/work", byName{"a": "/work/a", "..": "!"}},
 		"no name":  {"linux", "/work", "", "/work", byName{"a": "/work/a", "..": "!"}},
 		"case":     {"linux", "/work", "sub", "/work/sub", byName{"/work/SUB/a": "!"}},
 		"windows": {"windows", "C:/work", `sub\deep`, "C:/work/sub/deep", byName{
-			"a": "C:/work/sub/deep/a", `a\b`: "C:/work/sub/deep/a/b", `a\`: "C:/work/sub/deep/a/", `c:\WORK\Sub\deep\a`: "c:/WORK/Sub/deep/a", "C:/work/sub/deep/a": "C:/work/sub/deep/a",
-			`..\x`: "!", `a\..\..\x`: "!", `C:\work\x`: "!", `D:\work\sub\deep\a`: "!", "D:a": "!", "C:a": "!", `\\server\share\a`: "!", `\a`: "!", "/a": "!", `\\?\C:\work\sub\deep\a`: "!",
+			"a": "C:/work/sub/deep/a", `a\b`: "C:/work/sub/deep/a/b", `a\`: "C:/work/sub/deep/a/",
+			`c:\WORK\Sub\deep\a`: "c:/WORK/Sub/deep/a", "C:/work/sub/deep/a": "C:/work/sub/deep/a",
+			`..\x`: "!", `a\..\..\x`: "!", `C:\work\x`: "!", `D:\work\sub\deep\a`: "!", "D:a": "!",
+			"C:a": "!", `\\server\share\a`: "!", `\a`: "!", "/a": "!", `\\?\C:\work\sub\deep\a`: "!",
 		}},
-		"drive":  {"windows", "C:/work", `D:\`, "D:/", byName{"a": "D:/a", `D:\b`: "D:/b", `C:\a`: "!", `\a`: "!"}},
-		"server": {"windows", "//server/share", "sub", "//server/share/sub", byName{"a": "//server/share/sub/a", `\\server\share\sub\b`: "//server/share/sub/b", `\\server\share\c`: "!", "/server/share/sub/b": "!"}},
+		"drive": {"windows", "C:/work", `D:\`, "D:/", byName{
+			"a": "D:/a", `D:\b`: "D:/b", `C:\a`: "!",
+			`\a`: "!",
+		}},
+		"server": {
+			"windows", "//server/share", "sub", "//server/share/sub",
+			byName{
+				"a": "//server/share/sub/a", `\\server\share\sub\b`: "//server/share/sub/b",
+				`\\server\share\c`: "!", "/server/share/sub/b": "!",
+			},
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			inner := &names{info: env.Info{Backend: "b", OS: tt.os, WorkDir: tt.workDir, Shell: []string{"sh"}}}
+			inner := &names{info: env.Info{
+				Backend: "b", OS: tt.os, WorkDir: tt.workDir,
+				Shell: []string{"sh"},
+			}}
 			e := wrap.Subdir(inner, tt.dir)
 			want := inner.info
 			want.WorkDir = tt.want
@@ -195,7 +253,8 @@ func TestConfineNames(t *testing.T) {
 func checkOutside(t *testing.T, method, given string, err error, inner *names) {
 	t.Helper()
 	var pathErr *fs.PathError
-	if !errors.Is(err, env.ErrOutside) || !errors.As(err, &pathErr) || pathErr.Path != given || len(inner.seen) > 0 {
+	if !errors.Is(err, env.ErrOutside) || !errors.As(err, &pathErr) || pathErr.Path != given ||
+		len(inner.seen) > 0 {
 		t.Errorf("%s(%q) gave %v, calls %q", method, given, err, inner.seen)
 	}
 	var start *env.StartError
@@ -204,8 +263,8 @@ func checkOutside(t *testing.T, method, given string, err error, inner *names) {
 	}
 }
 
-// TestConfineEmptyName calls every method with no name: those that then mean the working directory get it, others are left
-// to the environment inside.
+// TestConfineEmptyName calls every method with no name: those that then mean the working directory
+// get it, others are left to the environment inside.
 func TestConfineEmptyName(t *testing.T) {
 	inner := &names{info: env.Info{OS: "linux", WorkDir: "/work"}}
 	for method, do := range methods(wrap.Subdir(inner, "sub")) {
@@ -226,7 +285,8 @@ func TestConfineKeepsItsFolder(t *testing.T) {
 	inner := &names{info: env.Info{OS: "linux", WorkDir: "/work"}}
 	e := wrap.Subdir(inner, "sub")
 	for _, name := range []string{".", "./", "/work/sub", "/work/sub/", "a/..", "../sub"} {
-		if err := e.Remove(t.Context(), name, env.RemoveOptions{Recursive: true}); !errors.Is(err, fs.ErrInvalid) || len(inner.seen) > 0 {
+		if err := e.Remove(t.Context(), name, env.RemoveOptions{Recursive: true}); !errors.Is(err,
+			fs.ErrInvalid) || len(inner.seen) > 0 {
 			t.Errorf("Remove(%q) gave %v, calls %q", name, err, inner.seen)
 		}
 	}
@@ -241,10 +301,12 @@ func TestConfineWithin(t *testing.T) {
 	if _, err := e.Stat(t.Context(), "../x"); !errors.Is(err, env.ErrOutside) {
 		t.Errorf("a name of the outer folder gives %v", err)
 	}
-	if _, err := e.Stat(t.Context(), "x"); err != nil || !slices.Equal(inner.seen, []string{"/work/a/b/x"}) {
+	if _, err := e.Stat(t.Context(), "x"); err != nil || !slices.Equal(inner.seen,
+		[]string{"/work/a/b/x"}) {
 		t.Errorf("a name became %q, %v", inner.seen, err)
 	}
-	if _, err := wrap.Subdir(wrap.Subdir(inner, "a"), "../c").Stat(t.Context(), "x"); !errors.Is(err, env.ErrOutside) {
+	if _, err := wrap.Subdir(wrap.Subdir(inner, "a"), "../c").Stat(t.Context(), "x"); !errors.Is(err,
+		env.ErrOutside) {
 		t.Errorf("a folder outside of the outer one gives %v", err)
 	}
 }
@@ -253,28 +315,37 @@ func TestConfineGivesTheNamesThatWereGiven(t *testing.T) {
 	inner := &names{info: env.Info{OS: "linux", WorkDir: "/work"}}
 	e := wrap.Subdir(inner, "sub")
 	for given, want := range map[string]string{
-		"": "a", ".": "a", "x": "x/a", "x/": "x/a", "./x": "x/a", "/work/sub": "/work/sub/a", "/work/sub/x": "/work/sub/x/a",
+		"": "a", ".": "a", "x": "x/a", "x/": "x/a", "./x": "x/a", "/work/sub": "/work/sub/a",
+		"/work/sub/x": "/work/sub/x/a",
 	} {
 		got := ""
-		stats, err := search.Grep(t.Context(), e, search.GrepOptions{Pattern: "p", Path: given}, func(m search.GrepMatch) error { got = m.Name; return nil })
+		stats, err := search.Grep(t.Context(), e, search.GrepOptions{Pattern: "p", Path: given},
+			func(m search.GrepMatch) error { got = m.Name; return nil })
 		if err != nil || got != want || stats.Files != 1 {
 			t.Errorf("Grep in %q found %q, not %q: %+v, %v", given, got, want, stats, err)
 		}
 	}
 	stop := errors.New("stop")
-	if _, err := search.Grep(t.Context(), e, search.GrepOptions{Pattern: "p"}, func(search.GrepMatch) error { return stop }); !errors.Is(err, stop) {
+	if _, err := search.Grep(t.Context(), e, search.GrepOptions{Pattern: "p"},
+		func(search.GrepMatch) error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("the error of the caller became %v", err)
 	}
 	found, err := env.ReadFiles(t.Context(), e, []string{"b", "../x", "/work/sub/c", "b"}, 0)
 	if err != nil || len(found) != 4 {
 		t.Fatalf("ReadFiles gave %+v, %v", found, err)
 	}
-	for i, want := range []string{"content of /work/sub/b", "", "content of /work/sub/c", "content of /work/sub/b"} {
+	for i, want := range []string{
+		"content of /work/sub/b", "", "content of /work/sub/c",
+		"content of /work/sub/b",
+	} {
 		if string(found[i].Data) != want || (want == "") != errors.Is(found[i].Err, env.ErrOutside) {
 			t.Errorf("file %d is %q, %v", i, found[i].Data, found[i].Err)
 		}
 	}
-	if got := []string{found[0].Name, found[1].Name, found[2].Name}; !slices.Equal(got, []string{"b", "../x", "/work/sub/c"}) {
+	if got := []string{found[0].Name, found[1].Name, found[2].Name}; !slices.Equal(got, []string{
+		"b",
+		"../x", "/work/sub/c",
+	}) {
 		t.Errorf("the files are called %q", got)
 	}
 }
@@ -285,7 +356,10 @@ func TestConfineFiles(t *testing.T) {
 		t.Skip("links need a right that ordinary users of Windows lack")
 	}
 	inner := newScriptedEnv(t)
-	for name, content := range map[string]string{"secret": "needle above", "sub/a": "needle a", "sub/b/c": "needle c"} {
+	for name, content := range map[string]string{
+		"secret": "needle above", "sub/a": "needle a",
+		"sub/b/c": "needle c",
+	} {
 		if err := os.MkdirAll(filepath.Dir(inner.host(name)), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -299,14 +373,21 @@ func TestConfineFiles(t *testing.T) {
 	e := wrap.Subdir(inner, "sub")
 	var walked, found []string
 	for _, root := range []string{"", ".", "b"} {
-		if err := search.Walk(t.Context(), e, root, search.WalkOptions{}, func(e search.Entry) error { walked = append(walked, e.Name); return nil }); err != nil {
+		if err := search.Walk(t.Context(), e, root, search.WalkOptions{},
+			func(e search.Entry) error { walked = append(walked, e.Name); return nil }); err != nil {
 			t.Error(err)
 		}
 	}
-	if want := []string{"a", "b", "b/c", "link", "a", "b", "b/c", "link", "c"}; !slices.Equal(walked, want) {
+	if want := []string{"a", "b", "b/c", "link", "a", "b", "b/c", "link", "c"}; !slices.Equal(walked,
+		want) {
 		t.Errorf("Walk found %q", walked)
 	}
-	if _, err := search.Grep(t.Context(), e, search.GrepOptions{Pattern: "needle"}, func(m search.GrepMatch) error { found = append(found, m.Name+": "+m.Text); return nil }); err != nil {
+	if _, err := search.Grep(t.Context(), e, search.GrepOptions{Pattern: "needle"},
+		func(m search.GrepMatch) error {
+			found = append(found,
+				m.Name+": "+m.Text)
+			return nil
+		}); err != nil {
 		t.Error(err)
 	}
 	if want := []string{"a: needle a", "b/c: needle c"}; !slices.Equal(found, want) {
@@ -316,7 +397,8 @@ func TestConfineFiles(t *testing.T) {
 	if err != nil || len(entries) != 1 || entries[0].Name != "b/c" {
 		t.Errorf("Glob found %v, %v", entries, err)
 	}
-	if _, err := search.Glob(t.Context(), e, search.GlobOptions{Pattern: "../*"}); !errors.Is(err, search.ErrBadPattern) {
+	if _, err := search.Glob(t.Context(), e, search.GlobOptions{Pattern: "../*"}); !errors.Is(err,
+		search.ErrBadPattern) {
 		t.Errorf("a pattern that leads out gives %v", err)
 	}
 	if b, err := env.ReadFile(t.Context(), e, "link", 0); err != nil || string(b) != "needle above" {
@@ -329,7 +411,10 @@ func checkCopies(t *testing.T, e env.Environment, inner *scriptedEnv) {
 	t.Helper()
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
-	if err := errors.Join(w.WriteHeader(&tar.Header{Name: "new", Mode: 0o644, Size: 1, Typeflag: tar.TypeReg}), second(w.Write([]byte("x"))), w.Close()); err != nil {
+	if err := errors.Join(w.WriteHeader(&tar.Header{
+		Name: "new", Mode: 0o644, Size: 1,
+		Typeflag: tar.TypeReg,
+	}), second(w.Write([]byte("x"))), w.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.CopyIn(t.Context(), "b", &archive); err != nil {

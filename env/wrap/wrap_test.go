@@ -75,7 +75,8 @@ func TestDecoratorsImplementOptionalInterfaces(t *testing.T) {
 	}
 }
 
-// TestOptionalInterfacesAreListed proves that the lists above have all interfaces that packages env and search declare.
+// TestOptionalInterfacesAreListed proves that the lists above have all interfaces that packages env
+// and search declare.
 func TestOptionalInterfacesAreListed(t *testing.T) {
 	t.Parallel()
 	listed := map[string]bool{}
@@ -106,7 +107,8 @@ func TestOptionalInterfacesAreListed(t *testing.T) {
 			}
 			if _, ok := spec.Type.(*ast.InterfaceType); ok {
 				if found++; !listed[spec.Name.Name] {
-					t.Errorf("%s declares the interface %s: list it here, and have each decorator implement it if it is optional", file, spec.Name.Name)
+					t.Errorf("%s declares the interface %s: list it here, and have each decorator implement it "+
+						"if it is optional", file, spec.Name.Name)
 				}
 			}
 			return true
@@ -117,7 +119,8 @@ func TestOptionalInterfacesAreListed(t *testing.T) {
 	}
 }
 
-// TestDecoratorsForward calls every method through every decorator and compares with what the environment alone does.
+// TestDecoratorsForward calls every method through every decorator and compares with what the
+// environment alone does.
 func TestDecoratorsForward(t *testing.T) {
 	t.Parallel()
 	observe := func(e env.Environment) map[string]string {
@@ -181,7 +184,8 @@ func TestDecoratorsForward(t *testing.T) {
 	}
 	for _, name := range []string{"Logging", "FilterVars"} {
 		e := decorators()[name](inner)
-		if _, err := e.WriteFile(t.Context(), "w", strings.NewReader("x"), env.WriteOptions{}); err != nil {
+		if _, err := e.WriteFile(t.Context(), "w", strings.NewReader("x"),
+			env.WriteOptions{}); err != nil {
 			t.Errorf("%s: WriteFile gives %v", name, err)
 		}
 		if err := e.CopyIn(t.Context(), ".", tarOf("c", "x")); err != nil {
@@ -242,7 +246,8 @@ func TestWrap(t *testing.T) {
 	if got := wrap.Chain(inner); got != env.Environment(inner) {
 		t.Errorf("Wrap without decorators gives %v, want the environment itself", got)
 	}
-	if _, err := wrap.Chain(inner, named("outer"), nil, named("middle"), named("inner")).Exec(t.Context(), env.Command{}); err != nil {
+	if _, err := wrap.Chain(inner, named("outer"), nil, named("middle"),
+		named("inner")).Exec(t.Context(), env.Command{}); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"outer", "middle", "inner"}, order); diff != "" {
@@ -271,7 +276,8 @@ func TestDecorateOrder(t *testing.T) {
 	})
 	vars := []string{"A=b", "X_TOKEN=x"}
 
-	if _, err := e.Exec(t.Context(), env.Command{Argv: []string{"rm"}, Vars: vars}); !errors.Is(err, env.ErrReadOnly) {
+	if _, err := e.Exec(t.Context(), env.Command{Argv: []string{"rm"}, Vars: vars}); !errors.Is(err,
+		env.ErrReadOnly) {
 		t.Errorf("Exec of rm gives %v, want %v", err, env.ErrReadOnly)
 	}
 	if calls := inner.called(); len(calls) > 0 {
@@ -281,17 +287,20 @@ func TestDecorateOrder(t *testing.T) {
 		t.Errorf("Exec of ls gives %v", err)
 	}
 	if diff := cmp.Diff(vars, judged); diff != "" {
-		t.Errorf("the predicate sees filtered variables, so FilterVars is outside of ReadOnly (-want +got):\n%s", diff)
+		t.Errorf("the predicate sees filtered variables, so FilterVars is outside of ReadOnly (-want "+
+			"+got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"A=b"}, got); diff != "" {
 		t.Errorf("the environment sees (-want +got):\n%s", diff)
 	}
 	want := []record{
-		{"op": "exec", "argv": []any{"rm"}, "vars": []any{"A", "X_TOKEN"}, "err": "start rm: " + env.ErrReadOnly.Error()},
+		{"op": "exec", "argv": []any{"rm"}, "vars": []any{"A", "X_TOKEN"}, "err": "start rm: " +
+			env.ErrReadOnly.Error()},
 		{"op": "exec", "argv": []any{"ls"}, "vars": []any{"A", "X_TOKEN"}, "exit_code": 0.0},
 	}
 	if diff := cmp.Diff(want, records(t, log)); diff != "" {
-		t.Errorf("the log, which has refusals and all variables if it is outermost (-want +got):\n%s", diff)
+		t.Errorf("the log, which has refusals and all variables if it is outermost (-want +got):\n%s",
+			diff)
 	}
 }
 
@@ -304,17 +313,24 @@ func TestDecorateDefaults(t *testing.T) {
 		return env.Result{}, nil
 	}
 	e := wrap.Apply(inner, wrap.Options{Allow: func(env.Command) bool { return false }})
-	if _, err := e.Exec(t.Context(), env.Command{Argv: []string{"x"}, Vars: []string{"A=b", "X_TOKEN=x"}}); err != nil {
+	if _, err := e.Exec(t.Context(), env.Command{Argv: []string{"x"}, Vars: []string{
+		"A=b",
+		"X_TOKEN=x",
+	}}); err != nil {
 		t.Errorf("Exec gives %v: an Allow without ReadOnly must not refuse", err)
 	}
 	if diff := cmp.Diff([]string{"A=b"}, got); diff != "" {
 		t.Errorf("variables (-want +got):\n%s", diff)
 	}
-	if _, err := e.WriteFile(t.Context(), "f", strings.NewReader("x"), env.WriteOptions{}); err != nil {
+	if _, err := e.WriteFile(t.Context(), "f", strings.NewReader("x"),
+		env.WriteOptions{}); err != nil {
 		t.Errorf("WriteFile gives %v", err)
 	}
 	e = wrap.Apply(inner, wrap.Options{Vars: &vars.Filter{Mode: vars.All}})
-	if _, err := e.Exec(t.Context(), env.Command{Argv: []string{"x"}, Vars: []string{"X_TOKEN=x"}}); err != nil || len(got) != 1 {
+	if _, err := e.Exec(t.Context(), env.Command{
+		Argv: []string{"x"},
+		Vars: []string{"X_TOKEN=x"},
+	}); err != nil || len(got) != 1 {
 		t.Errorf("with all variables, Exec gives %v and passes %v", err, got)
 	}
 }

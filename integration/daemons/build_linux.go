@@ -25,8 +25,8 @@ func product(reference string) (images.Image, bool) {
 	return images.Image{}, false
 }
 
-// loadProduct loads one of the product's images. What the cache does not have from the same source is built, with the
-// host's network, on the images that its Dockerfile names.
+// loadProduct loads one of the product's images. What the cache does not have from the same source
+// is built, with the host's network, on the images that its Dockerfile names.
 func (d *Docker) loadProduct(ctx context.Context, cache string, image images.Image) error {
 	source, err := images.Dockerfile(image.Name)
 	if err != nil {
@@ -43,7 +43,8 @@ func (d *Docker) loadProduct(ctx context.Context, cache string, image images.Ima
 			if err := d.build(ctx, image); err != nil {
 				return err
 			}
-			saved, err := call(ctx, d.client, http.MethodGet, "/images/get", url.Values{"names": {image.Reference}}, nil)
+			saved, err := call(ctx, d.client, http.MethodGet, "/images/get",
+				url.Values{"names": {image.Reference}}, nil)
 			if err != nil {
 				return err
 			}
@@ -61,12 +62,17 @@ func (d *Docker) build(ctx context.Context, image images.Image) error {
 	if err := images.WriteContext(&tar, image.Name, nil); err != nil {
 		return err
 	}
-	query := url.Values{"t": {image.Reference}, "networkmode": {"host"}, "forcerm": {"1"}, "version": {"1"}}
+	query := url.Values{
+		"t": {image.Reference}, "networkmode": {"host"}, "forcerm": {"1"},
+		"version": {"1"},
+	}
 	return stream(ctx, d.client, "/build", query, &tar)
 }
 
 // feed sends the daemon what is written to the other end of r; made then gets the writer's error.
-func (d *Docker) feed(ctx context.Context, path string, query url.Values, r *io.PipeReader, made <-chan error) error {
+func (d *Docker) feed(
+	ctx context.Context, path string, query url.Values, r *io.PipeReader, made <-chan error,
+) error {
 	err := stream(ctx, d.client, path, query, r)
 	_ = r.Close() // ends the writer if the daemon did not read to the end
 	if failed := <-made; failed != nil && !errors.Is(failed, io.ErrClosedPipe) {

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// writeCertificates writes into dir an authority (ca.pem), a server's certificate for 127.0.0.1 (server-cert.pem,
-// server-key.pem) and a client's (cert.pem, key.pem), valid for a day.
+// writeCertificates writes into dir an authority (ca.pem), a server's certificate for 127.0.0.1
+// (server-cert.pem, server-key.pem) and a client's (cert.pem, key.pem), valid for a day.
 func writeCertificates(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -26,7 +26,8 @@ func writeCertificates(dir string) error {
 		return err
 	}
 	authority := template(1, "sandboxagent test authority")
-	authority.IsCA, authority.BasicConstraintsValid, authority.KeyUsage = true, true, x509.KeyUsageCertSign
+	authority.IsCA, authority.BasicConstraintsValid, authority.KeyUsage = true, true,
+		x509.KeyUsageCertSign
 	der, err := x509.CreateCertificate(rand.Reader, authority, authority, key.Public(), key)
 	if err != nil {
 		return fmt.Errorf("make the authority's certificate: %w", err)
@@ -47,13 +48,16 @@ func writeCertificates(dir string) error {
 
 func template(serial int64, name string) *x509.Certificate {
 	return &x509.Certificate{
-		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name}, KeyUsage: x509.KeyUsageDigitalSignature,
+		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name},
+		KeyUsage:  x509.KeyUsageDigitalSignature,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 	}
 }
 
 // writePair writes a new key and the certificate that the authority signs for it.
-func writePair(dir, prefix string, cert, authority *x509.Certificate, authorityKey *ecdsa.PrivateKey) error {
+func writePair(
+	dir, prefix string, cert, authority *x509.Certificate, authorityKey *ecdsa.PrivateKey,
+) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err

@@ -14,37 +14,41 @@ import (
 // HostVar names the variable that holds the address of the daemon that tests share.
 const HostVar = "SANDBOXAGENT_TEST_DOCKER"
 
-// RequireVar names the variable that lists, separated by commas, the services whose absence fails a test instead of
-// skipping it.
+// RequireVar names the variable that lists, separated by commas, the services whose absence fails a
+// test instead of skipping it.
 const RequireVar = "SANDBOXAGENT_REQUIRE"
 
-// startTimeout bounds how long a daemon may take until it answers; stopTimeout how long each step of its end may.
+// startTimeout bounds how long a daemon may take until it answers; stopTimeout how long each step
+// of its end may.
 const (
 	startTimeout = time.Minute
 	stopTimeout  = 20 * time.Second
 )
 
-// DockerConfig says how a daemon is started. The zero value is a daemon on a unix socket whose containers have either
-// no network or the host's.
+// DockerConfig says how a daemon is started. The zero value is a daemon on a unix socket whose
+// containers have either no network or the host's.
 type DockerConfig struct {
-	// Dir is the folder below which the daemon's own folder is made; default os.TempDir(). The name of a unix
-	// socket must be short, so a deep folder does not work.
+	// Dir is the folder below which the daemon's own folder is made; default os.TempDir(). The name of
+	// a unix socket must be short, so a deep folder does not work.
 	Dir string
 	// Bridge gives the daemon a bridge network. Nothing forwards packets from it to other networks.
 	Bridge bool
-	// TLS makes the daemon listen on a TCP port of 127.0.0.1 as well, where it asks for a client's certificate.
+	// TLS makes the daemon listen on a TCP port of 127.0.0.1 as well, where it asks for a client's
+	// certificate.
 	TLS bool
 	// Args are more arguments for dockerd.
 	Args []string
-	// Log receives what the daemon says; default is only its log file, whose end becomes part of an error.
+	// Log receives what the daemon says; default is only its log file, whose end becomes part of an
+	// error.
 	Log io.Writer
-	// Cache is the folder that keeps images between runs; default is sandboxagent-build/images in the user's
-	// cache folder.
+	// Cache is the folder that keeps images between runs; default is sandboxagent-build/images in the
+	// user's cache folder.
 	Cache string
 }
 
-// DockerHost returns the address of the daemon that tests share, in the form that DOCKER_HOST has. Without one the
-// test is skipped, or fails if the variable SANDBOXAGENT_REQUIRE holds docker. Tests remove what they make there.
+// DockerHost returns the address of the daemon that tests share, in the form that DOCKER_HOST has.
+// Without one the test is skipped, or fails if the variable SANDBOXAGENT_REQUIRE holds docker.
+// Tests remove what they make there.
 func DockerHost(t testing.TB) string {
 	t.Helper()
 	host := os.Getenv(HostVar)
@@ -54,8 +58,8 @@ func DockerHost(t testing.TB) string {
 	return host
 }
 
-// NewDocker starts a daemon for one test and stops it afterwards. Where none can be started the test is skipped, or
-// fails if the variable SANDBOXAGENT_REQUIRE holds docker.
+// NewDocker starts a daemon for one test and stops it afterwards. Where none can be started the
+// test is skipped, or fails if the variable SANDBOXAGENT_REQUIRE holds docker.
 func NewDocker(t testing.TB, config DockerConfig) *Docker {
 	t.Helper()
 	if err := Available(); err != nil {
@@ -76,8 +80,8 @@ func NewDocker(t testing.TB, config DockerConfig) *Docker {
 	return d
 }
 
-// Missing ends a test that lacks a service, such as docker, or something in it, such as an image: the test is skipped, or
-// fails if the variable SANDBOXAGENT_REQUIRE holds the service.
+// Missing ends a test that lacks a service, such as docker, or something in it, such as an image:
+// the test is skipped, or fails if the variable SANDBOXAGENT_REQUIRE holds the service.
 func Missing(t testing.TB, service, reason string) {
 	t.Helper()
 	if slices.Contains(strings.Split(os.Getenv(RequireVar), ","), service) {

@@ -24,8 +24,8 @@ import (
 // folderPrefix begins the name of each daemon's folder; the process that made it follows.
 const folderPrefix = "sandboxagent-dockerd-"
 
-// Docker is a private dockerd. Its methods may be called concurrently, but Kill, Start, Restart and Stop follow one
-// another.
+// Docker is a private dockerd. Its methods may be called concurrently, but Kill, Start, Restart and
+// Stop follow one another.
 type Docker struct {
 	config DockerConfig
 	dir    string // everything the daemon has lies here
@@ -45,7 +45,10 @@ func Available() error {
 	if os.Geteuid() != 0 {
 		return errors.New("a private dockerd needs root")
 	}
-	for _, program := range []string{"dockerd", "containerd", "runc", "ip", "nsenter", "mount", "tar"} {
+	for _, program := range []string{
+		"dockerd", "containerd", "runc", "ip", "nsenter", "mount",
+		"tar",
+	} {
 		if _, err := exec.LookPath(program); err != nil {
 			return fmt.Errorf("a private dockerd needs %s", program)
 		}
@@ -53,8 +56,8 @@ func Available() error {
 	return nil
 }
 
-// StartDocker starts a daemon and returns when it answers. Whoever calls it calls Stop. What earlier processes have
-// left, because they were killed, is removed first.
+// StartDocker starts a daemon and returns when it answers. Whoever calls it calls Stop. What
+// earlier processes have left, because they were killed, is removed first.
 func StartDocker(ctx context.Context, config DockerConfig) (*Docker, error) {
 	if err := Available(); err != nil {
 		return nil, err
@@ -89,14 +92,16 @@ func StartDocker(ctx context.Context, config DockerConfig) (*Docker, error) {
 // Host is the address of the daemon's socket, as DOCKER_HOST has it.
 func (d *Docker) Host() string { return "unix://" + filepath.Join(d.dir, "docker.sock") }
 
-// TLSHost is the address of the daemon's TCP port, as DOCKER_HOST has it. It stays the same when the daemon restarts.
+// TLSHost is the address of the daemon's TCP port, as DOCKER_HOST has it. It stays the same when
+// the daemon restarts.
 func (d *Docker) TLSHost() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return "tcp://" + net.JoinHostPort("127.0.0.1", d.port)
 }
 
-// CertDir is a folder with the certificates for TLSHost under the names that DOCKER_CERT_PATH asks for.
+// CertDir is a folder with the certificates for TLSHost under the names that DOCKER_CERT_PATH asks
+// for.
 func (d *Docker) CertDir() string { return filepath.Join(d.dir, "certificates") }
 
 // Pid is the process of the daemon, as it was last started.
@@ -106,8 +111,8 @@ func (d *Docker) Pid() int {
 	return d.cmd.Process.Pid
 }
 
-// Kill ends the daemon by SIGKILL. Its containers go on, as they do when a daemon crashes; Start takes them over and
-// ends them, unless Args has --live-restore.
+// Kill ends the daemon by SIGKILL. Its containers go on, as they do when a daemon crashes; Start
+// takes them over and ends them, unless Args has --live-restore.
 func (d *Docker) Kill() error { return d.end(unix.SIGKILL) }
 
 // Restart ends the daemon by SIGTERM, which ends its containers too, and starts it again.
@@ -158,9 +163,9 @@ func (d *Docker) launch() (int64, error) {
 	if err := d.forget(); err != nil {
 		return 0, err
 	}
-	// The first start makes the mount namespace: what the daemon mounts ends with its last process, and the sockets of
-	// its containers, which containerd puts into a fixed folder, are its own. It has the folder's name in it, by
-	// which the processes inside are found.
+	// The first start makes the mount namespace: what the daemon mounts ends with its last process,
+	// and the sockets of its containers, which containerd puts into a fixed folder, are its own. It
+	// has the folder's name in it, by which the processes inside are found.
 	const script = `for dir in /run/containerd /etc/docker; do
 	mkdir -p "$dir" && mount -t tmpfs "$0" "$dir" || exit 1
 done
@@ -170,7 +175,8 @@ exec "$@"`
 		cmd = exec.Command("sh", append([]string{"-c", script, d.dir, "dockerd"}, d.args()...)...)
 		cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true, Unshareflags: unix.CLONE_NEWNS}
 	} else {
-		cmd = exec.Command("nsenter", append([]string{"--mount=/proc/self/fd/3", "--", "dockerd"}, d.args()...)...)
+		cmd = exec.Command("nsenter", append([]string{"--mount=/proc/self/fd/3", "--", "dockerd"},
+			d.args()...)...)
 		cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 		cmd.ExtraFiles = []*os.File{d.spaces}
 	}
@@ -183,8 +189,9 @@ exec "$@"`
 	return since, d.run(cmd)
 }
 
-// forget removes the process numbers that an earlier start has written: the daemon would take a process that nobody has
-// waited for, or another that got the number meanwhile, for one that runs. Its containerd ended with it, or ends here.
+// forget removes the process numbers that an earlier start has written: the daemon would take a
+// process that nobody has waited for, or another that got the number meanwhile, for one that runs.
+// Its containerd ended with it, or ends here.
 func (d *Docker) forget() error {
 	name := filepath.Join(d.dir, "exec", "containerd", "containerd.pid")
 	if text, err := os.ReadFile(name); err == nil {
@@ -237,7 +244,8 @@ func (d *Docker) args() []string {
 		"--host", d.Host(), "--config-file", filepath.Join(d.dir, "daemon.json"),
 		"--data-root", filepath.Join(d.dir, "root"), "--exec-root", filepath.Join(d.dir, "exec"),
 		"--pidfile", filepath.Join(d.dir, "pid"), "--cgroup-parent", "/" + filepath.Base(d.dir),
-		"--exec-opt", "native.cgroupdriver=cgroupfs", "--bridge", bridge, "--iptables=false", "--ip6tables=false",
+		"--exec-opt", "native.cgroupdriver=cgroupfs", "--bridge", bridge, "--iptables=false",
+		"--ip6tables=false",
 		"--ip-forward=false", "--ip-masq=false", "--userland-proxy=false",
 	}
 	if d.config.TLS {
@@ -245,8 +253,10 @@ func (d *Docker) args() []string {
 		if port == "" {
 			port = "0"
 		}
-		args = append(args, "--host", "tcp://127.0.0.1:"+port, "--tlsverify", "--tlscacert", filepath.Join(d.CertDir(), "ca.pem"),
-			"--tlscert", filepath.Join(d.CertDir(), "server-cert.pem"), "--tlskey", filepath.Join(d.CertDir(), "server-key.pem"))
+		args = append(args, "--host", "tcp://127.0.0.1:"+port, "--tlsverify", "--tlscacert",
+			filepath.Join(d.CertDir(), "ca.pem"),
+			"--tlscert", filepath.Join(d.CertDir(), "server-cert.pem"), "--tlskey",
+			filepath.Join(d.CertDir(), "server-key.pem"))
 	}
 	return append(args, d.config.Args...)
 }
@@ -306,8 +316,8 @@ func (d *Docker) lastWords() string {
 	return string(data[max(0, len(data)-4096):])
 }
 
-// Stop ends the daemon and its containers, removes everything that it made, and fails if something is left all the
-// same. Further calls do nothing.
+// Stop ends the daemon and its containers, removes everything that it made, and fails if something
+// is left all the same. Further calls do nothing.
 func (d *Docker) Stop() error {
 	d.mu.Lock()
 	gone := d.gone

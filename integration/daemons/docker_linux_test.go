@@ -28,7 +28,8 @@ func request(t *testing.T, d *Docker, method, path string, query url.Values, in,
 			t.Fatal(err)
 		}
 	}
-	req, err := http.NewRequestWithContext(t.Context(), method, "http://docker"+path+"?"+query.Encode(), &body)
+	req, err := http.NewRequestWithContext(t.Context(), method,
+		"http://docker"+path+"?"+query.Encode(), &body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +76,8 @@ func left(d *Docker) []string {
 	if _, err := os.Lstat(d.dir); err == nil {
 		found = append(found, d.dir)
 	}
-	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || bytes.Contains(mounts, []byte(name)) {
+	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || bytes.Contains(mounts,
+		[]byte(name)) {
 		found = append(found, "mounts")
 	}
 	if _, err := net.InterfaceByName(d.bridge); d.bridge != "" && err == nil {
@@ -96,7 +98,10 @@ func TestDockerLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, onBridge := container(t, d, map[string]any{"Image": Empty})
-	_, alone := container(t, d, map[string]any{"Image": Empty, "HostConfig": map[string]any{"NetworkMode": "none"}})
+	_, alone := container(t, d, map[string]any{
+		"Image":      Empty,
+		"HostConfig": map[string]any{"NetworkMode": "none"},
+	})
 	if !lives(onBridge) || !lives(alone) {
 		t.Fatal("the containers do not run")
 	}
@@ -157,7 +162,8 @@ func TestDockerTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pair, err := tls.LoadX509KeyPair(filepath.Join(d.CertDir(), "cert.pem"), filepath.Join(d.CertDir(), "key.pem"))
+	pair, err := tls.LoadX509KeyPair(filepath.Join(d.CertDir(), "cert.pem"), filepath.Join(d.CertDir(),
+		"key.pem"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +172,8 @@ func TestDockerTLS(t *testing.T) {
 	get := func(config *tls.Config) error {
 		transport := &http.Transport{TLSClientConfig: config}
 		defer transport.CloseIdleConnections()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https"+strings.TrimPrefix(d.TLSHost(), "tcp")+"/_ping", nil)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+			"https"+strings.TrimPrefix(d.TLSHost(), "tcp")+"/_ping", nil)
 		if err != nil {
 			return err
 		}
@@ -195,7 +202,8 @@ func TestDockerTLS(t *testing.T) {
 	}
 }
 
-// TestDockerOfKilledRun starts a daemon in a process that is killed, and then one that cleans up after that.
+// TestDockerOfKilledRun starts a daemon in a process that is killed, and then one that cleans up
+// after that.
 func TestDockerOfKilledRun(t *testing.T) {
 	dir := os.Getenv("SERVICE_TEST_DIR")
 	if dir != "" {
@@ -259,7 +267,10 @@ func TestStartFails(t *testing.T) {
 		Missing(t, "docker", err.Error())
 	}
 	dir := t.TempDir()
-	_, err := StartDocker(t.Context(), DockerConfig{Dir: dir, Bridge: true, Args: []string{"--no-such-flag"}})
+	_, err := StartDocker(t.Context(), DockerConfig{
+		Dir: dir, Bridge: true,
+		Args: []string{"--no-such-flag"},
+	})
 	if err == nil || !strings.Contains(err.Error(), "no-such-flag") {
 		t.Errorf("the error does not have the daemon's words: %v", err)
 	}

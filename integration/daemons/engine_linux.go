@@ -22,7 +22,9 @@ func unixClient(socket string) *http.Client {
 }
 
 // call sends a request and returns the body of the answer, which the caller closes.
-func call(ctx context.Context, client *http.Client, method, path string, query url.Values, body io.Reader) (io.ReadCloser, error) {
+func call(
+	ctx context.Context, client *http.Client, method, path string, query url.Values, body io.Reader,
+) (io.ReadCloser, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://docker"+path+"?"+query.Encode(), body)
 	if err != nil {
 		return nil, err
@@ -42,8 +44,11 @@ func call(ctx context.Context, client *http.Client, method, path string, query u
 	return resp.Body, nil
 }
 
-// stream sends a request and reads the messages of the answer to their end; one of them may be an error.
-func stream(ctx context.Context, client *http.Client, path string, query url.Values, body io.Reader) error {
+// stream sends a request and reads the messages of the answer to their end; one of them may be an
+// error.
+func stream(
+	ctx context.Context, client *http.Client, path string, query url.Values, body io.Reader,
+) error {
 	answer, err := call(ctx, client, http.MethodPost, path, query, body)
 	if err != nil {
 		return err
@@ -84,7 +89,8 @@ func removeContainers(ctx context.Context, client *http.Client) {
 		return
 	}
 	for _, c := range list {
-		if answer, err := call(ctx, client, http.MethodDelete, "/containers/"+c.ID, url.Values{"force": {"1"}, "v": {"1"}}, nil); err == nil {
+		if answer, err := call(ctx, client, http.MethodDelete, "/containers/"+c.ID,
+			url.Values{"force": {"1"}, "v": {"1"}}, nil); err == nil {
 			_ = answer.Close()
 		}
 	}

@@ -43,9 +43,10 @@ func sources() map[string]source {
 	}
 }
 
-// Load puts the images with these names into the daemon, unless it has them; it knows those that the constants name, and the product's own
-// by their references, unless a program is in them. The first use of Debian on a machine takes half a minute and needs
-// a mirror of Debian, the one that apt uses if it has one; that of the product's images takes some time more.
+// Load puts the images with these names into the daemon, unless it has them; it knows those that
+// the constants name, and the product's own by their references, unless a program is in them. The
+// first use of Debian on a machine takes half a minute and needs a mirror of Debian, the one that
+// apt uses if it has one; that of the product's images takes some time more.
 func (d *Docker) Load(ctx context.Context, names ...string) error {
 	cache := d.config.Cache
 	if cache == "" {
@@ -56,7 +57,8 @@ func (d *Docker) Load(ctx context.Context, names ...string) error {
 		cache = filepath.Join(user, "sandboxagent-build", "images")
 	}
 	for _, name := range names {
-		if answer, err := call(ctx, d.client, http.MethodGet, "/images/"+name+"/json", nil, nil); err == nil {
+		if answer, err := call(ctx, d.client, http.MethodGet, "/images/"+name+"/json", nil,
+			nil); err == nil {
 			_ = answer.Close()
 			continue
 		}
@@ -89,7 +91,8 @@ func (d *Docker) load(ctx context.Context, cache, name string, from source) erro
 	return d.feed(ctx, "/images/create", query, r, made)
 }
 
-// loadForeign loads an image of another architecture, which an import cannot make, in the form that docker save has.
+// loadForeign loads an image of another architecture, which an import cannot make, in the form that
+// docker save has.
 func (d *Docker) loadForeign(ctx context.Context, cache, name string, from source) error {
 	var layer, archive bytes.Buffer
 	if err := from.files(ctx, cache, &layer); err != nil {
@@ -97,12 +100,16 @@ func (d *Docker) loadForeign(ctx context.Context, cache, name string, from sourc
 	}
 	config, err := json.Marshal(map[string]any{
 		"architecture": from.arch, "os": "linux", "config": map[string]any{"Cmd": []string{"/bin/probe"}},
-		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sha256.Sum256(layer.Bytes()))}},
+		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x",
+			sha256.Sum256(layer.Bytes()))}},
 	})
 	if err != nil {
 		return err
 	}
-	manifest, err := json.Marshal([]map[string]any{{"Config": "config.json", "RepoTags": []string{name}, "Layers": []string{"layer.tar"}}})
+	manifest, err := json.Marshal([]map[string]any{{
+		"Config":   "config.json",
+		"RepoTags": []string{name}, "Layers": []string{"layer.tar"},
+	}})
 	if err != nil {
 		return err
 	}
@@ -111,7 +118,8 @@ func (d *Docker) loadForeign(ctx context.Context, cache, name string, from sourc
 		name string
 		data []byte
 	}{{"layer.tar", layer.Bytes()}, {"config.json", config}, {"manifest.json", manifest}} {
-		if err := writeFile(w, tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: 0o644}, f.data); err != nil {
+		if err := writeFile(w, tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: 0o644},
+			f.data); err != nil {
 			return err
 		}
 	}
@@ -121,8 +129,8 @@ func (d *Docker) loadForeign(ctx context.Context, cache, name string, from sourc
 	return stream(ctx, d.client, "/images/load", nil, &archive)
 }
 
-// cached writes to w the file of the cache that key names, which fill makes if it is not there yet. A file is there
-// as a whole or not at all.
+// cached writes to w the file of the cache that key names, which fill makes if it is not there yet.
+// A file is there as a whole or not at all.
 func cached(cache, key string, w io.Writer, fill func(*os.File) error) error {
 	name := filepath.Join(cache, key)
 	f, err := os.Open(name)
@@ -163,10 +171,13 @@ func debian(ctx context.Context, cache string, w io.Writer) error {
 	const suite = "bookworm"
 	mirror := debianMirror(ctx, suite)
 	skip := []string{
-		"./dev/*", "./proc/*", "./sys/*", "./etc/hostname", "./etc/resolv.conf", "./var/cache/apt/*", "./var/lib/apt/lists/*",
-		"./var/log/*", "./usr/share/doc/*", "./usr/share/info/*", "./usr/share/locale/*", "./usr/share/man/*",
+		"./dev/*", "./proc/*", "./sys/*", "./etc/hostname", "./etc/resolv.conf", "./var/cache/apt/*",
+		"./var/lib/apt/lists/*",
+		"./var/log/*", "./usr/share/doc/*", "./usr/share/info/*", "./usr/share/locale/*",
+		"./usr/share/man/*",
 	}
-	made := sha256.Sum256([]byte(strings.Join(append([]string{suite, mirror, "minbase"}, skip...), "\n")))
+	made := sha256.Sum256([]byte(strings.Join(append([]string{suite, mirror, "minbase"}, skip...),
+		"\n")))
 	key := fmt.Sprintf("debian-%s-%s-%x.tar", suite, runtime.GOARCH, made[:6])
 	return cached(cache, key, w, func(f *os.File) error {
 		dir, err := os.MkdirTemp("", "sandboxagent-debian-")
@@ -176,7 +187,8 @@ func debian(ctx context.Context, cache string, w io.Writer) error {
 		defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder
 		root := filepath.Join(dir, "root")
 		bootstrap := exec.CommandContext(ctx, "debootstrap", "--variant=minbase", suite, root, mirror)
-		// What it mounts meanwhile is gone when it ends, however it ends; it is ended with all that it has started.
+		// What it mounts meanwhile is gone when it ends, however it ends; it is ended with all that it
+		// has started.
 		bootstrap.SysProcAttr = &unix.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Setpgid: true}
 		bootstrap.Cancel = func() error { return unix.Kill(-bootstrap.Process.Pid, unix.SIGKILL) }
 		if err := run(bootstrap); err != nil {
@@ -194,11 +206,13 @@ func debian(ctx context.Context, cache string, w io.Writer) error {
 
 // debianMirror returns the mirror from which apt gets the suite.
 func debianMirror(ctx context.Context, suite string) string {
-	out, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(SITE) $(CODENAME) $(ORIGIN) $(COMPONENT)").Output()
+	out, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format",
+		"$(SITE) $(CODENAME) $(ORIGIN) $(COMPONENT)").Output()
 	if err == nil {
 		for line := range strings.Lines(string(out)) {
 			f := strings.Fields(line)
-			if len(f) == 4 && f[1] == suite && f[2] == "Debian" && f[3] == "main" && strings.HasPrefix(f[0], "http") {
+			if len(f) == 4 && f[1] == suite && f[2] == "Debian" && f[3] == "main" && strings.HasPrefix(f[0],
+				"http") {
 				return f[0]
 			}
 		}
@@ -224,7 +238,10 @@ func busybox(ctx context.Context, _ string, w io.Writer) error {
 	}
 	for tool := range strings.FieldsSeq(string(tools)) {
 		if tool != "busybox" {
-			files = append(files, tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + tool, Linkname: "busybox"})
+			files = append(files, tar.Header{
+				Typeflag: tar.TypeSymlink, Name: "bin/" + tool,
+				Linkname: "busybox",
+			})
 		}
 	}
 	return writeRoot(w, "bin/busybox", program, files...)
@@ -253,15 +270,17 @@ func probeFor(arch string) func(context.Context, string, io.Writer) error {
 	}
 }
 
-// goroot makes a root with the Go that builds this program, where the image of the go command has it, less the data of
-// Go's own tests, which are a third of its files.
+// goroot makes a root with the Go that builds this program, where the image of the go command has
+// it, less the data of Go's own tests, which are a third of its files.
 func goroot(ctx context.Context, _ string, w io.Writer) error {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {
 		return fmt.Errorf("ask go for its folder: %w", err)
 	}
-	archive := exec.CommandContext(ctx, "tar", "--owner=0", "--group=0", "--numeric-owner", "--mode=u+w",
-		"--exclude=./test", "--exclude=testdata", "--transform=s,^\\.,usr/local/go,S", "-C", strings.TrimSpace(string(out)), "-c", ".")
+	archive := exec.CommandContext(ctx, "tar", "--owner=0", "--group=0", "--numeric-owner",
+		"--mode=u+w",
+		"--exclude=./test", "--exclude=testdata", "--transform=s,^\\.,usr/local/go,S", "-C",
+		strings.TrimSpace(string(out)), "-c", ".")
 	archive.Stdout = w
 	return run(archive)
 }
@@ -269,7 +288,8 @@ func goroot(ctx context.Context, _ string, w io.Writer) error {
 // writeRoot writes a tar with a program and other files that have no content.
 func writeRoot(w io.Writer, name string, program []byte, files ...tar.Header) error {
 	archive := tar.NewWriter(w)
-	if err := writeFile(archive, tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o755}, program); err != nil {
+	if err := writeFile(archive, tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o755},
+		program); err != nil {
 		return err
 	}
 	for _, f := range files {
@@ -297,7 +317,8 @@ func run(cmd *exec.Cmd) error {
 		cmd.Stdout = &said
 	}
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s: %w: %s", filepath.Base(cmd.Path), err, said.Bytes()[max(0, said.Len()-2048):])
+		return fmt.Errorf("%s: %w: %s", filepath.Base(cmd.Path), err,
+			said.Bytes()[max(0, said.Len()-2048):])
 	}
 	return nil
 }

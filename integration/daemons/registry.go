@@ -28,8 +28,8 @@ const (
 	layerType    = "application/vnd.docker.image.rootfs.diff.tar"
 )
 
-// Registry is a registry of images on a free port of 127.0.0.1, from which daemons on this machine fetch without TLS. Its
-// methods may be called concurrently.
+// Registry is a registry of images on a free port of 127.0.0.1, from which daemons on this machine
+// fetch without TLS. Its methods may be called concurrently.
 type Registry struct {
 	server *httptest.Server
 	images http.Handler
@@ -59,7 +59,8 @@ func (r *Registry) Stop() {
 // Host is the address of the registry, as the names of its images begin.
 func (r *Registry) Host() string { return r.server.Listener.Addr().String() }
 
-// Fault makes every request go to a handler, which may pass it on to Serve. It is called concurrently; nil ends it.
+// Fault makes every request go to a handler, which may pass it on to Serve. It is called
+// concurrently; nil ends it.
 func (r *Registry) Fault(handler http.HandlerFunc) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,9 +95,9 @@ func (r *Registry) Asked(part string) []string {
 	return found
 }
 
-// Add makes an image under a name, such as "tool:1", and returns the number that daemons give it. No two images are
-// alike. It has no program, the folders of a sandbox user, and a megabyte that does not compress. The architecture arch is
-// empty for the machine's own.
+// Add makes an image under a name, such as "tool:1", and returns the number that daemons give it.
+// No two images are alike. It has no program, the folders of a sandbox user, and a megabyte that
+// does not compress. The architecture arch is empty for the machine's own.
 func (r *Registry) Add(t testing.TB, name, arch string) string {
 	t.Helper()
 	if arch == "" {
@@ -115,13 +116,15 @@ func (r *Registry) Add(t testing.TB, name, arch string) string {
 		return map[string]any{"mediaType": kind, "size": len(data), "digest": digest(data)}
 	}
 	manifest, err := json.Marshal(map[string]any{
-		"schemaVersion": 2, "mediaType": manifestType, "config": part(configType, config), "layers": []any{part(layerType, layer)},
+		"schemaVersion": 2, "mediaType": manifestType, "config": part(configType,
+			config), "layers": []any{part(layerType, layer)},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, blob := range [][]byte{layer, config} {
-		r.put(t, http.MethodPost, "/v2/"+repo+"/blobs/uploads/?digest="+digest(blob), "application/octet-stream", blob)
+		r.put(t, http.MethodPost, "/v2/"+repo+"/blobs/uploads/?digest="+digest(blob),
+			"application/octet-stream", blob)
 	}
 	r.put(t, http.MethodPut, "/v2/"+repo+"/manifests/"+tag, manifestType, manifest)
 	return digest(config)
@@ -152,7 +155,10 @@ func randomLayer(t testing.TB) []byte {
 			t.Fatal(err)
 		}
 	}
-	err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "random", Mode: 0o644, Size: int64(len(content))})
+	err := w.WriteHeader(&tar.Header{
+		Typeflag: tar.TypeReg, Name: "random", Mode: 0o644,
+		Size: int64(len(content)),
+	})
 	if err == nil {
 		_, err = w.Write(content)
 	}

@@ -17,11 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bridgePrefix begins the names of bridges. A number follows, which is part of the addresses in it: as no two devices
-// have the same name, no two bridges have the same addresses.
+// bridgePrefix begins the names of bridges. A number follows, which is part of the addresses in it:
+// as no two devices have the same name, no two bridges have the same addresses.
 const bridgePrefix = "sandboxtest"
 
-// addBridge makes a bridge for the daemon whose folder has the given name, which becomes the bridge's alias.
+// addBridge makes a bridge for the daemon whose folder has the given name, which becomes the
+// bridge's alias.
 func addBridge(name string) (string, error) {
 	var last error
 	for n := range 256 {
@@ -106,8 +107,8 @@ func lives(pid int) bool {
 	return found && len(state) > 0 && state[0] != 'Z' && state[0] != 'X'
 }
 
-// remove ends the processes of the daemon whose folder is dir, removes its bridge, its control groups and the folder,
-// and fails if something is left.
+// remove ends the processes of the daemon whose folder is dir, removes its bridge, its control
+// groups and the folder, and fails if something is left.
 func remove(dir string) error {
 	err := wait(context.Background(), stopTimeout, func() bool {
 		pids := members(filepath.Base(dir))
@@ -117,20 +118,24 @@ func remove(dir string) error {
 		return len(pids) == 0
 	})
 	if err != nil {
-		err = fmt.Errorf("processes of the daemon in %s do not end: %v: %w", dir, members(filepath.Base(dir)), err)
+		err = fmt.Errorf("processes of the daemon in %s do not end: %v: %w", dir,
+			members(filepath.Base(dir)), err)
 	}
 	errs := []error{err}
 	errs = append(errs, removeBridges(filepath.Base(dir)), removeGroups(filepath.Base(dir)))
-	// The last mounts vanish when the kernel has cleared the namespace away, shortly after its last process ended.
+	// The last mounts vanish when the kernel has cleared the namespace away, shortly after its last
+	// process ended.
 	var left error
-	if err := wait(context.Background(), stopTimeout, func() bool { left = os.RemoveAll(dir); return left == nil }); err != nil {
+	if err := wait(context.Background(), stopTimeout,
+		func() bool { left = os.RemoveAll(dir); return left == nil }); err != nil {
 		errs = append(errs, left)
 	}
 	return errors.Join(errs...)
 }
 
-// members returns the processes in the mount namespaces that hold a mount of the daemon whose folder has the given
-// name: the daemon, its containerd, their shims, and what runs in containers. The caller's own namespace is none.
+// members returns the processes in the mount namespaces that hold a mount of the daemon whose
+// folder has the given name: the daemon, its containerd, their shims, and what runs in containers.
+// The caller's own namespace is none.
 func members(name string) []int {
 	own, _ := os.Readlink("/proc/self/ns/mnt")
 	entries, _ := os.ReadDir("/proc")
@@ -140,7 +145,8 @@ func members(name string) []int {
 		if err != nil {
 			continue
 		}
-		if space, err := os.Readlink(filepath.Join("/proc", e.Name(), "ns/mnt")); err != nil || space == own {
+		if space, err := os.Readlink(filepath.Join("/proc", e.Name(), "ns/mnt")); err != nil ||
+			space == own {
 			continue // it has ended, or is not the daemon's
 		}
 		mounts, err := os.ReadFile(filepath.Join("/proc", e.Name(), "mountinfo"))

@@ -11,12 +11,13 @@ import (
 	"testing"
 )
 
-// SSHDConfig says how a server is started. The zero value is an OpenSSH server that lets the user of the tests in.
+// SSHDConfig says how a server is started. The zero value is an OpenSSH server that lets the user
+// of the tests in.
 type SSHDConfig struct {
 	// Account is the user that is let in; nil means the user of the tests. It needs root, and Linux.
 	Account *Account
-	// Options are lines of sshd_config that come before the server's own, and so count. With Dropbear they are arguments
-	// of it.
+	// Options are lines of sshd_config that come before the server's own, and so count. With Dropbear
+	// they are arguments of it.
 	Options []string
 	// Vars are what commands get, as "NAME=value".
 	Vars []string
@@ -24,8 +25,8 @@ type SSHDConfig struct {
 	HostKeys []string
 	// Sftp says what serves files; default is SftpInternal, and with Dropbear SftpServer.
 	Sftp SftpKind
-	// Dropbear starts dropbear in the place of OpenSSH. It reads .ssh/authorized_keys in the user's home, so it needs an
-	// account that has one, and lets nobody in whose shell is not in /etc/shells.
+	// Dropbear starts dropbear in the place of OpenSSH. It reads .ssh/authorized_keys in the user's
+	// home, so it needs an account that has one, and lets nobody in whose shell is not in /etc/shells.
 	Dropbear bool
 }
 
@@ -37,13 +38,15 @@ const (
 	SftpInternal SftpKind = "internal"
 	// SftpServer is a program that the login shell starts.
 	SftpServer SftpKind = "server"
-	// SftpNone leaves clients without it: OpenSSH refuses, and dropbear starts a program that is not there.
+	// SftpNone leaves clients without it: OpenSSH refuses, and dropbear starts a program that is not
+	// there.
 	SftpNone SftpKind = "none"
 )
 
 // Account is a user that one server and what it starts see, and the rest of the machine does not.
 type Account struct {
-	// Name is what the user is called; default is "root" for one with its rights, and "tester" for others.
+	// Name is what the user is called; default is "root" for one with its rights, and "tester" for
+	// others.
 	Name string
 	// Shell is the login shell; default /bin/bash.
 	Shell string
@@ -55,8 +58,8 @@ type Account struct {
 	Root bool
 }
 
-// HomeKind says what the home of an account is like. All that the server starts sees it so; the tests see an ordinary
-// folder at the same place.
+// HomeKind says what the home of an account is like. All that the server starts sees it so; the
+// tests see an ordinary folder at the same place.
 type HomeKind string
 
 const (
@@ -73,9 +76,9 @@ const (
 // errNoSSHD says that a server cannot be started here.
 var errNoSSHD = errors.New("no ssh server can be started")
 
-// NewSSHD starts a server for one test, and stops it with its connections afterwards. Where none can be started the test is
-// skipped, or fails if the variable SANDBOXAGENT_REQUIRE holds ssh. A test that wants an account is skipped where the tests
-// do not run as root.
+// NewSSHD starts a server for one test, and stops it with its connections afterwards. Where none
+// can be started the test is skipped, or fails if the variable SANDBOXAGENT_REQUIRE holds ssh. A
+// test that wants an account is skipped where the tests do not run as root.
 func NewSSHD(t testing.TB, config SSHDConfig) *SSHD {
 	t.Helper()
 	config = config.complete()

@@ -81,8 +81,9 @@ func (s *SSHD) addAccount() error {
 	return nil
 }
 
-// claimNumber gives the account a number that no user of the machine has, and no other test as long as the server is there.
-// The claim is a name in the memory of the kernel, which goes with its process at the latest.
+// claimNumber gives the account a number that no user of the machine has, and no other test as long
+// as the server is there. The claim is a name in the memory of the kernel, which goes with its
+// process at the latest.
 func (s *SSHD) claimNumber() error {
 	for {
 		s.uid = 42_000 + rand.IntN(18_000)
@@ -113,15 +114,16 @@ func passable(dir string) error {
 	}
 }
 
-// copyAccounts copies a file of the machine's accounts. The new line comes first, so that it is the one that is found by
-// number, and others of that name are left out.
+// copyAccounts copies a file of the machine's accounts. The new line comes first, so that it is the
+// one that is found by number, and others of that name are left out.
 func (s *SSHD) copyAccounts(name, line string) error {
 	text, err := os.ReadFile(filepath.Join("/etc", name))
 	if err != nil {
 		return err
 	}
 	first, _, _ := strings.Cut(line, ":")
-	lines := slices.DeleteFunc(strings.SplitAfter(string(text), "\n"), func(l string) bool { return strings.HasPrefix(l, first+":") })
+	lines := slices.DeleteFunc(strings.SplitAfter(string(text), "\n"),
+		func(l string) bool { return strings.HasPrefix(l, first+":") })
 	return os.WriteFile(s.file(name), []byte(line+"\n"+strings.Join(lines, "")), 0o644)
 }
 
@@ -155,8 +157,8 @@ func (s *SSHD) MakeFolder(t testing.TB) string {
 	return dir
 }
 
-// within returns the command that starts a server, in a mount namespace of its own, where the account is: its mounts are
-// seen by the server and what it starts, and end with the last of these.
+// within returns the command that starts a server, in a mount namespace of its own, where the
+// account is: its mounts are seen by the server and what it starts, and end with the last of these.
 func (s *SSHD) within(argv []string) []string {
 	script := []string{"set -e"}
 	for _, name := range accountFiles {
@@ -171,10 +173,12 @@ func (s *SSHD) within(argv []string) []string {
 	case HomeNormal, HomeMissing:
 	}
 	if option != "" {
-		script = append(script, fmt.Sprintf("mount -n --bind '%[1]s' '%[1]s'", s.home), fmt.Sprintf("mount -n -o 'remount,bind,%s' '%s'", option, s.home))
+		script = append(script, fmt.Sprintf("mount -n --bind '%[1]s' '%[1]s'", s.home),
+			fmt.Sprintf("mount -n -o 'remount,bind,%s' '%s'", option, s.home))
 	}
 	if s.config.Dropbear && s.config.Sftp == SftpNone {
-		script = append(script, fmt.Sprintf("mount -n -t tmpfs -o mode=755 none \"$(dirname \"$(readlink -f %s)\")\"", dropbearSftp))
+		script = append(script, fmt.Sprintf("mount -n -t tmpfs -o mode=755 none \"$(dirname "+
+			"\"$(readlink -f %s)\")\"", dropbearSftp))
 	}
 	script = append(script, `exec "$@"`)
 	return append([]string{"/bin/sh", "-c", strings.Join(script, "\n"), "sh"}, argv...)

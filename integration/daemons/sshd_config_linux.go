@@ -12,8 +12,10 @@ import (
 // writeConfig writes the configuration of OpenSSH's server.
 func (s *SSHD) writeConfig() error {
 	lines := append(slices.Clone(s.config.Options),
-		"ListenAddress "+s.Address(), "AuthorizedKeysFile "+s.file("authorized_keys"), "PidFile none", "StrictModes no", "UsePAM no",
-		"PasswordAuthentication no", "KbdInteractiveAuthentication no", "PermitRootLogin yes", "MaxStartups 100", "LogLevel VERBOSE",
+		"ListenAddress "+s.Address(), "AuthorizedKeysFile "+s.file("authorized_keys"), "PidFile none",
+		"StrictModes no", "UsePAM no",
+		"PasswordAuthentication no", "KbdInteractiveAuthentication no", "PermitRootLogin yes",
+		"MaxStartups 100", "LogLevel VERBOSE",
 	)
 	for _, kind := range s.config.HostKeys {
 		lines = append(lines, "HostKey "+s.hostKeyFile(kind))
@@ -50,7 +52,10 @@ func (s *SSHD) save(lines []string) error {
 
 // sftpServer is the program that serves files.
 func sftpServer() (string, error) {
-	for _, name := range []string{"/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", "/usr/lib/ssh/sftp-server"} {
+	for _, name := range []string{
+		"/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server",
+		"/usr/lib/ssh/sftp-server",
+	} {
 		if _, err := os.Stat(name); err == nil {
 			return name, nil
 		}

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SSHD is an ssh server on a port of 127.0.0.1 that lets one user in with a key of its own. Its methods may be called
-// concurrently, but Stop, Restart and NewHostKey follow one another.
+// SSHD is an ssh server on a port of 127.0.0.1 that lets one user in with a key of its own. Its
+// methods may be called concurrently, but Stop, Restart and NewHostKey follow one another.
 type SSHD struct {
 	config  SSHDConfig
 	dir     string
@@ -44,8 +44,8 @@ func startSSHD(ctx context.Context, config SSHDConfig) (s *SSHD, err error) {
 	if err := s.find(); err != nil {
 		return nil, err
 	}
-	// What an ordinary user reads lies in it, so no folder that the testing package makes will do. The names of sockets
-	// below it must be short.
+	// What an ordinary user reads lies in it, so no folder that the testing package makes will do. The
+	// names of sockets below it must be short.
 	if s.dir, err = os.MkdirTemp("", "sandboxagent-sshd-"); err != nil {
 		return nil, err
 	}
@@ -91,8 +91,9 @@ func (s *SSHD) find() error {
 	return nil
 }
 
-// freePort returns a port that nobody listens on. It is none of those that the kernel gives to connections, so that it
-// stays free while the server is stopped: even a client that tries to reach it again could get it as its own.
+// freePort returns a port that nobody listens on. It is none of those that the kernel gives to
+// connections, so that it stays free while the server is stopped: even a client that tries to reach
+// it again could get it as its own.
 func freePort() int {
 	for range 100 {
 		port := 20_000 + rand.IntN(12_000)
@@ -174,10 +175,12 @@ func (s *SSHD) makeHostKey(ctx context.Context, kind, name string) (string, erro
 	return publicKey(string(text))
 }
 
-// publicKey returns the first key of a text as known_hosts and authorized_keys have it, without the comment.
+// publicKey returns the first key of a text as known_hosts and authorized_keys have it, without the
+// comment.
 func publicKey(text string) (string, error) {
 	for line := range strings.Lines(text) {
-		if words := strings.Fields(line); len(words) > 1 && (strings.HasPrefix(words[0], "ssh-") || strings.HasPrefix(words[0], "ecdsa-")) {
+		if words := strings.Fields(line); len(words) > 1 && (strings.HasPrefix(words[0], "ssh-") ||
+			strings.HasPrefix(words[0], "ecdsa-")) {
 			return words[0] + " " + words[1], nil
 		}
 	}
@@ -187,7 +190,8 @@ func publicKey(text string) (string, error) {
 // write writes the configurations of server and client.
 func (s *SSHD) write() error {
 	client := []string{
-		"IdentityFile " + s.Key(), "IdentitiesOnly yes", "IdentityAgent none", "UserKnownHostsFile " + s.KnownHosts(),
+		"IdentityFile " + s.Key(), "IdentitiesOnly yes", "IdentityAgent none", "UserKnownHostsFile " +
+			s.KnownHosts(),
 		"GlobalKnownHostsFile /dev/null",
 	}
 	var known strings.Builder
@@ -219,7 +223,8 @@ func (s *SSHD) launch(ctx context.Context) error {
 	argv, listening := s.command()
 	cmd, done, started := exec.Command(argv[0], argv[1:]...), make(chan struct{}), make(chan error, 1)
 	cmd.Stdout, cmd.Stderr = log, log
-	// It ends with the process of the tests, however that ends: with the thread that starts it, to be exact.
+	// It ends with the process of the tests, however that ends: with the thread that starts it, to be
+	// exact.
 	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
 	if s.config.Account != nil {
 		cmd.SysProcAttr.Unshareflags = unix.CLONE_NEWNS
@@ -262,7 +267,8 @@ func (s *SSHD) launch(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends the server and all connections, and nothing that they started. Further calls do nothing.
+// Stop ends the server and all connections, and nothing that they started. Further calls do
+// nothing.
 func (s *SSHD) Stop() {
 	cmd, done := s.process()
 	select {
@@ -270,20 +276,23 @@ func (s *SSHD) Stop() {
 		return
 	default:
 	}
-	// The server first, so that nobody gets in meanwhile; it is waited for when its children are known.
+	// The server first, so that nobody gets in meanwhile; it is waited for when its children are
+	// known.
 	_ = unix.Kill(cmd.Process.Pid, unix.SIGSTOP)
 	s.Cut()
 	_ = unix.Kill(cmd.Process.Pid, unix.SIGKILL)
 	<-done
 }
 
-// Restart stops the server if it runs and starts it again, at the same address and with the same keys.
+// Restart stops the server if it runs and starts it again, at the same address and with the same
+// keys.
 func (s *SSHD) Restart() error {
 	s.Stop()
 	return s.launch(context.Background())
 }
 
-// NewHostKey gives the server other keys of the same kinds and restarts it. KnownHosts keeps those that it had first.
+// NewHostKey gives the server other keys of the same kinds and restarts it. KnownHosts keeps those
+// that it had first.
 func (s *SSHD) NewHostKey() error {
 	s.Stop()
 	if err := s.makeHostKeys(context.Background()); err != nil {
@@ -324,7 +333,8 @@ func (s *SSHD) hostKeyFile(kind string) string { return s.file("host_" + kind) }
 // Folder holds all that the server has. Those who may not write to it may pass through it.
 func (s *SSHD) Folder() string { return s.dir }
 
-// Address is where the server listens, as "127.0.0.1:port". It stays the same when the server is started again.
+// Address is where the server listens, as "127.0.0.1:port". It stays the same when the server is
+// started again.
 func (s *SSHD) Address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
 // User is the name of the user whom the server lets in.
@@ -336,15 +346,15 @@ func (s *SSHD) Home() string { return s.home }
 // Host is the address of the server, as DOCKER_HOST has it.
 func (s *SSHD) Host() string { return "ssh://" + s.user + "@" + s.Address() }
 
-// Key is the file of the private key, without a passphrase, that the server lets in. The public one is beside it, with
-// ".pub" at the end of its name.
+// Key is the file of the private key, without a passphrase, that the server lets in. The public one
+// is beside it, with ".pub" at the end of its name.
 func (s *SSHD) Key() string { return s.file("user") }
 
 // KnownHosts is a file as ssh has it, with the keys that the server had first.
 func (s *SSHD) KnownHosts() string { return s.file("known_hosts") }
 
-// HostKey is the public part of the server's key of a kind, as known_hosts and authorized_keys have it. It is empty if the
-// server has none.
+// HostKey is the public part of the server's key of a kind, as known_hosts and authorized_keys have
+// it. It is empty if the server has none.
 func (s *SSHD) HostKey(kind string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -357,8 +367,8 @@ func (s *SSHD) Log() string {
 	return string(said)
 }
 
-// Client returns a folder with a program ssh, for the front of PATH, that knows the server and has its key. More are lines
-// of its configuration that come first, and so count.
+// Client returns a folder with a program ssh, for the front of PATH, that knows the server and has
+// its key. More are lines of its configuration that come first, and so count.
 func (s *SSHD) Client(t testing.TB, more ...string) string {
 	t.Helper()
 	known, err := os.ReadFile(s.file("ssh_config"))
@@ -368,7 +378,8 @@ func (s *SSHD) Client(t testing.TB, more ...string) string {
 	dir := t.TempDir()
 	script := fmt.Sprintf("#!/bin/sh\nexec '%s' -F '%s/config' \"$@\"\n", s.client, dir)
 	err = errors.Join(
-		os.WriteFile(filepath.Join(dir, "config"), append([]byte(strings.Join(more, "\n")+"\n"), known...), 0o600),
+		os.WriteFile(filepath.Join(dir, "config"), append([]byte(strings.Join(more, "\n")+"\n"),
+			known...), 0o600),
 		os.WriteFile(filepath.Join(dir, "ssh"), []byte(script), 0o755),
 	)
 	if err != nil {

@@ -54,11 +54,12 @@ func until(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// linger starts a command that stays as long as its input, and returns when it runs. Of an ordinary account it is then the
-// only process.
+// linger starts a command that stays as long as its input, and returns when it runs. Of an ordinary
+// account it is then the only process.
 func linger(t *testing.T, s *SSHD, command string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), filepath.Join(s.Client(t), "ssh"), "-T", s.Host(), "echo; exec "+command)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(s.Client(t), "ssh"), "-T", s.Host(),
+		"echo; exec "+command)
 	if _, err := cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
@@ -96,20 +97,29 @@ func lost(t *testing.T, cmd *exec.Cmd) {
 }
 
 func TestSSHDUser(t *testing.T) {
-	s := NewSSHD(t, SSHDConfig{Vars: []string{"GREETING=hello there", "OTHER=x"}, HostKeys: []string{"rsa", "ecdsa"}, Sftp: SftpServer})
-	if got, want := says(t, s, `id -un; echo "$GREETING$OTHER"`), s.User()+"\nhello therex\n"; got != want {
+	s := NewSSHD(t, SSHDConfig{
+		Vars:     []string{"GREETING=hello there", "OTHER=x"},
+		HostKeys: []string{"rsa", "ecdsa"}, Sftp: SftpServer,
+	})
+	if got, want := says(t, s, `id -un; echo "$GREETING$OTHER"`),
+		s.User()+"\nhello therex\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if got := strings.TrimSpace(says(t, s, "cd && pwd")); got != s.Home() {
 		t.Errorf("the home is %s, want %s", got, s.Home())
 	}
-	for kind, begins := range map[string]string{"rsa": "ssh-rsa AAAA", "ecdsa": "ecdsa-sha2-nistp256 AAAA", "ed25519": ""} {
+	for kind, begins := range map[string]string{
+		"rsa":   "ssh-rsa AAAA",
+		"ecdsa": "ecdsa-sha2-nistp256 AAAA", "ed25519": "",
+	} {
 		known, err := os.ReadFile(s.KnownHosts())
 		if err != nil {
 			t.Fatal(err)
 		}
 		key := s.HostKey(kind)
-		if !strings.HasPrefix(key, begins) || (begins == "") != (key == "") || !strings.Contains(string(known), "]:"+strings.TrimPrefix(s.Address(), "127.0.0.1:")+" "+key) && key != "" {
+		if !strings.HasPrefix(key, begins) || (begins == "") != (key == "") ||
+			!strings.Contains(string(known), "]:"+strings.TrimPrefix(s.Address(), "127.0.0.1:")+" "+key) &&
+				key != "" {
 			t.Errorf("the key of kind %s is %q, and known are %s", kind, key, known)
 		}
 	}
@@ -119,20 +129,24 @@ func TestSSHDUser(t *testing.T) {
 	if err := s.Revoke(); err != nil {
 		t.Fatal(err)
 	}
-	if _, errs, code := over(t, s, "true"); code != 255 || !strings.Contains(errs, "Permission denied") {
+	if _, errs, code := over(t, s, "true"); code != 255 || !strings.Contains(errs,
+		"Permission denied") {
 		t.Errorf("afterwards it ends with %d: %s", code, errs)
 	}
 }
 
 func TestSSHDAccount(t *testing.T) {
 	for name, c := range map[string]SSHDConfig{
-		"bash":                     {Account: &Account{}},
-		"dash":                     {Account: &Account{Name: "d.ash-1", Shell: "/bin/dash"}},
-		"root with bash":           {Account: &Account{Root: true}},
-		"root with dash":           {Account: &Account{Root: true, Shell: "/bin/dash"}},
-		"root by another name":     {Account: &Account{Root: true, Name: "toor"}},
-		"dropbear, bash":           {Account: &Account{}, Dropbear: true},
-		"dropbear, dash":           {Account: &Account{Shell: "/bin/dash"}, Dropbear: true, HostKeys: []string{"ecdsa", "rsa"}},
+		"bash":                 {Account: &Account{}},
+		"dash":                 {Account: &Account{Name: "d.ash-1", Shell: "/bin/dash"}},
+		"root with bash":       {Account: &Account{Root: true}},
+		"root with dash":       {Account: &Account{Root: true, Shell: "/bin/dash"}},
+		"root by another name": {Account: &Account{Root: true, Name: "toor"}},
+		"dropbear, bash":       {Account: &Account{}, Dropbear: true},
+		"dropbear, dash": {
+			Account: &Account{Shell: "/bin/dash"}, Dropbear: true,
+			HostKeys: []string{"ecdsa", "rsa"},
+		},
 		"dropbear, root":           {Account: &Account{Root: true}, Dropbear: true},
 		"dropbear, read-only home": {Account: &Account{Home: HomeReadOnly}, Dropbear: true},
 	} {
@@ -155,7 +169,8 @@ func TestSSHDAccount(t *testing.T) {
 			where, _ := os.Readlink(shell)
 			got := strings.Split(says(t, s, `id -un; id -u; id -gn; echo "$HOME"; echo ~`+user+`; pwd; echo "$SHELL"; readlink /proc/$$/exe | sed s,.*/,,; echo "$FROM_PROFILE"; echo "$GREETING"; cat a/b/c`), "\n")
 			want := []string{
-				user, fmt.Sprint(uid), map[bool]string{true: "root", false: user}[a.Root], s.Home(), s.Home(), s.Home(), shell,
+				user, fmt.Sprint(uid), map[bool]string{true: "root", false: user}[a.Root], s.Home(), s.Home(),
+				s.Home(), shell,
 				filepath.Base(cmp.Or(where, shell)), profile, "hello there", "deep",
 			}
 			if diff := gocmp.Diff(want, got); diff != "" {
@@ -197,7 +212,10 @@ func TestSSHDHome(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for command, want := range map[string]string{write: tt.write, execute: tt.execute, "t=$(mktemp) && rm $t": ""} {
+			for command, want := range map[string]string{
+				write: tt.write, execute: tt.execute,
+				"t=$(mktemp) && rm $t": "",
+			} {
 				_, errs, code := over(t, s, command)
 				if (code == 0) != (want == "") || !strings.Contains(errs, want) {
 					t.Errorf("%s ends with %d and says %q, want %q", command, code, errs, want)
@@ -207,7 +225,8 @@ func TestSSHDHome(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(s.Home(), "new")); (err == nil) != (tt.write == "") {
 				t.Errorf("the file that was written: %v", err)
 			}
-			if err := os.WriteFile(filepath.Join(s.Home(), "from-here"), []byte("x"), 0o644); (err == nil) != (tt.home != HomeMissing) {
+			if err := os.WriteFile(filepath.Join(s.Home(), "from-here"), []byte("x"),
+				0o644); (err == nil) != (tt.home != HomeMissing) {
 				t.Errorf("write from here: %v", err)
 			}
 			if out, _, _ := over(t, s, "cat ~/from-here"); (out == "x") != (tt.home != HomeMissing) {
@@ -217,18 +236,23 @@ func TestSSHDHome(t *testing.T) {
 	}
 }
 
-// TestSSHDLeavesNothing looks at the mounts, the accounts, the folders and the processes of the machine.
+// TestSSHDLeavesNothing looks at the mounts, the accounts, the folders and the processes of the
+// machine.
 func TestSSHDLeavesNothing(t *testing.T) {
 	state := func() map[string]string {
 		all := map[string]string{}
-		for _, name := range []string{"/proc/self/mountinfo", "/etc/passwd", "/etc/shadow", "/etc/group"} {
+		for _, name := range []string{
+			"/proc/self/mountinfo", "/etc/passwd", "/etc/shadow",
+			"/etc/group",
+		} {
 			text, err := os.ReadFile(name)
 			if err != nil && !errors.Is(err, os.ErrPermission) {
 				t.Fatal(err)
 			}
 			// Other tests of the machine make mounts of their own.
 			lines := slices.DeleteFunc(strings.SplitAfter(string(text), "\n"), func(line string) bool {
-				return strings.HasSuffix(name, "mountinfo") && !strings.Contains(line, "sandboxagent-sshd-") && !strings.Contains(line, " /etc/")
+				return strings.HasSuffix(name, "mountinfo") && !strings.Contains(line, "sandboxagent-sshd-") &&
+					!strings.Contains(line, " /etc/")
 			})
 			all[name] = strings.Join(lines, "")
 		}
@@ -299,7 +323,8 @@ func TestSSHDCut(t *testing.T) {
 				note = filepath.Join(s.Home(), "note")
 			}
 			client := exec.CommandContext(t.Context(), filepath.Join(s.Client(t), "ssh"), "-T", s.Host(),
-				fmt.Sprintf("echo begun > '%[1]s'; i=0; while [ $i -lt 3000 ] && ! [ -e '%[1]s.end' ]; do sleep 0.02; i=$((i+1)); done; echo ended > '%[1]s'", note))
+				fmt.Sprintf("echo begun > '%[1]s'; i=0; while [ $i -lt 3000 ] && ! [ -e '%[1]s.end' ]; do "+
+					"sleep 0.02; i=$((i+1)); done; echo ended > '%[1]s'", note))
 			if err := client.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -328,8 +353,14 @@ func TestSSHDCut(t *testing.T) {
 func TestSSHDRestart(t *testing.T) {
 	for name, c := range map[string]SSHDConfig{
 		"the user of the tests": {HostKeys: []string{"ed25519", "rsa"}},
-		"ordinary":              {Account: &Account{Home: HomeReadOnly, Profile: map[string]string{"f": "x"}}},
-		"dropbear":              {Account: &Account{}, Dropbear: true, HostKeys: []string{"ed25519", "ecdsa"}},
+		"ordinary": {Account: &Account{
+			Home:    HomeReadOnly,
+			Profile: map[string]string{"f": "x"},
+		}},
+		"dropbear": {Account: &Account{}, Dropbear: true, HostKeys: []string{
+			"ed25519",
+			"ecdsa",
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -348,18 +379,22 @@ func TestSSHDRestart(t *testing.T) {
 			}
 			says(t, s, "true")
 			if s.Address() != address || s.HostKey("ed25519") != key {
-				t.Errorf("it is at %s with %s, and was at %s with %s", s.Address(), s.HostKey("ed25519"), address, key)
+				t.Errorf("it is at %s with %s, and was at %s with %s", s.Address(), s.HostKey("ed25519"),
+					address, key)
 			}
 			if err := s.NewHostKey(); err != nil {
 				t.Fatal(err)
 			}
-			if s.Address() != address || s.HostKey("ed25519") == key || !strings.HasPrefix(s.HostKey("ed25519"), "ssh-ed25519 ") {
+			if s.Address() != address || s.HostKey("ed25519") == key ||
+				!strings.HasPrefix(s.HostKey("ed25519"), "ssh-ed25519 ") {
 				t.Errorf("it is at %s with %s", s.Address(), s.HostKey("ed25519"))
 			}
-			if _, errs, code := over(t, s, "true"); code != 255 || !strings.Contains(errs, "REMOTE HOST IDENTIFICATION HAS CHANGED") {
+			if _, errs, code := over(t, s, "true"); code != 255 || !strings.Contains(errs,
+				"REMOTE HOST IDENTIFICATION HAS CHANGED") {
 				t.Errorf("afterwards it ends with %d: %s", code, errs)
 			}
-			known := "[127.0.0.1]:" + strings.TrimPrefix(address, "127.0.0.1:") + " " + s.HostKey("ed25519") + "\n"
+			known := "[127.0.0.1]:" + strings.TrimPrefix(address, "127.0.0.1:") + " " +
+				s.HostKey("ed25519") + "\n"
 			if err := os.WriteFile(s.KnownHosts(), []byte(known), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -400,7 +435,8 @@ func TestSSHDSftp(t *testing.T) {
 				t.Fatal(err)
 			}
 			host, port, _ := strings.Cut(s.Address(), ":")
-			out, err := exec.CommandContext(t.Context(), sftp, "-F", filepath.Join(s.Client(t), "config"), "-P", port, s.User()+"@"+host+":"+from, to).CombinedOutput()
+			out, err := exec.CommandContext(t.Context(), sftp, "-F", filepath.Join(s.Client(t), "config"),
+				"-P", port, s.User()+"@"+host+":"+from, to).CombinedOutput()
 			got, _ := os.ReadFile(to)
 			if (err == nil) != tt.works || (string(got) == "content") != tt.works {
 				t.Errorf("%v, %q: %s", err, got, out)
@@ -417,7 +453,10 @@ func TestSSHDOptions(t *testing.T) {
 	if got := says(t, s, "echo mine"); got != "forced\n" {
 		t.Errorf("it says %q", got)
 	}
-	d := NewSSHD(t, SSHDConfig{Account: &Account{}, Dropbear: true, Options: []string{"-c", "echo forced"}})
+	d := NewSSHD(t, SSHDConfig{Account: &Account{}, Dropbear: true, Options: []string{
+		"-c",
+		"echo forced",
+	}})
 	if got := says(t, d, "echo mine"); got != "forced\n" {
 		t.Errorf("dropbear says %q", got)
 	}
@@ -429,16 +468,25 @@ func TestSSHDBad(t *testing.T) {
 		config SSHDConfig
 		want   string
 	}{
-		"a setting that is none":       {SSHDConfig{Options: []string{"Nonsense yes"}}, "Nonsense"},
-		"a kind of keys":               {SSHDConfig{HostKeys: []string{"dsa"}}, "dsa"},
-		"sftp":                         {SSHDConfig{Sftp: "x"}, `"x"`},
-		"a home":                       {SSHDConfig{Account: &Account{Home: "x"}}, `"x"`},
-		"a shell":                      {SSHDConfig{Account: &Account{Shell: "bash"}}, `"bash"`},
-		"a name":                       {SSHDConfig{Account: &Account{Name: "a:b"}}, `"a:b"`},
-		"files in no home":             {SSHDConfig{Account: &Account{Home: HomeMissing, Profile: map[string]string{"f": ""}}}, "missing"},
-		"dropbear without an account":  {SSHDConfig{Dropbear: true}, "dropbear"},
-		"dropbear without a home":      {SSHDConfig{Dropbear: true, Account: &Account{Home: HomeMissing}}, "dropbear"},
-		"dropbear with OpenSSH's sftp": {SSHDConfig{Dropbear: true, Account: &Account{}, Sftp: SftpInternal}, "dropbear"},
+		"a setting that is none": {SSHDConfig{Options: []string{"Nonsense yes"}}, "Nonsense"},
+		"a kind of keys":         {SSHDConfig{HostKeys: []string{"dsa"}}, "dsa"},
+		"sftp":                   {SSHDConfig{Sftp: "x"}, `"x"`},
+		"a home":                 {SSHDConfig{Account: &Account{Home: "x"}}, `"x"`},
+		"a shell":                {SSHDConfig{Account: &Account{Shell: "bash"}}, `"bash"`},
+		"a name":                 {SSHDConfig{Account: &Account{Name: "a:b"}}, `"a:b"`},
+		"files in no home": {SSHDConfig{Account: &Account{
+			Home:    HomeMissing,
+			Profile: map[string]string{"f": ""},
+		}}, "missing"},
+		"dropbear without an account": {SSHDConfig{Dropbear: true}, "dropbear"},
+		"dropbear without a home": {
+			SSHDConfig{Dropbear: true, Account: &Account{Home: HomeMissing}},
+			"dropbear",
+		},
+		"dropbear with OpenSSH's sftp": {SSHDConfig{
+			Dropbear: true, Account: &Account{},
+			Sftp: SftpInternal,
+		}, "dropbear"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := tt.config.complete()

@@ -12,7 +12,10 @@ import (
 
 // command returns the command that starts the server, and what the server says when it listens.
 func (s *SSHD) command() (argv []string, listening string) {
-	argv, listening = []string{s.program, "-D", "-e", "-f", s.file("sshd_config")}, "Server listening on"
+	argv, listening = []string{
+		s.program, "-D", "-e", "-f",
+		s.file("sshd_config"),
+	}, "Server listening on"
 	if s.config.Dropbear {
 		argv, listening = s.dropbear()
 	}
@@ -28,18 +31,20 @@ func (s *SSHD) Sessions() []int {
 	return s.own(children(cmd.Process.Pid))
 }
 
-// Cut ends all connections that there are. The server goes on, and so do the commands, which are not told.
+// Cut ends all connections that there are. The server goes on, and so do the commands, which are
+// not told.
 func (s *SSHD) Cut() {
 	for _, pid := range s.Sessions() {
-		for _, below := range s.own(children(pid)) { // the part without rights, which is the one that has the connection
+		// the part without rights, which is the one that has the connection
+		for _, below := range s.own(children(pid)) {
 			_ = unix.Kill(below, unix.SIGKILL)
 		}
 		_ = unix.Kill(pid, unix.SIGKILL) // it may have ended
 	}
 }
 
-// Processes are those of the user that are not the server's. They are the processes of the test if the user is an ordinary
-// account: no other test has it.
+// Processes are those of the user that are not the server's. They are the processes of the test if
+// the user is an ordinary account: no other test has it.
 func (s *SSHD) Processes() []int {
 	names, _ := filepath.Glob("/proc/[0-9]*")
 	var found []int
@@ -68,7 +73,8 @@ func (s *SSHD) own(pids []int) []int {
 	return found
 }
 
-// serves tells whether a program is the server's: some versions have others for connections, whose names begin like its own.
+// serves tells whether a program is the server's: some versions have others for connections, whose
+// names begin like its own.
 func (s *SSHD) serves(program string) bool {
 	return strings.HasPrefix(filepath.Base(program), filepath.Base(s.program))
 }

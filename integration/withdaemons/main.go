@@ -2,11 +2,12 @@
 //
 //	go run ./integration/withdaemons [--images] -- COMMAND [ARG…]
 //
-// It starts a private dockerd with a bridge network and the test images of package service, and with --images also
-// the product's base image and the image of Go. It passes the address in the variable SANDBOXAGENT_TEST_DOCKER, runs
-// the command, stops and removes everything, fails if something is left, and exits with the command's status. Where no
-// service can be started, because there is no root, no Linux or no dockerd, it says so and runs the command all the
-// same: its tests skip, or fail where SANDBOXAGENT_REQUIRE demands docker.
+// It starts a private dockerd with a bridge network and the test images of package service, and
+// with --images also the product's base image and the image of Go. It passes the address in the
+// variable SANDBOXAGENT_TEST_DOCKER, runs the command, stops and removes everything, fails if
+// something is left, and exits with the command's status. Where no service can be started, because
+// there is no root, no Linux or no dockerd, it says so and runs the command all the same: its tests
+// skip, or fail where SANDBOXAGENT_REQUIRE demands docker.
 package main
 
 import (
@@ -29,8 +30,8 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stderr))
 }
 
-// run returns the exit code: the command's; 125 if a service did not start or left something behind; 126 if the
-// command cannot be run; 128 plus the number of the signal that ended it.
+// run returns the exit code: the command's; 125 if a service did not start or left something
+// behind; 126 if the command cannot be run; 128 plus the number of the signal that ended it.
 func run(args []string, stderr io.Writer) int {
 	flags := flag.NewFlagSet("withdaemons", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -71,8 +72,11 @@ func run(args []string, stderr io.Writer) int {
 	return code
 }
 
-// start starts the daemon and loads the images. A signal meanwhile ends that; caught is then the exit code.
-func start(list []string, signals <-chan os.Signal) (daemon *daemons.Docker, caught int, err error) {
+// start starts the daemon and loads the images. A signal meanwhile ends that; caught is then the
+// exit code.
+func start(
+	list []string, signals <-chan os.Signal,
+) (daemon *daemons.Docker, caught int, err error) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	done := make(chan struct{})
 	go func() {

@@ -58,7 +58,8 @@ func launch(t *testing.T, vars []string, args ...string) *program {
 		t.Fatal(err)
 	}
 	p := &program{cmd: exec.CommandContext(t.Context(), os.Args[0], args...), temp: temp}
-	p.cmd.Env = append(append(os.Environ(), "SERVICES_TEST_RUN=1", "TMPDIR="+temp, daemons.HostVar+"="), vars...)
+	p.cmd.Env = append(append(os.Environ(), "SERVICES_TEST_RUN=1", "TMPDIR="+temp,
+		daemons.HostVar+"="), vars...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
 	p.cmd.WaitDelay = 10 * time.Second
 	if err := p.cmd.Start(); err != nil {
@@ -162,11 +163,13 @@ func TestCommandWithoutServices(t *testing.T) {
 	if err := os.Symlink(sh, filepath.Join(bin, "sh")); err != nil {
 		t.Fatal(err)
 	}
-	p := launch(t, []string{"PATH=" + bin}, "--", "sh", "-c", `echo "host=$`+daemons.HostVar+`"; exit 4`)
+	p := launch(t, []string{"PATH=" + bin}, "--", "sh", "-c",
+		`echo "host=$`+daemons.HostVar+`"; exit 4`)
 	if code := p.end(t); code != 4 {
 		t.Errorf("exit code %d, want 4", code)
 	}
-	if p.stdout.String() != "host=\n" || !strings.Contains(p.stderr.String(), "docker is not started") {
+	if p.stdout.String() != "host=\n" || !strings.Contains(p.stderr.String(),
+		"docker is not started") {
 		t.Errorf("printed %q and %q", p.stdout.String(), p.stderr.String())
 	}
 }

@@ -41,7 +41,9 @@ func (a *Agent) NewSession(ctx context.Context) (*Session, error) {
 	return a.newSession(ctx, a.cfg.NewID(), nil)
 }
 
-func (a *Agent) newSession(ctx context.Context, id string, sink func(event.Event) error) (*Session, error) {
+func (a *Agent) newSession(
+	ctx context.Context, id string, sink func(event.Event) error,
+) (*Session, error) {
 	s, err := openSession(ctx, a, id, lineage{}, sink)
 	if err != nil {
 		return nil, err
@@ -65,8 +67,8 @@ func (a *Agent) Session(id string) *Session {
 	return a.sessions[id]
 }
 
-// Run works on in until it is done and returns how that ended. A session that it made for in is closed again. The error
-// is Result.Err, or what kept the run from beginning.
+// Run works on in until it is done and returns how that ended. A session that it made for in is
+// closed again. The error is Result.Err, or what kept the run from beginning.
 func (a *Agent) Run(ctx context.Context, in Input) (Result, error) {
 	return a.run(ctx, in, nil)
 }
@@ -97,10 +99,13 @@ func (a *Agent) run(ctx context.Context, in Input, sink func(event.Event) error)
 // errStopped ends a run whose events nobody takes any more.
 var errStopped = errors.New("the receiver of the events has gone")
 
-// RunStream works on in as Run does and yields the events of its session as they happen; the loop waits for the
-// receiver. Breaking off the iteration aborts the run. The last pair holds the error of the run, if there is one, and the
-// zero Event. The result of the run is stored in *result if that is not nil, before the last pair.
-func (a *Agent) RunStream(ctx context.Context, in Input, result *Result) iter.Seq2[event.Event, error] {
+// RunStream works on in as Run does and yields the events of its session as they happen; the loop
+// waits for the receiver. Breaking off the iteration aborts the run. The last pair holds the error
+// of the run, if there is one, and the zero Event. The result of the run is stored in *result if
+// that is not nil, before the last pair.
+func (a *Agent) RunStream(
+	ctx context.Context, in Input, result *Result,
+) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		ctx, cancel := context.WithCancelCause(ctx)
 		events := make(chan event.Event)
@@ -145,7 +150,8 @@ func (a *Agent) RunStream(ctx context.Context, in Input, result *Result) iter.Se
 	}
 }
 
-// Abort ends the run with that ID and closes its session, as Session.Abort does. It reports whether there was such a run.
+// Abort ends the run with that ID and closes its session, as Session.Abort does. It reports whether
+// there was such a run.
 func (a *Agent) Abort(runID string) bool {
 	a.mu.Lock()
 	s := a.runs[runID]
@@ -157,7 +163,8 @@ func (a *Agent) Abort(runID string) bool {
 	return true
 }
 
-// Close closes all sessions, aborting what they do, and lets no new one begin. It waits for that; see Session.Close.
+// Close closes all sessions, aborting what they do, and lets no new one begin. It waits for that;
+// see Session.Close.
 func (a *Agent) Close() error {
 	a.mu.Lock()
 	a.closed = true

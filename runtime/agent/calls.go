@@ -11,7 +11,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// runTools runs the calls of an answer, records exactly one result for each, and says whether the run is over.
+// runTools runs the calls of an answer, records exactly one result for each, and says whether the
+// run is over.
 func (l *loop) runTools(ctx context.Context, calls []call) (ending, bool) {
 	l.step(SignalToolCalls)
 	l.rounds++
@@ -121,8 +122,9 @@ func (l *loop) detectLoop(calls []call) error {
 	return nil
 }
 
-// execute runs calls in order, consecutive read-only ones beside each other where the profile supports it. Calls that
-// come after the end of the run, after a question or an exit, or after a failure to keep the session, get a result that says so.
+// execute runs calls in order, consecutive read-only ones beside each other where the profile
+// supports it. Calls that come after the end of the run, after a question or an exit, or after a
+// failure to keep the session, get a result that says so.
 func (l *loop) execute(ctx context.Context, calls []call) (outcomes []tool.Outcome, broke error) {
 	limit, before := l.limits().MaxToolCalls, len(l.res.ToolCalls)
 	for i := range calls {
@@ -170,7 +172,9 @@ func (l *loop) readOnlyRun(calls []call) int {
 }
 
 // group runs calls beside each other, at most Policy.MaxParallel at once.
-func (l *loop) group(ctx context.Context, calls []call, outcomes []tool.Outcome, skip string) error {
+func (l *loop) group(
+	ctx context.Context, calls []call, outcomes []tool.Outcome, skip string,
+) error {
 	if len(calls) == 1 {
 		var err error
 		outcomes[0], err = l.one(ctx, calls[0], skip)
@@ -195,8 +199,8 @@ func (l *loop) group(ctx context.Context, calls []call, outcomes []tool.Outcome,
 	return nil
 }
 
-// one runs one call, keeps what the journal must hold, and tells of it. It may run beside others. A panic in it, such as one of
-// the store, is an error, and the call has a result all the same.
+// one runs one call, keeps what the journal must hold, and tells of it. It may run beside others. A
+// panic in it, such as one of the store, is an error, and the call has a result all the same.
 func (l *loop) one(ctx context.Context, c call, skip string) (o tool.Outcome, broke error) {
 	l.emitSafe(event.ToolCallStart{CallID: c.ID, Name: c.Name, Arguments: c.Arguments})
 	_, err := guard(l.s.agent.cfg.Log, func() error {
@@ -242,7 +246,8 @@ func (l *loop) carryOut(ctx context.Context, c call, skip string) (o tool.Outcom
 // keepStart makes durable that a call begins which may change something.
 func (l *loop) keepStart(c call) error {
 	err := l.s.store.Append(entryToolStarted, toolStartedEntry{
-		RunID: l.in.RunID, ModelCall: l.res.ModelCalls, Position: c.position, CallID: c.ID, Name: c.Name, Arguments: c.Arguments,
+		RunID: l.in.RunID, ModelCall: l.res.ModelCalls, Position: c.position, CallID: c.ID, Name: c.Name,
+		Arguments: c.Arguments,
 	})
 	if err != nil {
 		return err
@@ -252,8 +257,9 @@ func (l *loop) keepStart(c call) error {
 
 func toolCallEnd(o tool.Outcome) event.ToolCallEnd {
 	end := event.ToolCallEnd{
-		CallID: o.Call.ID, Name: o.Call.Name, IsError: o.Result.IsError, Result: o.Result.Text(), Truncated: o.Truncated,
-		Output: o.Output, Changes: o.Changes, DurationMS: o.Duration.Milliseconds(),
+		CallID: o.Call.ID, Name: o.Call.Name, IsError: o.Result.IsError, Result: o.Result.Text(),
+		Truncated: o.Truncated,
+		Output:    o.Output, Changes: o.Changes, DurationMS: o.Duration.Milliseconds(),
 	}
 	if o.Err != nil {
 		end.ErrorKind = string(o.Err.Kind)
@@ -264,7 +270,8 @@ func toolCallEnd(o tool.Outcome) event.ToolCallEnd {
 func (l *loop) keepResult(c call, o tool.Outcome, durable bool) error {
 	e := toolResultEntry{
 		RunID: l.in.RunID, ModelCall: l.res.ModelCalls, Position: c.position, Result: o.Result,
-		OutputFile: o.Output.File, OutputSize: o.Output.Size, OutputSHA256: o.Output.SHA256, DurationMS: o.Duration.Milliseconds(),
+		OutputFile: o.Output.File, OutputSize: o.Output.Size, OutputSHA256: o.Output.SHA256,
+		DurationMS: o.Duration.Milliseconds(),
 	}
 	if o.Err != nil {
 		e.ErrorKind = string(o.Err.Kind)
@@ -329,11 +336,15 @@ func (l *loop) scope() tool.Scope {
 // remember adds a call to the run's result.
 func (l *loop) remember(c call, o tool.Outcome) {
 	l.res.ToolCalls = append(l.res.ToolCalls, ToolCallRecord{
-		CallID: c.ID, Name: c.Name, Arguments: c.Arguments, Result: o.Result.Text(), Success: !o.Result.IsError,
+		CallID: c.ID, Name: c.Name, Arguments: c.Arguments, Result: o.Result.Text(),
+		Success: !o.Result.IsError,
 		Started: o.Started, Duration: o.Duration,
 	})
 	if o.Result.IsError {
-		f := Failure{Source: FailureTool, Kind: string(tool.KindOther), Message: o.Result.Text(), Tool: c.Name, Arguments: c.Arguments, Time: o.Started}
+		f := Failure{
+			Source: FailureTool, Kind: string(tool.KindOther), Message: o.Result.Text(),
+			Tool: c.Name, Arguments: c.Arguments, Time: o.Started,
+		}
 		if o.Err != nil {
 			f.Kind = string(o.Err.Kind)
 			switch o.Err.Kind {
@@ -350,7 +361,8 @@ func (l *loop) remember(c call, o tool.Outcome) {
 	}
 }
 
-// mergeChange adds a change to a list with one entry a file, which tells what all changes together did.
+// mergeChange adds a change to a list with one entry a file, which tells what all changes together
+// did.
 func mergeChange(list []event.FileChange, ch event.FileChange) []event.FileChange {
 	// The oldest backup is the one of what was there before.
 	i := slices.IndexFunc(list, func(have event.FileChange) bool { return have.Path == ch.Path })

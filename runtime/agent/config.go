@@ -33,8 +33,8 @@ type Config struct {
 	// Client talks to the model. The agent adds retries as Retry says.
 	Client  llm.Client
 	Profile profile.Profile
-	// Env is where tools act. Without one, tools that need it are not offered. The caller closes it after the agent's
-	// sessions are closed.
+	// Env is where tools act. Without one, tools that need it are not offered. The caller closes it
+	// after the agent's sessions are closed.
 	Env env.Environment
 	// Tools are offered besides the profile's; one of the same name takes the profile's place.
 	Tools []tool.Tool
@@ -47,29 +47,32 @@ type Config struct {
 	Policy   ToolPolicy
 	// Subagents says whether and how the model may start other agents.
 	Subagents Subagents
-	// Backups keeps in the store what each file held before a tool wrote or removed it. A file that cannot be kept is not
-	// changed. What commands change is not kept, and neither is anything by a store that keeps nothing, such as InMemory.
+	// Backups keeps in the store what each file held before a tool wrote or removed it. A file that
+	// cannot be kept is not changed. What commands change is not kept, and neither is anything by a
+	// store that keeps nothing, such as InMemory.
 	Backups bool
 	// Verify checks the work from outside when the model says it is done.
 	Verify Verify
-	// Ask puts a model's question to the user and returns the answer. With nil a question ends the run, with status
-	// awaiting_human, and the next input is the answer.
+	// Ask puts a model's question to the user and returns the answer. With nil a question ends the
+	// run, with status awaiting_human, and the next input is the answer.
 	Ask func(ctx context.Context, question string) (string, error)
-	// Sinks receive every event of every session, in order; the loop waits for them. A sink that fails while a run goes on
-	// ends it.
+	// Sinks receive every event of every session, in order; the loop waits for them. A sink that fails
+	// while a run goes on ends it.
 	Sinks []func(event.Event) error
-	// Observers receive events in goroutines of their own, with at most ObserverBuffer (1024) waiting; one that is too slow
-	// gets a gap event.
+	// Observers receive events in goroutines of their own, with at most ObserverBuffer (1024) waiting;
+	// one that is too slow gets a gap event.
 	Observers      []func(event.Event)
 	ObserverBuffer int
-	// Log receives what is of no concern to the model or the user, such as the stack of a panic; nil means slog.Default.
+	// Log receives what is of no concern to the model or the user, such as the stack of a panic; nil
+	// means slog.Default.
 	Log *slog.Logger
 	// Clock and NewID are test seams; nil means the system's clock and random UUIDs in order of time.
 	Clock llm.Clock
 	NewID func() string
 }
 
-// Settings can be changed while a session lives; a change counts from the next model call or tool call on.
+// Settings can be changed while a session lives; a change counts from the next model call or tool
+// call on.
 type Settings struct {
 	// Model overrides the profile's model.
 	Model string
@@ -89,15 +92,18 @@ type Settings struct {
 type Limits struct {
 	// MaxToolRounds counts rounds of tool calls in one input; default DefaultMaxToolRounds.
 	MaxToolRounds int `json:"max_tool_rounds,omitempty"`
-	// MaxTurns counts the entries of a session: inputs, answers, and sets of results; default no limit.
+	// MaxTurns counts the entries of a session: inputs, answers, and sets of results; default no
+	// limit.
 	MaxTurns int `json:"max_turns,omitempty"`
 	// MaxToolCalls counts the tool calls of one run; default no limit.
 	MaxToolCalls int `json:"max_tool_calls,omitempty"`
-	// MaxTokens counts all tokens that a session used, guessed where the server does not tell; default no limit.
+	// MaxTokens counts all tokens that a session used, guessed where the server does not tell; default
+	// no limit.
 	MaxTokens int64 `json:"max_tokens,omitempty"`
 	// MaxDuration is wall-clock time of one run; default no limit.
 	MaxDuration time.Duration `json:"max_duration_ns,omitempty"`
-	// LoopWindow is how many calls are compared to find a loop; default DefaultLoopWindow. NoLoopDetection turns it off.
+	// LoopWindow is how many calls are compared to find a loop; default DefaultLoopWindow.
+	// NoLoopDetection turns it off.
 	LoopWindow      int  `json:"loop_window,omitempty"`
 	NoLoopDetection bool `json:"no_loop_detection,omitempty"`
 }
@@ -116,8 +122,8 @@ type ToolPolicy struct {
 type Verify struct {
 	// Command is run by the environment's shell; empty means no check. Exit status 0 passes.
 	Command string
-	// Attempts is how often the check is made before the run fails, so that a failure goes back to the model one time
-	// fewer; default DefaultVerifyAttempts.
+	// Attempts is how often the check is made before the run fails, so that a failure goes back to the
+	// model one time fewer; default DefaultVerifyAttempts.
 	Attempts int
 	// Timeout bounds one check; default DefaultVerifyTimeout.
 	Timeout time.Duration
@@ -167,7 +173,8 @@ func (c *Config) validate() error {
 }
 
 func (l Limits) validate() error {
-	if l.MaxToolRounds < 0 || l.MaxTurns < 0 || l.MaxToolCalls < 0 || l.MaxTokens < 0 || l.MaxDuration < 0 || l.LoopWindow < 0 {
+	if l.MaxToolRounds < 0 || l.MaxTurns < 0 || l.MaxToolCalls < 0 || l.MaxTokens < 0 ||
+		l.MaxDuration < 0 || l.LoopWindow < 0 {
 		return fmt.Errorf("agent: %w: a limit is negative", ErrConfig)
 	}
 	return nil
@@ -229,8 +236,8 @@ func (s Settings) withDefaults(p profile.Profile) Settings {
 	return s
 }
 
-// offered returns the tools of r that a run may use, in the order of the run: what the policy and the run both allow, and
-// nothing that needs an environment or a shell that is not there.
+// offered returns the tools of r that a run may use, in the order of the run: what the policy and
+// the run both allow, and nothing that needs an environment or a shell that is not there.
 func offered(r *tool.Registry, p ToolPolicy, in Input, e env.Environment) []string {
 	if p.Disabled {
 		return nil

@@ -4,8 +4,8 @@ import (
 	"unicode/utf8"
 )
 
-// textStream turns pieces of bytes into pieces of valid UTF-8, so that a character split between two pieces is kept
-// whole and whatever is no character becomes U+FFFD.
+// textStream turns pieces of bytes into pieces of valid UTF-8, so that a character split between
+// two pieces is kept whole and whatever is no character becomes U+FFFD.
 type textStream struct {
 	rest []byte // the beginning of a character
 }

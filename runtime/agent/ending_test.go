@@ -13,7 +13,8 @@ import (
 
 func TestExitCodes(t *testing.T) {
 	for code, want := range map[int]agent.Status{
-		0: agent.StatusCompleted, 1: agent.StatusTaskFailed, 2: agent.StatusAwaitingHuman, -1: agent.StatusGaveUpTime,
+		0: agent.StatusCompleted, 1: agent.StatusTaskFailed, 2: agent.StatusAwaitingHuman,
+		-1: agent.StatusGaveUpTime,
 	} {
 		exit := newTool("exit", false, func(context.Context, *tool.Call) (tool.Result, error) {
 			return tool.Result{Exit: &tool.Exit{Code: code, Reason: "because"}}, nil
@@ -42,7 +43,8 @@ func TestQuestion(t *testing.T) {
 		m := &model{answers: script}
 		s := newSession(t, config(m, ask))
 		res, err := s.Submit(t.Context(), "go")
-		if err != nil || res.Status != agent.StatusAwaitingHuman || res.Question != "which one?" || s.State() != agent.SessionAwaitingInput {
+		if err != nil || res.Status != agent.StatusAwaitingHuman || res.Question != "which one?" ||
+			s.State() != agent.SessionAwaitingInput {
 			t.Fatalf("ended with %v %q, %v, session %s", res.Status, res.Question, err, s.State())
 		}
 		if res, err = s.Submit(t.Context(), "left"); err != nil || res.Status != agent.StatusCompleted {
@@ -69,7 +71,8 @@ func TestQuestion(t *testing.T) {
 
 func TestRunStream(t *testing.T) {
 	var n note
-	cfg := config(&model{answers: []answer{calls(call("a", "look", nil)), {text: "x"}}}, n.tool("look", true))
+	cfg := config(&model{answers: []answer{calls(call("a", "look", nil)), {text: "x"}}}, n.tool("look",
+		true))
 	a, err := agent.New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +85,8 @@ func TestRunStream(t *testing.T) {
 		}
 		kinds = append(kinds, e.Kind())
 	}
-	if kinds[0] != event.KindSessionStart || kinds[len(kinds)-1] != event.KindSessionEnd || res.Final != "x" {
+	if kinds[0] != event.KindSessionStart || kinds[len(kinds)-1] != event.KindSessionEnd ||
+		res.Final != "x" {
 		t.Errorf("events %v, result %q", kinds, res.Final)
 	}
 }

@@ -25,14 +25,18 @@ import (
 
 // work lets a model work on a task in the directory dir of this machine, and keeps the session in
 // sessions.
-func work(ctx context.Context, client llm.Client, dir, sessions, task string) (agent.Result, error) {
-	e, err := local.New(local.Config{Dir: dir}) // or local.Supervised, or the Open of a docker.Engine or an ssh.Host
+func work(
+	ctx context.Context, client llm.Client, dir, sessions, task string,
+) (agent.Result, error) {
+	// or local.Supervised, or the Open of a docker.Engine or an ssh.Host
+	e, err := local.New(local.Config{Dir: dir})
 	if err != nil {
 		return agent.Result{}, err
 	}
 	defer func() { _ = e.Close() }() // ends every process that is left
 	a, err := agent.New(agent.Config{
-		Client: client, Profile: profile.Anthropic("claude-sonnet-5-5"), Env: e, Store: agent.OnDisk(sessions),
+		Client: client, Profile: profile.Anthropic("claude-sonnet-5-5"), Env: e,
+		Store: agent.OnDisk(sessions),
 	})
 	if err != nil {
 		return agent.Result{}, err
@@ -41,7 +45,8 @@ func work(ctx context.Context, client llm.Client, dir, sessions, task string) (a
 	return a.Run(ctx, agent.Input{Text: task})
 }
 
-// Run a task. The client of a real model comes from a package of runtime/llm: anthropic.New(anthropic.Config{APIKey: key}).
+// Run a task. The client of a real model comes from a package of runtime/llm:
+// anthropic.New(anthropic.Config{APIKey: key}).
 func Example() {
 	client := scripted(`
 turns:
@@ -54,7 +59,8 @@ turns:
 		return
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	res, err := work(context.Background(), client, dir, filepath.Join(dir, "sessions"), "Greet me in a file.")
+	res, err := work(context.Background(), client, dir, filepath.Join(dir, "sessions"),
+		"Greet me in a file.")
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -84,7 +90,8 @@ func issueTool(find func(ctx context.Context, number int) (string, error)) tool.
 	}
 }
 
-// Give the model a tool of your own. Its arguments are checked against the schema before Run sees them.
+// Give the model a tool of your own. Its arguments are checked against the schema before Run sees
+// them.
 func Example_customTool() {
 	issues := map[int]string{7: "Parse fails for MCMXC."}
 	find := func(_ context.Context, number int) (string, error) {
@@ -132,8 +139,15 @@ turns:
 `),
 		Profile: profile.Gemini("gemini-2.5-pro"), Store: agent.InMemory,
 		Tools: []tool.Tool{{
-			ToolSpec: llm.ToolSpec{Name: "think", Description: "Thinks.", Schema: json.RawMessage(`{"type": "object"}`)},
-			Run:      func(context.Context, *tool.Call) (tool.Result, error) { return tool.Result{Text: "thought"}, nil },
+			ToolSpec: llm.ToolSpec{
+				Name: "think", Description: "Thinks.",
+				Schema: json.RawMessage(`{"type": "object"}`),
+			},
+			Run: func(context.Context, *tool.Call) (tool.Result,
+				error,
+			) {
+				return tool.Result{Text: "thought"}, nil
+			},
 		}},
 		Sinks: []func(event.Event) error{func(e event.Event) error {
 			if e.Kind() == event.KindToolCallStart { // here a person would type something
@@ -165,8 +179,8 @@ turns:
 	// assistant
 }
 
-// serve answers POST requests, whose body is a task, with the events of the run, one a line. The run ends when the client
-// goes away.
+// serve answers POST requests, whose body is a task, with the events of the run, one a line. The
+// run ends when the client goes away.
 func serve(a *agent.Agent) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		task, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
@@ -187,10 +201,12 @@ func serve(a *agent.Agent) http.HandlerFunc {
 	}
 }
 
-// Embed agents in a server: an agent is safe for concurrent use, and each run has a session of its own.
+// Embed agents in a server: an agent is safe for concurrent use, and each run has a session of its
+// own.
 func Example_server() {
 	a, err := agent.New(agent.Config{
-		Client: scripted(`turns: [{text: All is well.}]`), Profile: profile.OpenAI("gpt-5.2"), Store: agent.InMemory,
+		Client: scripted(`turns: [{text: All is well.}]`), Profile: profile.OpenAI("gpt-5.2"),
+		Store:  agent.InMemory,
 		Limits: agent.Limits{MaxToolRounds: 20, MaxTokens: 200_000},
 	})
 	if err != nil {
@@ -230,8 +246,9 @@ func scripted(yaml string) llm.Client {
 	return replay.NewScript(script)
 }
 
-// Test an agent without a model: a script says what the model answers, and what it must have been shown before. A condition
-// that does not hold ends the run with an error that tells what was shown instead.
+// Test an agent without a model: a script says what the model answers, and what it must have been
+// shown before. A condition that does not hold ends the run with an error that tells what was shown
+// instead.
 func Example_scriptedModel() {
 	client := scripted(`
 turns:
@@ -252,7 +269,8 @@ turns:
 		return
 	}
 	defer func() { _ = e.Close() }()
-	if _, err := e.WriteFile(context.Background(), "list.txt", strings.NewReader("a\nb\nc\n"), env.WriteOptions{}); err != nil {
+	if _, err := e.WriteFile(context.Background(), "list.txt", strings.NewReader("a\nb\nc\n"),
+		env.WriteOptions{}); err != nil {
 		fmt.Println(err)
 		return
 	}

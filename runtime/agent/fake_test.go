@@ -65,7 +65,10 @@ func (m *model) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta
 			return
 		}
 		for i, c := range a.calls {
-			if !emit(llm.Delta{Kind: llm.DeltaToolCall, Index: i, Call: &llm.ToolCall{ID: c.ID, Name: c.Name}}) ||
+			if !emit(llm.Delta{Kind: llm.DeltaToolCall, Index: i, Call: &llm.ToolCall{
+				ID:   c.ID,
+				Name: c.Name,
+			}}) ||
 				!emit(llm.Delta{Kind: llm.DeltaArguments, Index: i, Text: c.Arguments}) {
 				return
 			}
@@ -103,9 +106,14 @@ func call(id, name string, args map[string]any) llm.ToolCall {
 func calls(cs ...llm.ToolCall) answer { return answer{calls: cs} }
 
 // newTool makes a tool that takes any object.
-func newTool(name string, readOnly bool, run func(ctx context.Context, c *tool.Call) (tool.Result, error)) tool.Tool {
+func newTool(
+	name string, readOnly bool, run func(ctx context.Context, c *tool.Call) (tool.Result, error),
+) tool.Tool {
 	return tool.Tool{
-		ToolSpec: llm.ToolSpec{Name: name, Description: "A tool for tests.", Schema: json.RawMessage(`{"type":"object"}`)},
+		ToolSpec: llm.ToolSpec{
+			Name: name, Description: "A tool for tests.",
+			Schema: json.RawMessage(`{"type":"object"}`),
+		},
 		ReadOnly: readOnly, Run: run,
 	}
 }
@@ -131,7 +139,8 @@ func (n *note) calls() []string {
 	return slices.Clone(n.seen)
 }
 
-// recorder is a store that keeps entries in memory and fails from entry failAt on, if that is not zero.
+// recorder is a store that keeps entries in memory and fails from entry failAt on, if that is not
+// zero.
 type recorder struct {
 	mu      sync.Mutex
 	failAt  int
@@ -224,11 +233,14 @@ func config(m llm.Client, tools ...tool.Tool) agent.Config {
 	n := 0
 	var mu sync.Mutex
 	return agent.Config{
-		Client:  m,
-		Profile: profile.Profile{ID: "test", Model: "m", Instructions: "Do it.", SupportsParallelToolCalls: true, SupportsReasoning: true, ContextWindow: 1000},
-		Tools:   tools,
-		Store:   agent.InMemory,
-		Retry:   llm.RetryPolicy{MaxRetries: -1},
+		Client: m,
+		Profile: profile.Profile{
+			ID: "test", Model: "m", Instructions: "Do it.",
+			SupportsParallelToolCalls: true, SupportsReasoning: true, ContextWindow: 1000,
+		},
+		Tools: tools,
+		Store: agent.InMemory,
+		Retry: llm.RetryPolicy{MaxRetries: -1},
 		// Tests of sub-agents say so.
 		Subagents: agent.Subagents{MaxDepth: -1},
 		NewID: func() string {

@@ -21,7 +21,8 @@ const (
 	TurnSteering TurnKind = "steering"
 )
 
-// Turn is one entry of a session's history. Turns are values: whoever holds one does not change its parts.
+// Turn is one entry of a session's history. Turns are values: whoever holds one does not change its
+// parts.
 type Turn struct {
 	Kind TurnKind  `json:"kind"`
 	Time time.Time `json:"time"`
@@ -58,7 +59,8 @@ func messages(history []Turn) []llm.Message {
 	return out
 }
 
-// withoutImages returns the messages with a text in the place of each image, and the number of images.
+// withoutImages returns the messages with a text in the place of each image, and the number of
+// images.
 func withoutImages(list []llm.Message) ([]llm.Message, int) {
 	n := 0
 	for i, m := range list {
@@ -83,7 +85,8 @@ func withoutImages(list []llm.Message) ([]llm.Message, int) {
 	return list, n
 }
 
-// replaceImages returns the parts with a text in the place of each image, and the number of images. It changes a copy.
+// replaceImages returns the parts with a text in the place of each image, and the number of images.
+// It changes a copy.
 func replaceImages(parts []llm.Part) ([]llm.Part, int) {
 	n := 0
 	for i, p := range parts {
@@ -93,7 +96,8 @@ func replaceImages(parts []llm.Part) ([]llm.Part, int) {
 		if n == 0 {
 			parts = slices.Clone(parts)
 		}
-		parts[i] = llm.Part{Kind: llm.PartText, Text: fmt.Sprintf("[an image, %s, %d bytes; you cannot see images]", p.Image.MIME, len(p.Image.Data))}
+		parts[i] = llm.Part{Kind: llm.PartText, Text: fmt.Sprintf("[an image, %s, %d bytes; you "+
+			"cannot see images]", p.Image.MIME, len(p.Image.Data))}
 		n++
 	}
 	return parts, n

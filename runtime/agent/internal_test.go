@@ -35,7 +35,8 @@ func TestTransitionsAreWhole(t *testing.T) {
 			}
 		}
 	}
-	for _, s := range append(final, StatePreparing, StateModelRunning, StateToolRunning, StateReflecting, StateAwaitingHuman) {
+	for _, s := range append(final, StatePreparing, StateModelRunning, StateToolRunning,
+		StateReflecting, StateAwaitingHuman) {
 		if !reached[s] {
 			t.Errorf("nothing leads to %s", s)
 		}
@@ -142,7 +143,10 @@ func TestParseStatus(t *testing.T) {
 
 func TestTextStreamKeepsCharactersWhole(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
-	for _, text := range []string{"", "plain", "né€😀", "\xff\xfe", "a\xe2\x82", strings.Repeat("日本語😀\xc3", 50)} {
+	for _, text := range []string{
+		"", "plain", "né€😀", "\xff\xfe", "a\xe2\x82",
+		strings.Repeat("日本語😀\xc3", 50),
+	} {
 		for range 50 {
 			var s textStream
 			var got strings.Builder

@@ -21,22 +21,28 @@ const (
 	DefaultMaxAgents  = 8
 )
 
-// Subagents says whether and how agents may start others: with the tools spawn_agent, send_input, wait and close_agent.
+// Subagents says whether and how agents may start others: with the tools spawn_agent, send_input,
+// wait and close_agent.
 //
-// A sub-agent has a session of its own within that of the agent that started it: its own history, the same environment, of
-// which it may be confined to a folder, and no more tools. It ends with the run in which it works, or when the host's check of
-// that run begins; one that has ended its task can be given another until the session is closed.
+// A sub-agent has a session of its own within that of the agent that started it: its own history,
+// the same environment, of which it may be confined to a folder, and no more tools. It ends with
+// the run in which it works, or when the host's check of that run begins; one that has ended its
+// task can be given another until the session is closed.
 //
-// Limits of rounds, calls and turns hold for each agent by itself, and no agent may take more turns than the one that starts it.
-// The limit of tokens holds for an agent and all that it starts together, and the time of a run for all that work in it.
+// Limits of rounds, calls and turns hold for each agent by itself, and no agent may take more turns
+// than the one that starts it. The limit of tokens holds for an agent and all that it starts
+// together, and the time of a run for all that work in it.
 type Subagents struct {
-	// MaxDepth is how deep agents may be nested; zero means DefaultAgentDepth, less than zero no sub-agents.
+	// MaxDepth is how deep agents may be nested; zero means DefaultAgentDepth, less than zero no
+	// sub-agents.
 	MaxDepth int
-	// MaxTurns is how many turns a sub-agent may take if neither the call nor its kind says; zero means DefaultAgentTurns.
+	// MaxTurns is how many turns a sub-agent may take if neither the call nor its kind says; zero
+	// means DefaultAgentTurns.
 	MaxTurns int
 	// MaxRunning is how many sub-agents of an agent may run at once; zero means DefaultMaxAgents.
 	MaxRunning int
-	// Kinds are offered besides the built-in general and explore; one of the same name takes the other's place.
+	// Kinds are offered besides the built-in general and explore; one of the same name takes the
+	// other's place.
 	Kinds []Kind
 }
 
@@ -67,8 +73,8 @@ type Kind struct {
 	Description string
 	// Instructions are the last layer of its system prompt, below the user's own.
 	Instructions string
-	// Tools are the names of the tools that it is offered, of those that the agent which starts it has; nil means all of these.
-	// No sub-agent can ask the user.
+	// Tools are the names of the tools that it is offered, of those that the agent which starts it
+	// has; nil means all of these. No sub-agent can ask the user.
 	Tools []string
 	// ReadOnly leaves it nothing that changes anything: neither tools nor an environment.
 	ReadOnly bool
@@ -84,14 +90,18 @@ func builtinKinds() []Kind {
 		{
 			Name:        "general",
 			Description: "does any part of the work, with all the tools that you have.",
-			Instructions: "You were started by another agent for one part of its work. It sees nothing but your last text: end with what " +
+			Instructions: "You were started by another agent for one part of its work. It sees nothing " +
+				"but your last text: end with what " +
 				"you did, what you found and what is left, with file names and line numbers where they matter.",
 		},
 		{
-			Name:        "explore",
-			Description: "looks for something in the files and answers a question about them; it can change nothing and run nothing.",
-			Instructions: "You were started by another agent to find something out. You can read and search, nothing else. It sees nothing but " +
-				"your last text: answer its question there, with file names and line numbers, and say what you are not sure of.",
+			Name: "explore",
+			Description: "looks for something in the files and answers a question about them; it can " +
+				"change nothing and run nothing.",
+			Instructions: "You were started by another agent to find something out. You can read and " +
+				"search, nothing else. It sees nothing but " +
+				"your last text: answer its question there, with file names and line numbers, and say what " +
+				"you are not sure of.",
 			ReadOnly: true,
 		},
 	}
@@ -102,7 +112,8 @@ var kindName = lazyregexp.New(`^[a-z][a-z0-9-]{0,63}$`)
 func (k Kind) validate() error {
 	switch {
 	case !kindName().MatchString(k.Name):
-		return fmt.Errorf("agent kind: the name %q is not made of lower-case letters, digits and dashes, or is longer than 64", k.Name)
+		return fmt.Errorf("agent kind: the name %q is not made of lower-case letters, digits and "+
+			"dashes, or is longer than 64", k.Name)
 	case strings.TrimSpace(k.Description) == "":
 		return fmt.Errorf("agent kind %s: the description is missing", k.Name)
 	case k.MaxTurns < 0:
@@ -111,8 +122,9 @@ func (k Kind) validate() error {
 	return nil
 }
 
-// ParseKind reads a kind of sub-agent from Markdown: a head between two lines "---", in YAML, with name and
-// description and, if wanted, tools, read_only, model and max_turns, and after it the instructions.
+// ParseKind reads a kind of sub-agent from Markdown: a head between two lines "---", in YAML, with
+// name and description and, if wanted, tools, read_only, model and max_turns, and after it the
+// instructions.
 //
 //	---
 //	name: reviewer
@@ -143,22 +155,26 @@ func ParseKind(markdown []byte) (Kind, error) {
 		Model       string   `yaml:"model"`
 		MaxTurns    int      `yaml:"max_turns"`
 	}
-	dec := yaml.NewDecoder(strings.NewReader("\n" + head)) // so that lines count from the first of the file
+	// so that lines count from the first of the file
+	dec := yaml.NewDecoder(strings.NewReader("\n" + head))
 	dec.KnownFields(true)
 	if err := dec.Decode(&fields); err != nil && !errors.Is(err, io.EOF) {
 		return Kind{}, headError(err)
 	}
 	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return Kind{}, errors.New("agent kind: there is something after the end of the head's YAML; the line after the head must be --- and no more")
+		return Kind{}, errors.New("agent kind: there is something after the end of the head's YAML; " +
+			"the line after the head must be --- and no more")
 	}
 	k := Kind{
-		Name: fields.Name, Description: strings.TrimSpace(fields.Description), Instructions: strings.TrimSpace(body), Tools: fields.Tools,
+		Name: fields.Name, Description: strings.TrimSpace(fields.Description),
+		Instructions: strings.TrimSpace(body), Tools: fields.Tools,
 		ReadOnly: fields.ReadOnly, Model: fields.Model, MaxTurns: fields.MaxTurns,
 	}
 	return k, k.validate()
 }
 
-// headError is the error of a head, of which several values may be wrong: the first of them, without the names of Go.
+// headError is the error of a head, of which several values may be wrong: the first of them,
+// without the names of Go.
 func headError(err error) error {
 	var wrong *yaml.TypeError
 	if !errors.As(err, &wrong) || len(wrong.Errors) == 0 {
@@ -168,7 +184,8 @@ func headError(err error) error {
 	return fmt.Errorf("agent kind: %s", text)
 }
 
-// kinds returns the built-in kinds and those of the host, of which one of the same name takes the other's place.
+// kinds returns the built-in kinds and those of the host, of which one of the same name takes the
+// other's place.
 func (s Subagents) kinds() []Kind {
 	list := builtinKinds()
 	for _, k := range s.Kinds {

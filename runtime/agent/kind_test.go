@@ -20,42 +20,95 @@ func TestParseKind(t *testing.T) {
 		problem string
 	}{
 		"all": {
-			text: "---\nname: a-1\ndescription: reads a change\ntools: [read_file, grep]\nread_only: true\nmodel: small\nmax_turns: 7\n---\nLook.\n\n---\n\nThen tell.\n",
-			want: agent.Kind{Name: "a-1", Description: "reads a change", Instructions: "Look.\n\n---\n\nThen tell.", Tools: []string{"read_file", "grep"}, ReadOnly: true, Model: "small", MaxTurns: 7},
+			text: "---\nname: a-1\ndescription: reads a change\ntools: [read_file, grep]\nread_only: " +
+				"true\nmodel: small\nmax_turns: 7\n---\nLook.\n\n---\n\nThen tell.\n",
+			want: agent.Kind{
+				Name: "a-1", Description: "reads a change",
+				Instructions: "Look.\n\n---\n\nThen tell.", Tools: []string{
+					"read_file",
+					"grep",
+				}, ReadOnly: true, Model: "small", MaxTurns: 7,
+			},
 		},
-		"little":              {text: "---\nname: a\ndescription: d\n---\n", want: agent.Kind{Name: "a", Description: "d"}},
-		"nothing after it":    {text: "---\nname: a\ndescription: d\n---", want: agent.Kind{Name: "a", Description: "d"}},
-		"Windows":             {text: "\ufeff---\r\nname: a\r\ndescription: d\r\n---\r\nDo.\r\nIt.\r\n", want: agent.Kind{Name: "a", Description: "d", Instructions: "Do.\nIt."}},
-		"folded":              {text: "---\nname: a\ndescription: >\n  one\n  two\n---\n", want: agent.Kind{Name: "a", Description: "one two"}},
-		"no tools":            {text: "---\nname: a\ndescription: d\ntools: []\n---\n", want: agent.Kind{Name: "a", Description: "d", Tools: []string{}}},
-		"empty list of tools": {text: "---\nname: a\ndescription: d\ntools:\n---\n", want: agent.Kind{Name: "a", Description: "d"}},
-		"a rule in the text":  {text: "---\nname: a\ndescription: d\n---\n---\nx\n---\n", want: agent.Kind{Name: "a", Description: "d", Instructions: "---\nx\n---"}},
+		"little": {text: "---\nname: a\ndescription: d\n---\n", want: agent.Kind{
+			Name:        "a",
+			Description: "d",
+		}},
+		"nothing after it": {text: "---\nname: a\ndescription: d\n---", want: agent.Kind{
+			Name:        "a",
+			Description: "d",
+		}},
+		"Windows": {
+			text: "\ufeff---\r\nname: a\r\ndescription: d\r\n---\r\nDo.\r\nIt.\r\n",
+			want: agent.Kind{Name: "a", Description: "d", Instructions: "Do.\nIt."},
+		},
+		"folded": {
+			text: "---\nname: a\ndescription: >\n  one\n  two\n---\n",
+			want: agent.Kind{Name: "a", Description: "one two"},
+		},
+		"no tools": {
+			text: "---\nname: a\ndescription: d\ntools: []\n---\n",
+			want: agent.Kind{Name: "a", Description: "d", Tools: []string{}},
+		},
+		"empty list of tools": {
+			text: "---\nname: a\ndescription: d\ntools:\n---\n",
+			want: agent.Kind{Name: "a", Description: "d"},
+		},
+		"a rule in the text": {
+			text: "---\nname: a\ndescription: d\n---\n---\nx\n---\n",
+			want: agent.Kind{Name: "a", Description: "d", Instructions: "---\nx\n---"},
+		},
 
-		"empty":             {text: "", problem: "the first line is not ---"},
-		"no head":           {text: "Just text.\n---\n", problem: "the first line is not ---"},
-		"a blank first":     {text: "\n---\nname: a\n---\n", problem: "the first line is not ---"},
-		"no end":            {text: "---\nname: a\ndescription: d\n", problem: "the head has no end"},
-		"a space after it":  {text: "---\nname: a\ndescription: d\n--- \nInstructions\n---\nmore\n", problem: "the line after the head must be ---"},
-		"no YAML":           {text: "---\nname: [a\n---\n", problem: "yaml"},
-		"unknown field":     {text: "---\nname: a\ndescription: d\ntool: x\n---\n", problem: "agent kind: line 4: field tool not found$"},
-		"twice":             {text: "---\nname: a\nname: b\ndescription: d\n---\n", problem: "name"},
-		"a list as name":    {text: "---\nname: [a]\ndescription: d\n---\n", problem: "agent kind: line 2: cannot unmarshal !!seq into string$"},
-		"words as turns":    {text: "---\nname: a\ndescription: d\nmax_turns: many\n---\n", problem: "agent kind: line 4: cannot unmarshal !!str `many` into int$"},
-		"no name":           {text: "---\ndescription: d\n---\n", problem: "name"},
-		"a capital":         {text: "---\nname: Reviewer\ndescription: d\n---\n", problem: `the name "Reviewer"`},
-		"a path as name":    {text: "---\nname: ../a\ndescription: d\n---\n", problem: "name"},
-		"a long name":       {text: "---\nname: " + strings.Repeat("a", 65) + "\ndescription: d\n---\n", problem: "longer than 64"},
-		"no description":    {text: "---\nname: a\n---\n", problem: "the description is missing"},
-		"blank description": {text: "---\nname: a\ndescription: \" \"\n---\n", problem: "the description is missing"},
-		"negative turns":    {text: "---\nname: a\ndescription: d\nmax_turns: -1\n---\n", problem: "max_turns is negative"},
-		"not UTF-8":         {text: "---\nname: a\ndescription: d\n---\n\xff\xfe", problem: "not UTF-8"},
-		"only the fences":   {text: "---\n---\n", problem: "head"},
+		"empty":         {text: "", problem: "the first line is not ---"},
+		"no head":       {text: "Just text.\n---\n", problem: "the first line is not ---"},
+		"a blank first": {text: "\n---\nname: a\n---\n", problem: "the first line is not ---"},
+		"no end":        {text: "---\nname: a\ndescription: d\n", problem: "the head has no end"},
+		"a space after it": {
+			text:    "---\nname: a\ndescription: d\n--- \nInstructions\n---\nmore\n",
+			problem: "the line after the head must be ---",
+		},
+		"no YAML": {text: "---\nname: [a\n---\n", problem: "yaml"},
+		"unknown field": {
+			text:    "---\nname: a\ndescription: d\ntool: x\n---\n",
+			problem: "agent kind: line 4: field tool not found$",
+		},
+		"twice": {text: "---\nname: a\nname: b\ndescription: d\n---\n", problem: "name"},
+		"a list as name": {
+			text:    "---\nname: [a]\ndescription: d\n---\n",
+			problem: "agent kind: line 2: cannot unmarshal !!seq into string$",
+		},
+		"words as turns": {
+			text:    "---\nname: a\ndescription: d\nmax_turns: many\n---\n",
+			problem: "agent kind: line 4: cannot unmarshal !!str `many` into int$",
+		},
+		"no name": {text: "---\ndescription: d\n---\n", problem: "name"},
+		"a capital": {
+			text:    "---\nname: Reviewer\ndescription: d\n---\n",
+			problem: `the name "Reviewer"`,
+		},
+		"a path as name": {text: "---\nname: ../a\ndescription: d\n---\n", problem: "name"},
+		"a long name": {
+			text:    "---\nname: " + strings.Repeat("a", 65) + "\ndescription: d\n---\n",
+			problem: "longer than 64",
+		},
+		"no description": {text: "---\nname: a\n---\n", problem: "the description is missing"},
+		"blank description": {
+			text:    "---\nname: a\ndescription: \" \"\n---\n",
+			problem: "the description is missing",
+		},
+		"negative turns": {
+			text:    "---\nname: a\ndescription: d\nmax_turns: -1\n---\n",
+			problem: "max_turns is negative",
+		},
+		"not UTF-8":       {text: "---\nname: a\ndescription: d\n---\n\xff\xfe", problem: "not UTF-8"},
+		"only the fences": {text: "---\n---\n", problem: "head"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			got, err := agent.ParseKind([]byte(tt.text))
 			if tt.problem != "" {
-				if err == nil || !strings.HasPrefix(err.Error(), "agent kind") || !strings.Contains(err.Error()+"$", tt.problem) {
+				if err == nil || !strings.HasPrefix(err.Error(), "agent kind") ||
+					!strings.Contains(err.Error()+"$", tt.problem) {
 					t.Errorf("got %+v, %v", got, err)
 				}
 				return
@@ -70,9 +123,11 @@ func TestParseKind(t *testing.T) {
 	}
 }
 
-// FuzzParseKind checks that what was read can be used, and is the same when it is written and read again.
+// FuzzParseKind checks that what was read can be used, and is the same when it is written and read
+// again.
 func FuzzParseKind(f *testing.F) {
-	f.Add("---\nname: a\ndescription: d\ntools: [x, \"y\"]\nread_only: true\nmodel: m\nmax_turns: 3\n---\nDo it.\n")
+	f.Add("---\nname: a\ndescription: d\ntools: [x, \"y\"]\nread_only: true\nmodel: m\nmax_turns: " +
+		"3\n---\nDo it.\n")
 	f.Add("---\r\nname: a\r\ndescription: |\r\n  d\r\n\r\n  e\r\n---\r\n")
 	f.Add("---\nname: &x a\ndescription: *x\n---")
 	f.Add("---\n{name: a, description: 'd'}\n---\n---\n")
@@ -90,7 +145,8 @@ func FuzzParseKind(f *testing.F) {
 			return
 		}
 		head, err := yaml.Marshal(map[string]any{
-			"name": kind.Name, "description": kind.Description, "tools": kind.Tools, "read_only": kind.ReadOnly, "model": kind.Model, "max_turns": kind.MaxTurns,
+			"name": kind.Name, "description": kind.Description, "tools": kind.Tools,
+			"read_only": kind.ReadOnly, "model": kind.Model, "max_turns": kind.MaxTurns,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -125,11 +181,15 @@ func TestInvalidSubagents(t *testing.T) {
 	}
 }
 
-// TestKindsAreOffered checks that kinds of the host come after the built-in ones, or in the place of one.
+// TestKindsAreOffered checks that kinds of the host come after the built-in ones, or in the place
+// of one.
 func TestKindsAreOffered(t *testing.T) {
 	c := &cast{}
 	cfg := family(c)
-	cfg.Subagents.Kinds = []agent.Kind{{Name: "reviewer", Description: "finds errors."}, {Name: "explore", Description: "looks elsewhere."}}
+	cfg.Subagents.Kinds = []agent.Kind{
+		{Name: "reviewer", Description: "finds errors."},
+		{Name: "explore", Description: "looks elsewhere."},
+	}
 	submit(t, newSession(t, cfg), "go")
 	tools := c.request(t, "", 0).Tools
 	i := slices.Index(toolNames(c.request(t, "", 0)), "spawn_agent")
@@ -139,7 +199,10 @@ func TestKindsAreOffered(t *testing.T) {
 			kinds = append(kinds, name)
 		}
 	}
-	want := []string{"general: does any part of the work, with all the tools that you have.", "explore: looks elsewhere.", "reviewer: finds errors."}
+	want := []string{
+		"general: does any part of the work, with all the tools that you have.",
+		"explore: looks elsewhere.", "reviewer: finds errors.",
+	}
 	if diff := cmp.Diff(want, kinds); diff != "" {
 		t.Errorf("kinds (-want +got):\n%s", diff)
 	}

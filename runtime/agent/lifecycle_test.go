@@ -50,7 +50,11 @@ func TestAbortFromInside(t *testing.T) {
 			}
 		},
 		"question": func(cfg *agent.Config, s **agent.Session) {
-			cfg.Tools[0].Run = func(context.Context, *tool.Call) (tool.Result, error) { return tool.Result{Question: "?"}, nil }
+			cfg.Tools[0].Run = func(context.Context, *tool.Call) (tool.Result,
+				error,
+			) {
+				return tool.Result{Question: "?"}, nil
+			}
 			cfg.Ask = func(context.Context, string) (string, error) { (*s).Abort(); return "yes", nil }
 		},
 	}
@@ -60,12 +64,14 @@ func TestAbortFromInside(t *testing.T) {
 				<-ctx.Done()
 				return tool.Result{}, context.Cause(ctx)
 			})
-			cfg := config(&model{answers: []answer{{text: "x", calls: []llm.ToolCall{call("a", "block", nil)}}}}, block)
+			cfg := config(&model{answers: []answer{{text: "x", calls: []llm.ToolCall{call("a", "block",
+				nil)}}}}, block)
 			var s *agent.Session
 			arrange(&cfg, &s)
 			s = newSession(t, cfg)
 			within(t, func() {
-				if res, err := s.Submit(t.Context(), "go"); res.Status != agent.StatusAborted || !errors.Is(err, agent.ErrAborted) {
+				if res, err := s.Submit(t.Context(), "go"); res.Status != agent.StatusAborted || !errors.Is(err,
+					agent.ErrAborted) {
 					t.Errorf("ended with %s, %v", res.Status, err)
 				}
 			})
@@ -87,7 +93,10 @@ func TestStreamBodyMayUseTheSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	within(t, func() {
-		for e, err := range a.RunStream(t.Context(), agent.Input{Text: "go", SessionID: s.ID(), RunID: "r"}, nil) {
+		for e, err := range a.RunStream(t.Context(), agent.Input{
+			Text: "go", SessionID: s.ID(),
+			RunID: "r",
+		}, nil) {
 			if err != nil {
 				if !errors.Is(err, agent.ErrAborted) {
 					t.Error(err)
@@ -124,8 +133,8 @@ func TestPanicInStreamBody(t *testing.T) {
 	within(t, func() { _ = s.Close() })
 }
 
-// TestCloseIsFinal lets inputs and Close come at the same time. Whatever comes first, nothing runs after Close, and the
-// session stays closed.
+// TestCloseIsFinal lets inputs and Close come at the same time. Whatever comes first, nothing runs
+// after Close, and the session stays closed.
 func TestCloseIsFinal(t *testing.T) {
 	for range 300 {
 		var mu sync.Mutex
@@ -136,7 +145,10 @@ func TestCloseIsFinal(t *testing.T) {
 			defer set(false)
 			return tool.Result{Text: "ok"}, nil
 		})
-		s := newSession(t, config(&model{answers: []answer{calls(call("", "work", nil)), {err: &llm.Error{Kind: llm.KindAuth}}}}, work))
+		s := newSession(t, config(&model{answers: []answer{
+			calls(call("", "work", nil)),
+			{err: &llm.Error{Kind: llm.KindAuth}},
+		}}, work))
 		var wg sync.WaitGroup
 		for range 3 {
 			wg.Go(func() { _, _ = s.Submit(t.Context(), "go") })
@@ -169,7 +181,10 @@ func TestAgentClose(t *testing.T) {
 	started := make(chan struct{}, 5)
 	m := &model{}
 	for range 5 {
-		m.answers = append(m.answers, answer{calls: []llm.ToolCall{call("", "block", nil)}, before: func(context.Context, llm.Request) { started <- struct{}{} }})
+		m.answers = append(m.answers, answer{
+			calls:  []llm.ToolCall{call("", "block", nil)},
+			before: func(context.Context, llm.Request) { started <- struct{}{} },
+		})
 	}
 	a, err := agent.New(config(m, block))
 	if err != nil {
@@ -178,7 +193,8 @@ func TestAgentClose(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 5 {
 		wg.Go(func() {
-			if res, _ := a.Run(context.WithoutCancel(t.Context()), agent.Input{Text: "go"}); res.Status != agent.StatusAborted {
+			if res, _ := a.Run(context.WithoutCancel(t.Context()),
+				agent.Input{Text: "go"}); res.Status != agent.StatusAborted {
 				t.Errorf("ended with %s", res.Status)
 			}
 		})
@@ -198,10 +214,15 @@ func TestAgentClose(t *testing.T) {
 }
 
 func TestFollowUpWaitsForCompletion(t *testing.T) {
-	m := &model{answers: []answer{{err: &llm.Error{Kind: llm.KindServer, Message: "down"}}, {text: "one"}, {text: "two"}}}
+	m := &model{answers: []answer{
+		{err: &llm.Error{Kind: llm.KindServer, Message: "down"}},
+		{text: "one"},
+		{text: "two"},
+	}}
 	s := newSession(t, config(m))
 	s.FollowUp("and then")
-	if res, err := s.Submit(t.Context(), "first"); res.Status != agent.StatusModelError || llm.KindOf(err) != llm.KindServer {
+	if res, err := s.Submit(t.Context(), "first"); res.Status != agent.StatusModelError ||
+		llm.KindOf(err) != llm.KindServer {
 		t.Fatalf("ended with %s, %v", res.Status, err)
 	}
 	if res, err := s.Submit(t.Context(), "again"); err != nil || res.Final != "two" {
@@ -212,8 +233,11 @@ func TestFollowUpWaitsForCompletion(t *testing.T) {
 func TestRunIDs(t *testing.T) {
 	var s *agent.Session
 	var a *agent.Agent
-	m := &model{answers: []answer{{text: "one"}, {text: "two", before: func(context.Context, llm.Request) {
-		if _, err := a.Run(t.Context(), agent.Input{Text: "x", RunID: "mine"}); !errors.Is(err, agent.ErrConfig) {
+	m := &model{answers: []answer{{text: "one"}, {text: "two", before: func(context.Context,
+		llm.Request,
+	) {
+		if _, err := a.Run(t.Context(), agent.Input{Text: "x", RunID: "mine"}); !errors.Is(err,
+			agent.ErrConfig) {
 			t.Errorf("an ID that is in use: %v", err)
 		}
 		if !a.Abort("mine") {
@@ -228,7 +252,10 @@ func TestRunIDs(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.FollowUp("and then")
-	if res, _ := s.Run(t.Context(), agent.Input{Text: "go", RunID: "mine"}); res.Status != agent.StatusAborted {
+	if res, _ := s.Run(t.Context(), agent.Input{
+		Text:  "go",
+		RunID: "mine",
+	}); res.Status != agent.StatusAborted {
 		t.Errorf("ended with %s", res.Status)
 	}
 }
@@ -247,7 +274,8 @@ func TestNamedSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close() //nolint:errcheck // it is of no concern here
-	if _, err := s.Run(t.Context(), agent.Input{Text: "go", SessionID: "another"}); !errors.Is(err, agent.ErrConfig) {
+	if _, err := s.Run(t.Context(), agent.Input{Text: "go", SessionID: "another"}); !errors.Is(err,
+		agent.ErrConfig) {
 		t.Errorf("an input for another session: %v", err)
 	}
 }
@@ -260,7 +288,8 @@ func TestQuestionThatNobodyAnswers(t *testing.T) {
 	cfg.Ask = func(context.Context, string) (string, error) { return "", errors.New("end of file") }
 	s := newSession(t, cfg)
 	res, err := s.Submit(t.Context(), "go")
-	if err != nil || res.Status != agent.StatusAwaitingHuman || res.Question != "which one?" || s.State() != agent.SessionAwaitingInput {
+	if err != nil || res.Status != agent.StatusAwaitingHuman || res.Question != "which one?" ||
+		s.State() != agent.SessionAwaitingInput {
 		t.Errorf("ended with %s %q, %v, session %s", res.Status, res.Question, err, s.State())
 	}
 }

@@ -26,13 +26,16 @@ type loop struct {
 	checks  int
 	empty   int
 	asked   llm.Request
-	// profile is that of the model that is asked, blind the number of images that it is told of and not shown.
+	// profile is that of the model that is asked, blind the number of images that it is told of and
+	// not shown.
 	profile profile.Profile
 	blind   int
-	// tools are those of the last request, by which its answer is carried out; offered are their names.
+	// tools are those of the last request, by which its answer is carried out; offered are their
+	// names.
 	tools   *tool.Registry
 	offered []string
-	// broken is the first error of delivering events or keeping entries; it ends the run at the next step.
+	// broken is the first error of delivering events or keeping entries; it ends the run at the next
+	// step.
 	broken error
 	// stop ends the context of the run, so that a broken run does not wait for the call that runs.
 	stop context.CancelCauseFunc
@@ -104,7 +107,10 @@ func (l *loop) limits() Limits { return l.s.limitsOf(l.in) }
 // work runs the loop until there is an ending.
 func (l *loop) work(ctx context.Context) ending {
 	l.step(SignalStart)
-	if err := l.s.store.Append(entryRunStarted, runStartedEntry{RunID: l.in.RunID, Limits: l.limits(), Instructions: l.in.Instructions}); err != nil {
+	if err := l.s.store.Append(entryRunStarted, runStartedEntry{
+		RunID: l.in.RunID, Limits: l.limits(),
+		Instructions: l.in.Instructions,
+	}); err != nil {
 		return broken(err)
 	}
 	if err := l.takeInput(); err != nil {
@@ -228,7 +234,10 @@ func (l *loop) modelFailed(ctx context.Context, err error) ending {
 		return broken(l.broken)
 	}
 	if llm.KindOf(err) == llm.KindContextLength {
-		l.emit(event.Warning{Code: "context_overflow", Message: "the conversation is longer than the model's context: " + err.Error()})
+		l.emit(event.Warning{
+			Code:    "context_overflow",
+			Message: "the conversation is longer than the model's context: " + err.Error(),
+		})
 		return ending{SignalError, StatusContextOverflow, fmt.Errorf("agent: %w", err)}
 	}
 	return ending{SignalError, StatusModelError, fmt.Errorf("agent: %w", err)}
@@ -238,10 +247,14 @@ func (l *loop) modelFailed(ctx context.Context, err error) ending {
 func (l *loop) answered(ctx context.Context, resp llm.Response) (ending, bool) {
 	switch resp.Finish {
 	case llm.FinishLength:
-		err := &llm.Error{Kind: llm.KindStream, Message: "the answer was cut off at the model's output limit"}
+		err := &llm.Error{Kind: llm.KindStream, Message: "the answer was cut off at the model's " +
+			"output limit"}
 		return ending{SignalError, StatusModelError, fmt.Errorf("agent: %w", err)}, true
 	case llm.FinishContentFilter:
-		err := &llm.Error{Kind: llm.KindContentFilter, Message: "the provider's content filter stopped the answer"}
+		err := &llm.Error{
+			Kind:    llm.KindContentFilter,
+			Message: "the provider's content filter stopped the answer",
+		}
 		return ending{SignalError, StatusModelError, fmt.Errorf("agent: %w", err)}, true
 	}
 	switch {
@@ -252,7 +265,8 @@ func (l *loop) answered(ctx context.Context, resp llm.Response) (ending, bool) {
 		return l.done(ctx)
 	}
 	if l.empty++; l.empty > 1 {
-		err := &llm.Error{Kind: llm.KindStream, Message: "the model answered with neither text nor a tool call, twice in a row"}
+		err := &llm.Error{Kind: llm.KindStream, Message: "the model answered with neither text nor a " +
+			"tool call, twice in a row"}
 		return ending{SignalError, StatusModelError, fmt.Errorf("agent: %w", err)}, true
 	}
 	l.step(SignalContinue)
@@ -271,15 +285,19 @@ func (l *loop) done(ctx context.Context) (ending, bool) {
 	case ctx.Err() != nil:
 		return stopped(ctx), true
 	case err != nil:
-		return ending{SignalError, StatusEnvironmentError, fmt.Errorf("agent: run the check: %w", err)}, true
+		return ending{SignalError, StatusEnvironmentError, fmt.Errorf("agent: run the check: %w",
+			err)}, true
 	case passed && l.s.hasSteering():
 		l.step(SignalContinue)
 		return ending{}, false
 	case passed:
 		return ending{signal: SignalPassed, status: StatusCompleted}, true
 	case l.checks >= l.s.agent.cfg.Verify.Attempts:
-		return ending{SignalGiveUp, StatusVerifyFailed, fmt.Errorf("agent: the check %q did not pass in %d attempts",
-			l.s.agent.cfg.Verify.Command, l.checks)}, true
+		return ending{
+			SignalGiveUp, StatusVerifyFailed,
+			fmt.Errorf("agent: the check %q did not pass in %d attempts",
+				l.s.agent.cfg.Verify.Command, l.checks),
+		}, true
 	}
 	if err := l.record(Turn{Kind: TurnSteering, Parts: []llm.Part{llm.Text(note)}}); err != nil {
 		return broken(err), true
@@ -292,7 +310,8 @@ func (l *loop) done(ctx context.Context) (ending, bool) {
 
 // end takes the last step of the state machine.
 func (l *loop) end(e ending) {
-	if l.broken != nil && e.status != StatusInternalError && e.status != StatusAborted && e.status != StatusTimedOut {
+	if l.broken != nil && e.status != StatusInternalError && e.status != StatusAborted &&
+		e.status != StatusTimedOut {
 		e = broken(l.broken)
 	}
 	l.res.Status, l.res.Err = e.status, e.err
@@ -329,12 +348,14 @@ func (l *loop) close() {
 		l.emit(event.Error{Code: string(StatusInternalError), Message: l.res.Err.Error()})
 	}
 	l.emit(event.ProcessingEnd{
-		Status: string(l.res.Status), Usage: l.res.Usage, ModelCalls: l.res.ModelCalls, ToolCalls: len(l.res.ToolCalls),
+		Status: string(l.res.Status), Usage: l.res.Usage, ModelCalls: l.res.ModelCalls,
+		ToolCalls:  len(l.res.ToolCalls),
 		DurationMS: l.res.Duration.Milliseconds(),
 	})
 }
 
-// step takes a step of the state machine and tells of it. A step that the table lacks breaks the run.
+// step takes a step of the state machine and tells of it. A step that the table lacks breaks the
+// run.
 func (l *loop) step(s Signal) {
 	t, err := l.machine.signal(s)
 	if err != nil {

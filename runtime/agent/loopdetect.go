@@ -8,7 +8,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-// signature tells calls apart by tool and arguments, whatever the order of keys and white space in the arguments.
+// signature tells calls apart by tool and arguments, whatever the order of keys and white space in
+// the arguments.
 type signature [sha256.Size]byte
 
 func sign(c llm.ToolCall) signature {
@@ -38,8 +39,9 @@ func (d *loopDetector) add(c llm.ToolCall) {
 	}
 }
 
-// looping reports whether the last calls repeat a pattern. Of a window of W calls the last W − W mod n are compared for a pattern of n,
-// so that each length can fill it. After a warning a whole window must fill again.
+// looping reports whether the last calls repeat a pattern. Of a window of W calls the last W − W
+// mod n are compared for a pattern of n, so that each length can fill it. After a warning a whole
+// window must fill again.
 func (d *loopDetector) looping() bool {
 	if d.window <= 0 || len(d.calls) < d.window {
 		return false

@@ -10,8 +10,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-// request builds what the model is asked. It depends on the session's entries, tools and settings only. The tools are
-// taken as they are now, and so for the calls of the answer.
+// request builds what the model is asked. It depends on the session's entries, tools and settings
+// only. The tools are taken as they are now, and so for the calls of the answer.
 func (l *loop) request() llm.Request {
 	s := l.s
 	cfg := &s.agent.cfg
@@ -82,7 +82,10 @@ func (l *loop) ask(ctx context.Context) (llm.Response, error) {
 			l.emit(event.ReasoningDelta{Text: d.Text})
 		case llm.DeltaRetry:
 			text = false
-			l.emit(event.Retry{Attempt: d.Retry.Attempt, DelayMS: d.Retry.Delay.Milliseconds(), Error: d.Retry.Err.Error()})
+			l.emit(event.Retry{
+				Attempt: d.Retry.Attempt, DelayMS: d.Retry.Delay.Milliseconds(),
+				Error: d.Retry.Err.Error(),
+			})
 		}
 		if l.broken != nil {
 			return llm.Response{}, l.broken
@@ -93,7 +96,10 @@ func (l *loop) ask(ctx context.Context) (llm.Response, error) {
 
 // keepPrompt writes what the request holds besides the history, if that has changed.
 func (l *loop) keepPrompt(req llm.Request) error {
-	now := promptEntry{Model: req.Model, ReasoningEffort: req.ReasoningEffort, System: req.System, Tools: req.Tools}
+	now := promptEntry{
+		Model: req.Model, ReasoningEffort: req.ReasoningEffort, System: req.System,
+		Tools: req.Tools,
+	}
 	if reflect.DeepEqual(now, l.s.prompt) {
 		return nil
 	}
@@ -122,10 +128,12 @@ func (l *loop) warnImages() {
 	}
 	l.s.toldBlind = true
 	l.emit(event.Warning{Code: "images", Message: fmt.Sprintf(
-		"the model %s is not known to take images; it is told of the image instead of being shown it", l.profile.Model)})
+		"the model %s is not known to take images; it is told of the image instead of being shown it",
+		l.profile.Model)})
 }
 
-// takeAnswer puts an answer into the history and returns its tool calls, with IDs that are unique in the session.
+// takeAnswer puts an answer into the history and returns its tool calls, with IDs that are unique
+// in the session.
 func (l *loop) takeAnswer(resp llm.Response) ([]call, error) {
 	parts, calls := l.uniqueCalls(resp.Message.Parts)
 	s := l.s
@@ -141,19 +149,27 @@ func (l *loop) takeAnswer(resp llm.Response) ([]call, error) {
 	s.spend(resp.Usage, guessed)
 	l.res.Usage = l.res.Usage.Add(resp.Usage)
 	if untold && l.limits().MaxTokens > 0 {
-		l.emit(event.Warning{Code: "usage_unknown", Message: "the model's server does not tell how many tokens it used; limits count a guess of four characters a token"})
+		l.emit(event.Warning{
+			Code: "usage_unknown",
+			Message: "the model's server does not tell how many tokens it used; limits count a guess of " +
+				"four characters a token",
+		})
 	}
 	if text := resp.Message.Text(); text != "" {
 		l.res.Final = text
 	}
 	if len(parts) > 0 {
-		err := l.record(Turn{Kind: TurnAssistant, Parts: parts, Usage: resp.Usage, Model: resp.Model, ResponseID: resp.ResponseID})
+		err := l.record(Turn{
+			Kind: TurnAssistant, Parts: parts, Usage: resp.Usage, Model: resp.Model,
+			ResponseID: resp.ResponseID,
+		})
 		if err != nil {
 			return nil, err
 		}
 	}
 	l.emit(event.TextEnd{
-		Text: resp.Message.Text(), Reasoning: reasoningText(parts), ToolCalls: len(calls), Model: resp.Model, Usage: resp.Usage,
+		Text: resp.Message.Text(), Reasoning: reasoningText(parts), ToolCalls: len(calls),
+		Model: resp.Model, Usage: resp.Usage,
 	})
 	l.warnAfter()
 	return calls, nil
@@ -169,8 +185,8 @@ func reasoningText(parts []llm.Part) string {
 	return b.String()
 }
 
-// call is a tool call of an answer. Some servers reuse IDs or give none, so a call is known by the run, the number of the model
-// call, its position in the answer, and its ID.
+// call is a tool call of an answer. Some servers reuse IDs or give none, so a call is known by the
+// run, the number of the model call, its position in the answer, and its ID.
 type call struct {
 	llm.ToolCall
 	position int
@@ -182,8 +198,8 @@ type call struct {
 	original string
 }
 
-// uniqueCalls gives every tool call an ID that no other call of the session has, in the history and in the returned
-// calls alike.
+// uniqueCalls gives every tool call an ID that no other call of the session has, in the history and
+// in the returned calls alike.
 func (l *loop) uniqueCalls(parts []llm.Part) ([]llm.Part, []call) {
 	s := l.s
 	s.mu.Lock()
@@ -254,7 +270,8 @@ func (l *loop) warnContext(used int64) {
 	if crossed {
 		l.emit(event.Warning{
 			Code: "context_usage",
-			Message: fmt.Sprintf("the conversation takes about %d%% of the model's context (%d of %d tokens)",
+			Message: fmt.Sprintf("the conversation takes about %d%% of the model's context (%d of %d "+
+				"tokens)",
 				used*100/window, used, window),
 		})
 	}

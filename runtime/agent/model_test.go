@@ -36,7 +36,8 @@ func shownImages(req llm.Request) (images, texts int) {
 // A model that takes no images is told of them; the history keeps them for one that does.
 func TestImagesOnlyForModelsThatSee(t *testing.T) {
 	picture := newTool("picture", true, func(context.Context, *tool.Call) (tool.Result, error) {
-		return tool.Result{Text: "here", Images: []llm.Image{{MIME: "image/png", Data: []byte("png")}}}, nil
+		return tool.Result{Text: "here", Images: []llm.Image{{MIME: "image/png", Data: []byte("png")}}},
+			nil
 	})
 	table, err := profile.ParseModels([]byte(`{"models": [
 		{"provider": "openai", "prefix": "blind", "context_window": 100000, "vision": false},
@@ -45,7 +46,8 @@ func TestImagesOnlyForModelsThatSee(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := &model{answers: []answer{
-		calls(call("a", "picture", nil), call("b", "picture", nil)), calls(call("c", "picture", nil)), {text: "ok"}, {text: "I see"}, {text: "no more"},
+		calls(call("a", "picture", nil), call("b", "picture", nil)), calls(call("c", "picture",
+			nil)), {text: "ok"}, {text: "I see"}, {text: "no more"},
 	}}
 	var ev events
 	cfg := config(m, picture)
@@ -87,7 +89,10 @@ func TestFiguresFollowTheModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &model{answers: []answer{{text: "one", usage: llm.Usage{Input: 1700}}, {text: "two", usage: llm.Usage{Input: 1700}}}}
+	m := &model{answers: []answer{{text: "one", usage: llm.Usage{Input: 1700}}, {
+		text:  "two",
+		usage: llm.Usage{Input: 1700},
+	}}}
 	var ev events
 	cfg := config(m)
 	if cfg.Profile, err = profile.New("anthropic", "large", table); err != nil {
@@ -103,10 +108,12 @@ func TestFiguresFollowTheModel(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if r := m.request(t, 0); r.Model != "large" || r.MaxOutputTokens != 20_000 || r.ReasoningEffort != "high" {
+	if r := m.request(t, 0); r.Model != "large" || r.MaxOutputTokens != 20_000 ||
+		r.ReasoningEffort != "high" {
 		t.Errorf("first request: %s, %d, %q", r.Model, r.MaxOutputTokens, r.ReasoningEffort)
 	}
-	if r := m.request(t, 1); r.Model != "small" || r.MaxOutputTokens != 500 || r.ReasoningEffort != "" {
+	if r := m.request(t, 1); r.Model != "small" || r.MaxOutputTokens != 500 ||
+		r.ReasoningEffort != "" {
 		t.Errorf("second request: %s, %d, %q", r.Model, r.MaxOutputTokens, r.ReasoningEffort)
 	}
 	var codes []string

@@ -15,20 +15,41 @@ func TestOfferedTools(t *testing.T) {
 	var n note
 	needsEnv := n.tool("needs_env", true)
 	needsEnv.NeedsEnv = true
-	tools := []tool.Tool{n.tool("a", true), n.tool("b", true), needsEnv, n.tool("c", true), n.tool("d", true)}
+	tools := []tool.Tool{
+		n.tool("a", true), n.tool("b", true), needsEnv, n.tool("c", true),
+		n.tool("d", true),
+	}
 	tests := []struct {
 		name   string
 		policy agent.ToolPolicy
 		in     agent.Input
 		want   []string
 	}{
-		{"all but what needs an environment", agent.ToolPolicy{}, agent.Input{}, []string{"a", "b", "c", "d"}},
+		{"all but what needs an environment", agent.ToolPolicy{}, agent.Input{}, []string{
+			"a", "b", "c",
+			"d",
+		}},
 		{"none", agent.ToolPolicy{Disabled: true}, agent.Input{}, nil},
-		{"the policy's", agent.ToolPolicy{Allow: []string{"c", "a", "unknown"}}, agent.Input{}, []string{"a", "c"}},
+		{
+			"the policy's",
+			agent.ToolPolicy{Allow: []string{"c", "a", "unknown"}},
+			agent.Input{},
+			[]string{"a", "c"},
+		},
 		{"the run's", agent.ToolPolicy{}, agent.Input{AllowedTools: []string{"b"}}, []string{"b"}},
-		{"what both allow", agent.ToolPolicy{Allow: []string{"a", "b"}}, agent.Input{AllowedTools: []string{"b", "c"}}, []string{"b"}},
+		{
+			"what both allow",
+			agent.ToolPolicy{Allow: []string{"a", "b"}},
+			agent.Input{AllowedTools: []string{"b", "c"}},
+			[]string{"b"},
+		},
 		{"an empty list is no tool", agent.ToolPolicy{}, agent.Input{AllowedTools: []string{}}, nil},
-		{"in the run's order", agent.ToolPolicy{}, agent.Input{ToolOrder: []string{"d", "b"}}, []string{"d", "b", "a", "c"}},
+		{
+			"in the run's order",
+			agent.ToolPolicy{},
+			agent.Input{ToolOrder: []string{"d", "b"}},
+			[]string{"d", "b", "a", "c"},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -48,7 +69,8 @@ func TestOfferedTools(t *testing.T) {
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("offered tools (-want +got):\n%s", diff)
 			}
-			// Calls of one answer that may run beside each other are recorded in the order in which they end.
+			// Calls of one answer that may run beside each other are recorded in the order in which they
+			// end.
 			for _, c := range res.ToolCalls {
 				if want := slices.Contains(tt.want, c.Name); c.Success != want {
 					t.Errorf("a call of %s: success %v, %s", c.Name, c.Success, c.Result)
@@ -61,10 +83,14 @@ func TestOfferedTools(t *testing.T) {
 func TestHints(t *testing.T) {
 	m := &model{}
 	s := newSession(t, config(m))
-	if _, err := s.Run(t.Context(), agent.Input{Text: "go", Hints: []string{"port 80 is taken"}}); err != nil {
+	if _, err := s.Run(t.Context(), agent.Input{
+		Text:  "go",
+		Hints: []string{"port 80 is taken"},
+	}); err != nil {
 		t.Fatal(err)
 	}
-	if text := m.request(t, 0).Messages[0].Text(); !strings.HasPrefix(text, "go") || !strings.Contains(text, "port 80 is taken") {
+	if text := m.request(t, 0).Messages[0].Text(); !strings.HasPrefix(text, "go") ||
+		!strings.Contains(text, "port 80 is taken") {
 		t.Errorf("the model was told %q", text)
 	}
 }

@@ -39,14 +39,19 @@ func (o *oddStore) Append(typ string, data any) error {
 	return o.recorder.Append(typ, data)
 }
 
-// TestOneFailureOfTheStoreIsNotForgotten lets the store fail or panic once, in calls one after the other and beside each other.
+// TestOneFailureOfTheStoreIsNotForgotten lets the store fail or panic once, in calls one after the
+// other and beside each other.
 func TestOneFailureOfTheStoreIsNotForgotten(t *testing.T) {
-	for _, at := range []string{"turn", "tool_started", "tool_result", "prompt", "run_started", "run_ended"} {
+	for _, at := range []string{
+		"turn", "tool_started", "tool_result", "prompt", "run_started",
+		"run_ended",
+	} {
 		for _, panics := range []bool{false, true} {
 			for _, name := range []string{"change", "look"} {
 				t.Run(fmt.Sprint(at, panics, name), func(t *testing.T) {
 					var n note
-					cfg := config(&model{answers: []answer{calls(call("a", name, nil), call("b", name, nil))}}, n.tool("change", false), n.tool("look", true))
+					cfg := config(&model{answers: []answer{calls(call("a", name, nil), call("b", name, nil))}},
+						n.tool("change", false), n.tool("look", true))
 					cfg.Log = discard()
 					cfg.Store = func(string) (agent.Store, error) { return &oddStore{at: at, panic: panics}, nil }
 					s := newSession(t, cfg)
@@ -82,7 +87,12 @@ func TestRefusedCallsDoNotRun(t *testing.T) {
 		newTool("ask", false, result(tool.Result{Question: "?"}, nil)),
 		newTool("exit", false, result(tool.Result{Exit: &tool.Exit{}}, nil)),
 		newTool("gone", false, result(tool.Result{}, env.ErrGone)),
-		newTool("stop", false, func(context.Context, *tool.Call) (tool.Result, error) { cancel(); return tool.Result{}, nil }),
+		newTool("stop", false, func(context.Context, *tool.Call) (tool.Result,
+			error,
+		) {
+			cancel()
+			return tool.Result{}, nil
+		}),
 	}
 	tests := []struct {
 		first  llm.ToolCall
@@ -96,7 +106,8 @@ func TestRefusedCallsDoNotRun(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.first.Name, func(t *testing.T) {
-			s := newSession(t, config(&model{answers: []answer{calls(tt.first, call("b", "change", nil))}}, tools...))
+			s := newSession(t, config(&model{answers: []answer{calls(tt.first, call("b", "change", nil))}},
+				tools...))
 			res, _ := s.Submit(tt.ctx, "go")
 			if res.Status != tt.status || len(n.calls()) > 0 {
 				t.Errorf("ended with %s, calls %v ran", res.Status, n.calls())
@@ -105,8 +116,10 @@ func TestRefusedCallsDoNotRun(t *testing.T) {
 		})
 	}
 	t.Run("duplicate", func(t *testing.T) {
-		s := newSession(t, config(&model{answers: []answer{calls(call("a", "change", nil), call("a", "change", nil))}}, tools...))
-		if res, err := s.Submit(t.Context(), "go"); err != nil || len(n.calls()) != 1 || res.ToolCalls[1].Success {
+		s := newSession(t, config(&model{answers: []answer{calls(call("a", "change", nil),
+			call("a", "change", nil))}}, tools...))
+		if res, err := s.Submit(t.Context(), "go"); err != nil || len(n.calls()) != 1 ||
+			res.ToolCalls[1].Success {
 			t.Errorf("%v, calls %v ran", err, n.calls())
 		}
 	})
@@ -181,27 +194,32 @@ func TestMaxParallel(t *testing.T) {
 func TestResultIsDurableBeforeTheNextRequest(t *testing.T) {
 	rec := &recorder{}
 	var n note
-	m := &model{answers: []answer{calls(call("a", "change", nil)), {text: "x", before: func(context.Context, llm.Request) {
-		rec.mu.Lock()
-		defer rec.mu.Unlock()
-		for i, e := range rec.entries {
-			if e.typ == "tool_result" && rec.synced <= i {
-				t.Errorf("the result is entry %d, but only %d are durable", i+1, rec.synced)
+	m := &model{answers: []answer{
+		calls(call("a", "change", nil)),
+		{text: "x", before: func(context.Context, llm.Request) {
+			rec.mu.Lock()
+			defer rec.mu.Unlock()
+			for i, e := range rec.entries {
+				if e.typ == "tool_result" && rec.synced <= i {
+					t.Errorf("the result is entry %d, but only %d are durable", i+1, rec.synced)
+				}
 			}
-		}
-	}}}}
+		}},
+	}}
 	cfg := config(m, n.tool("change", false))
 	cfg.Store = func(string) (agent.Store, error) { return rec, nil }
 	s := newSession(t, cfg)
 	if _, err := s.Submit(t.Context(), "go"); err != nil {
 		t.Fatal(err)
 	}
-	if types := rec.types(); !slices.Contains(types, "run_ended") || !slices.Contains(types, "prompt") {
+	if types := rec.types(); !slices.Contains(types, "run_ended") || !slices.Contains(types,
+		"prompt") {
 		t.Errorf("entries %v", types)
 	}
 }
 
-// TestJournalHoldsThePrompt changes what a request holds besides the history, and finds each state of it in the journal.
+// TestJournalHoldsThePrompt changes what a request holds besides the history, and finds each state
+// of it in the journal.
 func TestJournalHoldsThePrompt(t *testing.T) {
 	rec := &recorder{}
 	var n note
@@ -253,13 +271,18 @@ func TestSettingsAreTheSessionsOwn(t *testing.T) {
 func TestLimitsChangeInMidRun(t *testing.T) {
 	var s *agent.Session
 	tighten := newTool("tighten", false, func(context.Context, *tool.Call) (tool.Result, error) {
-		if err := s.UpdateLimits(func(l *agent.Limits) { l.MaxToolRounds = -1 }); !errors.Is(err, agent.ErrConfig) {
+		if err := s.UpdateLimits(func(l *agent.Limits) { l.MaxToolRounds = -1 }); !errors.Is(err,
+			agent.ErrConfig) {
 			t.Errorf("a negative limit: %v", err)
 		}
 		return tool.Result{Text: "ok"}, s.UpdateLimits(func(l *agent.Limits) { l.MaxToolRounds = 1 })
 	})
-	s = newSession(t, config(&model{answers: []answer{calls(call("", "tighten", nil)), calls(call("", "tighten", nil))}}, tighten))
-	if res, err := s.Submit(t.Context(), "go"); err != nil || res.Status != agent.StatusLimit || res.ModelCalls != 1 {
+	s = newSession(t, config(&model{answers: []answer{
+		calls(call("", "tighten", nil)),
+		calls(call("", "tighten", nil)),
+	}}, tighten))
+	if res, err := s.Submit(t.Context(), "go"); err != nil || res.Status != agent.StatusLimit ||
+		res.ModelCalls != 1 {
 		t.Errorf("ended with %s after %d model calls, %v", res.Status, res.ModelCalls, err)
 	}
 }

@@ -30,7 +30,8 @@ const (
 	StatusContextOverflow Status = "context_overflow"
 	// StatusEnvironmentError: the place where the tools act is gone.
 	StatusEnvironmentError Status = "environment_error"
-	// StatusInternalError: the session could not be kept, an event not be delivered, or the loop failed.
+	// StatusInternalError: the session could not be kept, an event not be delivered, or the loop
+	// failed.
 	StatusInternalError Status = "internal_error"
 	// StatusAborted: the host ended the run.
 	StatusAborted Status = "aborted"
@@ -58,8 +59,8 @@ type Result struct {
 	Status           Status
 	// Final is the model's last text.
 	Final string
-	// Err is what ended the run; nil if Status is completed, task_failed, limit_reached, awaiting_human or
-	// timed_out_by_model.
+	// Err is what ended the run; nil if Status is completed, task_failed, limit_reached,
+	// awaiting_human or timed_out_by_model.
 	Err error
 	// Limit names the limit that ended the run: "turns", "tool_rounds", "tool_calls" or "tokens".
 	Limit string
@@ -74,10 +75,12 @@ type Result struct {
 	Turns     int
 	ToolCalls []ToolCallRecord
 	Failures  []Failure
-	// Changes lists the files that tools reported as changed, one entry a file. What commands change is not in it.
+	// Changes lists the files that tools reported as changed, one entry a file. What commands change
+	// is not in it.
 	Changes []event.FileChange
-	// Agents are the sub-agents that worked in this run, in the order in which they ended; one that worked on several tasks
-	// comes several times. Their tokens are in Usage, and their changes in Changes.
+	// Agents are the sub-agents that worked in this run, in the order in which they ended; one that
+	// worked on several tasks comes several times. Their tokens are in Usage, and their changes in
+	// Changes.
 	Agents []event.AgentResult
 	// Steps is the way through the state machine.
 	Steps    []Transition
@@ -134,8 +137,9 @@ type runEndedEntry struct {
 
 func (r Result) entry() runEndedEntry {
 	e := runEndedEntry{
-		RunID: r.RunID, Status: r.Status, Limit: r.Limit, Exit: r.Exit, Usage: r.Usage, ModelCalls: r.ModelCalls,
-		Agents: r.Agents, Steps: r.Steps, DurationMS: r.Duration.Milliseconds(),
+		RunID: r.RunID, Status: r.Status, Limit: r.Limit, Exit: r.Exit, Usage: r.Usage,
+		ModelCalls: r.ModelCalls,
+		Agents:     r.Agents, Steps: r.Steps, DurationMS: r.Duration.Milliseconds(),
 	}
 	if r.Err != nil {
 		e.Error = r.Err.Error()

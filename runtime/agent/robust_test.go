@@ -18,7 +18,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// checkPairs checks that every call of a history has exactly one result, right after the answer that made it.
+// checkPairs checks that every call of a history has exactly one result, right after the answer
+// that made it.
 func checkPairs(t *testing.T, history []agent.Turn) {
 	t.Helper()
 	var open []string
@@ -53,8 +54,8 @@ func checkPairs(t *testing.T, history []agent.Turn) {
 	}
 }
 
-// TestEveryCallGetsOneResult plays random answers: unknown tools, broken arguments, reused and missing ids, failing and
-// panicking tools, questions, exits, limits and aborts.
+// TestEveryCallGetsOneResult plays random answers: unknown tools, broken arguments, reused and
+// missing ids, failing and panicking tools, questions, exits, limits and aborts.
 func TestEveryCallGetsOneResult(t *testing.T) {
 	for seed := range uint64(200) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -93,7 +94,8 @@ func randomModel(rnd *rand.Rand) *model {
 				name = "look"
 			}
 			a.calls = append(a.calls, llm.ToolCall{
-				ID: []string{"", "x", "y", "call_0", fmt.Sprint(rnd.IntN(50))}[rnd.IntN(5)], Name: name, Arguments: args[rnd.IntN(len(args))],
+				ID: []string{"", "x", "y", "call_0", fmt.Sprint(rnd.IntN(50))}[rnd.IntN(5)], Name: name,
+				Arguments: args[rnd.IntN(len(args))],
 			})
 		}
 		m.answers = append(m.answers, a)
@@ -108,7 +110,11 @@ func randomTools(rnd *rand.Rand, cancel func()) []tool.Tool {
 		newTool("fail", rnd.IntN(2) == 0, func(context.Context, *tool.Call) (tool.Result, error) {
 			return tool.Result{}, errors.New("it went wrong")
 		}),
-		newTool("crash", rnd.IntN(2) == 0, func(context.Context, *tool.Call) (tool.Result, error) { panic("crash") }),
+		newTool("crash", rnd.IntN(2) == 0, func(context.Context, *tool.Call) (tool.Result,
+			error,
+		) {
+			panic("crash")
+		}),
 		newTool("exit", false, func(context.Context, *tool.Call) (tool.Result, error) {
 			return tool.Result{Exit: &tool.Exit{Code: rnd.IntN(4) - 1}}, nil
 		}),
@@ -122,7 +128,8 @@ func randomTools(rnd *rand.Rand, cancel func()) []tool.Tool {
 	}
 }
 
-// checkJournal checks that a journal tells of every call that may have changed something before its result.
+// checkJournal checks that a journal tells of every call that may have changed something before its
+// result.
 func checkJournal(t *testing.T, r *recorder) {
 	t.Helper()
 	started := map[string]bool{}
@@ -153,11 +160,12 @@ func checkJournal(t *testing.T, r *recorder) {
 	}
 }
 
-// TestFailingStoreStopsTheRun lets the store fail at each entry in turn. Nothing may happen that the journal does not
-// hold.
+// TestFailingStoreStopsTheRun lets the store fail at each entry in turn. Nothing may happen that
+// the journal does not hold.
 func TestFailingStoreStopsTheRun(t *testing.T) {
 	script := func() *model {
-		return &model{answers: []answer{calls(call("a", "change", nil)), calls(call("b", "look", nil), call("c", "change", nil)), {text: "x"}}}
+		return &model{answers: []answer{calls(call("a", "change", nil)), calls(call("b", "look", nil),
+			call("c", "change", nil)), {text: "x"}}}
 	}
 	whole := &recorder{}
 	var n note
@@ -185,7 +193,8 @@ func TestFailingStoreStopsTheRun(t *testing.T) {
 				return
 			}
 			res, err := s.Submit(t.Context(), "go")
-			if res.Status != agent.StatusInternalError || !errors.Is(err, errDisk) || s.State() != agent.SessionClosed {
+			if res.Status != agent.StatusInternalError || !errors.Is(err, errDisk) ||
+				s.State() != agent.SessionClosed {
 				t.Errorf("ended with %v, %v, session %s", res.Status, err, s.State())
 			}
 			kept := strings.Join(allData(rec), "\n")
@@ -217,8 +226,10 @@ func TestStartIsDurableBeforeTheCall(t *testing.T) {
 	change := newTool("change", false, func(context.Context, *tool.Call) (tool.Result, error) {
 		rec.mu.Lock()
 		defer rec.mu.Unlock()
-		if last := rec.entries[len(rec.entries)-1].typ; last != "tool_started" || rec.synced != len(rec.entries) {
-			t.Errorf("the call runs while the last entry is %s and %d of %d are durable", last, rec.synced, len(rec.entries))
+		if last := rec.entries[len(rec.entries)-1].typ; last != "tool_started" ||
+			rec.synced != len(rec.entries) {
+			t.Errorf("the call runs while the last entry is %s and %d of %d are durable", last, rec.synced,
+				len(rec.entries))
 		}
 		return tool.Result{Text: "ok"}, nil
 	})
@@ -267,7 +278,8 @@ func TestSlowObserverGetsAGap(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(time.Minute); got.Load()+missed.Load() < int64(len(ev.kinds())) && time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); got.Load()+missed.Load() < int64(len(ev.kinds())) &&
+		time.Now().Before(end); {
 		time.Sleep(time.Millisecond) // Close does not wait for ever for an observer
 	}
 	if total := int64(len(ev.kinds())); missed.Load() == 0 || got.Load()+missed.Load() != total {
@@ -282,7 +294,8 @@ func TestBrokenSinkEndsTheRun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var n note
-			cfg := config(&model{answers: []answer{calls(call("a", "change", nil))}}, n.tool("change", false))
+			cfg := config(&model{answers: []answer{calls(call("a", "change", nil))}}, n.tool("change",
+				false))
 			cfg.Log = discard()
 			cfg.Sinks = append(cfg.Sinks, func(e event.Event) error {
 				if e.Kind() == event.KindTextEnd {
@@ -301,7 +314,11 @@ func TestBrokenSinkEndsTheRun(t *testing.T) {
 }
 
 func TestPanicInToolIsAnErrorResult(t *testing.T) {
-	crash := newTool("crash", false, func(context.Context, *tool.Call) (tool.Result, error) { panic("crash") })
+	crash := newTool("crash", false, func(context.Context, *tool.Call) (tool.Result,
+		error,
+	) {
+		panic("crash")
+	})
 	cfg := config(&model{answers: []answer{calls(call("a", "crash", nil)), {text: "so be it"}}}, crash)
 	cfg.Log = discard()
 	s := newSession(t, cfg)
@@ -330,7 +347,10 @@ func TestModelErrors(t *testing.T) {
 		t.Run(string(tt.kind), func(t *testing.T) {
 			var n note
 			m := &model{answers: []answer{{
-				text: "I will", calls: []llm.ToolCall{call("a", "change", nil)}, err: &llm.Error{Kind: tt.kind, Message: "no"},
+				text: "I will", calls: []llm.ToolCall{call("a", "change", nil)}, err: &llm.Error{
+					Kind:    tt.kind,
+					Message: "no",
+				},
 			}}}
 			ev := &events{}
 			cfg := config(m, n.tool("change", false))
@@ -377,7 +397,10 @@ func TestEmptyAndCutAnswersAreNoSuccess(t *testing.T) {
 
 func TestContextWarningOncePerCrossing(t *testing.T) {
 	use := func(n int64) answer {
-		return answer{calls: []llm.ToolCall{call("", "look", map[string]any{"n": n})}, usage: llm.Usage{Input: n - 100, CacheRead: 50, Output: 50}}
+		return answer{
+			calls: []llm.ToolCall{call("", "look", map[string]any{"n": n})},
+			usage: llm.Usage{Input: n - 100, CacheRead: 50, Output: 50},
+		}
 	}
 	var n note
 	m := &model{answers: []answer{use(799), use(800), use(900), use(500), use(850)}}
@@ -400,7 +423,8 @@ func TestContextWarningOncePerCrossing(t *testing.T) {
 	if _, err := long.Submit(t.Context(), strings.Repeat("word ", 700)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := long.Submit(t.Context(), "a server that counts no tokens gives no reason to warn again"); err != nil {
+	if _, err := long.Submit(t.Context(), "a server that counts no tokens gives no reason to warn "+
+		"again"); err != nil {
 		t.Fatal(err)
 	}
 	if ev.count(event.KindWarning) != 1 {

@@ -29,7 +29,8 @@ const (
 // flushTime is how long Close waits for observers that are behind.
 const flushTime = 2 * time.Second
 
-// Session is a conversation with its history. It works on one input at a time; its methods may be called concurrently.
+// Session is a conversation with its history. It works on one input at a time; its methods may be
+// called concurrently.
 type Session struct {
 	id           string
 	agent        *Agent
@@ -70,7 +71,9 @@ type Session struct {
 	closeErr error
 }
 
-func openSession(ctx context.Context, a *Agent, id string, from lineage, sink func(event.Event) error) (*Session, error) {
+func openSession(
+	ctx context.Context, a *Agent, id string, from lineage, sink func(event.Event) error,
+) (*Session, error) {
 	cfg := &a.cfg
 	agents := &subagents{}
 	tools := slices.Concat(cfg.Profile.Tools, agents.register(cfg.Subagents, from.depth), cfg.Tools)
@@ -83,7 +86,8 @@ func openSession(ctx context.Context, a *Agent, id string, from lineage, sink fu
 		return nil, fmt.Errorf("agent: keep the session: %w", err)
 	}
 	s := &Session{
-		id: id, agent: a, registry: registry, store: st, state: SessionIdle, settings: cfg.Settings.clone(), limits: cfg.Limits,
+		id: id, agent: a, registry: registry, store: st, state: SessionIdle,
+		settings: cfg.Settings.clone(), limits: cfg.Limits,
 		hub: from.hub, calls: map[string]int{}, closed: make(chan struct{}),
 		origin: from.Origin, depth: from.depth, parent: from.parent, agents: agents,
 	}
@@ -133,7 +137,8 @@ func (s *Session) emit(runID string, d event.Data) error {
 func (s *Session) begin(ctx context.Context, known *profile.Surroundings) error {
 	cfg := &s.agent.cfg
 	start := event.SessionStart{
-		Profile: cfg.Profile.ID, Model: s.settings.Model, Tools: offered(s.registry, cfg.Policy, Input{}, cfg.Env),
+		Profile: cfg.Profile.ID, Model: s.settings.Model, Tools: offered(s.registry, cfg.Policy, Input{},
+			cfg.Env),
 	}
 	if cfg.Env != nil {
 		info := cfg.Env.Info()
@@ -143,7 +148,8 @@ func (s *Session) begin(ctx context.Context, known *profile.Surroundings) error 
 		}
 	}
 	err := s.store.Append(entrySession, sessionEntry{
-		ID: s.id, Profile: start.Profile, Model: start.Model, Backend: start.Backend, WorkDir: start.WorkDir, Tools: start.Tools,
+		ID: s.id, Profile: start.Profile, Model: start.Model, Backend: start.Backend,
+		WorkDir: start.WorkDir, Tools: start.Tools,
 	})
 	if err != nil {
 		return fmt.Errorf("agent: keep the session: %w", err)
@@ -195,8 +201,8 @@ func (s *Session) Usage() llm.Usage {
 	return s.usage
 }
 
-// Update changes the settings. The change counts from the next model call or tool call on. The function is called at once
-// and must not use the session.
+// Update changes the settings. The change counts from the next model call or tool call on. The
+// function is called at once and must not use the session.
 func (s *Session) Update(change func(*Settings)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,8 +211,9 @@ func (s *Session) Update(change func(*Settings)) {
 	s.settings = next.withDefaults(s.agent.cfg.Profile)
 }
 
-// UpdateLimits changes the limits, except for runs that have limits of their own. The change counts from the next model
-// call on; MaxDuration counts from the next run on. An error wraps ErrConfig and changes nothing.
+// UpdateLimits changes the limits, except for runs that have limits of their own. The change counts
+// from the next model call on; MaxDuration counts from the next run on. An error wraps ErrConfig
+// and changes nothing.
 func (s *Session) UpdateLimits(change func(*Limits)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -219,16 +226,16 @@ func (s *Session) UpdateLimits(change func(*Limits)) error {
 	return nil
 }
 
-// Steer puts message into the history after the current round of tool calls, or, if the session is idle, with the next
-// input.
+// Steer puts message into the history after the current round of tool calls, or, if the session is
+// idle, with the next input.
 func (s *Session) Steer(message string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.steering = append(s.steering, message)
 }
 
-// FollowUp makes message the next input once the current one is completed; if the session is idle, once the next is. An
-// input that ends in another way leaves it waiting.
+// FollowUp makes message the next input once the current one is completed; if the session is idle,
+// once the next is. An input that ends in another way leaves it waiting.
 func (s *Session) FollowUp(message string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -245,10 +252,10 @@ func (s *Session) Submit(ctx context.Context, text string) (Result, error) {
 	return s.Run(ctx, Input{Text: text})
 }
 
-// Run works on in and then on the follow-ups that have come, and returns how the last of these ended; usage, calls and
-// changes are those of the last. The error is Result.Err, or ErrClosed, ErrBusy or one that wraps ErrConfig if the run
-// could not begin. The end of ctx aborts the run and closes the session, except that a deadline is a time-out, which
-// leaves it idle.
+// Run works on in and then on the follow-ups that have come, and returns how the last of these
+// ended; usage, calls and changes are those of the last. The error is Result.Err, or ErrClosed,
+// ErrBusy or one that wraps ErrConfig if the run could not begin. The end of ctx aborts the run and
+// closes the session, except that a deadline is a time-out, which leaves it idle.
 func (s *Session) Run(ctx context.Context, in Input) (res Result, err error) {
 	if err := s.check(in); err != nil {
 		return Result{}, err
@@ -281,7 +288,8 @@ func (s *Session) check(in Input) error {
 	case strings.TrimSpace(in.Text) == "" && len(in.Parts) == 0:
 		return fmt.Errorf("agent: %w: the input is empty", ErrConfig)
 	case in.SessionID != "" && in.SessionID != s.id:
-		return fmt.Errorf("agent: %w: the input is for the session %q, not for %q", ErrConfig, in.SessionID, s.id)
+		return fmt.Errorf("agent: %w: the input is for the session %q, not for %q", ErrConfig,
+			in.SessionID, s.id)
 	case in.Limits != nil:
 		return in.Limits.validate()
 	}
@@ -325,8 +333,8 @@ func (s *Session) start(cancel context.CancelCauseFunc) error {
 	return nil
 }
 
-// finish puts the session into the state that follows from the run, and ends it where it was asked to, or where it can go on no
-// more.
+// finish puts the session into the state that follows from the run, and ends it where it was asked
+// to, or where it can go on no more.
 func (s *Session) finish(res Result) {
 	s.mu.Lock()
 	s.cancel = nil
@@ -351,8 +359,8 @@ func (s *Session) finish(res Result) {
 	}
 }
 
-// closesSession reports whether a session cannot or must not go on after a run that ended so. An error of the model that may
-// pass leaves it open.
+// closesSession reports whether a session cannot or must not go on after a run that ended so. An
+// error of the model that may pass leaves it open.
 func closesSession(res Result) bool {
 	switch res.Status {
 	case StatusAborted, StatusContextOverflow, StatusInternalError, StatusEnvironmentError:
@@ -364,20 +372,23 @@ func closesSession(res Result) bool {
 	return false
 }
 
-// Abort ends what the session does, kills what it runs, and closes it. It does not wait for a run to end: the run's own call
-// returns when that is done. An idle session is closed when Abort returns.
+// Abort ends what the session does, kills what it runs, and closes it. It does not wait for a run
+// to end: the run's own call returns when that is done. An idle session is closed when Abort
+// returns.
 func (s *Session) Abort() { s.stop("aborted") }
 
-// Close aborts what the session does, delivers its last events and ends it, and waits for all that. It must not be
-// called from what it waits for: a sink, a tool, Config.Ask, or the body of an iteration over RunStream; there, use
-// Abort. A second Close returns what the first did. The error is one of keeping the session.
+// Close aborts what the session does, delivers its last events and ends it, and waits for all that.
+// It must not be called from what it waits for: a sink, a tool, Config.Ask, or the body of an
+// iteration over RunStream; there, use Abort. A second Close returns what the first did. The error
+// is one of keeping the session.
 func (s *Session) Close() error {
 	s.stop("closed")
 	<-s.closed
 	return s.closeErr
 }
 
-// stop makes the session end: at once if it is idle, else when its run has ended, which it is told to.
+// stop makes the session end: at once if it is idle, else when its run has ended, which it is told
+// to.
 func (s *Session) stop(reason string) {
 	s.mu.Lock()
 	if s.ending != "" {
@@ -397,8 +408,9 @@ func (s *Session) stop(reason string) {
 	s.end()
 }
 
-// end writes the session's last entry and event. It is called once, by whoever set ending or finished the last run. A store that
-// panics is one that fails, for a sub-agent's session ends where nobody could catch it.
+// end writes the session's last entry and event. It is called once, by whoever set ending or
+// finished the last run. A store that panics is one that fails, for a sub-agent's session ends
+// where nobody could catch it.
 func (s *Session) end() {
 	log := s.agent.cfg.Log
 	err := s.agents.close()

@@ -19,7 +19,11 @@ import (
 
 func TestLoopEndsWithText(t *testing.T) {
 	var n note
-	m := &model{answers: []answer{calls(call("a", "look", nil), call("b", "look", nil)), calls(call("c", "change", nil)), {text: "all done"}}}
+	m := &model{answers: []answer{
+		calls(call("a", "look", nil), call("b", "look", nil)),
+		calls(call("c", "change", nil)),
+		{text: "all done"},
+	}}
 	ev := &events{}
 	cfg := config(m, n.tool("look", true), n.tool("change", false))
 	cfg.Sinks = append(cfg.Sinks, ev.sink)
@@ -34,7 +38,10 @@ func TestLoopEndsWithText(t *testing.T) {
 	if s.State() != agent.SessionIdle {
 		t.Errorf("the session is %s", s.State())
 	}
-	want := []agent.State{"preparing", "model_running", "tool_running", "model_running", "tool_running", "model_running", "completed"}
+	want := []agent.State{
+		"preparing", "model_running", "tool_running", "model_running",
+		"tool_running", "model_running", "completed",
+	}
 	var got []agent.State
 	for _, step := range res.Steps {
 		got = append(got, step.To)
@@ -43,13 +50,15 @@ func TestLoopEndsWithText(t *testing.T) {
 		t.Errorf("way through the states (-want +got):\n%s", diff)
 	}
 	if res.ModelCalls != 3 || len(res.ToolCalls) != 3 || res.Turns != 6 {
-		t.Errorf("counted %d model calls, %d tool calls, %d turns", res.ModelCalls, len(res.ToolCalls), res.Turns)
+		t.Errorf("counted %d model calls, %d tool calls, %d turns", res.ModelCalls, len(res.ToolCalls),
+			res.Turns)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	kinds := ev.kinds()
-	if kinds[0] != event.KindSessionStart || kinds[len(kinds)-1] != event.KindSessionEnd || kinds[len(kinds)-2] != event.KindProcessingEnd {
+	if kinds[0] != event.KindSessionStart || kinds[len(kinds)-1] != event.KindSessionEnd ||
+		kinds[len(kinds)-2] != event.KindProcessingEnd {
 		t.Errorf("events %v", kinds)
 	}
 }
@@ -77,7 +86,10 @@ func TestLimits(t *testing.T) {
 		m := &model{}
 		for i := range 30 {
 			m.answers = append(m.answers, answer{
-				calls: []llm.ToolCall{call("", "look", map[string]any{"i": i})}, usage: llm.Usage{Input: 90, Output: 10},
+				calls: []llm.ToolCall{call("", "look", map[string]any{"i": i})}, usage: llm.Usage{
+					Input:  90,
+					Output: 10,
+				},
 			})
 		}
 		return m
@@ -120,7 +132,8 @@ func TestTokenLimitHoldsWithoutUsage(t *testing.T) {
 	var n note
 	m := &model{}
 	for range 30 {
-		m.answers = append(m.answers, calls(call("", "look", map[string]any{"text": strings.Repeat("word ", 100)})))
+		m.answers = append(m.answers, calls(call("", "look",
+			map[string]any{"text": strings.Repeat("word ", 100)})))
 	}
 	ev := &events{}
 	cfg := config(m, n.tool("look", true))
@@ -128,8 +141,10 @@ func TestTokenLimitHoldsWithoutUsage(t *testing.T) {
 	cfg.Sinks = append(cfg.Sinks, ev.sink)
 	s := newSession(t, cfg)
 	res, err := s.Submit(t.Context(), "go")
-	if err != nil || res.Status != agent.StatusLimit || res.Limit != "tokens" || ev.count(event.KindWarning) == 0 {
-		t.Errorf("ended with %s by %q, %v, %d warnings", res.Status, res.Limit, err, ev.count(event.KindWarning))
+	if err != nil || res.Status != agent.StatusLimit || res.Limit != "tokens" ||
+		ev.count(event.KindWarning) == 0 {
+		t.Errorf("ended with %s by %q, %v, %d warnings", res.Status, res.Limit, err,
+			ev.count(event.KindWarning))
 	}
 }
 
@@ -137,7 +152,10 @@ func TestMaxTurnsCountsAllInputs(t *testing.T) {
 	cfg := config(&model{})
 	cfg.Limits.MaxTurns = 4
 	s := newSession(t, cfg)
-	for _, want := range []agent.Status{agent.StatusCompleted, agent.StatusCompleted, agent.StatusLimit} {
+	for _, want := range []agent.Status{
+		agent.StatusCompleted, agent.StatusCompleted,
+		agent.StatusLimit,
+	} {
 		if res, err := s.Submit(t.Context(), "again"); err != nil || res.Status != want {
 			t.Fatalf("ended with %v, %v; want %v", res.Status, err, want)
 		}
@@ -205,7 +223,11 @@ func TestAbortInTool(t *testing.T) {
 
 func TestAbortKeepsEarlierHistory(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	m := &model{answers: []answer{{text: "one"}, {text: "half an ans", before: func(context.Context, llm.Request) { cancel() }}}}
+	m := &model{answers: []answer{{text: "one"}, {text: "half an ans", before: func(context.Context,
+		llm.Request,
+	) {
+		cancel()
+	}}}}
 	s := newSession(t, config(m))
 	if _, err := s.Submit(t.Context(), "first"); err != nil {
 		t.Fatal(err)
@@ -250,7 +272,8 @@ func TestSteering(t *testing.T) {
 		got = append(got, string(turn.Kind)+" "+turn.Text())
 	}
 	want := []string{
-		"user drive", "steering said while idle", "assistant ", "tool_results ", "steering turn left", "assistant turned",
+		"user drive", "steering said while idle", "assistant ", "tool_results ", "steering turn left",
+		"assistant turned",
 		"steering late word", "assistant done",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -287,7 +310,8 @@ func TestSettingsChangeInMidRun(t *testing.T) {
 	var s *agent.Session
 	change := newTool("change", false, func(_ context.Context, c *tool.Call) (tool.Result, error) {
 		s.Update(func(x *agent.Settings) {
-			x.ReasoningEffort, x.Model, x.Instructions, x.CommandTimeout = "high", "other", "be brief", time.Minute
+			x.ReasoningEffort, x.Model, x.Instructions, x.CommandTimeout = "high", "other", "be brief",
+				time.Minute
 		})
 		return tool.Result{Text: fmt.Sprint(c.DefaultTimeout)}, nil
 	})
@@ -300,10 +324,12 @@ func TestSettingsChangeInMidRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	first, second := m.request(t, 0), m.request(t, 1)
-	if first.ReasoningEffort != "low" || first.Model != "m" || strings.Contains(first.System, "be brief") {
+	if first.ReasoningEffort != "low" || first.Model != "m" || strings.Contains(first.System,
+		"be brief") {
 		t.Errorf("first request: %q %q", first.ReasoningEffort, first.Model)
 	}
-	if second.ReasoningEffort != "high" || second.Model != "other" || !strings.HasSuffix(strings.TrimSpace(second.System), "be brief") {
+	if second.ReasoningEffort != "high" || second.Model != "other" ||
+		!strings.HasSuffix(strings.TrimSpace(second.System), "be brief") {
 		t.Errorf("second request: %q %q", second.ReasoningEffort, second.Model)
 	}
 	if res.ToolCalls[0].Result != "1s" || res.ToolCalls[1].Result != "1m0s" {
@@ -314,7 +340,8 @@ func TestSettingsChangeInMidRun(t *testing.T) {
 func TestEqualEntriesMakeEqualRequests(t *testing.T) {
 	ask := func() []llm.Request {
 		var n note
-		m := &model{answers: []answer{calls(call("", "look", map[string]any{"b": 1, "a": 2}), call("", "look", nil)), {text: "x"}, {text: "y"}}}
+		m := &model{answers: []answer{calls(call("", "look", map[string]any{"b": 1, "a": 2}),
+			call("", "look", nil)), {text: "x"}, {text: "y"}}}
 		s := newSession(t, config(m, n.tool("look", true)))
 		for _, text := range []string{"one", "two"} {
 			if _, err := s.Submit(t.Context(), text); err != nil {
@@ -347,7 +374,8 @@ func TestInvalidUse(t *testing.T) {
 	for name, spoil := range bad {
 		cfg := config(m)
 		spoil(&cfg)
-		if _, err := agent.New(cfg); !errors.Is(err, agent.ErrConfig) || !strings.Contains(err.Error(), name) && name != "limit" {
+		if _, err := agent.New(cfg); !errors.Is(err, agent.ErrConfig) || !strings.Contains(err.Error(),
+			name) && name != "limit" {
 			t.Errorf("no %s: %v", name, err)
 		}
 	}
@@ -355,14 +383,20 @@ func TestInvalidUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.Run(t.Context(), agent.Input{Text: "x", SessionID: "nobody"}); !errors.Is(err, agent.ErrConfig) {
+	if _, err := a.Run(t.Context(), agent.Input{Text: "x", SessionID: "nobody"}); !errors.Is(err,
+		agent.ErrConfig) {
 		t.Errorf("an unknown session: %v", err)
 	}
 }
 
 func TestBusy(t *testing.T) {
 	in, out := make(chan struct{}), make(chan struct{})
-	m := &model{answers: []answer{{text: "x", before: func(context.Context, llm.Request) { close(in); <-out }}}}
+	m := &model{answers: []answer{{text: "x", before: func(context.Context,
+		llm.Request,
+	) {
+		close(in)
+		<-out
+	}}}}
 	s := newSession(t, config(m))
 	done := make(chan error)
 	go func() {

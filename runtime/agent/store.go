@@ -57,8 +57,8 @@ type runStartedEntry struct {
 	Limits       Limits `json:"limits"`
 }
 
-// promptEntry is what a request holds besides the history. It is written before the first request and whenever something in it
-// has changed, so that the entries give every request.
+// promptEntry is what a request holds besides the history. It is written before the first request
+// and whenever something in it has changed, so that the entries give every request.
 type promptEntry struct {
 	Model           string         `json:"model"`
 	ReasoningEffort string         `json:"reasoning_effort,omitempty"`
@@ -66,8 +66,9 @@ type promptEntry struct {
 	Tools           []llm.ToolSpec `json:"tools,omitempty"`
 }
 
-// toolStartedEntry stands before a call that may change something, toolResultEntry after every call. A call is named by its run,
-// the number of the model call, its position in the answer, and its id.
+// toolStartedEntry stands before a call that may change something, toolResultEntry after every
+// call. A call is named by its run, the number of the model call, its position in the answer, and
+// its id.
 type toolStartedEntry struct {
 	RunID     string `json:"run_id"`
 	ModelCall int    `json:"model_call"`
@@ -136,7 +137,8 @@ type diskSpool struct{ session *store.Session }
 
 func (d diskSpool) Create(id string) (tool.SpoolFile, error) { return d.session.CreateOutput(id) }
 
-// InMemory keeps nothing: a session is gone when it is closed, and an output longer than event.InlineLimit is cut.
+// InMemory keeps nothing: a session is gone when it is closed, and an output longer than
+// event.InlineLimit is cut.
 func InMemory(string) (Store, error) { return memoryStore{}, nil }
 
 type memoryStore struct{}

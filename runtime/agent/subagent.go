@@ -57,7 +57,8 @@ type subagents struct {
 	next int
 	// starting counts agents that are being made.
 	starting int
-	// active says that a run goes on, which works on in and is offered these tools. Without one, no agent begins.
+	// active says that a run goes on, which works on in and is offered these tools. Without one, no
+	// agent begins.
 	active  bool
 	in      Input
 	offered []string
@@ -123,7 +124,8 @@ func (a *subagents) run() Input {
 	return a.in
 }
 
-// undelivered ends the run that goes on, and those above it, because an event of one of the agents was not delivered.
+// undelivered ends the run that goes on, and those above it, because an event of one of the agents
+// was not delivered.
 func (a *subagents) undelivered(err error) {
 	a.mu.Lock()
 	if a.broken == nil && a.breakOff != nil {
@@ -136,9 +138,11 @@ func (a *subagents) undelivered(err error) {
 	}
 }
 
-// finish lets no agent begin, stops what runs, and returns what has been done in the run, and the error that should have
-// ended it.
-func (a *subagents) finish() (worked []event.AgentResult, usage llm.Usage, changes []event.FileChange, broken error) {
+// finish lets no agent begin, stops what runs, and returns what has been done in the run, and the
+// error that should have ended it.
+func (a *subagents) finish() (worked []event.AgentResult, usage llm.Usage,
+	changes []event.FileChange, broken error,
+) {
 	a.mu.Lock()
 	a.active = false
 	a.mu.Unlock()
@@ -216,7 +220,10 @@ func (a *subagents) Spawn(ctx context.Context, r tool.SpawnRequest) (tool.AgentS
 	if err != nil {
 		return tool.AgentState{}, err
 	}
-	entry := agentEntry{RunID: in.RunID, AgentID: id, SessionID: s.id, Kind: kind.Name, Dir: r.Dir, Task: r.Task}
+	entry := agentEntry{
+		RunID: in.RunID, AgentID: id, SessionID: s.id, Kind: kind.Name, Dir: r.Dir,
+		Task: r.Task,
+	}
 	if err := a.s.store.Append(entryAgent, entry); err != nil {
 		return tool.AgentState{}, errors.Join(err, s.Close())
 	}
@@ -232,8 +239,8 @@ func (a *subagents) Spawn(ctx context.Context, r tool.SpawnRequest) (tool.AgentS
 	return state, nil
 }
 
-// reserve makes the ID of a new agent, for which there is room until release is called, and returns the run that it is for and
-// what that is offered.
+// reserve makes the ID of a new agent, for which there is room until release is called, and returns
+// the run that it is for and what that is offered.
 func (a *subagents) reserve() (id string, in Input, offered []string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -244,7 +251,8 @@ func (a *subagents) reserve() (id string, in Input, offered []string, err error)
 		return "", Input{}, nil, err
 	}
 	if open := len(a.list) + a.starting; open >= maxOpenAgents {
-		return "", Input{}, nil, fmt.Errorf("%d agents are open, which is the limit; close those that you need no more", open)
+		return "", Input{}, nil, fmt.Errorf("%d agents are open, which is the limit; close those that "+
+			"you need no more", open)
 	}
 	a.next++
 	a.starting++
@@ -267,7 +275,8 @@ func (a *subagents) mayRun() error {
 		}
 	}
 	if running >= a.s.agent.cfg.Subagents.MaxRunning {
-		return fmt.Errorf("%d agents run already, which is the limit; wait for one of them first", running)
+		return fmt.Errorf("%d agents run already, which is the limit; wait for one of them first",
+			running)
 	}
 	return nil
 }
@@ -282,8 +291,11 @@ func (a *subagents) userInstructions(in Input) string {
 	return cmp.Or(in.Instructions, a.s.settings.Instructions)
 }
 
-// config is that of a new agent: the session's as it is now, less what the kind and the call take away.
-func (a *subagents) config(ctx context.Context, kind Kind, r tool.SpawnRequest, in Input, offered []string) (Config, error) {
+// config is that of a new agent: the session's as it is now, less what the kind and the call take
+// away.
+func (a *subagents) config(
+	ctx context.Context, kind Kind, r tool.SpawnRequest, in Input, offered []string,
+) (Config, error) {
 	s := a.s
 	cfg := s.agent.cfg
 	s.mu.Lock()
@@ -295,7 +307,8 @@ func (a *subagents) config(ctx context.Context, kind Kind, r tool.SpawnRequest, 
 	if most > 0 {
 		cfg.Limits.MaxTurns = min(cfg.Limits.MaxTurns, most)
 	}
-	// Those of the agents above count; see overTokens for the one, and the other ends their run, and so all agents of it.
+	// Those of the agents above count; see overTokens for the one, and the other ends their run, and
+	// so all agents of it.
 	cfg.Limits.MaxTokens, cfg.Limits.MaxDuration = 0, 0
 	cfg.Settings.Model = cmp.Or(r.Model, kind.Model, cfg.Settings.Model)
 	cfg.Settings.Instructions = strings.TrimSpace(a.userInstructions(in) + "\n\n" + kind.Instructions)
@@ -323,8 +336,8 @@ func (a *subagents) config(ctx context.Context, kind Kind, r tool.SpawnRequest, 
 	return cfg, nil
 }
 
-// tools are what an agent of that kind may use of what this session's run is offered. The names are those of the tools, and of the
-// tools for sub-agents if it may have some of its own.
+// tools are what an agent of that kind may use of what this session's run is offered. The names are
+// those of the tools, and of the tools for sub-agents if it may have some of its own.
 func (a *subagents) tools(kind Kind, offered []string) (list []tool.Tool, names []string) {
 	names = []string{} // nil would allow everything
 	for _, name := range offered {
@@ -344,22 +357,27 @@ func (a *subagents) tools(kind Kind, offered []string) (list []tool.Tool, names 
 }
 
 // open makes the session of an agent.
-func (a *subagents) open(ctx context.Context, id string, cfg Config, instructions string) (*Session, error) {
+func (a *subagents) open(
+	ctx context.Context, id string, cfg Config, instructions string,
+) (*Session, error) {
 	s := a.s
 	around := s.surroundings
-	around.Model, around.KnowledgeCutoff = cfg.Settings.Model, cfg.Profile.WithModel(cfg.Settings.Model).KnowledgeCutoff
+	around.Model, around.KnowledgeCutoff = cfg.Settings.Model,
+		cfg.Profile.WithModel(cfg.Settings.Model).KnowledgeCutoff
 	if cfg.Env != nil {
 		around.WorkDir = cfg.Env.Info().WorkDir
 		around.Docs = docsBelow(ctx, &s.agent.cfg, s.surroundings, around.WorkDir)
 	}
 	child := &Agent{cfg: cfg, sessions: map[string]*Session{}, runs: map[string]*Session{}}
 	return openSession(ctx, child, s.id+"-"+id, lineage{
-		Origin: event.Origin{AgentID: id, ParentID: s.origin.AgentID}, depth: s.depth + 1, parent: s, instructions: instructions,
+		Origin: event.Origin{AgentID: id, ParentID: s.origin.AgentID}, depth: s.depth +
+			1, parent: s, instructions: instructions,
 		hub: s.hub, surroundings: &around,
 	}, nil)
 }
 
-// start lets an agent work on a task, independently of the call that asks for it. The caller holds mu.
+// start lets an agent work on a task, independently of the call that asks for it. The caller holds
+// mu.
 func (a *subagents) start(ctx context.Context, g *subagent, task string) tool.AgentState {
 	g.state.Status, g.state.Output, g.state.Problem = tool.AgentRunning, "", ""
 	ended := make(chan struct{})
@@ -402,7 +420,8 @@ func (a *subagents) Send(ctx context.Context, id, message string) (tool.AgentSta
 		g.session.Steer(message)
 		return g.state, nil
 	case g.session.State() == SessionClosed:
-		return tool.AgentState{}, fmt.Errorf("the agent %s cannot go on: %s; start another one", id, g.state.Problem)
+		return tool.AgentState{}, fmt.Errorf("the agent %s cannot go on: %s; start another one", id,
+			g.state.Problem)
 	}
 	if err := a.mayRun(); err != nil {
 		return tool.AgentState{}, err

@@ -8,7 +8,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// note keeps how an agent's work has ended. A message that came when it was too late to steer the agent is its next task.
+// note keeps how an agent's work has ended. A message that came when it was too late to steer the
+// agent is its next task.
 func (a *subagents) note(g *subagent, res Result, err error) (task string, more bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -22,7 +23,10 @@ func (a *subagents) note(g *subagent, res Result, err error) (task string, more 
 	}
 	a.usage = a.usage.Add(res.Usage)
 	a.worked = append(a.worked, res.Agents...)
-	a.worked = append(a.worked, event.AgentResult{ID: g.state.ID, ParentID: g.session.origin.ParentID, Kind: g.state.Kind, Status: string(status), Turns: res.Turns, Usage: res.Usage})
+	a.worked = append(a.worked, event.AgentResult{
+		ID: g.state.ID, ParentID: g.session.origin.ParentID,
+		Kind: g.state.Kind, Status: string(status), Turns: res.Turns, Usage: res.Usage,
+	})
 	for _, c := range res.Changes {
 		c.Path = a.changed(g, c.Path)
 		a.changes = mergeChange(a.changes, c)
@@ -36,14 +40,16 @@ func (a *subagents) note(g *subagent, res Result, err error) (task string, more 
 	return "", false
 }
 
-// changed is the name that this session has for a file that an agent has changed, which names it within its own folder.
+// changed is the name that this session has for a file that an agent has changed, which names it
+// within its own folder.
 func (a *subagents) changed(g *subagent, name string) string {
 	parent, child := a.s.agent.cfg.Env, g.session.agent.cfg.Env
 	if parent == nil || child == nil {
 		return name
 	}
 	info, dir := parent.Info(), child.Info().WorkDir
-	if dir == info.WorkDir || path.IsAbs(name) || info.OS == "windows" && len(name) > 1 && name[1] == ':' {
+	if dir == info.WorkDir || path.IsAbs(name) || info.OS == "windows" && len(name) > 1 &&
+		name[1] == ':' {
 		return name
 	}
 	if rel, ok := strings.CutPrefix(dir, strings.TrimSuffix(info.WorkDir, "/")+"/"); ok {

@@ -47,30 +47,53 @@ func TestSubagentIsConfined_9_9_2(t *testing.T) {
 		call llm.ToolCall
 		want string
 	}{
-		"read":               {call("x", "read_file", map[string]any{"file_path": "known"}), "shown"},
-		"read above":         {call("x", "read_file", map[string]any{"file_path": "../secret"}), "../secret lies outside of the working directory"},
-		"read absolute":      {call("x", "read_file", map[string]any{"file_path": filepath.Join(dir, "secret")}), "lies outside of the working directory"},
-		"read with a prefix": {call("x", "read_file", map[string]any{"file_path": dir + "/sub-other"}), "lies outside of the working directory"},
-		"write above":        {call("x", "write_file", map[string]any{"file_path": "a/../../new", "content": "x"}), "lies outside of the working directory"},
-		"list above":         {call("x", "list_dir", map[string]any{"path": ".."}), "lies outside of the working directory"},
-		"grep above":         {call("x", "grep", map[string]any{"pattern": "hidden", "path": ".."}), "lies outside of the working directory"},
-		"grep":               {call("x", "grep", map[string]any{"pattern": "hidden"}), "no matches"},
-		"glob":               {call("x", "glob", map[string]any{"pattern": "**/*"}), "known"},
-		"the shell's folder": {call("x", "shell", map[string]any{"command": "pwd; cat known"}), dir + "/sub\nshown\n"},
+		"read": {call("x", "read_file", map[string]any{"file_path": "known"}), "shown"},
+		"read above": {
+			call("x", "read_file", map[string]any{"file_path": "../secret"}),
+			"../secret lies outside of the working directory",
+		},
+		"read absolute": {call("x", "read_file", map[string]any{"file_path": filepath.Join(dir,
+			"secret")}), "lies outside of the working directory"},
+		"read with a prefix": {
+			call("x", "read_file", map[string]any{"file_path": dir + "/sub-other"}),
+			"lies outside of the working directory",
+		},
+		"write above": {call("x", "write_file", map[string]any{
+			"file_path": "a/../../new",
+			"content":   "x",
+		}), "lies outside of the working directory"},
+		"list above": {
+			call("x", "list_dir", map[string]any{"path": ".."}),
+			"lies outside of the working directory",
+		},
+		"grep above": {
+			call("x", "grep", map[string]any{"pattern": "hidden", "path": ".."}),
+			"lies outside of the working directory",
+		},
+		"grep": {call("x", "grep", map[string]any{"pattern": "hidden"}), "no matches"},
+		"glob": {call("x", "glob", map[string]any{"pattern": "**/*"}), "known"},
+		"the shell's folder": {call("x", "shell", map[string]any{"command": "pwd; cat known"}), dir +
+			"/sub\nshown\n"},
 		"patch above": {
-			call("x", "apply_patch", map[string]any{"patch": "*** Begin Patch\n*** Add File: ../new\n+x\n*** End Patch"}),
+			call("x", "apply_patch", map[string]any{"patch": "*** Begin Patch\n*** Add File: " +
+				"../new\n+x\n*** End Patch"}),
 			"leads out of the working directory",
 		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			c := &cast{scripts: map[string][]answer{
-				"":        {calls(spawn("a", map[string]any{"working_dir": "sub"})), calls(onAgent("wait", "agent_1"))},
+				"": {
+					calls(spawn("a", map[string]any{"working_dir": "sub"})),
+					calls(onAgent("wait", "agent_1")),
+				},
 				"agent_1": {calls(tt.call)},
 			}}
-			s := newSession(t, familyIn(t, dir, c, tool.ReadFile(), tool.WriteFile(), tool.ApplyPatch(), tool.ListDir(), tool.Grep(), tool.Glob(), tool.Shell()))
+			s := newSession(t, familyIn(t, dir, c, tool.ReadFile(), tool.WriteFile(), tool.ApplyPatch(),
+				tool.ListDir(), tool.Grep(), tool.Glob(), tool.Shell()))
 			submit(t, s, "go")
-			if got := c.result(t, "agent_1", 1, 0); !strings.Contains(got, tt.want) || strings.Contains(got, "hidden\n") || strings.Contains(got, "secret\n") {
+			if got := c.result(t, "agent_1", 1, 0); !strings.Contains(got, tt.want) || strings.Contains(got,
+				"hidden\n") || strings.Contains(got, "secret\n") {
 				t.Errorf("the result is %q, without %q", got, tt.want)
 			}
 			if system := c.request(t, "agent_1", 0).System; !strings.Contains(system, dir+"/sub\n") {
@@ -106,18 +129,23 @@ func TestChangesOfSubagents(t *testing.T) {
 				args["working_dir"] = tt.dir
 			}
 			c := &cast{scripts: map[string][]answer{
-				"":        {calls(spawn("a", args)), calls(onAgent("wait", "agent_1"))},
-				"agent_1": {calls(call("x", "write_file", map[string]any{"file_path": tt.file, "content": "new"}))},
+				"": {calls(spawn("a", args)), calls(onAgent("wait", "agent_1"))},
+				"agent_1": {calls(call("x", "write_file", map[string]any{
+					"file_path": tt.file,
+					"content":   "new",
+				}))},
 			}}
 			res := submit(t, newSession(t, familyIn(t, dir, c, tool.WriteFile())), "go")
-			if diff := cmp.Diff([]event.FileChange{{Path: tt.want, Kind: event.FileCreated}}, res.Changes); diff != "" {
+			if diff := cmp.Diff([]event.FileChange{{Path: tt.want, Kind: event.FileCreated}},
+				res.Changes); diff != "" {
 				t.Errorf("changes (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// TestDocsOfSubagents checks that an agent in a folder is told the instructions there, besides those above.
+// TestDocsOfSubagents checks that an agent in a folder is told the instructions there, besides
+// those above.
 func TestDocsOfSubagents(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "AGENTS.md"), "RULE 1"+strings.Repeat(" and so on", 3000))
@@ -125,9 +153,15 @@ func TestDocsOfSubagents(t *testing.T) {
 	write(t, filepath.Join(dir, "a", "b", "AGENTS.md"), "RULE 3")
 	write(t, filepath.Join(dir, "long", "AGENTS.md"), "RULE 4"+strings.Repeat(" and so on", 10_000))
 	write(t, filepath.Join(dir, "long", "below", "AGENTS.md"), "RULE 5")
-	for folder, want := range map[string][]string{"": {"1"}, "a": {"1", "2"}, "a/b": {"1", "2", "3"}, "long": {"1", "4"}, "long/below": {"1", "4"}} {
+	for folder, want := range map[string][]string{
+		"": {"1"}, "a": {"1", "2"}, "a/b": {"1", "2", "3"},
+		"long": {"1", "4"}, "long/below": {"1", "4"},
+	} {
 		c := &cast{scripts: map[string][]answer{
-			"":        {calls(spawn("a", map[string]any{"working_dir": folder})), calls(onAgent("wait", "agent_1"))},
+			"": {
+				calls(spawn("a", map[string]any{"working_dir": folder})),
+				calls(onAgent("wait", "agent_1")),
+			},
 			"agent_1": {calls(spawn("b", nil)), calls(onAgent("wait", "agent_1_1"))},
 		}}
 		cfg := familyIn(t, dir, c)
@@ -154,17 +188,25 @@ func TestNestedFolders(t *testing.T) {
 	write(t, filepath.Join(dir, "a", "b", "there"), "")
 	write(t, filepath.Join(dir, "other", "there"), "")
 	c := &cast{scripts: map[string][]answer{
-		"":          {calls(spawn("a", map[string]any{"working_dir": "a"})), calls(onAgent("wait", "agent_1"))},
-		"agent_1":   {calls(spawn("x", map[string]any{"working_dir": "../other"})), calls(spawn("y", map[string]any{"working_dir": "b"})), calls(onAgent("wait", "agent_1_2"))},
+		"": {
+			calls(spawn("a", map[string]any{"working_dir": "a"})),
+			calls(onAgent("wait", "agent_1")),
+		},
+		"agent_1": {
+			calls(spawn("x", map[string]any{"working_dir": "../other"})),
+			calls(spawn("y", map[string]any{"working_dir": "b"})), calls(onAgent("wait", "agent_1_2")),
+		},
 		"agent_1_2": {calls(call("w", "write_file", map[string]any{"file_path": "new", "content": "x"}))},
 	}}
 	cfg := familyIn(t, dir, c, tool.WriteFile())
 	cfg.Subagents.MaxDepth = 2
 	res := submit(t, newSession(t, cfg), "go")
-	if got := c.result(t, "agent_1", 1, 0); !strings.Contains(got, "../other lies outside of the working directory") {
+	if got := c.result(t, "agent_1", 1, 0); !strings.Contains(got,
+		"../other lies outside of the working directory") {
 		t.Errorf("a folder outside gives %q", got)
 	}
-	if diff := cmp.Diff([]event.FileChange{{Path: "a/b/new", Kind: event.FileCreated}}, res.Changes); diff != "" {
+	if diff := cmp.Diff([]event.FileChange{{Path: "a/b/new", Kind: event.FileCreated}},
+		res.Changes); diff != "" {
 		t.Errorf("changes (-want +got):\n%s", diff)
 	}
 }
@@ -176,17 +218,20 @@ func TestSpawnIsRefused(t *testing.T) {
 		call llm.ToolCall
 		want string
 	}{
-		"missing folder": {spawn("a", map[string]any{"working_dir": "nowhere"}), "nowhere does not exist"},
-		"a file":         {spawn("a", map[string]any{"working_dir": "file"}), "file is not a folder"},
-		"unknown kind":   {spawn("a", map[string]any{"agent_type": "poet"}), "agent_type"},
-		"no task":        {call("a", "spawn_agent", nil), "task"},
-		"empty task":     {spawn("a", map[string]any{"task": " \n"}), "task is empty"},
-		"no turns":       {spawn("a", map[string]any{"max_turns": 0}), "max_turns"},
-		"unknown field":  {spawn("a", map[string]any{"colour": "red"}), "colour"},
-		"unknown id":     {onAgent("wait", "agent_9"), `there is no such agent: "agent_9"`},
-		"send to none":   {send("agent_9", "hello"), `there is no such agent: "agent_9"`},
-		"close none":     {onAgent("close_agent", "agent_9"), `there is no such agent: "agent_9"`},
-		"empty message":  {send("agent_9", " "), "message is empty"},
+		"missing folder": {
+			spawn("a", map[string]any{"working_dir": "nowhere"}),
+			"nowhere does not exist",
+		},
+		"a file":        {spawn("a", map[string]any{"working_dir": "file"}), "file is not a folder"},
+		"unknown kind":  {spawn("a", map[string]any{"agent_type": "poet"}), "agent_type"},
+		"no task":       {call("a", "spawn_agent", nil), "task"},
+		"empty task":    {spawn("a", map[string]any{"task": " \n"}), "task is empty"},
+		"no turns":      {spawn("a", map[string]any{"max_turns": 0}), "max_turns"},
+		"unknown field": {spawn("a", map[string]any{"colour": "red"}), "colour"},
+		"unknown id":    {onAgent("wait", "agent_9"), `there is no such agent: "agent_9"`},
+		"send to none":  {send("agent_9", "hello"), `there is no such agent: "agent_9"`},
+		"close none":    {onAgent("close_agent", "agent_9"), `there is no such agent: "agent_9"`},
+		"empty message": {send("agent_9", " "), "message is empty"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -195,13 +240,15 @@ func TestSpawnIsRefused(t *testing.T) {
 			if got := c.result(t, "", 1, 0); !strings.Contains(got, tt.want) {
 				t.Errorf("the result is %q, without %q", got, tt.want)
 			}
-			if len(res.ToolCalls) != 1 || res.ToolCalls[0].Success || len(res.Agents) > 0 || c.asked("agent_1") > 0 {
+			if len(res.ToolCalls) != 1 || res.ToolCalls[0].Success || len(res.Agents) > 0 ||
+				c.asked("agent_1") > 0 {
 				t.Errorf("the call counts as %+v, agents %v", res.ToolCalls, res.Agents)
 			}
 		})
 	}
 	t.Run("no environment", func(t *testing.T) {
-		c := &cast{scripts: map[string][]answer{"": {calls(spawn("a", map[string]any{"working_dir": "sub"}))}}}
+		c := &cast{scripts: map[string][]answer{"": {calls(spawn("a",
+			map[string]any{"working_dir": "sub"}))}}}
 		submit(t, newSession(t, family(c)), "go")
 		if got := c.result(t, "", 1, 0); !strings.Contains(got, "there is no environment") {
 			t.Errorf("the result is %q", got)
@@ -237,8 +284,9 @@ func TestClosingAnAgentKillsItsCommand(t *testing.T) {
 				last.before = func(ctx context.Context, req llm.Request) { started(ctx, req); s.Abort() }
 			}
 			c := &cast{scripts: map[string][]answer{
-				"":        {calls(spawn("a", nil)), last},
-				"agent_1": {calls(call("x", "shell", map[string]any{"command": "echo $$ >pid.new; mv pid.new pid; exec sleep 1000", "timeout_ms": 500_000}))},
+				"": {calls(spawn("a", nil)), last},
+				"agent_1": {calls(call("x", "shell", map[string]any{"command": "echo $$ >pid.new; mv " +
+					"pid.new pid; exec sleep 1000", "timeout_ms": 500_000}))},
 			}}
 			cfg := familyIn(t, dir, c, tool.Shell())
 			s = newSession(t, cfg)
@@ -254,7 +302,8 @@ func TestClosingAnAgentKillsItsCommand(t *testing.T) {
 				t.Errorf("the command still runs: %v", err)
 			}
 			if end == "close_agent" {
-				if got := c.result(t, "", 2, 0); !strings.Contains(got, "status: failed\nsuccess: false\n") || !strings.Contains(got, "problem: aborted") {
+				if got := c.result(t, "", 2, 0); !strings.Contains(got, "status: failed\nsuccess: false\n") ||
+					!strings.Contains(got, "problem: aborted") {
 					t.Errorf("close_agent said %q", got)
 				}
 				if got := c.asked("agent_1"); got != 1 {
@@ -268,9 +317,18 @@ func TestClosingAnAgentKillsItsCommand(t *testing.T) {
 
 func TestSubagentsTools(t *testing.T) {
 	var n note
-	tools := []tool.Tool{n.tool("look", true), n.tool("change", false), tool.AskUser(), tool.ExitTool()}
-	all := []string{"spawn_agent", "send_input", "wait", "close_agent", "look", "change", "ask_user", "exit"}
-	reader := agent.Kind{Name: "reader", Description: "reads", Tools: []string{"look", "ask_user", "missing"}}
+	tools := []tool.Tool{
+		n.tool("look", true), n.tool("change", false), tool.AskUser(),
+		tool.ExitTool(),
+	}
+	all := []string{
+		"spawn_agent", "send_input", "wait", "close_agent", "look", "change", "ask_user",
+		"exit",
+	}
+	reader := agent.Kind{Name: "reader", Description: "reads", Tools: []string{
+		"look", "ask_user",
+		"missing",
+	}}
 	boss := agent.Kind{Name: "boss", Description: "leads", Tools: []string{"spawn_agent", "wait"}}
 	none := agent.Kind{Name: "none", Description: "thinks", Tools: []string{}}
 	tests := map[string]struct {
@@ -280,25 +338,38 @@ func TestSubagentsTools(t *testing.T) {
 		allowed []string // of the run
 		want    []string
 	}{
-		"general":                     {kind: "general", depth: 1, want: []string{"look", "change", "exit"}},
-		"explore":                     {kind: "explore", depth: 1, want: []string{"look", "exit"}},
-		"explore starts none":         {kind: "explore", depth: 2, want: []string{"look", "exit"}},
-		"kind with a list":            {kind: "reader", depth: 2, want: []string{"look"}},
-		"kind with tools of agents":   {kind: "boss", depth: 2, want: []string{"spawn_agent", "wait"}},
-		"no tools":                    {kind: "none", depth: 2},
-		"the policy holds":            {kind: "general", depth: 2, allow: []string{"look", "spawn_agent"}, want: []string{"look", "spawn_agent"}},
-		"what the run allows, holds":  {kind: "general", depth: 2, allowed: []string{"change", "spawn_agent", "wait"}, want: []string{"change", "spawn_agent", "wait"}},
+		"general": {kind: "general", depth: 1, want: []string{
+			"look", "change",
+			"exit",
+		}},
+		"explore":                   {kind: "explore", depth: 1, want: []string{"look", "exit"}},
+		"explore starts none":       {kind: "explore", depth: 2, want: []string{"look", "exit"}},
+		"kind with a list":          {kind: "reader", depth: 2, want: []string{"look"}},
+		"kind with tools of agents": {kind: "boss", depth: 2, want: []string{"spawn_agent", "wait"}},
+		"no tools":                  {kind: "none", depth: 2},
+		"the policy holds": {
+			kind: "general", depth: 2, allow: []string{"look", "spawn_agent"},
+			want: []string{"look", "spawn_agent"},
+		},
+		"what the run allows, holds": {kind: "general", depth: 2, allowed: []string{
+			"change",
+			"spawn_agent", "wait",
+		}, want: []string{"change", "spawn_agent", "wait"}},
 		"an empty intersection holds": {kind: "reader", depth: 2, allowed: []string{"spawn_agent"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			c := &cast{scripts: map[string][]answer{
-				"":        {calls(spawn("a", map[string]any{"agent_type": tt.kind})), calls(onAgent("wait", "agent_1"))},
+				"": {
+					calls(spawn("a", map[string]any{"agent_type": tt.kind})),
+					calls(onAgent("wait", "agent_1")),
+				},
 				"agent_1": {calls(call("x", "change", nil), call("y", "look", nil))},
 			}}
 			if tt.allow != nil || tt.allowed != nil { // which have no wait
 				c.scripts[""][1] = answer{text: "end", before: func(context.Context, llm.Request) {
-					for deadline := time.Now().Add(20 * time.Second); c.asked("agent_1") < 2 && time.Now().Before(deadline); {
+					for deadline := time.Now().Add(20 * time.Second); c.asked("agent_1") < 2 &&
+						time.Now().Before(deadline); {
 						time.Sleep(time.Millisecond)
 					}
 				}}
@@ -311,7 +382,8 @@ func TestSubagentsTools(t *testing.T) {
 			if _, err := s.Run(t.Context(), agent.Input{Text: "go", AllowedTools: tt.allowed}); err != nil {
 				t.Fatal(err)
 			}
-			if got := toolNames(c.request(t, "", 0)); tt.allow == nil && tt.allowed == nil && !slices.Equal(got, all) {
+			if got := toolNames(c.request(t, "", 0)); tt.allow == nil && tt.allowed == nil &&
+				!slices.Equal(got, all) {
 				t.Errorf("the tools are %v, not %v", got, all)
 			}
 			got, want := toolNames(c.request(t, "agent_1", 0)), slices.Clone(tt.want)
@@ -337,7 +409,10 @@ func TestExploreCannotWrite(t *testing.T) {
 		return tool.Result{Text: "ok"}, nil
 	})
 	c := &cast{scripts: map[string][]answer{
-		"":        {calls(spawn("a", map[string]any{"agent_type": "explore", "working_dir": "."})), calls(onAgent("wait", "agent_1"))},
+		"": {
+			calls(spawn("a", map[string]any{"agent_type": "explore", "working_dir": "."})),
+			calls(onAgent("wait", "agent_1")),
+		},
 		"agent_1": {calls(call("x", "liar", nil))},
 	}}
 	submit(t, newSession(t, familyIn(t, dir, c, liar)), "go")

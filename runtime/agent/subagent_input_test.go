@@ -22,7 +22,11 @@ func TestSendInput_9_9_6(t *testing.T) {
 			"": {
 				calls(spawn("a", nil)),
 				{calls: []llm.ToolCall{send("agent_1", "also look left")}, before: b.runs(1)},
-				{calls: []llm.ToolCall{onAgent("wait", "agent_1")}, before: func(context.Context, llm.Request) { close(b.free) }},
+				{calls: []llm.ToolCall{onAgent("wait", "agent_1")}, before: func(context.Context,
+					llm.Request,
+				) {
+					close(b.free)
+				}},
 			},
 			"agent_1": {calls(b.call("x")), {text: "looked"}},
 		}}
@@ -30,11 +34,13 @@ func TestSendInput_9_9_6(t *testing.T) {
 		cfg := family(c, b.tool())
 		cfg.Sinks = append(cfg.Sinks, ev.sink)
 		submit(t, newSession(t, cfg), "go")
-		if got := c.result(t, "", 2, 0); got != "agent_id: agent_1\nagent_type: general\nstatus: running" {
+		if got := c.result(t, "", 2, 0); got != "agent_id: agent_1\nagent_type: general\nstatus: "+
+			"running" {
 			t.Errorf("send_input said %q", got)
 		}
 		msgs := c.request(t, "agent_1", 1).Messages
-		if got := msgs[len(msgs)-1].Text(); got != "also look left" || msgs[len(msgs)-2].Role != llm.RoleTool {
+		if got := msgs[len(msgs)-1].Text(); got != "also look left" ||
+			msgs[len(msgs)-2].Role != llm.RoleTool {
 			t.Errorf("the sub-agent was told %q", got)
 		}
 		for _, e := range ev.all {
@@ -55,7 +61,8 @@ func TestSendInput_9_9_6(t *testing.T) {
 		}}
 		s := newSession(t, family(c))
 		res := submit(t, s, "go")
-		if got := c.result(t, "", 4, 0); !strings.Contains(got, "turns_used: 4\n") || !strings.HasSuffix(got, "two") {
+		if got := c.result(t, "", 4, 0); !strings.Contains(got, "turns_used: 4\n") ||
+			!strings.HasSuffix(got, "two") {
 			t.Errorf("the second wait said %q", got)
 		}
 		var got []string
@@ -68,7 +75,8 @@ func TestSendInput_9_9_6(t *testing.T) {
 		if len(res.Agents) != 2 {
 			t.Errorf("the run's agents are %+v", res.Agents)
 		}
-		if res = submit(t, s, "again"); len(res.Agents) != 1 || !strings.HasSuffix(c.result(t, "", 7, 0), "three") {
+		if res = submit(t, s, "again"); len(res.Agents) != 1 || !strings.HasSuffix(c.result(t, "", 7, 0),
+			"three") {
 			t.Errorf("in the next run, the agents are %+v", res.Agents)
 		}
 	})
@@ -82,7 +90,8 @@ func TestSendInput_9_9_6(t *testing.T) {
 		}}
 		cfg := family(c)
 		cfg.Sinks = append(cfg.Sinks, func(e event.Event) error {
-			if e.AgentID != "" && e.Kind() == event.KindProcessingEnd { // it takes no message any more, and still counts as running
+			// it takes no message any more, and still counts as running
+			if e.AgentID != "" && e.Kind() == event.KindProcessingEnd {
 				once.Do(func() {
 					send, _ := s.Tools().Get("send_input")
 					r, err := send.Run(t.Context(), &tool.Call{Args: json.RawMessage(`{"agent_id": "agent_1", "message": "too late?"}`)})

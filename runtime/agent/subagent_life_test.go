@@ -19,7 +19,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// TestSubagentsEndWithTheirParent ends a session in every way while one sub-agent works and another one is idle.
+// TestSubagentsEndWithTheirParent ends a session in every way while one sub-agent works and another
+// one is idle.
 func TestSubagentsEndWithTheirParent_9_10_4_9_11_5(t *testing.T) {
 	tests := map[string]struct {
 		end     func(s *agent.Session)
@@ -28,8 +29,11 @@ func TestSubagentsEndWithTheirParent_9_10_4_9_11_5(t *testing.T) {
 	}{
 		"its last text": {status: agent.StatusCompleted},
 		"abort":         {end: (*agent.Session).Abort, status: agent.StatusAborted},
-		"close":         {end: func(s *agent.Session) { go func() { _ = s.Close() }() }, status: agent.StatusAborted},
-		"time-out":      {timeOut: true, status: agent.StatusTimedOut},
+		"close": {
+			end:    func(s *agent.Session) { go func() { _ = s.Close() }() },
+			status: agent.StatusAborted,
+		},
+		"time-out": {timeOut: true, status: agent.StatusTimedOut},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -50,7 +54,9 @@ func TestSubagentsEndWithTheirParent_9_10_4_9_11_5(t *testing.T) {
 }
 
 // endFamily reports whether the sub-agents had begun when the session was ended.
-func endFamily(t *testing.T, status agent.Status, limit time.Duration, end func(*agent.Session)) bool {
+func endFamily(
+	t *testing.T, status agent.Status, limit time.Duration, end func(*agent.Session),
+) bool {
 	t.Helper()
 	b := newBlocker()
 	var s *agent.Session
@@ -86,7 +92,9 @@ func endFamily(t *testing.T, status agent.Status, limit time.Duration, end func(
 	if res.Status != status {
 		t.Fatalf("the run ended with %s, %v", res.Status, res.Err)
 	}
-	if len(res.Agents) != 2 || res.Agents[1].ID != "agent_2" || res.Agents[1].Status != string(tool.AgentFailed) || res.Agents[0].Status != string(tool.AgentCompleted) {
+	if len(res.Agents) != 2 || res.Agents[1].ID != "agent_2" ||
+		res.Agents[1].Status != string(tool.AgentFailed) ||
+		res.Agents[0].Status != string(tool.AgentCompleted) {
 		t.Errorf("the result tells of %+v", res.Agents)
 	}
 	checkFamilyEvents(t, ev, "agent_1", "agent_2")
@@ -128,7 +136,8 @@ func TestEndedAgentsAreGone(t *testing.T) {
 func TestCloseAgent_9_9_6(t *testing.T) {
 	c := &cast{scripts: map[string][]answer{
 		"": {
-			calls(spawn("a", nil)), calls(onAgent("wait", "agent_1")), calls(onAgent("close_agent", "agent_1")),
+			calls(spawn("a", nil)), calls(onAgent("wait", "agent_1")), calls(onAgent("close_agent",
+				"agent_1")),
 			calls(onAgent("close_agent", "agent_1")),
 		},
 		"agent_1": {{text: "one"}},
@@ -138,7 +147,8 @@ func TestCloseAgent_9_9_6(t *testing.T) {
 	cfg.Sinks = append(cfg.Sinks, ev.sink)
 	s := newSession(t, cfg)
 	submit(t, s, "go")
-	if got := c.result(t, "", 3, 0); !strings.Contains(got, "status: completed") || !strings.HasSuffix(got, "one") {
+	if got := c.result(t, "", 3, 0); !strings.Contains(got, "status: completed") ||
+		!strings.HasSuffix(got, "one") {
 		t.Errorf("close_agent said %q", got)
 	}
 	if got := c.result(t, "", 4, 0); !strings.Contains(got, "there is no such agent") {
@@ -162,16 +172,60 @@ func TestHowSubagentsEnd(t *testing.T) {
 		want   []string
 		goesOn bool
 	}{
-		"text":            {[]answer{{text: "well"}}, 0, []string{"status: completed\nsuccess: true\nturns_used: 2\noutput:\nwell"}, true},
-		"exit":            {[]answer{exit(0)}, 0, []string{"status: completed", "output:\nbecause"}, true},
-		"text and exit":   {[]answer{{text: "found", calls: exit(0).calls}}, 0, []string{"status: completed", "output:\nfound\n\nbecause"}, true},
-		"failure":         {[]answer{exit(1)}, 0, []string{"status: failed\nsuccess: false", "problem: because"}, true},
-		"needs somebody":  {[]answer{exit(2)}, 0, []string{"status: failed", "problem: it needs an answer: because"}, true},
-		"question":        {[]answer{calls(call("x", "consult", nil))}, 0, []string{"status: failed", "problem: it needs an answer: left or right?"}, true},
-		"turns":           {[]answer{calls(call("x", "missing", nil)), calls(call("y", "missing", nil))}, 3, []string{"turns_used: 3\nproblem: the limit of turns was reached"}, true},
-		"broken model":    {[]answer{{err: &llm.Error{Kind: llm.KindAuth, Message: "bad key"}}}, 0, []string{"status: failed", "bad key"}, false},
-		"passing failure": {[]answer{{err: &llm.Error{Kind: llm.KindServer, Message: "busy"}}}, 0, []string{"status: failed", "busy"}, true},
-		"too long":        {[]answer{{err: &llm.Error{Kind: llm.KindContextLength, Message: "full"}}}, 0, []string{"status: failed", "full"}, false},
+		"text": {
+			[]answer{{text: "well"}},
+			0,
+			[]string{"status: completed\nsuccess: true\nturns_used: 2\noutput:\nwell"},
+			true,
+		},
+		"exit": {
+			[]answer{exit(0)},
+			0,
+			[]string{"status: completed", "output:\nbecause"},
+			true,
+		},
+		"text and exit": {
+			[]answer{{text: "found", calls: exit(0).calls}},
+			0,
+			[]string{"status: completed", "output:\nfound\n\nbecause"},
+			true,
+		},
+		"failure": {[]answer{exit(1)}, 0, []string{
+			"status: failed\nsuccess: false",
+			"problem: because",
+		}, true},
+		"needs somebody": {[]answer{exit(2)}, 0, []string{
+			"status: failed",
+			"problem: it needs an answer: because",
+		}, true},
+		"question": {[]answer{calls(call("x", "consult", nil))}, 0, []string{
+			"status: failed",
+			"problem: it needs an answer: left or right?",
+		}, true},
+		"turns": {
+			[]answer{calls(call("x", "missing", nil)), calls(call("y", "missing", nil))},
+			3,
+			[]string{"turns_used: 3\nproblem: the limit of turns was reached"},
+			true,
+		},
+		"broken model": {
+			[]answer{{err: &llm.Error{Kind: llm.KindAuth, Message: "bad key"}}},
+			0,
+			[]string{"status: failed", "bad key"},
+			false,
+		},
+		"passing failure": {
+			[]answer{{err: &llm.Error{Kind: llm.KindServer, Message: "busy"}}},
+			0,
+			[]string{"status: failed", "busy"},
+			true,
+		},
+		"too long": {
+			[]answer{{err: &llm.Error{Kind: llm.KindContextLength, Message: "full"}}},
+			0,
+			[]string{"status: failed", "full"},
+			false,
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -180,7 +234,10 @@ func TestHowSubagentsEnd(t *testing.T) {
 				args["max_turns"] = tt.turns
 			}
 			c := &cast{scripts: map[string][]answer{
-				"":        {calls(spawn("a", args)), calls(onAgent("wait", "agent_1")), calls(send("agent_1", "go on"))},
+				"": {
+					calls(spawn("a", args)), calls(onAgent("wait", "agent_1")),
+					calls(send("agent_1", "go on")),
+				},
 				"agent_1": tt.script,
 			}}
 			submit(t, newSession(t, family(c, tool.ExitTool(), question)), "go")
@@ -194,7 +251,8 @@ func TestHowSubagentsEnd(t *testing.T) {
 				t.Errorf("wait said %q", got)
 			}
 			sent := c.result(t, "", 3, 0)
-			if tt.goesOn != strings.Contains(sent, "status: running") || tt.goesOn == strings.Contains(sent, "cannot go on") {
+			if tt.goesOn != strings.Contains(sent, "status: running") || tt.goesOn == strings.Contains(sent,
+				"cannot go on") {
 				t.Errorf("send_input said %q", sent)
 			}
 		})
@@ -216,7 +274,8 @@ func TestLimitsOfAgents(t *testing.T) {
 		cfg.Subagents.MaxRunning = 2
 		submit(t, newSession(t, cfg), "go")
 		for i, limited := range []bool{false, false, true, true} {
-			if got := c.result(t, "", 3, i); limited != strings.Contains(got, "2 agents run already, which is the limit") {
+			if got := c.result(t, "", 3, i); limited != strings.Contains(got,
+				"2 agents run already, which is the limit") {
 				t.Errorf("result %d is %q", i, got)
 			}
 		}
@@ -224,20 +283,23 @@ func TestLimitsOfAgents(t *testing.T) {
 	t.Run("open", func(t *testing.T) {
 		var script []answer
 		for i := range 66 {
-			script = append(script, calls(spawn(fmt.Sprint(i), nil)), calls(onAgent("wait", fmt.Sprintf("agent_%d", i+1))))
+			script = append(script, calls(spawn(fmt.Sprint(i), nil)),
+				calls(onAgent("wait", fmt.Sprintf("agent_%d", i+1))))
 		}
 		c := &cast{scripts: map[string][]answer{"": script}}
 		submit(t, newSession(t, family(c)), "go")
 		if got := c.result(t, "", 127, 0); !strings.Contains(got, "status: running") {
 			t.Errorf("agent 64 gives %q", got)
 		}
-		if got := c.result(t, "", 129, 0); !strings.Contains(got, "64 agents are open, which is the limit") {
+		if got := c.result(t, "", 129, 0); !strings.Contains(got,
+			"64 agents are open, which is the limit") {
 			t.Errorf("agent 65 gives %q", got)
 		}
 	})
 }
 
-// TestSpawnFromManySides uses the tools from outside of the loop, all at once, while the session is aborted.
+// TestSpawnFromManySides uses the tools from outside of the loop, all at once, while the session is
+// aborted.
 func TestSpawnFromManySides(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	b := newBlocker()
@@ -306,7 +368,8 @@ func TestSpawnFromManySides(t *testing.T) {
 		t.Errorf("the run ended with %s", res.Status)
 	}
 	_ = s.Close()
-	if starts, ends := ev.count(event.KindSessionStart), ev.count(event.KindSessionEnd); starts != ends {
+	if starts, ends := ev.count(event.KindSessionStart),
+		ev.count(event.KindSessionEnd); starts != ends {
 		t.Errorf("%d sessions began and %d ended", starts, ends)
 	}
 	if kinds := ev.kinds(); kinds[len(kinds)-1] != event.KindSessionEnd {
@@ -369,7 +432,12 @@ func TestWaitIsNoLoop(t *testing.T) {
 func TestTheCheckSeesNoChange(t *testing.T) {
 	b := newBlocker()
 	c := &cast{scripts: map[string][]answer{
-		"":        {calls(spawn("a", nil)), {text: "end", before: b.runs(1)}, calls(onAgent("wait", "agent_1")), {text: "end"}},
+		"": {
+			calls(spawn("a", nil)),
+			{text: "end", before: b.runs(1)},
+			calls(onAgent("wait", "agent_1")),
+			{text: "end"},
+		},
 		"agent_1": {calls(b.call("x"))},
 	}}
 	ev := &events{}

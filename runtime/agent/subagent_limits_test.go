@@ -13,7 +13,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// TestTurnsOfSubagents counts how often a sub-agent that never ends asks the model: once for two turns.
+// TestTurnsOfSubagents counts how often a sub-agent that never ends asks the model: once for two
+// turns.
 func TestTurnsOfSubagents_9_9_1(t *testing.T) {
 	tests := map[string]struct {
 		call, kind, config, own int
@@ -36,10 +37,16 @@ func TestTurnsOfSubagents_9_9_1(t *testing.T) {
 			for i := range 100 {
 				endless = append(endless, calls(call(fmt.Sprint(i), "look", map[string]any{"n": i})))
 			}
-			c := &cast{scripts: map[string][]answer{"": {calls(spawn("a", args)), calls(onAgent("wait", "agent_1"))}, "agent_1": endless}}
+			c := &cast{scripts: map[string][]answer{"": {
+				calls(spawn("a", args)),
+				calls(onAgent("wait", "agent_1")),
+			}, "agent_1": endless}}
 			cfg := family(c, n.tool("look", true))
 			cfg.Limits.MaxTurns = tt.own
-			cfg.Subagents = agent.Subagents{MaxTurns: tt.config, Kinds: []agent.Kind{{Name: "runner", Description: "runs", MaxTurns: tt.kind}}}
+			cfg.Subagents = agent.Subagents{MaxTurns: tt.config, Kinds: []agent.Kind{{
+				Name:        "runner",
+				Description: "runs", MaxTurns: tt.kind,
+			}}}
 			res := submit(t, newSession(t, cfg), "go")
 			if got := c.asked("agent_1"); got != tt.want {
 				t.Errorf("the sub-agent asked the model %d times, not %d", got, tt.want)
@@ -59,8 +66,11 @@ func TestTokensOfSubagents(t *testing.T) {
 		run     *agent.Limits
 		nested  bool
 	}{
-		"session's limit":    {session: agent.Limits{MaxTokens: 1000}},
-		"run's limit":        {session: agent.Limits{MaxTokens: 1 << 40}, run: &agent.Limits{MaxTokens: 1000}},
+		"session's limit": {session: agent.Limits{MaxTokens: 1000}},
+		"run's limit": {
+			session: agent.Limits{MaxTokens: 1 << 40},
+			run:     &agent.Limits{MaxTokens: 1000},
+		},
 		"guessed tokens":     {session: agent.Limits{MaxTokens: 3000}, untold: true},
 		"agents below":       {session: agent.Limits{MaxTokens: 1000}, nested: true},
 		"run's limit, below": {run: &agent.Limits{MaxTokens: 1000}, nested: true},
@@ -74,18 +84,25 @@ func TestTokensOfSubagents(t *testing.T) {
 			}
 			var endless []answer
 			for i := range 300 {
-				endless = append(endless, answer{calls: []llm.ToolCall{call(fmt.Sprint(i), "look", map[string]any{"n": i})}, usage: use})
+				endless = append(endless, answer{calls: []llm.ToolCall{call(fmt.Sprint(i), "look",
+					map[string]any{"n": i})}, usage: use})
 			}
 			c := &cast{scripts: map[string][]answer{
 				"": {
-					{calls: []llm.ToolCall{spawn("a", map[string]any{"max_turns": 1000}), spawn("b", map[string]any{"max_turns": 1000})}, usage: use},
+					{calls: []llm.ToolCall{
+						spawn("a", map[string]any{"max_turns": 1000}),
+						spawn("b", map[string]any{"max_turns": 1000}),
+					}, usage: use},
 					{calls: []llm.ToolCall{onAgent("wait", "agent_1"), onAgent("wait", "agent_2")}, usage: use},
 				},
 				"agent_1": endless, "agent_2": endless, "agent_1_1": endless,
 			}}
 			if tt.nested {
 				c.scripts["agent_1"] = []answer{
-					{calls: []llm.ToolCall{spawn("a", map[string]any{"max_turns": 1000})}, usage: use}, {calls: []llm.ToolCall{onAgent("wait", "agent_1_1")}, usage: use},
+					{
+						calls: []llm.ToolCall{spawn("a", map[string]any{"max_turns": 1000})},
+						usage: use,
+					}, {calls: []llm.ToolCall{onAgent("wait", "agent_1_1")}, usage: use},
 				}
 			}
 			ev := &events{}
@@ -104,9 +121,12 @@ func TestTokensOfSubagents(t *testing.T) {
 				}
 			}
 			asked := c.asked("") + c.asked("agent_1") + c.asked("agent_2") + c.asked("agent_1_1")
-			// Each agent that is at work when the limit is reached may have one more answer on the way, which may be cut off.
-			if used := s.Usage().Total(); !tt.untold && (used < 1000 || used > int64(asked*100) || asked > 14 || res.Usage != s.Usage()) {
-				t.Errorf("the model was asked %d times, for %d tokens, of which the run tells %d", asked, used, res.Usage.Total())
+			// Each agent that is at work when the limit is reached may have one more answer on the way,
+			// which may be cut off.
+			if used := s.Usage().Total(); !tt.untold && (used < 1000 || used > int64(asked*100) ||
+				asked > 14 || res.Usage != s.Usage()) {
+				t.Errorf("the model was asked %d times, for %d tokens, of which the run tells %d", asked, used,
+					res.Usage.Total())
 			}
 			if tt.untold && asked > 100 {
 				t.Errorf("the model was asked %d times", asked)
@@ -131,7 +151,10 @@ func TestModelOfSubagents(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			c := &cast{scripts: map[string][]answer{"": {calls(spawn("a", tt.args)), calls(onAgent("wait", "agent_1"))}}}
+			c := &cast{scripts: map[string][]answer{"": {
+				calls(spawn("a", tt.args)),
+				calls(onAgent("wait", "agent_1")),
+			}}}
 			ev := &events{}
 			cfg := family(c)
 			cfg.Subagents.Kinds = kinds
@@ -139,7 +162,8 @@ func TestModelOfSubagents(t *testing.T) {
 			s := newSession(t, cfg)
 			s.Update(func(s *agent.Settings) { s.Model = "own" })
 			submit(t, s, "go")
-			if req := c.request(t, "agent_1", 0); req.Model != tt.want || !strings.Contains(req.System, tt.want) {
+			if req := c.request(t, "agent_1", 0); req.Model != tt.want || !strings.Contains(req.System,
+				tt.want) {
 				t.Errorf("the sub-agent asked the model %q, and was told %q", req.Model, req.System)
 			}
 			for _, e := range ev.all {
@@ -154,35 +178,51 @@ func TestModelOfSubagents(t *testing.T) {
 	}
 }
 
-// TestInstructionsOfSubagents checks that an agent is told the user's own and those of its kind, and of no other kind.
+// TestInstructionsOfSubagents checks that an agent is told the user's own and those of its kind,
+// and of no other kind.
 func TestInstructionsOfSubagents(t *testing.T) {
 	for _, run := range []string{"", "RUN"} {
 		c := &cast{scripts: map[string][]answer{
-			"":        {calls(spawn("a", map[string]any{"agent_type": "first"})), calls(onAgent("wait", "agent_1"))},
-			"agent_1": {calls(spawn("b", map[string]any{"agent_type": "second"})), calls(onAgent("wait", "agent_1_1"))},
+			"": {
+				calls(spawn("a", map[string]any{"agent_type": "first"})),
+				calls(onAgent("wait", "agent_1")),
+			},
+			"agent_1": {
+				calls(spawn("b", map[string]any{"agent_type": "second"})),
+				calls(onAgent("wait", "agent_1_1")),
+			},
 		}}
 		cfg := family(c)
 		cfg.Settings.Instructions = "USER"
 		cfg.Subagents = agent.Subagents{MaxDepth: 2, Kinds: []agent.Kind{
-			{Name: "first", Description: "d", Instructions: "FIRST"}, {Name: "second", Description: "d", Instructions: "SECOND"},
+			{Name: "first", Description: "d", Instructions: "FIRST"}, {
+				Name: "second", Description: "d",
+				Instructions: "SECOND",
+			},
 		}}
-		if _, err := newSession(t, cfg).Run(t.Context(), agent.Input{Text: "go", Instructions: run}); err != nil {
+		if _, err := newSession(t, cfg).Run(t.Context(), agent.Input{
+			Text:         "go",
+			Instructions: run,
+		}); err != nil {
 			t.Fatal(err)
 		}
 		own := "USER"
 		if run != "" {
 			own = run
 		}
-		for id, want := range map[string]string{"": own, "agent_1": own + "\n\nFIRST", "agent_1_1": own + "\n\nSECOND"} {
+		for id, want := range map[string]string{"": own, "agent_1": own + "\n\nFIRST", "agent_1_1": own +
+			"\n\nSECOND"} {
 			system := c.request(t, id, 0).System
-			if !strings.HasSuffix(strings.TrimSpace(system), want) || strings.Contains(want, "SECOND") && strings.Contains(system, "FIRST") || run != "" && strings.Contains(system, "USER") {
+			if !strings.HasSuffix(strings.TrimSpace(system), want) || strings.Contains(want, "SECOND") &&
+				strings.Contains(system, "FIRST") || run != "" && strings.Contains(system, "USER") {
 				t.Errorf("the agent %q is told %q, not to end with %q", id, system, want)
 			}
 		}
 	}
 }
 
-// TestFailingStoreOfSubagents lets the store of the parent or of a sub-agent fail from one entry on.
+// TestFailingStoreOfSubagents lets the store of the parent or of a sub-agent fail from one entry
+// on.
 func TestFailingStoreOfSubagents(t *testing.T) {
 	for failAt := 1; failAt <= 8; failAt++ {
 		t.Run(fmt.Sprint(failAt), func(t *testing.T) {
@@ -204,9 +244,11 @@ func TestFailingStoreOfSubagents(t *testing.T) {
 			// Entries 1 and 2 begin the session, 8 ends it when the parent closes it.
 			spawned, waited := c.result(t, "", 1, 0), c.result(t, "", 2, 0)
 			switch {
-			case failAt <= 2 && (!strings.Contains(spawned, errDisk.Error()) || !strings.Contains(waited, "there is no such agent")):
+			case failAt <= 2 && (!strings.Contains(spawned, errDisk.Error()) || !strings.Contains(waited,
+				"there is no such agent")):
 				t.Errorf("spawn_agent said %q, wait %q", spawned, waited)
-			case failAt > 2 && failAt < 8 && (!strings.Contains(waited, "status: failed") || !strings.Contains(waited, errDisk.Error())):
+			case failAt > 2 && failAt < 8 && (!strings.Contains(waited, "status: failed") ||
+				!strings.Contains(waited, errDisk.Error())):
 				t.Errorf("wait said %q", waited)
 			case failAt == 8 && !strings.Contains(waited, "status: completed"):
 				t.Errorf("wait said %q", waited)
@@ -235,7 +277,10 @@ func TestFailingStoreOfSubagents(t *testing.T) {
 	})
 	t.Run("at the end of the run", func(t *testing.T) {
 		b := newBlocker()
-		c := &cast{scripts: map[string][]answer{"": {calls(spawn("a", nil)), {text: "end", before: b.runs(1)}}, "agent_1": {calls(b.call("x"))}}}
+		c := &cast{scripts: map[string][]answer{"": {calls(spawn("a", nil)), {
+			text:   "end",
+			before: b.runs(1),
+		}}, "agent_1": {calls(b.call("x"))}}}
 		cfg := family(c, b.tool())
 		cfg.Store = func(id string) (agent.Store, error) {
 			if strings.Contains(id, "agent") {
@@ -273,18 +318,24 @@ func TestFailingStoreOfSubagents(t *testing.T) {
 	})
 }
 
-// TestBrokenSinkEndsTheFamily lets the receiver of the events fail once, for an event of a sub-agent, while the parent waits for
-// the agent, and while it ends itself.
+// TestBrokenSinkEndsTheFamily lets the receiver of the events fail once, for an event of a
+// sub-agent, while the parent waits for the agent, and while it ends itself.
 func TestBrokenSinkEndsTheFamily(t *testing.T) {
 	for name, next := range map[string]func(b *blocker) answer{
 		"waits": func(b *blocker) answer { return calls(onAgent("wait", "agent_1")) },
 		"ends": func(b *blocker) answer {
-			return answer{text: "end", before: func(ctx context.Context, req llm.Request) { b.runs(1)(ctx, req) }}
+			return answer{text: "end", before: func(ctx context.Context, req llm.Request) {
+				b.runs(1)(ctx,
+					req)
+			}}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBlocker()
-			c := &cast{scripts: map[string][]answer{"": {calls(spawn("a", nil)), next(b)}, "agent_1": {calls(b.call("x"))}}}
+			c := &cast{scripts: map[string][]answer{
+				"":        {calls(spawn("a", nil)), next(b)},
+				"agent_1": {calls(b.call("x"))},
+			}}
 			if name == "waits" {
 				close(b.free)
 			}
@@ -300,7 +351,8 @@ func TestBrokenSinkEndsTheFamily(t *testing.T) {
 			var res agent.Result
 			var err error
 			within(t, func() { res, err = s.Submit(t.Context(), "go") })
-			if res.Status != agent.StatusInternalError || !errors.Is(err, errDisk) || !strings.Contains(err.Error(), "agent_1") {
+			if res.Status != agent.StatusInternalError || !errors.Is(err, errDisk) ||
+				!strings.Contains(err.Error(), "agent_1") {
 				t.Errorf("the run ended with %s, %v", res.Status, err)
 			}
 			if len(res.Agents) != 1 || res.Agents[0].Status != string(tool.AgentFailed) {

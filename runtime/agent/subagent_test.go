@@ -21,8 +21,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// cast is a model that plays a script for each agent, by the agent's ID; that of the session's own agent is "". After the last
-// answer of a script it says "done".
+// cast is a model that plays a script for each agent, by the agent's ID; that of the session's own
+// agent is "". After the last answer of a script it says "done".
 type cast struct {
 	scripts map[string][]answer
 
@@ -170,7 +170,10 @@ func TestSubagentSpawnAndWait_9_9_1_9_9_3_9_9_5(t *testing.T) {
 			{calls: []llm.ToolCall{onAgent("wait", "agent_1")}, usage: usage(20)},
 			{text: "all done", usage: usage(30)},
 		},
-		"agent_1": {{text: "I look", calls: []llm.ToolCall{call("x", "look", nil)}, usage: usage(100)}, {text: "it is blue", usage: usage(200)}},
+		"agent_1": {
+			{text: "I look", calls: []llm.ToolCall{call("x", "look", nil)}, usage: usage(100)},
+			{text: "it is blue", usage: usage(200)},
+		},
 	}}
 	ev := &events{}
 	cfg := family(c, n.tool("look", true), tool.AskUser())
@@ -182,7 +185,8 @@ func TestSubagentSpawnAndWait_9_9_1_9_9_3_9_9_5(t *testing.T) {
 	if got, want := c.result(t, "", 1, 0), "agent_id: agent_1\nagent_type: general\nstatus: running"; got != want {
 		t.Errorf("spawn_agent said %q, not %q", got, want)
 	}
-	want := "agent_id: agent_1\nagent_type: general\nstatus: completed\nsuccess: true\nturns_used: 4\noutput:\nit is blue"
+	want := "agent_id: agent_1\nagent_type: general\nstatus: completed\nsuccess: true\nturns_used: " +
+		"4\noutput:\nit is blue"
 	if got := c.result(t, "", 2, 0); got != want {
 		t.Errorf("wait said %q, not %q", got, want)
 	}
@@ -193,7 +197,8 @@ func TestSubagentSpawnAndWait_9_9_1_9_9_3_9_9_5(t *testing.T) {
 	if got := toolNames(first); !slices.Equal(got, []string{"look"}) {
 		t.Errorf("the sub-agent has the tools %v", got)
 	}
-	own, kind := strings.Index(first.System, "Be brief."), strings.Index(first.System, "You were started by another agent")
+	own, kind := strings.Index(first.System, "Be brief."), strings.Index(first.System,
+		"You were started by another agent")
 	if own < 0 || kind < own {
 		t.Errorf("the user's instructions stand at %d, the kind's at %d", own, kind)
 	}
@@ -202,12 +207,17 @@ func TestSubagentSpawnAndWait_9_9_1_9_9_3_9_9_5(t *testing.T) {
 			t.Error("the history of the sub-agent is in that of its parent")
 		}
 	}
-	agents := []event.AgentResult{{ID: "agent_1", Kind: "general", Status: string(tool.AgentCompleted), Turns: 4, Usage: llm.Usage{Input: 300, Output: 2}}}
+	agents := []event.AgentResult{{
+		ID: "agent_1", Kind: "general", Status: string(tool.AgentCompleted),
+		Turns: 4, Usage: llm.Usage{Input: 300, Output: 2},
+	}}
 	if diff := cmp.Diff(agents, res.Agents); diff != "" {
 		t.Errorf("agents (-want +got):\n%s", diff)
 	}
-	if all := (llm.Usage{Input: 360, Output: 5}); res.Usage != all || s.Usage() != all || res.ModelCalls != 3 {
-		t.Errorf("the run used %+v in %d calls, the session %+v, not %+v", res.Usage, res.ModelCalls, s.Usage(), all)
+	if all := (llm.Usage{Input: 360, Output: 5}); res.Usage != all || s.Usage() != all ||
+		res.ModelCalls != 3 {
+		t.Errorf("the run used %+v in %d calls, the session %+v, not %+v", res.Usage, res.ModelCalls,
+			s.Usage(), all)
 	}
 	checkPairs(t, s.History())
 	if err := s.Close(); err != nil {
@@ -263,7 +273,10 @@ func checkFamilyEvents(t *testing.T, ev *events, ids ...string) {
 func TestSubagentsAreKept(t *testing.T) {
 	stores := map[string]*recorder{}
 	c := &cast{scripts: map[string][]answer{
-		"":        {calls(spawn("a", map[string]any{"agent_type": "explore"})), calls(onAgent("wait", "agent_1"))},
+		"": {
+			calls(spawn("a", map[string]any{"agent_type": "explore"})),
+			calls(onAgent("wait", "agent_1")),
+		},
 		"agent_1": {{text: "the answer"}},
 	}}
 	cfg := family(c)
@@ -298,13 +311,18 @@ func TestSubagentsAreKept(t *testing.T) {
 	if got := find(own, "agent"); len(got) != 1 || json.Unmarshal([]byte(got[0]), &entry) != nil {
 		t.Fatalf("the entries of agents are %q", got)
 	}
-	if entry.RunID != res.RunID || entry.AgentID != "agent_1" || entry.SessionID != s.ID()+"-agent_1" || entry.Kind != "explore" || entry.Task != "the task of a" {
+	if entry.RunID != res.RunID || entry.AgentID != "agent_1" ||
+		entry.SessionID != s.ID()+"-agent_1" || entry.Kind != "explore" || entry.Task != "the task of a" {
 		t.Errorf("the entry of the agent is %+v", entry)
 	}
-	if ended := find(own, "run_ended"); len(ended) != 1 || !strings.Contains(ended[0], `"agents":[{"id":"agent_1"`) {
+	if ended := find(own, "run_ended"); len(ended) != 1 || !strings.Contains(ended[0],
+		`"agents":[{"id":"agent_1"`) {
 		t.Errorf("the run ended with %q", ended)
 	}
-	want := []string{"session", "surroundings", "run_started", "turn", "prompt", "turn", "run_ended", "session_ended"}
+	want := []string{
+		"session", "surroundings", "run_started", "turn", "prompt", "turn", "run_ended",
+		"session_ended",
+	}
 	if got := child.types(); !slices.Equal(got, want) {
 		t.Errorf("the sub-agent's journal has %v", got)
 	}
@@ -315,7 +333,10 @@ func TestSubagentsAreKept(t *testing.T) {
 
 func TestSubagentsOnDiskCanBeReadBack(t *testing.T) {
 	dir := t.TempDir()
-	c := &cast{scripts: map[string][]answer{"": {calls(spawn("a", nil)), calls(onAgent("wait", "agent_1"))}}}
+	c := &cast{scripts: map[string][]answer{"": {
+		calls(spawn("a", nil)),
+		calls(onAgent("wait", "agent_1")),
+	}}}
 	cfg := family(c)
 	cfg.Store = agent.OnDisk(dir)
 	s := newSession(t, cfg)
@@ -343,8 +364,16 @@ func TestSubagentDepth_9_9_4(t *testing.T) {
 		t.Run(fmt.Sprint(depth), func(t *testing.T) {
 			u := llm.Usage{Input: 1}
 			c := &cast{scripts: map[string][]answer{
-				"":          {{calls: []llm.ToolCall{spawn("a", nil)}, usage: u}, {calls: []llm.ToolCall{onAgent("wait", "agent_1")}, usage: u}, {text: "ok", usage: u}},
-				"agent_1":   {{calls: []llm.ToolCall{spawn("b", nil)}, usage: u}, {calls: []llm.ToolCall{onAgent("wait", "agent_1_1")}, usage: u}, {text: "ok", usage: u}},
+				"": {
+					{calls: []llm.ToolCall{spawn("a", nil)}, usage: u},
+					{calls: []llm.ToolCall{onAgent("wait", "agent_1")}, usage: u},
+					{text: "ok", usage: u},
+				},
+				"agent_1": {
+					{calls: []llm.ToolCall{spawn("b", nil)}, usage: u},
+					{calls: []llm.ToolCall{onAgent("wait", "agent_1_1")}, usage: u},
+					{text: "ok", usage: u},
+				},
 				"agent_1_1": {{text: "deep", usage: u}},
 			}}
 			ev := &events{}
@@ -364,7 +393,8 @@ func TestSubagentDepth_9_9_4(t *testing.T) {
 				t.Errorf("the sub-agent's tools are %v", got)
 			}
 			if depth < 2 {
-				if got := c.result(t, "agent_1", 1, 0); !strings.Contains(got, "spawn_agent") || c.asked("agent_1_1") > 0 {
+				if got := c.result(t, "agent_1", 1, 0); !strings.Contains(got, "spawn_agent") ||
+					c.asked("agent_1_1") > 0 {
 					t.Errorf("a sub-agent that starts another was told %q", got)
 				}
 				return
@@ -372,7 +402,8 @@ func TestSubagentDepth_9_9_4(t *testing.T) {
 			if got := toolNames(c.request(t, "agent_1_1", 0)); !slices.Equal(got, want.grandchild) {
 				t.Errorf("the tools of the sub-agent's own are %v", got)
 			}
-			if got := c.result(t, "agent_1", 2, 0); !strings.Contains(got, "agent_id: agent_1_1\n") || !strings.Contains(got, "deep") {
+			if got := c.result(t, "agent_1", 2, 0); !strings.Contains(got, "agent_id: agent_1_1\n") ||
+				!strings.Contains(got, "deep") {
 				t.Errorf("the sub-agent was told %q", got)
 			}
 			if all := (llm.Usage{Input: 7}); res.Usage != all || s.Usage() != all {
@@ -395,7 +426,8 @@ func TestSubagentDepth_9_9_4(t *testing.T) {
 	}
 }
 
-// TestSubagentsWorkBesideEachOther ends only if two sub-agents run at once and both are waited for at once.
+// TestSubagentsWorkBesideEachOther ends only if two sub-agents run at once and both are waited for
+// at once.
 func TestSubagentsWorkBesideEachOther(t *testing.T) {
 	var met sync.WaitGroup
 	met.Add(2)
@@ -405,7 +437,8 @@ func TestSubagentsWorkBesideEachOther(t *testing.T) {
 		return tool.Result{Text: "met"}, nil
 	})
 	c := &cast{scripts: map[string][]answer{
-		"":        {calls(spawn("a", nil), spawn("b", nil)), calls(onAgent("wait", "agent_2"), onAgent("wait", "agent_1"))},
+		"": {calls(spawn("a", nil), spawn("b", nil)), calls(onAgent("wait", "agent_2"),
+			onAgent("wait", "agent_1"))},
 		"agent_1": {calls(call("x", "meet", nil)), {text: "first"}},
 		"agent_2": {calls(call("x", "meet", nil)), {text: "second"}},
 	}}

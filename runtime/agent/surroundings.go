@@ -24,11 +24,12 @@ const (
 	gitCommits = "8"
 )
 
-// lookAround takes what a model is told about the place it works in. What cannot be found out is left out. Everything is
-// read through the environment.
+// lookAround takes what a model is told about the place it works in. What cannot be found out is
+// left out. Everything is read through the environment.
 func lookAround(ctx context.Context, cfg *Config, model string) profile.Surroundings {
 	s := profile.Surroundings{
-		Date: cfg.Clock.Now().Format(time.DateOnly), Model: model, KnowledgeCutoff: cfg.Profile.KnowledgeCutoff,
+		Date: cfg.Clock.Now().Format(time.DateOnly), Model: model,
+		KnowledgeCutoff: cfg.Profile.KnowledgeCutoff,
 	}
 	if cfg.Env == nil {
 		return s
@@ -44,9 +45,11 @@ func lookAround(ctx context.Context, cfg *Config, model string) profile.Surround
 	return s
 }
 
-// gitArgs keep git from taking locks and from running most of what a repository's configuration names; see also quietFilters.
+// gitArgs keep git from taking locks and from running most of what a repository's configuration
+// names; see also quietFilters.
 var gitArgs = []string{
-	"git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "log.showSignature=false",
+	"git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c",
+	"log.showSignature=false",
 }
 
 // git runs git and returns the start of its output. More says that it is not all.
@@ -63,8 +66,8 @@ func git(ctx context.Context, e env.Runner, args ...string) (out string, more, o
 	return strings.ToValidUTF8(string(c.Stdout.Head()), "\uFFFD"), c.Stdout.Size() > keep, true
 }
 
-// lookAtGit returns nil outside a work tree, and otherwise its state and the folders from its root down to the working
-// directory, by the names that git has for them, which lead through no link.
+// lookAtGit returns nil outside a work tree, and otherwise its state and the folders from its root
+// down to the working directory, by the names that git has for them, which lead through no link.
 func lookAtGit(ctx context.Context, e env.Environment) (*profile.Git, []string) {
 	var g profile.Git
 	var prefix string
@@ -107,10 +110,12 @@ func lookAtGit(ctx context.Context, e env.Environment) (*profile.Git, []string) 
 	return &g, folders
 }
 
-// quietFilters are arguments that turn off the programs which a repository's configuration names for the content of
-// files, and which git status would run. It reports whether all of them can be turned off.
+// quietFilters are arguments that turn off the programs which a repository's configuration names
+// for the content of files, and which git status would run. It reports whether all of them can be
+// turned off.
 func quietFilters(ctx context.Context, e env.Runner) ([]string, bool) {
-	out, more, _ := git(ctx, e, "config", "--name-only", "--get-regexp", `^filter\..*\.(clean|smudge|process|required)$`)
+	out, more, _ := git(ctx, e, "config", "--name-only", "--get-regexp",
+		`^filter\..*\.(clean|smudge|process|required)$`)
 	var args []string
 	for _, name := range splitLines(out) {
 		if strings.Contains(name, "=") { // the argument would set another name
@@ -147,7 +152,8 @@ func splitLines(s string) []string {
 	return strings.Split(s, "\n")
 }
 
-// docsBelow adds the project's instructions in the folders between that of s and dir, which is that of a sub-agent.
+// docsBelow adds the project's instructions in the folders between that of s and dir, which is that
+// of a sub-agent.
 func docsBelow(ctx context.Context, cfg *Config, s profile.Surroundings, dir string) []profile.Doc {
 	rel, ok := strings.CutPrefix(dir, strings.TrimSuffix(s.WorkDir, "/")+"/")
 	if !ok {
@@ -167,7 +173,9 @@ func docsBelow(ctx context.Context, cfg *Config, s profile.Surroundings, dir str
 }
 
 // readDocs reads the project's instructions in folders, in this order, at most left bytes in all.
-func readDocs(ctx context.Context, e env.FileReader, folders, names []string, left int) []profile.Doc {
+func readDocs(
+	ctx context.Context, e env.FileReader, folders, names []string, left int,
+) []profile.Doc {
 	if left <= 0 {
 		return nil
 	}

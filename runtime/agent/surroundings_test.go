@@ -50,7 +50,10 @@ func git(t *testing.T, dir string, args ...string) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("needs git")
 	}
-	cmd := exec.CommandContext(t.Context(), "git", append([]string{"-C", dir, "-c", "user.name=t", "-c", "user.email=t@example.com"}, args...)...)
+	cmd := exec.CommandContext(t.Context(), "git", append([]string{
+		"-C", dir, "-c", "user.name=t",
+		"-c", "user.email=t@example.com",
+	}, args...)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("git %v: %v\n%s", args, err, out)
 	}
@@ -74,13 +77,14 @@ func TestDocsAreFoundThroughALink(t *testing.T) {
 		t.Fatal(err)
 	}
 	system := m.request(t, 0).System
-	if root, sub := strings.Index(system, "rule of the root"), strings.Index(system, "rule of sub"); root < 0 || sub < root {
+	if root, sub := strings.Index(system, "rule of the root"), strings.Index(system,
+		"rule of sub"); root < 0 || sub < root {
 		t.Errorf("the rules stand at %d and %d", root, sub)
 	}
 }
 
-// TestLookingAroundRunsNothingOfTheRepository has a repository whose configuration names programs for everything git
-// status and git log would run.
+// TestLookingAroundRunsNothingOfTheRepository has a repository whose configuration names programs
+// for everything git status and git log would run.
 func TestLookingAroundRunsNothingOfTheRepository(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the programs are shell scripts")
@@ -96,7 +100,10 @@ func TestLookingAroundRunsNothingOfTheRepository(t *testing.T) {
 	if err := os.WriteFile(program, []byte("#!/bin/sh\ntouch '"+ran+"'\ncat\n"), 0o700); err != nil { //nolint:gosec // it is to be run
 		t.Fatal(err)
 	}
-	for _, name := range []string{"filter.x.clean", "filter.x.smudge", "filter.x.process", "core.fsmonitor", "gpg.program", "core.pager", "diff.external"} {
+	for _, name := range []string{
+		"filter.x.clean", "filter.x.smudge", "filter.x.process",
+		"core.fsmonitor", "gpg.program", "core.pager", "diff.external",
+	} {
 		git(t, dir, "config", name, program)
 	}
 	git(t, dir, "config", "filter.x.required", "true")
@@ -164,7 +171,11 @@ func TestVerify(t *testing.T) {
 		checks  int
 	}{
 		{"passes", "true", []answer{{text: "done"}}, agent.StatusCompleted, 1, 1},
-		{"passes later", "test -f made", []answer{{text: "done"}, {text: "now it is", before: nil}}, agent.StatusCompleted, 2, 2},
+		{
+			"passes later", "test -f made",
+			[]answer{{text: "done"}, {text: "now it is", before: nil}},
+			agent.StatusCompleted, 2, 2,
+		},
 		{"never passes", "echo why; exit 3", nil, agent.StatusVerifyFailed, 3, 3},
 		{"an exit is checked too", "false", []answer{calls(exit)}, agent.StatusVerifyFailed, 3, 3},
 		{"takes too long", "sleep 300", nil, agent.StatusVerifyFailed, 3, 3},
@@ -174,7 +185,10 @@ func TestVerify(t *testing.T) {
 			dir := t.TempDir()
 			m := &model{answers: tt.answers}
 			if tt.name == "passes later" {
-				m.answers[1].before = func(context.Context, llm.Request) { write(t, filepath.Join(dir, "made"), "") }
+				m.answers[1].before = func(context.Context, llm.Request) {
+					write(t, filepath.Join(dir, "made"),
+						"")
+				}
 			}
 			ev := &events{}
 			cfg := inFolder(t, dir, m, tool.ExitTool())
@@ -185,15 +199,19 @@ func TestVerify(t *testing.T) {
 			cfg.Sinks = append(cfg.Sinks, ev.sink)
 			s := newSession(t, cfg)
 			res, err := s.Submit(t.Context(), "go")
-			if res.Status != tt.status || res.ModelCalls != tt.asked || ev.count(event.KindVerify) != tt.checks || (err == nil) != (tt.status == agent.StatusCompleted) {
-				t.Errorf("ended with %s after %d model calls and %d checks, %v", res.Status, res.ModelCalls, ev.count(event.KindVerify), err)
+			if res.Status != tt.status || res.ModelCalls != tt.asked ||
+				ev.count(event.KindVerify) != tt.checks ||
+				(err == nil) != (tt.status == agent.StatusCompleted) {
+				t.Errorf("ended with %s after %d model calls and %d checks, %v", res.Status, res.ModelCalls,
+					ev.count(event.KindVerify), err)
 			}
 			if tt.status == agent.StatusVerifyFailed && res.Exit != nil {
 				t.Errorf("a rejected exit is in the result: %+v", res.Exit)
 			}
 			if tt.name == "never passes" {
 				msgs := m.request(t, 1).Messages
-				if note := msgs[len(msgs)-1].Text(); !strings.Contains(note, "why") || !strings.Contains(note, "exit code 3") {
+				if note := msgs[len(msgs)-1].Text(); !strings.Contains(note, "why") || !strings.Contains(note,
+					"exit code 3") {
 					t.Errorf("the model was told %q", note)
 				}
 			}

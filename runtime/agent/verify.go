@@ -20,13 +20,17 @@ func (l *loop) verify(ctx context.Context) (passed bool, note string, err error)
 	out, res, err := env.Output(ctx, cfg.Env, env.Command{
 		Argv:    append(append([]string{}, cfg.Env.Info().Shell...), cfg.Verify.Command),
 		Timeout: cfg.Verify.Timeout,
-	}, env.OutputOptions{Combined: true, Stdout: env.CaptureOptions{Head: verifyKeep, Tail: verifyKeep}})
+	}, env.OutputOptions{Combined: true, Stdout: env.CaptureOptions{
+		Head: verifyKeep,
+		Tail: verifyKeep,
+	}})
 	if err != nil {
 		return false, "", err
 	}
 	passed = res.ExitCode == 0 && !res.TimedOut
 	l.emit(event.Verify{
-		Command: cfg.Verify.Command, Passed: passed, ExitCode: res.ExitCode, Attempt: l.checks, DurationMS: res.Elapsed.Milliseconds(),
+		Command: cfg.Verify.Command, Passed: passed, ExitCode: res.ExitCode, Attempt: l.checks,
+		DurationMS: res.Elapsed.Milliseconds(),
 	})
 	if passed {
 		return true, "", nil

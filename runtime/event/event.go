@@ -58,7 +58,8 @@ type Origin struct {
 // Kind returns the kind of the event's data.
 func (e Event) Kind() Kind { return e.Data.Kind() }
 
-// Data is the part of an event that depends on its kind. The types of this package are the only ones.
+// Data is the part of an event that depends on its kind. The types of this package are the only
+// ones.
 type Data interface{ Kind() Kind }
 
 // SessionStart opens a session's events.
@@ -89,7 +90,8 @@ type UserInput struct {
 type ProcessingEnd struct {
 	// Status is the run's status, such as "completed".
 	Status string `json:"status"`
-	// Usage holds the tokens of the sub-agents that worked in the run too, each of which has an event of its own as well.
+	// Usage holds the tokens of the sub-agents that worked in the run too, each of which has an event
+	// of its own as well.
 	Usage llm.Usage `json:"usage"`
 	// ModelCalls and ToolCalls count what this input took, without sub-agents.
 	ModelCalls int   `json:"model_calls"`
@@ -223,7 +225,8 @@ type Result struct {
 	ToolCalls  int             `json:"tool_calls"`
 	Usage      llm.Usage       `json:"usage"`
 	Changes    []FileChange    `json:"changes,omitempty"`
-	// Agents are the sub-agents that worked; their tokens are in Usage, their calls are not counted above.
+	// Agents are the sub-agents that worked; their tokens are in Usage, their calls are not counted
+	// above.
 	Agents     []AgentResult `json:"agents,omitempty"`
 	DurationMS int64         `json:"duration_ms"`
 }

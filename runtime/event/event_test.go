@@ -28,7 +28,10 @@ func everyKind() []event.Event {
 	usage := llm.Usage{Input: 10, Output: 5, Reasoning: 2, CacheRead: 100, CacheWrite: 7}
 	promised := []env.Guarantee{{Promise: env.Isolation, Strength: env.BestEffort, By: "a fence"}}
 	data := []event.Data{
-		event.SessionStart{Profile: "openai", Model: "gpt-5", Backend: "local", WorkDir: "/w", Tools: []string{"shell"}, Guarantees: promised},
+		event.SessionStart{
+			Profile: "openai", Model: "gpt-5", Backend: "local", WorkDir: "/w",
+			Tools: []string{"shell"}, Guarantees: promised,
+		},
 		event.UserInput{Text: "fix it\n<now> & \"well\""},
 		event.Status{From: "idle", Signal: "start", To: "preparing"},
 		event.TextStart{},
@@ -39,24 +42,39 @@ func everyKind() []event.Event {
 		event.ToolCallStart{CallID: "c1", Name: "shell", Arguments: `{"command":"ls"}`},
 		event.ToolOutputDelta{CallID: "c1", Text: "a.go\n"},
 		event.ToolCallEnd{
-			CallID: "c1", Name: "shell", Result: "a.go\n", Output: event.InlineOutput([]byte("a.go\n")), DurationMS: 3,
-			Changes: []event.FileChange{{Path: "a.go", Kind: event.FileModified}},
+			CallID: "c1", Name: "shell", Result: "a.go\n", Output: event.InlineOutput([]byte("a.go\n")),
+			DurationMS: 3,
+			Changes:    []event.FileChange{{Path: "a.go", Kind: event.FileModified}},
 		},
-		event.ToolCallEnd{CallID: "c2", Name: "shell", IsError: true, ErrorKind: "shell_exit", Result: "\uFFFD", Output: event.InlineOutput([]byte{0xff, 0})},
-		event.ToolCallEnd{CallID: "c3", Name: "shell", Result: "cut", Truncated: true, Output: event.Output{Size: 1 << 21, SHA256: "ab", File: "/s/outputs/1"}},
+		event.ToolCallEnd{
+			CallID: "c2", Name: "shell", IsError: true, ErrorKind: "shell_exit",
+			Result: "\uFFFD", Output: event.InlineOutput([]byte{0xff, 0}),
+		},
+		event.ToolCallEnd{
+			CallID: "c3", Name: "shell", Result: "cut", Truncated: true,
+			Output: event.Output{Size: 1 << 21, SHA256: "ab", File: "/s/outputs/1"},
+		},
 		event.SteeringInjected{Text: "left"},
 		event.LoopDetection{Message: "again"},
 		event.TurnLimit{Limit: "turns", Value: 5},
 		event.Verify{Command: "go test", Passed: false, ExitCode: 1, Attempt: 1, DurationMS: 9},
 		event.Warning{Code: "context_usage", Message: "80%"},
 		event.Error{Code: "auth", Message: "no"},
-		event.ProcessingEnd{Status: "completed", Usage: usage, ModelCalls: 2, ToolCalls: 1, DurationMS: 12},
+		event.ProcessingEnd{
+			Status: "completed", Usage: usage, ModelCalls: 2, ToolCalls: 1,
+			DurationMS: 12,
+		},
 		event.Gap{Missed: 3},
 		event.SessionEnd{State: "closed", Reason: "closed"},
 		event.Result{
-			Status: "completed", Text: "done", Model: "gpt-5", SessionDir: "/s", Turns: 4, ModelCalls: 2, ToolCalls: 1, Usage: usage,
-			Changes: []event.FileChange{{Path: "b", Kind: event.FileCreated}}, Guarantees: promised, DurationMS: 12,
-			Agents: []event.AgentResult{{ID: "agent_1", Kind: "explore", Status: "completed", Turns: 4, Usage: usage}},
+			Status: "completed", Text: "done", Model: "gpt-5", SessionDir: "/s", Turns: 4, ModelCalls: 2,
+			ToolCalls: 1, Usage: usage,
+			Changes: []event.FileChange{{Path: "b", Kind: event.FileCreated}}, Guarantees: promised,
+			DurationMS: 12,
+			Agents: []event.AgentResult{{
+				ID: "agent_1", Kind: "explore", Status: "completed", Turns: 4,
+				Usage: usage,
+			}},
 		},
 	}
 	events := make([]event.Event, len(data))
@@ -103,14 +121,18 @@ func TestRoundTrip(t *testing.T) {
 		if err := json.Unmarshal(b, &got); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(event.Output{}, "OpenFile"), cmpopts.EquateEmpty()); diff != "" {
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(event.Output{}, "OpenFile"),
+			cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", want.Kind(), diff)
 		}
 	}
 }
 
 func TestUnknownTypeIsAnError(t *testing.T) {
-	for _, line := range []string{`{"type":"no_such_thing","seq":1,"data":{}}`, `{"seq":1}`, `[]`, `{"type":"warning","data":3}`} {
+	for _, line := range []string{
+		`{"type":"no_such_thing","seq":1,"data":{}}`, `{"seq":1}`, `[]`,
+		`{"type":"warning","data":3}`,
+	} {
 		var e event.Event
 		if err := json.Unmarshal([]byte(line), &e); err == nil {
 			t.Errorf("%s was accepted", line)
@@ -137,7 +159,11 @@ func TestOutput(t *testing.T) {
 	if got := read(event.InlineOutput([]byte("abc"))); got != "abc" {
 		t.Errorf("got %q", got)
 	}
-	kept := event.Output{Size: 4, OpenFile: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("file")), nil }}
+	kept := event.Output{Size: 4, OpenFile: func() (io.ReadCloser,
+		error,
+	) {
+		return io.NopCloser(strings.NewReader("file")), nil
+	}}
 	if got := read(kept); got != "file" {
 		t.Errorf("got %q", got)
 	}

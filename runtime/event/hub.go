@@ -11,14 +11,16 @@ import (
 	"time"
 )
 
-// Hub numbers the events of one session and delivers them, in order, to every receiver. Sinks are lossless: Emit waits for
-// them. Subscribers have a bounded queue: one that is too slow loses events and gets a Gap in their place.
+// Hub numbers the events of one session and delivers them, in order, to every receiver. Sinks are
+// lossless: Emit waits for them. Subscribers have a bounded queue: one that is too slow loses
+// events and gets a Gap in their place.
 type Hub struct {
 	now       func() time.Time
 	sessionID string
 	log       *slog.Logger
 
-	// order is held while an event is delivered, and so by whoever waits for a sink. mu is held for moments only.
+	// order is held while an event is delivered, and so by whoever waits for a sink. mu is held for
+	// moments only.
 	order sync.Mutex
 	seq   int64 // under order
 
@@ -45,9 +47,9 @@ func NewHub(sessionID string, now func() time.Time, log *slog.Logger) *Hub {
 	return &Hub{now: now, sessionID: sessionID, log: log, subs: map[*subscription]struct{}{}}
 }
 
-// AddSink adds a receiver that Emit calls and waits for. The returned function removes it; it gets no event that is
-// emitted after that. A sink must not call Emit. If a sink fails or panics, Emit returns that as an error, after delivery
-// to the others.
+// AddSink adds a receiver that Emit calls and waits for. The returned function removes it; it gets
+// no event that is emitted after that. A sink must not call Emit. If a sink fails or panics, Emit
+// returns that as an error, after delivery to the others.
 func (h *Hub) AddSink(fn func(Event) error) (remove func()) {
 	s := &sink{fn: fn}
 	h.mu.Lock()
@@ -66,8 +68,8 @@ func (h *Hub) AddSink(fn func(Event) error) (remove func()) {
 	}
 }
 
-// Emit numbers data of the session's own agent, stamps it and delivers it. It is safe for concurrent use; events of one
-// goroutine keep their order. After Close it does nothing.
+// Emit numbers data of the session's own agent, stamps it and delivers it. It is safe for
+// concurrent use; events of one goroutine keep their order. After Close it does nothing.
 func (h *Hub) Emit(runID string, data Data) error { return h.EmitFrom(Origin{}, runID, data) }
 
 // EmitFrom is Emit for any agent of the session.
@@ -81,7 +83,10 @@ func (h *Hub) EmitFrom(origin Origin, runID string, data Data) error {
 		return nil
 	}
 	h.seq++
-	e := Event{Seq: h.seq, Time: h.now(), SessionID: h.sessionID, RunID: runID, Origin: origin, Data: data}
+	e := Event{
+		Seq: h.seq, Time: h.now(), SessionID: h.sessionID, RunID: runID, Origin: origin,
+		Data: data,
+	}
 	var first error
 	for _, s := range sinks {
 		if s.removed.Load() {
@@ -107,9 +112,9 @@ func (h *Hub) callSink(s *sink, e Event) (err error) {
 	return s.fn(e)
 }
 
-// Subscribe calls fn for each event from now on, in a goroutine of its own, with at most buffer events waiting; at least
-// one. The returned function ends the subscription without waiting. If fn panics, the panic is logged and the
-// subscription ends; nothing else is affected.
+// Subscribe calls fn for each event from now on, in a goroutine of its own, with at most buffer
+// events waiting; at least one. The returned function ends the subscription without waiting. If fn
+// panics, the panic is logged and the subscription ends; nothing else is affected.
 func (h *Hub) Subscribe(buffer int, fn func(Event)) (cancel func()) {
 	s := &subscription{max: max(buffer, 1), wake: make(chan struct{}, 1), stop: make(chan struct{})}
 	h.mu.Lock()
@@ -139,8 +144,8 @@ func (h *Hub) drop(s *subscription) {
 	s.end()
 }
 
-// Close ends the subscriptions once they have delivered what waits for them, but does not wait longer than timeout for
-// slow ones. Later events go nowhere.
+// Close ends the subscriptions once they have delivered what waits for them, but does not wait
+// longer than timeout for slow ones. Later events go nowhere.
 func (h *Hub) Close(timeout time.Duration) {
 	h.mu.Lock()
 	h.done = true
@@ -189,7 +194,8 @@ func (s *subscription) offer(e Event) {
 	s.signal()
 }
 
-// flushGap puts a Gap for the missed events into the queue, at the place where they were lost. The caller holds mu.
+// flushGap puts a Gap for the missed events into the queue, at the place where they were lost. The
+// caller holds mu.
 func (s *subscription) flushGap() {
 	if s.missed == 0 {
 		return

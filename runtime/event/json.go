@@ -22,7 +22,8 @@ type line struct {
 	Data      json.RawMessage `json:"data"`
 }
 
-// toolCallEndJSON is ToolCallEnd with its output as a script sees it: the text itself, or the file that holds it.
+// toolCallEndJSON is ToolCallEnd with its output as a script sees it: the text itself, or the file
+// that holds it.
 type toolCallEndJSON struct {
 	toolCallEndFields
 	Output       *string `json:"output,omitempty"`
@@ -34,8 +35,9 @@ type toolCallEndJSON struct {
 
 type toolCallEndFields ToolCallEnd
 
-// MarshalJSON writes the output as "output" if it is in memory, with invalid UTF-8 replaced by U+FFFD and the exact
-// bytes in "output_base64" then; otherwise "output_file" names the file that holds it.
+// MarshalJSON writes the output as "output" if it is in memory, with invalid UTF-8 replaced by
+// U+FFFD and the exact bytes in "output_base64" then; otherwise "output_file" names the file that
+// holds it.
 func (d ToolCallEnd) MarshalJSON() ([]byte, error) {
 	j := toolCallEndJSON{
 		toolCallEndFields: toolCallEndFields(d),
@@ -68,15 +70,16 @@ func (d *ToolCallEnd) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// MarshalJSON writes the event as one object with "type", "seq", "time", "session_id", "run_id", "agent_id",
-// "parent_id" and "data".
+// MarshalJSON writes the event as one object with "type", "seq", "time", "session_id", "run_id",
+// "agent_id", "parent_id" and "data".
 func (e Event) MarshalJSON() ([]byte, error) {
 	data, err := json.Marshal(e.Data)
 	if err != nil {
 		return nil, fmt.Errorf("event %s: %w", e.Kind(), err)
 	}
 	return json.Marshal(line{
-		Type: e.Kind(), Seq: e.Seq, Time: e.Time, SessionID: e.SessionID, RunID: e.RunID, AgentID: e.AgentID, ParentID: e.ParentID,
+		Type: e.Kind(), Seq: e.Seq, Time: e.Time, SessionID: e.SessionID, RunID: e.RunID,
+		AgentID: e.AgentID, ParentID: e.ParentID,
 		Data: data,
 	})
 }
@@ -92,7 +95,8 @@ func (e *Event) UnmarshalJSON(b []byte) error {
 		return err
 	}
 	*e = Event{
-		Seq: l.Seq, Time: l.Time, SessionID: l.SessionID, RunID: l.RunID, Origin: Origin{AgentID: l.AgentID, ParentID: l.ParentID}, Data: data,
+		Seq: l.Seq, Time: l.Time, SessionID: l.SessionID, RunID: l.RunID,
+		Origin: Origin{AgentID: l.AgentID, ParentID: l.ParentID}, Data: data,
 	}
 	return nil
 }

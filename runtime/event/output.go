@@ -12,8 +12,9 @@ import (
 // InlineLimit is the largest output, in bytes, that an Output holds in memory.
 const InlineLimit = 1 << 20
 
-// Output is everything that a tool call produced, before it was cut for the model. Up to InlineLimit bytes it is held in
-// memory, beyond that in a file of the session. The zero value is an empty output.
+// Output is everything that a tool call produced, before it was cut for the model. Up to
+// InlineLimit bytes it is held in memory, beyond that in a file of the session. The zero value is
+// an empty output.
 type Output struct {
 	// Size is the number of bytes.
 	Size int64
@@ -33,13 +34,15 @@ func InlineOutput(b []byte) Output {
 	return Output{Size: int64(len(b)), SHA256: hex.EncodeToString(sum[:]), Inline: b}
 }
 
-// Open returns a reader of all bytes. An output that is in a file which nothing can open any more is fs.ErrNotExist.
+// Open returns a reader of all bytes. An output that is in a file which nothing can open any more
+// is fs.ErrNotExist.
 func (o Output) Open() (io.ReadCloser, error) {
 	if o.OpenFile != nil {
 		return o.OpenFile()
 	}
 	if int64(len(o.Inline)) != o.Size {
-		return nil, &fs.PathError{Op: "open", Path: o.File, Err: errors.Join(fs.ErrNotExist, errors.New("the output was not kept"))}
+		return nil, &fs.PathError{Op: "open", Path: o.File, Err: errors.Join(fs.ErrNotExist,
+			errors.New("the output was not kept"))}
 	}
 	return io.NopCloser(bytes.NewReader(o.Inline)), nil
 }

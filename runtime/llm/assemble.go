@@ -5,14 +5,16 @@ import (
 	"strings"
 )
 
-// Assembler makes one Response of the deltas of a stream. The zero value is ready. It is not safe for concurrent use.
+// Assembler makes one Response of the deltas of a stream. The zero value is ready. It is not safe
+// for concurrent use.
 //
-// Deltas whose number was seen before are ignored, and so is whatever follows DeltaDone. DeltaRetry voids everything
-// before it. Pieces of text that follow each other make one part; a reasoning part given by DeltaPart takes the place of
-// the pieces of reasoning directly before it. Missing ids of tool calls stay empty.
+// Deltas whose number was seen before are ignored, and so is whatever follows DeltaDone. DeltaRetry
+// voids everything before it. Pieces of text that follow each other make one part; a reasoning part
+// given by DeltaPart takes the place of the pieces of reasoning directly before it. Missing ids of
+// tool calls stay empty.
 //
-// An answer that was cut by a limit or a filter (FinishLength, FinishContentFilter) is left without its tool calls: the
-// last one may be cut, and half a call must not run.
+// An answer that was cut by a limit or a filter (FinishLength, FinishContentFilter) is left without
+// its tool calls: the last one may be cut, and half a call must not run.
 type Assembler struct {
 	next  int
 	parts []*piece
@@ -56,7 +58,8 @@ func (a *Assembler) Add(d Delta) {
 	}
 }
 
-// grow appends text to the last part if it is of this kind and still growing, else begins a new part.
+// grow appends text to the last part if it is of this kind and still growing, else begins a new
+// part.
 func (a *Assembler) grow(kind PartKind, text string) {
 	if text == "" {
 		return
@@ -76,7 +79,8 @@ func (a *Assembler) last() *piece {
 	return a.parts[len(a.parts)-1]
 }
 
-// begin returns the tool call of that index, new if need be, and fills in what is not known of it yet.
+// begin returns the tool call of that index, new if need be, and fills in what is not known of it
+// yet.
 func (a *Assembler) begin(index int, call *ToolCall) *piece {
 	p := a.calls[index]
 	if p == nil {
@@ -105,7 +109,8 @@ func (a *Assembler) whole(part *Part) {
 		return
 	}
 	p := &piece{part: *part, whole: true}
-	if last := a.last(); part.Kind == PartReasoning && last != nil && !last.whole && last.part.Kind == PartReasoning {
+	if last := a.last(); part.Kind == PartReasoning && last != nil && !last.whole &&
+		last.part.Kind == PartReasoning {
 		a.parts[len(a.parts)-1] = p
 		return
 	}
@@ -126,7 +131,8 @@ func (a *Assembler) Response() (Response, error) {
 		msg.Parts = append(msg.Parts, p.finished())
 	}
 	return Response{
-		Message: msg, Finish: a.done.Finish, Usage: a.done.Usage, ResponseID: a.done.ResponseID, Model: a.done.Model,
+		Message: msg, Finish: a.done.Finish, Usage: a.done.Usage, ResponseID: a.done.ResponseID,
+		Model: a.done.Model,
 	}, nil
 }
 
@@ -149,8 +155,8 @@ func (p *piece) finished() Part {
 	return part
 }
 
-// Complete sends req and returns the whole answer. A stream that ends without DeltaDone is an *Error: KindCanceled if ctx
-// has ended, else KindStream.
+// Complete sends req and returns the whole answer. A stream that ends without DeltaDone is an
+// *Error: KindCanceled if ctx has ended, else KindStream.
 func Complete(ctx context.Context, c Client, req Request) (Response, error) {
 	var a Assembler
 	for d, err := range c.Stream(ctx, req) {

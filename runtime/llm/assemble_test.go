@@ -24,7 +24,10 @@ func number(deltas ...llm.Delta) []llm.Delta {
 func text(s string) llm.Delta    { return llm.Delta{Kind: llm.DeltaText, Text: s} }
 func thought(s string) llm.Delta { return llm.Delta{Kind: llm.DeltaReasoning, Text: s} }
 func done(f llm.FinishReason) llm.Delta {
-	return llm.Delta{Kind: llm.DeltaDone, Done: &llm.Done{Finish: f, Usage: llm.Usage{Input: 3, Output: 2}, ResponseID: "r", Model: "m"}}
+	return llm.Delta{Kind: llm.DeltaDone, Done: &llm.Done{Finish: f, Usage: llm.Usage{
+		Input:  3,
+		Output: 2,
+	}, ResponseID: "r", Model: "m"}}
 }
 
 func call(index int, id, name string) llm.Delta {
@@ -36,7 +39,10 @@ func args(index int, s string) llm.Delta {
 }
 
 func callPart(id, name, arguments string) llm.Part {
-	return llm.Part{Kind: llm.PartToolCall, ToolCall: &llm.ToolCall{ID: id, Name: name, Arguments: arguments}}
+	return llm.Part{Kind: llm.PartToolCall, ToolCall: &llm.ToolCall{
+		ID: id, Name: name,
+		Arguments: arguments,
+	}}
 }
 
 func reasoningPart(s string) llm.Part {
@@ -57,16 +63,19 @@ func TestAssembler(t *testing.T) {
 			[]llm.Part{llm.Text("ab")},
 		},
 		"parts keep their order": {
-			number(thought("t"), text("a"), call(0, "1", "x"), args(0, "{}"), text("b"), done(llm.FinishToolCalls)),
+			number(thought("t"), text("a"), call(0, "1", "x"), args(0, "{}"), text("b"),
+				done(llm.FinishToolCalls)),
 			[]llm.Part{reasoningPart("t"), llm.Text("a"), callPart("1", "x", "{}"), llm.Text("b")},
 		},
 		"parallel calls interleaved": {
-			number(call(7, "1", "x"), call(3, "2", "y"), args(7, `{"a`), args(3, `{"b`), args(7, `":1}`), args(3, `":2}`),
+			number(call(7, "1", "x"), call(3, "2", "y"), args(7, `{"a`), args(3, `{"b`), args(7, `":1}`),
+				args(3, `":2}`),
 				done(llm.FinishToolCalls)),
 			[]llm.Part{callPart("1", "x", `{"a":1}`), callPart("2", "y", `{"b":2}`)},
 		},
 		"missing id stays empty, late name is filled in": {
-			number(args(0, "{"), call(0, "", "x"), args(0, "}"), call(0, "", "other"), done(llm.FinishToolCalls)),
+			number(args(0, "{"), call(0, "", "x"), args(0, "}"), call(0, "", "other"),
+				done(llm.FinishToolCalls)),
 			[]llm.Part{callPart("", "x", "{}")},
 		},
 		"equal ids are two calls": {
@@ -84,17 +93,24 @@ func TestAssembler(t *testing.T) {
 			[]llm.Part{llm.Text("ab")},
 		},
 		"a retry voids what was before": {
-			number(text("lost"), call(0, "1", "x"), llm.Delta{Kind: llm.DeltaRetry, Retry: &llm.RetryNotice{}}, text("kept"),
+			number(text("lost"), call(0, "1", "x"), llm.Delta{
+				Kind:  llm.DeltaRetry,
+				Retry: &llm.RetryNotice{},
+			}, text("kept"),
 				call(0, "2", "y"), done(llm.FinishToolCalls)),
 			[]llm.Part{llm.Text("kept"), callPart("2", "y", "")},
 		},
 		"a whole part takes the place of pieces of reasoning": {
-			number(thought("wh"), thought("ole"), llm.Delta{Kind: llm.DeltaPart, Part: &opaque}, thought("more"), text("a"),
+			number(thought("wh"), thought("ole"), llm.Delta{Kind: llm.DeltaPart, Part: &opaque},
+				thought("more"), text("a"),
 				done(llm.FinishStop)),
 			[]llm.Part{opaque, reasoningPart("more"), llm.Text("a")},
 		},
 		"two whole parts are two parts": {
-			number(llm.Delta{Kind: llm.DeltaPart, Part: &opaque}, llm.Delta{Kind: llm.DeltaPart, Part: &opaque}, done(llm.FinishStop)),
+			number(llm.Delta{Kind: llm.DeltaPart, Part: &opaque}, llm.Delta{
+				Kind: llm.DeltaPart,
+				Part: &opaque,
+			}, done(llm.FinishStop)),
 			[]llm.Part{opaque, opaque},
 		},
 		"a cut answer has no calls": {
@@ -116,7 +132,8 @@ func TestAssembler(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(llm.Message{Role: llm.RoleAssistant, Parts: tt.want}, resp.Message); diff != "" {
+			if diff := cmp.Diff(llm.Message{Role: llm.RoleAssistant, Parts: tt.want},
+				resp.Message); diff != "" {
 				t.Errorf("message (-want +got):\n%s", diff)
 			}
 		})
@@ -137,8 +154,9 @@ func TestAssemblerTellsTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := llm.Response{
-		Message: llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{llm.Text("a")}}, Finish: llm.FinishStop,
-		Usage: llm.Usage{Input: 3, Output: 2}, ResponseID: "r", Model: "m",
+		Message: llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{llm.Text("a")}},
+		Finish:  llm.FinishStop,
+		Usage:   llm.Usage{Input: 3, Output: 2}, ResponseID: "r", Model: "m",
 	}
 	if diff := cmp.Diff(want, resp); diff != "" {
 		t.Errorf("response (-want +got):\n%s", diff)
@@ -181,13 +199,17 @@ func TestComplete(t *testing.T) {
 	})
 	t.Run("error", func(t *testing.T) {
 		want := &llm.Error{Kind: llm.KindAuth}
-		_, err := llm.Complete(t.Context(), &attempts{list: []attempt{{deltas: number(text("a")), err: want}}}, llm.Request{})
+		_, err := llm.Complete(t.Context(), &attempts{list: []attempt{{
+			deltas: number(text("a")),
+			err:    want,
+		}}}, llm.Request{})
 		if !errors.Is(err, want) {
 			t.Errorf("got %v, want %v", err, want)
 		}
 	})
 	t.Run("no end", func(t *testing.T) {
-		_, err := llm.Complete(t.Context(), &attempts{list: []attempt{{deltas: number(text("a"))}}}, llm.Request{})
+		_, err := llm.Complete(t.Context(), &attempts{list: []attempt{{deltas: number(text("a"))}}},
+			llm.Request{})
 		if llm.KindOf(err) != llm.KindStream {
 			t.Errorf("got %v, want kind %s", err, llm.KindStream)
 		}
@@ -196,7 +218,8 @@ func TestComplete(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cause := errors.New("enough")
 		cancel(cause)
-		_, err := llm.Complete(ctx, &attempts{list: []attempt{{deltas: number(text("a"))}}}, llm.Request{})
+		_, err := llm.Complete(ctx, &attempts{list: []attempt{{deltas: number(text("a"))}}},
+			llm.Request{})
 		if llm.KindOf(err) != llm.KindCanceled || !errors.Is(err, cause) {
 			t.Errorf("got %v, want kind %s around the cause", err, llm.KindCanceled)
 		}
@@ -208,8 +231,14 @@ func TestErrorText(t *testing.T) {
 		err  llm.Error
 		want string
 	}{
-		"server":  {llm.Error{Kind: llm.KindServer, Provider: "p", Status: 503, Message: "busy"}, "p: server (HTTP 503): busy"},
-		"stream":  {llm.Error{Kind: llm.KindStream, Provider: "p", Status: 200, Message: "cut"}, "p: stream: cut"},
+		"server": {
+			llm.Error{Kind: llm.KindServer, Provider: "p", Status: 503, Message: "busy"},
+			"p: server (HTTP 503): busy",
+		},
+		"stream": {
+			llm.Error{Kind: llm.KindStream, Provider: "p", Status: 200, Message: "cut"},
+			"p: stream: cut",
+		},
 		"cause":   {llm.Error{Kind: llm.KindCanceled, Err: errors.New("enough")}, "canceled: enough"},
 		"nothing": {llm.Error{Kind: llm.KindNetwork}, "network"},
 	}
@@ -226,9 +255,13 @@ func FuzzAssembler(f *testing.F) {
 		var a llm.Assembler
 		for i, b := range script {
 			kinds := []llm.DeltaKind{
-				llm.DeltaText, llm.DeltaReasoning, llm.DeltaToolCall, llm.DeltaArguments, llm.DeltaPart, llm.DeltaRetry, llm.DeltaDone, "?",
+				llm.DeltaText, llm.DeltaReasoning, llm.DeltaToolCall, llm.DeltaArguments, llm.DeltaPart,
+				llm.DeltaRetry, llm.DeltaDone, "?",
 			}
-			a.Add(llm.Delta{Seq: i - int(b>>6), Kind: kinds[b%8], Text: strings.Repeat("x", int(b%3)), Index: int(b % 5)})
+			a.Add(llm.Delta{
+				Seq: i - int(b>>6), Kind: kinds[b%8], Text: strings.Repeat("x", int(b%3)),
+				Index: int(b % 5),
+			})
 		}
 		first, err1 := a.Response()
 		second, err2 := a.Response()

@@ -9,9 +9,10 @@ import (
 
 // Client asks a model. Implementations are safe for concurrent use.
 type Client interface {
-	// Stream sends req and yields the answer piece by piece. Nothing is sent before iteration starts; each iteration
-	// sends once. After a non-nil error, an *Error, the sequence ends. Breaking off the iteration or ending ctx closes the
-	// connection. A sequence that ends without error has yielded DeltaDone last. The request is not modified.
+	// Stream sends req and yields the answer piece by piece. Nothing is sent before iteration starts;
+	// each iteration sends once. After a non-nil error, an *Error, the sequence ends. Breaking off the
+	// iteration or ending ctx closes the connection. A sequence that ends without error has yielded
+	// DeltaDone last. The request is not modified.
 	Stream(ctx context.Context, req Request) iter.Seq2[Delta, error]
 }
 
@@ -29,7 +30,8 @@ type Request struct {
 	System   string     `json:"system,omitempty"`
 	Messages []Message  `json:"messages"`
 	Tools    []ToolSpec `json:"tools,omitempty"`
-	// ReasoningEffort is "low", "medium", "high", a provider's own value such as "xhigh", or empty for its default.
+	// ReasoningEffort is "low", "medium", "high", a provider's own value such as "xhigh", or empty for
+	// its default.
 	ReasoningEffort string `json:"reasoning_effort,omitempty"`
 	// MaxOutputTokens limits the answer; zero means the provider's limit.
 	MaxOutputTokens int `json:"max_output_tokens,omitempty"`
@@ -50,11 +52,13 @@ const (
 	DeltaText DeltaKind = "text"
 	// DeltaReasoning carries a piece of the model's reasoning in Text.
 	DeltaReasoning DeltaKind = "reasoning"
-	// DeltaToolCall begins the tool call number Index, with its ID and Name in Call as far as they are known.
+	// DeltaToolCall begins the tool call number Index, with its ID and Name in Call as far as they are
+	// known.
 	DeltaToolCall DeltaKind = "tool_call"
 	// DeltaArguments carries a piece of the arguments of tool call number Index in Text.
 	DeltaArguments DeltaKind = "arguments"
-	// DeltaPart carries a finished part in Part. Opaque reasoning takes the place of the pieces of reasoning before it.
+	// DeltaPart carries a finished part in Part. Opaque reasoning takes the place of the pieces of
+	// reasoning before it.
 	DeltaPart DeltaKind = "part"
 	// DeltaRetry says that the attempt so far is void and a new one begins after a pause; see Retry.
 	DeltaRetry DeltaKind = "retry"
@@ -93,7 +97,8 @@ const (
 	FinishToolCalls FinishReason = "tool_calls"
 	// FinishLength: the answer was cut at a token limit. Its tool calls are left out, see Assembler.
 	FinishLength FinishReason = "length"
-	// FinishContentFilter: the provider cut the answer for its content. Its tool calls are left out, see Assembler.
+	// FinishContentFilter: the provider cut the answer for its content. Its tool calls are left out,
+	// see Assembler.
 	FinishContentFilter FinishReason = "content_filter"
 )
 
@@ -106,7 +111,8 @@ type Done struct {
 	Model string
 }
 
-// Usage counts tokens. Input leaves out what was read from or written to a cache; Output includes Reasoning.
+// Usage counts tokens. Input leaves out what was read from or written to a cache; Output includes
+// Reasoning.
 type Usage struct {
 	Input      int64 `json:"input"`
 	Output     int64 `json:"output"`

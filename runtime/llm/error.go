@@ -41,11 +41,13 @@ const (
 	KindCanceled ErrorKind = "canceled"
 )
 
-// Error is what a Client reports. Message is the server's own text where there is one, without control characters.
+// Error is what a Client reports. Message is the server's own text where there is one, without
+// control characters.
 type Error struct {
 	Kind     ErrorKind
 	Provider string
-	// Status is the HTTP status; zero if no answer came. It is 200 if an answer began well and failed later.
+	// Status is the HTTP status; zero if no answer came. It is 200 if an answer began well and failed
+	// later.
 	Status int
 	// Code is the provider's own code; may be empty.
 	Code    string

@@ -16,7 +16,8 @@ const (
 	RoleTool Role = "tool"
 )
 
-// Message is one entry of a conversation. Messages are values: whoever holds one does not change its parts.
+// Message is one entry of a conversation. Messages are values: whoever holds one does not change
+// its parts.
 type Message struct {
 	Role  Role   `json:"role"`
 	Parts []Part `json:"parts"`
@@ -50,8 +51,8 @@ func Text(s string) Part { return Part{Kind: PartText, Text: s} }
 // UserText makes a user message of one text.
 func UserText(s string) Message { return Message{Role: RoleUser, Parts: []Part{Text(s)}} }
 
-// Reasoning is what a model thought. Opaque is the provider's own form of it, which goes back to the same provider
-// unchanged in later requests; Provider names that provider.
+// Reasoning is what a model thought. Opaque is the provider's own form of it, which goes back to
+// the same provider unchanged in later requests; Provider names that provider.
 type Reasoning struct {
 	Text     string          `json:"text,omitempty"`
 	Provider string          `json:"provider,omitempty"`
@@ -64,8 +65,8 @@ type Image struct {
 	Data []byte `json:"data"`
 }
 
-// ToolCall is a model's wish to run a tool. Arguments is the JSON text as the model wrote it, which may be malformed;
-// ID may be empty or repeated with some servers.
+// ToolCall is a model's wish to run a tool. Arguments is the JSON text as the model wrote it, which
+// may be malformed; ID may be empty or repeated with some servers.
 type ToolCall struct {
 	ID        string `json:"id"`
 	Name      string `json:"name"`

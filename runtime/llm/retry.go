@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Waits between attempts when the server does not say how long to wait: a random part of base × 2ⁿ, at most the cap.
+// Waits between attempts when the server does not say how long to wait: a random part of base × 2ⁿ,
+// at most the cap.
 const (
 	retryBase = 500 * time.Millisecond
 	// retryCapAnswered holds if the server answered, so that it is there and wants less traffic.
@@ -24,24 +25,29 @@ const (
 	DefaultMaxWait    = 5 * time.Minute
 )
 
-// RetryPolicy says how often and how patiently Retry tries again. The zero value holds the defaults.
+// RetryPolicy says how often and how patiently Retry tries again. The zero value holds the
+// defaults.
 type RetryPolicy struct {
-	// MaxRetries is the number of attempts after the first; zero means DefaultMaxRetries, less than zero none.
+	// MaxRetries is the number of attempts after the first; zero means DefaultMaxRetries, less than
+	// zero none.
 	MaxRetries int
-	// MaxWait is the longest wait a server may ask for; zero means DefaultMaxWait, less than zero no wait at all.
+	// MaxWait is the longest wait a server may ask for; zero means DefaultMaxWait, less than zero no
+	// wait at all.
 	MaxWait time.Duration
 	// Clock is what waits; nil means SystemClock.
 	Clock Clock
-	// Rand returns a random number in [0, 1); nil means a shared random source. It may be called concurrently.
+	// Rand returns a random number in [0, 1); nil means a shared random source. It may be called
+	// concurrently.
 	Rand func() float64
 }
 
-// Retry returns a Client that sends a request again when it failed in a way that may pass, as Error.Retryable says. Before
-// each wait it yields DeltaRetry, which voids what the failed attempt has yielded. The numbers of its deltas go on
-// rising across attempts.
+// Retry returns a Client that sends a request again when it failed in a way that may pass, as
+// Error.Retryable says. Before each wait it yields DeltaRetry, which voids what the failed attempt
+// has yielded. The numbers of its deltas go on rising across attempts.
 //
-// A wait that the server asked for is kept to exactly. One longer than MaxWait is not waited for: the error is returned
-// at once. Without such a wish the wait is random, up to 500 ms × 2ⁿ, at most 10 s if the server answered and 2 s if not.
+// A wait that the server asked for is kept to exactly. One longer than MaxWait is not waited for:
+// the error is returned at once. Without such a wish the wait is random, up to 500 ms × 2ⁿ, at most
+// 10 s if the server answered and 2 s if not.
 func Retry(inner Client, policy RetryPolicy) Client {
 	if policy.MaxRetries == 0 {
 		policy.MaxRetries = DefaultMaxRetries
@@ -88,7 +94,10 @@ func (r *retry) Stream(ctx context.Context, req Request) iter.Seq2[Delta, error]
 				yield(Delta{}, final)
 				return
 			}
-			if !emit(Delta{Kind: DeltaRetry, Retry: &RetryNotice{Attempt: retries + 2, Delay: wait, Err: err}}) {
+			if !emit(Delta{Kind: DeltaRetry, Retry: &RetryNotice{
+				Attempt: retries + 2, Delay: wait,
+				Err: err,
+			}}) {
 				return
 			}
 			if err := r.policy.Clock.Sleep(ctx, wait); err != nil {
@@ -99,8 +108,11 @@ func (r *retry) Stream(ctx context.Context, req Request) iter.Seq2[Delta, error]
 	}
 }
 
-// attempt sends req once. More is false if the receiver wants no more. A nil error means that the answer is complete.
-func (r *retry) attempt(ctx context.Context, req Request, emit func(Delta) bool) (more bool, err error) {
+// attempt sends req once. More is false if the receiver wants no more. A nil error means that the
+// answer is complete.
+func (r *retry) attempt(
+	ctx context.Context, req Request, emit func(Delta) bool,
+) (more bool, err error) {
 	next, done := 0, false
 	for d, err := range r.inner.Stream(ctx, req) {
 		if done {
@@ -143,7 +155,8 @@ func (r *retry) judge(err error, retries int) (time.Duration, error) {
 	return max(e.RetryAfter, 0), nil
 }
 
-// backoff returns a random wait. All of it is random, so that many sessions that failed at once do not come back at once.
+// backoff returns a random wait. All of it is random, so that many sessions that failed at once do
+// not come back at once.
 func (r *retry) backoff(answered bool, retries int) time.Duration {
 	limit := retryCapSilent
 	if answered {
@@ -163,7 +176,8 @@ func tooLong(e *Error, limit time.Duration) *Error {
 	if long.Message != "" {
 		long.Message += "; "
 	}
-	long.Message += fmt.Sprintf("the server asks to wait %s before the next try, longer than the limit of %s (--max-retry-wait)",
+	long.Message += fmt.Sprintf("the server asks to wait %s before the next try, longer than the "+
+		"limit of %s (--max-retry-wait)",
 		e.RetryAfter, limit)
 	return &long
 }

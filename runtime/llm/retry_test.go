@@ -52,12 +52,18 @@ func TestRetryWaits(t *testing.T) {
 		"cap if the server answered": {
 			&llm.Error{Kind: llm.KindStream, Status: 200},
 			llm.RetryPolicy{MaxRetries: 7},
-			[]time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 10 * time.Second, 10 * time.Second},
+			[]time.Duration{
+				500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second,
+				8 * time.Second, 10 * time.Second, 10 * time.Second,
+			},
 		},
 		"cap if it did not": {
 			&llm.Error{Kind: llm.KindNetwork},
 			llm.RetryPolicy{MaxRetries: 5},
-			[]time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 2 * time.Second, 2 * time.Second},
+			[]time.Duration{
+				500 * time.Millisecond, time.Second, 2 * time.Second, 2 * time.Second,
+				2 * time.Second,
+			},
 		},
 		"all of it is random": {
 			&llm.Error{Kind: llm.KindTimeout},
@@ -67,15 +73,34 @@ func TestRetryWaits(t *testing.T) {
 		"the server's wish is kept to exactly": {
 			after(7 * time.Second), llm.RetryPolicy{MaxRetries: 1}, []time.Duration{7 * time.Second},
 		},
-		"also above the cap":          {after(5 * time.Minute), llm.RetryPolicy{MaxRetries: 1}, []time.Duration{5 * time.Minute}},
+		"also above the cap": {
+			after(5 * time.Minute),
+			llm.RetryPolicy{MaxRetries: 1},
+			[]time.Duration{5 * time.Minute},
+		},
 		"at once":                     {after(0), llm.RetryPolicy{MaxRetries: 2}, []time.Duration{0, 0}},
 		"not longer than the default": {after(5*time.Minute + 1), llm.RetryPolicy{}, nil},
-		"not longer than allowed":     {after(2 * time.Second), llm.RetryPolicy{MaxWait: time.Second}, nil},
-		"no wait allowed":             {after(time.Millisecond), llm.RetryPolicy{MaxWait: -1}, nil},
-		"no retries":                  {&llm.Error{Kind: llm.KindServer}, llm.RetryPolicy{MaxRetries: -1}, nil},
-		"many retries":                {&llm.Error{Kind: llm.KindServer}, llm.RetryPolicy{MaxRetries: 80, Rand: func() float64 { return 0 }}, make([]time.Duration, 80)},
-		"wrapped":                     {fmt.Errorf("x: %w", &llm.Error{Kind: llm.KindServer}), llm.RetryPolicy{MaxRetries: 1}, []time.Duration{500 * time.Millisecond}},
-		"foreign error":               {errors.New("x"), llm.RetryPolicy{}, nil},
+		"not longer than allowed": {
+			after(2 * time.Second),
+			llm.RetryPolicy{MaxWait: time.Second},
+			nil,
+		},
+		"no wait allowed": {after(time.Millisecond), llm.RetryPolicy{MaxWait: -1}, nil},
+		"no retries": {
+			&llm.Error{Kind: llm.KindServer},
+			llm.RetryPolicy{MaxRetries: -1},
+			nil,
+		},
+		"many retries": {&llm.Error{Kind: llm.KindServer}, llm.RetryPolicy{
+			MaxRetries: 80,
+			Rand:       func() float64 { return 0 },
+		}, make([]time.Duration, 80)},
+		"wrapped": {
+			fmt.Errorf("x: %w", &llm.Error{Kind: llm.KindServer}),
+			llm.RetryPolicy{MaxRetries: 1},
+			[]time.Duration{500 * time.Millisecond},
+		},
+		"foreign error": {errors.New("x"), llm.RetryPolicy{}, nil},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -101,13 +126,20 @@ func TestRetryWaits(t *testing.T) {
 
 func TestRetryKinds(t *testing.T) {
 	retried := map[llm.ErrorKind]bool{
-		llm.KindNetwork: true, llm.KindTimeout: true, llm.KindRateLimit: true, llm.KindOverloaded: true, llm.KindServer: true,
-		llm.KindStream: true, llm.KindAuth: false, llm.KindQuota: false, llm.KindNotFound: false, llm.KindContextLength: false,
-		llm.KindInvalid: false, llm.KindContentFilter: false, llm.KindReplay: false, llm.KindCanceled: false,
+		llm.KindNetwork: true, llm.KindTimeout: true, llm.KindRateLimit: true, llm.KindOverloaded: true,
+		llm.KindServer: true,
+		llm.KindStream: true, llm.KindAuth: false, llm.KindQuota: false, llm.KindNotFound: false,
+		llm.KindContextLength: false,
+		llm.KindInvalid:       false, llm.KindContentFilter: false, llm.KindReplay: false,
+		llm.KindCanceled: false,
 	}
 	for kind, want := range retried {
-		inner := &attempts{list: []attempt{{err: &llm.Error{Kind: kind}}, {deltas: number(done(llm.FinishStop))}}}
-		_, err := llm.Complete(t.Context(), llm.Retry(inner, llm.RetryPolicy{Clock: &fakeClock{}}), llm.Request{})
+		inner := &attempts{list: []attempt{
+			{err: &llm.Error{Kind: kind}},
+			{deltas: number(done(llm.FinishStop))},
+		}}
+		_, err := llm.Complete(t.Context(), llm.Retry(inner, llm.RetryPolicy{Clock: &fakeClock{}}),
+			llm.Request{})
 		if got := inner.sent == 2; got != want || got != (err == nil) {
 			t.Errorf("%s: sent %d times, error %v; retried should be %t", kind, inner.sent, err, want)
 		}
@@ -123,7 +155,10 @@ func TestRetryStream(t *testing.T) {
 	}}
 	clock := &fakeClock{}
 	var got []llm.Delta
-	for d, err := range llm.Retry(inner, llm.RetryPolicy{Clock: clock, Rand: almostOne}).Stream(t.Context(), llm.Request{}) {
+	for d, err := range llm.Retry(inner, llm.RetryPolicy{
+		Clock: clock,
+		Rand:  almostOne,
+	}).Stream(t.Context(), llm.Request{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,9 +168,13 @@ func TestRetryStream(t *testing.T) {
 		got = append(got, d)
 	}
 	notice := func(attempt int, delay time.Duration, err error) llm.Delta {
-		return llm.Delta{Kind: llm.DeltaRetry, Retry: &llm.RetryNotice{Attempt: attempt, Delay: delay, Err: err}}
+		return llm.Delta{Kind: llm.DeltaRetry, Retry: &llm.RetryNotice{
+			Attempt: attempt, Delay: delay,
+			Err: err,
+		}}
 	}
-	want := number(text("a"), call(0, "1", "x"), notice(2, 500*time.Millisecond, first), notice(3, time.Second, second),
+	want := number(text("a"), call(0, "1", "x"), notice(2, 500*time.Millisecond, first),
+		notice(3, time.Second, second),
 		text("c"), text("d"), done(llm.FinishStop))
 	sameError := cmp.Comparer(func(a, b error) bool { return errors.Is(a, b) })
 	if diff := cmp.Diff(want, got, sameError); diff != "" {
@@ -144,25 +183,35 @@ func TestRetryStream(t *testing.T) {
 }
 
 func TestRetryAfterAnAnswerWithoutEnd(t *testing.T) {
-	inner := &attempts{list: []attempt{{deltas: number(text("a"))}, {deltas: number(text("b"), done(llm.FinishStop))}}}
-	resp, err := llm.Complete(t.Context(), llm.Retry(inner, llm.RetryPolicy{Clock: &fakeClock{}}), llm.Request{})
+	inner := &attempts{list: []attempt{{deltas: number(text("a"))}, {deltas: number(text("b"),
+		done(llm.FinishStop))}}}
+	resp, err := llm.Complete(t.Context(), llm.Retry(inner, llm.RetryPolicy{Clock: &fakeClock{}}),
+		llm.Request{})
 	if err != nil || resp.Message.Text() != "b" {
 		t.Errorf("got %q, %v; want the second answer", resp.Message.Text(), err)
 	}
 }
 
 func TestErrorAfterTheEndIsNotRetried(t *testing.T) {
-	inner := &attempts{list: []attempt{{deltas: number(text("a"), done(llm.FinishStop)), err: &llm.Error{Kind: llm.KindStream}}}}
-	resp, err := llm.Complete(t.Context(), llm.Retry(inner, llm.RetryPolicy{Clock: &fakeClock{}}), llm.Request{})
+	inner := &attempts{list: []attempt{{
+		deltas: number(text("a"), done(llm.FinishStop)),
+		err:    &llm.Error{Kind: llm.KindStream},
+	}}}
+	resp, err := llm.Complete(t.Context(), llm.Retry(inner, llm.RetryPolicy{Clock: &fakeClock{}}),
+		llm.Request{})
 	if err != nil || resp.Message.Text() != "a" || inner.sent != 1 {
 		t.Errorf("got %q, %v after %d requests", resp.Message.Text(), err, inner.sent)
 	}
 }
 
 func TestRetryTooLongWaitNamesTheFlag(t *testing.T) {
-	sent := &llm.Error{Kind: llm.KindRateLimit, Status: 429, Message: "slow down", HasRetryAfter: true, RetryAfter: time.Hour}
+	sent := &llm.Error{
+		Kind: llm.KindRateLimit, Status: 429, Message: "slow down", HasRetryAfter: true,
+		RetryAfter: time.Hour,
+	}
 	inner := &attempts{list: []attempt{{err: sent}}}
-	_, err := llm.Complete(t.Context(), llm.Retry(inner, llm.RetryPolicy{Clock: &fakeClock{}}), llm.Request{})
+	_, err := llm.Complete(t.Context(), llm.Retry(inner, llm.RetryPolicy{Clock: &fakeClock{}}),
+		llm.Request{})
 	if llm.KindOf(err) != llm.KindRateLimit {
 		t.Fatalf("got %v, want the server's error", err)
 	}
@@ -200,9 +249,13 @@ func TestRetryEndsWithTheContext(t *testing.T) {
 
 func TestRetryStopsWithItsReceiver(t *testing.T) {
 	for stop := range 3 {
-		inner := &attempts{list: []attempt{{deltas: number(text("a")), err: &llm.Error{Kind: llm.KindServer}}}}
+		inner := &attempts{list: []attempt{{
+			deltas: number(text("a")),
+			err:    &llm.Error{Kind: llm.KindServer},
+		}}}
 		seen := 0
-		for _, err := range llm.Retry(inner, llm.RetryPolicy{Clock: &fakeClock{}}).Stream(t.Context(), llm.Request{}) {
+		for _, err := range llm.Retry(inner, llm.RetryPolicy{Clock: &fakeClock{}}).Stream(t.Context(),
+			llm.Request{}) {
 			if err != nil {
 				t.Error(err)
 			}
@@ -223,7 +276,10 @@ func TestRetrySpreadsSessions(t *testing.T) {
 	for range 64 {
 		clock := &fakeClock{}
 		inner := &attempts{list: []attempt{{err: &llm.Error{Kind: llm.KindServer, Status: 503}}}}
-		_, err := llm.Complete(t.Context(), llm.Retry(inner, llm.RetryPolicy{Clock: clock, MaxRetries: 1}), llm.Request{})
+		_, err := llm.Complete(t.Context(), llm.Retry(inner, llm.RetryPolicy{
+			Clock:      clock,
+			MaxRetries: 1,
+		}), llm.Request{})
 		if err == nil {
 			t.Fatal("no error")
 		}

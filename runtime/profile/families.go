@@ -24,26 +24,31 @@ var (
 // Providers returns the IDs of the profiles that [New] knows.
 func Providers() []string { return []string{"openai", "anthropic", "gemini"} }
 
-// New is the profile of a provider for one of its models, with what models says of it. The context window and cut-off of a
-// model that is not listed are [UnknownContextWindow] tokens and unknown. A provider that is not one of [Providers] is an error.
+// New is the profile of a provider for one of its models, with what models says of it. The context
+// window and cut-off of a model that is not listed are [UnknownContextWindow] tokens and unknown. A
+// provider that is not one of [Providers] is an error.
 func New(provider, name string, models Models) (Profile, error) {
 	f := family(provider)
 	if f == nil {
-		return Profile{}, fmt.Errorf("profile: the provider %.100q is not known: there are %s", provider, strings.Join(Providers(), ", "))
+		return Profile{}, fmt.Errorf("profile: the provider %.100q is not known: there are %s", provider,
+			strings.Join(Providers(), ", "))
 	}
 	return f().describe(name, models), nil
 }
 
-// OpenAI is the profile for OpenAI's models, and for others that are served through one of its interfaces. Files are edited with
-// apply_patch, and commands may take 10 seconds. Figures are from [DefaultModels], see [New].
+// OpenAI is the profile for OpenAI's models, and for others that are served through one of its
+// interfaces. Files are edited with apply_patch, and commands may take 10 seconds. Figures are from
+// [DefaultModels], see [New].
 func OpenAI(name string) Profile { return openai().describe(name, DefaultModels()) }
 
-// Anthropic is the profile for Anthropic's Claude models. Files are edited with edit_file, grep and glob are those of
-// [tool.AnthropicGrep] and [tool.AnthropicGlob], and commands may take 120 seconds. Figures are from [DefaultModels], see [New].
+// Anthropic is the profile for Anthropic's Claude models. Files are edited with edit_file, grep and
+// glob are those of [tool.AnthropicGrep] and [tool.AnthropicGlob], and commands may take 120
+// seconds. Figures are from [DefaultModels], see [New].
 func Anthropic(name string) Profile { return anthropic().describe(name, DefaultModels()) }
 
-// Gemini is the profile for Google's Gemini models. Files are edited with edit_file, read_many_files reads several at once, grep
-// and glob are those of [tool.GeminiGrep] and [tool.GeminiGlob], and commands may take 10 seconds. Figures are from [DefaultModels], see [New].
+// Gemini is the profile for Google's Gemini models. Files are edited with edit_file,
+// read_many_files reads several at once, grep and glob are those of [tool.GeminiGrep] and
+// [tool.GeminiGlob], and commands may take 10 seconds. Figures are from [DefaultModels], see [New].
 func Gemini(name string) Profile { return gemini().describe(name, DefaultModels()) }
 
 // family returns the constructor of a provider's profile without a model, or nil.
@@ -65,7 +70,8 @@ func openai() Profile {
 		Instructions: openaiInstructions + commonInstructions,
 		ProjectDocs:  []string{"AGENTS.md", ".codex/instructions.md"},
 		Tools: []tool.Tool{
-			tool.ReadFile(), tool.ApplyPatch(), tool.WriteFile(), tool.Shell(), tool.Grep(), tool.Glob(), tool.ListDir(),
+			tool.ReadFile(), tool.ApplyPatch(), tool.WriteFile(), tool.Shell(), tool.Grep(), tool.Glob(),
+			tool.ListDir(),
 			tool.AskUser(), tool.ExitTool(),
 		},
 		CommandTimeout: 10 * time.Second,
@@ -78,7 +84,8 @@ func anthropic() Profile {
 		Instructions: anthropicInstructions + commonInstructions,
 		ProjectDocs:  []string{"AGENTS.md", "CLAUDE.md"},
 		Tools: []tool.Tool{
-			tool.ReadFile(), tool.WriteFile(), tool.EditFile(), tool.Shell(), tool.AnthropicGrep(), tool.AnthropicGlob(), tool.ListDir(),
+			tool.ReadFile(), tool.WriteFile(), tool.EditFile(), tool.Shell(), tool.AnthropicGrep(),
+			tool.AnthropicGlob(), tool.ListDir(),
 			tool.AskUser(), tool.ExitTool(),
 		},
 		CommandTimeout: 120 * time.Second,
@@ -91,15 +98,17 @@ func gemini() Profile {
 		Instructions: geminiInstructions + commonInstructions,
 		ProjectDocs:  []string{"AGENTS.md", "GEMINI.md"},
 		Tools: []tool.Tool{
-			tool.ReadFile(), tool.ReadManyFiles(), tool.WriteFile(), tool.EditFile(), tool.Shell(), tool.GeminiGrep(), tool.GeminiGlob(),
+			tool.ReadFile(), tool.ReadManyFiles(), tool.WriteFile(), tool.EditFile(), tool.Shell(),
+			tool.GeminiGrep(), tool.GeminiGlob(),
 			tool.ListDir(), tool.AskUser(), tool.ExitTool(),
 		},
 		CommandTimeout: 10 * time.Second,
 	}
 }
 
-// maxAnswerTokens limits answers where a request must give a limit. Servers count it against the context together with the
-// input, so that the largest answer that a model can give would cost context that is needed.
+// maxAnswerTokens limits answers where a request must give a limit. Servers count it against the
+// context together with the input, so that the largest answer that a model can give would cost
+// context that is needed.
 const maxAnswerTokens = 32_000
 
 // describe completes the profile of a family for one model.
@@ -110,7 +119,8 @@ func (p Profile) describe(name string, models Models) Profile {
 	p.SupportsVision = p.ID != "openai"
 	p.ContextWindow, p.MaxOutputTokens, p.KnowledgeCutoff = UnknownContextWindow, 0, ""
 	if m, ok := models.Lookup(p.ID, name); ok {
-		p.ContextWindow, p.MaxOutputTokens, p.KnowledgeCutoff = m.ContextWindow, m.MaxOutput, m.KnowledgeCutoff
+		p.ContextWindow, p.MaxOutputTokens, p.KnowledgeCutoff = m.ContextWindow, m.MaxOutput,
+			m.KnowledgeCutoff
 		p.SupportsReasoning, p.SupportsVision = m.Reasoning, m.Vision
 	}
 	if p.ID == "anthropic" {

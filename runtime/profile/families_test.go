@@ -27,17 +27,22 @@ func TestFamilies_9_2(t *testing.T) {
 		timeout time.Duration
 		vision  bool
 	}{
-		{profile.OpenAI("m"), "openai", "read_file apply_patch write_file shell grep glob list_dir ask_user exit", "AGENTS.md .codex/instructions.md", 10 * time.Second, false},
-		{profile.Anthropic("m"), "anthropic", "read_file write_file edit_file shell grep glob list_dir ask_user exit", "AGENTS.md CLAUDE.md", 120 * time.Second, true},
-		{profile.Gemini("m"), "gemini", "read_file read_many_files write_file edit_file shell grep glob list_dir ask_user exit", "AGENTS.md GEMINI.md", 10 * time.Second, true},
+		{profile.OpenAI("m"), "openai", "read_file apply_patch write_file shell grep glob list_dir " +
+			"ask_user exit", "AGENTS.md .codex/instructions.md", 10 * time.Second, false},
+		{profile.Anthropic("m"), "anthropic", "read_file write_file edit_file shell grep glob " +
+			"list_dir ask_user exit", "AGENTS.md CLAUDE.md", 120 * time.Second, true},
+		{profile.Gemini("m"), "gemini", "read_file read_many_files write_file edit_file shell grep " +
+			"glob list_dir ask_user exit", "AGENTS.md GEMINI.md", 10 * time.Second, true},
 	} {
 		t.Run(tt.id, func(t *testing.T) {
 			p := tt.profile
-			if p.ID != tt.id || p.Model != "m" || p.CommandTimeout != tt.timeout || p.SupportsVision != tt.vision {
+			if p.ID != tt.id || p.Model != "m" || p.CommandTimeout != tt.timeout ||
+				p.SupportsVision != tt.vision {
 				t.Errorf("%s %s, time-out %v, vision %v", p.ID, p.Model, p.CommandTimeout, p.SupportsVision)
 			}
 			if !p.SupportsStreaming || !p.SupportsReasoning || !p.SupportsParallelToolCalls {
-				t.Errorf("streaming %v, reasoning %v, parallel calls %v", p.SupportsStreaming, p.SupportsReasoning, p.SupportsParallelToolCalls)
+				t.Errorf("streaming %v, reasoning %v, parallel calls %v", p.SupportsStreaming,
+					p.SupportsReasoning, p.SupportsParallelToolCalls)
 			}
 			var names []string
 			for _, tool := range p.Tools {
@@ -53,16 +58,21 @@ func TestFamilies_9_2(t *testing.T) {
 	}
 }
 
-// TestSearchParameters checks what the models of a family may ask of a search, and under which other names.
+// TestSearchParameters checks what the models of a family may ask of a search, and under which
+// other names.
 func TestSearchParameters(t *testing.T) {
 	const all = "case_insensitive glob_filter max_results output_mode path pattern*"
 	want := map[string][2]string{
-		"openai grep":    {all, ""},
-		"openai glob":    {"path pattern*", ""},
-		"anthropic grep": {"-A -B -C -n " + all + " multiline offset type", "-i=case_insensitive context=-C glob=glob_filter head_limit=max_results"},
+		"openai grep": {all, ""},
+		"openai glob": {"path pattern*", ""},
+		"anthropic grep": {
+			"-A -B -C -n " + all + " multiline offset type",
+			"-i=case_insensitive context=-C glob=glob_filter head_limit=max_results",
+		},
 		"anthropic glob": {"path pattern*", ""},
 		"gemini grep": {
-			all + " after before case_sensitive context exclude_pattern fixed_strings max_matches_per_file names_only no_ignore",
+			all + " after before case_sensitive context exclude_pattern fixed_strings " +
+				"max_matches_per_file names_only no_ignore",
 			"dir_path=path include_pattern=glob_filter total_max_matches=max_results",
 		},
 		"gemini glob": {"case_sensitive path pattern* respect_git_ignore", "dir_path=path"},
@@ -97,7 +107,10 @@ func TestSearchParameters(t *testing.T) {
 			slices.Sort(aliases)
 			wanted := strings.Fields(w[0])
 			slices.Sort(wanted)
-			if diff := cmp.Diff([]string{strings.Join(wanted, " "), w[1]}, []string{strings.Join(names, " "), strings.Join(aliases, " ")}); diff != "" {
+			if diff := cmp.Diff([]string{strings.Join(wanted, " "), w[1]}, []string{
+				strings.Join(names, " "),
+				strings.Join(aliases, " "),
+			}); diff != "" {
 				t.Errorf("%s: %s (-want +got):\n%s", p.ID, tool.Name, diff)
 			}
 		}
@@ -107,20 +120,30 @@ func TestSearchParameters(t *testing.T) {
 // TestInstructions_9_2_4 looks for the topics that the instructions of each family must treat.
 func TestInstructions_9_2_4(t *testing.T) {
 	shared := map[string]string{
-		"identity": `^You are a software engineer`, "changing files": `(?m)^# Changing files$`, "project documents": `AGENTS\.md`,
-		"coding practice": `(?m)^# How to work$`, "tool use": `(?m)^# Tools in general$`, "errors": `(?m)^# When something fails$`,
-		"verification": `Run the project's own tests`, "the end": `(?m)^# When you are done$`, "reading first": "(?i)read[^.]* before you (edit|patch|change)|about to change first",
-		"history": `Do not commit`, "no keyboard": `no keyboard`,
+		"identity": `^You are a software engineer`, "changing files": `(?m)^# Changing files$`,
+		"project documents": `AGENTS\.md`,
+		"coding practice":   `(?m)^# How to work$`, "tool use": `(?m)^# Tools in general$`,
+		"errors":       `(?m)^# When something fails$`,
+		"verification": `Run the project's own tests`, "the end": `(?m)^# When you are done$`,
+		"reading first": "(?i)read[^.]* before you (edit|patch|change)|about to change first",
+		"history":       `Do not commit`, "no keyboard": `no keyboard`,
 	}
 	own := map[string]map[string]string{
-		"openai": {"the patch format": `(?s)\*\*\* Begin Patch.*\*\*\* End Patch`, "its documents": `\.codex/instructions\.md`, "time-out": `ten seconds|timeout_ms`},
+		"openai": {
+			"the patch format": `(?s)\*\*\* Begin Patch.*\*\*\* End Patch`,
+			"its documents":    `\.codex/instructions\.md`, "time-out": `ten seconds|timeout_ms`,
+		},
 		"anthropic": {
-			"which tool": `(?m)^# Which tool for what$`, "edits, not files": "Prefer editing a file that exists", "edit, not write": "`edit_file` to `write_file`",
-			"old_string": "`old_string` exactly", "it is unique": `exactly once|unique`, "replace_all": "replace_all", "its documents": `CLAUDE\.md`,
+			"which tool":       `(?m)^# Which tool for what$`,
+			"edits, not files": "Prefer editing a file that exists",
+			"edit, not write":  "`edit_file` to `write_file`",
+			"old_string":       "`old_string` exactly", "it is unique": `exactly once|unique`,
+			"replace_all": "replace_all", "its documents": `CLAUDE\.md`,
 			"time-out": "two minutes", "output modes": "files_with_matches", "lines around": "`-C`",
 		},
 		"gemini": {
-			"several files": "read_many_files", "its documents": `GEMINI\.md`, "old_string": "`old_string` must be exactly", "it is unique": `occur only once`,
+			"several files": "read_many_files", "its documents": `GEMINI\.md`,
+			"old_string": "`old_string` must be exactly", "it is unique": `occur only once`,
 			"time-out": "ten seconds", "lines around": "`context`",
 		},
 	}
@@ -154,8 +177,13 @@ func TestInstructions_9_2_4(t *testing.T) {
 // Every family's prompt has all layers, later ones below, and its own instructions first.
 func TestLayers_9_8(t *testing.T) {
 	s := profile.Surroundings{
-		WorkDir: "/w", Platform: "linux", OSVersion: "6.1", Date: "2026-01-02", Model: "m", KnowledgeCutoff: "2025-08",
-		Git: &profile.Git{Root: "/w", Branch: "trunk"}, Docs: []profile.Doc{{Path: "/w/AGENTS.md", Text: "DOC"}},
+		WorkDir: "/w", Platform: "linux", OSVersion: "6.1", Date: "2026-01-02", Model: "m",
+		KnowledgeCutoff: "2025-08",
+		Git:             &profile.Git{Root: "/w", Branch: "trunk"},
+		Docs: []profile.Doc{{
+			Path: "/w/AGENTS.md",
+			Text: "DOC",
+		}},
 	}
 	seen := map[string]string{}
 	for _, p := range families() {
@@ -169,7 +197,12 @@ func TestLayers_9_8(t *testing.T) {
 		}
 		seen[p.Instructions] = p.ID
 		at := -1
-		for _, want := range []string{"You are", "# When you are done", "<environment>\nWorking directory: /w\n", "OS version: 6.1", "Model: m", "Knowledge cut-off: 2025-08", "<git>", "\n# Tools\n", "- exit: ", "\n# Project instructions\n\nFrom files", "DOC", "OVERRIDE"} {
+		for _, want := range []string{
+			"You are", "# When you are done",
+			"<environment>\nWorking directory: /w\n", "OS version: 6.1", "Model: m",
+			"Knowledge cut-off: 2025-08", "<git>", "\n# Tools\n", "- exit: ",
+			"\n# Project instructions\n\nFrom files", "DOC", "OVERRIDE",
+		} {
 			i := strings.LastIndex(got, want)
 			if i <= at {
 				t.Errorf("%s: %q stands at %d, after %d", p.ID, want, i, at)
@@ -198,14 +231,17 @@ func TestNew(t *testing.T) {
 		if id == "gemini" {
 			want = [2]int64{5000, 700}
 		}
-		if got := [2]int64{p.ContextWindow, p.MaxOutputTokens}; got != want || (p.KnowledgeCutoff != "") != (id == "gemini") {
+		if got := [2]int64{p.ContextWindow, p.MaxOutputTokens}; got != want ||
+			(p.KnowledgeCutoff != "") != (id == "gemini") {
 			t.Errorf("%s: %v, cut-off %q, want %v", id, got, p.KnowledgeCutoff, want)
 		}
 	}
-	if p, err := profile.New("gpt", "m", models); err == nil || !strings.Contains(err.Error(), "openai, anthropic, gemini") || p.ID != "" {
+	if p, err := profile.New("gpt", "m", models); err == nil || !strings.Contains(err.Error(),
+		"openai, anthropic, gemini") || p.ID != "" {
 		t.Errorf("%v", err)
 	}
-	if p, err := profile.New("openai", "gpt-5.2", profile.Models{}); err != nil || p.ContextWindow != profile.UnknownContextWindow {
+	if p, err := profile.New("openai", "gpt-5.2", profile.Models{}); err != nil ||
+		p.ContextWindow != profile.UnknownContextWindow {
 		t.Errorf("the empty table knows a model: %d, %v", p.ContextWindow, err)
 	}
 }

@@ -19,7 +19,8 @@ import (
 var builtinModels []byte
 
 const (
-	// UnknownContextWindow is assumed for models that are not listed: most served today have at least this many tokens.
+	// UnknownContextWindow is assumed for models that are not listed: most served today have at least
+	// this many tokens.
 	UnknownContextWindow = 128_000
 	// maxTokens is the largest figure that a table may have.
 	maxTokens = 1_000_000_000
@@ -29,8 +30,8 @@ const (
 type Model struct {
 	// Provider is the ID of the profile, such as "openai".
 	Provider string `json:"provider"`
-	// Prefix is the model's name or the beginning of it, up to a character that is neither letter, digit nor dot: "gpt-5"
-	// stands for gpt-5 and gpt-5-codex, and not for gpt-5.1.
+	// Prefix is the model's name or the beginning of it, up to a character that is neither letter,
+	// digit nor dot: "gpt-5" stands for gpt-5 and gpt-5-codex, and not for gpt-5.1.
 	Prefix string `json:"prefix"`
 	// ContextWindow is in tokens. Where a provider tells input and output apart, it is the input's.
 	ContextWindow int64 `json:"context_window"`
@@ -43,15 +44,16 @@ type Model struct {
 	Vision    bool `json:"vision"`
 }
 
-// Models is a table of models. The zero value knows none. It does not change, and may be used by several goroutines.
+// Models is a table of models. The zero value knows none. It does not change, and may be used by
+// several goroutines.
 type Models struct {
 	asOf string
 	// list is sorted by provider and prefix.
 	list []Model
 }
 
-// DefaultModels is the built-in table. It covers models of OpenAI, Anthropic and Google, with the figures of their own pages
-// where they give any.
+// DefaultModels is the built-in table. It covers models of OpenAI, Anthropic and Google, with the
+// figures of their own pages where they give any.
 func DefaultModels() Models { return builtin() }
 
 var builtin = sync.OnceValue(func() Models {
@@ -66,9 +68,10 @@ var builtin = sync.OnceValue(func() Models {
 //
 //	{"as_of": "2026-01-31", "models": [{"provider": "openai", "prefix": "my-model", "context_window": 65536}]}
 //
-// The keys of an entry are those of [Model] in JSON. Provider and prefix are required; what an entry does not give is
-// taken from the built-in entry that fits its prefix, and is unknown or false if there is none. The context window must be
-// known in the end. Other keys, keys given twice, two entries for one prefix, and figures out of range are errors, which name the line.
+// The keys of an entry are those of [Model] in JSON. Provider and prefix are required; what an
+// entry does not give is taken from the built-in entry that fits its prefix, and is unknown or
+// false if there is none. The context window must be known in the end. Other keys, keys given
+// twice, two entries for one prefix, and figures out of range are errors, which name the line.
 func ParseModels(data []byte) (Models, error) {
 	base := DefaultModels()
 	m, err := parseModels(data, base)
@@ -91,8 +94,9 @@ func (m Models) AsOf() string { return m.asOf }
 // List returns all entries: by provider, those of one provider by prefix.
 func (m Models) List() []Model { return slices.Clone(m.list) }
 
-// Lookup returns the entry for the model name of a provider: of those whose prefix fits, the one with the longest. If none fits, what
-// stands after the last slash of the name is looked up: "models/gemini-2.5-pro", and names with the maker in front.
+// Lookup returns the entry for the model name of a provider: of those whose prefix fits, the one
+// with the longest. If none fits, what stands after the last slash of the name is looked up:
+// "models/gemini-2.5-pro", and names with the maker in front.
 func (m Models) Lookup(provider, name string) (Model, bool) {
 	// Of prefixes of one name, the longer one stands below the shorter.
 	for _, e := range slices.Backward(m.list) {
@@ -239,7 +243,8 @@ func (t *tableReader) entries(base Models) ([]Model, error) {
 			return nil, fmt.Errorf("entry %d: %w", len(list)+1, err)
 		}
 		if slices.ContainsFunc(list, e.same) {
-			return nil, fmt.Errorf("entry %d: there is another one for %s %q", len(list)+1, e.Provider, e.Prefix)
+			return nil, fmt.Errorf("entry %d: there is another one for %s %q", len(list)+1, e.Provider,
+				e.Prefix)
 		}
 		list = append(list, e)
 	}
@@ -294,13 +299,15 @@ func isMonth(s string) bool {
 func (e Model) check() error {
 	switch {
 	case family(e.Provider) == nil:
-		return fmt.Errorf("the provider %.40q is not known: there are %s", e.Provider, strings.Join(Providers(), ", "))
+		return fmt.Errorf("the provider %.40q is not known: there are %s", e.Provider,
+			strings.Join(Providers(), ", "))
 	case e.Prefix == "":
 		return errors.New("the prefix is missing")
 	case e.ContextWindow == 0:
 		return errors.New("context_window is missing, and no built-in entry has it")
 	case e.MaxOutput > e.ContextWindow:
-		return fmt.Errorf("max_output %d is more than the context window of %d", e.MaxOutput, e.ContextWindow)
+		return fmt.Errorf("max_output %d is more than the context window of %d", e.MaxOutput,
+			e.ContextWindow)
 	}
 	return nil
 }

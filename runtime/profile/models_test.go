@@ -58,7 +58,10 @@ func TestModelsOfProfiles(t *testing.T) {
 		{profile.Anthropic("claude-3-5-sonnet-latest"), 200_000, 8_192, "2024-04", false, true},
 		{profile.Anthropic("claude-next"), 128_000, 0, "", true, true},
 		{profile.Gemini("gemini-2.5-pro"), 1_048_576, 65_536, "2025-01", true, true},
-		{profile.Gemini("gemini-2.5-flash-lite-preview-09-2025"), 1_048_576, 65_536, "2025-01", true, true},
+		{
+			profile.Gemini("gemini-2.5-flash-lite-preview-09-2025"), 1_048_576, 65_536, "2025-01", true,
+			true,
+		},
 		{profile.Gemini("gemini-3-flash-preview"), 1_048_576, 65_536, "2025-01", true, true},
 		{profile.Gemini("models/gemini-2.5-pro"), 1_048_576, 65_536, "2025-01", true, true},
 		{profile.OpenAI("openai/gpt-4o:free"), 128_000, 16_384, "2023-10", false, true},
@@ -71,8 +74,11 @@ func TestModelsOfProfiles(t *testing.T) {
 		{profile.Gemini("gemini-next"), 128_000, 0, "", true, true},
 	} {
 		p := tt.profile
-		if p.ContextWindow != tt.window || p.MaxOutputTokens != tt.out || p.KnowledgeCutoff != tt.cutoff || p.SupportsReasoning != tt.reasoning || p.SupportsVision != tt.vision {
-			t.Errorf("%s %s: window %d, output %d, cut-off %q, reasoning %v, vision %v", p.ID, p.Model, p.ContextWindow, p.MaxOutputTokens, p.KnowledgeCutoff, p.SupportsReasoning, p.SupportsVision)
+		if p.ContextWindow != tt.window || p.MaxOutputTokens != tt.out ||
+			p.KnowledgeCutoff != tt.cutoff || p.SupportsReasoning != tt.reasoning ||
+			p.SupportsVision != tt.vision {
+			t.Errorf("%s %s: window %d, output %d, cut-off %q, reasoning %v, vision %v", p.ID, p.Model,
+				p.ContextWindow, p.MaxOutputTokens, p.KnowledgeCutoff, p.SupportsReasoning, p.SupportsVision)
 		}
 	}
 }
@@ -95,11 +101,28 @@ func TestParseModels(t *testing.T) {
 		provider, name string
 		want           profile.Model
 	}{
-		{"openai", "gpt-5.2", profile.Model{Provider: "openai", Prefix: "gpt-5.2", ContextWindow: 1000, MaxOutput: 10, KnowledgeCutoff: "2025-08", Reasoning: true, Vision: true}},
-		{"openai", "gpt-5.2-nine-a", profile.Model{Provider: "openai", Prefix: "gpt-5.2-nine", ContextWindow: 400_000, MaxOutput: 128_000, KnowledgeCutoff: "2030-01"}},
-		{"anthropic", "claude-opus-4-1-20250805", profile.Model{Provider: "anthropic", Prefix: "claude-opus-4-1", ContextWindow: 30_000, MaxOutput: 30_000, KnowledgeCutoff: "2025-01", Reasoning: true, Vision: true}},
-		{"gemini", "gemini-2.5-flash-x-1", profile.Model{Provider: "gemini", Prefix: "gemini-2.5-flash-x", ContextWindow: 9000, MaxOutput: 9000, KnowledgeCutoff: "2025-01", Reasoning: true, Vision: true}},
-		{"gemini", "gemma-9:27b", profile.Model{Provider: "gemini", Prefix: "gemma-9", ContextWindow: 8192}},
+		{"openai", "gpt-5.2", profile.Model{
+			Provider: "openai", Prefix: "gpt-5.2", ContextWindow: 1000,
+			MaxOutput: 10, KnowledgeCutoff: "2025-08", Reasoning: true, Vision: true,
+		}},
+		{"openai", "gpt-5.2-nine-a", profile.Model{
+			Provider: "openai", Prefix: "gpt-5.2-nine",
+			ContextWindow: 400_000, MaxOutput: 128_000, KnowledgeCutoff: "2030-01",
+		}},
+		{"anthropic", "claude-opus-4-1-20250805", profile.Model{
+			Provider: "anthropic",
+			Prefix:   "claude-opus-4-1", ContextWindow: 30_000, MaxOutput: 30_000, KnowledgeCutoff: "2025-01",
+			Reasoning: true, Vision: true,
+		}},
+		{"gemini", "gemini-2.5-flash-x-1", profile.Model{
+			Provider: "gemini", Prefix: "gemini-2.5-flash-x",
+			ContextWindow: 9000, MaxOutput: 9000, KnowledgeCutoff: "2025-01", Reasoning: true,
+			Vision: true,
+		}},
+		{"gemini", "gemma-9:27b", profile.Model{
+			Provider: "gemini", Prefix: "gemma-9",
+			ContextWindow: 8192,
+		}},
 	} {
 		got, ok := m.Lookup(tt.provider, tt.name)
 		if diff := cmp.Diff(tt.want, got); diff != "" || !ok {
@@ -109,7 +132,8 @@ func TestParseModels(t *testing.T) {
 	if _, ok := m.Lookup("openai", "gemma-9"); ok {
 		t.Error("a model is found at another provider")
 	}
-	if m, err := profile.ParseModels([]byte(`{}`)); err != nil || m.AsOf() != profile.DefaultModels().AsOf() {
+	if m, err := profile.ParseModels([]byte(`{}`)); err != nil ||
+		m.AsOf() != profile.DefaultModels().AsOf() {
 		t.Errorf("as of %q, %v", m.AsOf(), err)
 	}
 }
@@ -125,8 +149,14 @@ func TestParseModelsErrors(t *testing.T) {
 		{"no list", `{"models": {}}`, `models: line 1: "models": the value must be a list`},
 		{"day", `{"as_of": "May"}`, `models: line 1: "as_of": "May" is not a day`},
 		{"no entry", entry(`1`), `models: line 2: "models": entry 1: an entry must be an object`},
-		{"unknown key of an entry", entry(`{"provider": "openai",` + "\n" + `"Prefix": "x"}`), `models: line 3: "models": entry 1: "Prefix": there is no such key`},
-		{"twice in an entry", entry(`{"prefix": "x", "prefix": "y"}`), `models: line 2: "models": entry 1: the key "prefix" is given twice`},
+		{
+			"unknown key of an entry", entry(`{"provider": "openai",` + "\n" + `"Prefix": "x"}`),
+			`models: line 3: "models": entry 1: "Prefix": there is no such key`,
+		},
+		{
+			"twice in an entry", entry(`{"prefix": "x", "prefix": "y"}`),
+			`models: line 2: "models": entry 1: the key "prefix" is given twice`,
+		},
 		{"text", entry(`{"provider": 7}`), `the value must be a text`},
 		{"null", entry(`{"context_window": null}`), `the value must be a number`},
 		{"number", entry(`{"context_window": "many"}`), `the value must be a number`},
@@ -135,11 +165,18 @@ func TestParseModelsErrors(t *testing.T) {
 		{"too many", entry(`{"max_output": 1000000001}`), `1000000001 is not a whole number from 1`},
 		{"boolean", entry(`{"vision": "yes"}`), `"vision": the value must be true or false`},
 		{"month", entry(`{"knowledge_cutoff": "2025"}`), `"2025" is not a month such as 2025-08`},
-		{"provider", entry(`{"provider": "open", "prefix": "x", "context_window": 1}`), `the provider "open" is not known: there are openai, anthropic, gemini`},
+		{
+			"provider", entry(`{"provider": "open", "prefix": "x", "context_window": 1}`),
+			`the provider "open" is not known: there are openai, anthropic, gemini`,
+		},
 		{"no prefix", entry(`{"provider": "openai", "context_window": 1}`), `the prefix is missing`},
 		{"no window", entry(`{"provider": "openai", "prefix": "x"}`), `context_window is missing`},
-		{"output", entry(`{"provider": "openai", "prefix": "x", "context_window": 1, "max_output": 2}`), `max_output 2 is more than the context window of 1`},
-		{"two", entry(`{"provider": "openai", "prefix": "x", "context_window": 1},` + "\n" + `{"provider": "openai", "prefix": "x", "context_window": 2}`), `models: line 3: "models": entry 2: there is another one for openai "x"`},
+		{
+			"output", entry(`{"provider": "openai", "prefix": "x", "context_window": 1, "max_output": 2}`),
+			`max_output 2 is more than the context window of 1`,
+		},
+		{"two", entry(`{"provider": "openai", "prefix": "x", "context_window": 1},` + "\n" +
+			`{"provider": "openai", "prefix": "x", "context_window": 2}`), `models: line 3: "models": entry 2: there is another one for openai "x"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m, err := profile.ParseModels([]byte(tt.data))

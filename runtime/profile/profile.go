@@ -1,5 +1,5 @@
-// Package profile holds what differs between families of models: which tools they are offered, what they are told, and
-// what they can do. A profile is data; the loop treats all of them alike.
+// Package profile holds what differs between families of models: which tools they are offered, what
+// they are told, and what they can do. A profile is data; the loop treats all of them alike.
 package profile
 
 import (
@@ -18,12 +18,13 @@ type Profile struct {
 	ID string
 	// Model is the model's name as the provider knows it.
 	Model string
-	// Tools are what the model is offered, in this order. A custom tool is added here or in the session's registry.
+	// Tools are what the model is offered, in this order. A custom tool is added here or in the
+	// session's registry.
 	Tools []tool.Tool
 	// Instructions are the family's base instructions, the first layer of the system prompt.
 	Instructions string
-	// ProjectDocs are the names of the files with a project's own instructions that this family reads, relative to a
-	// folder; in one folder, later ones weigh more.
+	// ProjectDocs are the names of the files with a project's own instructions that this family reads,
+	// relative to a folder; in one folder, later ones weigh more.
 	ProjectDocs []string
 	// CommandTimeout is the shell tool's default.
 	CommandTimeout time.Duration
@@ -35,9 +36,9 @@ type Profile struct {
 	AnswerTokens int64
 	// KnowledgeCutoff is when the model's knowledge ends, such as "2025-08"; empty if unknown.
 	KnowledgeCutoff string
-	// SupportsReasoning and SupportsParallelToolCalls say what requests may ask for: a reasoning effort, and several calls
-	// in one answer. SupportsStreaming tells a host whether text comes piece by piece. SupportsVision says that the model
-	// takes images.
+	// SupportsReasoning and SupportsParallelToolCalls say what requests may ask for: a reasoning
+	// effort, and several calls in one answer. SupportsStreaming tells a host whether text comes piece
+	// by piece. SupportsVision says that the model takes images.
 	SupportsReasoning         bool
 	SupportsVision            bool
 	SupportsStreaming         bool
@@ -49,9 +50,9 @@ type Profile struct {
 	models *Models
 }
 
-// WithModel returns the profile for another model of the same provider, with the figures of the table that the profile was
-// made with. A profile that was not made by [New], [OpenAI], [Anthropic] or [Gemini] keeps its figures, and so does one
-// that is for this model already.
+// WithModel returns the profile for another model of the same provider, with the figures of the
+// table that the profile was made with. A profile that was not made by [New], [OpenAI], [Anthropic]
+// or [Gemini] keeps its figures, and so does one that is for this model already.
 func (p Profile) WithModel(name string) Profile {
 	if p.models == nil || name == p.Model {
 		p.Model = name
@@ -60,7 +61,8 @@ func (p Profile) WithModel(name string) Profile {
 	return p.describe(name, *p.models)
 }
 
-// Surroundings is what a model is told about the place it works in. It is taken once, when a session starts.
+// Surroundings is what a model is told about the place it works in. It is taken once, when a
+// session starts.
 type Surroundings struct {
 	WorkDir   string `json:"workdir"`
 	Platform  string `json:"platform"`
@@ -99,9 +101,9 @@ type Doc struct {
 	Text string `json:"text"`
 }
 
-// System builds the system prompt. Layers, of which later ones weigh more: the family's instructions, the
-// surroundings, the tools, the project's instructions, the user's override. If tools lack some that the instructions speak of,
-// it says so. Equal arguments give equal bytes.
+// System builds the system prompt. Layers, of which later ones weigh more: the family's
+// instructions, the surroundings, the tools, the project's instructions, the user's override. If
+// tools lack some that the instructions speak of, it says so. Equal arguments give equal bytes.
 func (p Profile) System(s Surroundings, tools []llm.ToolSpec, override string) string {
 	var b strings.Builder
 	b.WriteString(strings.TrimSpace(p.Instructions))
@@ -114,22 +116,25 @@ func (p Profile) System(s Surroundings, tools []llm.ToolSpec, override string) s
 		}
 	}
 	if missing := p.missing(tools); len(missing) > 0 {
-		fmt.Fprintf(&b, "\nNot offered here, whatever the text above says of them: `%s`.\n", strings.Join(missing, "`, `"))
+		fmt.Fprintf(&b, "\nNot offered here, whatever the text above says of them: `%s`.\n",
+			strings.Join(missing, "`, `"))
 	}
 	if len(s.Docs) > 0 {
-		b.WriteString("\n# Project instructions\n\nFrom files of the project; where they disagree, the later one counts.\n")
+		b.WriteString("\n# Project instructions\n\nFrom files of the project; where they disagree, " +
+			"the later one counts.\n")
 		for _, d := range s.Docs {
 			fmt.Fprintf(&b, "\n## %s\n\n%s\n", d.Path, strings.TrimSpace(d.Text))
 		}
 	}
 	if override = strings.TrimSpace(override); override != "" {
-		fmt.Fprintf(&b, "\n# Instructions of the user\n\nThese outweigh everything above.\n\n%s\n", override)
+		fmt.Fprintf(&b, "\n# Instructions of the user\n\nThese outweigh everything above.\n\n%s\n",
+			override)
 	}
 	return b.String()
 }
 
-// missing returns the names of the family's tools that the instructions speak of and that are not among tools: a run, a sub-agent
-// or an environment without a shell may have fewer.
+// missing returns the names of the family's tools that the instructions speak of and that are not
+// among tools: a run, a sub-agent or an environment without a shell may have fewer.
 func (p Profile) missing(tools []llm.ToolSpec) []string {
 	known := p.Tools
 	if f := family(p.ID); f != nil {
@@ -137,7 +142,8 @@ func (p Profile) missing(tools []llm.ToolSpec) []string {
 	}
 	var names []string
 	for _, t := range known {
-		if strings.Contains(p.Instructions, "`"+t.Name+"`") && !slices.ContainsFunc(tools, func(have llm.ToolSpec) bool { return have.Name == t.Name }) {
+		if strings.Contains(p.Instructions, "`"+t.Name+"`") && !slices.ContainsFunc(tools,
+			func(have llm.ToolSpec) bool { return have.Name == t.Name }) {
 			names = append(names, t.Name)
 		}
 	}
@@ -171,7 +177,8 @@ func (s Surroundings) write(b *strings.Builder) {
 		if st.More {
 			atLeast = "at least "
 		}
-		fmt.Fprintf(b, "Modified files: %s%d\nUntracked files: %s%d\n", atLeast, st.Modified, atLeast, st.Untracked)
+		fmt.Fprintf(b, "Modified files: %s%d\nUntracked files: %s%d\n", atLeast, st.Modified, atLeast,
+			st.Untracked)
 	}
 	if len(s.Git.Commits) > 0 {
 		b.WriteString("Last commits:\n")

@@ -16,13 +16,19 @@ func TestLayersInOrder(t *testing.T) {
 	p.Instructions = "BASE"
 	s := profile.Surroundings{
 		WorkDir: "/w", Platform: "linux", Date: "2026-01-02", Model: "gpt-5.2",
-		Git:  &profile.Git{Root: "/w", Branch: "trunk", Status: &profile.GitStatus{Modified: 2, Untracked: 1}, Commits: []string{"abc x"}},
+		Git: &profile.Git{Root: "/w", Branch: "trunk", Status: &profile.GitStatus{
+			Modified:  2,
+			Untracked: 1,
+		}, Commits: []string{"abc x"}},
 		Docs: []profile.Doc{{Path: "/AGENTS.md", Text: "OUTER"}, {Path: "/w/AGENTS.md", Text: "INNER"}},
 	}
 	tools := []llm.ToolSpec{{Name: "shell", Description: "Runs a command. And more."}}
 	got := p.System(s, tools, "OVERRIDE")
 	at := -1
-	for _, want := range []string{"BASE", "<environment>", "trunk", "</environment>", "<git>", "Modified files: 2", "abc x", "- shell: Runs a command.\n", "OUTER", "INNER", "OVERRIDE"} {
+	for _, want := range []string{
+		"BASE", "<environment>", "trunk", "</environment>", "<git>",
+		"Modified files: 2", "abc x", "- shell: Runs a command.\n", "OUTER", "INNER", "OVERRIDE",
+	} {
 		i := strings.Index(got, want)
 		if i <= at {
 			t.Errorf("%q stands at %d, after %d:\n%s", want, i, at, got)
@@ -39,20 +45,28 @@ func TestUnknownIsNotInvented(t *testing.T) {
 	p := profile.OpenAI("some-model")
 	p.Instructions = ""
 	got := p.System(profile.Surroundings{WorkDir: "/w", Git: &profile.Git{Root: "/w"}}, nil, "")
-	for _, not := range []string{"Modified files", "Untracked files", "# Tools", "# Project instructions", "# Instructions of the user"} {
+	for _, not := range []string{
+		"Modified files", "Untracked files", "# Tools",
+		"# Project instructions", "# Instructions of the user",
+	} {
 		if strings.Contains(got, not) {
 			t.Errorf("the prompt holds %q:\n%s", not, got)
 		}
 	}
-	if !strings.Contains(got, "Knowledge cut-off: unknown") || !strings.Contains(got, "none (detached HEAD)") {
+	if !strings.Contains(got, "Knowledge cut-off: unknown") || !strings.Contains(got,
+		"none (detached HEAD)") {
 		t.Errorf("%s", got)
 	}
 }
 
-// TestToolsThatAreNotOffered checks that a model is told which of the tools that the instructions speak of it does not have.
+// TestToolsThatAreNotOffered checks that a model is told which of the tools that the instructions
+// speak of it does not have.
 func TestToolsThatAreNotOffered(t *testing.T) {
 	const said = "\nNot offered here, whatever the text above says of them: "
-	for _, p := range []profile.Profile{profile.OpenAI("m"), profile.Anthropic("m"), profile.Gemini("m")} {
+	for _, p := range []profile.Profile{
+		profile.OpenAI("m"), profile.Anthropic("m"),
+		profile.Gemini("m"),
+	} {
 		var all, reading []llm.ToolSpec
 		for _, tool := range p.Tools {
 			all = append(all, tool.ToolSpec)
@@ -75,8 +89,10 @@ func TestToolsThatAreNotOffered(t *testing.T) {
 			for _, tool := range p.Tools {
 				name := "`" + tool.Name + "`"
 				here := slices.ContainsFunc(offered, func(s llm.ToolSpec) bool { return s.Name == tool.Name })
-				if want := !here && strings.Contains(p.Instructions, name); strings.Contains(list, name) != want {
-					t.Errorf("%s, %d tools: %s is listed as missing: %v, in %q", p.ID, len(offered), name, !want, list)
+				if want := !here && strings.Contains(p.Instructions, name); strings.Contains(list,
+					name) != want {
+					t.Errorf("%s, %d tools: %s is listed as missing: %v, in %q", p.ID, len(offered), name, !want,
+						list)
 				}
 			}
 			if !strings.Contains(list, "`shell`") || !strings.Contains(list, "`ask_user`") {
@@ -85,7 +101,8 @@ func TestToolsThatAreNotOffered(t *testing.T) {
 		}
 		// A tool is named in one way, so that it is found.
 		for _, tool := range p.Tools {
-			if strings.Contains(tool.Name, "_") && strings.Count(p.Instructions, tool.Name) != strings.Count(p.Instructions, "`"+tool.Name+"`") {
+			if strings.Contains(tool.Name, "_") && strings.Count(p.Instructions,
+				tool.Name) != strings.Count(p.Instructions, "`"+tool.Name+"`") {
 				t.Errorf("%s: %s stands without quotes", p.ID, tool.Name)
 			}
 		}
@@ -105,7 +122,10 @@ func TestWithModel(t *testing.T) {
 		Reasoning, Vision       bool
 	}
 	of := func(p profile.Profile) figures {
-		return figures{p.Model, p.KnowledgeCutoff, p.ContextWindow, p.MaxOutputTokens, p.AnswerTokens, p.SupportsReasoning, p.SupportsVision}
+		return figures{
+			p.Model, p.KnowledgeCutoff, p.ContextWindow, p.MaxOutputTokens, p.AnswerTokens,
+			p.SupportsReasoning, p.SupportsVision,
+		}
 	}
 	big, err := profile.New("anthropic", "big", table)
 	if err != nil {
@@ -118,19 +138,32 @@ func TestWithModel(t *testing.T) {
 		got  profile.Profile
 		want figures
 	}{
-		"as made":              {big, figures{"big", "2026-01", 500_000, 100_000, 32_000, true, false}},
-		"smaller":              {big.WithModel("small"), figures{"small", "", 5_000, 1_000, 1_000, false, true}},
-		"and back":             {big.WithModel("small").WithModel("big"), of(big)},
-		"not listed":           {big.WithModel("other"), figures{"other", "", profile.UnknownContextWindow, 0, 32_000, true, true}},
-		"what a host says":     {changed.WithModel("big"), figures{"big", "2026-01", 9, 100_000, 32_000, true, false}},
-		"without a table":      {own.WithModel("theirs"), figures{Model: "theirs", Window: 7}},
-		"OpenAI limits itself": {profile.OpenAI("gpt-5").WithModel("gpt-4o"), figures{"gpt-4o", "2023-10", 128_000, 16_384, 0, false, true}},
+		"as made": {big, figures{"big", "2026-01", 500_000, 100_000, 32_000, true, false}},
+		"smaller": {big.WithModel("small"), figures{
+			"small", "", 5_000, 1_000, 1_000, false,
+			true,
+		}},
+		"and back": {big.WithModel("small").WithModel("big"), of(big)},
+		"not listed": {big.WithModel("other"), figures{
+			"other", "",
+			profile.UnknownContextWindow, 0, 32_000, true, true,
+		}},
+		"what a host says": {changed.WithModel("big"), figures{
+			"big", "2026-01", 9, 100_000, 32_000,
+			true, false,
+		}},
+		"without a table": {own.WithModel("theirs"), figures{Model: "theirs", Window: 7}},
+		"OpenAI limits itself": {profile.OpenAI("gpt-5").WithModel("gpt-4o"), figures{
+			"gpt-4o", "2023-10",
+			128_000, 16_384, 0, false, true,
+		}},
 	} {
 		if diff := cmp.Diff(tt.want, of(tt.got)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
-	if len(big.WithModel("small").Tools) != len(big.Tools) || big.WithModel("small").Instructions != big.Instructions {
+	if len(big.WithModel("small").Tools) != len(big.Tools) ||
+		big.WithModel("small").Instructions != big.Instructions {
 		t.Error("another model has other tools or instructions")
 	}
 }

@@ -62,7 +62,8 @@ func createJournal(path string, newID func() string, now func() time.Time) (*Jou
 	return &Journal{file: f, newID: newID, now: now}, nil
 }
 
-// Append adds an entry with data as JSON. After an error nothing more is accepted and each call returns that error.
+// Append adds an entry with data as JSON. After an error nothing more is accepted and each call
+// returns that error.
 func (j *Journal) Append(typ string, data any) (Entry, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -79,7 +80,8 @@ func (j *Journal) Append(typ string, data any) (Entry, error) {
 		return Entry{}, j.fail(fmt.Errorf("journal entry %s: %w", typ, err))
 	}
 	if len(line) > MaxLine {
-		return Entry{}, j.fail(fmt.Errorf("journal entry %s: %d bytes are more than %d", typ, len(line), MaxLine))
+		return Entry{}, j.fail(fmt.Errorf("journal entry %s: %d bytes are more than %d", typ, len(line),
+			MaxLine))
 	}
 	if _, err := j.file.Write(line); err != nil {
 		return Entry{}, j.fail(fmt.Errorf("write the session journal: %w", err))
@@ -103,7 +105,8 @@ func (j *Journal) Sync() error {
 
 // syncFile makes a file or folder durable where its file system can do that.
 func syncFile(f *os.File) error {
-	if err := f.Sync(); err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, syscall.EINVAL) {
+	if err := f.Sync(); err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err,
+		syscall.EINVAL) {
 		return err
 	}
 	return nil
@@ -165,8 +168,8 @@ func decodeLine(line []byte) (Entry, error) {
 	return e, nil
 }
 
-// Read yields the entries of the journal at path in order. A last line without its end is ignored; a damaged line
-// ends the sequence with a *CorruptError.
+// Read yields the entries of the journal at path in order. A last line without its end is ignored;
+// a damaged line ends the sequence with a *CorruptError.
 func Read(path string) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		f, err := os.Open(path)

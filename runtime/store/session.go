@@ -40,8 +40,8 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Create makes the folder dir, which must not exist yet, with mode 0700, and an empty journal in it. Missing parents
-// are made. An existing folder is fs.ErrExist.
+// Create makes the folder dir, which must not exist yet, with mode 0700, and an empty journal in
+// it. Missing parents are made. An existing folder is fs.ErrExist.
 func Create(dir string, opts Options) (*Session, error) {
 	if opts.Now == nil {
 		opts.Now = time.Now
@@ -85,8 +85,9 @@ func (o Output) Close() error { return errors.Join(syncFile(o.File), o.File.Clos
 // Open opens the file for reading from its start.
 func (o Output) Open() (io.ReadCloser, error) { return os.Open(o.Name()) }
 
-// CreateOutput makes the file that keeps the output of the call id. The file's name is derived from id, which may be any
-// text; a second output of the same id gets a file of its own, and OpenOutput finds the newest.
+// CreateOutput makes the file that keeps the output of the call id. The file's name is derived from
+// id, which may be any text; a second output of the same id gets a file of its own, and OpenOutput
+// finds the newest.
 func (s *Session) CreateOutput(id string) (Output, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,8 +118,9 @@ func (s *Session) OpenOutput(id string) (io.ReadCloser, error) {
 	return os.Open(name)
 }
 
-// KeepBackup stores what the file name of an environment held, durably, and returns the name of the file on the host that
-// has it. That is derived from name, which may be any text, and new each time.
+// KeepBackup stores what the file name of an environment held, durably, and returns the name of the
+// file on the host that has it. That is derived from name, which may be any text, and new each
+// time.
 func (s *Session) KeepBackup(name string, content io.Reader) (file string, err error) {
 	dir := filepath.Join(s.dir, backupsName)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -23,7 +23,8 @@ import (
 func create(t *testing.T) *store.Session {
 	t.Helper()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	s, err := store.Create(filepath.Join(t.TempDir(), "a", "session"), store.Options{Now: func() time.Time { return at }})
+	s, err := store.Create(filepath.Join(t.TempDir(), "a", "session"),
+		store.Options{Now: func() time.Time { return at }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +100,8 @@ func TestReadIgnoresTornTail(t *testing.T) {
 		}
 		got, err := readAll(path)
 		if err != nil || len(got) != whole {
-			t.Fatalf("cut at byte %d of %d: %d entries, %v; want the %d whole ones", cut, len(b), len(got), err, whole)
+			t.Fatalf("cut at byte %d of %d: %d entries, %v; want the %d whole ones", cut, len(b), len(got),
+				err, whole)
 		}
 	}
 }
@@ -218,7 +220,10 @@ func TestFolderIsPrivateAndNew(t *testing.T) {
 
 func TestOutputs(t *testing.T) {
 	s := create(t)
-	for _, id := range []string{"call_1", "../../etc/passwd", "call_1", strings.Repeat("x", 5000), ""} {
+	for _, id := range []string{
+		"call_1", "../../etc/passwd", "call_1", strings.Repeat("x", 5000),
+		"",
+	} {
 		out, err := s.CreateOutput(id)
 		if err != nil {
 			t.Fatal(err)
@@ -257,12 +262,14 @@ func TestBackups(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := os.ReadFile(file)
-		if err != nil || string(got) != want || names[file] || filepath.Dir(filepath.Dir(file)) != s.Dir() {
+		if err != nil || string(got) != want || names[file] ||
+			filepath.Dir(filepath.Dir(file)) != s.Dir() {
 			t.Errorf("%q is in %s: %q, %v", name, file, got, err)
 		}
 		names[file] = true
 	}
-	if _, err := s.KeepBackup("x", iotest.ErrReader(fs.ErrPermission)); !errors.Is(err, fs.ErrPermission) {
+	if _, err := s.KeepBackup("x", iotest.ErrReader(fs.ErrPermission)); !errors.Is(err,
+		fs.ErrPermission) {
 		t.Errorf("a content that cannot be read gives %v", err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(s.Dir(), "backups", "*")); len(left) != len(names) {

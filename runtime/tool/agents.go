@@ -25,10 +25,11 @@ var closeAgentText string
 
 // Agents is what the tools for sub-agents act on. Implementations are safe for concurrent use.
 type Agents interface {
-	// Spawn starts an agent and does not wait for it. Agents are started one after the other, so that their IDs follow the order of
-	// the calls, and work beside each other.
+	// Spawn starts an agent and does not wait for it. Agents are started one after the other, so that
+	// their IDs follow the order of the calls, and work beside each other.
 	Spawn(ctx context.Context, r SpawnRequest) (AgentState, error)
-	// Send gives an agent a message: between its rounds of tool calls while it runs, and as its next task else.
+	// Send gives an agent a message: between its rounds of tool calls while it runs, and as its next
+	// task else.
 	Send(ctx context.Context, id, message string) (AgentState, error)
 	// Wait waits until an agent does not run.
 	Wait(ctx context.Context, id string) (AgentState, error)
@@ -77,8 +78,8 @@ type AgentState struct {
 	Turns   int
 }
 
-// AgentTools are spawn_agent, send_input, wait and close_agent. Of the kinds there must be at least one; the first is what
-// spawn_agent starts if the call does not say.
+// AgentTools are spawn_agent, send_input, wait and close_agent. Of the kinds there must be at least
+// one; the first is what spawn_agent starts if the call does not say.
 func AgentTools(agents Agents, kinds []AgentKind) []Tool {
 	var about strings.Builder
 	names := make([]string, len(kinds))
@@ -87,24 +88,37 @@ func AgentTools(agents Agents, kinds []AgentKind) []Tool {
 		fmt.Fprintf(&about, "\n- %s: %s", k.Name, strings.TrimSpace(k.Description))
 	}
 	id := map[string]any{
-		"agent_id": map[string]any{"type": "string", "minLength": 1, "description": "The ID that spawn_agent gave."},
+		"agent_id": map[string]any{
+			"type": "string", "minLength": 1,
+			"description": "The ID that spawn_agent gave.",
+		},
 	}
 	message := map[string]any{
 		"agent_id": id["agent_id"],
-		"message":  map[string]any{"type": "string", "minLength": 1, "description": "What to tell the agent."},
+		"message": map[string]any{
+			"type": "string", "minLength": 1,
+			"description": "What to tell the agent.",
+		},
 	}
 	limit := Limit{Chars: 20_000}
 	return []Tool{
 		{
 			ToolSpec: llm.ToolSpec{
-				Name: "spawn_agent", Description: strings.TrimSpace(spawnAgentText) + "\nKinds of agents:" + about.String(),
+				Name: "spawn_agent", Description: strings.TrimSpace(spawnAgentText) + "\nKinds of agents:" +
+					about.String(),
 				Schema: spawnSchema(names),
 			},
 			Limit: limit,
-			Run:   func(ctx context.Context, call *Call) (Result, error) { return spawnAgent(ctx, call, agents, names[0]) },
+			Run: func(ctx context.Context, call *Call) (Result, error) {
+				return spawnAgent(ctx, call,
+					agents, names[0])
+			},
 		},
 		{
-			ToolSpec: llm.ToolSpec{Name: "send_input", Description: sendInputText, Schema: objectSchema(message, "agent_id", "message")},
+			ToolSpec: llm.ToolSpec{
+				Name: "send_input", Description: sendInputText,
+				Schema: objectSchema(message, "agent_id", "message"),
+			},
 			Run: func(ctx context.Context, call *Call) (Result, error) {
 				var args struct {
 					ID      string `json:"agent_id"`
@@ -120,27 +134,52 @@ func AgentTools(agents Agents, kinds []AgentKind) []Tool {
 			},
 		},
 		{
-			ToolSpec: llm.ToolSpec{Name: "wait", Description: waitText, Schema: objectSchema(id, "agent_id")},
+			ToolSpec: llm.ToolSpec{Name: "wait", Description: waitText, Schema: objectSchema(id,
+				"agent_id")},
 			ReadOnly: true,
 			Waits:    true,
 			Limit:    limit,
-			Run:      func(ctx context.Context, call *Call) (Result, error) { return withAgent(ctx, call, agents.Wait) },
+			Run: func(ctx context.Context, call *Call) (Result, error) {
+				return withAgent(ctx, call,
+					agents.Wait)
+			},
 		},
 		{
-			ToolSpec: llm.ToolSpec{Name: "close_agent", Description: closeAgentText, Schema: objectSchema(id, "agent_id")},
-			Limit:    limit,
-			Run:      func(ctx context.Context, call *Call) (Result, error) { return withAgent(ctx, call, agents.CloseAgent) },
+			ToolSpec: llm.ToolSpec{Name: "close_agent", Description: closeAgentText, Schema: objectSchema(id,
+				"agent_id")},
+			Limit: limit,
+			Run: func(ctx context.Context, call *Call) (Result, error) {
+				return withAgent(ctx, call,
+					agents.CloseAgent)
+			},
 		},
 	}
 }
 
 func spawnSchema(kinds []string) json.RawMessage {
 	return objectSchema(map[string]any{
-		"task":        map[string]any{"type": "string", "minLength": 1, "description": "The task, with all that the agent must know; it does not see this conversation."},
-		"agent_type":  map[string]any{"type": "string", "enum": kinds, "description": "The kind of agent. Default " + kinds[0] + "."},
-		"working_dir": map[string]any{"type": "string", "description": "A folder that the agent works in and does not leave. Default: the working directory."},
-		"model":       map[string]any{"type": "string", "description": "Another model of the same provider."},
-		"max_turns":   map[string]any{"type": "integer", "minimum": 1, "description": "How many turns the agent may take."},
+		"task": map[string]any{
+			"type": "string", "minLength": 1,
+			"description": "The task, with all that the agent must know; it does not see this " +
+				"conversation.",
+		},
+		"agent_type": map[string]any{
+			"type": "string", "enum": kinds,
+			"description": "The kind of agent. Default " + kinds[0] + ".",
+		},
+		"working_dir": map[string]any{
+			"type": "string",
+			"description": "A folder that the agent works in and does not leave. Default: the working " +
+				"directory.",
+		},
+		"model": map[string]any{
+			"type":        "string",
+			"description": "Another model of the same provider.",
+		},
+		"max_turns": map[string]any{
+			"type": "integer", "minimum": 1,
+			"description": "How many turns the agent may take.",
+		},
 	}, "task")
 }
 
@@ -171,11 +210,14 @@ func spawnAgent(ctx context.Context, call *Call, agents Agents, kind string) (Re
 		args.Kind = kind
 	}
 	return agentResult(agents.Spawn(ctx, SpawnRequest{
-		Task: args.Task, Kind: args.Kind, Dir: args.Dir, Model: args.Model, MaxTurns: int(min(args.MaxTurns, 1<<30)),
+		Task: args.Task, Kind: args.Kind, Dir: args.Dir, Model: args.Model,
+		MaxTurns: int(min(args.MaxTurns, 1<<30)),
 	}))
 }
 
-func withAgent(ctx context.Context, call *Call, do func(context.Context, string) (AgentState, error)) (Result, error) {
+func withAgent(
+	ctx context.Context, call *Call, do func(context.Context, string) (AgentState, error),
+) (Result, error) {
 	var args struct {
 		ID string `json:"agent_id"`
 	}

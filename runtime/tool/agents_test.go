@@ -61,35 +61,67 @@ func TestAgentToolArguments(t *testing.T) {
 		want       fakeAgents // what was asked; nothing if the call is refused
 		problem    string
 	}{
-		"task only":      {"spawn_agent", `{"task": "t"}`, fakeAgents{did: "spawn", spawn: SpawnRequest{Task: "t", Kind: "general"}}, ""},
-		"everything":     {"spawn_agent", `{"task": "t", "agent_type": "explore", "working_dir": "d", "model": "m", "max_turns": 7}`, fakeAgents{did: "spawn", spawn: SpawnRequest{Task: "t", Kind: "explore", Dir: "d", Model: "m", MaxTurns: 7}}, ""},
-		"empty texts":    {"spawn_agent", `{"task": "t", "working_dir": "", "model": ""}`, fakeAgents{did: "spawn", spawn: SpawnRequest{Task: "t", Kind: "general"}}, ""},
-		"a whole float":  {"spawn_agent", `{"task": "t", "max_turns": 7.0}`, fakeAgents{did: "spawn", spawn: SpawnRequest{Task: "t", Kind: "general", MaxTurns: 7}}, ""},
-		"many turns":     {"spawn_agent", `{"task": "t", "max_turns": 9007199254740991}`, fakeAgents{did: "spawn", spawn: SpawnRequest{Task: "t", Kind: "general", MaxTurns: 1 << 30}}, ""},
-		"no task":        {"spawn_agent", `{}`, fakeAgents{}, "task"},
-		"empty task":     {"spawn_agent", `{"task": ""}`, fakeAgents{}, "task"},
-		"blank task":     {"spawn_agent", `{"task": " \n"}`, fakeAgents{}, "task is empty"},
-		"a list":         {"spawn_agent", `{"task": ["t"]}`, fakeAgents{}, "task"},
-		"unknown kind":   {"spawn_agent", `{"task": "t", "agent_type": "poet"}`, fakeAgents{}, "agent_type"},
+		"task only": {"spawn_agent", `{"task": "t"}`, fakeAgents{
+			did:   "spawn",
+			spawn: SpawnRequest{Task: "t", Kind: "general"},
+		}, ""},
+		"everything": {"spawn_agent", `{"task": "t", "agent_type": "explore", "working_dir": "d", "model": "m", "max_turns": 7}`, fakeAgents{did: "spawn", spawn: SpawnRequest{Task: "t", Kind: "explore", Dir: "d", Model: "m", MaxTurns: 7}}, ""},
+		"empty texts": {
+			"spawn_agent", `{"task": "t", "working_dir": "", "model": ""}`,
+			fakeAgents{did: "spawn", spawn: SpawnRequest{Task: "t", Kind: "general"}},
+			"",
+		},
+		"a whole float": {"spawn_agent", `{"task": "t", "max_turns": 7.0}`, fakeAgents{
+			did:   "spawn",
+			spawn: SpawnRequest{Task: "t", Kind: "general", MaxTurns: 7},
+		}, ""},
+		"many turns": {
+			"spawn_agent", `{"task": "t", "max_turns": 9007199254740991}`,
+			fakeAgents{did: "spawn", spawn: SpawnRequest{Task: "t", Kind: "general", MaxTurns: 1 << 30}},
+			"",
+		},
+		"no task":    {"spawn_agent", `{}`, fakeAgents{}, "task"},
+		"empty task": {"spawn_agent", `{"task": ""}`, fakeAgents{}, "task"},
+		"blank task": {"spawn_agent", `{"task": " \n"}`, fakeAgents{}, "task is empty"},
+		"a list":     {"spawn_agent", `{"task": ["t"]}`, fakeAgents{}, "task"},
+		"unknown kind": {
+			"spawn_agent", `{"task": "t", "agent_type": "poet"}`,
+			fakeAgents{},
+			"agent_type",
+		},
 		"no turns":       {"spawn_agent", `{"task": "t", "max_turns": 0}`, fakeAgents{}, "max_turns"},
 		"half a turn":    {"spawn_agent", `{"task": "t", "max_turns": 1.5}`, fakeAgents{}, "max_turns"},
 		"turns in words": {"spawn_agent", `{"task": "t", "max_turns": "7"}`, fakeAgents{}, "max_turns"},
 		"other field":    {"spawn_agent", `{"task": "t", "colour": "red"}`, fakeAgents{}, "colour"},
-		"send":           {"send_input", `{"agent_id": "a", "message": "m"}`, fakeAgents{did: "send", id: "a", message: "m"}, ""},
-		"no message":     {"send_input", `{"agent_id": "a"}`, fakeAgents{}, "message"},
-		"blank message":  {"send_input", `{"agent_id": "a", "message": "\t"}`, fakeAgents{}, "message is empty"},
+		"send": {"send_input", `{"agent_id": "a", "message": "m"}`, fakeAgents{
+			did: "send",
+			id:  "a", message: "m",
+		}, ""},
+		"no message": {"send_input", `{"agent_id": "a"}`, fakeAgents{}, "message"},
+		"blank message": {
+			"send_input", `{"agent_id": "a", "message": "\t"}`,
+			fakeAgents{},
+			"message is empty",
+		},
 		"send to nobody": {"send_input", `{"agent_id": "", "message": "m"}`, fakeAgents{}, "agent_id"},
-		"send too much":  {"send_input", `{"agent_id": "a", "message": "m", "task": "t"}`, fakeAgents{}, "task"},
-		"wait":           {"wait", `{"agent_id": "a"}`, fakeAgents{did: "wait", id: "a"}, ""},
-		"wait for none":  {"wait", `{}`, fakeAgents{}, "agent_id"},
-		"wait a while":   {"wait", `{"agent_id": "a", "timeout": 1}`, fakeAgents{}, "timeout"},
-		"close":          {"close_agent", `{"agent_id": "a"}`, fakeAgents{did: "close", id: "a"}, ""},
-		"close none":     {"close_agent", `{"agent_id": 1}`, fakeAgents{}, "agent_id"},
+		"send too much": {
+			"send_input", `{"agent_id": "a", "message": "m", "task": "t"}`,
+			fakeAgents{},
+			"task",
+		},
+		"wait":          {"wait", `{"agent_id": "a"}`, fakeAgents{did: "wait", id: "a"}, ""},
+		"wait for none": {"wait", `{}`, fakeAgents{}, "agent_id"},
+		"wait a while":  {"wait", `{"agent_id": "a", "timeout": 1}`, fakeAgents{}, "timeout"},
+		"close":         {"close_agent", `{"agent_id": "a"}`, fakeAgents{did: "close", id: "a"}, ""},
+		"close none":    {"close_agent", `{"agent_id": 1}`, fakeAgents{}, "agent_id"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			f := &fakeAgents{}
-			o := agentRegistry(t, f).Run(t.Context(), Scope{}, llm.ToolCall{ID: "c", Name: tt.tool, Arguments: tt.args})
+			o := agentRegistry(t, f).Run(t.Context(), Scope{}, llm.ToolCall{
+				ID: "c", Name: tt.tool,
+				Arguments: tt.args,
+			})
 			if diff := cmp.Diff(tt.want, *f, cmp.AllowUnexported(fakeAgents{})); diff != "" {
 				t.Errorf("asked (-want +got):\n%s", diff)
 			}
@@ -99,7 +131,8 @@ func TestAgentToolArguments(t *testing.T) {
 				}
 				return
 			}
-			if o.Err == nil || o.Err.Kind != KindValidation || !strings.Contains(o.Result.Text(), tt.problem) {
+			if o.Err == nil || o.Err.Kind != KindValidation || !strings.Contains(o.Result.Text(),
+				tt.problem) {
 				t.Errorf("the result is %q of %+v", o.Result.Text(), o.Err)
 			}
 		})
@@ -113,16 +146,34 @@ func TestAgentToolResults(t *testing.T) {
 		want  string
 		kind  ErrorKind
 	}{
-		"running":   {state: AgentState{ID: "agent_1", Kind: "general", Status: AgentRunning, Turns: 3, Output: "early"}, want: "agent_id: agent_1\nagent_type: general\nstatus: running"},
-		"completed": {state: AgentState{ID: "agent_1", Kind: "explore", Status: AgentCompleted, Turns: 3, Output: "line\nline"}, want: "agent_id: agent_1\nagent_type: explore\nstatus: completed\nsuccess: true\nturns_used: 3\noutput:\nline\nline"},
-		"no output": {state: AgentState{ID: "agent_1", Kind: "general", Status: AgentCompleted}, want: "agent_id: agent_1\nagent_type: general\nstatus: completed\nsuccess: true\nturns_used: 0"},
+		"running": {state: AgentState{
+			ID: "agent_1", Kind: "general", Status: AgentRunning, Turns: 3,
+			Output: "early",
+		}, want: "agent_id: agent_1\nagent_type: general\nstatus: running"},
+		"completed": {state: AgentState{
+			ID: "agent_1", Kind: "explore", Status: AgentCompleted, Turns: 3,
+			Output: "line\nline",
+		}, want: "agent_id: agent_1\nagent_type: explore\nstatus: " +
+			"completed\nsuccess: true\nturns_used: 3\noutput:\nline\nline"},
+		"no output": {
+			state: AgentState{ID: "agent_1", Kind: "general", Status: AgentCompleted},
+			want:  "agent_id: agent_1\nagent_type: general\nstatus: completed\nsuccess: true\nturns_used: 0",
+		},
 		"failed": {
-			state: AgentState{ID: "agent_1", Kind: "general", Status: AgentFailed, Turns: 9, Problem: "the limit of turns was reached", Output: "half"},
-			want:  "agent_id: agent_1\nagent_type: general\nstatus: failed\nsuccess: false\nturns_used: 9\nproblem: the limit of turns was reached\noutput:\nhalf",
+			state: AgentState{
+				ID: "agent_1", Kind: "general", Status: AgentFailed, Turns: 9,
+				Problem: "the limit of turns was reached", Output: "half",
+			},
+			want: "agent_id: agent_1\nagent_type: general\nstatus: failed\nsuccess: false\nturns_used: " +
+				"9\nproblem: the limit of turns was reached\noutput:\nhalf",
 		},
 		"unknown": {err: errors.Join(ErrNoAgent), want: "there is no such agent", kind: KindNotFound},
-		"outside": {err: env.ErrOutside, want: "the file lies outside of the working directory, and nothing there can be used here", kind: KindPermission},
-		"other":   {err: errors.New("8 agents run already"), want: "8 agents run already", kind: KindOther},
+		"outside": {err: env.ErrOutside, want: "the file lies outside of the working directory, and " +
+			"nothing there can be used here", kind: KindPermission},
+		"other": {
+			err: errors.New("8 agents run already"), want: "8 agents run already",
+			kind: KindOther,
+		},
 	}
 	for name, tt := range tests {
 		for _, call := range []llm.ToolCall{
@@ -133,7 +184,8 @@ func TestAgentToolResults(t *testing.T) {
 		} {
 			t.Run(name+" "+call.Name, func(t *testing.T) {
 				o := agentRegistry(t, &fakeAgents{state: tt.state, err: tt.err}).Run(t.Context(), Scope{}, call)
-				if o.Result.Text() != tt.want || o.Result.IsError != (tt.kind != "") || o.Err != nil && o.Err.Kind != tt.kind {
+				if o.Result.Text() != tt.want || o.Result.IsError != (tt.kind != "") || o.Err != nil &&
+					o.Err.Kind != tt.kind {
 					t.Errorf("the result is %q, %+v", o.Result.Text(), o.Err)
 				}
 			})
@@ -146,8 +198,10 @@ func TestAgentToolsAreDescribed(t *testing.T) {
 	readOnly := map[string]bool{}
 	for _, tool := range tools {
 		readOnly[tool.Name] = tool.ReadOnly
-		if tool.Waits != (tool.Name == "wait") || tool.NeedsEnv || strings.TrimSpace(tool.Description) == "" {
-			t.Errorf("%s waits: %t, needs an environment: %t, is described by %q", tool.Name, tool.Waits, tool.NeedsEnv, tool.Description)
+		if tool.Waits != (tool.Name == "wait") || tool.NeedsEnv ||
+			strings.TrimSpace(tool.Description) == "" {
+			t.Errorf("%s waits: %t, needs an environment: %t, is described by %q", tool.Name, tool.Waits,
+				tool.NeedsEnv, tool.Description)
 		}
 		var schema struct {
 			Properties map[string]struct {
@@ -160,32 +214,46 @@ func TestAgentToolsAreDescribed(t *testing.T) {
 		if err := json.Unmarshal(tool.Schema, &schema); err != nil {
 			t.Fatal(err)
 		}
-		if schema.AdditionalProperties == nil || *schema.AdditionalProperties || len(schema.Required) == 0 {
+		if schema.AdditionalProperties == nil || *schema.AdditionalProperties ||
+			len(schema.Required) == 0 {
 			t.Errorf("the schema of %s is %s", tool.Name, tool.Schema)
 		}
 		for name, p := range schema.Properties {
 			if p.Type == "" || p.Description == "" {
-				t.Errorf("%s of %s has the type %q and the description %q", name, tool.Name, p.Type, p.Description)
+				t.Errorf("%s of %s has the type %q and the description %q", name, tool.Name, p.Type,
+					p.Description)
 			}
 		}
-		if diff := cmp.Diff([]string{"general", "explore"}, schema.Properties["agent_type"].Enum); tool.Name == "spawn_agent" && diff != "" {
+		if diff := cmp.Diff([]string{"general", "explore"},
+			schema.Properties["agent_type"].Enum); tool.Name == "spawn_agent" && diff != "" {
 			t.Errorf("kinds (-want +got):\n%s", diff)
 		}
 	}
-	if diff := cmp.Diff(map[string]bool{"spawn_agent": false, "send_input": false, "wait": true, "close_agent": false}, readOnly); diff != "" {
+	if diff := cmp.Diff(map[string]bool{
+		"spawn_agent": false, "send_input": false, "wait": true,
+		"close_agent": false,
+	}, readOnly); diff != "" {
 		t.Errorf("what is read-only (-want +got):\n%s", diff)
 	}
-	if got := tools[0].Description; !strings.HasSuffix(got, "\nKinds of agents:\n- general: does anything.\n- explore: looks.") {
+	if got := tools[0].Description; !strings.HasSuffix(got,
+		"\nKinds of agents:\n- general: does anything.\n- explore: looks.") {
 		t.Errorf("spawn_agent is described by %q", got)
 	}
 }
 
 // TestLongResultOfAnAgentIsCut keeps the status, which stands first, and the end of the text.
 func TestLongResultOfAnAgentIsCut(t *testing.T) {
-	f := &fakeAgents{state: AgentState{ID: "agent_1", Kind: "general", Status: AgentCompleted, Output: strings.Repeat("long text ", 10_000) + "the end"}}
-	o := agentRegistry(t, f).Run(t.Context(), Scope{}, llm.ToolCall{ID: "c", Name: "wait", Arguments: `{"agent_id": "agent_1"}`})
+	f := &fakeAgents{state: AgentState{
+		ID: "agent_1", Kind: "general", Status: AgentCompleted,
+		Output: strings.Repeat("long text ", 10_000) + "the end",
+	}}
+	o := agentRegistry(t, f).Run(t.Context(), Scope{}, llm.ToolCall{
+		ID: "c", Name: "wait",
+		Arguments: `{"agent_id": "agent_1"}`,
+	})
 	text := o.Result.Text()
-	if !o.Truncated || len(text) > 25_000 || !strings.HasPrefix(text, "agent_id: agent_1\n") || !strings.HasSuffix(strings.TrimSpace(text), "the end") {
+	if !o.Truncated || len(text) > 25_000 || !strings.HasPrefix(text, "agent_id: agent_1\n") ||
+		!strings.HasSuffix(strings.TrimSpace(text), "the end") {
 		t.Errorf("the result has %d bytes: %.80q … %.80q", len(text), text, text[max(0, len(text)-80):])
 	}
 }

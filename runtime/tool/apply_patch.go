@@ -16,8 +16,8 @@ import (
 //go:embed apply_patch.md
 var applyPatchText string
 
-// ApplyPatch is the tool apply_patch. It takes patches in the v4a format and changes only files below the working
-// directory.
+// ApplyPatch is the tool apply_patch. It takes patches in the v4a format and changes only files
+// below the working directory.
 func ApplyPatch() Tool {
 	return Tool{
 		ToolSpec: llm.ToolSpec{Name: "apply_patch", Description: applyPatchText, Schema: json.RawMessage(`{
@@ -69,7 +69,8 @@ type patcher struct {
 	notes []string
 }
 
-// touched is a file that the patch has changed, with what was there before all of it and what is now.
+// touched is a file that the patch has changed, with what was there before all of it and what is
+// now.
 type touched struct {
 	name        string
 	before, now bool
@@ -181,12 +182,15 @@ func (p *patcher) file(ctx context.Context, name string) (place, error) {
 }
 
 // rewrite puts content in the place of data.
-func (p *patcher) rewrite(ctx context.Context, name string, at place, data []byte, content string) error {
+func (p *patcher) rewrite(
+	ctx context.Context, name string, at place, data []byte, content string,
+) error {
 	if string(data) == content {
 		p.notes = append(p.notes, fmt.Sprintf("%s: the patch changes nothing in it", shown(name)))
 		return nil
 	}
-	written, err := p.e.WriteFile(ctx, at.name, strings.NewReader(content), env.WriteOptions{IfSHA256: digest(data)})
+	written, err := p.e.WriteFile(ctx, at.name, strings.NewReader(content),
+		env.WriteOptions{IfSHA256: digest(data)})
 	if err != nil {
 		return err
 	}
@@ -200,14 +204,16 @@ func (p *patcher) move(ctx context.Context, op v4a.Op, from, to place, content s
 	if err != nil {
 		return err
 	}
-	written, err := p.e.WriteFile(ctx, to.name, strings.NewReader(content), env.WriteOptions{Mode: info.Mode().Perm()})
+	written, err := p.e.WriteFile(ctx, to.name, strings.NewReader(content),
+		env.WriteOptions{Mode: info.Mode().Perm()})
 	if err != nil {
 		return err
 	}
 	p.wrote(op.MoveTo, written)
 	if err := p.remove(ctx, op.Path); err != nil {
 		e := classify(ctx, err)
-		return errorf(e.Kind, "%s was written, but the old file could not be removed: %w", shown(op.MoveTo), e)
+		return errorf(e.Kind, "%s was written, but the old file could not be removed: %w",
+			shown(op.MoveTo), e)
 	}
 	return nil
 }
@@ -234,9 +240,12 @@ func (p *patcher) note(name string, chunks []v4a.Chunk, matches []v4a.Match) {
 	for i, m := range matches {
 		switch {
 		case m.Appended && len(chunks[i].Hints) > 0:
-			p.notes = append(p.notes, fmt.Sprintf("%s, chunk %d: it has no old lines, so its lines were added at the end of the file and not below the @@ line", shown(name), i+1))
+			p.notes = append(p.notes, fmt.Sprintf("%s, chunk %d: it has no old lines, so its lines were "+
+				"added at the end of the file and not below the @@ line", shown(name), i+1))
 		case m.Level > v4a.Exact:
-			p.notes = append(p.notes, fmt.Sprintf("%s, chunk %d: matched at line %d only %s; lines that stay were left as they are, and new ones are indented as the file is", shown(name), i+1, m.Line, m.Level))
+			p.notes = append(p.notes, fmt.Sprintf("%s, chunk %d: matched at line %d only %s; lines that "+
+				"stay were left as they are, and new ones are indented as the file is", shown(name), i+1,
+				m.Line, m.Level))
 		}
 	}
 }
@@ -258,7 +267,10 @@ func (p *patcher) changes() []event.FileChange {
 
 // summary has one line for each file, then the notes.
 func (p *patcher) summary() string {
-	marks := map[event.ChangeKind]string{event.FileCreated: "A", event.FileModified: "M", event.FileDeleted: "D"}
+	marks := map[event.ChangeKind]string{
+		event.FileCreated: "A", event.FileModified: "M",
+		event.FileDeleted: "D",
+	}
 	var b strings.Builder
 	for _, c := range p.changes() {
 		fmt.Fprintf(&b, "%s %s\n", marks[c.Kind], oneLine(c.Path))
@@ -272,10 +284,12 @@ func (p *patcher) summary() string {
 	return b.String()
 }
 
-// failure tells which operations were applied and which were not. The first of rest is the one that failed.
+// failure tells which operations were applied and which were not. The first of rest is the one that
+// failed.
 func (p *patcher) failure(cause *Error, rest []v4a.Op) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "the patch was not applied completely: %s %s: %s\n", rest[0].Kind, shown(rest[0].Path), cause.Message)
+	fmt.Fprintf(&b, "the patch was not applied completely: %s %s: %s\n", rest[0].Kind,
+		shown(rest[0].Path), cause.Message)
 	if len(p.files) == 0 && len(p.notes) == 0 {
 		b.WriteString("Nothing was changed.\n")
 	} else {

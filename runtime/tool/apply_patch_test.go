@@ -14,7 +14,10 @@ import (
 )
 
 // patch puts body between the markers.
-func patch(body string) args { return args{"patch": "*** Begin Patch\n" + body + "*** End Patch\n"} }
+func patch(body string) args {
+	return args{"patch": "*** Begin Patch\n" + body +
+		"*** End Patch\n"}
+}
 
 // with returns files with changes: a value of "" removes a file.
 func with(files, changes map[string]string) map[string]string {
@@ -29,51 +32,188 @@ func with(files, changes map[string]string) map[string]string {
 }
 
 var patchFiles = map[string]string{
-	"a.txt": "one\ntwo\nthree\n", "src/b.go": "package b\n\nfunc F() int {\n\treturn 1\n}\n", "crlf.txt": "one\r\ntwo\r\n",
-	"link": "-> a.txt", "dirlink": "-> src", "abs": "-> /work/src", "out": "-> /etc", "updir": "-> ../etc", "outfile": "-> /etc/passwd",
-	"dangling": "-> new/file.txt", "loop": "-> loop", "src/up": "-> ../a.txt", "src/deep": "-> ../../etc/passwd", "chain": "-> out",
+	"a.txt": "one\ntwo\nthree\n", "src/b.go": "package b\n\nfunc F() int {\n\treturn 1\n}\n",
+	"crlf.txt": "one\r\ntwo\r\n",
+	"link":     "-> a.txt", "dirlink": "-> src", "abs": "-> /work/src", "out": "-> /etc",
+	"updir": "-> ../etc", "outfile": "-> /etc/passwd",
+	"dangling": "-> new/file.txt", "loop": "-> loop", "src/up": "-> ../a.txt",
+	"src/deep": "-> ../../etc/passwd", "chain": "-> out",
 	"/etc/passwd": "root", "/worker/x": "x",
 }
 
 func TestApplyPatch(t *testing.T) {
-	modify := func(name string) string { return "*** Update File: " + name + "\n@@\n one\n-two\n+TWO\n" }
+	modify := func(name string) string {
+		return "*** Update File: " + name +
+			"\n@@\n one\n-two\n+TWO\n"
+	}
 	modified := "one\nTWO\nthree\n"
 	for _, tt := range []struct {
 		name, patch, text string
 		changes           map[string]string
 		files             []event.FileChange
 	}{
-		{"add", "*** Add File: n.txt\n+x\n", "A n.txt\n", map[string]string{"n.txt": "x\n"}, []event.FileChange{{Path: "n.txt", Kind: event.FileCreated}}},
-		{"add with parents", "*** Add File: n/m/o.txt\n+x\n", "A n/m/o.txt\n", map[string]string{"n/m/o.txt": "x\n"}, []event.FileChange{{Path: "n/m/o.txt", Kind: event.FileCreated}}},
-		{"add overwrites", "*** Add File: a.txt\n+x\n", "M a.txt\n", map[string]string{"a.txt": "x\n"}, []event.FileChange{{Path: "a.txt", Kind: event.FileModified}}},
-		{"delete", "*** Delete File: a.txt\n", "D a.txt\n", map[string]string{"a.txt": ""}, []event.FileChange{{Path: "a.txt", Kind: event.FileDeleted}}},
-		{"update", modify("a.txt"), "M a.txt\n", map[string]string{"a.txt": modified}, []event.FileChange{{Path: "a.txt", Kind: event.FileModified}}},
-		{"update with crlf", modify("crlf.txt"), "M crlf.txt\n", map[string]string{"crlf.txt": "one\r\nTWO\r\n"}, nil},
-		{"unclean name", modify("./src/../a.txt"), "M a.txt\n", map[string]string{"a.txt": modified}, nil},
+		{
+			"add", "*** Add File: n.txt\n+x\n", "A n.txt\n",
+			map[string]string{"n.txt": "x\n"},
+			[]event.FileChange{{Path: "n.txt", Kind: event.FileCreated}},
+		},
+		{
+			"add with parents", "*** Add File: n/m/o.txt\n+x\n", "A n/m/o.txt\n",
+			map[string]string{"n/m/o.txt": "x\n"},
+			[]event.FileChange{{
+				Path: "n/m/o.txt",
+				Kind: event.FileCreated,
+			}},
+		},
+		{
+			"add overwrites", "*** Add File: a.txt\n+x\n", "M a.txt\n",
+			map[string]string{"a.txt": "x\n"},
+			[]event.FileChange{{Path: "a.txt", Kind: event.FileModified}},
+		},
+		{
+			"delete", "*** Delete File: a.txt\n", "D a.txt\n",
+			map[string]string{"a.txt": ""},
+			[]event.FileChange{{Path: "a.txt", Kind: event.FileDeleted}},
+		},
+		{
+			"update", modify("a.txt"), "M a.txt\n",
+			map[string]string{"a.txt": modified},
+			[]event.FileChange{{Path: "a.txt", Kind: event.FileModified}},
+		},
+		{
+			"update with crlf", modify("crlf.txt"), "M crlf.txt\n",
+			map[string]string{"crlf.txt": "one\r\nTWO\r\n"},
+			nil,
+		},
+		{
+			"unclean name", modify("./src/../a.txt"), "M a.txt\n",
+			map[string]string{"a.txt": modified},
+			nil,
+		},
 		{"absolute name", modify("/work/a.txt"), "M a.txt\n", map[string]string{"a.txt": modified}, nil},
-		{"absolute name by a detour", modify("/etc/../work//a.txt"), "M a.txt\n", map[string]string{"a.txt": modified}, nil},
+		{
+			"absolute name by a detour", modify("/etc/../work//a.txt"), "M a.txt\n",
+			map[string]string{"a.txt": modified},
+			nil,
+		},
 		{"through a link", modify("link"), "M link\n", map[string]string{"a.txt": modified}, nil},
-		{"through a link upward within the root", modify("src/up"), "M src/up\n", map[string]string{"a.txt": modified}, nil},
-		{"through a link to a folder", "*** Add File: dirlink/n.txt\n+x\n", "A dirlink/n.txt\n", map[string]string{"src/n.txt": "x\n"}, nil},
-		{"through an absolute link into the root", "*** Add File: abs/n.txt\n+x\n", "A abs/n.txt\n", map[string]string{"src/n.txt": "x\n"}, nil},
-		{"through a dangling link", "*** Add File: dangling\n+x\n", "A dangling\n", map[string]string{"new/file.txt": "x\n"}, nil},
+		{
+			"through a link upward within the root", modify("src/up"), "M src/up\n",
+			map[string]string{"a.txt": modified},
+			nil,
+		},
+		{
+			"through a link to a folder", "*** Add File: dirlink/n.txt\n+x\n", "A dirlink/n.txt\n",
+			map[string]string{"src/n.txt": "x\n"},
+			nil,
+		},
+		{
+			"through an absolute link into the root", "*** Add File: abs/n.txt\n+x\n", "A abs/n.txt\n",
+			map[string]string{"src/n.txt": "x\n"},
+			nil,
+		},
+		{
+			"through a dangling link", "*** Add File: dangling\n+x\n", "A dangling\n",
+			map[string]string{"new/file.txt": "x\n"},
+			nil,
+		},
 		{"delete a link", "*** Delete File: link\n", "D link\n", map[string]string{"link": ""}, nil},
-		{"delete a link that leads out", "*** Delete File: out\n", "D out\n", map[string]string{"out": ""}, nil},
-		{"rename", "*** Update File: a.txt\n*** Move to: n/b.txt\n@@\n-two\n+TWO\n", "A n/b.txt\nD a.txt\n", map[string]string{"a.txt": "", "n/b.txt": modified}, []event.FileChange{{Path: "n/b.txt", Kind: event.FileCreated}, {Path: "a.txt", Kind: event.FileDeleted}}},
-		{"rename without a change", "*** Update File: a.txt\n*** Move to: b.txt\n", "A b.txt\nD a.txt\n", map[string]string{"a.txt": "", "b.txt": patchFiles["a.txt"]}, nil},
-		{"rename overwrites", "*** Update File: a.txt\n*** Move to: crlf.txt\n", "M crlf.txt\nD a.txt\n", map[string]string{"a.txt": "", "crlf.txt": patchFiles["a.txt"]}, nil},
-		{"rename to the same name", "*** Update File: a.txt\n*** Move to: ./a.txt\n@@\n-two\n+TWO\n", "M a.txt\n", map[string]string{"a.txt": modified}, nil},
-		{"rename to a link to itself", "*** Update File: a.txt\n*** Move to: link\n@@\n-two\n+TWO\n", "M a.txt\n", map[string]string{"a.txt": modified}, nil},
-		{"rename of a link to its target", "*** Update File: link\n*** Move to: a.txt\n@@\n-two\n+TWO\n", "M link\n", map[string]string{"a.txt": modified}, nil},
-		{"several files", "*** Add File: n.txt\n+x\n" + modify("a.txt") + "*** Delete File: crlf.txt\n", "A n.txt\nM a.txt\nD crlf.txt\n", map[string]string{"n.txt": "x\n", "a.txt": modified, "crlf.txt": ""}, nil},
-		{"one file twice", modify("a.txt") + "*** Update File: a.txt\n@@\n-three\n+3\n", "M a.txt\n", map[string]string{"a.txt": "one\nTWO\n3\n"}, nil},
-		{"add, then update", "*** Add File: n.txt\n+one\n+two\n" + modify("n.txt"), "A n.txt\n", map[string]string{"n.txt": "one\nTWO\n"}, nil},
-		{"update, then delete", modify("a.txt") + "*** Delete File: a.txt\n", "D a.txt\n", map[string]string{"a.txt": ""}, nil},
-		{"add, then delete", "*** Add File: n.txt\n+x\n*** Delete File: n.txt\n", "[the patch changes nothing]\n", nil, nil},
-		{"nothing changes", "*** Update File: a.txt\n@@\n one\n", "[a.txt: the patch changes nothing in it]\n", nil, nil},
-		{"inexact match is told", "*** Update File: src/b.go\n@@\n return 1\n+// end\n", "M src/b.go\n[src/b.go, chunk 1: matched at line 4 only ignoring leading and trailing white space; lines that stay were left as they are, and new ones are indented as the file is]\n", map[string]string{"src/b.go": "package b\n\nfunc F() int {\n\treturn 1\n\t// end\n}\n"}, nil},
-		{"lines for the end below a hint are told", "*** Update File: a.txt\n@@ one\n+x\n", "M a.txt\n[a.txt, chunk 1: it has no old lines, so its lines were added at the end of the file and not below the @@ line]\n", map[string]string{"a.txt": "one\ntwo\nthree\nx\n"}, nil},
-		{"strange name", "*** Add File: a b\tc.txt\n+x\n", "A \"a b\\tc.txt\"\n", map[string]string{"a b\tc.txt": "x\n"}, nil},
+		{
+			"delete a link that leads out", "*** Delete File: out\n", "D out\n",
+			map[string]string{"out": ""},
+			nil,
+		},
+		{
+			"rename", "*** Update File: a.txt\n*** Move to: n/b.txt\n@@\n-two\n+TWO\n",
+			"A n/b.txt\nD a.txt\n",
+			map[string]string{
+				"a.txt":   "",
+				"n/b.txt": modified,
+			},
+			[]event.FileChange{
+				{Path: "n/b.txt", Kind: event.FileCreated},
+				{Path: "a.txt", Kind: event.FileDeleted},
+			},
+		},
+		{
+			"rename without a change", "*** Update File: a.txt\n*** Move to: b.txt\n", "A b.txt\nD a.txt\n",
+			map[string]string{"a.txt": "", "b.txt": patchFiles["a.txt"]},
+			nil,
+		},
+		{
+			"rename overwrites", "*** Update File: a.txt\n*** Move to: crlf.txt\n", "M crlf.txt\nD a.txt\n",
+			map[string]string{"a.txt": "", "crlf.txt": patchFiles["a.txt"]},
+			nil,
+		},
+		{
+			"rename to the same name", "*** Update File: a.txt\n*** Move to: ./a.txt\n@@\n-two\n+TWO\n",
+			"M a.txt\n",
+			map[string]string{"a.txt": modified},
+			nil,
+		},
+		{
+			"rename to a link to itself", "*** Update File: a.txt\n*** Move to: link\n@@\n-two\n+TWO\n",
+			"M a.txt\n",
+			map[string]string{"a.txt": modified},
+			nil,
+		},
+		{
+			"rename of a link to its target", "*** Update File: link\n*** Move to: a.txt\n@@\n-two\n+TWO\n",
+			"M link\n",
+			map[string]string{"a.txt": modified},
+			nil,
+		},
+		{
+			"several files", "*** Add File: n.txt\n+x\n" + modify("a.txt") + "*** Delete File: crlf.txt\n",
+			"A n.txt\nM a.txt\nD crlf.txt\n",
+			map[string]string{
+				"n.txt": "x\n", "a.txt": modified,
+				"crlf.txt": "",
+			},
+			nil,
+		},
+		{
+			"one file twice", modify("a.txt") + "*** Update File: a.txt\n@@\n-three\n+3\n", "M a.txt\n",
+			map[string]string{"a.txt": "one\nTWO\n3\n"},
+			nil,
+		},
+		{
+			"add, then update", "*** Add File: n.txt\n+one\n+two\n" + modify("n.txt"), "A n.txt\n",
+			map[string]string{"n.txt": "one\nTWO\n"},
+			nil,
+		},
+		{
+			"update, then delete", modify("a.txt") + "*** Delete File: a.txt\n", "D a.txt\n",
+			map[string]string{"a.txt": ""},
+			nil,
+		},
+		{
+			"add, then delete", "*** Add File: n.txt\n+x\n*** Delete File: n.txt\n",
+			"[the patch changes nothing]\n", nil, nil,
+		},
+		{
+			"nothing changes", "*** Update File: a.txt\n@@\n one\n",
+			"[a.txt: the patch changes nothing in it]\n", nil, nil,
+		},
+		{
+			"inexact match is told", "*** Update File: src/b.go\n@@\n return 1\n+// end\n",
+			"M src/b.go\n[src/b.go, chunk 1: matched at line 4 only ignoring leading and trailing white " +
+				"space; lines that stay were left as they are, and new ones are indented as the file is]\n",
+			map[string]string{"src/b.go": "package b\n\nfunc F() int {\n\treturn 1\n\t// end\n}\n"},
+			nil,
+		},
+		{
+			"lines for the end below a hint are told", "*** Update File: a.txt\n@@ one\n+x\n",
+			"M a.txt\n[a.txt, chunk 1: it has no old lines, so its lines were added at the end of the " +
+				"file and not below the @@ line]\n",
+			map[string]string{"a.txt": "one\ntwo\nthree\nx\n"},
+			nil,
+		},
+		{
+			"strange name", "*** Add File: a b\tc.txt\n+x\n", "A \"a b\\tc.txt\"\n",
+			map[string]string{"a b\tc.txt": "x\n"},
+			nil,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := newMemory(patchFiles)
@@ -104,17 +244,33 @@ func TestApplyPatchErrors(t *testing.T) {
 		kind        ErrorKind
 		want        string
 	}{
-		{"not a patch", "x\n", KindValidation, "the patch cannot be read, nothing was changed: line 2 of the patch:"},
-		{"update of a missing file", "*** Update File: n.txt\n@@\n-x\n", KindNotFound, "update n.txt: n.txt does not exist\nNothing was changed.\n"},
+		{"not a patch", "x\n", KindValidation, "the patch cannot be read, nothing was changed: line 2 " +
+			"of the patch:"},
+		{
+			"update of a missing file", "*** Update File: n.txt\n@@\n-x\n", KindNotFound,
+			"update n.txt: n.txt does not exist\nNothing was changed.\n",
+		},
 		{"update of a folder", "*** Update File: src\n@@\n-x\n", KindOther, "src is a folder"},
-		{"update that does not match", "*** Update File: a.txt\n@@\n-x\n", KindEditConflict, "update a.txt: chunk 1 (line 3 of the patch): these lines are not in the file"},
+		{
+			"update that does not match", "*** Update File: a.txt\n@@\n-x\n", KindEditConflict,
+			"update a.txt: chunk 1 (line 3 of the patch): these lines are not in the file",
+		},
 		{"delete of a missing file", "*** Delete File: n.txt\n", KindNotFound, "n.txt does not exist"},
-		{"delete of a folder", "*** Delete File: src\n", KindOther, "src is a folder; a patch deletes only files"},
+		{
+			"delete of a folder", "*** Delete File: src\n", KindOther,
+			"src is a folder; a patch deletes only files",
+		},
 		{"add over a folder", add("src"), KindOther, "src is a folder"},
 		{"add below a file", add("a.txt/n.txt"), KindOther, "a.txt is not a folder"},
-		{"rename to a folder", "*** Update File: a.txt\n*** Move to: src\n", KindOther, "src is a folder"},
+		{
+			"rename to a folder", "*** Update File: a.txt\n*** Move to: src\n", KindOther,
+			"src is a folder",
+		},
 		{"the root itself", add("."), KindOther, "is the working directory"},
-		{"the root itself by its name", "*** Delete File: /work\n", KindOther, "is the working directory"},
+		{
+			"the root itself by its name", "*** Delete File: /work\n", KindOther,
+			"is the working directory",
+		},
 		{"upward", add("../n.txt"), KindPermission, outside},
 		{"only upward", add(".."), KindPermission, outside},
 		{"upward from below", add("src/../../n.txt"), KindPermission, outside},
@@ -124,16 +280,28 @@ func TestApplyPatchErrors(t *testing.T) {
 		{"delete outside", "*** Delete File: /etc/passwd\n", KindPermission, outside},
 		{"update outside", "*** Update File: ../etc/passwd\n@@\n-root\n", KindPermission, outside},
 		{"rename to outside", "*** Update File: a.txt\n*** Move to: ../n.txt\n", KindPermission, outside},
-		{"first names, then changes", add("n.txt") + add("../n.txt"), KindPermission, "nothing was changed: ../n.txt " + outside},
+		{
+			"first names, then changes", add("n.txt") + add("../n.txt"), KindPermission,
+			"nothing was changed: ../n.txt " + outside,
+		},
 		{"nul", add("a\x00b"), KindValidation, "is not a file name"},
 		{"through a link to outside", add("out/n.txt"), KindPermission, outside},
 		{"through a relative link to outside", add("updir/n.txt"), KindPermission, outside},
 		{"through a link to a link to outside", add("chain/n.txt"), KindPermission, outside},
 		{"through a link to a file outside", add("outfile"), KindPermission, outside},
-		{"update through a link to outside", "*** Update File: outfile\n@@\n-root\n", KindPermission, outside},
-		{"update through a relative link to outside", "*** Update File: src/deep\n@@\n-root\n", KindPermission, outside},
+		{
+			"update through a link to outside", "*** Update File: outfile\n@@\n-root\n", KindPermission,
+			outside,
+		},
+		{
+			"update through a relative link to outside", "*** Update File: src/deep\n@@\n-root\n",
+			KindPermission, outside,
+		},
 		{"delete through a link to outside", "*** Delete File: out/passwd\n", KindPermission, outside},
-		{"rename to a link to outside", "*** Update File: a.txt\n*** Move to: outfile\n", KindPermission, outside},
+		{
+			"rename to a link to outside", "*** Update File: a.txt\n*** Move to: outfile\n", KindPermission,
+			outside,
+		},
 		{"loop of links", add("loop"), KindOther, "too many links"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -142,7 +310,8 @@ func TestApplyPatchErrors(t *testing.T) {
 			if kind(o) != tt.kind || !strings.Contains(o.Result.Text(), tt.want) {
 				t.Errorf("%s: %s\nwant %s: %s", kind(o), o.Result.Text(), tt.kind, tt.want)
 			}
-			if diff := cmp.Diff(patchFiles, m.files()); diff != "" || len(m.calls) > 0 || len(o.Changes) > 0 {
+			if diff := cmp.Diff(patchFiles, m.files()); diff != "" || len(m.calls) > 0 ||
+				len(o.Changes) > 0 {
 				t.Errorf("calls %v, changes %v\n%s", m.calls, o.Changes, diff)
 			}
 		})
@@ -151,7 +320,8 @@ func TestApplyPatchErrors(t *testing.T) {
 
 func TestApplyPatchPartialFailure(t *testing.T) {
 	m := newMemory(patchFiles)
-	o := use(t, m, "apply_patch", patch("*** Add File: n.txt\n+x\n*** Delete File: crlf.txt\n*** Update File: a.txt\n@@\n-nothing\n+x\n*** Delete File: src/b.go\n"))
+	o := use(t, m, "apply_patch", patch("*** Add File: n.txt\n+x\n*** Delete File: crlf.txt\n*** "+
+		"Update File: a.txt\n@@\n-nothing\n+x\n*** Delete File: src/b.go\n"))
 	want := `the patch was not applied completely: update a.txt: chunk 1 (line 6 of the patch): these lines are not in the file:
   "nothing"
 Done before that, and left so:
@@ -164,10 +334,14 @@ delete src/b.go
 	if diff := cmp.Diff(want, o.Result.Text()); diff != "" || kind(o) != KindEditConflict {
 		t.Errorf("%s\n%s", kind(o), diff)
 	}
-	if diff := cmp.Diff(with(patchFiles, map[string]string{"n.txt": "x\n", "crlf.txt": ""}), m.files()); diff != "" {
+	if diff := cmp.Diff(with(patchFiles, map[string]string{"n.txt": "x\n", "crlf.txt": ""}),
+		m.files()); diff != "" {
 		t.Error(diff)
 	}
-	changes := []event.FileChange{{Path: "n.txt", Kind: event.FileCreated}, {Path: "crlf.txt", Kind: event.FileDeleted}}
+	changes := []event.FileChange{{Path: "n.txt", Kind: event.FileCreated}, {
+		Path: "crlf.txt",
+		Kind: event.FileDeleted,
+	}}
 	if diff := cmp.Diff(changes, o.Changes); diff != "" {
 		t.Error(diff)
 	}
@@ -177,7 +351,8 @@ func TestApplyPatchHalfARename(t *testing.T) {
 	m := newMemory(patchFiles)
 	m.fail = map[string]error{"remove a.txt": fs.ErrPermission}
 	o := use(t, m, "apply_patch", patch("*** Update File: a.txt\n*** Move to: b.txt\n"))
-	for _, want := range []string{"b.txt was written, but the old file could not be removed: no permission", "left so:\nA b.txt\n"} {
+	for _, want := range []string{"b.txt was written, but the old file could not be removed: no " +
+		"permission", "left so:\nA b.txt\n"} {
 		if kind(o) != KindPermission || !strings.Contains(o.Result.Text(), want) {
 			t.Errorf("%s: %s", kind(o), o.Result.Text())
 		}
@@ -199,7 +374,8 @@ func TestApplyPatchEnvironmentErrors(t *testing.T) {
 			m := newMemory(patchFiles)
 			m.fail = map[string]error{"write a.txt": tt.err}
 			o := use(t, m, "apply_patch", patch("*** Update File: a.txt\n@@\n-two\n"))
-			if kind(o) != tt.kind || !strings.Contains(o.Result.Text(), tt.want) || !errors.Is(o.Err, tt.err) {
+			if kind(o) != tt.kind || !strings.Contains(o.Result.Text(), tt.want) || !errors.Is(o.Err,
+				tt.err) {
 				t.Errorf("%s: %s", kind(o), o.Result.Text())
 			}
 		})
@@ -219,7 +395,8 @@ func TestApplyPatchKeepsMode(t *testing.T) {
 	m := newMemory(patchFiles)
 	m.nodes["/work/a.txt"].mode = 0o755
 	m.nodes["/work/crlf.txt"].mode = 0o600
-	if o := use(t, m, "apply_patch", patch("*** Update File: a.txt\n@@\n-two\n*** Update File: a.txt\n*** Move to: n.txt\n*** Update File: crlf.txt\n@@\n-two\n")); o.Err != nil {
+	if o := use(t, m, "apply_patch", patch("*** Update File: a.txt\n@@\n-two\n*** Update File: "+
+		"a.txt\n*** Move to: n.txt\n*** Update File: crlf.txt\n@@\n-two\n")); o.Err != nil {
 		t.Fatal(o.Err)
 	}
 	if got := m.nodes["/work/n.txt"].mode; got != 0o755 {
@@ -244,7 +421,8 @@ func TestApplyPatchSpelling(t *testing.T) {
 	for _, name := range []string{"A.TXT", "OUT/n.txt", "SRC/b.go"} {
 		m := newMemory(patchFiles)
 		o := use(t, folding{m}, "apply_patch", patch("*** Add File: "+name+"\n+x\n"))
-		if kind(o) != KindNotFound || !strings.Contains(o.Result.Text(), "another spelling") || len(m.calls) > 0 {
+		if kind(o) != KindNotFound || !strings.Contains(o.Result.Text(), "another spelling") ||
+			len(m.calls) > 0 {
 			t.Errorf("%s: %s", kind(o), o.Result.Text())
 		}
 	}
@@ -276,8 +454,10 @@ func TestWindowsNames(t *testing.T) {
 
 func FuzzApplyPatch(f *testing.F) {
 	for _, body := range []string{
-		"*** Add File: ../x\n+a\n", "*** Update File: a.txt\n*** Move to: out/x\n@@ one\n-two\n+2\n", "*** Delete File: link\n",
-		"*** Add File: dirlink/../../n\n+a\n", "*** Update File: updir/../etc/passwd\n@@\n-root\n", "*** Delete File: abs/b.go\n*** Add File: abs\n+x\n",
+		"*** Add File: ../x\n+a\n", "*** Update File: a.txt\n*** Move to: out/x\n@@ one\n-two\n+2\n",
+		"*** Delete File: link\n",
+		"*** Add File: dirlink/../../n\n+a\n", "*** Update File: updir/../etc/passwd\n@@\n-root\n",
+		"*** Delete File: abs/b.go\n*** Add File: abs\n+x\n",
 	} {
 		f.Add("*** Begin Patch\n" + body + "*** End Patch\n")
 	}

@@ -22,15 +22,18 @@ const (
 	maxProblems = 5
 )
 
-// parseArguments returns the arguments of a call to t, validated, with aliases renamed. Errors are of KindValidation, short
-// whatever the arguments are.
-func parseArguments(t Tool, schema func() (*argumentSchema, error), text string) (json.RawMessage, *Error) {
+// parseArguments returns the arguments of a call to t, validated, with aliases renamed. Errors are
+// of KindValidation, short whatever the arguments are.
+func parseArguments(
+	t Tool, schema func() (*argumentSchema, error), text string,
+) (json.RawMessage, *Error) {
 	text = strings.TrimSpace(text)
 	if text == "" {
 		text = "{}"
 	}
 	if len(text) > MaxArguments {
-		return nil, errorf(KindValidation, "the arguments are %d bytes long, but at most %d are taken; split the work into several calls", len(text), MaxArguments)
+		return nil, errorf(KindValidation, "the arguments are %d bytes long, but at most %d are "+
+			"taken; split the work into several calls", len(text), MaxArguments)
 	}
 	raw := json.RawMessage(text)
 	doc, err := decode(raw)
@@ -39,7 +42,8 @@ func parseArguments(t Tool, schema func() (*argumentSchema, error), text string)
 	}
 	object, ok := doc.(map[string]any)
 	if !ok {
-		return nil, errorf(KindValidation, "the arguments must be a JSON object with the parameters of %s as its keys", t.Name)
+		return nil, errorf(KindValidation, "the arguments must be a JSON object with the parameters "+
+			"of %s as its keys", t.Name)
 	}
 	if err := sameInAnyCase(object); err != nil {
 		return nil, errorf(KindValidation, "the arguments %w", err)
@@ -59,8 +63,8 @@ func parseArguments(t Tool, schema func() (*argumentSchema, error), text string)
 	return raw, nil
 }
 
-// sameInAnyCase refuses keys that differ only in case: package json takes them for one when it fills a struct, and so the
-// tool would run with another value than was looked at.
+// sameInAnyCase refuses keys that differ only in case: package json takes them for one when it
+// fills a struct, and so the tool would run with another value than was looked at.
 func sameInAnyCase(object map[string]any) error {
 	seen := map[string]string{}
 	for _, key := range slices.Sorted(maps.Keys(object)) {
@@ -86,14 +90,15 @@ func rename(object map[string]any, aliases map[string]string) bool {
 	return renamed
 }
 
-// decode reads one JSON value. It refuses what two readers may understand differently, such as repeated keys, and
-// numbers so long that computing with them is an attack.
+// decode reads one JSON value. It refuses what two readers may understand differently, such as
+// repeated keys, and numbers so long that computing with them is an attack.
 func decode(raw json.RawMessage) (any, error) {
 	var check json.RawMessage
 	if err := json.Unmarshal(raw, &check); err != nil {
 		var syntax *json.SyntaxError
 		if errors.As(err, &syntax) {
-			return nil, fmt.Errorf("are not valid JSON: after %d of %d bytes: %s", syntax.Offset, len(raw), err.Error())
+			return nil, fmt.Errorf("are not valid JSON: after %d of %d bytes: %s", syntax.Offset, len(raw),
+				err.Error())
 		}
 		return nil, fmt.Errorf("are not valid JSON: %w", err)
 	}
@@ -161,7 +166,8 @@ func notEOF(err error) error {
 	return err
 }
 
-// unmarshal reads the arguments of a call into v. They fit the schema, so an error is a difference between the two.
+// unmarshal reads the arguments of a call into v. They fit the schema, so an error is a difference
+// between the two.
 func unmarshal(call *Call, v any) error {
 	if err := json.Unmarshal(call.Args, v); err != nil {
 		return errorf(KindValidation, "the arguments of %s cannot be read: %w", call.Name, err)

@@ -44,5 +44,8 @@ func askUser(_ context.Context, call *Call) (Result, error) {
 	for i, option := range args.Options {
 		question += fmt.Sprintf("\n%d. %s", i+1, option)
 	}
-	return Result{Text: "The user was asked; the answer comes as the user's next message.", Question: question}, nil
+	return Result{
+		Text:     "The user was asked; the answer comes as the user's next message.",
+		Question: question,
+	}, nil
 }

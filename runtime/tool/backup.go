@@ -18,8 +18,8 @@ type Backups interface {
 	Keep(name string, content io.Reader) (file string, err error)
 }
 
-// backupEnv is an environment whose files are kept before they are written or removed. A file that cannot be kept is not
-// changed. What commands change is not kept.
+// backupEnv is an environment whose files are kept before they are written or removed. A file that
+// cannot be kept is not changed. What commands change is not kept.
 type backupEnv struct {
 	env.Environment
 	backups Backups
@@ -34,7 +34,9 @@ func newBackupEnv(e env.Environment, b Backups) *backupEnv {
 }
 
 // WriteFile implements env.FileWriter.
-func (b *backupEnv) WriteFile(ctx context.Context, name string, content io.Reader, opts env.WriteOptions) (env.Written, error) {
+func (b *backupEnv) WriteFile(
+	ctx context.Context, name string, content io.Reader, opts env.WriteOptions,
+) (env.Written, error) {
 	if !opts.MustNotExist { // else there is nothing, or nothing happens
 		if err := b.keep(ctx, name); err != nil {
 			return env.Written{}, err
@@ -55,7 +57,8 @@ func (b *backupEnv) Remove(ctx context.Context, name string, opts env.RemoveOpti
 func (b *backupEnv) keep(ctx context.Context, name string) error {
 	f, err := b.Open(ctx, name)
 	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, env.ErrIsDir), errors.Is(err, env.ErrNotDir), errors.Is(err, env.ErrNotRegular):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, env.ErrIsDir), errors.Is(err,
+		env.ErrNotDir), errors.Is(err, env.ErrNotRegular):
 		return nil
 	case err != nil:
 		return fmt.Errorf("keep a backup: %w", err)

@@ -39,7 +39,12 @@ func TestBackups(t *testing.T) {
 			[]string{"a.txt: one\ntwo\n"},
 			[]event.FileChange{{Path: "a.txt", Kind: event.FileModified, Backup: "backup of a.txt"}},
 		},
-		{"new file", "write_file", args{"file_path": "c.txt", "content": "new"}, nil, []event.FileChange{{Path: "c.txt", Kind: event.FileCreated}}},
+		{
+			"new file", "write_file",
+			args{"file_path": "c.txt", "content": "new"},
+			nil,
+			[]event.FileChange{{Path: "c.txt", Kind: event.FileCreated}},
+		},
 		{
 			"edit_file", "edit_file",
 			args{"file_path": "a.txt", "old_string": "one", "new_string": "1"},
@@ -47,15 +52,20 @@ func TestBackups(t *testing.T) {
 			[]event.FileChange{{Path: "a.txt", Kind: event.FileModified, Backup: "backup of a.txt"}},
 		},
 		{
-			"apply_patch", "apply_patch", patch("*** Delete File: b.txt\n*** Update File: a.txt\n@@\n-one\n+1\n"),
+			"apply_patch", "apply_patch", patch("*** Delete File: b.txt\n*** Update File: " +
+				"a.txt\n@@\n-one\n+1\n"),
 			[]string{"b.txt: b\n", "a.txt: one\ntwo\n"},
-			[]event.FileChange{{Path: "b.txt", Kind: event.FileDeleted, Backup: "backup of b.txt"}, {Path: "a.txt", Kind: event.FileModified, Backup: "backup of a.txt"}},
+			[]event.FileChange{
+				{Path: "b.txt", Kind: event.FileDeleted, Backup: "backup of b.txt"},
+				{Path: "a.txt", Kind: event.FileModified, Backup: "backup of a.txt"},
+			},
 		},
 		{"read_file", "read_file", args{"file_path": "a.txt"}, nil, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var list backupList
-			o := registry(t).Run(t.Context(), Scope{Env: newMemory(files), Backups: &list}, call(t, tt.tool, tt.args))
+			o := registry(t).Run(t.Context(), Scope{Env: newMemory(files), Backups: &list}, call(t, tt.tool,
+				tt.args))
 			if o.Err != nil {
 				t.Fatal(o.Err)
 			}

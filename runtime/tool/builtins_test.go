@@ -11,7 +11,8 @@ import (
 // builtins are all tools of this package.
 func builtins() []Tool {
 	return []Tool{
-		ReadFile(), ReadManyFiles(), WriteFile(), EditFile(), ApplyPatch(), Shell(), Grep(), Glob(), ListDir(), AskUser(), ExitTool(),
+		ReadFile(), ReadManyFiles(), WriteFile(), EditFile(), ApplyPatch(), Shell(), Grep(), Glob(),
+		ListDir(), AskUser(), ExitTool(),
 	}
 }
 

@@ -18,9 +18,10 @@ const maxLinks = 40
 
 // root confines names to the working directory of an environment, also where links lead out of it.
 //
-// It looks before the file is used, because an environment has no call that does both: a process that turns a folder
-// into a link between the two can still lead a write outside. Root keeps a mistaken patch in its place. It does not
-// keep a hostile program in the environment in its place; that is the task of the environment's isolation.
+// It looks before the file is used, because an environment has no call that does both: a process
+// that turns a folder into a link between the two can still lead a write outside. Root keeps a
+// mistaken patch in its place. It does not keep a hostile program in the environment in its place;
+// that is the task of the environment's isolation.
 type root struct {
 	e env.Environment
 	// dir is the working directory.
@@ -89,11 +90,12 @@ func (r root) below(clean string) (string, bool) {
 }
 
 func (r root) outside(name string) *Error {
-	return errorf(KindPermission, "%s leads out of the working directory %s; a patch changes only files below it", shown(name), shown(r.dir))
+	return errorf(KindPermission, "%s leads out of the working directory %s; a patch changes only "+
+		"files below it", shown(name), shown(r.dir))
 }
 
-// resolve returns where rel leads, which is a name that [root.rel] has returned. If follow is set, a link at the end is
-// followed too.
+// resolve returns where rel leads, which is a name that [root.rel] has returned. If follow is set,
+// a link at the end is followed too.
 func (r root) resolve(ctx context.Context, rel string, follow bool) (place, error) {
 	at := ""
 	todo := strings.Split(rel, "/")
@@ -124,7 +126,8 @@ func (r root) resolve(ctx context.Context, rel string, follow bool) (place, erro
 				return place{name: at, entry: entry}, nil
 			}
 			if !entry.IsDir() {
-				return place{}, errorf(KindOther, "%s cannot be reached: %s is not a folder", shown(rel), shown(at))
+				return place{}, errorf(KindOther, "%s cannot be reached: %s is not a folder", shown(rel),
+					shown(at))
 			}
 			continue
 		}
@@ -150,7 +153,8 @@ func (r root) resolve(ctx context.Context, rel string, follow bool) (place, erro
 // missing is the place of a name of which at is the first part that does not exist.
 func (r root) missing(at string, todo []string, rel string) (place, error) {
 	if slices.Contains(todo, "..") {
-		return place{}, errorf(KindNotFound, "%s cannot be reached: %s does not exist", shown(rel), shown(at))
+		return place{}, errorf(KindNotFound, "%s cannot be reached: %s does not exist", shown(rel),
+			shown(at))
 	}
 	return place{name: path.Join(append([]string{at}, todo...)...)}, nil
 }
@@ -169,10 +173,11 @@ func (r root) lookup(ctx context.Context, dir, element string) (fs.DirEntry, err
 			return entry, nil
 		}
 	}
-	// Where names that differ in case or in form are one file, the listing has another spelling than the caller. Whether
-	// that is a link would be guesswork.
+	// Where names that differ in case or in form are one file, the listing has another spelling than
+	// the caller. Whether that is a link would be guesswork.
 	for _, entry := range entries {
-		if entry.Type()&fs.ModeSymlink != 0 && r.e.Info().OS != "linux" && strings.EqualFold(entry.Name(), element) {
+		if entry.Type()&fs.ModeSymlink != 0 && r.e.Info().OS != "linux" && strings.EqualFold(entry.Name(),
+			element) {
 			return nil, r.spelling(dir, element)
 		}
 	}
@@ -187,7 +192,8 @@ func (r root) lookup(ctx context.Context, dir, element string) (fs.DirEntry, err
 }
 
 func (r root) spelling(dir, element string) *Error {
-	return errorf(KindNotFound, "%s exists here in another spelling; list %s and write it as it is there", shown(path.Join(dir, element)), shown(dir))
+	return errorf(KindNotFound, "%s exists here in another spelling; list %s and write it as it is "+
+		"there", shown(path.Join(dir, element)), shown(dir))
 }
 
 // readLink returns the target of the link called element in the folder dir, with slashes.
@@ -205,7 +211,8 @@ func (r root) readLink(ctx context.Context, dir, element string) (target string,
 		return "", fmt.Errorf("read link %s: %w", path.Join(dir, element), err)
 	}
 	if header.Typeflag != tar.TypeSymlink {
-		return "", errorf(KindEditConflict, "%s was changed by somebody else in the meantime", shown(path.Join(dir, element)))
+		return "", errorf(KindEditConflict, "%s was changed by somebody else in the meantime",
+			shown(path.Join(dir, element)))
 	}
 	if r.fold {
 		return strings.ReplaceAll(header.Linkname, `\`, "/"), nil

@@ -55,7 +55,8 @@ func editFile(ctx context.Context, call *Call) (Result, error) {
 		return Result{}, errorf(KindValidation, "old_string is empty; write a whole file with write_file")
 	}
 	if args.Old == args.New {
-		return Result{}, errorf(KindValidation, "old_string and new_string are the same; there is nothing to change")
+		return Result{}, errorf(KindValidation, "old_string and new_string are the same; there is "+
+			"nothing to change")
 	}
 	data, err := env.ReadFile(ctx, call.Env, args.Path, maxEdited)
 	if err != nil {
@@ -65,13 +66,15 @@ func editFile(ctx context.Context, call *Call) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	written, err := call.Env.WriteFile(ctx, args.Path, strings.NewReader(e.content), env.WriteOptions{IfSHA256: digest(data)})
+	written, err := call.Env.WriteFile(ctx, args.Path, strings.NewReader(e.content),
+		env.WriteOptions{IfSHA256: digest(data)})
 	if err != nil {
 		return Result{}, err
 	}
 	s := plural(e.places)
 	return Result{
-		Text:    fmt.Sprintf("made %d replacement%s in %s, at line%s %s%s%s", len(e.places), s, shown(args.Path), s, list(e.places), inPlace(written), e.note),
+		Text: fmt.Sprintf("made %d replacement%s in %s, at line%s %s%s%s", len(e.places), s,
+			shown(args.Path), s, list(e.places), inPlace(written), e.note),
 		Changes: []event.FileChange{{Path: changedName(call.Env, args.Path), Kind: event.FileModified}},
 	}, nil
 }
@@ -85,14 +88,15 @@ type edited struct {
 	note string
 }
 
-// edit replaces old in content: where it stands exactly, or else where lines stand that are like those of old. A byte order
-// mark is no part of the text.
+// edit replaces old in content: where it stands exactly, or else where lines stand that are like
+// those of old. A byte order mark is no part of the text.
 func edit(name, content, old, replacement string, all bool) (edited, error) {
 	const bom = "\uFEFF"
 	body, hasBOM := strings.CutPrefix(content, bom)
 	old, replacement = strings.TrimPrefix(old, bom), strings.TrimPrefix(replacement, bom)
 	if old == "" {
-		return edited{}, errorf(KindValidation, "old_string is only a byte order mark, which is kept as it is")
+		return edited{}, errorf(KindValidation, "old_string is only a byte order mark, which is kept "+
+			"as it is")
 	}
 	exact, exactReplacement := withEnding(body, old, replacement)
 	e := edited{places: occurrences(body, exact, all)}
@@ -102,7 +106,8 @@ func edit(name, content, old, replacement string, all bool) (edited, error) {
 		if len(e.places) == mostCounted {
 			count = "at least " + count
 		}
-		return edited{}, errorf(KindEditConflict, "old_string occurs %s times in %s, at lines %s; add lines around it so that it occurs once, or set replace_all",
+		return edited{}, errorf(KindEditConflict, "old_string occurs %s times in %s, at lines %s; add "+
+			"lines around it so that it occurs once, or set replace_all",
 			count, shown(name), list(e.places))
 	case len(e.places) > 0:
 		e.content = strings.ReplaceAll(body, exact, exactReplacement)
@@ -118,7 +123,8 @@ func edit(name, content, old, replacement string, all bool) (edited, error) {
 		e = edited{content: content, places: places, note: loosely(level)}
 	}
 	if e.content == body {
-		return edited{}, errorf(KindValidation, "%s has new_string there already; nothing was changed", shown(name))
+		return edited{}, errorf(KindValidation, "%s has new_string there already; nothing was changed",
+			shown(name))
 	}
 	if hasBOM {
 		e.content = bom + e.content
@@ -132,7 +138,8 @@ func loosely(level v4a.Level) string {
 	if level == v4a.Exact {
 		how = "with other line endings"
 	}
-	return fmt.Sprintf("\n[old_string was found only %s; whole lines were replaced, indented as the file is, and lines that stay were left as they are]", how)
+	return fmt.Sprintf("\n[old_string was found only %s; whole lines were replaced, indented as "+
+		"the file is, and lines that stay were left as they are]", how)
 }
 
 func digest(data []byte) string {
@@ -140,8 +147,8 @@ func digest(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// withEnding returns old and replacement with the line endings of content. A model sees lines without their endings,
-// and so writes "\n" also for a file whose lines end with "\r\n".
+// withEnding returns old and replacement with the line endings of content. A model sees lines
+// without their endings, and so writes "\n" also for a file whose lines end with "\r\n".
 func withEnding(content, old, replacement string) (string, string) {
 	crlf := strings.Count(content, "\r\n")
 	if crlf <= strings.Count(content, "\n")-crlf {
@@ -160,11 +167,12 @@ func toCRLF(s string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(s, "\r\n", "\n"), "\n", "\r\n")
 }
 
-// mostCounted is how many places are looked for when there must be only one. Each may cost as much as old is long.
+// mostCounted is how many places are looked for when there must be only one. Each may cost as much
+// as old is long.
 const mostCounted = 100
 
-// occurrences returns the lines where old begins. If all are to be replaced, they do not overlap; otherwise each is counted, up to
-// mostCounted, since any of them may be meant.
+// occurrences returns the lines where old begins. If all are to be replaced, they do not overlap;
+// otherwise each is counted, up to mostCounted, since any of them may be meant.
 func occurrences(content, old string, all bool) []int {
 	step := 1
 	if all {
@@ -217,24 +225,34 @@ func notFound(name, content, old string, places []int, level v4a.Level) *Error {
 				continue
 			}
 			if places, _ = v4a.Find(content, line); len(places) > 0 {
-				return errorf(KindEditConflict, "old_string is not in %s. Its first line is there at line%s %s, but the lines after it differ; read them again", shown(name), plural(places), list(places))
+				return errorf(KindEditConflict, "old_string is not in %s. Its first line is there at line%s "+
+					"%s, but the lines after it differ; read them again", shown(name), plural(places),
+					list(places))
 			}
 			break
 		}
-		return errorf(KindEditConflict, "old_string is not in %s, and nothing like its first line is; read the file again", shown(name))
+		return errorf(KindEditConflict, "old_string is not in %s, and nothing like its first line is; "+
+			"read the file again", shown(name))
 	}
 	if len(places) > 1 {
-		return errorf(KindEditConflict, "old_string is not in %s exactly, and %s it is there several times, at lines %s. Nothing was changed; give old_string exactly as the file has it, with more lines around it. The file has at line %d:\n%s",
+		return errorf(KindEditConflict, "old_string is not in %s exactly, and %s it is there several "+
+			"times, at lines %s. Nothing was changed; give old_string exactly as the file has it, with "+
+			"more lines around it. The file has at line %d:\n%s",
 			shown(name), level, list(places), places[0], excerptOf(content, old, places[0]))
 	}
-	return errorf(KindEditConflict, "old_string is not in %s exactly, but %s it is, at line %s; replace_all takes only exact text. The file has there:\n%s\nGive old_string exactly like this",
+	return errorf(KindEditConflict, "old_string is not in %s exactly, but %s it is, at line %s; "+
+		"replace_all takes only exact text. The file has there:\n%s\nGive old_string exactly like this",
 		shown(name), level, list(places), excerptOf(content, old, places[0]))
 }
 
-// unclear says that old stands at the line place, but that new lines cannot be indented as the file is.
+// unclear says that old stands at the line place, but that new lines cannot be indented as the file
+// is.
 func unclear(name, content, old string, place int, level v4a.Level) *Error {
-	return errorf(KindEditConflict, "old_string is not in %s exactly. %s it is, at line %d, but how new_string is to be indented there does not follow from it. The file has there:\n%s\nGive old_string exactly like this, and new_string with the same indentation",
-		shown(name), strings.ToUpper(level.String()[:1])+level.String()[1:], place, excerptOf(content, old, place))
+	return errorf(KindEditConflict, "old_string is not in %s exactly. %s it is, at line %d, but "+
+		"how new_string is to be indented there does not follow from it. The file has "+
+		"there:\n%s\nGive old_string exactly like this, and new_string with the same indentation",
+		shown(name), strings.ToUpper(level.String()[:1])+level.String()[1:], place, excerptOf(content,
+			old, place))
 }
 
 // excerptOf returns the lines of content from place on that old stands for.

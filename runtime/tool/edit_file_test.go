@@ -16,10 +16,13 @@ import (
 
 // styles are the forms in which one text can stand in a file.
 var styles = map[string]func(string) string{
-	"plain":            func(s string) string { return s },
-	"crlf":             func(s string) string { return strings.ReplaceAll(s, "\n", "\r\n") },
-	"bom":              func(s string) string { return "\uFEFF" + s },
-	"bom and crlf":     func(s string) string { return "\uFEFF" + strings.ReplaceAll(s, "\n", "\r\n") },
+	"plain": func(s string) string { return s },
+	"crlf":  func(s string) string { return strings.ReplaceAll(s, "\n", "\r\n") },
+	"bom":   func(s string) string { return "\uFEFF" + s },
+	"bom and crlf": func(s string) string {
+		return "\uFEFF" + strings.ReplaceAll(s, "\n",
+			"\r\n")
+	},
 	"no final newline": func(s string) string { return strings.TrimSuffix(s, "\n") },
 }
 
@@ -39,16 +42,41 @@ func TestEditFileLoosely(t *testing.T) {
 		{"exact at the end", "a\nb\nc\n", "b\nc", "x", "", "a\nx\n"},
 		{"trailing space in the file", "a\nb  \nc\n", "a\nb\nc", "a\nx\nc", trailing, "a\nx\nc\n"},
 		{"trailing space in old", "a\nb\nc\n", "b \nc", "x\nc", trailing, "a\nx\nc\n"},
-		{"lines that stay keep their space", "a\t\nb\nc  \n", "a\nb\nc", "a\nx\nc", trailing, "a\t\nx\nc  \n"},
+		{
+			"lines that stay keep their space", "a\t\nb\nc  \n", "a\nb\nc", "a\nx\nc", trailing,
+			"a\t\nx\nc  \n",
+		},
 		{"trailing space at the start", "a \nb\nc\n", "a\nb", "x", trailing, "x\nc\n"},
 		{"trailing space at the end", "a\nb \nc\n", "b\nc", "x", trailing, "a\nx\n"},
-		{"tabs for spaces", "f {\n\tif a {\n\t\tb\n\t}\n}\n", "    if a {\n        b\n    }", "    if a {\n        c\n        d\n    }", space, "f {\n\tif a {\n\t\tc\n\t\td\n\t}\n}\n"},
-		{"tabs for spaces, deeper", "f {\n\ta\n\tb\n}\n", "    a\n    b", "    if a {\n        b\n    }", space, "f {\n\tif a {\n\t\tb\n\t}\n}\n"},
-		{"spaces for tabs", "def f():\n    if a:\n        b\n", "\tif a:\n\t\tb", "\tif a:\n\t\tif c:\n\t\t\tb", space, "def f():\n    if a:\n        if c:\n            b\n"},
-		{"two spaces for four", "x\n    a\n        b\n", "  a\n    b", "  a\n    b\n      c", space, "x\n    a\n        b\n            c\n"},
-		{"no indentation in old", "x\n\ta\n\t\tb\n", "a\n\tb", "a\n\tc\n\t\td", space, "x\n\ta\n\t\tc\n\t\t\td\n"},
-		{"too much indentation in old", "a\n  b\n", "    a\n      b", "    a\n      c\n    d", space, "a\n  c\nd\n"},
-		{"less deep than any before", "x {\n    a {\n        b\n    }\n}\n", "            b", "            c\n        }\n        d {", space, "x {\n    a {\n        c\n    }\n    d {\n    }\n}\n"},
+		{
+			"tabs for spaces", "f {\n\tif a {\n\t\tb\n\t}\n}\n", "    if a {\n        b\n    }",
+			"    if a {\n        c\n        d\n    }", space, "f {\n\tif a {\n\t\tc\n\t\td\n\t}\n}\n",
+		},
+		{
+			"tabs for spaces, deeper", "f {\n\ta\n\tb\n}\n", "    a\n    b", "    if a {\n        b\n    }",
+			space, "f {\n\tif a {\n\t\tb\n\t}\n}\n",
+		},
+		{
+			"spaces for tabs", "def f():\n    if a:\n        b\n", "\tif a:\n\t\tb",
+			"\tif a:\n\t\tif c:\n\t\t\tb", space, "def f():\n    if a:\n        if c:\n            b\n",
+		},
+		{
+			"two spaces for four", "x\n    a\n        b\n", "  a\n    b", "  a\n    b\n      c", space,
+			"x\n    a\n        b\n            c\n",
+		},
+		{
+			"no indentation in old", "x\n\ta\n\t\tb\n", "a\n\tb", "a\n\tc\n\t\td", space,
+			"x\n\ta\n\t\tc\n\t\t\td\n",
+		},
+		{
+			"too much indentation in old", "a\n  b\n", "    a\n      b", "    a\n      c\n    d", space,
+			"a\n  c\nd\n",
+		},
+		{
+			"less deep than any before", "x {\n    a {\n        b\n    }\n}\n", "            b",
+			"            c\n        }\n        d {", space,
+			"x {\n    a {\n        c\n    }\n    d {\n    }\n}\n",
+		},
 		{"new is indented as the file", "f {\n\ta\n}\n", "    a", "\tb", space, "f {\n\tb\n}\n"},
 		{"empty lines stay empty", "f {\n\ta\n}\n", "  a", "  a\n\n  b", space, "f {\n\ta\n\n\tb\n}\n"},
 		{"at the start of the file", "\ta\nb\n", "    a\n", "    c\n", space, "\tc\nb\n"},
@@ -57,9 +85,15 @@ func TestEditFileLoosely(t *testing.T) {
 		{"deletion without the line break", "a\n\tb\nd\n", "  b", "", space, "a\n\nd\n"},
 		{"line break only in new", "a\n\tb\nd\n", "  b", "  c\n", space, "a\n\tc\n\nd\n"},
 		{"line break only in old", "a\n\tb\nd\n", "  b\n", "  c", space, "a\n\tc\nd\n"},
-		{"quotes", "x\nsay “a” – ‘b’\u00a0c\ny\n", "say \"a\" - 'b' c", "tell \"a\"", punctuation, "x\ntell \"a\"\ny\n"},
+		{
+			"quotes", "x\nsay “a” – ‘b’\u00a0c\ny\n", "say \"a\" - 'b' c", "tell \"a\"", punctuation,
+			"x\ntell \"a\"\ny\n",
+		},
 		{"quotes that stay", "say “a”\nb\n", "say \"a\"\nb", "say \"a\"\nc", punctuation, "say “a”\nc\n"},
-		{"quotes and indentation", "x\n\tsay “a”\n", "  say \"a\"", "  tell \"a\"", punctuation, "x\n\ttell \"a\"\n"},
+		{
+			"quotes and indentation", "x\n\tsay “a”\n", "  say \"a\"", "  tell \"a\"", punctuation,
+			"x\n\ttell \"a\"\n",
+		},
 		{"the exact place counts", "\ta\na\nb\n", "a\n", "b\n", "twice", ""},
 		{"the closer level counts", "\ta\na \n", "a\nx", "", "none", ""},
 		{"twice at a level", "\ta\n  a\nb\n", "    a\n", "    c\n", "several", ""},
@@ -75,7 +109,8 @@ func TestEditFileLoosely(t *testing.T) {
 				e, err := edit("f", file, tt.old, tt.new, false)
 				if tt.want == "" {
 					said := map[string]string{
-						"several": "several times", "unclear": "does not follow", "none": "nothing like its first line", "already": "already", "twice": "occurs 2 times",
+						"several": "several times", "unclear": "does not follow",
+						"none": "nothing like its first line", "already": "already", "twice": "occurs 2 times",
 					}[tt.level]
 					if tt.name == "the closer level counts" {
 						said = "Its first line is there"
@@ -107,21 +142,42 @@ func TestEditFileLooselySpecialFiles(t *testing.T) {
 		want, note           string
 		wantErr              string
 	}{
-		{"mixed line endings", "a\r\nb\nc\nd\r\ne\r\nf\r\n", "a\nb\nc", "x\nb\nz", false, "x\nb\nz\nd\r\ne\r\nf\r\n", "with other line endings", ""},
+		{
+			"mixed line endings", "a\r\nb\nc\nd\r\ne\r\nf\r\n", "a\nb\nc", "x\nb\nz", false,
+			"x\nb\nz\nd\r\ne\r\nf\r\n", "with other line endings", "",
+		},
 		{"crlf in old", "a\nb\n", "a\r\nb", "x\r\ny", false, "x\ny\n", "with other line endings", ""},
-		{"newline in old, none in the file", "a\nb", "a\nb\n", "a\nc\n", false, "a\nc", "with other line endings", ""},
+		{
+			"newline in old, none in the file", "a\nb", "a\nb\n", "a\nc\n", false, "a\nc",
+			"with other line endings", "",
+		},
 		{"the mark of old and new", "\uFEFFa\nb\n", "\uFEFFa", "\uFEFFx", false, "\uFEFFx\nb\n", "", ""},
 		{"no mark is added", "a\nb\n", "a", "\uFEFFx", false, "x\nb\n", "", ""},
 		{"no mark is lost", "\uFEFFa\nb\n", "\uFEFFa", "x", false, "\uFEFFx\nb\n", "", ""},
 		{"only the mark", "\uFEFFa\n", "\uFEFF", "x", false, "", "", "only a byte order mark"},
 		{"everywhere, loosely", "\ta\n", "  a", "b", true, "", "", "replace_all takes only exact text"},
-		{"everywhere, loosely, twice", "\ta\n\ta\n", "  a", "b", true, "", "", "several times, at lines 1, 2"},
+		{
+			"everywhere, loosely, twice", "\ta\n\ta\n", "  a", "b", true, "", "",
+			"several times, at lines 1, 2",
+		},
 		{"everywhere, overlapping", "aaaa", "aa", "b", true, "bb", "", ""},
 		{"once, overlapping", "aaa", "aa", "b", false, "", "", "occurs 2 times"},
-		{"very often", strings.Repeat("a\n", 101), "a", "b", false, "", "", "occurs at least 100 times in f, at lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 90 more"},
-		{"very often, everywhere", strings.Repeat("a\n", 101), "a", "b", true, strings.Repeat("b\n", 101), "", ""},
-		{"a first line in several places", "a\nb\na\nc\n", "a\nd", "x", false, "", "", "Its first line is there at lines 1, 3, but"},
-		{"invalid bytes stay", "\xff\n\ta \xfe\nb\xff\n", "b\xff", "c", false, "\xff\n\ta \xfe\nc\n", "", ""},
+		{
+			"very often", strings.Repeat("a\n", 101), "a", "b", false, "", "",
+			"occurs at least 100 times in f, at lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 90 more",
+		},
+		{
+			"very often, everywhere", strings.Repeat("a\n", 101), "a", "b", true, strings.Repeat("b\n", 101),
+			"", "",
+		},
+		{
+			"a first line in several places", "a\nb\na\nc\n", "a\nd", "x", false, "", "",
+			"Its first line is there at lines 1, 3, but",
+		},
+		{
+			"invalid bytes stay", "\xff\n\ta \xfe\nb\xff\n", "b\xff", "c", false, "\xff\n\ta \xfe\nc\n", "",
+			"",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			e, err := edit("f", tt.file, tt.old, tt.new, tt.all)
@@ -131,7 +187,8 @@ func TestEditFileLooselySpecialFiles(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || e.content != tt.want || (e.note != "") != (tt.note != "") || !strings.Contains(e.note, tt.note) {
+			if err != nil || e.content != tt.want || (e.note != "") != (tt.note != "") ||
+				!strings.Contains(e.note, tt.note) {
 				t.Errorf("got %q, %q, %v", e.content, e.note, err)
 			}
 		})
@@ -142,7 +199,9 @@ func TestEditFileLooselySpecialFiles(t *testing.T) {
 func TestEditFileTellsLevel(t *testing.T) {
 	m := newMemory(map[string]string{"f": "x\n\ta\n", "g": "\ta\n  a\n"})
 	o := use(t, m, "edit_file", args{"file_path": "f", "old_string": "    a", "new_string": "    b"})
-	want := "made 1 replacement in f, at line 2\n[old_string was found only ignoring leading and trailing white space; whole lines were replaced, indented as the file is, and lines that stay were left as they are]"
+	want := "made 1 replacement in f, at line 2\n[old_string was found only ignoring leading and " +
+		"trailing white space; whole lines were replaced, indented as the file is, and lines that " +
+		"stay were left as they are]"
 	if diff := cmp.Diff(want, o.Result.Text()); diff != "" || m.files()["f"] != "x\n\tb\n" {
 		t.Errorf("%s\n%q", diff, m.files()["f"])
 	}
@@ -161,7 +220,10 @@ func TestLocalEditsKeepModeAndMark(t *testing.T) {
 		tool string
 		args args
 	}{
-		{"edit_file", args{"file_path": "run.sh", "old_string": "    say \"a\"", "new_string": "    say \"b\""}},
+		{"edit_file", args{
+			"file_path": "run.sh", "old_string": "    say \"a\"",
+			"new_string": "    say \"b\"",
+		}},
 		{"apply_patch", patch("*** Update File: run.sh\n@@\n-    say \"a\"\n+\tsay \"b\"\n")},
 	} {
 		t.Run(tt.tool, func(t *testing.T) {
@@ -184,9 +246,11 @@ func TestLocalEditsKeepModeAndMark(t *testing.T) {
 	}
 }
 
-// A large text that occurs again and again, each time a byte further, is not counted to the end: that would take minutes.
+// A large text that occurs again and again, each time a byte further, is not counted to the end:
+// that would take minutes.
 func TestEditFileStopsCounting(t *testing.T) {
-	if _, err := edit("f", strings.Repeat("a", 8<<20), strings.Repeat("a", 4<<20), "x", false); err == nil || !strings.Contains(err.Error(), "occurs at least 100 times") {
+	if _, err := edit("f", strings.Repeat("a", 8<<20), strings.Repeat("a", 4<<20), "x",
+		false); err == nil || !strings.Contains(err.Error(), "occurs at least 100 times") {
 		t.Error(err)
 	}
 }
@@ -223,14 +287,18 @@ func FuzzEditFile(f *testing.F) {
 			t.Fatalf("lines above the place were changed:\n%s", diff)
 		}
 		// What follows the replaced lines is still the end of the file.
-		last := first + strings.Count(strings.TrimSuffix(strings.TrimPrefix(old, "\uFEFF"), "\n"), "\n") + 1
-		if last < len(before) && e.note != "" && !strings.HasSuffix(e.content, strings.Join(before[last:], "")) {
+		last := first + strings.Count(strings.TrimSuffix(strings.TrimPrefix(old, "\uFEFF"), "\n"), "\n") +
+			1
+		if last < len(before) && e.note != "" && !strings.HasSuffix(e.content, strings.Join(before[last:],
+			"")) {
 			t.Fatalf("lines below the place were changed: %q", e.content)
 		}
-		if strings.HasPrefix(content, "\uFEFF") != strings.HasPrefix(e.content, "\uFEFF") && !strings.HasPrefix(strings.TrimPrefix(content, "\uFEFF"), "\uFEFF") {
+		if strings.HasPrefix(content, "\uFEFF") != strings.HasPrefix(e.content, "\uFEFF") &&
+			!strings.HasPrefix(strings.TrimPrefix(content, "\uFEFF"), "\uFEFF") {
 			t.Fatalf("the byte order mark was lost or made: %q", e.content)
 		}
-		if places, level := v4a.Find(strings.TrimPrefix(content, "\uFEFF"), strings.TrimPrefix(old, "\uFEFF")); e.note != "" && len(places) != 1 {
+		if places, level := v4a.Find(strings.TrimPrefix(content, "\uFEFF"), strings.TrimPrefix(old,
+			"\uFEFF")); e.note != "" && len(places) != 1 {
 			t.Fatalf("found %s at %v, and yet it was applied", level, places)
 		}
 	})

@@ -16,14 +16,15 @@ func errorf(kind ErrorKind, format string, args ...any) *Error {
 	return &Error{Kind: kind, Message: err.Error(), Err: errors.Unwrap(err)}
 }
 
-// classify makes an *Error of what a tool returned. What an environment reports is told in words that say what a model
-// can do about it.
+// classify makes an *Error of what a tool returned. What an environment reports is told in words
+// that say what a model can do about it.
 func classify(ctx context.Context, err error) *Error {
 	var e *Error
 	if errors.As(err, &e) {
 		return e
 	}
-	// A tool may fail for another reason just before its context ends; only what comes from the context is its end.
+	// A tool may fail for another reason just before its context ends; only what comes from the
+	// context is its end.
 	if ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
 		return errorf(KindCanceled, "the call was stopped before it was done: %w", context.Cause(ctx))
 	}
@@ -34,7 +35,8 @@ func classify(ctx context.Context, err error) *Error {
 func describe(err error) (kind ErrorKind, text string) {
 	switch {
 	case errors.Is(err, env.ErrUnknownOutcome):
-		return KindEnvironment, "contact with the environment was lost; what was asked for may or may not have been done, so look before doing it again: " + err.Error()
+		return KindEnvironment, "contact with the environment was lost; what was asked for may or may " +
+			"not have been done, so look before doing it again: " + err.Error()
 	case errors.Is(err, env.ErrGone):
 		return KindEnvironment, "the environment is gone and will not come back: " + err.Error()
 	case errors.Is(err, fs.ErrClosed):
@@ -55,11 +57,13 @@ func describe(err error) (kind ErrorKind, text string) {
 	case errors.Is(err, env.ErrReadOnly):
 		return KindPermission, "this environment is read-only, nothing was changed: " + err.Error()
 	case errors.Is(err, env.ErrOutside):
-		return KindPermission, name + " lies outside of the working directory, and nothing there can be used here"
+		return KindPermission, name + " lies outside of the working directory, and nothing there can " +
+			"be used here"
 	case errors.Is(err, fs.ErrPermission):
 		return KindPermission, "no permission: " + err.Error()
 	case errors.Is(err, env.ErrChanged):
-		return KindEditConflict, name + " was changed by somebody else in the meantime, and was left as it is; read it again"
+		return KindEditConflict, name + " was changed by somebody else in the meantime, and was left " +
+			"as it is; read it again"
 	case errors.Is(err, env.ErrIsDir):
 		return KindOther, name + " is a folder"
 	case errors.Is(err, env.ErrNotDir):
@@ -81,7 +85,8 @@ func first(argv []string) string {
 	return argv[0]
 }
 
-// shown is a name as a message shows it: quoted if it would not be clear where it ends, and cut if it is very long.
+// shown is a name as a message shows it: quoted if it would not be clear where it ends, and cut if
+// it is very long.
 func shown(name string) string {
 	const most = 300
 	short := cutRunes(name, most)

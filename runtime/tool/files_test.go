@@ -19,9 +19,12 @@ import (
 func TestReadFile(t *testing.T) {
 	long := strings.Repeat("é", maxReadLine)
 	m := newMemory(map[string]string{
-		"a.txt": "one\ntwo\nthree\n", "noend": "one\ntwo", "empty": "", "crlf": "one\r\ntwo\r\n", "bom": "\uFEFFone\n",
-		"big": numbered(5000), "long": long + "\nnext\n", "latin": "caf\xe9\n", "link": "-> a.txt", "d/": "",
-		"elf": "\x7fELF\x02\x01\x01\x00\x00", "zip": "PK\x03\x04\x00", "odd": "a\x00b", "utf16": "\xff\xfea\x00",
+		"a.txt": "one\ntwo\nthree\n", "noend": "one\ntwo", "empty": "", "crlf": "one\r\ntwo\r\n",
+		"bom": "\uFEFFone\n",
+		"big": numbered(5000), "long": long + "\nnext\n", "latin": "caf\xe9\n", "link": "-> a.txt",
+		"d/":  "",
+		"elf": "\x7fELF\x02\x01\x01\x00\x00", "zip": "PK\x03\x04\x00", "odd": "a\x00b",
+		"utf16": "\xff\xfea\x00",
 		"lines": "\n\n\n", "esc": "\x1b[31mred\n",
 	})
 	for _, tt := range []struct {
@@ -35,25 +38,91 @@ func TestReadFile(t *testing.T) {
 		{"link", args{"file_path": "link"}, "", "1 | one\n2 | two\n3 | three\n"},
 		{"no last newline", args{"file_path": "noend"}, "", "1 | one\n2 | two\n"},
 		{"only newlines", args{"file_path": "lines"}, "", "1 | \n2 | \n3 | \n"},
-		{"offset", args{"file_path": "a.txt", "offset": 2}, "", "2 | two\n3 | three\n[lines 2 to 3, the end of the file]\n"},
-		{"limit", args{"file_path": "a.txt", "limit": 2}, "", "1 | one\n2 | two\n[lines 1 to 2 of 3; go on with offset 3]\n"},
+		{
+			"offset",
+			args{"file_path": "a.txt", "offset": 2},
+			"",
+			"2 | two\n3 | three\n[lines 2 to 3, the end of the file]\n",
+		},
+		{
+			"limit",
+			args{"file_path": "a.txt", "limit": 2},
+			"",
+			"1 | one\n2 | two\n[lines 1 to 2 of 3; go on with offset 3]\n",
+		},
 		{"limit to the end", args{"file_path": "a.txt", "limit": 3}, "", "1 | one\n2 | two\n3 | three\n"},
-		{"offset and limit", args{"file_path": "a.txt", "offset": 2, "limit": 1}, "", "2 | two\n[lines 2 to 2 of 3; go on with offset 3]\n"},
-		{"huge limit", args{"file_path": "a.txt", "offset": 3, "limit": 1 << 53}, "", "3 | three\n[lines 3 to 3, the end of the file]\n"},
-		{"beyond the end", args{"file_path": "a.txt", "offset": 4}, KindValidation, "offset 4 is beyond the end of a.txt, which has 3 lines"},
+		{
+			"offset and limit",
+			args{"file_path": "a.txt", "offset": 2, "limit": 1},
+			"",
+			"2 | two\n[lines 2 to 2 of 3; go on with offset 3]\n",
+		},
+		{
+			"huge limit",
+			args{"file_path": "a.txt", "offset": 3, "limit": 1 << 53},
+			"",
+			"3 | three\n[lines 3 to 3, the end of the file]\n",
+		},
+		{
+			"beyond the end",
+			args{"file_path": "a.txt", "offset": 4},
+			KindValidation,
+			"offset 4 is beyond the end of a.txt, which has 3 lines",
+		},
 		{"empty", args{"file_path": "empty"}, "", "[empty is empty]"},
 		{"crlf", args{"file_path": "crlf"}, "", "1 | one\n2 | two\n[lines end with CRLF]\n"},
-		{"byte order mark", args{"file_path": "bom"}, "", "1 | one\n[the file begins with a byte order mark]\n"},
+		{
+			"byte order mark",
+			args{"file_path": "bom"},
+			"",
+			"1 | one\n[the file begins with a byte order mark]\n",
+		},
 		{"not UTF-8", args{"file_path": "latin"}, "", "1 | caf\uFFFD\n"},
 		{"escapes stay", args{"file_path": "esc"}, "", "1 | \x1b[31mred\n"},
 		{"missing", args{"file_path": "nope"}, KindNotFound, "nope does not exist"},
-		{"folder", args{"file_path": "d"}, KindOther, "d is a folder; see what is in it with list_dir: open d: is a directory"},
-		{"ELF", args{"file_path": "elf"}, KindOther, "elf is a binary file (an ELF program or library, 9 bytes); it cannot be shown as text"},
-		{"zip", args{"file_path": "zip"}, KindOther, "zip is a binary file (a zip archive or a document packed as one, 5 bytes); it cannot be shown as text"},
-		{"unknown binary", args{"file_path": "odd"}, KindOther, "odd is a binary file (type unknown, 3 bytes); it cannot be shown as text"},
-		{"UTF-16", args{"file_path": "utf16"}, KindOther, "utf16 is a binary file (perhaps text in UTF-16, 4 bytes); it cannot be shown as text"},
-		{"offset zero", args{"file_path": "a.txt", "offset": 0}, KindValidation, "the arguments do not fit read_file:\n- offset: minimum: got 0, want 1"},
-		{"no outputs", args{"file_path": "output://x"}, KindNotFound, "output://x cannot be read: this session keeps no outputs"},
+		{
+			"folder",
+			args{"file_path": "d"},
+			KindOther,
+			"d is a folder; see what is in it with list_dir: open d: is a directory",
+		},
+		{
+			"ELF",
+			args{"file_path": "elf"},
+			KindOther,
+			"elf is a binary file (an ELF program or library, 9 bytes); it cannot be shown as text",
+		},
+		{
+			"zip",
+			args{"file_path": "zip"},
+			KindOther,
+			"zip is a binary file (a zip archive or a document packed as one, 5 bytes); it cannot be " +
+				"shown as text",
+		},
+		{
+			"unknown binary",
+			args{"file_path": "odd"},
+			KindOther,
+			"odd is a binary file (type unknown, 3 bytes); it cannot be shown as text",
+		},
+		{
+			"UTF-16",
+			args{"file_path": "utf16"},
+			KindOther,
+			"utf16 is a binary file (perhaps text in UTF-16, 4 bytes); it cannot be shown as text",
+		},
+		{
+			"offset zero",
+			args{"file_path": "a.txt", "offset": 0},
+			KindValidation,
+			"the arguments do not fit read_file:\n- offset: minimum: got 0, want 1",
+		},
+		{
+			"no outputs",
+			args{"file_path": "output://x"},
+			KindNotFound,
+			"output://x cannot be read: this session keeps no outputs",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := use(t, m, "read_file", tt.args)
@@ -64,14 +133,16 @@ func TestReadFile(t *testing.T) {
 	}
 	t.Run("2000 lines", func(t *testing.T) {
 		text := use(t, m, "read_file", args{"file_path": "big"}).Result.Text()
-		if !strings.HasPrefix(text, "1 | 1\n2 | 2\n") || !strings.HasSuffix(text, "2000 | 2000\n[lines 1 to 2000 of 5000; go on with offset 2001]\n") {
+		if !strings.HasPrefix(text, "1 | 1\n2 | 2\n") || !strings.HasSuffix(text,
+			"2000 | 2000\n[lines 1 to 2000 of 5000; go on with offset 2001]\n") {
 			t.Errorf("got %.100q … %q", text, text[len(text)-100:])
 		}
 	})
 	t.Run("long line", func(t *testing.T) {
 		o := use(t, m, "read_file", args{"file_path": "long"})
 		all := string(o.Output.Inline)
-		if want := fmt.Sprintf("é [line cut: it has %d bytes]\n2 | next\n", len(long)+1); !utf8.ValidString(all) || !strings.HasSuffix(all, want) {
+		if want := fmt.Sprintf("é [line cut: it has %d bytes]\n2 | next\n",
+			len(long)+1); !utf8.ValidString(all) || !strings.HasSuffix(all, want) {
 			t.Errorf("got … %q, want %q", all[len(all)-100:], want)
 		}
 	})
@@ -80,8 +151,10 @@ func TestReadFile(t *testing.T) {
 // A file of any size is read in bounded memory, and what is shown of it is bounded too.
 func TestReadFileHuge(t *testing.T) {
 	m := newMemory(map[string]string{"huge": strings.Repeat(strings.Repeat("x", 9999)+"\n", 5000)})
-	o := registry(t).Run(t.Context(), Scope{Env: m, Spool: folderSpool{dir: t.TempDir()}}, call(t, "read_file", args{"file_path": "huge"}))
-	if o.Output.Size > maxReadBytes+1<<16 || !strings.HasSuffix(o.Result.Text(), "[lines 1 to 420 of more than 2098; go on with offset 421]\n") {
+	o := registry(t).Run(t.Context(), Scope{Env: m, Spool: folderSpool{dir: t.TempDir()}},
+		call(t, "read_file", args{"file_path": "huge"}))
+	if o.Output.Size > maxReadBytes+1<<16 || !strings.HasSuffix(o.Result.Text(),
+		"[lines 1 to 420 of more than 2098; go on with offset 421]\n") {
 		t.Errorf("%d bytes, … %q", o.Output.Size, o.Result.Text()[len(o.Result.Text())-200:])
 	}
 }
@@ -92,17 +165,23 @@ func TestReadFileImages(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := newMemory(map[string]string{
-		"p.txt": string(png), "j": "\xff\xd8\xff\xe0rest", "g": "GIF89a\x00", "w": "RIFF\x00\x00\x00\x00WEBPVP8 ", "big.png": string(png) + strings.Repeat("x", maxImage),
+		"p.txt": string(png), "j": "\xff\xd8\xff\xe0rest", "g": "GIF89a\x00",
+		"w": "RIFF\x00\x00\x00\x00WEBPVP8 ", "big.png": string(png) + strings.Repeat("x", maxImage),
 		"wav": "RIFF\x00\x00\x00\x00WAVE",
 	})
-	for name, mime := range map[string]string{"p.txt": "image/png", "j": "image/jpeg", "g": "image/gif", "w": "image/webp"} {
+	for name, mime := range map[string]string{
+		"p.txt": "image/png", "j": "image/jpeg",
+		"g": "image/gif", "w": "image/webp",
+	} {
 		o := use(t, m, "read_file", args{"file_path": name})
-		if len(o.Result.Parts) != 2 || o.Result.Parts[1].Image == nil || o.Result.Parts[1].Image.MIME != mime ||
+		if len(o.Result.Parts) != 2 || o.Result.Parts[1].Image == nil ||
+			o.Result.Parts[1].Image.MIME != mime ||
 			!bytes.Equal(o.Result.Parts[1].Image.Data, m.nodes["/work/"+name].data) {
 			t.Errorf("%s: %v", name, o.Result)
 		}
 	}
-	if o := use(t, m, "read_file", args{"file_path": "big.png"}); kind(o) != KindOther || !strings.Contains(o.Result.Text(), "too large to show") {
+	if o := use(t, m, "read_file", args{"file_path": "big.png"}); kind(o) != KindOther ||
+		!strings.Contains(o.Result.Text(), "too large to show") {
 		t.Errorf("%s", o.Result.Text())
 	}
 	if o := use(t, m, "read_file", args{"file_path": "wav"}); kind(o) != KindOther {
@@ -129,11 +208,33 @@ func TestOutputScheme_C1(t *testing.T) {
 		kind ErrorKind
 		want string
 	}{
-		{"read_file", args{"file_path": "output://c/1", "limit": 2}, "", "1 | one\n2 | two␀\n[lines 1 to 2 of 3003; go on with offset 3]\n"},
-		{"read_file", args{"file_path": "output://c/1", "offset": 3003}, "", "3003 | 2%\n[lines 3003 to 3003, the end of the file]\n"},
-		{"read_file", args{"file_path": "output://c/2"}, KindNotFound, "output://c/2 cannot be read; only an output that was shortened has such a name, which its mark tells: file does not exist"},
+		{
+			"read_file",
+			args{"file_path": "output://c/1", "limit": 2},
+			"",
+			"1 | one\n2 | two␀\n[lines 1 to 2 of 3003; go on with offset 3]\n",
+		},
+		{
+			"read_file",
+			args{"file_path": "output://c/1", "offset": 3003},
+			"",
+			"3003 | 2%\n[lines 3003 to 3003, the end of the file]\n",
+		},
+		{
+			"read_file",
+			args{"file_path": "output://c/2"},
+			KindNotFound,
+			"output://c/2 cannot be read; only an output that was shortened has such a name, which its " +
+				"mark tells: file does not exist",
+		},
 		{"grep", args{"pattern": "^one$", "path": "output://c/1"}, "", "output://c/1:1:one\n"},
-		{"grep", args{"pattern": "x", "path": "output://c/2"}, KindNotFound, "output://c/2 cannot be read; only an output that was shortened has such a name, which its mark tells: file does not exist"},
+		{
+			"grep",
+			args{"pattern": "x", "path": "output://c/2"},
+			KindNotFound,
+			"output://c/2 cannot be read; only an output that was shortened has such a name, which its " +
+				"mark tells: file does not exist",
+		},
 	} {
 		o := registry(t).Run(t.Context(), s, call(t, tt.tool, tt.args))
 		if diff := cmp.Diff(tt.want, o.Result.Text()); diff != "" || kind(o) != tt.kind {
@@ -151,12 +252,24 @@ func TestWriteFile(t *testing.T) {
 		want          string
 		change        event.FileChange
 	}{
-		{"a.txt", "new\n", "", "overwrote a.txt: 4 bytes", event.FileChange{Path: "a.txt", Kind: event.FileModified}},
-		{"/work/n/b.txt", "é", "", "created /work/n/b.txt: 2 bytes", event.FileChange{Path: "n/b.txt", Kind: event.FileCreated}},
-		{"/tmp/c", "", "", "created /tmp/c: 0 bytes", event.FileChange{Path: "/tmp/c", Kind: event.FileCreated}},
+		{"a.txt", "new\n", "", "overwrote a.txt: 4 bytes", event.FileChange{
+			Path: "a.txt",
+			Kind: event.FileModified,
+		}},
+		{"/work/n/b.txt", "é", "", "created /work/n/b.txt: 2 bytes", event.FileChange{
+			Path: "n/b.txt",
+			Kind: event.FileCreated,
+		}},
+		{"/tmp/c", "", "", "created /tmp/c: 0 bytes", event.FileChange{
+			Path: "/tmp/c",
+			Kind: event.FileCreated,
+		}},
 		{"d", "x", KindOther, "d is a folder", event.FileChange{}},
 		{"full", "x", KindOther, "the disk is full: write full: no space left", event.FileChange{}},
-		{"secret", "x", KindPermission, "no permission: write secret: permission denied", event.FileChange{}},
+		{
+			"secret", "x", KindPermission, "no permission: write secret: permission denied",
+			event.FileChange{},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := use(t, m, "write_file", args{"file_path": tt.name, "content": tt.content})
@@ -166,7 +279,8 @@ func TestWriteFile(t *testing.T) {
 			if tt.kind != "" {
 				return
 			}
-			if diff := cmp.Diff([]event.FileChange{tt.change}, o.Changes); diff != "" || string(m.nodes[m.abs(tt.name)].data) != tt.content {
+			if diff := cmp.Diff([]event.FileChange{tt.change}, o.Changes); diff != "" ||
+				string(m.nodes[m.abs(tt.name)].data) != tt.content {
 				t.Error(diff)
 			}
 		})
@@ -181,26 +295,73 @@ func TestEditFile(t *testing.T) {
 		want, text           string
 	}{
 		{"once", "a\nb\nc\n", "b", "B", false, "", "a\nB\nc\n", "made 1 replacement in f, at line 2"},
-		{"several lines", "a\nb\nc\n", "b\nc\n", "", false, "", "a\n", "made 1 replacement in f, at line 2"},
+		{
+			"several lines", "a\nb\nc\n", "b\nc\n", "", false, "", "a\n",
+			"made 1 replacement in f, at line 2",
+		},
 		{"no newline is added", "a", "a", "b", false, "", "b", "made 1 replacement in f, at line 1"},
-		{"everywhere", "a b a\na\n", "a", "x", true, "", "x b x\nx\n", "made 3 replacements in f, at lines 1, 1, 2"},
+		{
+			"everywhere", "a b a\na\n", "a", "x", true, "", "x b x\nx\n",
+			"made 3 replacements in f, at lines 1, 1, 2",
+		},
 		{"everywhere, once", "a\n", "a", "x", true, "", "x\n", "made 1 replacement in f, at line 1"},
-		{"crlf", "a\r\nb\r\nc\r\n", "a\nb\n", "x\ny\nz\n", false, "", "x\r\ny\r\nz\r\nc\r\n", "made 1 replacement in f, at line 1"},
-		{"crlf, one line becomes two", "a\r\nb\r\n", "b", "x\ny", false, "", "a\r\nx\r\ny\r\n", "made 1 replacement in f, at line 2"},
-		{"crlf given", "a\r\nb\r\n", "a\r\nb", "x\r\ny", false, "", "x\r\ny\r\n", "made 1 replacement in f, at line 1"},
-		{"crlf, break first", "a\r\nb\r\n", "\nb", "", false, "", "a\r\n", "made 1 replacement in f, at line 1"},
-		{"crlf, another part", "a\nb\nc\r\nd\r\ne\r\n", "a\nb\n", "x\n", false, "", "x\nc\r\nd\r\ne\r\n", "made 1 replacement in f, at line 1"},
-		{"byte order mark", "\uFEFFa\n", "a", "b", false, "", "\uFEFFb\n", "made 1 replacement in f, at line 1"},
-		{"invalid bytes stay", "\xff a\n", "a", "b", false, "", "\xff b\n", "made 1 replacement in f, at line 1"},
-		{"not unique", strings.Repeat("a\n", 12), "a", "b", false, KindEditConflict, "", "old_string occurs 12 times in f, at lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 2 more; add lines around it so that it occurs once, or set replace_all"},
-		{"not found", "a\n", "x", "y", false, KindEditConflict, "", "old_string is not in f, and nothing like its first line is; read the file again"},
-		{"only the first line", "a\nb\n", "\na\nc\n", "y", false, KindEditConflict, "", "old_string is not in f. Its first line is there at line 1, but the lines after it differ; read them again"},
-		{"the same", "a\n", "a", "a", false, KindValidation, "", "old_string and new_string are the same; there is nothing to change"},
-		{"empty", "a\n", "", "b", false, KindValidation, "", "old_string is empty; write a whole file with write_file"},
+		{
+			"crlf", "a\r\nb\r\nc\r\n", "a\nb\n", "x\ny\nz\n", false, "", "x\r\ny\r\nz\r\nc\r\n",
+			"made 1 replacement in f, at line 1",
+		},
+		{
+			"crlf, one line becomes two", "a\r\nb\r\n", "b", "x\ny", false, "", "a\r\nx\r\ny\r\n",
+			"made 1 replacement in f, at line 2",
+		},
+		{
+			"crlf given", "a\r\nb\r\n", "a\r\nb", "x\r\ny", false, "", "x\r\ny\r\n",
+			"made 1 replacement in f, at line 1",
+		},
+		{
+			"crlf, break first", "a\r\nb\r\n", "\nb", "", false, "", "a\r\n",
+			"made 1 replacement in f, at line 1",
+		},
+		{
+			"crlf, another part", "a\nb\nc\r\nd\r\ne\r\n", "a\nb\n", "x\n", false, "", "x\nc\r\nd\r\ne\r\n",
+			"made 1 replacement in f, at line 1",
+		},
+		{
+			"byte order mark", "\uFEFFa\n", "a", "b", false, "", "\uFEFFb\n",
+			"made 1 replacement in f, at line 1",
+		},
+		{
+			"invalid bytes stay", "\xff a\n", "a", "b", false, "", "\xff b\n",
+			"made 1 replacement in f, at line 1",
+		},
+		{
+			"not unique", strings.Repeat("a\n", 12), "a", "b", false, KindEditConflict, "",
+			"old_string occurs 12 times in f, at lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 2 more; add " +
+				"lines around it so that it occurs once, or set replace_all",
+		},
+		{
+			"not found", "a\n", "x", "y", false, KindEditConflict, "",
+			"old_string is not in f, and nothing like its first line is; read the file again",
+		},
+		{
+			"only the first line", "a\nb\n", "\na\nc\n", "y", false, KindEditConflict, "",
+			"old_string is not in f. Its first line is there at line 1, but the lines after it differ; " +
+				"read them again",
+		},
+		{
+			"the same", "a\n", "a", "a", false, KindValidation, "",
+			"old_string and new_string are the same; there is nothing to change",
+		},
+		{
+			"empty", "a\n", "", "b", false, KindValidation, "",
+			"old_string is empty; write a whole file with write_file",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := newMemory(map[string]string{"f": tt.file})
-			o := use(t, m, "edit_file", args{"file_path": "f", "old_string": tt.old, "new_string": tt.new, "replace_all": tt.all})
+			o := use(t, m, "edit_file", args{
+				"file_path": "f", "old_string": tt.old, "new_string": tt.new,
+				"replace_all": tt.all,
+			})
 			if diff := cmp.Diff(tt.text, o.Result.Text()); diff != "" || kind(o) != tt.kind {
 				t.Errorf("%s\n%s", kind(o), diff)
 			}
@@ -217,14 +378,20 @@ func TestEditFile(t *testing.T) {
 		})
 	}
 	t.Run("missing", func(t *testing.T) {
-		o := use(t, newMemory(nil), "edit_file", args{"file_path": "f", "old_string": "a", "new_string": "b"})
+		o := use(t, newMemory(nil), "edit_file", args{
+			"file_path": "f", "old_string": "a",
+			"new_string": "b",
+		})
 		if kind(o) != KindNotFound {
 			t.Errorf("%s: %s", kind(o), o.Result.Text())
 		}
 	})
 	t.Run("concurrent change", func(t *testing.T) {
 		m := newMemory(map[string]string{"f": "a"})
-		o := use(t, &meddler{memory: m, name: "f"}, "edit_file", args{"file_path": "f", "old_string": "a", "new_string": "b"})
+		o := use(t, &meddler{memory: m, name: "f"}, "edit_file", args{
+			"file_path": "f", "old_string": "a",
+			"new_string": "b",
+		})
 		if kind(o) != KindEditConflict || string(m.nodes["/work/f"].data) != "meddled" {
 			t.Errorf("%s: %s", kind(o), o.Result.Text())
 		}

@@ -28,7 +28,8 @@ func AnthropicGlob() Tool {
 	return globTool("", nil, globDefaults{gitIgnore: true, mindCase: true, most: anthropicGlobFiles})
 }
 
-// GeminiGlob is the tool glob as Gemini models know it. Unless they ask for it, case makes no difference.
+// GeminiGlob is the tool glob as Gemini models know it. Unless they ask for it, case makes no
+// difference.
 func GeminiGlob() Tool {
 	return globTool(`,
 		"case_sensitive": {"type": "boolean", "description": "Take upper and lower case for different. Default false."},
@@ -57,7 +58,10 @@ func globTool(more string, aliases map[string]string, defaults globDefaults) Too
 		ReadOnly: true, NeedsEnv: true,
 		Limit:   Limit{Chars: 20_000, Lines: 500, Keep: KeepHead},
 		Aliases: aliases,
-		Run:     func(ctx context.Context, call *Call) (Result, error) { return glob(ctx, call, defaults) },
+		Run: func(ctx context.Context, call *Call) (Result, error) {
+			return glob(ctx, call,
+				defaults)
+		},
 	}
 }
 
@@ -71,7 +75,10 @@ func glob(ctx context.Context, call *Call, defaults globDefaults) (Result, error
 	if err := unmarshal(call, &args); err != nil {
 		return Result{}, err
 	}
-	opts := search.GlobOptions{Pattern: args.Pattern, Dir: args.Path, IgnoreCase: !args.MindCase, NoIgnore: !args.GitIgnore}
+	opts := search.GlobOptions{
+		Pattern: args.Pattern, Dir: args.Path, IgnoreCase: !args.MindCase,
+		NoIgnore: !args.GitIgnore,
+	}
 	if defaults.most > 0 {
 		opts.Limit = defaults.most + 1 // one more tells that there are more
 	}
@@ -82,7 +89,8 @@ func glob(ctx context.Context, call *Call, defaults globDefaults) (Result, error
 	}
 	if defaults.most > 0 && len(entries) > defaults.most {
 		entries = entries[:defaults.most]
-		note = fmt.Sprintf("[these are the %d newest files, there are more: narrow the pattern or the path]\n", defaults.most) + note
+		note = fmt.Sprintf("[these are the %d newest files, there are more: narrow the pattern or the "+
+			"path]\n", defaults.most) + note
 	}
 	out := bufio.NewWriter(call.Out)
 	for _, entry := range entries {
@@ -94,7 +102,8 @@ func glob(ctx context.Context, call *Call, defaults globDefaults) (Result, error
 	return Result{Text: note}, out.Flush()
 }
 
-// below makes a name from a folder and a name in it. It keeps "..", which path.Join resolves as if there were no links.
+// below makes a name from a folder and a name in it. It keeps "..", which path.Join resolves as if
+// there were no links.
 func below(dir, name string) string {
 	if !slices.Contains(strings.Split(dir, "/"), "..") {
 		return path.Join(dir, name)

@@ -27,8 +27,8 @@ const (
 // Grep is the tool grep with the parameters that all models are offered.
 func Grep() Tool { return grepTool("", nil, false) }
 
-// AnthropicGrep is the tool grep with those that Claude models know as well: lines around matches, types of files, matches of several
-// lines, and results from an offset on.
+// AnthropicGrep is the tool grep with those that Claude models know as well: lines around matches,
+// types of files, matches of several lines, and results from an offset on.
 func AnthropicGrep() Tool {
 	return grepTool(`,
 		"-A": {"type": "integer", "minimum": 0, "maximum": 1000, "description": "How many lines to show after each match, as path-line-text."},
@@ -38,11 +38,15 @@ func AnthropicGrep() Tool {
 		"type": {"type": "string", "description": "Only files of this kind, such as go, py, ts, rust or java."},
 		"multiline": {"type": "boolean", "description": "Match across lines: a match may span several, and a dot is a line ending, too. Default false."},
 		"offset": {"type": "integer", "minimum": 0, "maximum": 1000000000, "description": "How many results to leave out before the first that is shown. Default 0."}`,
-		map[string]string{"glob": "glob_filter", "-i": "case_insensitive", "head_limit": "max_results", "context": "-C"}, true)
+		map[string]string{
+			"glob": "glob_filter", "-i": "case_insensitive", "head_limit": "max_results",
+			"context": "-C",
+		}, true)
 }
 
-// GeminiGrep is the tool grep with those that Gemini models know as well: lines around matches, files to leave out, names only,
-// texts instead of expressions, ignored files, and a limit for each file.
+// GeminiGrep is the tool grep with those that Gemini models know as well: lines around matches,
+// files to leave out, names only, texts instead of expressions, ignored files, and a limit for each
+// file.
 func GeminiGrep() Tool {
 	return grepTool(`,
 		"exclude_pattern": {"type": "string", "description": "No files whose name matches, such as *.min.js or vendor/**."},
@@ -54,10 +58,14 @@ func GeminiGrep() Tool {
 		"after": {"type": "integer", "minimum": 0, "maximum": 1000, "description": "How many lines to show after each match, as path-line-text."},
 		"no_ignore": {"type": "boolean", "description": "Search what git ignores, too. Default false."},
 		"max_matches_per_file": {"type": "integer", "minimum": 1, "maximum": 1000000000, "description": "How many matching lines to take of each file at most."}`,
-		map[string]string{"dir_path": "path", "include_pattern": "glob_filter", "total_max_matches": "max_results"}, false)
+		map[string]string{
+			"dir_path": "path", "include_pattern": "glob_filter",
+			"total_max_matches": "max_results",
+		}, false)
 }
 
-// grepTool returns a form of the tool with more parameters than all have. If it pages, there is the parameter offset.
+// grepTool returns a form of the tool with more parameters than all have. If it pages, there is the
+// parameter offset.
 func grepTool(more string, aliases map[string]string, pages bool) Tool {
 	return Tool{
 		ToolSpec: llm.ToolSpec{Name: "grep", Description: grepText, Schema: json.RawMessage(`{
@@ -111,12 +119,14 @@ type grepArgs struct {
 // options returns what is searched for. An error is of KindValidation.
 func (a *grepArgs) options() (search.GrepOptions, error) {
 	opts := search.GrepOptions{
-		Pattern: a.Pattern, Literal: a.Literal, Multiline: a.Multiline, Path: a.Path, Glob: a.Glob, Exclude: a.Exclude, NoIgnore: a.NoIgnore,
+		Pattern: a.Pattern, Literal: a.Literal, Multiline: a.Multiline, Path: a.Path, Glob: a.Glob,
+		Exclude: a.Exclude, NoIgnore: a.NoIgnore,
 		MaxFileMatches: int(a.MaxPerFile), MaxMatches: -1,
 	}
 	switch {
 	case a.MindCase != nil && a.IgnoreCase != nil && *a.MindCase == *a.IgnoreCase:
-		return opts, errorf(KindValidation, "case_sensitive and case_insensitive are both %t, which contradict each other; give one of them", *a.MindCase)
+		return opts, errorf(KindValidation, "case_sensitive and case_insensitive are both %t, which "+
+			"contradict each other; give one of them", *a.MindCase)
 	case a.MindCase != nil:
 		opts.IgnoreCase = !*a.MindCase
 	case a.IgnoreCase != nil:
@@ -124,24 +134,30 @@ func (a *grepArgs) options() (search.GrepOptions, error) {
 	}
 	if a.Type != "" {
 		if types := search.FileTypes(); !slices.Contains(types, a.Type) {
-			return opts, errorf(KindValidation, "there is no type of files %s; use glob_filter, or one of these: %s", shown(a.Type), strings.Join(types, ", "))
+			return opts, errorf(KindValidation, "there is no type of files %s; use glob_filter, or one "+
+				"of these: %s", shown(a.Type), strings.Join(types, ", "))
 		}
 		opts.Types = []string{a.Type}
 	}
 	mode := a.Mode
 	if a.NamesOnly {
 		if mode != "" && mode != grepFiles {
-			return opts, errorf(KindValidation, "names_only and output_mode %s contradict each other; give one of them", mode)
+			return opts, errorf(KindValidation, "names_only and output_mode %s contradict each other; "+
+				"give one of them", mode)
 		}
 		mode = grepFiles
 	}
-	opts.Mode = map[string]search.GrepMode{grepFiles: search.GrepFiles, grepCount: search.GrepCounts}[mode]
+	opts.Mode = map[string]search.GrepMode{
+		grepFiles: search.GrepFiles,
+		grepCount: search.GrepCounts,
+	}[mode]
 	var err error
 	if opts.Before, opts.After, err = a.around(); err != nil {
 		return opts, err
 	}
 	if opts.Mode != search.GrepLines && opts.Before+opts.After > 0 {
-		return opts, errorf(KindValidation, "lines around matches can only be shown with the matching lines, but the output is %s; leave them out, or ask for output_mode content", mode)
+		return opts, errorf(KindValidation, "lines around matches can only be shown with the matching "+
+			"lines, but the output is %s; leave them out, or ask for output_mode content", mode)
 	}
 	if most := a.most(); most > 0 {
 		opts.MaxMatches = int(a.Offset) + most
@@ -172,7 +188,8 @@ func (a *grepArgs) around() (before, after int, err error) {
 	}
 	for _, side := range sides {
 		if side.n != 0 && side.n != both.n {
-			return 0, 0, errorf(KindValidation, "%s %d and %s %d contradict each other; give %s alone, or %s and %s", both.name, both.n, side.name, side.n, both.name, sides[0].name, sides[1].name)
+			return 0, 0, errorf(KindValidation, "%s %d and %s %d contradict each other; give %s alone, "+
+				"or %s and %s", both.name, both.n, side.name, side.n, both.name, sides[0].name, sides[1].name)
 		}
 	}
 	return int(both.n), int(both.n), nil
@@ -202,9 +219,11 @@ func grep(ctx context.Context, call *Call, pages bool) (Result, error) {
 	}
 	switch {
 	case stats.Truncated && pages:
-		note += fmt.Sprintf("[stopped after %d results, there are more: narrow the pattern or the path, or go on with offset %d]\n", args.most(), opts.MaxMatches)
+		note += fmt.Sprintf("[stopped after %d results, there are more: narrow the pattern or the "+
+			"path, or go on with offset %d]\n", args.most(), opts.MaxMatches)
 	case stats.Truncated:
-		note += fmt.Sprintf("[stopped after %d results, there are more: narrow the pattern or the path, or raise max_results]\n", args.most())
+		note += fmt.Sprintf("[stopped after %d results, there are more: narrow the pattern or the "+
+			"path, or raise max_results]\n", args.most())
 	case g.results == 0:
 		note += fmt.Sprintf("[no matches in %d files]\n", stats.Files)
 	case g.results <= g.offset:
@@ -212,9 +231,13 @@ func grep(ctx context.Context, call *Call, pages bool) (Result, error) {
 	}
 	switch stats.Stopped {
 	case search.GrepOverTime:
-		note += fmt.Sprintf("[stopped after %v with a part of the files not searched, since the pattern has no text in it to look for: narrow the path, or add to the pattern]\n", search.DefaultGrepTime)
+		note += fmt.Sprintf("[stopped after %v with a part of the files not searched, since the "+
+			"pattern has no text in it to look for: narrow the path, or add to the pattern]\n",
+			search.DefaultGrepTime)
 	case search.GrepOverBytes:
-		note += fmt.Sprintf("[stopped after %d GiB with a part of the files not searched, since the pattern has no text in it to look for: narrow the path, or add to the pattern]\n", search.DefaultGrepBytes>>30)
+		note += fmt.Sprintf("[stopped after %d GiB with a part of the files not searched, since the "+
+			"pattern has no text in it to look for: narrow the path, or add to the pattern]\n",
+			search.DefaultGrepBytes>>30)
 	}
 	if stats.SkippedBinary > 0 {
 		note += fmt.Sprintf("[%d binary files were not searched]\n", stats.SkippedBinary)
@@ -228,5 +251,6 @@ func unreadable(err error) (note string, rest error) {
 	if !errors.As(err, &u) {
 		return "", err
 	}
-	return fmt.Sprintf("[%d files or folders could not be read, the first because of: %s]\n", u.Count, cutRunes(u.First.Error(), 300)), nil
+	return fmt.Sprintf("[%d files or folders could not be read, the first because of: %s]\n", u.Count,
+		cutRunes(u.First.Error(), 300)), nil
 }

@@ -22,7 +22,8 @@ type grepOutput struct {
 
 	// results is how many there were, with those left out.
 	results int
-	// held are the last lines before the first result that is written. As many as there are of its file belong in front of it.
+	// held are the last lines before the first result that is written. As many as there are of its
+	// file belong in front of it.
 	held []search.GrepMatch
 	// file and line are those of the line written last.
 	file string

@@ -71,7 +71,8 @@ func listDir(ctx context.Context, call *Call) (Result, error) {
 	text := ""
 	switch {
 	case more:
-		text = fmt.Sprintf("[stopped after %d entries; list a folder below this one, or use glob]\n", maxListed)
+		text = fmt.Sprintf("[stopped after %d entries; list a folder below this one, or use glob]\n",
+			maxListed)
 	case count == 0:
 		text = "[the folder is empty]\n"
 	}

@@ -70,8 +70,13 @@ func TestLocalReadThenEdit_9_12(t *testing.T) {
 	}{
 		{"write_file", args{"file_path": "n/new.txt", "content": "x\n"}, "created n/new.txt: 2 bytes"},
 		{"read_file", args{"file_path": "src/a.go"}, "1 | package a\n2 | \n3 | var X = 1\n"},
-		{"edit_file", args{"file_path": "src/a.go", "old_string": "X = 1", "new_string": "X = 2"}, "made 1 replacement in src/a.go, at line 3"},
-		{"apply_patch", patch("*** Update File: src/a.go\n*** Move to: src/b.go\n@@\n-var X = 2\n+var X = 3\n*** Delete File: n/new.txt\n"), "A src/b.go\nD src/a.go\nD n/new.txt\n"},
+		{
+			"edit_file",
+			args{"file_path": "src/a.go", "old_string": "X = 1", "new_string": "X = 2"},
+			"made 1 replacement in src/a.go, at line 3",
+		},
+		{"apply_patch", patch("*** Update File: src/a.go\n*** Move to: src/b.go\n@@\n-var X = 2\n+var " +
+			"X = 3\n*** Delete File: n/new.txt\n"), "A src/b.go\nD src/a.go\nD n/new.txt\n"},
 		{"grep", args{"pattern": "X ="}, "src/b.go:3:var X = 3\n"},
 		{"glob", args{"pattern": "**/*.go"}, "src/b.go\n"},
 		{"list_dir", args{"path": "."}, "n/  folder\nsrc/  folder\n"},
@@ -97,7 +102,10 @@ func TestLocalPatchStaysInside_F17(t *testing.T) {
 	if err := os.WriteFile(canary, []byte("one\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for name, target := range map[string]string{"abs": outside, "rel": "../outside", "file": canary, "new": filepath.Join(outside, "new"), "sub/deep": "../../outside"} {
+	for name, target := range map[string]string{
+		"abs": outside, "rel": "../outside", "file": canary,
+		"new": filepath.Join(outside, "new"), "sub/deep": "../../outside",
+	} {
 		full := filepath.Join(dir, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
 			t.Fatal(err)
@@ -106,9 +114,14 @@ func TestLocalPatchStaysInside_F17(t *testing.T) {
 			t.Skipf("this system makes no links for this user: %v", err)
 		}
 	}
-	for _, name := range []string{"abs/x", "rel/x", "file", "new", "sub/deep/x", "../outside/x", filepath.ToSlash(outside) + "/x", "abs/../outside/x", "rel/canary"} {
-		for _, body := range []string{"*** Add File: " + name + "\n+x\n", "*** Update File: " + name + "\n@@\n-one\n+x\n", "*** Update File: a.txt\n*** Move to: " + name + "\n"} {
-			// A name with .. is taken as written, before links are followed: abs/../outside is below the root.
+	for _, name := range []string{
+		"abs/x", "rel/x", "file", "new", "sub/deep/x", "../outside/x",
+		filepath.ToSlash(outside) + "/x", "abs/../outside/x", "rel/canary",
+	} {
+		for _, body := range []string{"*** Add File: " + name + "\n+x\n", "*** Update File: " + name +
+			"\n@@\n-one\n+x\n", "*** Update File: a.txt\n*** Move to: " + name + "\n"} {
+			// A name with .. is taken as written, before links are followed: abs/../outside is below the
+			// root.
 			if o := use(t, e, "apply_patch", patch(body)); o.Err == nil && name != "abs/../outside/x" {
 				t.Errorf("%s was taken:\n%s", name, body)
 			}
@@ -118,7 +131,8 @@ func TestLocalPatchStaysInside_F17(t *testing.T) {
 	if err != nil || len(entries) != 1 || read(t, canary) != "one\n" {
 		t.Errorf("outside: %v, %v", entries, err)
 	}
-	if o := use(t, e, "apply_patch", patch("*** Delete File: file\n")); o.Err != nil || read(t, canary) != "one\n" {
+	if o := use(t, e, "apply_patch", patch("*** Delete File: file\n")); o.Err != nil || read(t,
+		canary) != "one\n" {
 		t.Errorf("a link cannot be deleted: %v", o.Err)
 	}
 }
@@ -146,14 +160,16 @@ func TestLocalShell(t *testing.T) {
 	}
 	t.Run("background", func(t *testing.T) {
 		o := use(t, e, "shell", args{"command": "echo $$ > pid; sleep 60 & echo started"})
-		if o.Err != nil || !strings.Contains(o.Result.Text(), "started\n[exit code 0") || !strings.Contains(o.Result.Text(), "A background process") {
+		if o.Err != nil || !strings.Contains(o.Result.Text(), "started\n[exit code 0") ||
+			!strings.Contains(o.Result.Text(), "A background process") {
 			t.Errorf("%s", o.Result.Text())
 		}
 		read(t, filepath.Join(dir, "pid"))
 	})
 	t.Run("timeout_9_4_4", func(t *testing.T) {
 		o := use(t, e, "shell", args{"command": "echo begin; sleep 60", "timeout_ms": 3000})
-		if kind(o) != KindShellTimeout || !strings.HasPrefix(o.Result.Text(), "begin\n[The command was killed") {
+		if kind(o) != KindShellTimeout || !strings.HasPrefix(o.Result.Text(),
+			"begin\n[The command was killed") {
 			t.Errorf("%s: %s", kind(o), o.Result.Text())
 		}
 	})
@@ -172,20 +188,36 @@ func TestLocalShellOutput_C1(t *testing.T) {
 	posix(t)
 	e, _ := here(t, nil)
 	outputs := map[string]func() (io.ReadCloser, error){}
-	s := Scope{Env: e, Spool: folderSpool{dir: t.TempDir()}, Outputs: func(id string) (io.ReadCloser, error) { return outputs[id]() }}
-	o := registry(t).Run(t.Context(), s, call(t, "shell", args{"command": `i=0; while [ $i -lt 150000 ]; do echo "line $i"; i=$((i+1)); done`, "timeout_ms": 60_000}))
+	s := Scope{Env: e, Spool: folderSpool{dir: t.TempDir()}, Outputs: func(id string) (io.ReadCloser,
+		error,
+	) {
+		return outputs[id]()
+	}}
+	o := registry(t).Run(t.Context(), s, call(t, "shell",
+		args{
+			"command":    `i=0; while [ $i -lt 150000 ]; do echo "line $i"; i=$((i+1)); done`,
+			"timeout_ms": 60_000,
+		}))
 	text := o.Result.Text()
-	if o.Err != nil || !o.Truncated || o.Output.File == "" || !strings.HasPrefix(text, "line 0\nline 1\n") || !strings.Contains(text, "output://call_1:") || !strings.Contains(text, "\nline 149999\n[exit code 0 after ") {
+	if o.Err != nil || !o.Truncated || o.Output.File == "" || !strings.HasPrefix(text,
+		"line 0\nline 1\n") || !strings.Contains(text, "output://call_1:") || !strings.Contains(text,
+		"\nline 149999\n[exit code 0 after ") {
 		t.Fatalf("%v: %.200q", o.Err, text)
 	}
 	if n := strings.Count(text, "\n"); n > 256+5 {
 		t.Errorf("the model sees %d lines", n)
 	}
 	outputs["call_1"] = o.Output.Open
-	if o := registry(t).Run(t.Context(), s, call(t, "grep", args{"pattern": "^line 77777$", "path": "output://call_1"})); o.Result.Text() != "output://call_1:77778:line 77777\n" {
+	if o := registry(t).Run(t.Context(), s, call(t, "grep", args{
+		"pattern": "^line 77777$",
+		"path":    "output://call_1",
+	})); o.Result.Text() != "output://call_1:77778:line 77777\n" {
 		t.Errorf("got %q", o.Result.Text())
 	}
-	if o := registry(t).Run(t.Context(), s, call(t, "read_file", args{"file_path": "output://call_1", "offset": 77778, "limit": 1})); !strings.HasPrefix(o.Result.Text(), "77778 | line 77777\n") {
+	if o := registry(t).Run(t.Context(), s, call(t, "read_file", args{
+		"file_path": "output://call_1",
+		"offset":    77778, "limit": 1,
+	})); !strings.HasPrefix(o.Result.Text(), "77778 | line 77777\n") {
 		t.Errorf("got %q", o.Result.Text())
 	}
 }
@@ -209,7 +241,10 @@ func TestLocalShellMemory_F13(t *testing.T) {
 			peak = max(peak, after.HeapInuse)
 		}
 	}}
-	o := registry(t).Run(t.Context(), s, call(t, "shell", args{"command": "yes | head -c 268435456", "timeout_ms": int(5 * time.Minute / time.Millisecond)}))
+	o := registry(t).Run(t.Context(), s, call(t, "shell", args{
+		"command":    "yes | head -c 268435456",
+		"timeout_ms": int(5 * time.Minute / time.Millisecond),
+	}))
 	if o.Err != nil || o.Output.Size < 256<<20 {
 		t.Fatalf("%v, %d bytes", o.Err, o.Output.Size)
 	}
@@ -220,14 +255,18 @@ func TestLocalShellMemory_F13(t *testing.T) {
 
 var _ io.Writer = (*recorder)(nil)
 
-// TestLocalGlobAbove searches a folder above what a link leads to: the names that are told lead there, too.
+// TestLocalGlobAbove searches a folder above what a link leads to: the names that are told lead
+// there, too.
 func TestLocalGlobAbove(t *testing.T) {
 	posix(t)
 	e, dir := here(t, map[string]string{"other/sub/x": "", "other/f.go": "", "g.go": ""})
 	if err := os.Symlink("other/sub", filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
-	if o := use(t, e, "glob", args{"pattern": "*.go", "path": "link/.."}); o.Result.Text() != "link/../f.go\n" {
+	if o := use(t, e, "glob", args{
+		"pattern": "*.go",
+		"path":    "link/..",
+	}); o.Result.Text() != "link/../f.go\n" {
 		t.Errorf("%v: %q", o.Err, o.Result.Text())
 	}
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// memory is an environment that holds its files in memory, with links, and runs no commands but through exec. Its
-// working directory is /work.
+// memory is an environment that holds its files in memory, with links, and runs no commands but
+// through exec. Its working directory is /work.
 type memory struct {
 	mu    sync.Mutex
 	nodes map[string]*node
@@ -53,10 +53,13 @@ func (n *node) Info() (fs.FileInfo, error) { return n, nil }
 
 var _ env.Environment = (*memory)(nil)
 
-// newMemory makes an environment with files. A name that ends in / is a folder; a content that begins with "-> " makes a
-// link. Relative names are below /work.
+// newMemory makes an environment with files. A name that ends in / is a folder; a content that
+// begins with "-> " makes a link. Relative names are below /work.
 func newMemory(files map[string]string) *memory {
-	m := &memory{nodes: map[string]*node{"/": {name: "/", mode: fs.ModeDir | 0o755}}, shell: []string{"sh", "-c"}}
+	m := &memory{
+		nodes: map[string]*node{"/": {name: "/", mode: fs.ModeDir | 0o755}},
+		shell: []string{"sh", "-c"},
+	}
 	m.parents("/work/x")
 	for name, content := range files {
 		full := m.abs(name)
@@ -199,7 +202,9 @@ func (m *memory) ReadDir(_ context.Context, name string) ([]fs.DirEntry, error) 
 	return entries, nil
 }
 
-func (m *memory) WriteFile(_ context.Context, name string, r io.Reader, opts env.WriteOptions) (env.Written, error) {
+func (m *memory) WriteFile(
+	_ context.Context, name string, r io.Reader, opts env.WriteOptions,
+) (env.Written, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {
 		return env.Written{}, err
@@ -299,7 +304,10 @@ func (m *memory) Exec(ctx context.Context, c env.Command) (env.Result, error) {
 }
 
 func (m *memory) Info() env.Info {
-	return env.Info{Backend: "memory", OS: "linux", Arch: "amd64", WorkDir: "/work", Shell: m.shell, NoShell: "there is none in memory"}
+	return env.Info{
+		Backend: "memory", OS: "linux", Arch: "amd64", WorkDir: "/work", Shell: m.shell,
+		NoShell: "there is none in memory",
+	}
 }
 
 func (m *memory) Close() error { return nil }

@@ -13,8 +13,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 )
 
-// recorder is what Call.Out is: it keeps all bytes, in memory while they are few and in the spool from then on, and the
-// part of them that the model will see.
+// recorder is what Call.Out is: it keeps all bytes, in memory while they are few and in the spool
+// from then on, and the part of them that the model will see.
 type recorder struct {
 	mu       sync.Mutex
 	id       string
@@ -38,14 +38,17 @@ type recorder struct {
 
 var errNoSpool = errors.New("there is nowhere to keep it")
 
-func newRecorder(id string, limit Limit, mode cleanMode, spool Spool, onOutput func([]byte)) *recorder {
+func newRecorder(
+	id string, limit Limit, mode cleanMode, spool Spool, onOutput func([]byte),
+) *recorder {
 	return &recorder{
 		id: id, spool: spool, onOutput: onOutput, sum: sha256.New(),
 		cleaner: cleaner{mode: mode}, cutter: cutter{limit: limit},
 	}
 }
 
-// Write never fails for size, and not if the spool fails either: the outcome tells. It fails after the call has ended.
+// Write never fails for size, and not if the spool fails either: the outcome tells. It fails after
+// the call has ended.
 func (r *recorder) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -105,7 +108,8 @@ func (r *recorder) open(p []byte) error {
 	return write(file, p)
 }
 
-// store puts an output that is in memory into the spool as well, so that the model can read what it is not shown.
+// store puts an output that is in memory into the spool as well, so that the model can read what it
+// is not shown.
 func (r *recorder) store() error {
 	file, err := r.spool.Create(r.id)
 	if err != nil {
@@ -131,9 +135,11 @@ func (r *recorder) lose(err error) {
 	}
 }
 
-// finish ends the output with trailer, on a line of its own. It returns all of it and the text for the model, who can read what is
-// in the spool if readable is set.
-func (r *recorder) finish(trailer string, readable bool) (out event.Output, text string, truncated bool) {
+// finish ends the output with trailer, on a line of its own. It returns all of it and the text for
+// the model, who can read what is in the spool if readable is set.
+func (r *recorder) finish(
+	trailer string, readable bool,
+) (out event.Output, text string, truncated bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
@@ -148,7 +154,8 @@ func (r *recorder) finish(trailer string, readable bool) (out event.Output, text
 		r.keep([]byte(trailer))
 	}
 	// What the tool says of its output is shown whole, unless it is an output by itself.
-	if chars := utf8.RuneCountInString(trailer); chars > r.cutter.limit.Chars/2 || r.size == int64(len(trailer)) {
+	if chars := utf8.RuneCountInString(trailer); chars > r.cutter.limit.Chars/2 ||
+		r.size == int64(len(trailer)) {
 		r.cutter.write([]byte(trailer))
 		trailer = ""
 	}
@@ -171,13 +178,15 @@ func (r *recorder) finish(trailer string, readable bool) (out event.Output, text
 // nameable is what can stand after output:// in a sentence.
 var nameable = lazyregexp.New(`^[A-Za-z0-9_.:-]{1,128}$`)
 
-// where says how the model can see what was left out; readable that it can read the output by its ID.
+// where says how the model can see what was left out; readable that it can read the output by its
+// ID.
 func (r *recorder) where(readable bool) string {
 	switch {
 	case r.lost != nil:
 		return "The full output was not kept; run a narrower call to see more."
 	case readable:
-		return "The full output is " + outputScheme + r.id + ": read parts of it with read_file, or search it with grep."
+		return "The full output is " + outputScheme + r.id +
+			": read parts of it with read_file, or search it with grep."
 	default:
 		return "Run a narrower call to see more."
 	}

@@ -64,14 +64,34 @@ func TestRecorder(t *testing.T) {
 	}{
 		{"small", nil, []byte("hello\n"), true, true, ""},
 		{"empty", nil, nil, true, true, ""},
-		{"as large as fits", folderSpool{dir: t.TempDir()}, big[:event.InlineLimit], true, true, "The full output is output://id1"},
+		{
+			"as large as fits",
+			folderSpool{dir: t.TempDir()},
+			big[:event.InlineLimit], true, true,
+			"The full output is output://id1",
+		},
 		{"as large as fits, no spool", nil, big[:event.InlineLimit], true, true, "Run a narrower call"},
-		{"as large as fits, no file", brokenSpool{}, big[:event.InlineLimit], true, true, "The full output was not kept"},
+		{
+			"as large as fits, no file",
+			brokenSpool{},
+			big[:event.InlineLimit], true, true,
+			"The full output was not kept",
+		},
 		{"spooled", folderSpool{dir: t.TempDir()}, big, false, true, "The full output is output://id1"},
 		{"no spool", nil, big, false, false, "The full output was not kept"},
 		{"no file", brokenSpool{}, big, false, false, "The full output was not kept"},
-		{"file full at once", folderSpool{dir: t.TempDir(), max: 10}, big, false, false, "The full output was not kept"},
-		{"file full later", folderSpool{dir: t.TempDir(), max: event.InlineLimit + 10}, big, false, false, "The full output was not kept"},
+		{
+			"file full at once",
+			folderSpool{dir: t.TempDir(), max: 10},
+			big, false, false,
+			"The full output was not kept",
+		},
+		{
+			"file full later",
+			folderSpool{dir: t.TempDir(), max: event.InlineLimit + 10},
+			big, false, false,
+			"The full output was not kept",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRecorder("id1", Limit{Chars: 1000}, cleanFile, tt.spool, nil)
@@ -102,7 +122,8 @@ func TestRecorder(t *testing.T) {
 				t.Errorf("%q is missing in %q", tt.where, text)
 			}
 			if spool, ok := tt.spool.(folderSpool); ok && strings.Contains(text, "output://") {
-				if got, err := os.ReadFile(filepath.Join(spool.dir, "id1")); err != nil || !bytes.Equal(got, tt.data) {
+				if got, err := os.ReadFile(filepath.Join(spool.dir, "id1")); err != nil || !bytes.Equal(got,
+					tt.data) {
 					t.Errorf("the spool has %d of %d bytes: %v", len(got), len(tt.data), err)
 				}
 			}
@@ -119,9 +140,15 @@ func TestRecorderTrailer(t *testing.T) {
 		{"on its own line", "out", "done", "out\ndone", "out\ndone"},
 		{"after a line break", "out\n", "done", "out\ndone", "out\ndone"},
 		{"colours before it", "out\n\x1b[0m", "done", "out\ndone", "out\n\x1b[0mdone"},
-		{"never cut", strings.Repeat("x", 100), "done", strings.Repeat("x", 8) + "\n\n[Output shortened: 85 characters are left out here. Run a narrower call to see more.]\n\n" + strings.Repeat("x", 7) + "\ndone", strings.Repeat("x", 100) + "\ndone"},
-		{"cut if it is the output", "", strings.Repeat("y", 40), strings.Repeat("y", 10) + "\n\n[Output shortened: 20 characters are left out here. Run a narrower call to see more.]\n\n" + strings.Repeat("y", 10), strings.Repeat("y", 40)},
-		{"cut if it is long", "x\n", strings.Repeat("y", 38), "x\n" + strings.Repeat("y", 8) + "\n\n[Output shortened: 20 characters are left out here. Run a narrower call to see more.]\n\n" + strings.Repeat("y", 10), "x\n" + strings.Repeat("y", 38)},
+		{"never cut", strings.Repeat("x", 100), "done", strings.Repeat("x", 8) +
+			"\n\n[Output shortened: 85 characters are left out here. Run a narrower call to see more.]\n\n" +
+			strings.Repeat("x", 7) + "\ndone", strings.Repeat("x", 100) + "\ndone"},
+		{"cut if it is the output", "", strings.Repeat("y", 40), strings.Repeat("y", 10) +
+			"\n\n[Output shortened: 20 characters are left out here. Run a narrower call to see more.]\n\n" +
+			strings.Repeat("y", 10), strings.Repeat("y", 40)},
+		{"cut if it is long", "x\n", strings.Repeat("y", 38), "x\n" + strings.Repeat("y", 8) +
+			"\n\n[Output shortened: 20 characters are left out here. Run a narrower call to see more.]\n\n" +
+			strings.Repeat("y", 10), "x\n" + strings.Repeat("y", 38)},
 		{"cleaned", "", "a\x00b\xff", "a␀b\uFFFD", "a␀b\uFFFD"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -160,7 +187,8 @@ func TestRecorderName(t *testing.T) {
 
 func TestRecorderConcurrent(t *testing.T) {
 	var heard []byte
-	r := newRecorder("id", Limit{Chars: 100}, cleanText, folderSpool{dir: t.TempDir()}, func(p []byte) { heard = append(heard, p...) })
+	r := newRecorder("id", Limit{Chars: 100}, cleanText, folderSpool{dir: t.TempDir()},
+		func(p []byte) { heard = append(heard, p...) })
 	var wg sync.WaitGroup
 	for _, c := range []string{"a", "b", "c", "d"} {
 		wg.Go(func() {
@@ -182,7 +210,8 @@ func TestRecorderConcurrent(t *testing.T) {
 	}
 }
 
-// A character split between two writes, invalid bytes and NUL reach the model as valid text; all bytes are kept.
+// A character split between two writes, invalid bytes and NUL reach the model as valid text; all
+// bytes are kept.
 func TestRecorderF15(t *testing.T) {
 	r := newRecorder("id", Limit{Chars: 100}, cleanFile, nil, nil)
 	data := []byte("a\x00€\xff\xfeü\x1b[1m")
@@ -208,7 +237,8 @@ func TestRecorderMemory(t *testing.T) {
 	if r.memory != nil {
 		t.Error("bytes that are lost are still in memory")
 	}
-	if got := cap(r.cutter.head) + cap(r.cutter.tail) + cap(r.cleaned) + cap(r.cleaner.line); got > 8<<20 {
+	if got := cap(r.cutter.head) + cap(r.cutter.tail) + cap(r.cleaned) +
+		cap(r.cleaner.line); got > 8<<20 {
 		t.Errorf("%d bytes are held", got)
 	}
 	if allocs := testing.AllocsPerRun(10, func() { _, _ = r.Write(piece[:32<<10]) }); allocs > 5 {

@@ -61,7 +61,8 @@ func readFile(ctx context.Context, call *Call) (Result, error) {
 	}
 	f, err := readerFor(call, args.Path).Open(ctx, args.Path)
 	if errors.Is(err, env.ErrIsDir) {
-		return Result{}, errorf(KindOther, "%s is a folder; see what is in it with list_dir: %w", shown(args.Path), err)
+		return Result{}, errorf(KindOther, "%s is a folder; see what is in it with list_dir: %w",
+			shown(args.Path), err)
 	}
 	if err != nil {
 		return Result{}, err
@@ -83,7 +84,8 @@ func readFile(ctx context.Context, call *Call) (Result, error) {
 		return readImage(r, args.Path, mime)
 	}
 	if bytes.IndexByte(start, 0) >= 0 {
-		return Result{}, errorf(KindOther, "%s is a binary file (%s, %d bytes); it cannot be shown as text", shown(args.Path), fileType(start), size)
+		return Result{}, errorf(KindOther, "%s is a binary file (%s, %d bytes); it cannot be shown as "+
+			"text", shown(args.Path), fileType(start), size)
 	}
 	v := view{
 		r: r, out: bufio.NewWriter(call.Out),
@@ -104,7 +106,8 @@ func readImage(r io.Reader, name, mime string) (Result, error) {
 		return Result{}, err
 	}
 	if len(data) > maxImage {
-		return Result{}, errorf(KindOther, "%s is an image (%s) of more than %d bytes, which is too large to show", shown(name), mime, maxImage)
+		return Result{}, errorf(KindOther, "%s is an image (%s) of more than %d bytes, which is too "+
+			"large to show", shown(name), mime, maxImage)
 	}
 	return Result{
 		Text:   fmt.Sprintf("[%s: %s, %d bytes]", shown(name), mime, len(data)),
@@ -156,7 +159,8 @@ func (v *view) show(ctx context.Context) error {
 	}
 }
 
-// line reads the next line. It returns the beginning of it if keep is set, and its size with the line ending.
+// line reads the next line. It returns the beginning of it if keep is set, and its size with the
+// line ending.
 func (v *view) line(ctx context.Context, keep bool) (line []byte, size int64, err error) {
 	for {
 		piece, err := v.r.ReadSlice('\n')
@@ -205,14 +209,17 @@ func wholeRunes(p []byte) []byte {
 // result says which part of the file was shown, if it was not all of it.
 func (v *view) result(name string) (Result, error) {
 	if v.last == 0 {
-		return Result{}, errorf(KindValidation, "offset %d is beyond the end of %s, which has %d lines", v.first, shown(name), v.number)
+		return Result{}, errorf(KindValidation, "offset %d is beyond the end of %s, which has %d lines",
+			v.first, shown(name), v.number)
 	}
 	text := ""
 	switch {
 	case v.more:
-		text = fmt.Sprintf("[lines %d to %d of more than %d; go on with offset %d]\n", v.first, v.last, v.number, v.last+1)
+		text = fmt.Sprintf("[lines %d to %d of more than %d; go on with offset %d]\n", v.first, v.last,
+			v.number, v.last+1)
 	case v.last < v.number:
-		text = fmt.Sprintf("[lines %d to %d of %d; go on with offset %d]\n", v.first, v.last, v.number, v.last+1)
+		text = fmt.Sprintf("[lines %d to %d of %d; go on with offset %d]\n", v.first, v.last, v.number,
+			v.last+1)
 	case v.first > 1:
 		text = fmt.Sprintf("[lines %d to %d, the end of the file]\n", v.first, v.last)
 	}

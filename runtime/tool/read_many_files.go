@@ -25,7 +25,8 @@ const (
 	maxManyFile = 1 << 20
 )
 
-// ReadManyFiles is the tool read_many_files. It reads all files at once, so that a remote environment is asked once.
+// ReadManyFiles is the tool read_many_files. It reads all files at once, so that a remote
+// environment is asked once.
 func ReadManyFiles() Tool {
 	return Tool{
 		ToolSpec: llm.ToolSpec{Name: "read_many_files", Description: readManyFilesText, Schema: json.RawMessage(`{
@@ -52,7 +53,8 @@ func readManyFiles(ctx context.Context, call *Call) (Result, error) {
 		return Result{}, err
 	}
 	if len(args.Paths)+len(args.Patterns) == 0 {
-		return Result{}, errorf(KindValidation, "neither paths nor patterns are given; say which files to read")
+		return Result{}, errorf(KindValidation, "neither paths nor patterns are given; say which "+
+			"files to read")
 	}
 	names, note, err := manyNames(ctx, call.Env, args.Paths, args.Patterns)
 	if err != nil {
@@ -77,8 +79,11 @@ func readManyFiles(ctx context.Context, call *Call) (Result, error) {
 	return Result{Text: note}, nil
 }
 
-// manyNames returns the names of the files to read, each once, and what to say about those left out.
-func manyNames(ctx context.Context, e env.Environment, paths, patterns []string) (names []string, note string, err error) {
+// manyNames returns the names of the files to read, each once, and what to say about those left
+// out.
+func manyNames(
+	ctx context.Context, e env.Environment, paths, patterns []string,
+) (names []string, note string, err error) {
 	seen := map[string]bool{}
 	add := func(name string) bool {
 		key := path.Clean(name)
@@ -110,7 +115,8 @@ func manyNames(ctx context.Context, e env.Environment, paths, patterns []string)
 		}
 		switch {
 		case left > 0:
-			note += fmt.Sprintf("[%d more files match %s; give a narrower pattern or their names]\n", left, shown(pattern))
+			note += fmt.Sprintf("[%d more files match %s; give a narrower pattern or their names]\n", left,
+				shown(pattern))
 		case len(found) == 0:
 			note += fmt.Sprintf("[no files match %s]\n", shown(pattern))
 		}
@@ -122,7 +128,8 @@ func manyNames(ctx context.Context, e env.Environment, paths, patterns []string)
 type manyView struct {
 	out   *bufio.Writer
 	bytes int64
-	// told counts the files of which something could be told, failed is why the first other one could not be read.
+	// told counts the files of which something could be told, failed is why the first other one could
+	// not be read.
 	told   int
 	failed *Error
 }
@@ -132,7 +139,8 @@ func (m *manyView) show(ctx context.Context, c env.FileContent) error {
 	text := ""
 	switch start := c.Data[:min(len(c.Data), 8<<10)]; {
 	case errors.Is(c.Err, env.ErrTooLarge):
-		text = fmt.Sprintf("[too large to be shown with others: %s; read parts of it with read_file]\n", cutRunes(c.Err.Error(), 300))
+		text = fmt.Sprintf("[too large to be shown with others: %s; read parts of it with read_file]\n",
+			cutRunes(c.Err.Error(), 300))
 		m.told++
 	case c.Err != nil:
 		e := classify(ctx, c.Err)
@@ -144,7 +152,8 @@ func (m *manyView) show(ctx context.Context, c env.FileContent) error {
 		text = "[empty]\n"
 		m.told++
 	case imageType(start) != "":
-		text = fmt.Sprintf("[an image: %s, %d bytes; read_file shows it]\n", imageType(start), len(c.Data))
+		text = fmt.Sprintf("[an image: %s, %d bytes; read_file shows it]\n", imageType(start),
+			len(c.Data))
 		m.told++
 	case bytes.IndexByte(start, 0) >= 0:
 		text = fmt.Sprintf("[a binary file: %s, %d bytes]\n", fileType(start), len(c.Data))
@@ -154,7 +163,10 @@ func (m *manyView) show(ctx context.Context, c env.FileContent) error {
 		m.told++
 	default:
 		m.told++
-		v := view{r: bufio.NewReader(bytes.NewReader(c.Data)), out: m.out, first: 1, limit: defaultReadLines}
+		v := view{
+			r: bufio.NewReader(bytes.NewReader(c.Data)), out: m.out, first: 1,
+			limit: defaultReadLines,
+		}
 		if err := v.show(ctx); err != nil {
 			return err
 		}

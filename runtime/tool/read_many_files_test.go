@@ -14,8 +14,10 @@ import (
 
 func TestReadManyFiles(t *testing.T) {
 	m := newMemory(map[string]string{
-		"a.txt": "one\ntwo\n", "src/b.go": "package b", "src/c.go": "\uFEFFpackage c\r\n", "src/d/e.go": "package e\n", "empty": "", "d/": "",
-		"elf": "\x7fELF\x02\x01\x01\x00\x00", "img": "GIF89a\x00", "big": strings.Repeat("x", maxManyFile+1), "long.log": numbered(2500),
+		"a.txt": "one\ntwo\n", "src/b.go": "package b", "src/c.go": "\uFEFFpackage c\r\n",
+		"src/d/e.go": "package e\n", "empty": "", "d/": "",
+		"elf": "\x7fELF\x02\x01\x01\x00\x00", "img": "GIF89a\x00", "big": strings.Repeat("x",
+			maxManyFile+1), "long.log": numbered(2500),
 		"secret": "x", "odd\nname": "x\n",
 	})
 	m.fail = map[string]error{"open secret": fs.ErrPermission}
@@ -25,29 +27,82 @@ func TestReadManyFiles(t *testing.T) {
 		kind ErrorKind
 		want string
 	}{
-		{"names", args{"paths": []string{"src/b.go", "a.txt"}}, "", "=== src/b.go ===\n1 | package b\n\n=== a.txt ===\n1 | one\n2 | two\n\n"},
-		{"each once", args{"paths": []string{"a.txt", "./a.txt", "/work/../work/a.txt", "a.txt"}}, "", "=== a.txt ===\n1 | one\n2 | two\n\n=== /work/../work/a.txt ===\n1 | one\n2 | two\n\n"},
-		{"pattern", args{"patterns": []string{"src/*.go"}}, "", "=== src/b.go ===\n1 | package b\n\n=== src/c.go ===\n1 | package c\n[lines end with CRLF]\n[the file begins with a byte order mark]\n\n"},
-		{"another name of the parameter", args{"include": []string{"src/d/*"}}, "", "=== src/d/e.go ===\n1 | package e\n\n"},
-		{"names and patterns", args{"paths": []string{"src/d/e.go"}, "patterns": []string{"**/e.go", "*.md"}}, "", "=== src/d/e.go ===\n1 | package e\n\n[no files match *.md]\n"},
-		{"not text", args{"paths": []string{"elf", "img", "empty"}}, "", "=== elf ===\n[a binary file: an ELF program or library, 9 bytes]\n\n=== img ===\n[an image: image/gif, 7 bytes; read_file shows it]\n\n=== empty ===\n[empty]\n\n"},
-		{"some are missing", args{"paths": []string{"nope", "a.txt", "d", "secret"}}, "", "=== nope ===\n[not read: nope does not exist]\n\n=== a.txt ===\n1 | one\n2 | two\n\n=== d ===\n[not read: d is a folder]\n\n=== secret ===\n[not read: no permission: open secret: permission denied]\n\n"},
-		{"all are missing", args{"paths": []string{"nope", "no"}}, KindNotFound, "=== nope ===\n[not read: nope does not exist]\n\n=== no ===\n[not read: no does not exist]\n\nnone of the files could be read"},
-		{"a name with a line break", args{"paths": []string{"odd\nname"}}, "", "=== \"odd\\nname\" ===\n1 | x\n\n"},
-		{"nothing", args{}, KindValidation, "neither paths nor patterns are given; say which files to read"},
+		{
+			"names",
+			args{"paths": []string{"src/b.go", "a.txt"}},
+			"",
+			"=== src/b.go ===\n1 | package b\n\n=== a.txt ===\n1 | one\n2 | two\n\n",
+		},
+		{
+			"each once",
+			args{"paths": []string{"a.txt", "./a.txt", "/work/../work/a.txt", "a.txt"}},
+			"",
+			"=== a.txt ===\n1 | one\n2 | two\n\n=== /work/../work/a.txt ===\n1 | one\n2 | two\n\n",
+		},
+		{
+			"pattern",
+			args{"patterns": []string{"src/*.go"}},
+			"",
+			"=== src/b.go ===\n1 | package b\n\n=== src/c.go ===\n1 | package c\n[lines end with " +
+				"CRLF]\n[the file begins with a byte order mark]\n\n",
+		},
+		{
+			"another name of the parameter",
+			args{"include": []string{"src/d/*"}},
+			"",
+			"=== src/d/e.go ===\n1 | package e\n\n",
+		},
+		{"names and patterns", args{"paths": []string{"src/d/e.go"}, "patterns": []string{
+			"**/e.go",
+			"*.md",
+		}}, "", "=== src/d/e.go ===\n1 | package e\n\n[no files match *.md]\n"},
+		{
+			"not text",
+			args{"paths": []string{"elf", "img", "empty"}},
+			"",
+			"=== elf ===\n[a binary file: an ELF program or library, 9 bytes]\n\n=== img ===\n[an image: " +
+				"image/gif, 7 bytes; read_file shows it]\n\n=== empty ===\n[empty]\n\n",
+		},
+		{
+			"some are missing",
+			args{"paths": []string{"nope", "a.txt", "d", "secret"}},
+			"",
+			"=== nope ===\n[not read: nope does not exist]\n\n=== a.txt ===\n1 | one\n2 | two\n\n=== d " +
+				"===\n[not read: d is a folder]\n\n=== secret ===\n[not read: no permission: open secret: " +
+				"permission denied]\n\n",
+		},
+		{
+			"all are missing",
+			args{"paths": []string{"nope", "no"}},
+			KindNotFound,
+			"=== nope ===\n[not read: nope does not exist]\n\n=== no ===\n[not read: no does not " +
+				"exist]\n\nnone of the files could be read",
+		},
+		{
+			"a name with a line break",
+			args{"paths": []string{"odd\nname"}},
+			"",
+			"=== \"odd\\nname\" ===\n1 | x\n\n",
+		},
+		{"nothing", args{}, KindValidation, "neither paths nor patterns are given; say which files to " +
+			"read"},
 		{"nothing matches", args{"patterns": []string{"*.md"}}, "", "[no files match *.md]\n"},
 		{"bad pattern", args{"patterns": []string{"["}}, KindValidation, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := use(t, m, "read_many_files", tt.args)
-			if diff := cmp.Diff(tt.want, o.Result.Text()); diff != "" && tt.want != "" || kind(o) != tt.kind || len(o.Changes) > 0 {
+			if diff := cmp.Diff(tt.want, o.Result.Text()); diff != "" && tt.want != "" ||
+				kind(o) != tt.kind || len(o.Changes) > 0 {
 				t.Errorf("%s\n%s", kind(o), diff)
 			}
 		})
 	}
 	t.Run("limits", func(t *testing.T) {
 		text := use(t, m, "read_many_files", args{"paths": []string{"big", "long.log"}}).Result.Text()
-		for _, want := range []string{"=== big ===\n[too large to be shown with others", "\n2000 | 2000\n[lines 1 to 2000 of 2500; go on with offset 2001]\n"} {
+		for _, want := range []string{
+			"=== big ===\n[too large to be shown with others",
+			"\n2000 | 2000\n[lines 1 to 2000 of 2500; go on with offset 2001]\n",
+		} {
 			if !strings.Contains(text, want) {
 				t.Errorf("there is no %q in %.300q", want, text)
 			}
@@ -61,7 +116,9 @@ type multiReader struct {
 	asked [][]string
 }
 
-func (e *multiReader) ReadFiles(ctx context.Context, names []string, limit int64) ([]env.FileContent, error) {
+func (e *multiReader) ReadFiles(
+	ctx context.Context, names []string, limit int64,
+) ([]env.FileContent, error) {
 	e.asked = append(e.asked, names)
 	return env.ReadFiles(ctx, e.memory, names, limit)
 }
@@ -73,7 +130,10 @@ func TestReadManyFilesAtOnce(t *testing.T) {
 		files[fmt.Sprintf("many/%03d", i)] = "text\n"
 	}
 	e := &multiReader{memory: newMemory(files)}
-	text := use(t, e, "read_many_files", args{"paths": []string{"first"}, "patterns": []string{"many/*"}}).Result.Text()
+	text := use(t, e, "read_many_files", args{
+		"paths":    []string{"first"},
+		"patterns": []string{"many/*"},
+	}).Result.Text()
 	if len(e.asked) != 1 || len(e.asked[0]) != maxManyFiles || e.asked[0][0] != "first" {
 		t.Errorf("asked %d times: %.300v", len(e.asked), e.asked)
 	}
@@ -91,8 +151,12 @@ func TestReadManyFilesTogether(t *testing.T) {
 		files[name] = strings.Repeat(strings.Repeat("x", 999)+"\n", 1000)
 		names = append(names, name)
 	}
-	o := registry(t).Run(t.Context(), Scope{Env: newMemory(files), Spool: folderSpool{dir: t.TempDir()}}, call(t, "read_many_files", args{"paths": names}))
-	if o.Output.Size > maxReadBytes+2*maxManyFile || !strings.HasSuffix(o.Result.Text(), "=== f7 ===\n[not shown: the files above are long enough; read it in another call]\n\n") {
+	o := registry(t).Run(t.Context(), Scope{
+		Env:   newMemory(files),
+		Spool: folderSpool{dir: t.TempDir()},
+	}, call(t, "read_many_files", args{"paths": names}))
+	if o.Output.Size > maxReadBytes+2*maxManyFile || !strings.HasSuffix(o.Result.Text(),
+		"=== f7 ===\n[not shown: the files above are long enough; read it in another call]\n\n") {
 		t.Errorf("%d bytes, … %q", o.Output.Size, o.Result.Text()[len(o.Result.Text())-200:])
 	}
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-// Registry holds the tools of a session in the order of their registration. It is safe for concurrent use.
+// Registry holds the tools of a session in the order of their registration. It is safe for
+// concurrent use.
 type Registry struct {
 	mu    sync.RWMutex
 	order []string
@@ -37,9 +38,9 @@ func NewRegistry(tools ...Tool) (*Registry, error) {
 // toolName is what all providers accept.
 var toolName = lazyregexp.New(`^[a-zA-Z0-9_-]{1,64}$`)
 
-// Register adds t, or replaces the tool of the same name, whose place in the order it takes. A name that providers do not
-// accept, a missing Run and a schema that is malformed, refers to other documents or whose root is not an object
-// are errors; the registry then stays as it was.
+// Register adds t, or replaces the tool of the same name, whose place in the order it takes. A name
+// that providers do not accept, a missing Run and a schema that is malformed, refers to other
+// documents or whose root is not an object are errors; the registry then stays as it was.
 func (r *Registry) Register(t Tool) error {
 	if !toolName().MatchString(t.Name) {
 		return fmt.Errorf("register tool %s: a name has 1 to 64 letters, digits, _ and -", shown(t.Name))

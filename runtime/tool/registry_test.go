@@ -20,7 +20,10 @@ func fake(name, schema string, run func(ctx context.Context, call *Call) (Result
 	if run == nil {
 		run = func(context.Context, *Call) (Result, error) { return Result{Text: name}, nil }
 	}
-	return Tool{ToolSpec: llm.ToolSpec{Name: name, Description: "about " + name, Schema: json.RawMessage(schema)}, Run: run}
+	return Tool{ToolSpec: llm.ToolSpec{
+		Name: name, Description: "about " + name,
+		Schema: json.RawMessage(schema),
+	}, Run: run}
 }
 
 func TestRegistry(t *testing.T) {
@@ -37,7 +40,10 @@ func TestRegistry(t *testing.T) {
 	if diff := cmp.Diff([]string{"b", "c"}, r.Names()); diff != "" {
 		t.Error(diff)
 	}
-	want := []llm.ToolSpec{{Name: "b", Description: "other", Schema: json.RawMessage(anyObject)}, {Name: "c", Description: "about c", Schema: json.RawMessage(anyObject)}}
+	want := []llm.ToolSpec{
+		{Name: "b", Description: "other", Schema: json.RawMessage(anyObject)},
+		{Name: "c", Description: "about c", Schema: json.RawMessage(anyObject)},
+	}
 	if diff := cmp.Diff(want, r.Definitions()); diff != "" {
 		t.Error(diff)
 	}
@@ -64,13 +70,20 @@ func TestRegisterErrors(t *testing.T) {
 		{"no name", fake("", anyObject, nil), "a name has"},
 		{"bad name", fake("a b", anyObject, nil), "a name has"},
 		{"long name", fake(strings.Repeat("a", 65), anyObject, nil), "a name has"},
-		{"no run", Tool{ToolSpec: llm.ToolSpec{Name: "a", Schema: json.RawMessage(anyObject)}}, "it has no Run"},
+		{
+			"no run",
+			Tool{ToolSpec: llm.ToolSpec{Name: "a", Schema: json.RawMessage(anyObject)}},
+			"it has no Run",
+		},
 		{"no schema", fake("a", "", nil), "schema"},
 		{"malformed schema", fake("a", "{", nil), "schema"},
 		{"wrong schema", fake("a", `{"type": "object", "properties": 3}`, nil), "schema"},
 		{"root is no object", fake("a", `{"type": "string"}`, nil), `must be "object"`},
 		{"root without a type", fake("a", `{}`, nil), `must be "object"`},
-		{"refers to a file", fake("a", `{"type": "object", "$ref": "file:///etc/passwd"}`, nil), "may not refer to other documents"},
+		{
+			"refers to a file", fake("a", `{"type": "object", "$ref": "file:///etc/passwd"}`, nil),
+			"may not refer to other documents",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := registry(t, fake("x", anyObject, nil))
@@ -112,11 +125,20 @@ func TestRegistryConcurrent(t *testing.T) {
 // The built-in tools say what they are and bound what they show.
 func TestBuiltins_A3(t *testing.T) {
 	limits := map[string]Limit{
-		"read_file": {50_000, 0, KeepHeadTail}, "read_many_files": {50_000, 0, KeepHeadTail}, "write_file": {1_000, 0, KeepTail}, "edit_file": {10_000, 0, KeepTail},
-		"apply_patch": {10_000, 0, KeepTail}, "shell": {30_000, 256, KeepHeadTail}, "grep": {20_000, 200, KeepHead},
+		"read_file": {50_000, 0, KeepHeadTail}, "read_many_files": {
+			50_000, 0,
+			KeepHeadTail,
+		}, "write_file": {1_000, 0, KeepTail}, "edit_file": {10_000, 0, KeepTail},
+		"apply_patch": {10_000, 0, KeepTail}, "shell": {30_000, 256, KeepHeadTail}, "grep": {
+			20_000, 200,
+			KeepHead,
+		},
 		"glob": {20_000, 500, KeepHead},
 	}
-	readOnly := map[string]bool{"read_file": true, "read_many_files": true, "grep": true, "glob": true, "list_dir": true}
+	readOnly := map[string]bool{
+		"read_file": true, "read_many_files": true, "grep": true, "glob": true,
+		"list_dir": true,
+	}
 	for _, tool := range builtins() {
 		if want, ok := limits[tool.Name]; ok && tool.Limit != want {
 			t.Errorf("%s: limit %v, want %v", tool.Name, tool.Limit, want)

@@ -20,31 +20,34 @@ const (
 	MaxTimeout = 10 * time.Minute
 )
 
-// Scope is what a call runs in. The zero value is usable: without an environment, tools that need one give an error
-// result.
+// Scope is what a call runs in. The zero value is usable: without an environment, tools that need
+// one give an error result.
 type Scope struct {
 	Env env.Environment
-	// Spool keeps outputs of more than event.InlineLimit bytes. Without one, only their beginning and end reach the model and
-	// the rest is lost, which the result says.
+	// Spool keeps outputs of more than event.InlineLimit bytes. Without one, only their beginning and
+	// end reach the model and the rest is lost, which the result says.
 	Spool Spool
 	// Backups keeps what files held before a tool wrote or removed them; nil keeps nothing.
 	Backups Backups
-	// Outputs finds whole outputs of earlier calls; see Call.Outputs. Without it the model is not told of them.
+	// Outputs finds whole outputs of earlier calls; see Call.Outputs. Without it the model is not told
+	// of them.
 	Outputs func(id string) (io.ReadCloser, error)
-	// OutputID is the name under which this call's output is kept, in the spool and for Outputs; empty means the call's
-	// ID. It should be unique in the session, which the ID of a call need not be.
+	// OutputID is the name under which this call's output is kept, in the spool and for Outputs; empty
+	// means the call's ID. It should be unique in the session, which the ID of a call need not be.
 	OutputID string
 	// DefaultTimeout and MaxTimeout are for commands; zero means the constants of these names.
 	DefaultTimeout, MaxTimeout time.Duration
-	// Limits replace the limits of tools by name. A field that is zero keeps the tool's own value; negative Lines lift the
-	// limit of lines.
+	// Limits replace the limits of tools by name. A field that is zero keeps the tool's own value;
+	// negative Lines lift the limit of lines.
 	Limits map[string]Limit
-	// OnOutput receives what a tool writes to Call.Out, while it runs, as it is: not sanitized. It must not keep the
-	// slice. The tool waits for it. Calls of it do not overlap.
+	// OnOutput receives what a tool writes to Call.Out, while it runs, as it is: not sanitized. It
+	// must not keep the slice. The tool waits for it. Calls of it do not overlap.
 	OnOutput func([]byte)
-	// Clock tells when the call began; nil means the system's. How long it took is measured on one that never jumps.
+	// Clock tells when the call began; nil means the system's. How long it took is measured on one
+	// that never jumps.
 	Clock interface{ Now() time.Time }
-	// Logger is told of panics in tools, with the stack, and of outputs that could not be kept; nil discards it.
+	// Logger is told of panics in tools, with the stack, and of outputs that could not be kept; nil
+	// discards it.
 	Logger *slog.Logger
 }
 
@@ -62,9 +65,9 @@ func (s Scope) logger() *slog.Logger {
 	return s.Logger
 }
 
-// Run runs one call: look up, validate, execute, cut, record. It always returns an outcome whose Result answers the
-// call; whatever goes wrong is an error result. If ctx ends, Run still waits for the tool, so that nothing it
-// started goes on behind its back.
+// Run runs one call: look up, validate, execute, cut, record. It always returns an outcome whose
+// Result answers the call; whatever goes wrong is an error result. If ctx ends, Run still waits for
+// the tool, so that nothing it started goes on behind its back.
 func (r *Registry) Run(ctx context.Context, s Scope, c llm.ToolCall) Outcome {
 	o := Outcome{Call: c, Started: s.now()}
 	began := time.Now()
@@ -99,9 +102,13 @@ func (r *Registry) Run(ctx context.Context, s Scope, c llm.ToolCall) Outcome {
 	var text string
 	o.Output, text, o.Truncated = rec.finish(trailer, s.Outputs != nil)
 	if rec.lost != nil {
-		s.logger().WarnContext(ctx, "the full output of a tool call was not kept", "tool", c.Name, "call", c.ID, "error", rec.lost)
+		s.logger().WarnContext(ctx, "the full output of a tool call was not kept", "tool", c.Name, "call",
+			c.ID, "error", rec.lost)
 	}
-	o.Result = llm.ToolResult{CallID: c.ID, Name: c.Name, Parts: parts(text, result.Images), IsError: failure != nil}
+	o.Result = llm.ToolResult{
+		CallID: c.ID, Name: c.Name, Parts: parts(text, result.Images),
+		IsError: failure != nil,
+	}
 	o.Changes, o.Err = result.Changes, failure
 	if failure == nil {
 		o.Exit, o.Question = result.Exit, result.Question
@@ -130,16 +137,21 @@ func (r *Registry) unknown(name string) *Error {
 	if len(names) == 0 {
 		return errorf(KindUnknownTool, "there is no tool %s; there are no tools", shown(name))
 	}
-	return errorf(KindUnknownTool, "there is no tool %s; the tools are %s", shown(name), strings.Join(names, ", "))
+	return errorf(KindUnknownTool, "there is no tool %s; the tools are %s", shown(name),
+		strings.Join(names, ", "))
 }
 
 // execute validates the arguments and runs the tool. A panic in either is an error like any other.
-func (e entry) execute(ctx context.Context, s Scope, c llm.ToolCall, out io.Writer) (result Result, failure *Error) {
+func (e entry) execute(
+	ctx context.Context, s Scope, c llm.ToolCall, out io.Writer,
+) (result Result, failure *Error) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.logger().ErrorContext(ctx, "panic in a tool", "tool", c.Name, "call", c.ID, "panic", p, "stack", string(debug.Stack()))
+			s.logger().ErrorContext(ctx, "panic in a tool", "tool", c.Name, "call", c.ID, "panic", p,
+				"stack", string(debug.Stack()))
 			text := cutRunes(fmt.Sprint(p), 200)
-			result, failure = Result{}, errorf(KindPanic, "the tool %s broke down (%s); what it had begun may be half done", c.Name, text)
+			result, failure = Result{}, errorf(KindPanic,
+				"the tool %s broke down (%s); what it had begun may be half done", c.Name, text)
 		}
 	}()
 	args, failure := parseArguments(e.tool, e.schema, c.Arguments)
@@ -147,7 +159,8 @@ func (e entry) execute(ctx context.Context, s Scope, c llm.ToolCall, out io.Writ
 		return Result{}, failure
 	}
 	if e.tool.NeedsEnv && s.Env == nil {
-		return Result{}, errorf(KindEnvironment, "the tool %s needs an environment, and this session has none", c.Name)
+		return Result{}, errorf(KindEnvironment, "the tool %s needs an environment, and this session "+
+			"has none", c.Name)
 	}
 	if ctx.Err() != nil {
 		return Result{}, errorf(KindCanceled, "the call was not started: %w", context.Cause(ctx))

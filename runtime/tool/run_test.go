@@ -34,7 +34,11 @@ const strict = `{
 }`
 
 func echo() Tool {
-	t := fake("echo", strict, func(_ context.Context, call *Call) (Result, error) { return Result{Text: string(call.Args)}, nil })
+	t := fake("echo", strict, func(_ context.Context, call *Call) (Result,
+		error,
+	) {
+		return Result{Text: string(call.Args)}, nil
+	})
 	t.Aliases = map[string]string{"title": "name"}
 	return t
 }
@@ -55,30 +59,78 @@ func TestArguments_9_3_3(t *testing.T) {
 		{"null", `null`, KindValidation, "must be a JSON object"},
 		{"array", `["a"]`, KindValidation, "must be a JSON object"},
 		{"string with an object", `"{\"name\":\"a\"}"`, KindValidation, "must be a JSON object"},
-		{"malformed", `{"name": "a"`, KindValidation, "are not valid JSON: after 12 of 12 bytes: unexpected end of JSON input"},
-		{"malformed in the middle", `{"name": a}`, KindValidation, "are not valid JSON: after 10 of 11 bytes: invalid character 'a'"},
+		{
+			"malformed", `{"name": "a"`, KindValidation,
+			"are not valid JSON: after 12 of 12 bytes: unexpected end of JSON input",
+		},
+		{
+			"malformed in the middle", `{"name": a}`, KindValidation,
+			"are not valid JSON: after 10 of 11 bytes: invalid character 'a'",
+		},
 		{"two values", `{"name":"a"}{}`, KindValidation, "are not valid JSON"},
 		{"wrong type", `{"name":7}`, KindValidation, "- name: got number, want string"},
-		{"wrong types", `{"name":"a","count":"3","list":[{"kind":"z"}]}`, KindValidation, "- count: got string, want integer\n"},
-		{"wrong type inside", `{"name":"a","list":[{},{"kind":"z"}]}`, KindValidation, "- list.1.kind: value must be one of 'x', 'y'"},
+		{
+			"wrong types", `{"name":"a","count":"3","list":[{"kind":"z"}]}`, KindValidation,
+			"- count: got string, want integer\n",
+		},
+		{
+			"wrong type inside", `{"name":"a","list":[{},{"kind":"z"}]}`, KindValidation,
+			"- list.1.kind: value must be one of 'x', 'y'",
+		},
 		{"too small", `{"name":"a","count":0}`, KindValidation, "- count: minimum: got 0, want 1"},
-		{"unknown key", `{"name":"a","color":"red"}`, KindValidation, "additional properties 'color' not allowed"},
-		{"alias beside the name", `{"name":"a","title":"b"}`, KindValidation, "additional properties 'title' not allowed"},
+		{
+			"unknown key", `{"name":"a","color":"red"}`, KindValidation,
+			"additional properties 'color' not allowed",
+		},
+		{
+			"alias beside the name", `{"name":"a","title":"b"}`, KindValidation,
+			"additional properties 'title' not allowed",
+		},
 		{"repeated key", `{"name":"a","name":"b"}`, KindValidation, "hold the key name twice"},
 		{"keys that differ in case", `{"name":"a","NAME":"b"}`, KindValidation, "hold the keys"},
-		{"repeated key inside", `{"name":"a","list":[{"k":1,"k":2}]}`, KindValidation, "hold the key k twice"},
-		{"5 MB", `{"name":"` + long + `"}`, KindValidation, "are 5242891 bytes long, but at most 4194304 are taken"},
-		{"3 MB of the wrong type", `{"count":"` + long[:3<<20] + `"}`, KindValidation, "- count: got string, want integer"},
-		{"long unknown key", `{"name":"a","` + long[:1<<20] + `":1}`, KindValidation, "additional properties"},
-		{"nested too deep", `{"name":"a","list":` + deep + `}`, KindValidation, "nested more than 64 levels"},
-		{"attack by exponent", `{"name":"a","count":1e999999999}`, KindValidation, "hold the number 1e999999999, which is out of range"},
-		{"attack by a negative exponent", `{"name":"a","count":1E-999999999}`, KindValidation, "hold the number 1E-999999999, which is out of range"},
-		{"number too large for an integer", `{"name":"a","count":1e300}`, "", `{"name":"a","count":1e300}`},
-		{"attack by digits", `{"name":"a","count":1` + strings.Repeat("0", 1<<20) + `}`, KindValidation, "which is out of range"},
+		{
+			"repeated key inside", `{"name":"a","list":[{"k":1,"k":2}]}`, KindValidation,
+			"hold the key k twice",
+		},
+		{
+			"5 MB", `{"name":"` + long + `"}`, KindValidation,
+			"are 5242891 bytes long, but at most 4194304 are taken",
+		},
+		{
+			"3 MB of the wrong type", `{"count":"` + long[:3<<20] + `"}`, KindValidation,
+			"- count: got string, want integer",
+		},
+		{
+			"long unknown key", `{"name":"a","` + long[:1<<20] + `":1}`, KindValidation,
+			"additional properties",
+		},
+		{
+			"nested too deep", `{"name":"a","list":` + deep + `}`, KindValidation,
+			"nested more than 64 levels",
+		},
+		{
+			"attack by exponent", `{"name":"a","count":1e999999999}`, KindValidation,
+			"hold the number 1e999999999, which is out of range",
+		},
+		{
+			"attack by a negative exponent", `{"name":"a","count":1E-999999999}`, KindValidation,
+			"hold the number 1E-999999999, which is out of range",
+		},
+		{
+			"number too large for an integer", `{"name":"a","count":1e300}`, "",
+			`{"name":"a","count":1e300}`,
+		},
+		{
+			"attack by digits", `{"name":"a","count":1` + strings.Repeat("0", 1<<20) + `}`, KindValidation,
+			"which is out of range",
+		},
 		{"many problems", `{"a":1,"name":1,"count":"x","list":[{"kind":1},{"kind":2},{"kind":3},{"kind":4}]}`, KindValidation, "- and 2 more"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			o := registry(t, echo()).Run(t.Context(), Scope{}, llm.ToolCall{ID: "1", Name: "echo", Arguments: tt.arguments})
+			o := registry(t, echo()).Run(t.Context(), Scope{}, llm.ToolCall{
+				ID: "1", Name: "echo",
+				Arguments: tt.arguments,
+			})
 			if kind(o) != tt.kind || o.Result.IsError != (tt.kind != "") {
 				t.Errorf("kind %q, want %q", kind(o), tt.kind)
 			}
@@ -97,8 +149,10 @@ func TestArguments_9_3_3(t *testing.T) {
 }
 
 func TestRun_9_3_2_UnknownTool(t *testing.T) {
-	o := registry(t, fake("a", anyObject, nil), fake("b", anyObject, nil)).Run(t.Context(), Scope{}, llm.ToolCall{ID: "7", Name: "c\x00" + strings.Repeat("d", 5000)})
-	if kind(o) != KindUnknownTool || !strings.Contains(o.Result.Text(), "the tools are a, b") || len(o.Result.Text()) > 1000 {
+	o := registry(t, fake("a", anyObject, nil), fake("b", anyObject, nil)).Run(t.Context(), Scope{},
+		llm.ToolCall{ID: "7", Name: "c\x00" + strings.Repeat("d", 5000)})
+	if kind(o) != KindUnknownTool || !strings.Contains(o.Result.Text(), "the tools are a, b") ||
+		len(o.Result.Text()) > 1000 {
 		t.Errorf("%s: %s", kind(o), o.Result.Text())
 	}
 	o = registry(t, []Tool{}...).Run(t.Context(), Scope{}, llm.ToolCall{Name: "c"})
@@ -113,7 +167,10 @@ func TestRunOutcome(t *testing.T) {
 	img := llm.Image{MIME: "image/png", Data: []byte("png")}
 	tool := fake("t", anyObject, func(_ context.Context, call *Call) (Result, error) {
 		_, _ = io.WriteString(call.Out, "written\n")
-		return Result{Text: "said", Images: []llm.Image{img}, Changes: changes, Exit: &Exit{Code: 1}, Question: "why?"}, nil
+		return Result{
+			Text: "said", Images: []llm.Image{img}, Changes: changes, Exit: &Exit{Code: 1},
+			Question: "why?",
+		}, nil
 	})
 	var heard []string
 	c := llm.ToolCall{ID: "7", Name: "t", Arguments: "{}"}
@@ -160,23 +217,50 @@ func TestRun_9_3_4_Errors(t *testing.T) {
 		want string
 	}{
 		{"plain", cause, KindOther, "boom"},
-		{"own", &Error{Kind: KindEditConflict, Message: "look again", Err: cause}, KindEditConflict, "look again"},
-		{"own, wrapped", fmt.Errorf("x: %w", &Error{Kind: KindEditConflict, Message: "look again"}), KindEditConflict, "look again"},
+		{
+			"own", &Error{Kind: KindEditConflict, Message: "look again", Err: cause}, KindEditConflict,
+			"look again",
+		},
+		{
+			"own, wrapped", fmt.Errorf("x: %w", &Error{Kind: KindEditConflict, Message: "look again"}),
+			KindEditConflict, "look again",
+		},
 		{"missing file", path(fs.ErrNotExist), KindNotFound, "f.txt does not exist"},
-		{"no permission", path(fs.ErrPermission), KindPermission, "no permission: open f.txt: permission denied"},
+		{
+			"no permission", path(fs.ErrPermission), KindPermission,
+			"no permission: open f.txt: permission denied",
+		},
 		{"read-only", path(env.ErrReadOnly), KindPermission, "this environment is read-only"},
 		{"changed", path(env.ErrChanged), KindEditConflict, "f.txt was changed by somebody else"},
 		{"folder", path(env.ErrIsDir), KindOther, "f.txt is a folder"},
 		{"not a folder", path(env.ErrNotDir), KindOther, "f.txt is not a folder"},
 		{"device", path(env.ErrNotRegular), KindOther, "f.txt is a device"},
 		{"disk full", path(env.ErrNoSpace), KindOther, "the disk is full"},
-		{"bad pattern", fmt.Errorf("glob: %w", search.ErrBadPattern), KindValidation, "the pattern is malformed"},
-		{"command not found", &env.StartError{Argv: []string{"gcc", "x"}, Err: fs.ErrNotExist}, KindNotFound, "the command gcc does not exist"},
+		{
+			"bad pattern", fmt.Errorf("glob: %w", search.ErrBadPattern), KindValidation,
+			"the pattern is malformed",
+		},
+		{
+			"command not found", &env.StartError{Argv: []string{"gcc", "x"}, Err: fs.ErrNotExist},
+			KindNotFound, "the command gcc does not exist",
+		},
 		{"closed", path(fs.ErrClosed), KindEnvironment, "the environment is closed"},
-		{"gone", fmt.Errorf("exec: %w", env.ErrGone), KindEnvironment, "the environment is gone and will not come back"},
-		{"unknown outcome", fmt.Errorf("exec: %w", env.ErrUnknownOutcome), KindEnvironment, "may or may not have been done"},
-		{"long name", &fs.PathError{Op: "open", Path: strings.Repeat("x", 5000), Err: fs.ErrNotExist}, KindNotFound, "does not exist"},
-		{"strange name", &fs.PathError{Op: "open", Path: "a\nb\x1b", Err: fs.ErrNotExist}, KindNotFound, `"a\nb\x1b" does not exist`},
+		{
+			"gone", fmt.Errorf("exec: %w", env.ErrGone), KindEnvironment,
+			"the environment is gone and will not come back",
+		},
+		{
+			"unknown outcome", fmt.Errorf("exec: %w", env.ErrUnknownOutcome), KindEnvironment,
+			"may or may not have been done",
+		},
+		{
+			"long name", &fs.PathError{Op: "open", Path: strings.Repeat("x", 5000), Err: fs.ErrNotExist},
+			KindNotFound, "does not exist",
+		},
+		{
+			"strange name", &fs.PathError{Op: "open", Path: "a\nb\x1b", Err: fs.ErrNotExist}, KindNotFound,
+			`"a\nb\x1b" does not exist`,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tool := fake("t", anyObject, func(_ context.Context, call *Call) (Result, error) {
@@ -185,7 +269,8 @@ func TestRun_9_3_4_Errors(t *testing.T) {
 			})
 			o := registry(t, tool).Run(t.Context(), Scope{}, llm.ToolCall{Name: "t"})
 			text := o.Result.Text()
-			if kind(o) != tt.kind || !o.Result.IsError || !strings.HasPrefix(text, "so far\n") || !strings.Contains(text, tt.want) {
+			if kind(o) != tt.kind || !o.Result.IsError || !strings.HasPrefix(text, "so far\n") ||
+				!strings.Contains(text, tt.want) {
 				t.Errorf("%s: %s", kind(o), text)
 			}
 			if len(text) > 1000 || o.Exit != nil || len(o.Changes) != 1 {
@@ -200,9 +285,14 @@ func TestRun_9_3_4_Errors(t *testing.T) {
 }
 
 func TestRunIsErrorWithoutError(t *testing.T) {
-	tool := fake("t", anyObject, func(context.Context, *Call) (Result, error) { return Result{Text: "no", IsError: true}, nil })
+	tool := fake("t", anyObject, func(context.Context, *Call) (Result,
+		error,
+	) {
+		return Result{Text: "no", IsError: true}, nil
+	})
 	o := registry(t, tool).Run(t.Context(), Scope{}, llm.ToolCall{Name: "t"})
-	if diff := cmp.Diff(&Error{Kind: KindOther, Message: "no"}, o.Err); diff != "" || !o.Result.IsError || o.Result.Text() != "no" {
+	if diff := cmp.Diff(&Error{Kind: KindOther, Message: "no"}, o.Err); diff != "" ||
+		!o.Result.IsError || o.Result.Text() != "no" {
 		t.Errorf("%v\n%s", o.Result, diff)
 	}
 }
@@ -221,9 +311,11 @@ func TestRunPanic_F28(t *testing.T) {
 		_, _ = io.WriteString(call.Out, "so far\n")
 		panic("secret" + strings.Repeat("x", 10_000))
 	})
-	o := registry(t, tool).Run(t.Context(), Scope{Logger: slog.New(slog.NewTextHandler(&log, nil))}, llm.ToolCall{ID: "7", Name: "t"})
+	o := registry(t, tool).Run(t.Context(), Scope{Logger: slog.New(slog.NewTextHandler(&log, nil))},
+		llm.ToolCall{ID: "7", Name: "t"})
 	text := o.Result.Text()
-	if kind(o) != KindPanic || !strings.HasPrefix(text, "so far\nthe tool t broke down (secret") || len(text) > 1000 {
+	if kind(o) != KindPanic || !strings.HasPrefix(text, "so far\nthe tool t broke down (secret") ||
+		len(text) > 1000 {
 		t.Errorf("%s: %s", kind(o), text)
 	}
 	for _, want := range []string{"call=7", "run_test.go"} {
@@ -232,7 +324,8 @@ func TestRunPanic_F28(t *testing.T) {
 		}
 	}
 	// Without a logger it is the same.
-	if o := registry(t, tool).Run(t.Context(), Scope{}, llm.ToolCall{Name: "t"}); kind(o) != KindPanic {
+	if o := registry(t, tool).Run(t.Context(), Scope{},
+		llm.ToolCall{Name: "t"}); kind(o) != KindPanic {
 		t.Errorf("got %q", kind(o))
 	}
 }
@@ -246,7 +339,8 @@ func TestRunCanceled(t *testing.T) {
 		cancel(why)
 		_, _ = io.WriteString(call.Out, "so far\n")
 		<-ctx.Done()
-		return Result{}, &fs.PathError{Op: "exec", Path: "x", Err: fmt.Errorf("%w: %w", ctx.Err(), context.Cause(ctx))}
+		return Result{}, &fs.PathError{Op: "exec", Path: "x", Err: fmt.Errorf("%w: %w", ctx.Err(),
+			context.Cause(ctx))}
 	})
 	o := registry(t, tool).Run(ctx, Scope{}, llm.ToolCall{Name: "t"})
 	if want := "so far\nthe call was stopped before it was done: the user said stop"; kind(o) != KindCanceled || o.Result.Text() != want || !errors.Is(o.Err, why) {
@@ -254,14 +348,20 @@ func TestRunCanceled(t *testing.T) {
 	}
 	ran = false
 	o = registry(t, tool).Run(ctx, Scope{}, llm.ToolCall{Name: "t"})
-	if want := "the call was not started: the user said stop"; kind(o) != KindCanceled || o.Result.Text() != want || ran {
+	if want := "the call was not started: the user said stop"; kind(o) != KindCanceled ||
+		o.Result.Text() != want || ran {
 		t.Errorf("%s: %q, ran: %v", kind(o), o.Result.Text(), ran)
 	}
-	// A call that succeeds in spite of the end of its context has succeeded, and one that fails for another reason
-	// tells that reason.
+	// A call that succeeds in spite of the end of its context has succeeded, and one that fails for
+	// another reason tells that reason.
 	for _, err := range []error{nil, errors.New("other")} {
 		ctx, cancel := context.WithCancel(t.Context())
-		tool := fake("t", anyObject, func(context.Context, *Call) (Result, error) { cancel(); return Result{Text: "done"}, err })
+		tool := fake("t", anyObject, func(context.Context, *Call) (Result,
+			error,
+		) {
+			cancel()
+			return Result{Text: "done"}, err
+		})
 		o := registry(t, tool).Run(ctx, Scope{}, llm.ToolCall{Name: "t"})
 		if kind(o) == KindCanceled || (err == nil) == o.Result.IsError {
 			t.Errorf("%v: %s", err, o.Result.Text())
@@ -293,7 +393,12 @@ func TestRun_9_5_Truncation(t *testing.T) {
 	}{
 		{"10 MB in one line", line, nil, 30_000, "output://out-1"},
 		{"a session's limit", line, map[string]Limit{"t": {Chars: 100}}, 100, "output://out-1"},
-		{"a session's limit of lines", numbered(5000), map[string]Limit{"t": {Lines: 10}}, 100, "with 4990 line breaks"},
+		{
+			"a session's limit of lines", numbered(5000),
+			map[string]Limit{"t": {Lines: 10}},
+			100,
+			"with 4990 line breaks",
+		},
 		{"another tool's limit", "short", map[string]Limit{"u": {Chars: 1}}, 30_000, "short\n[end]"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -339,7 +444,8 @@ func FuzzRun(f *testing.F) {
 		switch {
 		case o.Call != c || o.Result.CallID != c.ID || o.Result.Name != c.Name:
 			t.Fatalf("the result does not answer the call: %+v", o)
-		case len(o.Result.Parts) == 0 || o.Result.Parts[0].Kind == llm.PartText && o.Result.Parts[0].Text == "":
+		case len(o.Result.Parts) == 0 || o.Result.Parts[0].Kind == llm.PartText &&
+			o.Result.Parts[0].Text == "":
 			t.Fatalf("the result is empty: %+v", o)
 		case o.Result.IsError != (o.Err != nil):
 			t.Fatalf("is_error %v, error %v", o.Result.IsError, o.Err)

@@ -23,9 +23,9 @@ func Sanitize(s string) string {
 	return (&cleaner{mode: cleanText}).all(s)
 }
 
-// A Sanitizer is Sanitize for text that arrives in pieces and goes to a terminal: sequences and characters may be split
-// anywhere. It does not hold lines back; so a lone carriage return becomes a line break. It is not safe for
-// concurrent use.
+// A Sanitizer is Sanitize for text that arrives in pieces and goes to a terminal: sequences and
+// characters may be split anywhere. It does not hold lines back; so a lone carriage return becomes
+// a line break. It is not safe for concurrent use.
 type Sanitizer struct {
 	w   io.Writer
 	c   cleaner

@@ -37,7 +37,8 @@ func TestSanitize(t *testing.T) {
 		{"progress bar with erased lines", "10%\r\x1b[K100%\r\x1b[K\nx", "100%\nx"},
 		{"progress bar that ends in a carriage return", "10%\r20%\r", "20%"},
 		{"progress bar after other lines", "a\nb\r", "a\nb"},
-		{"long line", strings.Repeat("x", longestLine+1) + "\rb", strings.Repeat("x", longestLine+1) + "\nb"},
+		{"long line", strings.Repeat("x", longestLine+1) + "\rb", strings.Repeat("x", longestLine+1) +
+			"\nb"},
 		{"invalid utf-8", "a\xff\xc3(\xe2\x82", "a\uFFFD\uFFFD(\uFFFD\uFFFD"},
 		{"surrogate", "\xed\xa0\x80", "\uFFFD\uFFFD\uFFFD"},
 		{"raw C1 byte", "\x9b31m", "\uFFFD31m"},
@@ -94,7 +95,10 @@ type writerFunc func([]byte) (int, error)
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 func FuzzSanitize(f *testing.F) {
-	for _, s := range []string{"a\x1b[31mb\r\nc\rd\x1b]0;t\x07", "\u202e\xff\x00", "\x1bP\n\x1b\\", "\r\r\n\r"} {
+	for _, s := range []string{
+		"a\x1b[31mb\r\nc\rd\x1b]0;t\x07", "\u202e\xff\x00", "\x1bP\n\x1b\\",
+		"\r\r\n\r",
+	} {
 		f.Add(s, 3)
 	}
 	f.Fuzz(func(t *testing.T, s string, size int) {
@@ -129,7 +133,8 @@ func checkClean(t *testing.T, s string) {
 		t.Fatalf("%q is not valid UTF-8", s)
 	}
 	for _, r := range s {
-		if r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
+		if r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 || r >= 0x202a && r <= 0x202e ||
+			r >= 0x2066 && r <= 0x2069 {
 			t.Fatalf("%q holds %U", s, r)
 		}
 	}

@@ -29,7 +29,8 @@ type argumentSchema struct {
 // between. A draft 4 or 6 schema is read as draft 7.
 //
 // A schema may come from a stranger, so every $ref must point into the same document and must not
-// lead back to itself: the library would read the first from elsewhere and follow the second forever.
+// lead back to itself: the library would read the first from elsewhere and follow the second
+// forever.
 func compileSchema(schema json.RawMessage) (*argumentSchema, error) {
 	var s argumentSchema
 	var root jsonschema.Schema
@@ -62,8 +63,9 @@ func compileSchema(schema json.RawMessage) (*argumentSchema, error) {
 	return &s, nil
 }
 
-// lazySchema returns a function that compiles schema when it is first called. Errors of the schema are
-// returned at once: one whose keywords could be wrong in more ways than isPlain checks is compiled now.
+// lazySchema returns a function that compiles schema when it is first called. Errors of the schema
+// are returned at once: one whose keywords could be wrong in more ways than isPlain checks is
+// compiled now.
 func lazySchema(schema json.RawMessage) (func() (*argumentSchema, error), error) {
 	compiled := sync.OnceValues(func() (*argumentSchema, error) { return compileSchema(schema) })
 	var doc map[string]any
@@ -286,7 +288,8 @@ func (e *explanation) walk(s *argumentSchema, part, v any, path []string) {
 			e.walk(s, part, v, path)
 		}
 	}
-	if want := texts(schema["type"]); len(want) > 0 && !slices.ContainsFunc(want, func(name string) bool { return isType(v, name) }) {
+	if want := texts(schema["type"]); len(want) > 0 && !slices.ContainsFunc(want,
+		func(name string) bool { return isType(v, name) }) {
 		e.add(path, "got %s, want %s", typeOf(v), strings.Join(want, " or "))
 		return
 	}
@@ -331,7 +334,8 @@ func (e *explanation) object(s *argumentSchema, schema, v map[string]any, path [
 		}
 		e.add(path, "missing %s '%s'", noun, strings.Join(missing, "', '"))
 	}
-	if schema["additionalProperties"] == false && schema["patternProperties"] == nil && len(unknown) > 0 {
+	if schema["additionalProperties"] == false && schema["patternProperties"] == nil &&
+		len(unknown) > 0 {
 		e.add(path, "additional properties '%s' not allowed", strings.Join(unknown, "', '"))
 	}
 }
@@ -342,8 +346,10 @@ func (e *explanation) number(schema map[string]any, v json.Number, path []string
 		return
 	}
 	for keyword, wrong := range map[string]func(sign int) bool{
-		"minimum": func(sign int) bool { return sign < 0 }, "exclusiveMinimum": func(sign int) bool { return sign <= 0 },
-		"maximum": func(sign int) bool { return sign > 0 }, "exclusiveMaximum": func(sign int) bool { return sign >= 0 },
+		"minimum":          func(sign int) bool { return sign < 0 },
+		"exclusiveMinimum": func(sign int) bool { return sign <= 0 },
+		"maximum":          func(sign int) bool { return sign > 0 },
+		"exclusiveMaximum": func(sign int) bool { return sign >= 0 },
 	} {
 		limit, ok := schema[keyword].(float64)
 		if ok && wrong(got.Cmp(new(big.Rat).SetFloat64(limit))) {

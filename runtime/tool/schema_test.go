@@ -11,9 +11,15 @@ import (
 // keyword they do it.
 func TestSchemasRefused(t *testing.T) {
 	for name, tt := range map[string]struct{ rest, want string }{
-		"other document": {`"properties":{"a":{"$ref":"https://example.com/s"}}`, "may not refer to other documents"},
-		"relative":       {`"properties":{"a":{"$ref":"other.json#/a"}}`, "may not refer to other documents"},
-		"itself":         {`"$ref":"#"`, "leads back to itself"},
+		"other document": {
+			`"properties":{"a":{"$ref":"https://example.com/s"}}`,
+			"may not refer to other documents",
+		},
+		"relative": {
+			`"properties":{"a":{"$ref":"other.json#/a"}}`,
+			"may not refer to other documents",
+		},
+		"itself": {`"$ref":"#"`, "leads back to itself"},
 		"through a keyword": {
 			`"properties":{"a":{"$ref":"#/$defs/x"}},"$defs":{"x":{"anyOf":[{"not":{"$ref":"#/$defs/y"}}]},"y":{"$ref":"#/$defs/x"}}`,
 			"leads back to itself",
@@ -21,14 +27,18 @@ func TestSchemasRefused(t *testing.T) {
 		"beside a sound reference": {
 			`"$defs":{"x":{"allOf":[{"$ref":"#/$defs/y"},{"$ref":"#/$defs/y","if":{"$ref":"#/$defs/x"}}]},"y":{}}`, "leads back to itself",
 		},
-		"another base":      {`"properties":{"a":{"$id":"http://x/","$ref":"#"}}`, "$id is not supported"},
+		"another base": {
+			`"properties":{"a":{"$id":"http://x/","$ref":"#"}}`,
+			"$id is not supported",
+		},
 		"dynamic reference": {`"properties":{"a":{"$dynamicRef":"#a"}}`, "$dynamicRef is not supported"},
 		"missing part":      {`"properties":{"a":{"$ref":"#/$defs/x"}}`, "schema"},
 		"unknown draft":     {`"$schema":"https://example.com/draft"`, "unknown $schema"},
 		"pattern":           {`"properties":{"a":{"pattern":"("}}`, "schema"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := compileSchema([]byte(`{"type":"object",` + tt.rest + `}`)); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if _, err := compileSchema([]byte(`{"type":"object",` + tt.rest + `}`)); err == nil ||
+				!strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want %q", err, tt.want)
 			}
 		})
@@ -50,16 +60,39 @@ func TestProblemsOfArguments(t *testing.T) {
 		"list":{"type":"array","minItems":1,"items":{"$ref":"#/$defs/item"}}, "odd":{"oneOf":[{"const":1},{"const":2}]}, "even":{"multipleOf":2}},
 		"$defs":{"item":{"type":"object","required":["k"],"properties":{"k":{"enum":["a","b"]},"more":{"$ref":"#/$defs/item"}}}}`
 	for name, tt := range map[string]struct{ drafts, args, want string }{
-		"fits":           {"", `{"n":1.0,"s":null,"list":[{"k":"a","more":{"k":"b"}}],"odd":2,"even":4}`, ""},
-		"missing":        {"", `{}`, "- missing properties 'n', 's'"},
-		"one missing":    {"", `{"n":1}`, "- missing property 's'"},
-		"types":          {"", `{"n":1.5,"s":3,"list":{}}`, "- list: got object, want array\n- n: got number, want integer\n- s: got number, want string or null"},
-		"limits":         {"", `{"n":0,"s":"äöü","list":[]}`, "- list: minItems: got 0, want 1\n- n: exclusiveMinimum: got 0, want 0\n- s: maxLength: got 3, want 2"},
-		"large number":   {"", `{"n":123456789012345678901234567890,"s":""}`, "- n: maximum: got 123456789012345678901234567890, want 9.5"},
-		"below":          {"", `{"n":1,"s":"","list":[{"k":"a"},{"k":"c","more":{}}]}`, "- list.1.k: value must be one of 'a', 'b'\n- list.1.more: missing property 'k'"},
+		"fits": {
+			"", `{"n":1.0,"s":null,"list":[{"k":"a","more":{"k":"b"}}],"odd":2,"even":4}`,
+			"",
+		},
+		"missing":     {"", `{}`, "- missing properties 'n', 's'"},
+		"one missing": {"", `{"n":1}`, "- missing property 's'"},
+		"types": {
+			"", `{"n":1.5,"s":3,"list":{}}`,
+			"- list: got object, want array\n- n: got number, want integer\n- s: got number, want string " +
+				"or null",
+		},
+		"limits": {
+			"", `{"n":0,"s":"äöü","list":[]}`,
+			"- list: minItems: got 0, want 1\n- n: exclusiveMinimum: got 0, want 0\n- s: maxLength: got " +
+				"3, want 2",
+		},
+		"large number": {
+			"", `{"n":123456789012345678901234567890,"s":""}`,
+			"- n: maximum: got 123456789012345678901234567890, want 9.5",
+		},
+		"below": {
+			"", `{"n":1,"s":"","list":[{"k":"a"},{"k":"c","more":{}}]}`,
+			"- list.1.k: value must be one of 'a', 'b'\n- list.1.more: missing property 'k'",
+		},
 		"other keywords": {"", `{"n":1,"s":"","odd":3}`, "oneOf"},
-		"draft 4":        {"http://json-schema.org/draft-04/schema#", `{"n":1,"s":"","x":1,"y":2}`, "- additional properties 'x', 'y' not allowed"},
-		"draft 2019-09":  {"https://json-schema.org/draft/2019-09/schema", `{"n":1,"s":"","even":3}`, "multipleOf"},
+		"draft 4": {
+			"http://json-schema.org/draft-04/schema#", `{"n":1,"s":"","x":1,"y":2}`,
+			"- additional properties 'x', 'y' not allowed",
+		},
+		"draft 2019-09": {
+			"https://json-schema.org/draft/2019-09/schema", `{"n":1,"s":"","even":3}`,
+			"multipleOf",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			schema := `{"$schema":"` + tt.drafts + `","type":"object",` + object + `}`
@@ -70,7 +103,8 @@ func TestProblemsOfArguments(t *testing.T) {
 				if tt.want != "" {
 					t.Error("the arguments fit")
 				}
-			case tt.want == "" || !strings.Contains(failure.Error(), tt.want) || strings.HasPrefix(tt.want, "-") && !strings.HasSuffix(failure.Error(), tt.want):
+			case tt.want == "" || !strings.Contains(failure.Error(), tt.want) || strings.HasPrefix(tt.want,
+				"-") && !strings.HasSuffix(failure.Error(), tt.want):
 				t.Errorf("got %s, want %s", failure, tt.want)
 			}
 		})
@@ -86,7 +120,8 @@ func TestSchemasOfBuiltins(t *testing.T) {
 		}
 	}
 	for _, schema := range []string{
-		`{"type":"x"}`, `{"type":3}`, `{"minimum":"1"}`, `{"minLength":1.5}`, `{"required":[1]}`, `{"enum":1}`, `{"items":1}`, `{"properties":{"a":1}}`,
+		`{"type":"x"}`, `{"type":3}`, `{"minimum":"1"}`, `{"minLength":1.5}`, `{"required":[1]}`,
+		`{"enum":1}`, `{"items":1}`, `{"properties":{"a":1}}`,
 		`{"additionalProperties":{}}`, `{"description":1}`, `{"pattern":"("}`, `{"$ref":"#"}`,
 	} {
 		var doc any

@@ -17,7 +17,9 @@ type stopping struct {
 	asks []search.GrepOptions
 }
 
-func (s *stopping) Grep(ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error) (search.GrepStats, error) {
+func (s *stopping) Grep(
+	ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error,
+) (search.GrepStats, error) {
 	s.asks = append(s.asks, opts)
 	stats, err := search.Grep(ctx, s.memory, opts, fn)
 	stats.Stopped = s.at
@@ -28,15 +30,19 @@ func (s *stopping) Glob(ctx context.Context, opts search.GlobOptions) ([]search.
 	return search.Glob(ctx, s.memory, opts)
 }
 
-func (s *stopping) Walk(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
+func (s *stopping) Walk(
+	ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error,
+) error {
 	return search.Walk(ctx, s.memory, root, opts, fn)
 }
 
 // Every form of grep says that a search has ended at a limit, whatever it has found.
 func TestGrepStopped(t *testing.T) {
 	const (
-		overTime  = "[stopped after 30s with a part of the files not searched, since the pattern has no text in it to look for: narrow the path, or add to the pattern]\n"
-		overBytes = "[stopped after 2 GiB with a part of the files not searched, since the pattern has no text in it to look for: narrow the path, or add to the pattern]\n"
+		overTime = "[stopped after 30s with a part of the files not searched, since the pattern has " +
+			"no text in it to look for: narrow the path, or add to the pattern]\n"
+		overBytes = "[stopped after 2 GiB with a part of the files not searched, since the pattern " +
+			"has no text in it to look for: narrow the path, or add to the pattern]\n"
 	)
 	forms := map[string]Tool{"core": Grep(), "Anthropic": AnthropicGrep(), "Gemini": GeminiGrep()}
 	for name, tool := range forms {
@@ -44,24 +50,40 @@ func TestGrepStopped(t *testing.T) {
 		if name == "Anthropic" {
 			more = "go on with offset 1"
 		}
-		for at, note := range map[search.GrepStop]string{search.GrepOverTime: overTime, search.GrepOverBytes: overBytes, "": ""} {
+		for at, note := range map[search.GrepStop]string{
+			search.GrepOverTime:  overTime,
+			search.GrepOverBytes: overBytes, "": "",
+		} {
 			for what, tt := range map[string]struct {
 				args args
 				want string
 			}{
-				"matches":           {args{"pattern": "[0-9]"}, "a:1:1\nb:1:2\n" + note + "[1 binary files were not searched]\n"},
-				"no matches":        {args{"pattern": "[A-Z]"}, "[no matches in 2 files]\n" + note + "[1 binary files were not searched]\n"},
-				"files":             {args{"pattern": "[0-9]", "path": "a", "output_mode": "files_with_matches"}, "a\n" + note},
-				"more than allowed": {args{"pattern": "[0-9]", "max_results": 1}, "a:1:1\n[stopped after 1 results, there are more: narrow the pattern or the path, or " + more + "]\n" + note},
+				"matches": {args{"pattern": "[0-9]"}, "a:1:1\nb:1:2\n" + note +
+					"[1 binary files were not searched]\n"},
+				"no matches": {args{"pattern": "[A-Z]"}, "[no matches in 2 files]\n" + note +
+					"[1 binary files were not searched]\n"},
+				"files": {args{
+					"pattern": "[0-9]", "path": "a",
+					"output_mode": "files_with_matches",
+				}, "a\n" + note},
+				"more than allowed": {
+					args{"pattern": "[0-9]", "max_results": 1},
+					"a:1:1\n[stopped after 1 results, there are more: narrow the pattern or the path, or " + more +
+						"]\n" + note,
+				},
 			} {
 				t.Run(strings.Join([]string{name, string(at), what}, "/"), func(t *testing.T) {
-					s := &stopping{memory: newMemory(map[string]string{"a": "1\n", "b": "2\n", "c": "\x00"}), at: at}
+					s := &stopping{
+						memory: newMemory(map[string]string{"a": "1\n", "b": "2\n", "c": "\x00"}),
+						at:     at,
+					}
 					o := registry(t, tool).Run(t.Context(), Scope{Env: s}, call(t, "grep", tt.args))
 					if diff := cmp.Diff(tt.want, o.Result.Text()); diff != "" || o.Err != nil {
 						t.Errorf("%v\n%s", o.Err, diff)
 					}
 					if len(s.asks) != 1 || s.asks[0].MaxTime != 0 || s.asks[0].MaxBytes != 0 {
-						t.Errorf("the limits of which the note tells are the usual ones, but it asked for %+v", s.asks)
+						t.Errorf("the limits of which the note tells are the usual ones, but it asked for %+v",
+							s.asks)
 					}
 				})
 			}

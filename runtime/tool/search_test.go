@@ -11,11 +11,17 @@ import (
 
 func searchable() *memory {
 	m := newMemory(map[string]string{
-		"a.go": "package a\n\nfunc A() {}\nfunc a() {}\n", "sub/b.go": "func B() {}\n", "sub/c.txt": "func in text\n",
-		"bin": "func\x00", ".gitignore": "ignored/\n", "ignored/d.go": "func D() {}\n", "empty/": "", "link": "-> a.go",
+		"a.go": "package a\n\nfunc A() {}\nfunc a() {}\n", "sub/b.go": "func B() {}\n",
+		"sub/c.txt": "func in text\n",
+		"bin":       "func\x00", ".gitignore": "ignored/\n", "ignored/d.go": "func D() {}\n",
+		"empty/":        "",
+		"link":          "-> a.go",
 		"two\nlines.go": "func E() {}\n", "wide": "needle" + strings.Repeat("x", 5000) + "\n",
 	})
-	for name, age := range map[string]time.Duration{"a.go": 3, "sub/b.go": 1, "two\nlines.go": 2, "ignored/d.go": 0} {
+	for name, age := range map[string]time.Duration{
+		"a.go": 3, "sub/b.go": 1, "two\nlines.go": 2,
+		"ignored/d.go": 0,
+	} {
 		m.nodes["/work/"+name].time = time.Unix(1e9, 0).Add(-age * time.Hour)
 	}
 	return m
@@ -28,22 +34,86 @@ func TestGrep(t *testing.T) {
 		kind ErrorKind
 		want string
 	}{
-		{"all", args{"pattern": "^func [A-Z]"}, "", "a.go:3:func A() {}\nsub/b.go:1:func B() {}\n\"two\\nlines.go\":1:func E() {}\n[1 binary files were not searched]\n"},
+		{
+			"all",
+			args{"pattern": "^func [A-Z]"},
+			"",
+			"a.go:3:func A() {}\nsub/b.go:1:func B() {}\n\"two\\nlines.go\":1:func E() {}\n[1 binary " +
+				"files were not searched]\n",
+		},
 		{"filter", args{"pattern": "func", "glob_filter": "*.txt"}, "", "sub/c.txt:1:func in text\n"},
-		{"any case", args{"pattern": "FUNC A", "case_insensitive": true, "path": "a.go"}, "", "a.go:3:func A() {}\na.go:4:func a() {}\n"},
-		{"folder", args{"pattern": "func", "path": "sub"}, "", "sub/b.go:1:func B() {}\nsub/c.txt:1:func in text\n"},
-		{"absolute folder", args{"pattern": "B", "path": "/work/sub"}, "", "/work/sub/b.go:1:func B() {}\n"},
-		{"ignored folder by name", args{"pattern": "D", "path": "ignored"}, "", "ignored/d.go:1:func D() {}\n"},
-		{"as many as allowed", args{"pattern": "func", "path": "a.go", "max_results": 2}, "", "a.go:3:func A() {}\na.go:4:func a() {}\n"},
-		{"more than allowed", args{"pattern": "func", "path": "a.go", "max_results": 1}, "", "a.go:3:func A() {}\n[stopped after 1 results, there are more: narrow the pattern or the path, or raise max_results]\n"},
+		{
+			"any case",
+			args{"pattern": "FUNC A", "case_insensitive": true, "path": "a.go"},
+			"",
+			"a.go:3:func A() {}\na.go:4:func a() {}\n",
+		},
+		{
+			"folder",
+			args{"pattern": "func", "path": "sub"},
+			"",
+			"sub/b.go:1:func B() {}\nsub/c.txt:1:func in text\n",
+		},
+		{
+			"absolute folder",
+			args{"pattern": "B", "path": "/work/sub"},
+			"",
+			"/work/sub/b.go:1:func B() {}\n",
+		},
+		{
+			"ignored folder by name",
+			args{"pattern": "D", "path": "ignored"},
+			"",
+			"ignored/d.go:1:func D() {}\n",
+		},
+		{
+			"as many as allowed",
+			args{"pattern": "func", "path": "a.go", "max_results": 2},
+			"",
+			"a.go:3:func A() {}\na.go:4:func a() {}\n",
+		},
+		{
+			"more than allowed",
+			args{"pattern": "func", "path": "a.go", "max_results": 1},
+			"",
+			"a.go:3:func A() {}\n[stopped after 1 results, there are more: narrow the pattern or the " +
+				"path, or raise max_results]\n",
+		},
 		{"none", args{"pattern": "nothing", "path": "sub"}, "", "[no matches in 2 files]\n"},
-		{"long line", args{"pattern": "needle", "path": "wide"}, "", "wide:1:needle" + strings.Repeat("x", 494) + " [line cut]\n"},
-		{"files", args{"pattern": "func", "output_mode": "files_with_matches", "glob_filter": "*.{go,txt}"}, "", "a.go\nsub/b.go\nsub/c.txt\n\"two\\nlines.go\"\n"},
-		{"more files than allowed", args{"pattern": "func", "output_mode": "files_with_matches", "glob_filter": "*.{go,txt}", "max_results": 2}, "", "a.go\nsub/b.go\n[stopped after 2 results, there are more: narrow the pattern or the path, or raise max_results]\n"},
-		{"count", args{"pattern": "func", "output_mode": "count", "glob_filter": "*.go"}, "", "a.go:2\nsub/b.go:1\n\"two\\nlines.go\":1\n"},
-		{"count with a limit of files", args{"pattern": "func", "output_mode": "count", "path": "a.go", "max_results": 1}, "", "a.go:2\n"},
-		{"content", args{"pattern": "B", "output_mode": "content", "path": "sub"}, "", "sub/b.go:1:func B() {}\n"},
-		{"bad mode", args{"pattern": "B", "output_mode": "x"}, KindValidation, "the arguments do not fit grep:\n- output_mode: value must be one of 'content', 'files_with_matches', 'count'"},
+		{"long line", args{"pattern": "needle", "path": "wide"}, "", "wide:1:needle" + strings.Repeat("x",
+			494) + " [line cut]\n"},
+		{"files", args{
+			"pattern": "func", "output_mode": "files_with_matches",
+			"glob_filter": "*.{go,txt}",
+		}, "", "a.go\nsub/b.go\nsub/c.txt\n\"two\\nlines.go\"\n"},
+		{"more files than allowed", args{
+			"pattern": "func", "output_mode": "files_with_matches",
+			"glob_filter": "*.{go,txt}", "max_results": 2,
+		}, "", "a.go\nsub/b.go\n[stopped after 2 " +
+			"results, there are more: narrow the pattern or the path, or raise max_results]\n"},
+		{
+			"count",
+			args{"pattern": "func", "output_mode": "count", "glob_filter": "*.go"},
+			"",
+			"a.go:2\nsub/b.go:1\n\"two\\nlines.go\":1\n",
+		},
+		{"count with a limit of files", args{
+			"pattern": "func", "output_mode": "count", "path": "a.go",
+			"max_results": 1,
+		}, "", "a.go:2\n"},
+		{
+			"content",
+			args{"pattern": "B", "output_mode": "content", "path": "sub"},
+			"",
+			"sub/b.go:1:func B() {}\n",
+		},
+		{
+			"bad mode",
+			args{"pattern": "B", "output_mode": "x"},
+			KindValidation,
+			"the arguments do not fit grep:\n- output_mode: value must be one of 'content', " +
+				"'files_with_matches', 'count'",
+		},
 		{"missing path", args{"pattern": "B", "path": "nope"}, KindNotFound, "nope does not exist"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -55,14 +125,17 @@ func TestGrep(t *testing.T) {
 	}
 	t.Run("bad pattern", func(t *testing.T) {
 		o := use(t, searchable(), "grep", args{"pattern": "a(" + strings.Repeat("b", 10_000)})
-		if text := o.Result.Text(); kind(o) != KindValidation || !strings.HasPrefix(text, "the pattern is malformed: ") || len(text) > 600 {
+		if text := o.Result.Text(); kind(o) != KindValidation || !strings.HasPrefix(text,
+			"the pattern is malformed: ") || len(text) > 600 {
 			t.Errorf("%s: %s", kind(o), text)
 		}
 	})
 	t.Run("200 lines", func(t *testing.T) {
 		m := newMemory(map[string]string{"n": numbered(1000)})
 		text := use(t, m, "grep", args{"pattern": ".", "max_results": 900}).Result.Text()
-		if !strings.HasPrefix(text, "n:1:1\n") || !strings.Contains(text, "n:199:199\n") || strings.Contains(text, "n:201:") || !strings.Contains(text, "Output shortened") || !strings.Contains(text, "stopped after 900") {
+		if !strings.HasPrefix(text, "n:1:1\n") || !strings.Contains(text, "n:199:199\n") ||
+			strings.Contains(text, "n:201:") || !strings.Contains(text, "Output shortened") ||
+			!strings.Contains(text, "stopped after 900") {
 			t.Errorf("got %q", text)
 		}
 	})
@@ -79,7 +152,12 @@ func TestGlob(t *testing.T) {
 		{"folder", args{"pattern": "*", "path": "sub/"}, "", "sub/b.go\nsub/c.txt\n"},
 		{"absolute folder", args{"pattern": "*.go", "path": "/work/sub"}, "", "/work/sub/b.go\n"},
 		{"none", args{"pattern": "*.rs"}, "", "[no files match]\n"},
-		{"bad pattern", args{"pattern": "[a"}, KindValidation, `the pattern is malformed: glob "[a": syntax error in pattern`},
+		{
+			"bad pattern",
+			args{"pattern": "[a"},
+			KindValidation,
+			`the pattern is malformed: glob "[a": syntax error in pattern`,
+		},
 		{"missing path", args{"pattern": "*", "path": "nope"}, KindNotFound, "nope does not exist"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -98,11 +176,21 @@ func TestListDir(t *testing.T) {
 		kind ErrorKind
 		want string
 	}{
-		{"one level", args{"path": "."}, "", ".gitignore  file  9 bytes\na.go  file  35 bytes\nbin  file  5 bytes\nempty/  folder\nignored/  folder\nlink  link\nsub/  folder\n\"two\\nlines.go\"  file  12 bytes\nwide  file  5007 bytes\n"},
-		{"two levels", args{"path": "/work", "depth": 2}, "", ".gitignore  file  9 bytes\na.go  file  35 bytes\nbin  file  5 bytes\nempty/  folder\nlink  link\nsub/  folder\nsub/b.go  file  12 bytes\nsub/c.txt  file  13 bytes\n\"two\\nlines.go\"  file  12 bytes\nwide  file  5007 bytes\n"},
+		{"one level", args{"path": "."}, "", ".gitignore  file  9 bytes\na.go  file  35 bytes\nbin  " +
+			"file  5 bytes\nempty/  folder\nignored/  folder\nlink  link\nsub/  " +
+			"folder\n\"two\\nlines.go\"  file  12 bytes\nwide  file  5007 bytes\n"},
+		{
+			"two levels",
+			args{"path": "/work", "depth": 2},
+			"",
+			".gitignore  file  9 bytes\na.go  file  35 bytes\nbin  file  5 bytes\nempty/  folder\nlink  " +
+				"link\nsub/  folder\nsub/b.go  file  12 bytes\nsub/c.txt  file  13 " +
+				"bytes\n\"two\\nlines.go\"  file  12 bytes\nwide  file  5007 bytes\n",
+		},
 		{"empty", args{"path": "empty"}, "", "[the folder is empty]\n"},
 		{"missing", args{"path": "nope"}, KindNotFound, "nope does not exist"},
-		{"file", args{"path": "a.go"}, KindOther, "a.go is not a folder, or one of the folders in its path is a file"},
+		{"file", args{"path": "a.go"}, KindOther, "a.go is not a folder, or one of the folders in its " +
+			"path is a file"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := use(t, searchable(), "list_dir", tt.args)
@@ -117,7 +205,8 @@ func TestListDir(t *testing.T) {
 			files[fmt.Sprintf("f%06d", i)] = ""
 		}
 		text := use(t, newMemory(files), "list_dir", args{"path": "."}).Result.Text()
-		if !strings.HasSuffix(text, "[stopped after 2000 entries; list a folder below this one, or use glob]\n") {
+		if !strings.HasSuffix(text, "[stopped after 2000 entries; list a folder below this one, or "+
+			"use glob]\n") {
 			t.Errorf("got … %q", text[len(text)-200:])
 		}
 	})
@@ -128,7 +217,8 @@ func TestAskUser(t *testing.T) {
 	if o.Question != "Which?\n1. this\n2. that" || o.Err != nil || o.Exit != nil {
 		t.Errorf("%+v", o)
 	}
-	if o := use(t, nil, "ask_user", args{"question": " "}); kind(o) != KindValidation || o.Question != "" {
+	if o := use(t, nil, "ask_user", args{"question": " "}); kind(o) != KindValidation ||
+		o.Question != "" {
 		t.Errorf("%+v", o)
 	}
 }
@@ -140,7 +230,12 @@ func TestExit_E5(t *testing.T) {
 			t.Errorf("%v\n%s", o.Err, diff)
 		}
 	}
-	for _, a := range []args{{"code": 3, "reason": "x"}, {"code": 0}, {"reason": "x"}, {"code": 0, "reason": ""}} {
+	for _, a := range []args{
+		{"code": 3, "reason": "x"},
+		{"code": 0},
+		{"reason": "x"},
+		{"code": 0, "reason": ""},
+	} {
 		if o := use(t, nil, "exit", a); kind(o) != KindValidation || o.Exit != nil {
 			t.Errorf("%v: %+v", a, o)
 		}

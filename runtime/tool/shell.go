@@ -70,14 +70,25 @@ func shell(ctx context.Context, call *Call) (Result, error) {
 	switch {
 	case result.TimedOut:
 		return Result{}, &Error{Kind: KindShellTimeout, Message: fmt.Sprintf(
-			"[The command was killed, with all processes it had started, because it ran for more than %d ms. What it wrote until then is above. "+
-				"If it needs longer, call shell again with a larger timeout_ms, at most %d.]\n%s", timeout.Milliseconds(), call.MaxTimeout.Milliseconds(), note)}
+			"[The command was killed, with all processes it had started, because it ran for more than %d "+
+				"ms. What it wrote until then is above. "+
+				"If it needs longer, call shell again with a larger timeout_ms, at most %d.]\n%s",
+			timeout.Milliseconds(), call.MaxTimeout.Milliseconds(), note)}
 	case result.OutOfMemory:
-		return Result{}, &Error{Kind: KindShellExit, Message: fmt.Sprintf("[killed for using too much memory, exit code %d, after %s]\n%s", result.ExitCode, elapsed, note)}
+		return Result{}, &Error{
+			Kind: KindShellExit,
+			Message: fmt.Sprintf("[killed for using too much memory, exit code %d, after %s]\n%s",
+				result.ExitCode, elapsed, note),
+		}
 	case result.Signal != "":
-		return Result{}, &Error{Kind: KindShellExit, Message: fmt.Sprintf("[ended by %s, exit code %d, after %s]\n%s", result.Signal, result.ExitCode, elapsed, note)}
+		return Result{}, &Error{
+			Kind: KindShellExit,
+			Message: fmt.Sprintf("[ended by %s, exit code %d, after %s]\n%s", result.Signal, result.ExitCode,
+				elapsed, note),
+		}
 	case result.ExitCode != 0:
-		return Result{}, &Error{Kind: KindShellExit, Message: fmt.Sprintf("[exit code %d after %s]\n%s", result.ExitCode, elapsed, note)}
+		return Result{}, &Error{Kind: KindShellExit, Message: fmt.Sprintf("[exit code %d after %s]\n%s",
+			result.ExitCode, elapsed, note)}
 	}
 	return Result{Text: fmt.Sprintf("[exit code 0 after %s]\n%s", elapsed, note)}, nil
 }
@@ -88,7 +99,8 @@ func commandTimeout(call *Call, asked integer) (timeout time.Duration, note stri
 		return min(call.DefaultTimeout, call.MaxTimeout), ""
 	}
 	if most := call.MaxTimeout.Milliseconds(); int64(asked) > most {
-		return call.MaxTimeout, fmt.Sprintf("[timeout_ms %d is more than is allowed; %d was used.]\n", asked, most)
+		return call.MaxTimeout, fmt.Sprintf("[timeout_ms %d is more than is allowed; %d was used.]\n",
+			asked, most)
 	}
 	return time.Duration(asked) * time.Millisecond, ""
 }

@@ -14,7 +14,8 @@ import (
 // outputScheme begins the names of whole outputs of earlier calls.
 const outputScheme = "output://"
 
-// readerFor returns where name is to be read: among the outputs of earlier calls, or in the environment.
+// readerFor returns where name is to be read: among the outputs of earlier calls, or in the
+// environment.
 func readerFor(call *Call, name string) env.FileReader {
 	if strings.HasPrefix(name, outputScheme) {
 		return outputReader{call.Outputs}
@@ -22,8 +23,8 @@ func readerFor(call *Call, name string) env.FileReader {
 	return call.Env
 }
 
-// outputReader lets outputs of earlier calls be read and searched like files. They may come from a terminal program and
-// are sanitized.
+// outputReader lets outputs of earlier calls be read and searched like files. They may come from a
+// terminal program and are sanitized.
 type outputReader struct {
 	outputs func(id string) (io.ReadCloser, error)
 }
@@ -37,7 +38,8 @@ func (o outputReader) Open(_ context.Context, name string) (fs.File, error) {
 	}
 	r, err := o.outputs(strings.TrimPrefix(name, outputScheme))
 	if err != nil {
-		return nil, errorf(KindNotFound, "%s cannot be read; only an output that was shortened has such a name, which its mark tells: %w", shown(name), err)
+		return nil, errorf(KindNotFound, "%s cannot be read; only an output that was shortened has "+
+			"such a name, which its mark tells: %w", shown(name), err)
 	}
 	return &outputFile{name: name, from: r, cleaner: cleaner{mode: cleanText}}, nil
 }

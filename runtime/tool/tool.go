@@ -21,19 +21,21 @@ type Tool struct {
 	NeedsEnv bool
 	// NeedsShell says that the tool is not offered where the environment has no shell.
 	NeedsShell bool
-	// Waits says that the tool waits for something and is called again and again on purpose, so that repeating it is no
-	// loop.
+	// Waits says that the tool waits for something and is called again and again on purpose, so that
+	// repeating it is no loop.
 	Waits bool
-	// Limit is how much of the output the model sees, unless the session's configuration says otherwise.
+	// Limit is how much of the output the model sees, unless the session's configuration says
+	// otherwise.
 	Limit Limit
-	// Terminal says that Call.Out receives what was meant for a terminal; the model sees it as [Sanitize] leaves it.
-	// All bytes stay in Outcome.Output.
+	// Terminal says that Call.Out receives what was meant for a terminal; the model sees it as
+	// [Sanitize] leaves it. All bytes stay in Outcome.Output.
 	Terminal bool
-	// Aliases are other names that models use for a parameter, with the parameter's own name. They are renamed before the
-	// arguments are validated.
+	// Aliases are other names that models use for a parameter, with the parameter's own name. They are
+	// renamed before the arguments are validated.
 	Aliases map[string]string
-	// Run executes a call whose arguments have been validated against Schema. An error becomes an error result; its text
-	// is for the model. What Run wrote to call.Out comes before the error's text.
+	// Run executes a call whose arguments have been validated against Schema. An error becomes an
+	// error result; its text is for the model. What Run wrote to call.Out comes before the error's
+	// text.
 	Run func(ctx context.Context, call *Call) (Result, error)
 }
 
@@ -45,13 +47,13 @@ type Call struct {
 	Args json.RawMessage
 	// Env is where the tool acts; nil for tools that need none.
 	Env env.Environment
-	// Out receives output while the tool runs. All of it reaches TOOL_CALL_END; the model sees it cut to the limit. Writes
-	// never fail for size.
+	// Out receives output while the tool runs. All of it reaches TOOL_CALL_END; the model sees it cut
+	// to the limit. Writes never fail for size.
 	Out io.Writer
 	// DefaultTimeout and MaxTimeout are for commands.
 	DefaultTimeout, MaxTimeout time.Duration
-	// Outputs finds the whole output of an earlier call by its ID, for names of the form output://ID; nil if there
-	// are none. An unknown ID is fs.ErrNotExist.
+	// Outputs finds the whole output of an earlier call by its ID, for names of the form output://ID;
+	// nil if there are none. An unknown ID is fs.ErrNotExist.
 	Outputs func(id string) (io.ReadCloser, error)
 }
 
@@ -61,7 +63,8 @@ type Result struct {
 	Text string
 	// Images are shown to the model after the text.
 	Images []llm.Image
-	// IsError marks the result as a failure although Run returned no error, such as a command's non-zero exit.
+	// IsError marks the result as a failure although Run returned no error, such as a command's
+	// non-zero exit.
 	IsError bool
 	// Changes lists the files that the tool changed.
 	Changes []event.FileChange
@@ -88,7 +91,8 @@ const (
 	KeepHeadTail Keep = "head_tail"
 )
 
-// Limit bounds what the model sees of an output. Characters, which are Unicode code points, are cut first, lines after.
+// Limit bounds what the model sees of an output. Characters, which are Unicode code points, are cut
+// first, lines after.
 type Limit struct {
 	// Chars is the largest number of characters; zero means the default of 30,000.
 	Chars int `json:"chars,omitempty"`
@@ -100,8 +104,8 @@ type Limit struct {
 
 // Spool keeps outputs that are too long for memory.
 type Spool interface {
-	// Create makes a file for the output of the call id, which may be any text, since a model's server chose it. The
-	// caller closes the file.
+	// Create makes a file for the output of the call id, which may be any text, since a model's server
+	// chose it. The caller closes the file.
 	Create(id string) (SpoolFile, error)
 }
 

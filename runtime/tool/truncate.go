@@ -10,8 +10,8 @@ import (
 // defaultLimit is for tools that do not say how much of their output the model sees.
 const defaultLimit = 30_000
 
-// over returns the limit l with the fields that are set in override taken from there. Negative lines lift the limit of
-// lines.
+// over returns the limit l with the fields that are set in override taken from there. Negative
+// lines lift the limit of lines.
 func (l Limit) over(override Limit) Limit {
 	if override.Chars > 0 {
 		l.Chars = override.Chars
@@ -28,8 +28,8 @@ func (l Limit) over(override Limit) Limit {
 	return l
 }
 
-// cutter keeps the beginning and the end of a text that passes through it, and counts the rest. The text is valid
-// UTF-8 and arrives in whole characters. Memory is bounded by the limit.
+// cutter keeps the beginning and the end of a text that passes through it, and counts the rest. The
+// text is valid UTF-8 and arrives in whole characters. Memory is bounded by the limit.
 type cutter struct {
 	limit Limit
 	// head holds the first limit.Chars characters, tail at least the last limit.Chars of the rest.

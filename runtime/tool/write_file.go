@@ -41,7 +41,8 @@ func writeFile(ctx context.Context, call *Call) (Result, error) {
 	if err := unmarshal(call, &args); err != nil {
 		return Result{}, err
 	}
-	written, err := call.Env.WriteFile(ctx, args.Path, strings.NewReader(args.Content), env.WriteOptions{})
+	written, err := call.Env.WriteFile(ctx, args.Path, strings.NewReader(args.Content),
+		env.WriteOptions{})
 	if err != nil {
 		return Result{}, err
 	}

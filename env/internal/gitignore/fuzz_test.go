@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// FuzzAgainstGit compares with git on an ignore file at the top and one in a folder, which are of any content, and names that need
-// not exist, one a line.
+// FuzzAgainstGit compares with git on an ignore file at the top and one in a folder, which are of
+// any content, and names that need not exist, one a line.
 func FuzzAgainstGit(f *testing.F) {
 	git, err := exec.LookPath("git")
 	if err != nil {
@@ -24,7 +24,8 @@ func FuzzAgainstGit(f *testing.F) {
 	f.Add("a/**/b\n**/c\nd/**\n", "/e\n", "a/b\na/x/y/b\nx/c\nd/e\nd/f/e")
 	f.Add("[[:alpha:]-z]\n[!a]\n[]a]\n\\ \n", "\xef\xbb\xbf*\r\n!*/\r\n", "q\na\n]\n \nd/x")
 	f.Add("x**/a\\\n**\\/a\n?\n[a-", "***\n", "x/a\nxy/a\né\n[a-\nd/d/d")
-	f.Add("build/\nkept \nq\\ \n/a[+-0]b\n?x**/e\nt/***/e\n", "\xef\xbb\xbf*.bom\r\n", "build\nd/build\nkept\nkept \nq \na/b\na.b\nqx/e\nqx/y/e\nt/u/v/e\nd/x.bom")
+	f.Add("build/\nkept \nq\\ \n/a[+-0]b\n?x**/e\nt/***/e\n", "\xef\xbb\xbf*.bom\r\n",
+		"build\nd/build\nkept\nkept \nq \na/b\na.b\nqx/e\nqx/y/e\nt/u/v/e\nd/x.bom")
 	root := f.TempDir()
 	f.Fuzz(func(t *testing.T, top, inner, list string) {
 		g := &generator{t: t, root: root, ignore: map[string]string{"": top, "d": inner}}
@@ -43,12 +44,14 @@ func FuzzAgainstGit(f *testing.F) {
 			g.git(git, nil, "init", "-q", "--template=")
 		}
 		for dir, content := range g.ignore {
-			if err := os.WriteFile(filepath.Join(root, dir, ".gitignore"), []byte(content), 0o666); err != nil {
+			if err := os.WriteFile(filepath.Join(root, dir, ".gitignore"), []byte(content),
+				0o666); err != nil {
 				t.Fatal(err)
 			}
 		}
 		// After ./ a colon has no meaning.
-		out := g.git(git, []byte("./"+strings.Join(g.names, "\x00./")+"\x00"), "-c", "core.ignoreCase=false", "check-ignore", "--no-index", "-z", "--stdin")
+		out := g.git(git, []byte("./"+strings.Join(g.names, "\x00./")+"\x00"), "-c",
+			"core.ignoreCase=false", "check-ignore", "--no-index", "-z", "--stdin")
 		ignored := strings.Split(string(out), "\x00")
 		for _, name := range g.names {
 			if got, want := g.ignored(name), slices.Contains(ignored, "./"+name); got != want {
@@ -64,7 +67,8 @@ func isName(name string) bool {
 		return false
 	}
 	for element := range strings.SplitSeq(name, "/") {
-		if element == "" || element == "." || element == ".." || len(element) > 200 || strings.EqualFold(element, ".git") {
+		if element == "" || element == "." || element == ".." || len(element) > 200 ||
+			strings.EqualFold(element, ".git") {
 			return false
 		}
 	}

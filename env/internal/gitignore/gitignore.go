@@ -1,8 +1,10 @@
-// Package gitignore decides which files the ignore files of a git repository exclude. It follows what git does, byte for
-// byte, also where that differs from git's manual. Names are slash-separated; letter case always counts.
+// Package gitignore decides which files the ignore files of a git repository exclude. It follows
+// what git does, byte for byte, also where that differs from git's manual. Names are
+// slash-separated; letter case always counts.
 //
-// The package reads no files: callers parse what they read, stack it folder by folder, and ask about one entry at a
-// time. As in git, nothing below an ignored folder can be brought back, so callers do not descend into one.
+// The package reads no files: callers parse what they read, stack it folder by folder, and ask
+// about one entry at a time. As in git, nothing below an ignored folder can be brought back, so
+// callers do not descend into one.
 package gitignore
 
 import (
@@ -27,7 +29,8 @@ type Rules struct {
 	rules []rule
 }
 
-// Parse reads the content of an ignore file. There are no malformed files: a pattern that makes no sense matches nothing.
+// Parse reads the content of an ignore file. There are no malformed files: a pattern that makes no
+// sense matches nothing.
 func Parse(content []byte) *Rules {
 	r := &Rules{}
 	content = bytes.TrimPrefix(content, []byte("\xef\xbb\xbf"))
@@ -40,7 +43,8 @@ func Parse(content []byte) *Rules {
 	return r
 }
 
-// Match tells what the last matching rule says about name, which is relative to the folder of the ignore file.
+// Match tells what the last matching rule says about name, which is relative to the folder of the
+// ignore file.
 func (r *Rules) Match(name string, isDir bool) Decision {
 	base := name[strings.LastIndexByte(name, '/')+1:]
 	for i := len(r.rules) - 1; i >= 0; i-- {
@@ -55,16 +59,17 @@ func (r *Rules) Match(name string, isDir bool) Decision {
 	return None
 }
 
-// Stack holds the rules that are in force in one folder: those of its own ignore file and of all that enclose it. A nil
-// Stack has no rules. A Stack is read-only and may be used concurrently.
+// Stack holds the rules that are in force in one folder: those of its own ignore file and of all
+// that enclose it. A nil Stack has no rules. A Stack is read-only and may be used concurrently.
 type Stack struct {
 	outer *Stack
 	dir   string // with a slash at its end, or empty
 	rules *Rules
 }
 
-// Push returns the stack with rules added, which take precedence over those in s. They stand in the folder dir; it is
-// given by its name below some top folder, the same for the whole stack, or as "" for the top itself.
+// Push returns the stack with rules added, which take precedence over those in s. They stand in the
+// folder dir; it is given by its name below some top folder, the same for the whole stack, or as ""
+// for the top itself.
 func (s *Stack) Push(dir string, rules *Rules) *Stack {
 	if len(rules.rules) == 0 {
 		return s
@@ -75,8 +80,8 @@ func (s *Stack) Push(dir string, rules *Rules) *Stack {
 	return &Stack{outer: s, dir: dir, rules: rules}
 }
 
-// Ignored tells whether the entry name, given by its name below the top folder, is excluded. It looks at the entry alone:
-// one in an ignored folder is excluded as well, but not by its own name.
+// Ignored tells whether the entry name, given by its name below the top folder, is excluded. It
+// looks at the entry alone: one in an ignored folder is excluded as well, but not by its own name.
 func (s *Stack) Ignored(name string, isDir bool) bool {
 	for ; s != nil; s = s.outer {
 		below, ok := strings.CutPrefix(name, s.dir)

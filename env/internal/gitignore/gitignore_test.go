@@ -221,7 +221,8 @@ func TestStack(t *testing.T) {
 	}
 }
 
-// TestHostilePatternTerminates gives patterns that take exponential time in a matcher that retries every star.
+// TestHostilePatternTerminates gives patterns that take exponential time in a matcher that retries
+// every star.
 func TestHostilePatternTerminates(t *testing.T) {
 	name := strings.Repeat("a", 2000) + "/" + strings.Repeat("b/", 500) + "c"
 	for _, pattern := range []string{
@@ -250,14 +251,15 @@ func FuzzMatch(f *testing.F) {
 	f.Add("[a-", "")
 	f.Add("x**/a\\", "x/a")
 	f.Fuzz(func(_ *testing.T, rules, name string) {
-		s := (*gitignore.Stack)(nil).Push("", gitignore.Parse([]byte(rules))).Push("a", gitignore.Parse([]byte(rules)))
+		s := (*gitignore.Stack)(nil).Push("", gitignore.Parse([]byte(rules))).Push("a",
+			gitignore.Parse([]byte(rules)))
 		s.Ignored(name, true)
 		s.Ignored("a/"+name, false)
 	})
 }
 
-// TestAgainstGit compares with git on random patterns: first one pattern a folder against names that need not exist,
-// then trees of folders with several ignore files each.
+// TestAgainstGit compares with git on random patterns: first one pattern a folder against names
+// that need not exist, then trees of folders with several ignore files each.
 func TestAgainstGit(t *testing.T) {
 	git, err := exec.LookPath("git")
 	if err != nil {
@@ -269,7 +271,10 @@ func TestAgainstGit(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			t.Parallel()
-			g := &generator{Rand: rand.New(rand.NewPCG(seed, 7)), t: t, root: t.TempDir(), ignore: map[string]string{}}
+			g := &generator{
+				Rand: rand.New(rand.NewPCG(seed, 7)), t: t, root: t.TempDir(),
+				ignore: map[string]string{},
+			}
 			g.git(git, nil, "init", "-q")
 			for i := range 600 {
 				g.onePattern(fmt.Sprintf("p%d", i))
@@ -297,7 +302,8 @@ func (g *generator) pick(from []string) string { return from[g.IntN(len(from))] 
 
 func (g *generator) element() string {
 	elements := []string{
-		"a", "b", "c", "ab", "abc", "bca", "cab", "a b", "a ", " ", "\t", "*", "**", "?", `\`, `a\`, "!a", "#a", "é", "-", "]", "[", "[a]",
+		"a", "b", "c", "ab", "abc", "bca", "cab", "a b", "a ", " ", "\t", "*", "**", "?", `\`, `a\`, "!a",
+		"#a", "é", "-", "]", "[", "[a]",
 		"a.c", "b.c", ".c", "A", "1", "!", "^", "a\r", ":", "\xff",
 	}
 	if g.IntN(3) > 0 {
@@ -308,8 +314,10 @@ func (g *generator) element() string {
 
 func (g *generator) pattern() string {
 	pieces := []string{
-		"a", "b", "c", "/", "/", "*", "**", "?", "ab", "a", "b", "/", "*", "**/", "/**", "/**/", ".c", "*.c", "***", "[", "]", "[ab]", "[!a]",
-		"[^a]", "[a-c]", "[]a]", "[[:alpha:]]", "[[:x:]]", "[[:alpha]", "[a/b]", `[\]a]`, "[a-", `\`, `\*`, `\ `, " ", "!", "#", "-", "é", "\t",
+		"a", "b", "c", "/", "/", "*", "**", "?", "ab", "a", "b", "/", "*", "**/", "/**", "/**/", ".c",
+		"*.c", "***", "[", "]", "[ab]", "[!a]",
+		"[^a]", "[a-c]", "[]a]", "[[:alpha:]]", "[[:x:]]", "[[:alpha]", "[a/b]", `[\]a]`, "[a-", `\`,
+		`\*`, `\ `, " ", "!", "#", "-", "é", "\t",
 		"\r", `\/`, `\!`, `\#`, "[!/]", "[[:punct:][:space:]]", "^", ":", "\xff", "A",
 	}
 	var s strings.Builder
@@ -390,7 +398,8 @@ func (g *generator) git(git string, stdin []byte, args ...string) []byte {
 	g.t.Helper()
 	cmd := exec.CommandContext(g.t.Context(), git, args...)
 	cmd.Dir = g.root
-	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GIT_CEILING_DIRECTORIES="+path.Dir(g.root))
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1",
+		"GIT_CEILING_DIRECTORIES="+path.Dir(g.root))
 	cmd.Stdin = bytes.NewReader(stdin)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -404,7 +413,8 @@ func (g *generator) git(git string, stdin []byte, args ...string) []byte {
 
 func (g *generator) compare(git string) {
 	stdin := []byte(strings.Join(g.names, "\x00") + "\x00")
-	out := g.git(git, stdin, "-c", "core.ignoreCase=false", "check-ignore", "-v", "-n", "-z", "--stdin", "--no-index")
+	out := g.git(git, stdin, "-c", "core.ignoreCase=false", "check-ignore", "-v", "-n", "-z",
+		"--stdin", "--no-index")
 	fields := strings.Split(string(out), "\x00")
 	if len(fields) != 4*len(g.names)+1 {
 		g.t.Fatalf("git says %d fields about %d names", len(fields), len(g.names))
@@ -418,7 +428,8 @@ func (g *generator) compare(git string) {
 		}
 		if got := g.ignored(name); got != want && bad < 20 {
 			bad++
-			g.t.Errorf("%q: got %v, git says %v by %q line %s: %q; file %q", name, got, want, source, line, pattern,
+			g.t.Errorf("%q: got %v, git says %v by %q line %s: %q; file %q", name, got, want, source, line,
+				pattern,
 				g.ignore[strings.SplitN(name, "/", 2)[0]])
 		}
 	}

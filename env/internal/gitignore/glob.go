@@ -27,9 +27,10 @@ type class [4]uint64
 func (c *class) add(b byte)      { c[b/64] |= 1 << (b % 64) }
 func (c *class) has(b byte) bool { return c[b/64]&(1<<(b%64)) != 0 }
 
-// parseGlob compiles a pattern; the result is false if it can never match. Only in an anchored pattern do two stars
-// differ from one. What looks odd here is what git does: two stars are special after a slash or at the start of pattern,
-// which is where the first special byte of the line is, and three mean the same as two.
+// parseGlob compiles a pattern; the result is false if it can never match. Only in an anchored
+// pattern do two stars differ from one. What looks odd here is what git does: two stars are special
+// after a slash or at the start of pattern, which is where the first special byte of the line is,
+// and three mean the same as two.
 func parseGlob(pattern string, anchored bool) ([]token, bool) {
 	var glob []token
 	for i := 0; i < len(pattern); {
@@ -72,8 +73,8 @@ func parseGlob(pattern string, anchored bool) ([]token, bool) {
 	return glob, true
 }
 
-// parseClass compiles the class at the start of pattern and tells its length. It is false for a class without an end,
-// and for one with an unknown name such as [:letters:].
+// parseClass compiles the class at the start of pattern and tells its length. It is false for a
+// class without an end, and for one with an unknown name such as [:letters:].
 func parseClass(pattern string) (set *class, length int, ok bool) {
 	set = &class{}
 	i := 1
@@ -135,8 +136,9 @@ func parseClass(pattern string) (set *class, length int, ok bool) {
 	}
 }
 
-// className returns the name in a text that starts with [:name:]. It is false if the next closing bracket does not end
-// one; without any closing bracket the class around it has no end either, so that does not matter.
+// className returns the name in a text that starts with [:name:]. It is false if the next closing
+// bracket does not end one; without any closing bracket the class around it has no end either, so
+// that does not matter.
 func className(text string) (string, bool) {
 	text = text[len("[:"):]
 	end := strings.IndexByte(text, ']')
@@ -146,7 +148,8 @@ func className(text string) (string, bool) {
 	return text[:end-1], true
 }
 
-// addNamed adds the bytes of a named class; it is false if there is none of that name. Only ASCII bytes belong to any.
+// addNamed adds the bytes of a named class; it is false if there is none of that name. Only ASCII
+// bytes belong to any.
 func (c *class) addNamed(name string) bool {
 	var in func(b byte) bool
 	upper := func(b byte) bool { return 'A' <= b && b <= 'Z' }
@@ -190,9 +193,10 @@ func (c *class) addNamed(name string) bool {
 	return true
 }
 
-// matchGlob tells whether glob matches all of name. It takes time in the product of both lengths at most per folder of
-// name: of several stars, only the last one needs to be retried, since an earlier one that took more would only leave
-// fewer choices to the later; and the same holds for folders.
+// matchGlob tells whether glob matches all of name. It takes time in the product of both lengths at
+// most per folder of name: of several stars, only the last one needs to be retried, since an
+// earlier one that took more would only leave fewer choices to the later; and the same holds for
+// folders.
 func matchGlob(glob []token, name string) bool {
 	retry := struct{ star, starName, dirs, dirsName int }{star: -1, dirs: -1}
 	g, n := 0, 0
@@ -222,7 +226,8 @@ func matchGlob(glob []token, name string) bool {
 				}
 			}
 		}
-		// What comes after the last star did not match here: let it take one more byte, or else the folders one more.
+		// What comes after the last star did not match here: let it take one more byte, or else the
+		// folders one more.
 		if retry.star >= 0 && retry.starName < len(name) && name[retry.starName] != '/' {
 			retry.starName++
 			g, n = retry.star, retry.starName

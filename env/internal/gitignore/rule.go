@@ -6,9 +6,10 @@ import (
 
 // rule is one line of an ignore file.
 type rule struct {
-	include  bool // the line starts with !
-	dirOnly  bool // the pattern ends with a slash
-	anchored bool // the pattern has a slash elsewhere and so stands for a whole name, not for its last element
+	include bool // the line starts with !
+	dirOnly bool // the pattern ends with a slash
+	// the pattern has a slash elsewhere and so stands for a whole name, not for its last element
+	anchored bool
 	prefix   string
 	suffix   string
 	kind     kind
@@ -28,7 +29,8 @@ const (
 // special lists the bytes that have a meaning in a pattern.
 const special = `*?[\`
 
-// parseRule reads one line without its line ending. The result is false for a line that holds no pattern.
+// parseRule reads one line without its line ending. The result is false for a line that holds no
+// pattern.
 func parseRule(line string) (rule, bool) {
 	// Like git, stop at a NUL byte.
 	line, _, _ = strings.Cut(line, "\x00")

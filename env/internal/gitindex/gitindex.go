@@ -1,5 +1,5 @@
-// Package gitindex reads the index of a git repository, the list of what git tracks, and makes one that says the same
-// without what belongs to a single machine.
+// Package gitindex reads the index of a git repository, the list of what git tracks, and makes one
+// that says the same without what belongs to a single machine.
 package gitindex
 
 import (
@@ -11,8 +11,8 @@ import (
 	"errors"
 )
 
-// MaxSize is the size of the largest index that is worth reading, in bytes, and of the names in it, which may be written
-// shortened.
+// MaxSize is the size of the largest index that is worth reading, in bytes, and of the names in it,
+// which may be written shortened.
 const MaxSize = 256 << 20
 
 // ErrFormat means that an index cannot be understood.
@@ -24,8 +24,8 @@ type Index struct {
 	Files, Submodules []string
 	// Executables are those of Files that are executable.
 	Executables []string
-	// Shared is the hexadecimal number of the index that this one is the difference to; empty if it stands alone. The
-	// file that holds it is called sharedindex and, after a dot, this number.
+	// Shared is the hexadecimal number of the index that this one is the difference to; empty if it
+	// stands alone. The file that holds it is called sharedindex and, after a dot, this number.
 	Shared string
 	// HashSize is the length of the hashes in the index, in bytes.
 	HashSize int
@@ -42,7 +42,8 @@ const (
 	modeFolder     = 0o040000 // of a sparse index
 )
 
-// Parse reads an index of version 2, 3 or 4. Names are as they stand there: whoever wrote the index may have chosen any.
+// Parse reads an index of version 2, 3 or 4. Names are as they stand there: whoever wrote the index
+// may have chosen any.
 func Parse(index []byte) (*Index, error) {
 	// The index does not tell how long its hashes are: as in SHA-1 or in SHA-256.
 	for _, size := range []int{sha1.Size, sha256.Size} {
@@ -117,7 +118,8 @@ func parse(index []byte, hashSize int) (x *Index, ok bool) {
 	return x, x.findShared(rest)
 }
 
-// findShared finds the extension that names the shared index, and reports whether the extensions are well formed.
+// findShared finds the extension that names the shared index, and reports whether the extensions
+// are well formed.
 func (x *Index) findShared(rest []byte) bool {
 	err := x.eachExtension(rest, func(kind string, whole []byte) {
 		if kind == "link" && len(whole) >= 8+x.HashSize {
@@ -129,7 +131,8 @@ func (x *Index) findShared(rest []byte) bool {
 	return err == nil
 }
 
-// eachExtension calls fn with each extension between the entries and the checksum: four letters, a length, content.
+// eachExtension calls fn with each extension between the entries and the checksum: four letters, a
+// length, content.
 func (x *Index) eachExtension(rest []byte, fn func(kind string, whole []byte)) error {
 	if len(rest) < x.HashSize {
 		return ErrFormat
@@ -149,8 +152,9 @@ func (x *Index) eachExtension(rest []byte, fn func(kind string, whole []byte)) e
 	return nil
 }
 
-// Portable returns an index with the same entries, without the extensions that tell of the machine that it was made on,
-// such as the places of caches, or that another order of the bytes makes wrong. Git makes those anew.
+// Portable returns an index with the same entries, without the extensions that tell of the machine
+// that it was made on, such as the places of caches, or that another order of the bytes makes
+// wrong. Git makes those anew.
 func (x *Index) Portable(index []byte) ([]byte, error) {
 	out := bytes.Clone(index[:x.extensions])
 	err := x.eachExtension(index[x.extensions:], func(kind string, whole []byte) {
@@ -170,8 +174,9 @@ func (x *Index) Portable(index []byte) ([]byte, error) {
 	return sum.Sum(out), nil
 }
 
-// prefixLength decodes how much of the name before is not shared, and in how many bytes that is written; 0 if it is
-// malformed. Each byte but the last has its high bit set, and counts one more than its bits.
+// prefixLength decodes how much of the name before is not shared, and in how many bytes that is
+// written; 0 if it is malformed. Each byte but the last has its high bit set, and counts one more
+// than its bits.
 func prefixLength(b []byte) (cut uint64, n int) {
 	for i, c := range b {
 		if i > 8 {

@@ -120,7 +120,8 @@ func TestPortable(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("DIRC\x00\x00\x00\x04\x00\x00\x00\x01"))
 	f.Add(append([]byte("DIRC\x00\x00\x00\x02\x00\x00\x00\x01"), make([]byte, 80)...))
-	f.Add(append([]byte("DIRC\x00\x00\x00\x02\x00\x00\x00\x00link\x00\x00\x00\x14"), make([]byte, 40)...))
+	f.Add(append([]byte("DIRC\x00\x00\x00\x02\x00\x00\x00\x00link\x00\x00\x00\x14"), make([]byte,
+		40)...))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		x, err := Parse(data)
 		if err != nil {

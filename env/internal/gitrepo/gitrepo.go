@@ -26,8 +26,9 @@ type Dirs struct {
 	Linked bool
 }
 
-// Find returns the git directories of the working tree whose top is the directory top; nil if top is
-// not the top of one. An empty .git directory, or a .git file that points nowhere, is no repository.
+// Find returns the git directories of the working tree whose top is the directory top; nil if top
+// is not the top of one. An empty .git directory, or a .git file that points nowhere, is no
+// repository.
 func Find(ctx context.Context, e env.FileReader, top string) (*Dirs, error) {
 	git := pathname.Join(top, DirName)
 	_, err := e.Stat(ctx, pathname.Join(git, "HEAD"))

@@ -22,7 +22,8 @@ func TestArchOfNoHelper(t *testing.T) {
 		if runtime.GOOS != "linux" && name == "/bin/sh" {
 			continue
 		}
-		if arch, err := Arch(name); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), name) {
+		if arch, err := Arch(name); err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %q, %v", name, arch, err)
 		}
 	}

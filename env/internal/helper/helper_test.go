@@ -54,7 +54,8 @@ func TestFind(t *testing.T) {
 	program := []byte("a program")
 	sum := sha256.Sum256(program)
 	h := mustFind(t, pack(t, program))
-	if want := hex.EncodeToString(sum[:]); h.Digest() != want || h.Name() != "sandboxd-linux-amd64-"+want {
+	if want := hex.EncodeToString(sum[:]); h.Digest() != want ||
+		h.Name() != "sandboxd-linux-amd64-"+want {
 		t.Errorf("found %q with digest %q", h.Name(), h.Digest())
 	}
 	r, err := h.Open()
@@ -73,10 +74,12 @@ func TestFindNothing(t *testing.T) {
 		files fstest.MapFS
 	}{
 		{"an empty folder", fstest.MapFS{"bin/.gitignore": {}}},
-		{"another platform", fstest.MapFS{"bin/sandboxd-linux-arm64-" + strings.Repeat("0", 64) + ".gz": {}}},
+		{"another platform", fstest.MapFS{"bin/sandboxd-linux-arm64-" + strings.Repeat("0", 64) +
+			".gz": {}}},
 		{"a name without a digest", fstest.MapFS{"bin/sandboxd-linux-amd64-.gz": {}}},
 		{"a short digest", fstest.MapFS{"bin/sandboxd-linux-amd64-abcd.gz": {}}},
-		{"an uncompressed program", fstest.MapFS{"bin/sandboxd-linux-amd64-" + strings.Repeat("0", 64): {}}},
+		{"an uncompressed program", fstest.MapFS{"bin/sandboxd-linux-amd64-" + strings.Repeat("0",
+			64): {}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := find(tt.files, "linux", "amd64")
@@ -87,7 +90,10 @@ func TestFindNothing(t *testing.T) {
 			if diff := cmp.Diff(&MissingError{OS: "linux", Arch: "amd64"}, missing); diff != "" {
 				t.Error(diff)
 			}
-			for _, part := range []string{"linux/amd64", "make build HELPERS=linux/amd64", "--helper-binary FILE"} {
+			for _, part := range []string{
+				"linux/amd64", "make build HELPERS=linux/amd64",
+				"--helper-binary FILE",
+			} {
 				if !strings.Contains(err.Error(), part) {
 					t.Errorf("%q lacks %s", err, part)
 				}
@@ -131,7 +137,10 @@ func TestOpenTellsOfBadContent(t *testing.T) {
 func TestStartStaysExact(t *testing.T) {
 	for _, want := range []Start{
 		{Inherit: vars.None},
-		{Dir: "/a b/\xff\n\"", Vars: []string{"A=1", "B=\xfe\x00<>&\u2028", "=x", "C="}, Inherit: vars.All},
+		{
+			Dir: "/a b/\xff\n\"", Vars: []string{"A=1", "B=\xfe\x00<>&\u2028", "=x", "C="},
+			Inherit: vars.All,
+		},
 	} {
 		b, err := json.Marshal(want)
 		if err != nil {
@@ -163,7 +172,10 @@ func TestSandbox(t *testing.T) {
 	for _, want := range []Sandbox{
 		{},
 		{Dir: "/a b/\xff\n\"'", Sandbox: env.Sandbox{
-			Require: true, Enforce: []env.Promise{env.NoNetwork}, Network: true, Write: []string{"w\xfe", "'\\"}, Read: []string{"~/r"}, Hide: []string{"/h\x01"},
+			Require: true, Enforce: []env.Promise{env.NoNetwork}, Network: true, Write: []string{
+				"w\xfe",
+				"'\\",
+			}, Read: []string{"~/r"}, Hide: []string{"/h\x01"},
 		}},
 	} {
 		text, err := want.Text()
@@ -185,7 +197,8 @@ func TestSandbox(t *testing.T) {
 	}
 	names := []string{"", "~", "~/a", "a/b", "/a", "~x"}
 	there := Sandbox{Dir: "w", Sandbox: env.Sandbox{Write: names}}.At("/home/u")
-	if diff := cmp.Diff([]string{"/home/u", "/home/u", "/home/u/a", "/home/u/a/b", "/a", "/home/u/~x"}, there.Write); diff != "" || there.Dir != "/home/u/w" || names[0] != "" {
+	if diff := cmp.Diff([]string{"/home/u", "/home/u", "/home/u/a", "/home/u/a/b", "/a", "/home/u/~x"},
+		there.Write); diff != "" || there.Dir != "/home/u/w" || names[0] != "" {
 		t.Errorf("%s, %+v", diff, there)
 	}
 }

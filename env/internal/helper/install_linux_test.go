@@ -60,7 +60,10 @@ func TestInstallOnce(t *testing.T) {
 	if want := filepath.Join(cache, "sandboxagent", h.Name()); i.Name() != want {
 		t.Errorf("installed as %s, want %s", i.Name(), want)
 	}
-	for name, want := range map[string]fs.FileMode{i.Name(): 0o700, filepath.Dir(i.Name()): fs.ModeDir | 0o700} {
+	for name, want := range map[string]fs.FileMode{
+		i.Name():               0o700,
+		filepath.Dir(i.Name()): fs.ModeDir | 0o700,
+	} {
 		if info, err := os.Stat(name); err != nil || info.Mode() != want {
 			t.Errorf("%s: %v, %v, want mode %v", name, info.Mode(), err, want)
 		}
@@ -83,20 +86,29 @@ func TestInstallReplacesWhatIsNotTheHelper(t *testing.T) {
 		name string
 		harm func(name string) error
 	}{
-		{"another content", func(name string) error { return os.WriteFile(name, []byte("#!/bin/sh\n"), 0o700) }},
+		{"another content", func(name string) error {
+			return os.WriteFile(name, []byte("#!/bin/sh\n"),
+				0o700)
+		}},
 		{"one byte", func(name string) error {
 			b := bytes.Clone(content)
 			b[len(b)/2] ^= 1
 			return os.WriteFile(name, b, 0o700)
 		}},
-		{"more at the end", func(name string) error { return os.WriteFile(name, append(bytes.Clone(content), 0), 0o700) }},
+		{"more at the end", func(name string) error {
+			return os.WriteFile(name,
+				append(bytes.Clone(content), 0), 0o700)
+		}},
 		{"an empty file", func(name string) error { return os.Truncate(name, 0) }},
 		{"writable for others", func(name string) error { return os.Chmod(name, 0o722) }},
 		{"not executable", func(name string) error { return os.Chmod(name, 0o600) }},
 		{"a link", func(name string) error {
 			return errors.Join(os.Rename(name, name+".moved"), os.Symlink(name+".moved", name))
 		}},
-		{"a pipe", func(name string) error { return errors.Join(os.Remove(name), syscall.Mkfifo(name, 0o700)) }},
+		{"a pipe", func(name string) error {
+			return errors.Join(os.Remove(name), syscall.Mkfifo(name,
+				0o700))
+		}},
 		{"another user's", func(name string) error {
 			if os.Getuid() != 0 {
 				return errors.ErrUnsupported
@@ -136,7 +148,8 @@ func TestWhatWasVerifiedRuns(t *testing.T) {
 	cache := t.TempDir()
 	i := install(t, mustFind(t, pack(t, program(t, "true"))), cache)
 	other := filepath.Join(cache, "other")
-	if err := errors.Join(os.WriteFile(other, program(t, "false"), 0o700), os.Rename(other, i.Name())); err != nil {
+	if err := errors.Join(os.WriteFile(other, program(t, "false"), 0o700), os.Rename(other,
+		i.Name())); err != nil {
 		t.Fatal(err)
 	}
 	if err := exec.Command(i.Name()).Run(); err == nil {
@@ -164,7 +177,8 @@ func TestInstallAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if entries, err := os.ReadDir(filepath.Join(cache, "sandboxagent")); err != nil || len(entries) != 1 {
+	if entries, err := os.ReadDir(filepath.Join(cache, "sandboxagent")); err != nil ||
+		len(entries) != 1 {
 		t.Errorf("the folder holds %v, %v", entries, err)
 	}
 }

@@ -44,11 +44,30 @@ func TestResolveFiles(t *testing.T) {
 		want   string // an error
 	}{
 		{"a helper binary", Source{Binary: program}, "riscv64", ""},
-		{"a helper binary for another processor", Source{Binary: program}, "s390x", "is a program for linux/riscv64, not for linux/s390x"},
-		{"a helper binary that is no program", Source{Binary: "/etc/passwd"}, "riscv64", "is not a program for Linux"},
+		{
+			"a helper binary for another processor",
+			Source{Binary: program},
+			"s390x",
+			"is a program for linux/riscv64, not for linux/s390x",
+		},
+		{
+			"a helper binary that is no program",
+			Source{Binary: "/etc/passwd"},
+			"riscv64",
+			"is not a program for Linux",
+		},
 		{"a missing helper binary", Source{Binary: "/nowhere"}, "riscv64", "/nowhere"},
-		{"a program that serves as one", Source{Program: program, Args: []string{"serve"}, NoBuild: true}, "riscv64", ""},
-		{"a program for another processor", Source{Program: program, NoBuild: true}, "s390x", "make build HELPERS=linux/s390x"},
+		{
+			"a program that serves as one",
+			Source{Program: program, Args: []string{"serve"}, NoBuild: true},
+			"riscv64", "",
+		},
+		{
+			"a program for another processor",
+			Source{Program: program, NoBuild: true},
+			"s390x",
+			"make build HELPERS=linux/s390x",
+		},
 		{"nothing", Source{NoBuild: true}, "riscv64", "--helper-binary FILE"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -62,7 +81,8 @@ func TestResolveFiles(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !strings.HasPrefix(h.Name(), "sandboxd-linux-riscv64-"+h.Digest()) || len(h.Args()) != len(tt.source.Args) {
+			if !strings.HasPrefix(h.Name(), "sandboxd-linux-riscv64-"+h.Digest()) ||
+				len(h.Args()) != len(tt.source.Args) {
 				t.Errorf("%s with digest %s and arguments %q", h.Name(), h.Digest(), h.Args())
 			}
 		})
@@ -70,7 +90,8 @@ func TestResolveFiles(t *testing.T) {
 }
 
 func TestFileOfAnotherSystem(t *testing.T) {
-	if _, err := File("/bin/sh", "plan9", "amd64"); err == nil || !strings.Contains(err.Error(), "plan9/amd64") {
+	if _, err := File("/bin/sh", "plan9", "amd64"); err == nil || !strings.Contains(err.Error(),
+		"plan9/amd64") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -103,7 +124,8 @@ func TestDigestOfChangedFile(t *testing.T) {
 func source(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module "+modulePath+"\n\ngo 1.26\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module "+modulePath+"\n\ngo 1.26\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -135,7 +157,8 @@ cp `+program+` "$2"`)
 	if got, err := os.ReadFile(calls); err != nil || string(got) != want+want {
 		t.Errorf("go was called with\n%s%v, want twice\n%s", got, err, want)
 	}
-	if left, err := filepath.Glob(filepath.Join(m.cache, cacheName, "*")); err != nil || len(left) != 1 {
+	if left, err := filepath.Glob(filepath.Join(m.cache, cacheName, "*")); err != nil ||
+		len(left) != 1 {
 		t.Errorf("the cache holds %q, %v", left, err)
 	}
 }
@@ -166,9 +189,17 @@ func TestBuildFails(t *testing.T) {
 		m            module
 		want         string
 	}{
-		{"a compiler error", "echo 'x.go:1: broken' >&2; exit 1", module{dir: dir}, "go build: exit status 1: x.go:1: broken"},
+		{
+			"a compiler error", "echo 'x.go:1: broken' >&2; exit 1",
+			module{dir: dir},
+			"go build: exit status 1: x.go:1: broken",
+		},
 		{"no version", "", module{}, errNoSource.Error()},
-		{"an unknown version", `echo '{"Error": "unknown revision"}'; exit 1`, module{version: "v1.0.0"}, "unknown revision"},
+		{
+			"an unknown version", `echo '{"Error": "unknown revision"}'; exit 1`,
+			module{version: "v1.0.0"},
+			"unknown revision",
+		},
 		{"an answer that is no JSON", "echo oops", module{version: "v1.0.0"}, "go mod download"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -184,7 +215,8 @@ func TestBuildFails(t *testing.T) {
 		fakeGo(t, "exec sleep 60")
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		if _, err := (module{dir: dir, cache: t.TempDir()}).build(ctx, "linux", "riscv64"); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := (module{dir: dir, cache: t.TempDir()}).build(ctx, "linux",
+			"riscv64"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("error %v", err)
 		}
 	})
@@ -192,7 +224,8 @@ func TestBuildFails(t *testing.T) {
 		t.Setenv("PATH", t.TempDir())
 		var missing *MissingError
 		_, err := Source{Cache: t.TempDir()}.Resolve(t.Context(), "linux", "riscv64")
-		if !errors.As(err, &missing) || missing.Err == nil || !strings.Contains(err.Error(), "make build HELPERS=linux/riscv64") {
+		if !errors.As(err, &missing) || missing.Err == nil || !strings.Contains(err.Error(),
+			"make build HELPERS=linux/riscv64") {
 			t.Errorf("error %v", err)
 		}
 	})
@@ -204,10 +237,14 @@ func TestIsSource(t *testing.T) {
 	if err := os.Chmod(open, 0o777); err != nil { //nolint:gosec // the test needs it
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(other, "go.mod"), []byte("module example.com/x\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(other, "go.mod"), []byte("module example.com/x\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
-	for dir, want := range map[string]bool{good: true, open: false, other: false, "/nowhere": false, "": false} {
+	for dir, want := range map[string]bool{
+		good: true, open: false, other: false, "/nowhere": false,
+		"": false,
+	} {
 		if got := isSource(dir); got != want {
 			t.Errorf("%s: %t", dir, got)
 		}

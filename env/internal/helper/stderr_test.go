@@ -18,7 +18,8 @@ func TestStderrTail(t *testing.T) {
 		}
 	}
 	got := s.String()
-	if !strings.HasSuffix(got, "x \uFFFD last") || strings.Contains(got, "first") || len(got) > 2<<10+2 {
+	if !strings.HasSuffix(got, "x \uFFFD last") || strings.Contains(got, "first") ||
+		len(got) > 2<<10+2 {
 		t.Errorf("%d bytes: %q", len(got), got)
 	}
 }

@@ -16,14 +16,15 @@
 // Supervise is for a process that exists for one environment, such as a helper or PID 1 of a
 // container. Such a process starts no processes by other means: its dead children are reaped here.
 //
-// On Linux the process becomes the parent of all orphans below it, for good, and each command gets a
-// tag in place of a marker, which nothing but intent removes: the hard limit of CPU time for
+// On Linux the process becomes the parent of all orphans below it, for good, and each command gets
+// a tag in place of a marker, which nothing but intent removes: the hard limit of CPU time for
 // real-time threads (RLIMIT_RTTIME), in microseconds, goes down by one with every command, for this
 // process too and for good. It starts far beyond what any thread can use. Everything below this
 // process belongs to its environment, so that Close leaves nothing. As PID 1 of a pid namespace it
 // also stops all processes of the namespace at once where nothing else is faster than a fork bomb,
 // and resumes those that are not its own: processes that entered the namespace from outside, and
-// their descendants. If the limit was already small enough to have an effect, markers take its place.
+// their descendants. If the limit was already small enough to have an effect, markers take its
+// place.
 //
 // On other Unix systems processes are found as by New, and the guarantees report that. On Windows
 // both kinds are a job object.

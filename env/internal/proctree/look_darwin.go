@@ -27,8 +27,8 @@ func processes(since uint64) ([]seen, error) {
 	return list, err
 }
 
-// newcomers returns the processes that did not start before since and are not in looked, and adds them to it. It reports
-// whether some of them were dead.
+// newcomers returns the processes that did not start before since and are not in looked, and adds
+// them to it. It reports whether some of them were dead.
 func newcomers(since uint64, looked map[int]bool) (list []seen, gone bool, err error) {
 	infos, err := unix.SysctlKinfoProcSlice("kern.proc.all")
 	if err != nil {
@@ -75,8 +75,9 @@ func describeProcess(info *unix.KinfoProc) seen {
 	return s
 }
 
-// carries reports whether a process has a variable that begins with one of markers. The system shows the arguments and
-// variables of this user's processes, except for those of programs that it protects.
+// carries reports whether a process has a variable that begins with one of markers. The system
+// shows the arguments and variables of this user's processes, except for those of programs that it
+// protects.
 func carries(pid int, markers []string) (marked, hidden bool) {
 	data, err := unix.SysctlRaw("kern.procargs2", pid)
 	if err != nil {

@@ -22,14 +22,15 @@ const (
 // flagKernel marks threads of the kernel, in the flags of a process.
 const flagKernel = 0x00200000
 
-// maxStat is more than the length of the line that the kernel writes about a process. It gives it all at once.
+// maxStat is more than the length of the line that the kernel writes about a process. It gives it
+// all at once.
 const maxStat = 2048
 
 // errStat means that a line about a process cannot be understood.
 var errStat = errors.New("malformed process status")
 
-// trackable reports why processes cannot be listed. A /proc that shows another process namespace names other processes
-// by the same numbers.
+// trackable reports why processes cannot be listed. A /proc that shows another process namespace
+// names other processes by the same numbers.
 func trackable() error {
 	self, err := os.Readlink("/proc/self")
 	if err == nil && self != strconv.Itoa(os.Getpid()) {
@@ -44,8 +45,9 @@ func processes(since uint64) ([]seen, error) {
 	return list, err
 }
 
-// newcomers returns the processes that did not start before since and are not in looked, and adds to it whether there was
-// a process of that number. It reports whether some were dead or gone by the time they were looked at.
+// newcomers returns the processes that did not start before since and are not in looked, and adds
+// to it whether there was a process of that number. It reports whether some were dead or gone by
+// the time they were looked at.
 func newcomers(since uint64, looked map[int]bool) (list []seen, gone bool, err error) {
 	numbers, err := processNumbers()
 	if err != nil {
@@ -101,7 +103,8 @@ func processNumbers() ([]int, error) {
 	return numbers, nil
 }
 
-// look returns one process. Trees are looked at while somebody forks in them, so that it is done with few system calls.
+// look returns one process. Trees are looked at while somebody forks in them, so that it is done
+// with few system calls.
 func look(pid int) (seen, error) {
 	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	for errors.Is(err, unix.EINTR) {
@@ -122,8 +125,9 @@ func look(pid int) (seen, error) {
 	return parseStat(string(line[:n]))
 }
 
-// parseStat reads the line that the kernel writes about a process in /proc/PID/stat. The second field is the program's
-// name in parentheses and may hold anything, so that the fields behind it count from the last parenthesis.
+// parseStat reads the line that the kernel writes about a process in /proc/PID/stat. The second
+// field is the program's name in parentheses and may hold anything, so that the fields behind it
+// count from the last parenthesis.
 func parseStat(line string) (seen, error) {
 	open, last := strings.IndexByte(line, '('), strings.LastIndexByte(line, ')')
 	if open < 1 || last < open {
@@ -155,11 +159,12 @@ func parseStat(line string) (seen, error) {
 	return s, nil
 }
 
-// carries reports whether a process has a variable that begins with one of markers. A process that is hidden has ended or
-// is between two programs: the new one has its memory already, but neither arguments nor variables.
+// carries reports whether a process has a variable that begins with one of markers. A process that
+// is hidden has ended or is between two programs: the new one has its memory already, but neither
+// arguments nor variables.
 func carries(pid int, markers []string) (marked, hidden bool) {
-	// A process that executes a program between the opening and the reading of its variables shows none either, and has
-	// some when it is looked at again.
+	// A process that executes a program between the opening and the reading of its variables shows
+	// none either, and has some when it is looked at again.
 	for range 3 {
 		vars, err := readLive(pid, "environ")
 		if err != nil {
@@ -175,8 +180,9 @@ func carries(pid int, markers []string) (marked, hidden bool) {
 	return false, true
 }
 
-// hasNoVars reports whether the program that a process executes has no variables, or is hidden. The kernel sets the end
-// of a program's code after it has put the variables in place, and tells both in one line.
+// hasNoVars reports whether the program that a process executes has no variables, or is hidden. The
+// kernel sets the end of a program's code after it has put the variables in place, and tells both
+// in one line.
 func hasNoVars(pid int) (bare, hidden bool) {
 	if args, err := readLive(pid, "cmdline"); err != nil || len(args) == 0 {
 		return false, true
@@ -196,8 +202,8 @@ func hasNoVars(pid int) (bare, hidden bool) {
 	return code == 0, code != 0
 }
 
-// memoryOf returns where the code of the thread or process ends whose folder is dir, and how many bytes of variables it was
-// given. Both are 0 if it is not known.
+// memoryOf returns where the code of the thread or process ends whose folder is dir, and how many
+// bytes of variables it was given. Both are 0 if it is not known.
 func memoryOf(dir string) (code, vars uint64) {
 	line, err := readOnce(dir+"/stat", maxStat)
 	if err != nil {
@@ -216,8 +222,9 @@ func memoryOf(dir string) (code, vars uint64) {
 	return code, end - begin
 }
 
-// readLive reads what /proc tells of a process under a name. It is the same for all threads, and nothing is told of a main
-// thread that has ended before the others, or nothing to an ordinary user.
+// readLive reads what /proc tells of a process under a name. It is the same for all threads, and
+// nothing is told of a main thread that has ended before the others, or nothing to an ordinary
+// user.
 func readLive(pid int, name string) ([]byte, error) {
 	dir := "/proc/" + strconv.Itoa(pid)
 	data, err := readMemory(dir + "/" + name)
@@ -237,8 +244,9 @@ func readLive(pid int, name string) ([]byte, error) {
 	return nil, errors.Join(err, terr)
 }
 
-// readMemory reads a file that shows memory of a process. The process may execute another program meanwhile, and then the
-// memory is gone and the file ends there, so that only what one read gives is whole.
+// readMemory reads a file that shows memory of a process. The process may execute another program
+// meanwhile, and then the memory is gone and the file ends there, so that only what one read gives
+// is whole.
 func readMemory(name string) ([]byte, error) {
 	for size := 16 << 10; ; size *= 4 {
 		data, err := readOnce(name, size)
@@ -270,7 +278,8 @@ func hasPrefix(vars []byte, markers []string) bool {
 	})
 }
 
-// send sends a signal to a process, unless its number means another one by now. A process that is gone is no error.
+// send sends a signal to a process, unless its number means another one by now. A process that is
+// gone is no error.
 func send(s seen, signal unix.Signal) error {
 	fd, err := unix.PidfdOpen(s.pid, 0)
 	if errors.Is(err, unix.ESRCH) {

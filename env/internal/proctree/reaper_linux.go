@@ -35,8 +35,9 @@ func (v *supervisor) reapOrphans(died <-chan os.Signal, stop <-chan struct{}) {
 	}
 }
 
-// reapFront reaps orphans until there are none, or until a command stands first in the kernel's list of dead children. It
-// reports whether one does. What it looks at it does not reap, since the status of a command is for whoever waits for it.
+// reapFront reaps orphans until there are none, or until a command stands first in the kernel's
+// list of dead children. It reports whether one does. What it looks at it does not reap, since the
+// status of a command is for whoever waits for it.
 func (v *supervisor) reapFront() (command bool) {
 	for {
 		pid := firstDead()
@@ -49,7 +50,8 @@ func (v *supervisor) reapFront() (command bool) {
 	}
 }
 
-// reapOrphan reaps a dead child unless it is a command. A command that starts is known once the lock is free.
+// reapOrphan reaps a dead child unless it is a command. A command that starts is known once the
+// lock is free.
 func (v *supervisor) reapOrphan(pid int) bool {
 	v.fork.Lock()
 	defer v.fork.Unlock()

@@ -173,8 +173,8 @@ func (s *Set) tree(leaders ...*Process) *tree {
 	return s.newTree(leaders, markers, false)
 }
 
-// wholeTree returns the trees of leaders, which are all commands that run, and what earlier commands
-// left.
+// wholeTree returns the trees of leaders, which are all commands that run, and what earlier
+// commands left.
 func (s *Set) wholeTree(leaders []*Process) *tree {
 	return s.newTree(leaders, []string{s.marker}, true)
 }
@@ -191,8 +191,8 @@ func (s *Set) newTree(leaders []*Process, markers []string, all bool) *tree {
 // returns nil, the tree is dead. It must not run beside Reap of p.
 func (s *Set) Stop(p *Process) error { return s.tree(p).terminate(env.GraceTime) }
 
-// StopAll does to all processes of the set what Stop does to a tree. No command may be started after
-// it was called.
+// StopAll does to all processes of the set what Stop does to a tree. No command may be started
+// after it was called.
 func (s *Set) StopAll() error {
 	leaders, done := s.use()
 	defer done()

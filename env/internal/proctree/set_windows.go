@@ -140,16 +140,16 @@ func (p *Process) Reap() (code int, signal string, err error) {
 	return p.state.ExitCode(), signal, nil
 }
 
-// Stop sends CTRL+BREAK to p, and kills its job after env.GraceTime. When it returns nil, the job is
-// dead. It must not run beside Reap of p.
+// Stop sends CTRL+BREAK to p, and kills its job after env.GraceTime. When it returns nil, the job
+// is dead. It must not run beside Reap of p.
 func (s *Set) Stop(p *Process) error {
 	grace([]*Process{p})
 	p.killed = true
 	return os.NewSyscallError("TerminateJobObject", windows.TerminateJobObject(p.job, killedCode))
 }
 
-// StopAll does to all processes of the set what Stop does to one. No command may be started after it
-// was called.
+// StopAll does to all processes of the set what Stop does to one. No command may be started after
+// it was called.
 func (s *Set) StopAll() error {
 	s.mu.Lock()
 	leaders := slices.Collect(maps.Keys(s.running))

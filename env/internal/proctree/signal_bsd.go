@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// send sends a signal to a process, unless its number means another one by now. A process that is gone is no error.
+// send sends a signal to a process, unless its number means another one by now. A process that is
+// gone is no error.
 func send(s seen, signal unix.Signal) error {
 	handle, err := os.FindProcess(s.pid)
 	if err != nil {
@@ -20,7 +21,8 @@ func send(s seen, signal unix.Signal) error {
 	if err != nil || now.start != s.start {
 		return nil
 	}
-	if err := handle.Signal(signal); !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, unix.ESRCH) {
+	if err := handle.Signal(signal); !errors.Is(err, os.ErrProcessDone) && !errors.Is(err,
+		unix.ESRCH) {
 		return err
 	}
 	return nil

@@ -39,8 +39,8 @@ type command struct {
 	tag uint64
 }
 
-// supervising is set while this process has a supervisor: the sub-reaper flag, the dead children and
-// the limits belong to the process.
+// supervising is set while this process has a supervisor: the sub-reaper flag, the dead children
+// and the limits belong to the process.
 var supervising atomic.Bool
 
 var errSupervised = errors.New("this process supervises the processes of another environment")
@@ -118,8 +118,8 @@ func (v *supervisor) isCommand(pid int) bool {
 	return v.commands[pid].Process != nil
 }
 
-// reaped records that p was reaped. Its number may belong to another command by now, or to an orphan
-// that was taken for p.
+// reaped records that p was reaped. Its number may belong to another command by now, or to an
+// orphan that was taken for p.
 func (v *supervisor) reaped(p *Process) {
 	if v == nil {
 		return

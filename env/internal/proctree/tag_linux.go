@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tags are values of the hard limit RLIMIT_RTTIME. A process inherits it whatever else it sheds, anybody may lower it,
-// nobody without special rights may raise it, and it counts for threads with real-time priority only. Nothing notices
-// values as large as these: they are microseconds.
+// Tags are values of the hard limit RLIMIT_RTTIME. A process inherits it whatever else it sheds,
+// anybody may lower it, nobody without special rights may raise it, and it counts for threads with
+// real-time priority only. Nothing notices values as large as these: they are microseconds.
 const (
 	// tagTop is where tags end if there is no limit: 36,000 years.
 	tagTop = 1 << 60
@@ -24,8 +24,9 @@ const (
 	tagFloor = 1 << 48
 )
 
-// firstTag lowers this process's limit to the first tag. It is a random one, so that no two supervisors, inside of each
-// other or not, give the same tags. If that is not possible, it returns 0 and says why not.
+// firstTag lowers this process's limit to the first tag. It is a random one, so that no two
+// supervisors, inside of each other or not, give the same tags. If that is not possible, it returns
+// 0 and says why not.
 func firstTag() (first uint64, reason string) {
 	var limit unix.Rlimit
 	if err := unix.Prlimit(0, unix.RLIMIT_RTTIME, nil, &limit); err != nil {
@@ -46,8 +47,8 @@ func firstTag() (first uint64, reason string) {
 	return first, ""
 }
 
-// nextTag lowers this process's limit to the next tag. It returns 0 if none is left, because another
-// process has lowered the limit.
+// nextTag lowers this process's limit to the next tag. It returns 0 if none is left, because
+// another process has lowered the limit.
 func nextTag() uint64 {
 	var limit unix.Rlimit
 	err := unix.Prlimit(0, unix.RLIMIT_RTTIME, nil, &limit)
@@ -97,8 +98,8 @@ func parseLimits(data []byte) (tag uint64, ok bool) {
 	return 0, false
 }
 
-// stopTagged sends SIGSTOP to all processes with a tag that is wanted. It needs a small part of the time that a look at
-// them takes, of which a fork bomb leaves next to nothing.
+// stopTagged sends SIGSTOP to all processes with a tag that is wanted. It needs a small part of the
+// time that a look at them takes, of which a fork bomb leaves next to nothing.
 func stopTagged(wanted func(tag uint64) bool) {
 	numbers, err := processNumbers()
 	if err != nil {

@@ -15,9 +15,12 @@ func TestParseLimits(t *testing.T) {
 		want       uint64
 		ok         bool
 	}{
-		{"both", head + "Max realtime timeout      7                    1152921504606846975  us        \n", 1152921504606846975, true},
-		{"soft is unlimited", head + "Max realtime timeout      unlimited            8                    us        \n", 8, true},
-		{"unlimited", head + "Max realtime timeout      unlimited            unlimited            us        \n", 0, false},
+		{"both", head + "Max realtime timeout      7                    1152921504606846975  us       " +
+			" \n", 1152921504606846975, true},
+		{"soft is unlimited", head + "Max realtime timeout      unlimited            8                " +
+			"    us        \n", 8, true},
+		{"unlimited", head + "Max realtime timeout      unlimited            unlimited            us  " +
+			"      \n", 0, false},
 		{"missing", head, 0, false},
 		{"cut", head + "Max realtime timeout      7", 0, false},
 		{"too large", head + "Max realtime timeout      7  99999999999999999999 us\n", 0, false},

@@ -22,13 +22,37 @@ func TestParseStat(t *testing.T) {
 		want       seen
 		bad        bool
 	}{
-		{"plain", "7 (sh) S 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345 6 7", seen{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345}, false},
-		{"zombie", "7 (sh) Z 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345", seen{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345, dead: true}, false},
-		{"main thread ended, others live", "7 (sh) Z 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 3 0 12345", seen{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345, headless: true}, false},
-		{"stopped", "7 (sh) T 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345", seen{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345, stopped: true}, false},
-		{"name with parentheses", "7 (a) Z (1 2) S 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345", seen{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345}, false},
-		{"name with line feed", "7 (a\n) S 1) S 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345\n", seen{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345}, false},
-		{"thread of the kernel", "7 (k) I 2 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 12345", seen{pid: 7, ppid: 2, start: 12345, kernel: true}, false},
+		{"plain", "7 (sh) S 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345 6 7", seen{
+			pid: 7, ppid: 10,
+			pgid: 20, sid: 30, start: 12345,
+		}, false},
+		{"zombie", "7 (sh) Z 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345", seen{
+			pid: 7, ppid: 10,
+			pgid: 20, sid: 30, start: 12345, dead: true,
+		}, false},
+		{
+			"main thread ended, others live", "7 (sh) Z 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 3 0 12345",
+			seen{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345, headless: true},
+			false,
+		},
+		{"stopped", "7 (sh) T 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345", seen{
+			pid: 7, ppid: 10,
+			pgid: 20, sid: 30, start: 12345, stopped: true,
+		}, false},
+		{
+			"name with parentheses", "7 (a) Z (1 2) S 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345",
+			seen{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345},
+			false,
+		},
+		{
+			"name with line feed", "7 (a\n) S 1) S 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345\n",
+			seen{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345},
+			false,
+		},
+		{"thread of the kernel", "7 (k) I 2 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 12345", seen{
+			pid:  7,
+			ppid: 2, start: 12345, kernel: true,
+		}, false},
 		{"empty", "", seen{}, true},
 		{"cut", "7 (sh) S 10 20", seen{}, true},
 		{"parentheses the wrong way", "7 )sh( S 10 20 30", seen{}, true},
@@ -56,8 +80,8 @@ func FuzzParseStat(f *testing.F) {
 	})
 }
 
-// TestSendSparesNumbersUsedAgain sends to a process that has the right number and the wrong start. That it still answers
-// shows that it got nothing: a process that got SIGKILL reads no more.
+// TestSendSparesNumbersUsedAgain sends to a process that has the right number and the wrong start.
+// That it still answers shows that it got nothing: a process that got SIGKILL reads no more.
 func TestSendSparesNumbersUsedAgain(t *testing.T) {
 	cat := exec.CommandContext(t.Context(), "cat")
 	in, err := cat.StdinPipe()
@@ -121,8 +145,8 @@ func TestWithoutProc(t *testing.T) {
 	}
 }
 
-// TestKnownMembersStayCandidates has a member whose parent was there when it was looked at, and gone when it was the
-// parent's turn.
+// TestKnownMembersStayCandidates has a member whose parent was there when it was looked at, and
+// gone when it was the parent's turn.
 func TestKnownMembersStayCandidates(t *testing.T) {
 	child, other := seen{pid: 100, ppid: 200, start: 5}, seen{pid: 101, ppid: 200, start: 5}
 	tr := newTree(nil)
@@ -136,8 +160,9 @@ func TestKnownMembersStayCandidates(t *testing.T) {
 	}
 }
 
-// TestChildrenGoOnBeforeTheirParents stops all processes of a pid namespace and lets them go on. A parent that waits for
-// its children, as a shell with job control does, sees none of them stand still by then.
+// TestChildrenGoOnBeforeTheirParents stops all processes of a pid namespace and lets them go on. A
+// parent that waits for its children, as a shell with job control does, sees none of them stand
+// still by then.
 func TestChildrenGoOnBeforeTheirParents(t *testing.T) {
 	const first = "LOCAL_TEST_FIRST"
 	if os.Getenv(first) == "" {
@@ -155,7 +180,8 @@ func TestChildrenGoOnBeforeTheirParents(t *testing.T) {
 		}
 		return
 	}
-	if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("proc", "/proc", "proc", 0, "")); err != nil {
+	if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("proc",
+		"/proc", "proc", 0, "")); err != nil {
 		t.Fatal(err)
 	}
 	const script = `use POSIX ":sys_wait_h"; $| = 1; $SIG{USR1} = sub { print "end\n"; exit };
@@ -248,12 +274,15 @@ func TestMainThreadHasEnded(t *testing.T) {
 	}
 }
 
-// TestMarksAreSeenBetweenPrograms looks for the mark of a process that executes one program after another, behind
-// variables of some size.
+// TestMarksAreSeenBetweenPrograms looks for the mark of a process that executes one program after
+// another, behind variables of some size.
 func TestMarksAreSeenBetweenPrograms(t *testing.T) {
 	const marker = "LOCAL_TEST_MARK"
 	c := exec.CommandContext(t.Context(), "/bin/sh", "-c", `exec /bin/sh -c "$SELF"`)
-	c.Env = []string{"SELF=" + `exec /bin/sh -c "$SELF"`, "FILL=" + strings.Repeat("x", 60<<10), marker + "=1"}
+	c.Env = []string{
+		"SELF=" + `exec /bin/sh -c "$SELF"`, "FILL=" + strings.Repeat("x", 60<<10),
+		marker + "=1",
+	}
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}

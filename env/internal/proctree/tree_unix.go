@@ -34,34 +34,39 @@ type identity struct {
 func (s seen) id() identity { return identity{s.pid, s.start} }
 
 const (
-	// killTime bounds the wait for processes that got SIGKILL; one in an uninterruptible wait does not die of it.
+	// killTime bounds the wait for processes that got SIGKILL; one in an uninterruptible wait does not
+	// die of it.
 	killTime = 5 * time.Second
 	// chaseTime bounds the attempts to get hold of processes that fork all the time.
 	chaseTime = 20 * time.Second
-	// unclearTime bounds the wait for a look that tells for sure that nobody is alive, and minLooks is how many there are
-	// however long they take.
+	// unclearTime bounds the wait for a look that tells for sure that nobody is alive, and minLooks is
+	// how many there are however long they take.
 	unclearTime = 500 * time.Millisecond
 	minLooks    = 3
 	// pollMin and pollMax are the pauses between looks at dying processes.
 	pollMin = 500 * time.Microsecond
 	pollMax = 20 * time.Millisecond
-	// freezeTime is how long it is tried to stop the members of a tree one by one, where all processes can be stopped at
-	// once. A fork bomb leaves this process next to no time to run in.
+	// freezeTime is how long it is tried to stop the members of a tree one by one, where all processes
+	// can be stopped at once. A fork bomb leaves this process next to no time to run in.
 	freezeTime = 100 * time.Millisecond
 )
 
-// tree is a set of processes to be killed: leaders, the members of their sessions and groups, their descendants and
-// whatever else carries their mark.
+// tree is a set of processes to be killed: leaders, the members of their sessions and groups, their
+// descendants and whatever else carries their mark.
 type tree struct {
 	leaders []*Process                          // not reaped while the tree is used
 	carries func(pid int) (marked, hidden bool) // nil without marks
-	stop    func()                              // sends SIGSTOP to those that carry marks; nil if that is nothing quick
-	all     bool                                // members may be older than the leaders
-	below   bool                                // members are descendants of this process, which orphans go to
-	sole    bool                                // all descendants are members
-	first   bool                                // this process is the first of its pid namespace
-	halt    *sync.Mutex                         // held while all processes of the pid namespace stand still
-	fork    sync.Locker                         // held while a command starts and while members are stopped
+	// sends SIGSTOP to those that carry marks; nil if that is nothing quick
+	stop func()
+	all  bool // members may be older than the leaders
+	// members are descendants of this process, which orphans go to
+	below bool
+	sole  bool // all descendants are members
+	first bool // this process is the first of its pid namespace
+	// held while all processes of the pid namespace stand still
+	halt *sync.Mutex
+	// held while a command starts and while members are stopped
+	fork sync.Locker
 
 	since uint64            // members did not start before
 	known map[identity]bool // members that were found
@@ -72,7 +77,8 @@ func newTree(leaders []*Process) *tree {
 	return &tree{leaders: leaders, known: make(map[identity]bool), fork: new(sync.Mutex)}
 }
 
-// terminate sends SIGTERM to the tree, waits until it is gone, but no longer than grace, and kills what is left.
+// terminate sends SIGTERM to the tree, waits until it is gone, but no longer than grace, and kills
+// what is left.
 func (t *tree) terminate(grace time.Duration) error {
 	if err := t.bound(); err != nil {
 		return t.terminateGroups(grace)
@@ -154,8 +160,8 @@ func (t *tree) kill() error {
 	}
 }
 
-// strike sends SIGKILL to all members once, in a way in which none can escape by forking, and returns those that were
-// alive. It adds those that may not be killed to immune.
+// strike sends SIGKILL to all members once, in a way in which none can escape by forking, and
+// returns those that were alive. It adds those that may not be killed to immune.
 func (t *tree) strike(immune map[identity]bool, deadline time.Time) (alive []seen, err error) {
 	t.haltAfter(freezeTime)
 	defer t.goOn()
@@ -169,7 +175,8 @@ func (t *tree) strike(immune map[identity]bool, deadline time.Time) (alive []see
 	return alive, err
 }
 
-// freeze sends SIGSTOP to all members until a look finds no new ones, and returns those that are alive.
+// freeze sends SIGSTOP to all members until a look finds no new ones, and returns those that are
+// alive.
 func (t *tree) freeze(immune map[identity]bool, deadline time.Time) (alive []seen, err error) {
 	frozen := make(map[identity]bool)
 	for {
@@ -183,9 +190,9 @@ func (t *tree) freeze(immune map[identity]bool, deadline time.Time) (alive []see
 	}
 }
 
-// stopFresh sends SIGSTOP to the members that are not frozen yet. A command that is just starting shares the memory of
-// this process until it has executed its program, and this process stands still as long as it does; so none may be
-// starting then.
+// stopFresh sends SIGSTOP to the members that are not frozen yet. A command that is just starting
+// shares the memory of this process until it has executed its program, and this process stands
+// still as long as it does; so none may be starting then.
 func (t *tree) stopFresh(immune, frozen map[identity]bool) (alive []seen, fresh bool, err error) {
 	t.fork.Lock()
 	defer t.fork.Unlock()
@@ -204,8 +211,9 @@ func (t *tree) stopFresh(immune, frozen map[identity]bool) (alive []seen, fresh 
 	return alive, fresh, nil
 }
 
-// stopAfter stops those members after some time that can be stopped quickly, whatever goes on until then: a look at many
-// busy processes may take longer than that. The caller calls cancel in the end.
+// stopAfter stops those members after some time that can be stopped quickly, whatever goes on until
+// then: a look at many busy processes may take longer than that. The caller calls cancel in the
+// end.
 func (t *tree) stopAfter(d time.Duration) (cancel func()) {
 	if t.stop == nil {
 		return func() {}
@@ -224,9 +232,9 @@ func (t *tree) stopAfter(d time.Duration) (cancel func()) {
 	}
 }
 
-// haltAfter stops all processes of the pid namespace after some time, if this is the first of them and goOn is not called
-// before. A process that a signal waits for does not fork, so that one more look finds all members, and takes no time of
-// the processor.
+// haltAfter stops all processes of the pid namespace after some time, if this is the first of them
+// and goOn is not called before. A process that a signal waits for does not fork, so that one more
+// look finds all members, and takes no time of the processor.
 func (t *tree) haltAfter(d time.Duration) {
 	if !t.first || t.letGo != nil {
 		return
@@ -250,7 +258,10 @@ func (t *tree) haltAfter(d time.Duration) {
 			_ = unix.Kill(-1, unix.SIGCONT)
 		}
 		// A parent that goes on before its child could see that the child stands still.
-		slices.SortFunc(list, func(a, b seen) int { return cmp.Or(cmp.Compare(b.start, a.start), cmp.Compare(b.pid, a.pid)) })
+		slices.SortFunc(list, func(a, b seen) int {
+			return cmp.Or(cmp.Compare(b.start, a.start),
+				cmp.Compare(b.pid, a.pid))
+		})
 		for _, s := range list {
 			if s.pid != os.Getpid() && !s.dead && !t.known[s.id()] {
 				_ = send(s, unix.SIGCONT)
@@ -259,7 +270,8 @@ func (t *tree) haltAfter(d time.Duration) {
 	}
 }
 
-// goOn lets those that haltAfter stopped go on, except for members. That includes those who stood still before.
+// goOn lets those that haltAfter stopped go on, except for members. That includes those who stood
+// still before.
 func (t *tree) goOn() {
 	if t.letGo != nil {
 		t.letGo()
@@ -273,7 +285,8 @@ func (t *tree) living(immune map[identity]bool) ([]seen, error) {
 	return slices.DeleteFunc(alive, func(s seen) bool { return immune[s.id()] }), err
 }
 
-// bound finds out since when members may have started: not before the first leader, or not before this process.
+// bound finds out since when members may have started: not before the first leader, or not before
+// this process.
 func (t *tree) bound() error {
 	if err := trackable(); err != nil {
 		return err
@@ -298,10 +311,11 @@ func (t *tree) bound() error {
 	return nil
 }
 
-// scan returns the members that are alive. A look at many processes takes a while: a member may start another one behind
-// its back and be gone when it is its turn. So nobody is alive only if looks at those that have come since find that none
-// of them is gone by its turn. Each process is looked at once, so that little can happen meanwhile even where others start
-// processes all the time. There is one such look more than that, for numbers that have begun again with small ones.
+// scan returns the members that are alive. A look at many processes takes a while: a member may
+// start another one behind its back and be gone when it is its turn. So nobody is alive only if
+// looks at those that have come since find that none of them is gone by its turn. Each process is
+// looked at once, so that little can happen meanwhile even where others start processes all the
+// time. There is one such look more than that, for numbers that have begun again with small ones.
 func (t *tree) scan() ([]seen, error) {
 	var list []seen
 	looked, asked := make(map[int]bool), make(map[identity]bool)
@@ -326,8 +340,9 @@ func (t *tree) scan() ([]seen, error) {
 	}
 }
 
-// members returns those of list that are members and alive. Who has been asked for marks is not asked again. It reports
-// whether there were some of which nothing could be seen: they are just executing another program, or have ended.
+// members returns those of list that are members and alive. Who has been asked for marks is not
+// asked again. It reports whether there were some of which nothing could be seen: they are just
+// executing another program, or have ended.
 func (t *tree) members(list []seen, asked map[identity]bool) (alive []seen, unclear bool) {
 	list = t.candidates(list)
 	members := make(map[int]bool)
@@ -363,8 +378,8 @@ func (t *tree) members(list []seen, asked map[identity]bool) (alive []seen, uncl
 	return alive, unclear
 }
 
-// candidates returns those of list that can be members. Who was one stays one, even if its parent was seen to be the one
-// that has died since.
+// candidates returns those of list that can be members. Who was one stays one, even if its parent
+// was seen to be the one that has died since.
 func (t *tree) candidates(list []seen) []seen {
 	self := os.Getpid()
 	list = slices.Clone(list)
@@ -402,7 +417,8 @@ func (t *tree) signalGroups(signal unix.Signal) {
 	}
 }
 
-// terminateGroups is what remains where processes cannot be listed: it ends the groups and waits for the leaders.
+// terminateGroups is what remains where processes cannot be listed: it ends the groups and waits
+// for the leaders.
 func (t *tree) terminateGroups(grace time.Duration) error {
 	if grace > 0 {
 		t.signalGroups(unix.SIGTERM)
@@ -438,7 +454,8 @@ func isGone(s seen) bool {
 	return err != nil || now.start != s.start || now.dead
 }
 
-// awaitDeath waits until all of the processes are dead and reports whether that came before the deadline.
+// awaitDeath waits until all of the processes are dead and reports whether that came before the
+// deadline.
 func awaitDeath(list []seen, deadline time.Time) bool {
 	pause := pollMin
 	for i := 0; i < len(list); {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// awaitExit waits until the child has exited and returns how to reap it. Until then the child keeps its number, so that
-// a signal to it or to its group cannot reach anybody else.
+// awaitExit waits until the child has exited and returns how to reap it. Until then the child keeps
+// its number, so that a signal to it or to its group cannot reach anybody else.
 func awaitExit(child *os.Process) func() (*os.ProcessState, error) {
 	if pollExit(child.Pid) {
 		return child.Wait
@@ -21,8 +21,8 @@ func awaitExit(child *os.Process) func() (*os.ProcessState, error) {
 	}
 }
 
-// pollExit waits through the poller of Go's runtime, so that a command that runs occupies no thread. It reports false
-// where the system is not able to do that.
+// pollExit waits through the poller of Go's runtime, so that a command that runs occupies no
+// thread. It reports false where the system is not able to do that.
 func pollExit(pid int) bool {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err != nil {

@@ -30,7 +30,10 @@ func TestInfo(t *testing.T) {
 		isolation env.Guarantee
 		want      []env.Guarantee
 	}{
-		"said":   {env.Guarantee{Strength: env.Enforced, By: "the place"}, []env.Guarantee{kill, isolated}},
+		"said": {env.Guarantee{Strength: env.Enforced, By: "the place"}, []env.Guarantee{
+			kill,
+			isolated,
+		}},
 		"unsaid": {env.Guarantee{}, []env.Guarantee{kill}},
 	} {
 		t.Run(name, func(t *testing.T) {

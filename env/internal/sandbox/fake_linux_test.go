@@ -28,8 +28,14 @@ func TestFakes(t *testing.T) {
 		"processes talk": {`for a; do shift; [ "$a" = --unshare-ipc ] || set -- "$@" "$a"; done; exec bwrap "$@"`, "no ipc namespace"},
 		"a gap":          {`for a; do shift; [ "$a" = -- ] && set -- "$@" --bind "$OUT" /mnt; set -- "$@" "$a"; done; exec bwrap "$@"`, "/mnt can be changed, which was not planned"},
 		"a gap in work":  {`mkdir "$WORK/gap"; for a; do shift; [ "$a" = -- ] && set -- "$@" --bind "$OUT" "$WORK/gap"; set -- "$@" "$a"; done; exec bwrap "$@"`, "gap can be changed, which was not planned"},
-		"another folder": {`mv "$WORK" "$WORK.old"; cp -r "$WORK.old" "$WORK"; exec bwrap "$@"`, "has become something else"},
-		"another .git":   {`mv "$WORK/.git" "$OUT/git"; cp -r "$OUT/git" "$WORK/.git"; exec bwrap "$@"`, "has become something else"},
+		"another folder": {
+			`mv "$WORK" "$WORK.old"; cp -r "$WORK.old" "$WORK"; exec bwrap "$@"`,
+			"has become something else",
+		},
+		"another .git": {
+			`mv "$WORK/.git" "$OUT/git"; cp -r "$OUT/git" "$WORK/.git"; exec bwrap "$@"`,
+			"has become something else",
+		},
 		"a link":         {`mv "$WORK/.git" "$WORK/old"; mkdir "$OUT/hooks"; ln -s ../out "$WORK/.git"; exec bwrap "$@"`, ""},
 		"not as process": {`for a; do shift; [ "$a" = --as-pid-1 ] || set -- "$@" "$a"; done; exec bwrap "$@"`, "no pid namespace"},
 	} {
@@ -74,7 +80,8 @@ func TestOutdated(t *testing.T) {
 		t.Error("the plan is outdated at once")
 	}
 	p.program = filepath.Join(t.TempDir(), "bwrap")
-	if err := os.WriteFile(p.program, []byte("#!/bin/sh\nrm \"$OUT/socket\"; exec bwrap \"$@\"\n"), 0o755); err != nil {
+	if err := os.WriteFile(p.program, []byte("#!/bin/sh\nrm \"$OUT/socket\"; exec bwrap \"$@\"\n"),
+		0o755); err != nil {
 		t.Fatal(err)
 	}
 	if out, code := w.start(t, p, "echo it runs"); code == 0 || strings.Contains(out, "it runs") ||
@@ -94,7 +101,8 @@ func TestWhoseBubblewrap(t *testing.T) {
 	w := newWorld(t)
 	put := func(name string, mode os.FileMode, uid int) string {
 		name = filepath.Join(w.root, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte("#!/bin/sh\n"), 0o755), os.Chmod(name, mode), os.Chown(name, uid, uid)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name,
+			[]byte("#!/bin/sh\n"), 0o755), os.Chmod(name, mode), os.Chown(name, uid, uid)); err != nil {
 			t.Fatal(err)
 		}
 		return name
@@ -136,7 +144,8 @@ func TestHint(t *testing.T) {
 		name := filepath.Join(dir, s.file)
 		other := map[string]string{"0": "1", "1": "0"}[s.value]
 		for value, want := range map[string]string{s.value + "\n": s.hint, other + "\n": "", "": ""} {
-			if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(value), 0o644)); err != nil {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(value),
+				0o644)); err != nil {
 				t.Fatal(err)
 			}
 			if got := hint(dir); got != want {

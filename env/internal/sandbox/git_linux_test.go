@@ -37,18 +37,21 @@ func TestWorktree(t *testing.T) {
 	})
 }
 
-// TestPointerElsewhere has a file .git that came with a repository and names a folder that knows nothing of it.
+// TestPointerElsewhere has a file .git that came with a repository and names a folder that knows
+// nothing of it.
 func TestPointerElsewhere(t *testing.T) {
 	w := newWorld(t)
 	if err := os.RemoveAll(w.work + "/.git"); err != nil {
 		t.Fatal(err)
 	}
 	for name, content := range map[string]string{
-		"work/.git": "gitdir: " + w.out + "/worktrees/x\n", "out/HEAD": "ref: x\n", "out/worktrees/x/commondir": "../..\n",
-		"out/worktrees/x/gitdir": w.root + "/another/.git\n",
+		"work/.git": "gitdir: " + w.out + "/worktrees/x\n", "out/HEAD": "ref: x\n",
+		"out/worktrees/x/commondir": "../..\n",
+		"out/worktrees/x/gitdir":    w.root + "/another/.git\n",
 	} {
 		file := filepath.Join(w.root, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(content), 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(content),
+			0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -58,8 +61,8 @@ func TestPointerElsewhere(t *testing.T) {
 	}
 }
 
-// TestLinksToKeep has links in the places of what is to be kept, which would lead mounts elsewhere: that is said, and all else is
-// as it is without them.
+// TestLinksToKeep has links in the places of what is to be kept, which would lead mounts elsewhere:
+// that is said, and all else is as it is without them.
 func TestLinksToKeep(t *testing.T) {
 	for name, script := range map[string]string{
 		"our settings": `ln -sf ../../../run sandboxagent.yaml`,
@@ -108,7 +111,8 @@ func TestLinksToKeep(t *testing.T) {
 func TestAbsent(t *testing.T) {
 	need(t, Bubblewrap)
 	w := newWorld(t)
-	if err := errors.Join(os.Remove(w.work+"/.git/hooks"), os.WriteFile(w.work+"/.git/config", []byte("[extensions]\nworktreeConfig=true\n"), 0o644)); err != nil {
+	if err := errors.Join(os.Remove(w.work+"/.git/hooks"), os.WriteFile(w.work+"/.git/config",
+		[]byte("[extensions]\nworktreeConfig=true\n"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	p := w.plan(t, Bubblewrap)
@@ -135,7 +139,8 @@ func TestAbsent(t *testing.T) {
 	}
 }
 
-// TestSubfolder works in a folder of a working tree, and in a submodule, whose repositories are elsewhere.
+// TestSubfolder works in a folder of a working tree, and in a submodule, whose repositories are
+// elsewhere.
 func TestSubfolder(t *testing.T) {
 	each(t, func(t *testing.T, w *world, by Mechanism) {
 		roots := []string{w.root}
@@ -158,7 +163,8 @@ func TestSubfolder(t *testing.T) {
 			}
 			for _, dir := range []string{"/tree/dir", "/tree/sub", "/linked/dir"} {
 				w.policy.Dir = root + dir
-				script := `set -e; cd "` + w.policy.Dir + `"; echo y >new; git add new; git -c user.name=a -c user.email=a@b commit -q -m two; git log --oneline | grep -q two`
+				script := `set -e; cd "` + w.policy.Dir +
+					`"; echo y >new; git add new; git -c user.name=a -c user.email=a@b commit -q -m two; git log --oneline | grep -q two`
 				if out, code := w.run(t, by, script); code != 0 {
 					t.Errorf("%s: exit code %d, %s", dir, code, out)
 				}
@@ -202,7 +208,8 @@ func TestSubfolder(t *testing.T) {
 	})
 }
 
-// TestAnotherRepository has a command make git take a repository of its own for that of the working folder.
+// TestAnotherRepository has a command make git take a repository of its own for that of the working
+// folder.
 func TestAnotherRepository(t *testing.T) {
 	each(t, func(t *testing.T, w *world, by Mechanism) {
 		p := w.plan(t, by)

@@ -69,7 +69,8 @@ func TestNetwork(t *testing.T) {
 				}
 			}
 		}
-		// They arrive in their order: any of the one without a network, that of the one with one, and that of this program.
+		// They arrive in their order: any of the one without a network, that of the one with one, and
+		// that of this program.
 		for _, want := range []string{"hello", "last"} {
 			if want == "last" {
 				c, err := net.Dial("udp", udp.LocalAddr().String())
@@ -100,7 +101,8 @@ func listen(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	if err := errors.Join(os.Chmod(name, 0o777), os.Chmod(filepath.Dir(name), 0o755), os.Chmod(filepath.Dir(filepath.Dir(name)), 0o755)); err != nil {
+	if err := errors.Join(os.Chmod(name, 0o777), os.Chmod(filepath.Dir(name), 0o755),
+		os.Chmod(filepath.Dir(filepath.Dir(name)), 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	return name
@@ -147,7 +149,8 @@ func TestSetuid(t *testing.T) {
 				t.Fatal(err)
 			}
 			name := w.out + "/setuid"
-			if err := errors.Join(os.WriteFile(name, self, 0o755), os.Chown(name, 0, 0), os.Chmod(name, 0o755|fs.ModeSetuid)); err != nil {
+			if err := errors.Join(os.WriteFile(name, self, 0o755), os.Chown(name, 0, 0), os.Chmod(name,
+				0o755|fs.ModeSetuid)); err != nil {
 				t.Fatal(err)
 			}
 			if out, code := w.run(t, by, `"$OUT/setuid" do euid`); code != 0 ||
@@ -182,7 +185,8 @@ func TestWidened(t *testing.T) {
 	})
 }
 
-// TestClosedFolder has a home in a folder that cannot be listed, as /home on machines of many users.
+// TestClosedFolder has a home in a folder that cannot be listed, as /home on machines of many
+// users.
 func TestClosedFolder(t *testing.T) {
 	each(t, func(t *testing.T, w *world, by Mechanism) {
 		if err := errors.Join(os.Chown(w.root, 0, 0), os.Chmod(w.root, 0o711)); err != nil {
@@ -205,11 +209,21 @@ func TestCaches(t *testing.T) {
 	}
 	w.vars["PIP_CACHE_DIR"] = w.out + "/pip"
 	for allowed, want := range map[string]map[string]string{
-		"":                          {"GOCACHE": "/temp/.cache/go-build", "PIP_CACHE_DIR": "/temp/.cache/pip", "XDG_CACHE_HOME": "/temp/.cache"},
-		w.home + "/.cache/go-build": {"GOCACHE": w.home + "/.cache/go-build", "PIP_CACHE_DIR": "/temp/.cache/pip", "XDG_CACHE_HOME": "/temp/.cache"},
-		w.home + "/.cache":          {"GOCACHE": w.home + "/.cache/go-build", "XDG_CACHE_HOME": w.home + "/.cache", "npm_config_cache": "/temp/.cache/npm"},
-		w.home + "/.npm":            {"npm_config_cache": w.home + "/.npm"},
-		w.out:                       {"PIP_CACHE_DIR": w.out + "/pip", "GOCACHE": "/temp/.cache/go-build"},
+		"": {
+			"GOCACHE":       "/temp/.cache/go-build",
+			"PIP_CACHE_DIR": "/temp/.cache/pip", "XDG_CACHE_HOME": "/temp/.cache",
+		},
+		w.home + "/.cache/go-build": {
+			"GOCACHE":       w.home + "/.cache/go-build",
+			"PIP_CACHE_DIR": "/temp/.cache/pip", "XDG_CACHE_HOME": "/temp/.cache",
+		},
+		w.home + "/.cache": {"GOCACHE": w.home + "/.cache/go-build", "XDG_CACHE_HOME": w.home +
+			"/.cache", "npm_config_cache": "/temp/.cache/npm"},
+		w.home + "/.npm": {"npm_config_cache": w.home + "/.npm"},
+		w.out: {
+			"PIP_CACHE_DIR": w.out + "/pip",
+			"GOCACHE":       "/temp/.cache/go-build",
+		},
 	} {
 		w.policy.Write = nil
 		if allowed != "" {
@@ -309,7 +323,8 @@ func TestLaterMount(t *testing.T) {
 				}
 			})
 			// A mount that tells others of what is mounted below it, as that of a system with systemd does.
-			if err := errors.Join(unix.Mount(w.out, w.out, "", unix.MS_BIND, ""), unix.Mount("", w.out, "", unix.MS_SHARED, "")); err != nil {
+			if err := errors.Join(unix.Mount(w.out, w.out, "", unix.MS_BIND, ""), unix.Mount("", w.out, "",
+				unix.MS_SHARED, "")); err != nil {
 				t.Skip(err)
 			}
 			undo = func() error { return unix.Unmount(w.out, unix.MNT_DETACH) }
@@ -384,7 +399,8 @@ func TestSecretsInWork(t *testing.T) {
 	}
 }
 
-// TestTemporaryFolder works in a folder among those for temporary files, of which others are not seen.
+// TestTemporaryFolder works in a folder among those for temporary files, of which others are not
+// seen.
 func TestTemporaryFolder(t *testing.T) {
 	need(t, Bubblewrap)
 	w := newWorld(t)
@@ -404,7 +420,8 @@ func TestTemporaryFolder(t *testing.T) {
 	}
 }
 
-// TestShownSockets has sockets in what is shown of folders that begin empty, and in what may be read.
+// TestShownSockets has sockets in what is shown of folders that begin empty, and in what may be
+// read.
 func TestShownSockets(t *testing.T) {
 	need(t, Bubblewrap)
 	w := newWorld(t)
@@ -422,7 +439,8 @@ func TestShownSockets(t *testing.T) {
 	}
 	w.policy = Policy{Dir: tree + "/sub", Read: []string{read, w.home + "/.gnupg"}}
 	w.vars["HISTFILE"] = os.DevNull
-	for _, name := range []string{tree + "/other/socket", read + "/socket", w.home + "/.gnupg/socket"} {
+	for _, name := range []string{tree + "/other/socket", read + "/socket", w.home +
+		"/.gnupg/socket"} {
 		if out, code := w.run(t, Bubblewrap, "$DO dial unix "+listen(t, name)); code != 1 {
 			t.Errorf("%s: exit code %d, %s", name, code, out)
 		}
@@ -456,7 +474,8 @@ func TestUsable(t *testing.T) {
 	for _, change := range []func() error{
 		func() error { return os.Chown(w.work, nobody, nobody) },
 		func() error {
-			return errors.Join(os.Chown(w.work, 0, 0), os.Chown(w.root, nobody, nobody), os.Chmod(w.root, 0o700))
+			return errors.Join(os.Chown(w.work, 0, 0), os.Chown(w.root, nobody, nobody), os.Chmod(w.root,
+				0o700))
 		},
 	} {
 		if err := change(); err != nil {

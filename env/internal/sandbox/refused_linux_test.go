@@ -16,9 +16,11 @@ import (
 var ways = map[string]struct {
 	script  string
 	promise env.Promise
-	// passes, if set, says that Landlock lets it pass: its guarantee says so with this word, or that the promise is not kept.
+	// passes, if set, says that Landlock lets it pass: its guarantee says so with this word, or that
+	// the promise is not kept.
 	passes string
-	// alone says that it is not tried without a sandbox: it would change the machine, or not every machine has what it takes.
+	// alone says that it is not tried without a sandbox: it would change the machine, or not every
+	// machine has what it takes.
 	alone bool
 	// silent says that it is refused by what is there, and not by an error.
 	silent bool
@@ -168,8 +170,8 @@ var refused = regexp.MustCompile(
 	`(?i)permission denied|not permitted|read-only file system|no such file|busy|must be superuser|cross-device`,
 )
 
-// TestRefused tries to get out in every way. What Landlock cannot refuse says so in its guarantees. So that a way is one, it is
-// gone without a sandbox, too.
+// TestRefused tries to get out in every way. What Landlock cannot refuse says so in its guarantees.
+// So that a way is one, it is gone without a sandbox, too.
 func TestRefused(t *testing.T) {
 	for name, way := range ways {
 		t.Run(name, func(t *testing.T) {

@@ -159,7 +159,8 @@ func resolveExisting(name string) (string, error) {
 
 // resolvePrefix returns name with the symlinks in its longest existing prefix resolved.
 func resolvePrefix(name string) string {
-	for dir, rest := name, ""; ; dir, rest = filepath.Dir(dir), filepath.Join(filepath.Base(dir), rest) {
+	for dir, rest := name, ""; ; dir, rest = filepath.Dir(dir), filepath.Join(filepath.Base(dir),
+		rest) {
 		if real, err := realName(dir); err == nil {
 			return filepath.Join(real, rest)
 		}

@@ -133,7 +133,8 @@ type world struct {
 	uid                   int // -1: this user
 }
 
-// newWorld makes one. A folder for temporary files is no place for it, since a confined program has another one.
+// newWorld makes one. A folder for temporary files is no place for it, since a confined program has
+// another one.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	above := "/srv"
@@ -161,7 +162,10 @@ func newWorld(t *testing.T) *world {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"home/.ssh/id", "home/.netrc", "home/plain", "out/file", "work/file", "work/.git/config", "work/.git/HEAD", "work/sandboxagent.yaml"} {
+	for _, name := range []string{
+		"home/.ssh/id", "home/.netrc", "home/plain", "out/file", "work/file",
+		"work/.git/config", "work/.git/HEAD", "work/sandboxagent.yaml",
+	} {
 		w.write(t, name)
 	}
 	if err := os.Chmod(root, 0o755); err != nil {
@@ -173,7 +177,8 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) write(t *testing.T, name string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(w.root, name), []byte("content of "+name+"\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(w.root, name), []byte("content of "+name+"\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -207,7 +212,8 @@ func (w *world) plan(t *testing.T, by Mechanism) Plan {
 	if by == Landlock {
 		p.Temp = t.TempDir()
 		if w.uid >= 0 {
-			if err := errors.Join(os.Chown(p.Temp, w.uid, w.uid), os.Chmod(filepath.Dir(p.Temp), 0o755)); err != nil {
+			if err := errors.Join(os.Chown(p.Temp, w.uid, w.uid), os.Chmod(filepath.Dir(p.Temp),
+				0o755)); err != nil {
 				t.Fatal(err)
 			}
 		}

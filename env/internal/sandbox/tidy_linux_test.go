@@ -18,14 +18,16 @@ func TestTidyStays(t *testing.T) {
 			need(t, by)
 			w := newWorld(t)
 			other := w.out + "/other"
-			if err := errors.Join(os.RemoveAll(w.work+"/.git/hooks"), os.MkdirAll(other+"/hooks", 0o755), os.WriteFile(other+"/commondir", []byte("../..\n"), 0o644)); err != nil {
+			if err := errors.Join(os.RemoveAll(w.work+"/.git/hooks"), os.MkdirAll(other+"/hooks", 0o755),
+				os.WriteFile(other+"/commondir", []byte("../..\n"), 0o644)); err != nil {
 				t.Fatal(err)
 			}
 			p := w.plan(t, by)
 			if !p.Leaves() {
 				t.Fatalf("nothing is to be tidied up: %+v", p)
 			}
-			if err := errors.Join(os.Rename(w.work+"/.git", w.work+"/old"), os.Mkdir(w.work+"/old/hooks", 0o755), os.Symlink(other, w.work+"/.git")); err != nil {
+			if err := errors.Join(os.Rename(w.work+"/.git", w.work+"/old"), os.Mkdir(w.work+"/old/hooks",
+				0o755), os.Symlink(other, w.work+"/.git")); err != nil {
 				t.Fatal(err)
 			}
 			if err := p.Tidy(); err != nil {
@@ -46,7 +48,8 @@ func TestKept(t *testing.T) {
 	need(t, Bubblewrap)
 	w := newWorld(t)
 	kept := w.out + "/sub/kept"
-	if err := errors.Join(os.MkdirAll(kept, 0o777), os.WriteFile(kept+"/file", []byte("kept\n"), 0o666)); err != nil {
+	if err := errors.Join(os.MkdirAll(kept, 0o777), os.WriteFile(kept+"/file", []byte("kept\n"),
+		0o666)); err != nil {
 		t.Fatal(err)
 	}
 	w.policy.Write, w.policy.ReadOnly = []string{

@@ -17,10 +17,14 @@ func FuzzUnpackEntries(f *testing.F) {
 	f.Add([]byte{1, 3, 9, 0, 14, 0, 1, 2, 3})
 	f.Add([]byte{1, 0, 8, 0, 13, 0, 2, 5, 13})
 	names := []string{
-		"a", "b", "a/b", "b/a", "../canary", "/abs", "a/../..", ".", "..", "a/b/../../..", "./a", "a//b", "",
+		"a", "b", "a/b", "b/a", "../canary", "/abs", "a/../..", ".", "..", "a/b/../../..", "./a", "a//b",
+		"",
 		"a/canary", "b/x", "canary", "\x00", "a/\xff", "b/../a",
 	}
-	kinds := []byte{tar.TypeReg, tar.TypeSymlink, tar.TypeLink, tar.TypeDir, tar.TypeFifo, tar.TypeChar, tar.TypeCont, 'Z'}
+	kinds := []byte{
+		tar.TypeReg, tar.TypeSymlink, tar.TypeLink, tar.TypeDir, tar.TypeFifo,
+		tar.TypeChar, tar.TypeCont, 'Z',
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var buf bytes.Buffer
 		tw := tar.NewWriter(&buf)
@@ -42,13 +46,16 @@ func FuzzUnpackEntries(f *testing.F) {
 }
 
 func FuzzUnpackBytes(f *testing.F) {
-	f.Add(raw(f, entry{kind: tar.TypeReg, name: "a", content: "x"}, entry{kind: tar.TypeSymlink, name: "b", link: ".."}))
+	f.Add(raw(f, entry{kind: tar.TypeReg, name: "a", content: "x"}, entry{
+		kind: tar.TypeSymlink,
+		name: "b", link: "..",
+	}))
 	f.Add(raw(f, entry{kind: tar.TypeReg, name: strings.Repeat("n/", 60) + "n"}))
 	f.Fuzz(func(t *testing.T, data []byte) { checkContained(t, data) })
 }
 
-// checkContained unpacks an archive both ways and fails if anything beside the root changed, or if, unpacked strictly,
-// a link in it leads out.
+// checkContained unpacks an archive both ways and fails if anything beside the root changed, or if,
+// unpacked strictly, a link in it leads out.
 func checkContained(t *testing.T, archive []byte) {
 	for _, strict := range []bool{false, true} {
 		base := t.TempDir()
@@ -58,7 +65,8 @@ func checkContained(t *testing.T, archive []byte) {
 		if err := os.Mkdir(dst, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		_ = Unpack(t.Context(), openRoot(t, dst), bytes.NewReader(archive), UnpackOptions{MaxBytes: 1 << 20, RefuseOutsideLinks: strict})
+		_ = Unpack(t.Context(), openRoot(t, dst), bytes.NewReader(archive),
+			UnpackOptions{MaxBytes: 1 << 20, RefuseOutsideLinks: strict})
 		if strict {
 			checkLinks(t, dst)
 		}
@@ -83,7 +91,8 @@ func checkLinks(t *testing.T, dir string) {
 		if err != nil || d.Type()&fs.ModeSymlink == 0 {
 			return nil
 		}
-		if to, err := filepath.EvalSymlinks(p); err == nil && to != real && !strings.HasPrefix(to, real+string(filepath.Separator)) {
+		if to, err := filepath.EvalSymlinks(p); err == nil && to != real && !strings.HasPrefix(to,
+			real+string(filepath.Separator)) {
 			t.Errorf("the link %s leads to %s", p, to)
 		}
 		return nil

@@ -17,24 +17,27 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// headSize is how much of a file is read before its header is written. A file that fits is packed with the size that
-// was read, whatever happens to it meanwhile.
+// headSize is how much of a file is read before its header is written. A file that fits is packed
+// with the size that was read, whatever happens to it meanwhile.
 const headSize = 64 << 10
 
 // PackOptions say what to pack.
 type PackOptions struct {
-	// Names are slash-separated names relative to the root, files or whole folders. None means everything in the
-	// root. A name that leaves the root is env.ErrEscapes, a missing one fs.ErrNotExist.
+	// Names are slash-separated names relative to the root, files or whole folders. None means
+	// everything in the root. A name that leaves the root is env.ErrEscapes, a missing one
+	// fs.ErrNotExist.
 	Names []string
-	// Skip, if set, leaves out what it returns true for, with what is below it. It is not asked about Names themselves.
+	// Skip, if set, leaves out what it returns true for, with what is below it. It is not asked about
+	// Names themselves.
 	Skip func(name string) bool
 }
 
-// Pack writes the tree below root to w as a tar stream. Each folder comes before what is in it, and names within a
-// folder are in lexical order; the same tree gives the same bytes. Links are packed as links wherever they point. Pipes,
-// sockets and devices are left out, and so is a file that vanishes while its folder is packed. A file that grows is cut
-// to the size it had; if a large file shrinks, that is ErrShrunk. After an error the stream has no end mark, so that
-// nobody can take it for whole. Pack returns after ctx ended at the latest when a call of w returns.
+// Pack writes the tree below root to w as a tar stream. Each folder comes before what is in it, and
+// names within a folder are in lexical order; the same tree gives the same bytes. Links are packed
+// as links wherever they point. Pipes, sockets and devices are left out, and so is a file that
+// vanishes while its folder is packed. A file that grows is cut to the size it had; if a large file
+// shrinks, that is ErrShrunk. After an error the stream has no end mark, so that nobody can take it
+// for whole. Pack returns after ctx ended at the latest when a call of w returns.
 func Pack(ctx context.Context, w io.Writer, root *os.Root, opts PackOptions) error {
 	p := newPacker(ctx, w)
 	p.skip = opts.Skip
@@ -52,7 +55,8 @@ func Pack(ctx context.Context, w io.Writer, root *os.Root, opts PackOptions) err
 	slices.SortFunc(names, compareNames)
 	var folder string
 	for i, name := range names {
-		if i > 0 && (name == names[i-1] || folder == "." || folder != "" && strings.HasPrefix(name, folder+"/")) {
+		if i > 0 && (name == names[i-1] || folder == "." || folder != "" && strings.HasPrefix(name,
+			folder+"/")) {
 			continue
 		}
 		isDir, err := p.named(root, name)
@@ -92,7 +96,8 @@ func PackFile(ctx context.Context, w io.Writer, f *os.File, name string) error {
 	return nil
 }
 
-// compareNames orders names as a walk visits them: by their elements, so that "a/b" comes before "a-b".
+// compareNames orders names as a walk visits them: by their elements, so that "a/b" comes before
+// "a-b".
 func compareNames(a, b string) int {
 	return slices.CompareFunc(strings.Split(a, "/"), strings.Split(b, "/"), cmp.Compare[string])
 }
@@ -175,7 +180,8 @@ func vanished(root *os.Root, name string, err error) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// entry packs one file, link or folder with all that is in it. local is its name in root, full its name in the archive.
+// entry packs one file, link or folder with all that is in it. local is its name in root, full its
+// name in the archive.
 func (p *packer) entry(root *os.Root, local string, fi fs.FileInfo, full string) error {
 	switch {
 	case fi.IsDir():
@@ -269,7 +275,8 @@ func (p *packer) header(fi fs.FileInfo, full, target string) error {
 		Name:     full,
 		Mode:     int64(fi.Mode().Perm()),
 		ModTime:  fi.ModTime(),
-		// Times in other formats are cut to the second, which would make builds take stale outputs for fresh.
+		// Times in other formats are cut to the second, which would make builds take stale outputs for
+		// fresh.
 		Format: tar.FormatPAX,
 	}
 	if fi.Mode()&fs.ModeSetuid != 0 {

@@ -1,12 +1,13 @@
-// Package tartree moves trees of files as tar streams, on both sides through an os.Root, so that no name, link or race
-// leads outside the tree.
+// Package tartree moves trees of files as tar streams, on both sides through an os.Root, so that no
+// name, link or race leads outside the tree.
 //
-// Kept are contents, permission bits, modification times, symbolic links, empty folders and names of any length. Not
-// kept are owners, hard links (each name becomes a file of its own), the times of symbolic links, and on unpacking the
-// setuid, setgid and sticky bits, because an archive must not be able to hand out its creator's rights.
+// Kept are contents, permission bits, modification times, symbolic links, empty folders and names
+// of any length. Not kept are owners, hard links (each name becomes a file of its own), the times
+// of symbolic links, and on unpacking the setuid, setgid and sticky bits, because an archive must
+// not be able to hand out its creator's rights.
 //
-// Unpack treats an archive as hostile. The kernel keeps names inside the root where the system can (openat and its
-// kin, by os.Root); what an archive may contain is decided here.
+// Unpack treats an archive as hostile. The kernel keeps names inside the root where the system can
+// (openat and its kin, by os.Root); what an archive may contain is decided here.
 package tartree
 
 import (
@@ -46,18 +47,19 @@ func (e *EntryError) Error() string { return fmt.Sprintf("unpack %q: %v", e.Name
 // Unwrap returns the cause.
 func (e *EntryError) Unwrap() error { return e.Err }
 
-// escapes turns the error with which an os.Root refuses to leave its folder, which has no exported value, into
-// env.ErrEscapes. Other errors are returned as they are.
+// escapes turns the error with which an os.Root refuses to leave its folder, which has no exported
+// value, into env.ErrEscapes. Other errors are returned as they are.
 func escapes(err error) error {
 	var pe *fs.PathError
-	if errors.As(err, &pe) && pe.Err != nil && strings.Contains(pe.Err.Error(), "path escapes from parent") {
+	if errors.As(err, &pe) && pe.Err != nil && strings.Contains(pe.Err.Error(),
+		"path escapes from parent") {
 		return fmt.Errorf("%w: %w", env.ErrEscapes, err)
 	}
 	return err
 }
 
-// openFolder opens the folder called name, which is in the folder in. A pipe that has taken its place is refused and not
-// waited for, which is what naming something in the folder is for.
+// openFolder opens the folder called name, which is in the folder in. A pipe that has taken its
+// place is refused and not waited for, which is what naming something in the folder is for.
 func openFolder(in *os.Root, name string) (*os.Root, error) {
 	root, err := in.OpenRoot(name + "/.")
 	var pe *fs.PathError
@@ -67,12 +69,13 @@ func openFolder(in *os.Root, name string) (*os.Root, error) {
 	return root, err
 }
 
-// maxName is the longest path that a system accepts; an os.Root would make longer ones, folder by folder.
+// maxName is the longest path that a system accepts; an os.Root would make longer ones, folder by
+// folder.
 const maxName = 4096
 
-// cleanName checks a relative slash-separated name and returns it without redundant parts; "." is the root itself. A
-// ".." element is refused even where it would not leave the root, because with links its meaning depends on what is
-// there.
+// cleanName checks a relative slash-separated name and returns it without redundant parts; "." is
+// the root itself. A ".." element is refused even where it would not leave the root, because with
+// links its meaning depends on what is there.
 func cleanName(name string) (string, error) {
 	if name == "" || len(name) > maxName || strings.ContainsRune(name, 0) {
 		return "", ErrInvalidName

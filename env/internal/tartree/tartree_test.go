@@ -150,7 +150,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 	// Unpacking twice proves that existing files, links and read-only folders are replaced or filled.
 	for range 2 {
-		if err := Unpack(t.Context(), openRoot(t, dst), bytes.NewReader(archive.Bytes()), UnpackOptions{}); err != nil {
+		if err := Unpack(t.Context(), openRoot(t, dst), bytes.NewReader(archive.Bytes()),
+			UnpackOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(tree(t, src), tree(t, dst)); diff != "" {
@@ -171,8 +172,16 @@ func TestPackNames(t *testing.T) {
 		err   error
 	}{
 		{"all", nil, []string{"a/", "a/x", "a/y/", "a/y/z", "a-b/", "a-b/q", "a.txt", "b"}, nil},
-		{"dot", []string{"b", "."}, []string{"a/", "a/x", "a/y/", "a/y/z", "a-b/", "a-b/q", "a.txt", "b"}, nil},
-		{"overlapping", []string{"a/y/z", "b", "./a", "a/x", "b"}, []string{"a/", "a/x", "a/y/", "a/y/z", "b"}, nil},
+		{
+			"dot",
+			[]string{"b", "."},
+			[]string{"a/", "a/x", "a/y/", "a/y/z", "a-b/", "a-b/q", "a.txt", "b"},
+			nil,
+		},
+		{"overlapping", []string{"a/y/z", "b", "./a", "a/x", "b"}, []string{
+			"a/", "a/x", "a/y/", "a/y/z",
+			"b",
+		}, nil},
 		{"order", []string{"a.txt", "a-b/q", "a/x"}, []string{"a/x", "a-b/q", "a.txt"}, nil},
 		{"missing", []string{"a", "nope"}, nil, fs.ErrNotExist},
 		{"parent", []string{"../x"}, nil, env.ErrEscapes},
@@ -316,7 +325,10 @@ func TestPackFile(t *testing.T) {
 	if err := Unpack(t.Context(), openRoot(t, dst), &buf, UnpackOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]node{"name": {Mode: tree(t, src)["real"].Mode, Content: "content", Time: stamp.UTC()}}
+	want := map[string]node{"name": {
+		Mode: tree(t, src)["real"].Mode, Content: "content",
+		Time: stamp.UTC(),
+	}}
 	if diff := cmp.Diff(want, tree(t, dst)); diff != "" {
 		t.Errorf("tree (-want +got):\n%s", diff)
 	}

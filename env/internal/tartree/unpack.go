@@ -20,30 +20,32 @@ import (
 
 // UnpackOptions are limits on what an archive may do. The zero value has none but the root.
 type UnpackOptions struct {
-	// MaxEntries bounds the number of entries, including folders that entries need without naming them; zero means
-	// no limit.
+	// MaxEntries bounds the number of entries, including folders that entries need without naming
+	// them; zero means no limit.
 	MaxEntries int
 	// MaxBytes bounds the sum of the sizes of all files; zero means no limit.
 	MaxBytes int64
-	// RefuseOutsideLinks refuses symbolic links that point out of the root, and entries that pass through a symbolic
-	// link. Then no link that the archive brought leads its reader out of the root. Without it links are made as they
-	// are, though nothing is ever written through one that leaves the root.
+	// RefuseOutsideLinks refuses symbolic links that point out of the root, and entries that pass
+	// through a symbolic link. Then no link that the archive brought leads its reader out of the root.
+	// Without it links are made as they are, though nothing is ever written through one that leaves
+	// the root.
 	RefuseOutsideLinks bool
-	// Skip, if set, leaves out the entries whose clean name it returns true for, though they count for the limits. It is
-	// asked before anything is made of an entry.
+	// Skip, if set, leaves out the entries whose clean name it returns true for, though they count for
+	// the limits. It is asked before anything is made of an entry.
 	Skip func(name string) bool
 }
 
 // Unpack writes the tree in the tar stream r below root and reads r to its end.
 //
-// A file or link that exists is removed and made anew, so that nothing is written through a link; of two entries with
-// one name the last wins. Existing folders stay and take the mode of their entry. A file where a folder is needed is
-// syscall.ENOTDIR, a folder where a file is needed syscall.EISDIR. Folders get their modes and times at the end, so
-// that read-only folders can be filled. A hard link becomes a copy of the file that it names, which must be in the root.
+// A file or link that exists is removed and made anew, so that nothing is written through a link;
+// of two entries with one name the last wins. Existing folders stay and take the mode of their
+// entry. A file where a folder is needed is syscall.ENOTDIR, a folder where a file is needed
+// syscall.EISDIR. Folders get their modes and times at the end, so that read-only folders can be
+// filled. A hard link becomes a copy of the file that it names, which must be in the root.
 //
-// Names that leave the root, devices and pipes are an *EntryError, and so is everything else that goes wrong with one
-// entry. A stream without the end mark of an archive is io.ErrUnexpectedEOF. Entries before an error stay. The end of
-// ctx is noticed when a Read of r returns.
+// Names that leave the root, devices and pipes are an *EntryError, and so is everything else that
+// goes wrong with one entry. A stream without the end mark of an archive is io.ErrUnexpectedEOF.
+// Entries before an error stay. The end of ctx is noticed when a Read of r returns.
 func Unpack(ctx context.Context, root *os.Root, r io.Reader, opts UnpackOptions) (err error) {
 	u := &unpacker{
 		root: root,
@@ -131,9 +133,9 @@ func (u *unpacker) entry(h *tar.Header) error {
 	}
 }
 
-// openParent makes and opens the folder that an entry is in, and with RefuseOutsideLinks checks that no part of it is a
-// link. It stays open for the next entry, so that the cost of a tree does not grow with its depth. The caller does not
-// close it.
+// openParent makes and opens the folder that an entry is in, and with RefuseOutsideLinks checks
+// that no part of it is a link. It stays open for the next entry, so that the cost of a tree does
+// not grow with its depth. The caller does not close it.
 func (u *unpacker) openParent(dir string) (*os.Root, error) {
 	if dir == "." {
 		return u.root, nil
@@ -244,8 +246,8 @@ func (u *unpacker) folder(in *os.Root, name string, h *tar.Header) error {
 	return nil
 }
 
-// finishFolders gives the folders their modes and times, deepest first, because a mode may take away the right to go
-// deeper.
+// finishFolders gives the folders their modes and times, deepest first, because a mode may take
+// away the right to go deeper.
 func (u *unpacker) finishFolders() error {
 	names := slices.Sorted(maps.Keys(u.dirs))
 	slices.Reverse(names)
@@ -260,7 +262,8 @@ func (u *unpacker) finishFolders() error {
 	return errors.Join(errs...)
 }
 
-// setTime sets a modification time. A time that the file system cannot hold is no reason to refuse a file.
+// setTime sets a modification time. A time that the file system cannot hold is no reason to refuse
+// a file.
 func setTime(in *os.Root, name string, t time.Time) {
 	_ = in.Chtimes(name, time.Time{}, t)
 }
@@ -301,8 +304,8 @@ func (u *unpacker) file(in *os.Root, name string, r io.Reader, size int64, h *ta
 // permissions are the mode bits of an entry that are kept.
 func permissions(h *tar.Header) fs.FileMode { return fs.FileMode(h.Mode) & fs.ModePerm }
 
-// replace removes the file or link called base in a folder, if there is one, and calls create, which must fail with fs.ErrExist if
-// somebody was faster.
+// replace removes the file or link called base in a folder, if there is one, and calls create,
+// which must fail with fs.ErrExist if somebody was faster.
 func replace(in *os.Root, base string, create func() error) error {
 	var err error
 	for range 3 {
@@ -338,8 +341,9 @@ func (u *unpacker) symlink(in *os.Root, name, target string) error {
 	return replace(in, base, func() error { return in.Symlink(target, base) })
 }
 
-// staysInside reports whether a link called name, in a folder that is reached without links, leads to a name in the
-// root. After a name, a ".." may be anywhere, because the name may be a link; so only leading ones are allowed.
+// staysInside reports whether a link called name, in a folder that is reached without links, leads
+// to a name in the root. After a name, a ".." may be anywhere, because the name may be a link; so
+// only leading ones are allowed.
 func staysInside(name, target string) bool {
 	if path.IsAbs(target) {
 		return false

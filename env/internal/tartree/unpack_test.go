@@ -25,7 +25,10 @@ func raw(t testing.TB, entries ...entry) []byte {
 	var buf bytes.Buffer
 	tw := tar.NewWriter(&buf)
 	for _, e := range entries {
-		h := &tar.Header{Typeflag: e.kind, Name: e.name, Linkname: e.link, Mode: 0o644, Size: int64(len(e.content))}
+		h := &tar.Header{
+			Typeflag: e.kind, Name: e.name, Linkname: e.link, Mode: 0o644,
+			Size: int64(len(e.content)),
+		}
 		if e.mode != 0 {
 			h.Mode = e.mode
 		}
@@ -54,7 +57,12 @@ type entry struct {
 
 func TestUnpackRefuses(t *testing.T) {
 	file := func(name string) entry { return entry{kind: tar.TypeReg, name: name, content: "evil"} }
-	symlink := func(name, target string) entry { return entry{kind: tar.TypeSymlink, name: name, link: target} }
+	symlink := func(name, target string) entry {
+		return entry{
+			kind: tar.TypeSymlink, name: name,
+			link: target,
+		}
+	}
 	strict := UnpackOptions{RefuseOutsideLinks: true}
 	tests := []struct {
 		name    string
@@ -71,31 +79,115 @@ func TestUnpackRefuses(t *testing.T) {
 		{"character device", UnpackOptions{}, []entry{{kind: tar.TypeChar, name: "null"}}, ErrSpecial},
 		{"block device", UnpackOptions{}, []entry{{kind: tar.TypeBlock, name: "sda"}}, ErrSpecial},
 		{"pipe", UnpackOptions{}, []entry{{kind: tar.TypeFifo, name: "fifo"}}, ErrSpecial},
-		{"through absolute link", UnpackOptions{}, []entry{symlink("l", "/tmp"), file("l/x")}, env.ErrEscapes},
-		{"through relative link", UnpackOptions{}, []entry{symlink("l", ".."), file("l/canary")}, env.ErrEscapes},
-		{"folder through link", UnpackOptions{}, []entry{symlink("l", ".."), {kind: tar.TypeDir, name: "l/d"}}, env.ErrEscapes},
-		{"folder on link", UnpackOptions{}, []entry{symlink("l", ".."), {kind: tar.TypeDir, name: "l"}}, env.ErrEscapes},
-		{"link through link", UnpackOptions{}, []entry{symlink("l", ".."), symlink("l/canary", "x")}, env.ErrEscapes},
-		{"hard link out", UnpackOptions{}, []entry{{kind: tar.TypeLink, name: "h", link: "../canary"}}, env.ErrEscapes},
-		{"hard link to absolute", UnpackOptions{}, []entry{{kind: tar.TypeLink, name: "h", link: "/etc/passwd"}}, env.ErrEscapes},
-		{"hard link through link", UnpackOptions{}, []entry{symlink("l", ".."), {kind: tar.TypeLink, name: "h", link: "l/canary"}}, env.ErrEscapes},
-		{"hard link to link", UnpackOptions{}, []entry{symlink("l", "../canary"), {kind: tar.TypeLink, name: "h", link: "l"}}, ErrSpecial},
-		{"hard link to nothing", UnpackOptions{}, []entry{{kind: tar.TypeLink, name: "h", link: "x"}}, fs.ErrNotExist},
-		{"hard link to itself", UnpackOptions{}, []entry{file("h"), {kind: tar.TypeLink, name: "h", link: "h"}}, ErrInvalidName},
-		{"file on folder", UnpackOptions{}, []entry{{kind: tar.TypeDir, name: "d"}, file("d")}, syscall.EISDIR},
-		{"link on folder", UnpackOptions{}, []entry{{kind: tar.TypeDir, name: "d"}, symlink("d", "x")}, syscall.EISDIR},
-		{"folder on file", UnpackOptions{}, []entry{file("f"), {kind: tar.TypeDir, name: "f"}}, syscall.ENOTDIR},
+		{
+			"through absolute link",
+			UnpackOptions{},
+			[]entry{symlink("l", "/tmp"), file("l/x")},
+			env.ErrEscapes,
+		},
+		{
+			"through relative link",
+			UnpackOptions{},
+			[]entry{symlink("l", ".."), file("l/canary")},
+			env.ErrEscapes,
+		},
+		{"folder through link", UnpackOptions{}, []entry{symlink("l", ".."), {
+			kind: tar.TypeDir,
+			name: "l/d",
+		}}, env.ErrEscapes},
+		{
+			"folder on link",
+			UnpackOptions{},
+			[]entry{symlink("l", ".."), {kind: tar.TypeDir, name: "l"}},
+			env.ErrEscapes,
+		},
+		{
+			"link through link",
+			UnpackOptions{},
+			[]entry{symlink("l", ".."), symlink("l/canary", "x")},
+			env.ErrEscapes,
+		},
+		{
+			"hard link out",
+			UnpackOptions{},
+			[]entry{{kind: tar.TypeLink, name: "h", link: "../canary"}},
+			env.ErrEscapes,
+		},
+		{"hard link to absolute", UnpackOptions{}, []entry{{
+			kind: tar.TypeLink, name: "h",
+			link: "/etc/passwd",
+		}}, env.ErrEscapes},
+		{"hard link through link", UnpackOptions{}, []entry{symlink("l", ".."), {
+			kind: tar.TypeLink,
+			name: "h", link: "l/canary",
+		}}, env.ErrEscapes},
+		{"hard link to link", UnpackOptions{}, []entry{symlink("l", "../canary"), {
+			kind: tar.TypeLink,
+			name: "h", link: "l",
+		}}, ErrSpecial},
+		{
+			"hard link to nothing",
+			UnpackOptions{},
+			[]entry{{kind: tar.TypeLink, name: "h", link: "x"}},
+			fs.ErrNotExist,
+		},
+		{"hard link to itself", UnpackOptions{}, []entry{file("h"), {
+			kind: tar.TypeLink, name: "h",
+			link: "h",
+		}}, ErrInvalidName},
+		{
+			"file on folder",
+			UnpackOptions{},
+			[]entry{{kind: tar.TypeDir, name: "d"}, file("d")},
+			syscall.EISDIR,
+		},
+		{
+			"link on folder",
+			UnpackOptions{},
+			[]entry{{kind: tar.TypeDir, name: "d"}, symlink("d", "x")},
+			syscall.EISDIR,
+		},
+		{
+			"folder on file",
+			UnpackOptions{},
+			[]entry{file("f"), {kind: tar.TypeDir, name: "f"}},
+			syscall.ENOTDIR,
+		},
 		{"below file", UnpackOptions{}, []entry{file("f"), file("f/x")}, syscall.ENOTDIR},
 		{"strict: absolute link", strict, []entry{symlink("l", "/etc/passwd")}, env.ErrEscapes},
 		{"strict: relative link", strict, []entry{symlink("d/l", "../../canary")}, env.ErrEscapes},
 		{"strict: link with late parent", strict, []entry{symlink("d/l", "x/../../..")}, env.ErrEscapes},
-		{"strict: link through link to a parent", strict, []entry{symlink("d/e/s", "../.."), symlink("d/e/l", "s/../..")}, env.ErrEscapes},
-		{"strict: through link", strict, []entry{{kind: tar.TypeDir, name: "d"}, symlink("l", "d"), file("l/x")}, env.ErrEscapes},
-		{"strict: folder on link", strict, []entry{{kind: tar.TypeDir, name: "d"}, symlink("l", "d"), {kind: tar.TypeDir, name: "l"}}, env.ErrEscapes},
-		{"entries", UnpackOptions{MaxEntries: 2}, []entry{file("a"), file("b"), file("c")}, env.ErrTreeTooLarge},
-		{"folders nobody named", UnpackOptions{MaxEntries: 4}, []entry{file("a/b/c/d/e")}, env.ErrTreeTooLarge},
+		{"strict: link through link to a parent", strict, []entry{
+			symlink("d/e/s", "../.."),
+			symlink("d/e/l", "s/../.."),
+		}, env.ErrEscapes},
+		{"strict: through link", strict, []entry{
+			{kind: tar.TypeDir, name: "d"},
+			symlink("l", "d"),
+			file("l/x"),
+		}, env.ErrEscapes},
+		{"strict: folder on link", strict, []entry{
+			{kind: tar.TypeDir, name: "d"},
+			symlink("l", "d"),
+			{kind: tar.TypeDir, name: "l"},
+		}, env.ErrEscapes},
+		{
+			"entries",
+			UnpackOptions{MaxEntries: 2},
+			[]entry{file("a"), file("b"), file("c")},
+			env.ErrTreeTooLarge,
+		},
+		{
+			"folders nobody named",
+			UnpackOptions{MaxEntries: 4},
+			[]entry{file("a/b/c/d/e")},
+			env.ErrTreeTooLarge,
+		},
 		{"bytes", UnpackOptions{MaxBytes: 7}, []entry{file("a"), file("b")}, env.ErrTreeTooLarge},
-		{"bytes by hard links", UnpackOptions{MaxBytes: 7}, []entry{file("a"), {kind: tar.TypeLink, name: "b", link: "a"}}, env.ErrTreeTooLarge},
+		{"bytes by hard links", UnpackOptions{MaxBytes: 7}, []entry{file("a"), {
+			kind: tar.TypeLink,
+			name: "b", link: "a",
+		}}, env.ErrTreeTooLarge},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -152,7 +244,8 @@ func TestUnpackAccepts(t *testing.T) {
 		got[name] = fmt.Sprintf("%v %s", n.Mode&(fs.ModeType|fs.ModeSetuid), n.Content)
 	}
 	want := map[string]string{
-		"canary": "---------- alive", "root": "d--------- ", "root/old": "---------- old", "root/d": "d--------- ",
+		"canary": "---------- alive", "root": "d--------- ", "root/old": "---------- old",
+		"root/d":   "d--------- ",
 		"root/d/e": "d--------- ", "root/d/e/f": "---------- two", "root/trap": "---------- replaced",
 		"root/d/up": "L--------- ../old", "root/top": "L--------- d", "root/hard": "---------- two",
 	}
@@ -165,8 +258,12 @@ func TestUnpackThroughInsideLink(t *testing.T) {
 	dst := t.TempDir()
 	write(t, filepath.Join(dst, "real", "x"), "old", 0o644)
 	link(t, "real", filepath.Join(dst, "l"))
-	archive := raw(t, entry{kind: tar.TypeDir, name: "l/", mode: 0o755}, entry{kind: tar.TypeReg, name: "l/x", content: "new"})
-	if err := Unpack(t.Context(), openRoot(t, dst), bytes.NewReader(archive), UnpackOptions{}); err != nil {
+	archive := raw(t, entry{kind: tar.TypeDir, name: "l/", mode: 0o755}, entry{
+		kind: tar.TypeReg,
+		name: "l/x", content: "new",
+	})
+	if err := Unpack(t.Context(), openRoot(t, dst), bytes.NewReader(archive),
+		UnpackOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := tree(t, dst); got["real/x"].Content != "new" || got["l"].Content != "real" {
@@ -179,36 +276,48 @@ func TestUnpackDropsSpecialBits(t *testing.T) {
 		t.Skip("windows has no setuid bit")
 	}
 	dst := t.TempDir()
-	archive := raw(t, entry{kind: tar.TypeDir, name: "d", mode: 0o7755}, entry{kind: tar.TypeReg, name: "f", mode: 0o7755})
-	if err := Unpack(t.Context(), openRoot(t, dst), bytes.NewReader(archive), UnpackOptions{}); err != nil {
+	archive := raw(t, entry{kind: tar.TypeDir, name: "d", mode: 0o7755}, entry{
+		kind: tar.TypeReg,
+		name: "f", mode: 0o7755,
+	})
+	if err := Unpack(t.Context(), openRoot(t, dst), bytes.NewReader(archive),
+		UnpackOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	got := tree(t, dst)
 	if got["d"].Mode != fs.ModeDir|0o755 || got["f"].Mode != 0o755 {
-		t.Errorf("got modes %v and %v, want them without setuid, setgid and sticky", got["d"].Mode, got["f"].Mode)
+		t.Errorf("got modes %v and %v, want them without setuid, setgid and sticky", got["d"].Mode,
+			got["f"].Mode)
 	}
 }
 
 // Every proper prefix of an archive is an error, wherever it is cut, also between two entries.
 func TestUnpackTruncated(t *testing.T) {
 	zeros := strings.Repeat("\x00", 2*blockSize)
-	archive := raw(t, entry{kind: tar.TypeReg, name: "a", content: zeros}, entry{kind: tar.TypeReg, name: "b", content: "bb"})
+	archive := raw(t, entry{kind: tar.TypeReg, name: "a", content: zeros}, entry{
+		kind: tar.TypeReg,
+		name: "b", content: "bb",
+	})
 	end := len(archive) - 2*blockSize
 	for n := 0; n <= end; n += 64 {
-		err := Unpack(t.Context(), openRoot(t, t.TempDir()), bytes.NewReader(archive[:n]), UnpackOptions{})
+		err := Unpack(t.Context(), openRoot(t, t.TempDir()), bytes.NewReader(archive[:n]),
+			UnpackOptions{})
 		if !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("cut at %d: got %v, want io.ErrUnexpectedEOF", n, err)
 		}
 	}
-	if err := Unpack(t.Context(), openRoot(t, t.TempDir()), bytes.NewReader(archive), UnpackOptions{}); err != nil {
+	if err := Unpack(t.Context(), openRoot(t, t.TempDir()), bytes.NewReader(archive),
+		UnpackOptions{}); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestUnpackSenderFailsAfterEnd(t *testing.T) {
 	boom := errors.New("exit status 1")
-	r := io.MultiReader(bytes.NewReader(raw(t, entry{kind: tar.TypeReg, name: "a"})), &failingReader{boom})
-	if err := Unpack(t.Context(), openRoot(t, t.TempDir()), r, UnpackOptions{}); !errors.Is(err, boom) {
+	r := io.MultiReader(bytes.NewReader(raw(t, entry{kind: tar.TypeReg, name: "a"})),
+		&failingReader{boom})
+	if err := Unpack(t.Context(), openRoot(t, t.TempDir()), r, UnpackOptions{}); !errors.Is(err,
+		boom) {
 		t.Errorf("got %v, want the sender's last error", err)
 	}
 	lost := fmt.Errorf("connection lost: %w", io.EOF)
@@ -220,7 +329,8 @@ func TestUnpackSenderFailsAfterEnd(t *testing.T) {
 		}
 	}
 	r = io.MultiReader(bytes.NewReader(raw(t, entry{kind: tar.TypeReg, name: "a"})), endless{})
-	if err := Unpack(t.Context(), openRoot(t, t.TempDir()), r, UnpackOptions{}); !errors.Is(err, env.ErrTreeTooLarge) {
+	if err := Unpack(t.Context(), openRoot(t, t.TempDir()), r, UnpackOptions{}); !errors.Is(err,
+		env.ErrTreeTooLarge) {
 		t.Errorf("got %v, want env.ErrTreeTooLarge", err)
 	}
 }
@@ -246,7 +356,8 @@ func TestUnpackRemovesHalfFile(t *testing.T) {
 	}
 }
 
-// A thread that swaps a folder for a link that leaves the root all the time never gets anything written there.
+// A thread that swaps a folder for a link that leaves the root all the time never gets anything
+// written there.
 func TestUnpackRace(t *testing.T) {
 	base := t.TempDir()
 	dst, outside := filepath.Join(base, "root"), filepath.Join(base, "outside")
@@ -271,7 +382,10 @@ func TestUnpackRace(t *testing.T) {
 			_ = os.Rename(filepath.Join(dst, "hidden"), filepath.Join(dst, "d"))
 		}
 	}()
-	archive := raw(t, entry{kind: tar.TypeReg, name: "d/x", content: "evil"}, entry{kind: tar.TypeReg, name: "d/y", content: "evil"})
+	archive := raw(t, entry{kind: tar.TypeReg, name: "d/x", content: "evil"}, entry{
+		kind: tar.TypeReg,
+		name: "d/y", content: "evil",
+	})
 	root := openRoot(t, dst)
 	for range 1000 {
 		_ = Unpack(t.Context(), root, bytes.NewReader(archive), UnpackOptions{})

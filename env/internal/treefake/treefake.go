@@ -21,7 +21,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/tartree"
 )
 
-// Tree reads and copies files of one folder of the host. Relative names are relative to that folder.
+// Tree reads and copies files of one folder of the host. Relative names are relative to that
+// folder.
 type Tree struct {
 	Dir string
 	// OS is the system that Info reports; empty means none.

@@ -29,7 +29,8 @@ func TestFolders(t *testing.T) {
 		{".", false, false},
 		{"..", false, false},
 	} {
-		if is, maybe := vcs.IsFolder(tt.name), vcs.MayBeFolder(tt.name); is != tt.is || maybe != tt.maybe {
+		if is, maybe := vcs.IsFolder(tt.name), vcs.MayBeFolder(tt.name); is != tt.is ||
+			maybe != tt.maybe {
 			t.Errorf("%q: %t, %t; want %t, %t", tt.name, is, maybe, tt.is, tt.maybe)
 		}
 	}

@@ -22,19 +22,26 @@ import (
 func someErrors() map[string]error {
 	path := &fs.PathError{Op: "open", Path: "a\xffb", Err: fs.ErrNotExist}
 	list := map[string]error{
-		"plain":       errors.New("the disk is on fire"),
-		"no text":     errors.New(""),
-		"path":        path,
-		"start":       &env.StartError{Argv: []string{"a b", "c"}, Err: path},
-		"chdir":       &env.StartError{Argv: []string{"x"}, Err: &fs.PathError{Op: "chdir", Path: "/d", Err: env.ErrNotDir}},
-		"unreadable":  &search.UnreadableError{Count: 3, First: path},
-		"wrapped":     fmt.Errorf("while walking: %w", path),
-		"deep":        fmt.Errorf("a: %w", fmt.Errorf("b: %w", &env.StartError{Argv: []string{"x"}, Err: fs.ErrPermission})),
-		"joined":      errors.Join(fs.ErrClosed, env.ErrGone),
-		"two":         fmt.Errorf("%w: %w", env.ErrUnknownOutcome, env.ErrGone),
-		"not UTF-8":   errors.New("\xff\xfe"),
-		"newlines":    errors.New("one\ntwo\x00"),
-		"path inside": &fs.PathError{Op: "write", Path: "x", Err: fmt.Errorf("in place: %w", env.ErrNoSpace)},
+		"plain":   errors.New("the disk is on fire"),
+		"no text": errors.New(""),
+		"path":    path,
+		"start":   &env.StartError{Argv: []string{"a b", "c"}, Err: path},
+		"chdir": &env.StartError{Argv: []string{"x"}, Err: &fs.PathError{
+			Op: "chdir", Path: "/d",
+			Err: env.ErrNotDir,
+		}},
+		"unreadable": &search.UnreadableError{Count: 3, First: path},
+		"wrapped":    fmt.Errorf("while walking: %w", path),
+		"deep": fmt.Errorf("a: %w", fmt.Errorf("b: %w", &env.StartError{
+			Argv: []string{"x"},
+			Err:  fs.ErrPermission,
+		})),
+		"joined":    errors.Join(fs.ErrClosed, env.ErrGone),
+		"two":       fmt.Errorf("%w: %w", env.ErrUnknownOutcome, env.ErrGone),
+		"not UTF-8": errors.New("\xff\xfe"),
+		"newlines":  errors.New("one\ntwo\x00"),
+		"path inside": &fs.PathError{Op: "write", Path: "x", Err: fmt.Errorf("in place: %w",
+			env.ErrNoSpace)},
 	}
 	for _, c := range conditions {
 		list["condition "+c.name] = fmt.Errorf("this and that: %w", c.err)
@@ -74,7 +81,8 @@ func TestErrorsSurvive(t *testing.T) {
 			var path, wantPath *fs.PathError
 			if errors.As(got, &path) != errors.As(err, &wantPath) {
 				t.Errorf("has a path: %t", path != nil)
-			} else if path != nil && (path.Op != wantPath.Op || path.Path != wantPath.Path || path.Err.Error() != wantPath.Err.Error()) {
+			} else if path != nil && (path.Op != wantPath.Op || path.Path != wantPath.Path ||
+				path.Err.Error() != wantPath.Err.Error()) {
 				t.Errorf("path error %#v, want %#v", path, wantPath)
 			}
 			var start, wantStart *env.StartError
@@ -101,9 +109,11 @@ func TestErrorsSurvive(t *testing.T) {
 
 func TestTextSurvives(t *testing.T) {
 	for name, s := range map[string]string{
-		"empty": "", "ASCII": "abc", "quotes": `"\`, "UTF-8": "ä€𝄞\u2028", "not UTF-8": "a\xffb", "half a character": "\xe2\x82",
-		"NUL": "a\x00b", "like the other form": `{"base64":"AA=="}`, "replacement character": "\ufffd",
-		"escapes": strings.Repeat("\x01", 64<<10), "many brackets": strings.Repeat("<", 64<<10),
+		"empty": "", "ASCII": "abc", "quotes": `"\`, "UTF-8": "ä€𝄞\u2028", "not UTF-8": "a\xffb",
+		"half a character": "\xe2\x82",
+		"NUL":              "a\x00b", "like the other form": `{"base64":"AA=="}`,
+		"replacement character": "\ufffd",
+		"escapes":               strings.Repeat("\x01", 64<<10), "many brackets": strings.Repeat("<", 64<<10),
 	} {
 		t.Run(name, func(t *testing.T) {
 			data, err := json.Marshal(Text(s))
@@ -121,7 +131,8 @@ func TestTextSurvives(t *testing.T) {
 	}
 	for _, bad := range []string{"1", "null", "[]", "{}", `{"base64":1}`, `{"base64":"="}`, `"\ud8"`} {
 		var got Text
-		if err := json.Unmarshal([]byte(`{"name":`+bad+`}`), &struct{ Name *Text }{&got}); err == nil && bad != "null" {
+		if err := json.Unmarshal([]byte(`{"name":`+bad+`}`), &struct{ Name *Text }{&got}); err == nil &&
+			bad != "null" {
 			t.Errorf("%s is taken as %q", bad, got)
 		}
 	}
@@ -148,7 +159,11 @@ func TestFrames(t *testing.T) {
 		{"kind 0", []byte{0, 0, 0, 0, 0}, nil, env.ErrProtocol},
 		{"kind 7", []byte{7, 0, 0, 0, 0}, nil, env.ErrProtocol},
 		{"too large", []byte{5, 0xff, 0xff, 0xff, 0xff}, nil, env.ErrProtocol},
-		{"as large as may be", append(AppendFrame(nil, FrameData, make([]byte, MaxFrame)), end...), []FrameKind{FrameData, FrameEnd}, io.EOF},
+		{
+			"as large as may be", append(AppendFrame(nil, FrameData, make([]byte, MaxFrame)), end...),
+			[]FrameKind{FrameData, FrameEnd},
+			io.EOF,
+		},
 		{"a little larger", AppendFrame(nil, FrameData, make([]byte, MaxFrame+1)), nil, env.ErrProtocol},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -174,7 +189,8 @@ func TestFrames(t *testing.T) {
 // TestFramesLost has the stream break behind the last frame, which is no violation.
 func TestFramesLost(t *testing.T) {
 	for _, lost := range []error{io.ErrUnexpectedEOF, io.ErrClosedPipe} {
-		frames := &FrameReader{R: io.MultiReader(bytes.NewReader(AppendFrame(nil, FrameEnd, []byte("{}"))), iotest.ErrReader(lost))}
+		frames := &FrameReader{R: io.MultiReader(bytes.NewReader(AppendFrame(nil, FrameEnd,
+			[]byte("{}"))), iotest.ErrReader(lost))}
 		if kind, _, err := frames.Next(); kind != FrameEnd || err != nil {
 			t.Errorf("the last frame: kind %d, %v", kind, err)
 		}
@@ -201,7 +217,8 @@ func FuzzFrames(f *testing.F) {
 				seen = AppendFrame(seen, kind, payload)
 				continue
 			}
-			if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, env.ErrProtocol) {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err,
+				env.ErrProtocol) {
 				t.Fatalf("an error of its own: %v", err)
 			}
 			if !bytes.HasPrefix(input, seen) || (errors.Is(err, io.EOF) && len(seen) != len(input)) {
@@ -263,12 +280,16 @@ func fuzzDecode[T any](f *testing.F, examples ...T) {
 
 func FuzzExecRequest(f *testing.F) {
 	fuzzDecode(f, ExecRequest{}, ExecRequest{
-		Argv: []Text{"a", "\xff"}, Dir: "/", Vars: []Text{"A=b"}, Timeout: 1, Stdin: true, TTY: &env.TTYSize{Columns: 1},
+		Argv: []Text{"a", "\xff"}, Dir: "/", Vars: []Text{"A=b"}, Timeout: 1, Stdin: true,
+		TTY: &env.TTYSize{Columns: 1},
 	})
 }
 
 func FuzzEndRecord(f *testing.F) {
-	fuzzDecode(f, EndRecord{}, EndRecord{Value: json.RawMessage(`{"Size":1}`), Error: ToError(fs.ErrExist)})
+	fuzzDecode(f, EndRecord{}, EndRecord{
+		Value: json.RawMessage(`{"Size":1}`),
+		Error: ToError(fs.ErrExist),
+	})
 }
 
 // FuzzWireError: whatever comes as an error is one that can be looked at and sent on, with the same

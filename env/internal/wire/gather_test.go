@@ -47,7 +47,8 @@ func TestGatherer(t *testing.T) {
 		}
 		g.linger()
 		if got := slices.Concat(w.list...); !bytes.Equal(got, want) {
-			t.Fatalf("seed %d: %d bytes arrived, of which the first differs, or is missing, at %d; %d were written", seed, len(got), differ(got, want), len(want))
+			t.Fatalf("seed %d: %d bytes arrived, of which the first differs, or is missing, at %d; %d "+
+				"were written", seed, len(got), differ(got, want), len(want))
 		}
 	}
 }

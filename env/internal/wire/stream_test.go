@@ -68,7 +68,8 @@ func TestReadLine(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			conn := NewConn(&wiretest.PipeEnd{Reader: strings.NewReader(c.input)})
 			line, err := conn.ReadLine(c.limit)
-			if !strings.HasPrefix(c.input, string(line)) || len(line) < len(c.want) || !errors.Is(err, c.err) {
+			if !strings.HasPrefix(c.input, string(line)) || len(line) < len(c.want) || !errors.Is(err,
+				c.err) {
 				t.Fatalf("%.20q, %v", line, err)
 			}
 			if err == nil {

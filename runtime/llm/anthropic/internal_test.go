@@ -12,8 +12,10 @@ import (
 func FuzzDecoder(f *testing.F) {
 	f.Add(`{"type":"content_block_start","index":0,"content_block":{"type":"thinking","signature":"s"}}`, `{"type":"content_block_stop","index":0}`,
 		`{"type":"message_stop"}`)
-	f.Add(`{"type":"content_block_start","content_block":{"type":"tool_use","input":{"a":1}}}`, `{"type":"content_block_stop"}`, `{"error":[]}`)
-	f.Add(`{"type":"content_block_start","content_block":{"type":"redacted_thinking"}}`, `{"type":"content_block_stop"}`, `{"type":"error"}`)
+	f.Add(`{"type":"content_block_start","content_block":{"type":"tool_use","input":{"a":1}}}`,
+		`{"type":"content_block_stop"}`, `{"error":[]}`)
+	f.Add(`{"type":"content_block_start","content_block":{"type":"redacted_thinking"}}`,
+		`{"type":"content_block_stop"}`, `{"type":"error"}`)
 	f.Fuzz(func(t *testing.T, first, second, third string) {
 		dec := &decoder{provider: "p"}
 		var a llm.Assembler

@@ -10,7 +10,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-// splitOptions returns the options that are fields of the body, and the value of the header anthropic-beta.
+// splitOptions returns the options that are fields of the body, and the value of the header
+// anthropic-beta.
 func splitOptions(options map[string]any) (fields map[string]any, betas string, err error) {
 	value, ok := options["betas"]
 	if !ok {
@@ -33,7 +34,10 @@ func splitOptions(options map[string]any) (fields map[string]any, betas string, 
 		return nil, "", errors.New(`the option "betas" is no list of names`)
 	}
 	for _, name := range names {
-		if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == ',' }) {
+		if name == "" || strings.ContainsFunc(name, func(r rune) bool {
+			return r <= ' ' || r >= 0x7f ||
+				r == ','
+		}) {
 			return nil, "", fmt.Errorf(`the option "betas" has %q, which is no name`, name)
 		}
 	}
@@ -55,10 +59,14 @@ func reason(body *wireRequest, req llm.Request) error {
 		}
 		return nil
 	}
-	budgets := map[string]int64{"low": 4 << 10, "medium": 12 << 10, "high": 24 << 10, "xhigh": 64 << 10, "max": 64 << 10}
+	budgets := map[string]int64{
+		"low": 4 << 10, "medium": 12 << 10, "high": 24 << 10,
+		"xhigh": 64 << 10, "max": 64 << 10,
+	}
 	budget, ok := budgets[req.ReasoningEffort]
 	if !ok {
-		return fmt.Errorf("the reasoning effort %q is none of low, medium, high, xhigh and max", req.ReasoningEffort)
+		return fmt.Errorf("the reasoning effort %q is none of low, medium, high, xhigh and max",
+			req.ReasoningEffort)
 	}
 	const least = 1024 // what the server takes
 	budget = min(budget, body.MaxTokens/2)
@@ -68,13 +76,14 @@ func reason(body *wireRequest, req llm.Request) error {
 	return nil
 }
 
-// wantsBudget reports whether a model takes a budget of thinking tokens and not adaptive thinking. Those are old models
-// only, so that a name that is not known is that of a newer one.
+// wantsBudget reports whether a model takes a budget of thinking tokens and not adaptive thinking.
+// Those are old models only, so that a name that is not known is that of a newer one.
 func wantsBudget(model string) bool {
 	// Gateways write versions with a dot, and put something before the name.
 	model = strings.ReplaceAll(model, ".", "-")
 	for _, name := range []string{
-		"claude-3-7", "claude-sonnet-4-0", "claude-sonnet-4-2025", "claude-opus-4-0", "claude-opus-4-2025", "claude-opus-4-1",
+		"claude-3-7", "claude-sonnet-4-0", "claude-sonnet-4-2025", "claude-opus-4-0",
+		"claude-opus-4-2025", "claude-opus-4-1",
 		"claude-sonnet-4-5", "claude-haiku-4-5", "claude-opus-4-5",
 	} {
 		if strings.Contains(model, name) {
@@ -84,8 +93,8 @@ func wantsBudget(model string) bool {
 	return false
 }
 
-// mayThink reports whether thinking with a budget may be on: the server refuses it if the last answer has calls and did
-// not begin with thinking.
+// mayThink reports whether thinking with a budget may be on: the server refuses it if the last
+// answer has calls and did not begin with thinking.
 func mayThink(messages []wireMessage) bool {
 	for _, m := range slices.Backward(messages) {
 		if m.Role == roleAssistant {
@@ -96,7 +105,8 @@ func mayThink(messages []wireMessage) bool {
 	return true
 }
 
-// markCache sets the four marks that a request may have: what each one covers is all that comes before it, tools first.
+// markCache sets the four marks that a request may have: what each one covers is all that comes
+// before it, tools first.
 func markCache(body *wireRequest) {
 	mark := &wireCacheControl{Type: "ephemeral"}
 	if n := len(body.Tools); n > 0 {

@@ -23,7 +23,8 @@ func (c *client) request(req llm.Request) (wireRequest, error) {
 		return wireRequest{}, err
 	}
 	body := wireRequest{
-		Stream: true, Model: req.Model, MaxTokens: cmp.Or(int64(req.MaxOutputTokens), DefaultMaxTokens), Messages: messages,
+		Stream: true, Model: req.Model, MaxTokens: cmp.Or(int64(req.MaxOutputTokens),
+			DefaultMaxTokens), Messages: messages,
 	}
 	if !isBlank(req.System) {
 		body.System = []*wireBlock{textBlock(req.System)}
@@ -47,8 +48,9 @@ func (c *client) request(req llm.Request) (wireRequest, error) {
 	return body, nil
 }
 
-// messages returns what is sent of a conversation. The server knows users and assistants only, who take turns: all that
-// comes between two answers makes one message, results of calls first, as the server wants them.
+// messages returns what is sent of a conversation. The server knows users and assistants only, who
+// take turns: all that comes between two answers makes one message, results of calls first, as the
+// server wants them.
 func (c *client) messages(messages []llm.Message) ([]wireMessage, error) {
 	var out []wireMessage
 	for i, m := range messages {
@@ -80,8 +82,8 @@ func resultsFirst(b *wireBlock) int {
 	return 1
 }
 
-// trimmed takes the white space off the end of a conversation that ends with an answer, which the model is to go on with.
-// The server refuses it there, and only there.
+// trimmed takes the white space off the end of a conversation that ends with an answer, which the
+// model is to go on with. The server refuses it there, and only there.
 func trimmed(messages []wireMessage) []wireMessage {
 	n := len(messages)
 	if n == 0 || messages[n-1].Role != roleAssistant {
@@ -138,8 +140,8 @@ func unfit(p llm.Part, role llm.Role) error {
 	return fmt.Errorf("a part of kind %q cannot be sent in a message of role %q", p.Kind, role)
 }
 
-// answer returns the content of a message of the model, in the order in which it came. The server refuses thinking at the
-// end of a message, where an answer has been cut.
+// answer returns the content of a message of the model, in the order in which it came. The server
+// refuses thinking at the end of a message, where an answer has been cut.
 func (c *client) answer(m llm.Message) ([]*wireBlock, error) {
 	var blocks []*wireBlock
 	for _, p := range m.Parts {
@@ -156,7 +158,8 @@ func (c *client) answer(m llm.Message) ([]*wireBlock, error) {
 		case p.Kind == llm.PartToolCall && p.ToolCall != nil:
 			call := p.ToolCall
 			blocks = append(blocks, &wireBlock{
-				Type: blockToolUse, ID: callID(call.ID), Name: toolName(call.Name), Input: input(call.Arguments),
+				Type: blockToolUse, ID: callID(call.ID), Name: toolName(call.Name),
+				Input: input(call.Arguments),
 			})
 		default:
 			return nil, unfit(p, m.Role)
@@ -194,8 +197,8 @@ func result(r llm.ToolResult) (*wireBlock, error) {
 	return block, nil
 }
 
-// input returns the arguments of a call as the object that the server wants. What is none goes into one, under the name
-// that Anthropic gives for it, so that the model sees what it wrote.
+// input returns the arguments of a call as the object that the server wants. What is none goes into
+// one, under the name that Anthropic gives for it, so that the model sees what it wrote.
 func input(arguments string) json.RawMessage {
 	return exchange.ArgumentsObject(arguments, "INVALID_JSON")
 }
@@ -203,15 +206,15 @@ func input(arguments string) json.RawMessage {
 // isBlank reports whether s has no visible character.
 func isBlank(s string) bool { return strings.TrimSpace(s) == "" }
 
-// toolName makes a name that the server takes back of one that a model has made up. Other names it refuses, with the whole
-// conversation.
+// toolName makes a name that the server takes back of one that a model has made up. Other names it
+// refuses, with the whole conversation.
 func toolName(name string) string {
 	name = word(name)
 	return cmp.Or(name[:min(len(name), 64)], "_")
 }
 
-// callID makes an ID that the server takes of one that another provider has given. Different IDs stay different, for the
-// server refuses two calls of one ID.
+// callID makes an ID that the server takes of one that another provider has given. Different IDs
+// stay different, for the server refuses two calls of one ID.
 func callID(id string) string {
 	fit := word(id)
 	if fit == id {

@@ -55,7 +55,8 @@ func (d *decoder) event(data []byte) ([]llm.Delta, error) {
 			return nil, &info
 		}
 		return nil, errors.New("an event has no type")
-	case "message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta", "message_stop":
+	case "message_start", "content_block_start", "content_block_delta", "content_block_stop",
+		"message_delta", "message_stop":
 	default:
 		return nil, nil
 	}
@@ -130,7 +131,10 @@ func (d *decoder) begin(index int, raw json.RawMessage) ([]llm.Delta, error) {
 	case blockToolUse:
 		b.call = d.calls
 		d.calls++
-		return []llm.Delta{{Kind: llm.DeltaToolCall, Index: b.call, Call: &llm.ToolCall{ID: b.ID, Name: b.Name}}}, nil
+		return []llm.Delta{{Kind: llm.DeltaToolCall, Index: b.call, Call: &llm.ToolCall{
+			ID:   b.ID,
+			Name: b.Name,
+		}}}, nil
 	}
 	return nil, nil
 }
@@ -142,7 +146,8 @@ func text(kind llm.DeltaKind, s string) []llm.Delta {
 	return []llm.Delta{{Kind: kind, Text: s}}
 }
 
-// grow takes a piece of b. Pieces that do not belong to such a block are nothing to this client, such as citations.
+// grow takes a piece of b. Pieces that do not belong to such a block are nothing to this client,
+// such as citations.
 func (b *block) grow(e wireEvent) []llm.Delta {
 	switch b.Type {
 	case blockText:
@@ -186,10 +191,12 @@ func (d *decoder) end(b *block) ([]llm.Delta, error) {
 		if r.Opaque == nil && r.Text == "" {
 			return nil, nil
 		}
-		return []llm.Delta{{Kind: llm.DeltaPart, Part: &llm.Part{Kind: llm.PartReasoning, Reasoning: r}}}, nil
+		return []llm.Delta{{Kind: llm.DeltaPart, Part: &llm.Part{Kind: llm.PartReasoning, Reasoning: r}}},
+			nil
 	case blockRedactedThinking:
 		r := &llm.Reasoning{Provider: d.provider, Opaque: b.raw}
-		return []llm.Delta{{Kind: llm.DeltaPart, Part: &llm.Part{Kind: llm.PartReasoning, Reasoning: r}}}, nil
+		return []llm.Delta{{Kind: llm.DeltaPart, Part: &llm.Part{Kind: llm.PartReasoning, Reasoning: r}}},
+			nil
 	}
 	return nil, nil
 }

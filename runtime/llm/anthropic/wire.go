@@ -171,8 +171,8 @@ func (u wireUsage) addTo(total *llm.Usage) {
 	set(&total.Reasoning, u.Details.Thinking)
 }
 
-// stopReason is the reason why an answer ended. Of the others, end_turn, stop_sequence, tool_use and
-// pause_turn, none needs to be told apart.
+// stopReason is the reason why an answer ended. Of the others, end_turn, stop_sequence, tool_use
+// and pause_turn, none needs to be told apart.
 type stopReason string
 
 const (

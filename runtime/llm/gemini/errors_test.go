@@ -15,7 +15,8 @@ import (
 
 // refused writes an error as Google does.
 func refused(code int, status, message, details string) string {
-	return fmt.Sprintf(`{"error":{"code":%d,"message":%q,"status":%q,"details":[%s]}}`, code, message, status, details)
+	return fmt.Sprintf(`{"error":{"code":%d,"message":%q,"status":%q,"details":[%s]}}`, code, message,
+		status, details)
 }
 
 func TestErrorKinds(t *testing.T) {
@@ -31,26 +32,54 @@ func TestErrorKinds(t *testing.T) {
 		details    string
 		kind       llm.ErrorKind
 	}{
-		"invalid":         {400, "INVALID_ARGUMENT", "bad field", "", llm.KindInvalid},
-		"precondition":    {400, "FAILED_PRECONDITION", "User location is not supported for the API use.", "", llm.KindInvalid},
-		"wrong key":       {400, "INVALID_ARGUMENT", "API key not valid. Please pass a valid API key.", noKey, llm.KindAuth},
-		"expired key":     {400, "INVALID_ARGUMENT", "API key expired. Please renew the API key.", noKey, llm.KindAuth},
-		"too many tokens": {400, "INVALID_ARGUMENT", "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).", "", llm.KindContextLength},
-		"too many, older": {400, "INVALID_ARGUMENT", "The input token count exceeds the maximum.", "", llm.KindContextLength},
-		"too many bytes":  {400, "INVALID_ARGUMENT", "Request payload size exceeds the limit: 20971520 bytes.", "", llm.KindContextLength},
+		"invalid": {400, "INVALID_ARGUMENT", "bad field", "", llm.KindInvalid},
+		"precondition": {
+			400, "FAILED_PRECONDITION", "User location is not supported for the API use.",
+			"", llm.KindInvalid,
+		},
+		"wrong key": {
+			400, "INVALID_ARGUMENT", "API key not valid. Please pass a valid API key.",
+			noKey, llm.KindAuth,
+		},
+		"expired key": {
+			400, "INVALID_ARGUMENT", "API key expired. Please renew the API key.", noKey,
+			llm.KindAuth,
+		},
+		"too many tokens": {
+			400, "INVALID_ARGUMENT",
+			"The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).", "",
+			llm.KindContextLength,
+		},
+		"too many, older": {
+			400, "INVALID_ARGUMENT", "The input token count exceeds the maximum.", "",
+			llm.KindContextLength,
+		},
+		"too many bytes": {
+			400, "INVALID_ARGUMENT",
+			"Request payload size exceeds the limit: 20971520 bytes.", "", llm.KindContextLength,
+		},
 		"unauthenticated": {401, "UNAUTHENTICATED", "no credentials", "", llm.KindAuth},
 		"denied":          {403, "PERMISSION_DENIED", "not for you", "", llm.KindAuth},
 		"not found":       {404, "NOT_FOUND", "models/x is not found", "", llm.KindNotFound},
 		"quota of minute": {429, "RESOURCE_EXHAUSTED", quota, minute, llm.KindRateLimit},
 		"quota of day":    {429, "RESOURCE_EXHAUSTED", quota, day, llm.KindQuota},
-		"credits":         {429, "RESOURCE_EXHAUSTED", "Your prepayment credits are depleted.", "", llm.KindQuota},
-		"canceled":        {499, "CANCELLED", "The operation was cancelled.", "", llm.KindServer},
-		"internal":        {500, "INTERNAL", "An internal error has occurred.", "", llm.KindServer},
-		"overloaded":      {503, "UNAVAILABLE", "The model is overloaded. Please try again later.", "", llm.KindOverloaded},
-		"unavailable":     {503, "UNAVAILABLE", "The service is currently unavailable.", "", llm.KindOverloaded},
-		"deadline":        {504, "DEADLINE_EXCEEDED", "Deadline expired.", "", llm.KindTimeout},
-		"a new status":    {503, "SOMETHING", "x", "", llm.KindServer},
-		"odd details":     {500, "INTERNAL", "x", `7,{"@type":8}`, llm.KindServer},
+		"credits": {
+			429, "RESOURCE_EXHAUSTED", "Your prepayment credits are depleted.", "",
+			llm.KindQuota,
+		},
+		"canceled": {499, "CANCELLED", "The operation was cancelled.", "", llm.KindServer},
+		"internal": {500, "INTERNAL", "An internal error has occurred.", "", llm.KindServer},
+		"overloaded": {
+			503, "UNAVAILABLE", "The model is overloaded. Please try again later.", "",
+			llm.KindOverloaded,
+		},
+		"unavailable": {
+			503, "UNAVAILABLE", "The service is currently unavailable.", "",
+			llm.KindOverloaded,
+		},
+		"deadline":     {504, "DEADLINE_EXCEEDED", "Deadline expired.", "", llm.KindTimeout},
+		"a new status": {503, "SOMETHING", "x", "", llm.KindServer},
+		"odd details":  {500, "INTERNAL", "x", `7,{"@type":8}`, llm.KindServer},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -61,7 +90,8 @@ func TestErrorKinds(t *testing.T) {
 				_, c := wire().Connect(t, llmtest.Sequence(llmtest.Reply{Fault: fault}))
 				_, err := llm.Complete(t.Context(), c, ask())
 				var e *llm.Error
-				if !errors.As(err, &e) || e.Kind != tt.kind || e.Status != tt.status || !strings.Contains(e.Message, tt.text) {
+				if !errors.As(err, &e) || e.Kind != tt.kind || e.Status != tt.status ||
+					!strings.Contains(e.Message, tt.text) {
 					t.Errorf("%s: got %#v, want kind %s", form, err, tt.kind)
 				}
 				if e != nil && tt.name != "SOMETHING" && e.Code != tt.name {
@@ -80,25 +110,32 @@ func TestErrorKinds(t *testing.T) {
 
 func TestRetryAfter(t *testing.T) {
 	info := func(delay string) string {
-		return refused(429, "RESOURCE_EXHAUSTED", "x", `{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"`+delay+`"}`)
+		return refused(429, "RESOURCE_EXHAUSTED", "x",
+			`{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"`+delay+`"}`)
 	}
 	tests := map[string]struct {
 		body, header string
 		want         time.Duration
 		none         bool
 	}{
-		"seconds":           {body: info("34s"), want: 34 * time.Second},
-		"part of a second":  {body: info("0.250s"), want: 250 * time.Millisecond},
-		"zero":              {body: info("0s")},
-		"negative":          {body: info("-3s")},
-		"nonsense":          {body: info("soon"), none: true},
-		"none":              {body: refused(429, "RESOURCE_EXHAUSTED", "x", ""), none: true},
-		"header":            {body: refused(429, "RESOURCE_EXHAUSTED", "x", ""), header: "7", want: 7 * time.Second},
+		"seconds":          {body: info("34s"), want: 34 * time.Second},
+		"part of a second": {body: info("0.250s"), want: 250 * time.Millisecond},
+		"zero":             {body: info("0s")},
+		"negative":         {body: info("-3s")},
+		"nonsense":         {body: info("soon"), none: true},
+		"none":             {body: refused(429, "RESOURCE_EXHAUSTED", "x", ""), none: true},
+		"header": {
+			body: refused(429, "RESOURCE_EXHAUSTED", "x", ""), header: "7",
+			want: 7 * time.Second,
+		},
 		"header says first": {body: info("34s"), header: "7", want: 7 * time.Second},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			fault := llmtest.Fault{Status: 429, Body: tt.body, Header: http.Header{"Content-Type": {"application/json"}}}
+			fault := llmtest.Fault{
+				Status: 429, Body: tt.body,
+				Header: http.Header{"Content-Type": {"application/json"}},
+			}
 			if tt.header != "" {
 				fault.Header.Set("Retry-After", tt.header)
 			}

@@ -2,34 +2,38 @@
 //
 // # What a complete answer is
 //
-// A stream is complete if a finish reason has come and the body has ended properly. A body that breaks off after the
-// finish reason is complete, too, once the usage has come with the finish reason or after it, for nothing is missing
-// then. Whatever else ends a stream is an *llm.Error, and so is a finish reason that says that the model has failed, such
-// as MALFORMED_FUNCTION_CALL; a caller may retry both. One event may have 16 MiB, an answer 256 MiB.
+// A stream is complete if a finish reason has come and the body has ended properly. A body that
+// breaks off after the finish reason is complete, too, once the usage has come with the finish
+// reason or after it, for nothing is missing then. Whatever else ends a stream is an *llm.Error,
+// and so is a finish reason that says that the model has failed, such as MALFORMED_FUNCTION_CALL; a
+// caller may retry both. One event may have 16 MiB, an answer 256 MiB.
 //
 // # Tool calls
 //
-// Most models give their calls no ids, and llm.ToolCall.ID is empty then. In later requests a call has an id only if the
-// model gave it one; results stand in the order of the calls, in one content. The API has no setting against parallel
-// calls, so llm.Request.ParallelToolCalls changes nothing.
+// Most models give their calls no ids, and llm.ToolCall.ID is empty then. In later requests a call
+// has an id only if the model gave it one; results stand in the order of the calls, in one content.
+// The API has no setting against parallel calls, so llm.Request.ParallelToolCalls changes nothing.
 //
 // # Reasoning
 //
-// A model signs some parts of its answer, and wants each signature back on its part. What is to come back beside texts
-// and calls is a part of reasoning in the message, directly before the text or call that it belongs to: its Opaque is the
-// part as the API has it, without the text and without the arguments. A part that is neither text nor call, such as one
-// of code that the server has run, is kept whole. Models from Gemini 3 on refuse a call without a signature; one that
-// was made by another model is sent with the value that Google names for it.
+// A model signs some parts of its answer, and wants each signature back on its part. What is to
+// come back beside texts and calls is a part of reasoning in the message, directly before the text
+// or call that it belongs to: its Opaque is the part as the API has it, without the text and
+// without the arguments. A part that is neither text nor call, such as one of code that the server
+// has run, is kept whole. Models from Gemini 3 on refuse a call without a signature; one that was
+// made by another model is sent with the value that Google names for it.
 //
-// Request.ReasoningEffort is a thinking level (minimal, low, medium, high) from Gemini 3 on. Before that it becomes a
-// budget: 1,024 tokens for minimal and low, 8,192 for medium, 24,576 for high. A number is a budget with any model, and
-// "none" is the budget 0. Thoughts are asked for where the model has them.
+// Request.ReasoningEffort is a thinking level (minimal, low, medium, high) from Gemini 3 on. Before
+// that it becomes a budget: 1,024 tokens for minimal and low, 8,192 for medium, 24,576 for high. A
+// number is a budget with any model, and "none" is the budget 0. Thoughts are asked for where the
+// model has them.
 //
 // # Options
 //
-// Request.Options are merged into the request body as RFC 7396 says: objects are merged, other values replace, and nil
-// removes a field. Their names are those of the body, such as safetySettings, toolConfig, generationConfig and
-// cachedContent. A list of tools is appended to the request's own: {"tools": [{"googleSearch": {}}]} adds grounding.
+// Request.Options are merged into the request body as RFC 7396 says: objects are merged, other
+// values replace, and nil removes a field. Their names are those of the body, such as
+// safetySettings, toolConfig, generationConfig and cachedContent. A list of tools is appended to
+// the request's own: {"tools": [{"googleSearch": {}}]} adds grounding.
 package gemini
 
 import (
@@ -55,21 +59,24 @@ const (
 	DefaultProvider    = "gemini"
 )
 
-// Config says how to reach a server. No variables of the process are read, but for those of proxies.
+// Config says how to reach a server. No variables of the process are read, but for those of
+// proxies.
 type Config struct {
 	// APIKey is sent in the header x-goog-api-key. It may be empty only if BaseURL is set.
 	APIKey string
-	// BaseURL is the address up to and without "/v1beta"; empty means DefaultBaseURL. A "/v1beta" at its end is ignored.
+	// BaseURL is the address up to and without "/v1beta"; empty means DefaultBaseURL. A "/v1beta" at
+	// its end is ignored.
 	BaseURL string
-	// HTTPClient sends the requests. Nil means one with the proxies of the process's variables (HTTPS_PROXY and so on),
-	// the system's root certificates and no limit for a whole answer.
+	// HTTPClient sends the requests. Nil means one with the proxies of the process's variables
+	// (HTTPS_PROXY and so on), the system's root certificates and no limit for a whole answer.
 	HTTPClient *http.Client
 	// Headers are sent with each request, and replace those of the same name.
 	Headers map[string]string
-	// IdleTimeout is how long to wait for the next byte, from sending the request on; zero means DefaultIdleTimeout.
+	// IdleTimeout is how long to wait for the next byte, from sending the request on; zero means
+	// DefaultIdleTimeout.
 	IdleTimeout time.Duration
-	// Provider names the server in errors and marks its opaque reasoning, which goes back to the same Provider only;
-	// empty means DefaultProvider.
+	// Provider names the server in errors and marks its opaque reasoning, which goes back to the same
+	// Provider only; empty means DefaultProvider.
 	Provider string
 }
 
@@ -81,14 +88,16 @@ func New(cfg Config) (llm.Client, error) {
 	cfg.BaseURL = cmp.Or(cfg.BaseURL, DefaultBaseURL)
 	cfg.Provider = cmp.Or(cfg.Provider, DefaultProvider)
 	endpoint, err := exchange.New(exchange.Config{
-		Provider: cfg.Provider, APIKey: cfg.APIKey, BaseURL: cfg.BaseURL, HTTPClient: cfg.HTTPClient, Headers: cfg.Headers,
+		Provider: cfg.Provider, APIKey: cfg.APIKey, BaseURL: cfg.BaseURL, HTTPClient: cfg.HTTPClient,
+		Headers:     cfg.Headers,
 		IdleTimeout: cmp.Or(cfg.IdleTimeout, DefaultIdleTimeout),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("gemini: %w", err)
 	}
 	return &client{
-		root: strings.TrimSuffix(strings.TrimRight(cfg.BaseURL, "/"), "/v1beta"), key: cfg.APIKey, endpoint: endpoint, provider: cfg.Provider,
+		root: strings.TrimSuffix(strings.TrimRight(cfg.BaseURL, "/"), "/v1beta"), key: cfg.APIKey,
+		endpoint: endpoint, provider: cfg.Provider,
 	}, nil
 }
 
@@ -103,13 +112,17 @@ var _ llm.Client = (*client)(nil)
 
 // Stream implements llm.Client.
 func (c *client) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
-	return c.endpoint.Stream(ctx, func(ctx context.Context, x *exchange.Exchange, emit func(llm.Delta) bool) error {
+	return c.endpoint.Stream(ctx, func(ctx context.Context, x *exchange.Exchange,
+		emit func(llm.Delta) bool,
+	) error {
 		return c.exchange(ctx, x, req, emit)
 	})
 }
 
 // exchange sends req and emits the answer until it is complete, fails, or emit returns false.
-func (c *client) exchange(ctx context.Context, x *exchange.Exchange, req llm.Request, emit func(llm.Delta) bool) error {
+func (c *client) exchange(
+	ctx context.Context, x *exchange.Exchange, req llm.Request, emit func(llm.Delta) bool,
+) error {
 	if err := c.send(ctx, x, req); err != nil {
 		return x.SendError(err)
 	}
@@ -158,7 +171,8 @@ func (c *client) send(ctx context.Context, x *exchange.Exchange, req llm.Request
 	return x.Post(ctx, address, header, body)
 }
 
-// address returns where requests for a model go. A name may begin with "models/" or with another collection of models.
+// address returns where requests for a model go. A name may begin with "models/" or with another
+// collection of models.
 func (c *client) address(model string) (string, error) {
 	collection, name, ok := strings.Cut(model, "/")
 	if !ok {
@@ -167,5 +181,6 @@ func (c *client) address(model string) (string, error) {
 	if name == "" || collection != "models" && collection != "tunedModels" {
 		return "", fmt.Errorf("%q is no name of a model", model)
 	}
-	return c.root + "/v1beta/" + collection + "/" + url.PathEscape(name) + ":streamGenerateContent?alt=sse", nil
+	return c.root + "/v1beta/" + collection + "/" + url.PathEscape(name) +
+		":streamGenerateContent?alt=sse", nil
 }

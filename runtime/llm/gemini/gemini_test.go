@@ -22,30 +22,50 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func wire() clienttest.Wire {
 	const address = "http://127.0.0.1:1/from-the-process"
 	return clienttest.Wire{
-		New:      func(cfg clienttest.Config) (llm.Client, error) { return gemini.New(gemini.Config(cfg)) },
+		New: func(cfg clienttest.Config) (llm.Client,
+			error,
+		) {
+			return gemini.New(gemini.Config(cfg))
+		},
 		Provider: "gemini", Model: "gemini-3-pro", Path: "/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse", Ignored: "/v1beta",
 		KeyHeader: "X-Goog-Api-Key", Marks: true, Objects: true,
 		Usage:      llm.Usage{Input: 100, Output: 50, Reasoning: 20, CacheRead: 30},
 		Everything: everything,
 		Options: map[string]any{
-			"generationConfig": map[string]any{"seed": 1, "topP": 0.5, "temperature": 1, "topK": nil}, "store": false,
+			"generationConfig": map[string]any{
+				"seed": 1, "topP": 0.5, "temperature": 1,
+				"topK": nil,
+			}, "store": false,
 			"tools": []any{map[string]any{"googleSearch": map[string]any{"a": 1, "b": 2}}},
 		},
 		Variables: map[string]string{
-			"GOOGLE_API_KEY": "key-from-the-process", "GEMINI_API_KEY": "key-from-the-process", "GOOGLE_CLOUD_PROJECT": "from-the-process",
-			"GOOGLE_CLOUD_LOCATION": "from-the-process", "GOOGLE_CLOUD_REGION": "from-the-process", "GOOGLE_GEMINI_BASE_URL": address,
-			"GOOGLE_VERTEX_BASE_URL": address, "GOOGLE_GENAI_USE_VERTEXAI": "1", "GOOGLE_GENAI_USE_ENTERPRISE": "1",
+			"GOOGLE_API_KEY": "key-from-the-process", "GEMINI_API_KEY": "key-from-the-process",
+			"GOOGLE_CLOUD_PROJECT":  "from-the-process",
+			"GOOGLE_CLOUD_LOCATION": "from-the-process", "GOOGLE_CLOUD_REGION": "from-the-process",
+			"GOOGLE_GEMINI_BASE_URL": address,
+			"GOOGLE_VERTEX_BASE_URL": address, "GOOGLE_GENAI_USE_VERTEXAI": "1",
+			"GOOGLE_GENAI_USE_ENTERPRISE": "1",
 		},
 		Stream: func(s string) string { return sse(text(s), finish("STOP")) },
 		Refused: map[string]clienttest.Failure{
 			"200 list": {Fault: llmtest.Fault{
-				Status: 200, Body: `[{"candidates":[]}]`, Header: http.Header{"Content-Type": {"application/json"}},
+				Status: 200, Body: `[{"candidates":[]}]`,
+				Header: http.Header{"Content-Type": {"application/json"}},
 			}, Kind: llm.KindStream, Text: "no stream"},
 		},
 		Broken: map[string]clienttest.Failure{
-			"internal":            {Fault: llmtest.Fault{Fail: llmtest.AtText, Code: "INTERNAL", Message: "sorry"}, Kind: llm.KindServer, Text: "sorry"},
-			"exhausted":           {Fault: llmtest.Fault{Fail: llmtest.AtArguments, Code: "RESOURCE_EXHAUSTED", Message: "slow down"}, Kind: llm.KindRateLimit, Text: "slow down"},
-			"unavailable at last": {Fault: llmtest.Fault{Fail: llmtest.AtEnd, Message: "try later"}, Kind: llm.KindOverloaded, Text: "try later"},
+			"internal": {Fault: llmtest.Fault{
+				Fail: llmtest.AtText, Code: "INTERNAL",
+				Message: "sorry",
+			}, Kind: llm.KindServer, Text: "sorry"},
+			"exhausted": {Fault: llmtest.Fault{
+				Fail: llmtest.AtArguments,
+				Code: "RESOURCE_EXHAUSTED", Message: "slow down",
+			}, Kind: llm.KindRateLimit, Text: "slow down"},
+			"unavailable at last": {
+				Fault: llmtest.Fault{Fail: llmtest.AtEnd, Message: "try later"},
+				Kind:  llm.KindOverloaded, Text: "try later",
+			},
 		},
 		Unsendable: unsendable(),
 	}
@@ -67,8 +87,9 @@ func answered(id, name string, parts ...llm.Part) llm.Message {
 	return clienttest.Result(llm.ToolResult{CallID: id, Name: name, Parts: parts})
 }
 
-// The whole conversation of several rounds is one that a strict server accepts: signatures go back as they were, calls
-// have the ids that the model gave them, and results stand in the order of the calls.
+// The whole conversation of several rounds is one that a strict server accepts: signatures go back
+// as they were, calls have the ids that the model gave them, and results stand in the order of the
+// calls.
 func TestConversation(t *testing.T) {
 	noIDs := wire().Reply()
 	noIDs.Calls = []llmtest.Call{
@@ -78,7 +99,8 @@ func TestConversation(t *testing.T) {
 	}
 	for _, model := range []string{"gemini-3-pro", "gemini-2.5-flash", "gemini-flash-latest"} {
 		t.Run(model, func(t *testing.T) {
-			srv, c := wire().Connect(t, llmtest.Sequence(wire().Reply(), noIDs, llmtest.Say("wait"), llmtest.Say("done")))
+			srv, c := wire().Connect(t, llmtest.Sequence(wire().Reply(), noIDs, llmtest.Say("wait"),
+				llmtest.Say("done")))
 			req := ask()
 			req.Model = model
 			req.Messages[0].Parts = append(req.Messages[0].Parts, picture())
@@ -109,7 +131,8 @@ func TestConversation(t *testing.T) {
 				req.Messages = append(req.Messages, llm.UserText("go on"))
 			}
 			last := srv.Requests()[3]
-			signatures, images := strings.Count(string(last.Body), `"thoughtSignature"`), strings.Count(string(last.Body), `"cG5n"`)
+			signatures, images := strings.Count(string(last.Body),
+				`"thoughtSignature"`), strings.Count(string(last.Body), `"cG5n"`)
 			if signatures != 3 || images != 3 {
 				t.Errorf("%d signatures and %d images came back, want 3 and 3", signatures, images)
 			}
@@ -122,7 +145,8 @@ func TestConversation(t *testing.T) {
 				}
 			}
 			want := []string{
-				"call_b: result of call_b_0_1", "call_without_id_3: result of _1_1", "call_without_id_4: result of _1_2",
+				"call_b: result of call_b_0_1", "call_without_id_3: result of _1_1",
+				"call_without_id_4: result of _1_2",
 			}
 			if diff := cmp.Diff(want, results); diff != "" {
 				t.Errorf("results (-want +got):\n%s", diff)
@@ -131,14 +155,18 @@ func TestConversation(t *testing.T) {
 	}
 }
 
-// A conversation that another provider's model has begun goes on with a model that wants signatures.
+// A conversation that another provider's model has begun goes on with a model that wants
+// signatures.
 func TestForeignHistory(t *testing.T) {
 	srv, c := wire().Connect(t, llmtest.Sequence(llmtest.Say("ok")))
 	req := ask()
 	req.Messages = append(
 		req.Messages,
 		llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{
-			{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{Text: "x", Provider: "openai", Opaque: json.RawMessage(`{"type":"reasoning"}`)}},
+			{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{
+				Text: "x", Provider: "openai",
+				Opaque: json.RawMessage(`{"type":"reasoning"}`),
+			}},
 			called("c1", "made up name!", `{"command":`), called("c2", "9.lives", `[1]`),
 		}},
 		answered("c1", "made up name!", llm.Text("a")), answered("c2", "9.lives"),
@@ -170,7 +198,10 @@ func TestResultsOfEqualIDs(t *testing.T) {
 	_, c := wire().Connect(t, llmtest.Sequence(llmtest.Say("ok")))
 	req := ask()
 	req.Messages = append(
-		req.Messages, llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{called("a", "x", ""), called("a", "y", "")}},
+		req.Messages, llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{
+			called("a", "x", ""),
+			called("a", "y", ""),
+		}},
 		answered("a", "x", llm.Text("1")), answered("a", "y", llm.Text("2")),
 	)
 	if _, err := llm.Complete(t.Context(), c, req); err != nil {

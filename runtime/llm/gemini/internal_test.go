@@ -42,7 +42,10 @@ func FuzzDecoder(f *testing.F) {
 			t.Fatalf("got %+v, %v", resp, err)
 		}
 		c := client{provider: "p"}
-		content, err := c.request(llm.Request{Model: "gemini-3-pro", Messages: []llm.Message{resp.Message}})
+		content, err := c.request(llm.Request{
+			Model:    "gemini-3-pro",
+			Messages: []llm.Message{resp.Message},
+		})
 		if err != nil {
 			t.Fatalf("the answer cannot be sent back: %v", err)
 		}
@@ -58,7 +61,8 @@ func FuzzToolName(f *testing.F) {
 	f.Add("")
 	f.Fuzz(func(t *testing.T, name string) {
 		got := toolName(name)
-		if got == "" || len(got) > 64 || !utf8.ValidString(got) || !isLetter(rune(got[0])) || toolName(got) != got {
+		if got == "" || len(got) > 64 || !utf8.ValidString(got) || !isLetter(rune(got[0])) ||
+			toolName(got) != got {
 			t.Errorf("%q became %q", name, got)
 		}
 	})

@@ -12,7 +12,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
 )
 
-// unsigned is what Google names as the signature of a call that a model from Gemini 3 on has not made itself.
+// unsigned is what Google names as the signature of a call that a model from Gemini 3 on has not
+// made itself.
 const unsigned = `"skip_thought_signature_validator"`
 
 func (c *client) request(req llm.Request) (wireRequest, error) {
@@ -55,7 +56,10 @@ func (c *client) request(req llm.Request) (wireRequest, error) {
 		return b, err
 	}
 	if think != nil || req.MaxOutputTokens != 0 {
-		b.GenerationConfig = &wireGenerationConfig{MaxOutputTokens: req.MaxOutputTokens, ThinkingConfig: think}
+		b.GenerationConfig = &wireGenerationConfig{
+			MaxOutputTokens: req.MaxOutputTokens,
+			ThinkingConfig:  think,
+		}
 	}
 	return b, nil
 }
@@ -249,7 +253,8 @@ func (h *history) call(call llm.ToolCall, f wirePart) (wirePart, error) {
 		h.ids[id] = true
 	}
 	h.calls = append(h.calls, sentCall{local: call.ID, id: id, name: name})
-	sent["name"], sent["args"] = exchange.MustJSON(name), exchange.ArgumentsObject(call.Arguments, "arguments")
+	sent["name"], sent["args"] = exchange.MustJSON(name), exchange.ArgumentsObject(call.Arguments,
+		"arguments")
 	data, err := json.Marshal(sent)
 	if err != nil {
 		return nil, err
@@ -296,7 +301,10 @@ func (h *history) flush() {
 	if len(h.results) == 0 {
 		return
 	}
-	slices.SortStableFunc(h.results, func(a, b sentResult) int { return cmp.Compare(a.place, b.place) })
+	slices.SortStableFunc(h.results, func(a, b sentResult) int {
+		return cmp.Compare(a.place,
+			b.place)
+	})
 	out := wireContent{Role: "user"}
 	for _, r := range h.results {
 		out.Parts = append(out.Parts, wireResponsePart{r.response})
@@ -308,8 +316,8 @@ func (h *history) flush() {
 	h.results = nil
 }
 
-// toolName makes a name that the server takes back of one that a model has made up. Other names it refuses, with the whole
-// conversation.
+// toolName makes a name that the server takes back of one that a model has made up. Other names it
+// refuses, with the whole conversation.
 func toolName(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if isLetter(r) || r >= '0' && r <= '9' || r == '.' || r == '-' {

@@ -22,27 +22,41 @@ func everything() llm.Request {
 	req.Messages = []llm.Message{
 		{Role: llm.RoleUser, Parts: []llm.Part{llm.Text("look"), picture()}},
 		{Role: llm.RoleAssistant, Parts: []llm.Part{
-			{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{Provider: "anthropic", Opaque: json.RawMessage(`{"thoughtSignature":"other"}`)}},
+			{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{
+				Provider: "anthropic",
+				Opaque:   json.RawMessage(`{"thoughtSignature":"other"}`),
+			}},
 			thought("only text"), llm.Text("I run two."),
-			opaque("", `{"functionCall":{"id":"w1","name":"shell"},"thoughtSignature":"s1"}`), called("c1", "shell", `{"command":"a"}`),
+			opaque("", `{"functionCall":{"id":"w1","name":"shell"},"thoughtSignature":"s1"}`), called("c1",
+				"shell", `{"command":"a"}`),
 			called("c2", "shell", ""),
 		}},
 		failed,
 		answered("c1", "shell", llm.Text("a <b> & c"), picture()),
 		{Role: llm.RoleUser, Parts: []llm.Part{llm.Text("one"), llm.Text(""), llm.Text("two")}},
 		// Nothing of this can be sent: what a mark belonged to is gone.
-		{Role: llm.RoleAssistant, Parts: []llm.Part{opaque("", `{"functionCall":{"name":"shell"},"thoughtSignature":"s2"}`), llm.Text("")}},
-		{Role: llm.RoleAssistant, Parts: []llm.Part{opaque("", `{"thoughtSignature":"s3"}`), llm.Text("done"), opaque("", `{"text":"","thoughtSignature":"s4"}`)}},
+		{Role: llm.RoleAssistant, Parts: []llm.Part{opaque("",
+			`{"functionCall":{"name":"shell"},"thoughtSignature":"s2"}`), llm.Text("")}},
+		{Role: llm.RoleAssistant, Parts: []llm.Part{
+			opaque("", `{"thoughtSignature":"s3"}`),
+			llm.Text("done"), opaque("", `{"text":"","thoughtSignature":"s4"}`),
+		}},
 		{Role: llm.RoleUser},
 	}
 	req.Tools = append(req.Tools, llm.ToolSpec{Name: "bare"})
 	req.ReasoningEffort, req.MaxOutputTokens, req.SessionID = "low", 1000, "session-1"
 	req.ParallelToolCalls = false
 	req.Options = map[string]any{
-		"safetySettings":   []any{map[string]any{"category": "HARM_CATEGORY_HARASSMENT", "threshold": "BLOCK_NONE"}},
-		"tools":            []any{map[string]any{"googleSearch": map[string]any{}}},
-		"toolConfig":       map[string]any{"functionCallingConfig": map[string]any{"mode": "VALIDATED"}},
-		"generationConfig": map[string]any{"seed": json.Number("9007199254740993"), "thinkingConfig": map[string]any{"includeThoughts": nil}},
+		"safetySettings": []any{map[string]any{
+			"category":  "HARM_CATEGORY_HARASSMENT",
+			"threshold": "BLOCK_NONE",
+		}},
+		"tools":      []any{map[string]any{"googleSearch": map[string]any{}}},
+		"toolConfig": map[string]any{"functionCallingConfig": map[string]any{"mode": "VALIDATED"}},
+		"generationConfig": map[string]any{
+			"seed":           json.Number("9007199254740993"),
+			"thinkingConfig": map[string]any{"includeThoughts": nil},
+		},
 	}
 	return req
 }
@@ -60,8 +74,11 @@ func TestRequestBodies(t *testing.T) {
 
 func TestModelNames(t *testing.T) {
 	for model, want := range map[string]string{
-		"gemini-3-pro": "models/gemini-3-pro", "models/gemini-3-pro": "models/gemini-3-pro", "tunedModels/mine": "tunedModels/mine",
-		"a?b#c": "models/a%3Fb%23c", "models/a/../b": "models/a%2F..%2Fb", "": "", "models/": "", "files/x": "",
+		"gemini-3-pro": "models/gemini-3-pro", "models/gemini-3-pro": "models/gemini-3-pro",
+		"tunedModels/mine": "tunedModels/mine",
+		"a?b#c":            "models/a%3Fb%23c", "models/a/../b": "models/a%2F..%2Fb", "": "",
+		"models/": "",
+		"files/x": "",
 	} {
 		req := ask()
 		req.Model = model
@@ -124,7 +141,11 @@ func TestToolsOption(t *testing.T) {
 		tools   bool
 		want    string
 	}{
-		"added":       {map[string]any{"tools": list}, true, `{"functionDeclarations":[{"name":"x"}]},{"googleSearch":{}}`},
+		"added": {
+			map[string]any{"tools": list},
+			true,
+			`{"functionDeclarations":[{"name":"x"}]},{"googleSearch":{}}`,
+		},
 		"alone":       {map[string]any{"tools": list}, false, `{"googleSearch":{}}`},
 		"taken away":  {map[string]any{"tools": nil}, true, ""},
 		"not touched": {nil, true, `{"functionDeclarations":[{"name":"x"}]}`},
@@ -139,7 +160,8 @@ func TestToolsOption(t *testing.T) {
 		if err := json.Unmarshal(body, &got); err != nil {
 			t.Fatal(err)
 		}
-		if s := strings.Trim(string(got.Tools), "[]"); tt.want != s && string(got.Tools) != "["+tt.want+"]" {
+		if s := strings.Trim(string(got.Tools), "[]"); tt.want != s &&
+			string(got.Tools) != "["+tt.want+"]" {
 			t.Errorf("%s: sent %s, want %s", name, got.Tools, tt.want)
 		}
 		if diff := cmp.Diff(tt.options, req.Options); diff != "" {
@@ -162,12 +184,14 @@ func TestAnswersInARow(t *testing.T) {
 	if err := json.Unmarshal(body, &got); err != nil {
 		t.Fatal(err)
 	}
-	if len(got.Contents) != 3 || !bytes.Contains(got.Contents[1], []byte("I look.")) || !bytes.Contains(got.Contents[1], []byte("functionCall")) {
+	if len(got.Contents) != 3 || !bytes.Contains(got.Contents[1], []byte("I look.")) ||
+		!bytes.Contains(got.Contents[1], []byte("functionCall")) {
 		t.Errorf("sent %s", body)
 	}
 }
 
-// A name that the server does not take back is changed, and so the call is not the one that was signed.
+// A name that the server does not take back is changed, and so the call is not the one that was
+// signed.
 func TestSignatureOfAnotherName(t *testing.T) {
 	for _, tt := range []struct{ model, name, want string }{
 		{"gemini-3-pro", "shell", `"thoughtSignature":"s"`},
@@ -177,10 +201,14 @@ func TestSignatureOfAnotherName(t *testing.T) {
 		req := ask()
 		req.Model = tt.model
 		mark := `{"functionCall":{"name":"` + tt.name + `"},"thoughtSignature":"s"}`
-		req.Messages = append(req.Messages, llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{opaque("", mark), called("c", tt.name, "{}")}},
+		req.Messages = append(req.Messages, llm.Message{
+			Role:  llm.RoleAssistant,
+			Parts: []llm.Part{opaque("", mark), called("c", tt.name, "{}")},
+		},
 			answered("c", tt.name, llm.Text("ok")))
 		_, body, _ := wire().Sent(t, clienttest.Config{}, req)
-		if tt.want == "" && bytes.Contains(body, []byte("thoughtSignature")) || !bytes.Contains(body, []byte(tt.want)) {
+		if tt.want == "" && bytes.Contains(body, []byte("thoughtSignature")) || !bytes.Contains(body,
+			[]byte(tt.want)) {
 			t.Errorf("%s, %q: sent %s", tt.model, tt.name, body)
 		}
 	}
@@ -192,7 +220,10 @@ func TestRepeatedIDs(t *testing.T) {
 	req := ask()
 	req.Messages = []llm.Message{
 		llm.UserText("go"),
-		{Role: llm.RoleAssistant, Parts: []llm.Part{opaque("", mark), called("x", "shell", ""), opaque("", mark), called("x_2", "shell", "")}},
+		{Role: llm.RoleAssistant, Parts: []llm.Part{
+			opaque("", mark), called("x", "shell", ""),
+			opaque("", mark), called("x_2", "shell", ""),
+		}},
 		answered("x_2", "shell", llm.Text("second")), answered("x", "shell", llm.Text("first")),
 		{Role: llm.RoleAssistant, Parts: []llm.Part{opaque("", mark), called("x_3", "shell", "")}},
 		answered("x_3", "shell", llm.Text("third")),
@@ -237,13 +268,20 @@ func unsendable() map[string]func(*llm.Request) {
 		"image in an answer": func(r *llm.Request) {
 			r.Messages[0] = llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{picture()}}
 		},
-		"call in a result": func(r *llm.Request) { r.Messages[0] = answered("1", "x", called("1", "x", "")) },
-		"unknown effort":   func(r *llm.Request) { r.Model, r.ReasoningEffort = "gemini-2.5-pro", "xhigh" },
+		"call in a result": func(r *llm.Request) {
+			r.Messages[0] = answered("1", "x", called("1", "x",
+				""))
+		},
+		"unknown effort": func(r *llm.Request) {
+			r.Model, r.ReasoningEffort = "gemini-2.5-pro",
+				"xhigh"
+		},
 		"reasoning of no form": func(r *llm.Request) {
 			r.Messages[0] = llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{opaque("", `[]`)}}
 		},
 		"mark of no form": func(r *llm.Request) {
-			r.Messages[0] = llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{opaque("", `{"functionCall":7}`), called("1", "x", "")}}
+			r.Messages[0] = llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{opaque("",
+				`{"functionCall":7}`), called("1", "x", "")}}
 		},
 	}
 }

@@ -14,11 +14,14 @@ import (
 type decoder struct {
 	provider string
 	calls    int
-	// thought is the text of the thoughts that were emitted last, if nothing else was emitted after them.
+	// thought is the text of the thoughts that were emitted last, if nothing else was emitted after
+	// them.
 	thought strings.Builder
-	// signed says that the text that was emitted last has a signature, which is not that of a text after it.
+	// signed says that the text that was emitted last has a signature, which is not that of a text
+	// after it.
 	signed bool
-	// finish is set once a finish reason has come, and counted once a usage has come with it or after it.
+	// finish is set once a finish reason has come, and counted once a usage has come with it or after
+	// it.
 	finish  llm.FinishReason
 	counted bool
 	done    llm.Done
@@ -38,7 +41,8 @@ func (d *decoder) event(data []byte) ([]llm.Delta, error) {
 		return nil, &info
 	}
 	if f := r.PromptFeedback; f != nil && f.BlockReason != "" {
-		return nil, refused(f.BlockReason, "content_filter", "the prompt was blocked", f.BlockReasonMessage)
+		return nil, refused(f.BlockReason, "content_filter", "the prompt was blocked",
+			f.BlockReasonMessage)
 	}
 	if r.ResponseID != "" {
 		d.done.ResponseID = r.ResponseID
@@ -65,14 +69,16 @@ func (d *decoder) event(data []byte) ([]llm.Delta, error) {
 	if u := r.Usage; u != nil {
 		// Each event counts from the beginning of the answer, so the last one tells.
 		d.done.Usage = llm.Usage{
-			Input: max(u.Prompt+u.ToolUse-u.Cached, 0), CacheRead: u.Cached, Output: u.Candidates + u.Thoughts, Reasoning: u.Thoughts,
+			Input: max(u.Prompt+u.ToolUse-u.Cached, 0), CacheRead: u.Cached, Output: u.Candidates +
+				u.Thoughts, Reasoning: u.Thoughts,
 		}
 		d.counted = d.finish != ""
 	}
 	return deltas, nil
 }
 
-// end returns what completes the answer if the stream ends now, whole or not; false if the answer is not complete.
+// end returns what completes the answer if the stream ends now, whole or not; false if the answer
+// is not complete.
 func (d *decoder) end(whole bool) (llm.Delta, bool) {
 	if d.finish == "" || !whole && !d.counted {
 		return llm.Delta{}, false
@@ -143,7 +149,10 @@ func (d *decoder) call(call llm.ToolCall) []llm.Delta {
 	args := call.Arguments
 	call.Arguments = ""
 	return []llm.Delta{
-		{Kind: llm.DeltaToolCall, Index: index, Call: &call}, {Kind: llm.DeltaArguments, Index: index, Text: args},
+		{Kind: llm.DeltaToolCall, Index: index, Call: &call}, {
+			Kind: llm.DeltaArguments, Index: index,
+			Text: args,
+		},
 	}
 }
 
@@ -195,9 +204,13 @@ func (d *decoder) opaque(mark wirePart) ([]llm.Delta, error) {
 	return d.keep(raw), nil
 }
 
-// keep emits what is to come back. It takes the place of the thoughts directly before it, so it holds their text.
+// keep emits what is to come back. It takes the place of the thoughts directly before it, so it
+// holds their text.
 func (d *decoder) keep(raw json.RawMessage) []llm.Delta {
-	r := &llm.Reasoning{Text: d.thought.String(), Provider: d.provider, Opaque: append(json.RawMessage(nil), raw...)}
+	r := &llm.Reasoning{
+		Text: d.thought.String(), Provider: d.provider,
+		Opaque: append(json.RawMessage(nil), raw...),
+	}
 	d.emitted()
 	return []llm.Delta{{Kind: llm.DeltaPart, Part: &llm.Part{Kind: llm.PartReasoning, Reasoning: r}}}
 }
@@ -215,7 +228,8 @@ func (d *decoder) finished(reason finishReason, message string) error {
 		finishImageProhibitedContent, finishImageRecitation:
 		d.finish = llm.FinishContentFilter
 	case finishMissingThoughtSignature:
-		return refused(string(reason), "invalid_request_error", "the model has refused the conversation", message)
+		return refused(string(reason), "invalid_request_error", "the model has refused the conversation",
+			message)
 	default:
 		// The model has failed, and may do better next time.
 		return errors.New(explained("the model gave up the answer ("+string(reason)+")", message))
@@ -224,7 +238,10 @@ func (d *decoder) finished(reason finishReason, message string) error {
 }
 
 func refused(code, kind, text, message string) error {
-	return &exchange.Refusal{Code: code, Kind: kind, Message: explained(text+" ("+code+")", message), Found: true}
+	return &exchange.Refusal{
+		Code: code, Kind: kind, Message: explained(text+" ("+code+")", message),
+		Found: true,
+	}
 }
 
 func explained(text, message string) string {

@@ -27,7 +27,10 @@ func finish(reason string) string {
 }
 
 func opaque(text, raw string) llm.Part {
-	return llm.Part{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{Text: text, Provider: "gemini", Opaque: json.RawMessage(raw)}}
+	return llm.Part{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{
+		Text: text, Provider: "gemini",
+		Opaque: json.RawMessage(raw),
+	}}
 }
 
 func TestParts(t *testing.T) {
@@ -36,25 +39,60 @@ func TestParts(t *testing.T) {
 		want   []llm.Part
 		finish llm.FinishReason
 	}{
-		"texts":              {[]string{text("a"), text("b"), finish("STOP")}, []llm.Part{llm.Text("ab")}, llm.FinishStop},
-		"all in one event":   {[]string{`{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}]}`}, []llm.Part{llm.Text("a")}, llm.FinishStop},
-		"nothing":            {[]string{finish("STOP")}, nil, llm.FinishStop},
-		"empty parts":        {[]string{chunk(`{}`, `{"text":""}`), text("a"), finish("STOP")}, []llm.Part{llm.Text("a")}, llm.FinishStop},
-		"another candidate":  {[]string{`{"candidates":[{"index":1,"content":{"parts":[{"text":"b"}]},"finishReason":"OTHER"}]}`, text("a"), finish("STOP")}, []llm.Part{llm.Text("a")}, llm.FinishStop},
-		"a finish in each":   {[]string{`{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}]}`, text("b"), finish("STOP")}, []llm.Part{llm.Text("ab")}, llm.FinishStop},
-		"unknown fields":     {[]string{`{"candidates":[{"safetyRatings":[1],"groundingMetadata":{"x":[]}}],"createTime":1}`, text("a"), finish("STOP")}, []llm.Part{llm.Text("a")}, llm.FinishStop},
-		"thoughts":           {[]string{chunk(`{"text":"x","thought":true}`), chunk(`{"text":"y","thought":true}`), text("a"), finish("STOP")}, []llm.Part{thought("xy"), llm.Text("a")}, llm.FinishStop},
-		"a call":             {[]string{chunk(`{"functionCall":{"name":"f","args":{"b":1.0,"a":[ 2 ]}}}`), finish("STOP")}, []llm.Part{called("", "f", `{"b":1.0,"a":[ 2 ]}`)}, llm.FinishToolCalls},
-		"no args":            {[]string{chunk(`{"functionCall":{"name":"f"}}`, `{"functionCall":{"name":"g","args":null}}`), finish("STOP")}, []llm.Part{called("", "f", `{}`), called("", "g", `{}`)}, llm.FinishToolCalls},
-		"a cut call is lost": {[]string{text("a"), chunk(`{"functionCall":{"name":"f"}}`), finish("MAX_TOKENS")}, []llm.Part{llm.Text("a")}, llm.FinishLength},
+		"texts": {
+			[]string{text("a"), text("b"), finish("STOP")},
+			[]llm.Part{llm.Text("ab")},
+			llm.FinishStop,
+		},
+		"all in one event": {[]string{`{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}]}`}, []llm.Part{llm.Text("a")}, llm.FinishStop},
+		"nothing":          {[]string{finish("STOP")}, nil, llm.FinishStop},
+		"empty parts": {
+			[]string{chunk(`{}`, `{"text":""}`), text("a"), finish("STOP")},
+			[]llm.Part{llm.Text("a")},
+			llm.FinishStop,
+		},
+		"another candidate": {[]string{`{"candidates":[{"index":1,"content":{"parts":[{"text":"b"}]},"finishReason":"OTHER"}]}`, text("a"), finish("STOP")}, []llm.Part{llm.Text("a")}, llm.FinishStop},
+		"a finish in each":  {[]string{`{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}]}`, text("b"), finish("STOP")}, []llm.Part{llm.Text("ab")}, llm.FinishStop},
+		"unknown fields":    {[]string{`{"candidates":[{"safetyRatings":[1],"groundingMetadata":{"x":[]}}],"createTime":1}`, text("a"), finish("STOP")}, []llm.Part{llm.Text("a")}, llm.FinishStop},
+		"thoughts": {[]string{
+			chunk(`{"text":"x","thought":true}`),
+			chunk(`{"text":"y","thought":true}`), text("a"), finish("STOP"),
+		}, []llm.Part{
+			thought("xy"),
+			llm.Text("a"),
+		}, llm.FinishStop},
+		"a call": {[]string{
+			chunk(`{"functionCall":{"name":"f","args":{"b":1.0,"a":[ 2 ]}}}`),
+			finish("STOP"),
+		}, []llm.Part{called("", "f", `{"b":1.0,"a":[ 2 ]}`)}, llm.FinishToolCalls},
+		"no args": {[]string{chunk(`{"functionCall":{"name":"f"}}`,
+			`{"functionCall":{"name":"g","args":null}}`), finish("STOP")}, []llm.Part{called("", "f",
+			`{}`), called("", "g", `{}`)}, llm.FinishToolCalls},
+		"a cut call is lost": {[]string{
+			text("a"), chunk(`{"functionCall":{"name":"f"}}`),
+			finish("MAX_TOKENS"),
+		}, []llm.Part{llm.Text("a")}, llm.FinishLength},
 		"a signed call": {
-			[]string{chunk(`{"text":"x","thought":true}`), chunk(`{"functionCall":{"id":"i","name":"f","args":{}},"thoughtSignature":"s+/="}`), finish("STOP")},
-			[]llm.Part{opaque("x", `{"functionCall":{"id":"i","name":"f"},"thoughtSignature":"s+/="}`), called("i", "f", `{}`)},
+			[]string{
+				chunk(`{"text":"x","thought":true}`),
+				chunk(`{"functionCall":{"id":"i","name":"f","args":{}},"thoughtSignature":"s+/="}`),
+				finish("STOP"),
+			},
+			[]llm.Part{
+				opaque("x", `{"functionCall":{"id":"i","name":"f"},"thoughtSignature":"s+/="}`),
+				called("i", "f", `{}`),
+			},
 			llm.FinishToolCalls,
 		},
 		"a signed text": {
-			[]string{text("a"), chunk(`{"text":"b","thoughtSignature":"s"}`), text("c"), text("d"), finish("STOP")},
-			[]llm.Part{llm.Text("a"), opaque("", `{"thoughtSignature":"s"}`), llm.Text("b"), opaque("", `{}`), llm.Text("cd")},
+			[]string{
+				text("a"), chunk(`{"text":"b","thoughtSignature":"s"}`), text("c"), text("d"),
+				finish("STOP"),
+			},
+			[]llm.Part{
+				llm.Text("a"), opaque("", `{"thoughtSignature":"s"}`), llm.Text("b"),
+				opaque("", `{}`), llm.Text("cd"),
+			},
 			llm.FinishStop,
 		},
 		"a signature at the end": {
@@ -63,13 +101,22 @@ func TestParts(t *testing.T) {
 			llm.FinishStop,
 		},
 		"a signed thought": {
-			[]string{chunk(`{"text":"x","thought":true}`), chunk(`{"text":"y","thought":true,"thoughtSignature":"s"}`), text("a"), finish("STOP")},
+			[]string{
+				chunk(`{"text":"x","thought":true}`),
+				chunk(`{"text":"y","thought":true,"thoughtSignature":"s"}`), text("a"), finish("STOP"),
+			},
 			[]llm.Part{opaque("xy", `{"text":"y","thought":true,"thoughtSignature":"s"}`), llm.Text("a")},
 			llm.FinishStop,
 		},
 		"what the server has run": {
-			[]string{chunk(`{"executableCode":{"code":"1"}}`, `{"codeExecutionResult":{"output":"1"}}`), text("a"), finish("STOP")},
-			[]llm.Part{opaque("", `{"executableCode":{"code":"1"}}`), opaque("", `{"codeExecutionResult":{"output":"1"}}`), llm.Text("a")},
+			[]string{
+				chunk(`{"executableCode":{"code":"1"}}`, `{"codeExecutionResult":{"output":"1"}}`),
+				text("a"), finish("STOP"),
+			},
+			[]llm.Part{
+				opaque("", `{"executableCode":{"code":"1"}}`),
+				opaque("", `{"codeExecutionResult":{"output":"1"}}`), llm.Text("a"),
+			},
 			llm.FinishStop,
 		},
 	}
@@ -87,13 +134,16 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// What came goes back: the parts of an answer are sent as they were received, but for what needs no way back.
+// What came goes back: the parts of an answer are sent as they were received, but for what needs no
+// way back.
 func TestPartsGoBack(t *testing.T) {
 	sent := []string{
-		`{"text":"a"}`, `{"text":"b","thoughtSignature":"s1"}`, `{"text":"c"}`, `{"executableCode":{"code":"1"},"thoughtSignature":"s2"}`,
+		`{"text":"a"}`, `{"text":"b","thoughtSignature":"s1"}`, `{"text":"c"}`,
+		`{"executableCode":{"code":"1"},"thoughtSignature":"s2"}`,
 		`{"text":"y","thought":true,"thoughtSignature":"s3"}`,
 		`{"functionCall":{"args":{"z":1.50,"a":9007199254740993},"id":"i","name":"f"},"thoughtSignature":"s4+/="}`,
-		`{"functionCall":{"args":{},"id":"j","name":"f"}}`, `{"functionCall":{"args":{},"name":"g"}}`, `{"text":"","thoughtSignature":"s5"}`,
+		`{"functionCall":{"args":{},"id":"j","name":"f"}}`, `{"functionCall":{"args":{},"name":"g"}}`,
+		`{"text":"","thoughtSignature":"s5"}`,
 	}
 	var got []string
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -109,7 +159,8 @@ func TestPartsGoBack(t *testing.T) {
 			}
 		}
 		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = w.Write([]byte(sse(append([]string{chunk(`{"text":"hm","thought":true}`)}, chunk(sent...), finish("STOP"))...)))
+		_, _ = w.Write([]byte(sse(append([]string{chunk(`{"text":"hm","thought":true}`)}, chunk(sent...),
+			finish("STOP"))...)))
 	}))
 	defer srv.Close()
 	c := wire().Client(t, clienttest.Config{BaseURL: srv.URL, HTTPClient: srv.Client()})
@@ -139,8 +190,10 @@ func TestPartsGoBack(t *testing.T) {
 
 func TestFinishReasons(t *testing.T) {
 	reasons := map[string]llm.FinishReason{
-		"STOP": llm.FinishStop, "MAX_TOKENS": llm.FinishLength, "SAFETY": llm.FinishContentFilter, "RECITATION": llm.FinishContentFilter,
-		"BLOCKLIST": llm.FinishContentFilter, "PROHIBITED_CONTENT": llm.FinishContentFilter, "SPII": llm.FinishContentFilter,
+		"STOP": llm.FinishStop, "MAX_TOKENS": llm.FinishLength, "SAFETY": llm.FinishContentFilter,
+		"RECITATION": llm.FinishContentFilter,
+		"BLOCKLIST":  llm.FinishContentFilter, "PROHIBITED_CONTENT": llm.FinishContentFilter,
+		"SPII":     llm.FinishContentFilter,
 		"LANGUAGE": llm.FinishContentFilter,
 	}
 	for reason, want := range reasons {
@@ -150,13 +203,15 @@ func TestFinishReasons(t *testing.T) {
 		}
 	}
 	failures := map[string]llm.ErrorKind{
-		"MALFORMED_FUNCTION_CALL": llm.KindStream, "UNEXPECTED_TOOL_CALL": llm.KindStream, "OTHER": llm.KindStream, "SOMETHING_NEW": llm.KindStream,
+		"MALFORMED_FUNCTION_CALL": llm.KindStream, "UNEXPECTED_TOOL_CALL": llm.KindStream,
+		"OTHER": llm.KindStream, "SOMETHING_NEW": llm.KindStream,
 		"MISSING_THOUGHT_SIGNATURE": llm.KindInvalid,
 	}
 	for reason, want := range failures {
 		stream := sse(text("a"), `{"candidates":[{"finishReason":"`+reason+`","finishMessage":"because"}]}`)
 		_, err := llm.Complete(t.Context(), wire().Raw(t, stream), ask())
-		if llm.KindOf(err) != want || !strings.Contains(err.Error(), reason) || !strings.Contains(err.Error(), "because") {
+		if llm.KindOf(err) != want || !strings.Contains(err.Error(), reason) ||
+			!strings.Contains(err.Error(), "because") {
 			t.Errorf("%s: got %v", reason, err)
 		}
 	}
@@ -172,11 +227,15 @@ func TestUsage(t *testing.T) {
 			`"promptTokenCount":100,"cachedContentTokenCount":30,"toolUsePromptTokenCount":5,"candidatesTokenCount":7,"thoughtsTokenCount":3`,
 			llm.Usage{Input: 75, CacheRead: 30, Output: 10, Reasoning: 3},
 		},
-		"more cached than there is": {`"promptTokenCount":1,"cachedContentTokenCount":2`, llm.Usage{CacheRead: 2}},
-		"nothing":                   {``, llm.Usage{}},
+		"more cached than there is": {
+			`"promptTokenCount":1,"cachedContentTokenCount":2`,
+			llm.Usage{CacheRead: 2},
+		},
+		"nothing": {``, llm.Usage{}},
 	}
 	for name, tt := range tests {
-		stream := sse(usage(`"promptTokenCount":50,"candidatesTokenCount":1`), text("a"), finish("STOP"), usage(tt.last))
+		stream := sse(usage(`"promptTokenCount":50,"candidatesTokenCount":1`), text("a"), finish("STOP"),
+			usage(tt.last))
 		resp, err := llm.Complete(t.Context(), wire().Raw(t, stream), ask())
 		if err != nil || resp.Usage != tt.want {
 			t.Errorf("%s: got %+v, %v", name, resp.Usage, err)
@@ -192,16 +251,22 @@ func TestEndOfTheStream(t *testing.T) {
 		broken   bool
 		complete bool
 	}{
-		"no finish reason":                     {sse(text("a")), false, false},
-		"no event":                             {"", false, false},
-		"usage without a finish reason":        {sse(text("a"), `{"usageMetadata":{"promptTokenCount":1}}`), true, false},
-		"finish reason":                        {sse(text("a"), bare), false, true},
-		"finish reason without an empty line":  {strings.TrimSpace(sse(text("a"), bare)), false, true},
-		"half a finish reason":                 {sse(text("a")) + "data: " + bare[:len(bare)-1], false, false},
-		"broken after the finish reason":       {sse(text("a"), bare), true, false},
-		"broken after the usage with it":       {sse(text("a"), finish("STOP")), true, true},
-		"broken after the usage behind it":     {sse(text("a"), bare, `{"usageMetadata":{"promptTokenCount":1}}`), true, true},
-		"broken after a usage before it alone": {sse(`{"usageMetadata":{"promptTokenCount":1}}`, text("a"), bare), true, false},
+		"no finish reason": {sse(text("a")), false, false},
+		"no event":         {"", false, false},
+		"usage without a finish reason": {sse(text("a"),
+			`{"usageMetadata":{"promptTokenCount":1}}`), true, false},
+		"finish reason":                       {sse(text("a"), bare), false, true},
+		"finish reason without an empty line": {strings.TrimSpace(sse(text("a"), bare)), false, true},
+		"half a finish reason": {
+			sse(text("a")) + "data: " + bare[:len(bare)-1], false,
+			false,
+		},
+		"broken after the finish reason": {sse(text("a"), bare), true, false},
+		"broken after the usage with it": {sse(text("a"), finish("STOP")), true, true},
+		"broken after the usage behind it": {sse(text("a"), bare,
+			`{"usageMetadata":{"promptTokenCount":1}}`), true, true},
+		"broken after a usage before it alone": {sse(`{"usageMetadata":{"promptTokenCount":1}}`,
+			text("a"), bare), true, false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -233,9 +298,18 @@ func TestErrorsInTheStream(t *testing.T) {
 		kind  llm.ErrorKind
 		code  string
 	}{
-		"blocked":          {`{"promptFeedback":{"blockReason":"PROHIBITED_CONTENT"}}`, llm.KindContentFilter, "PROHIBITED_CONTENT"},
-		"an error":         {`{"error":{"code":503,"message":"x","status":"UNAVAILABLE"}}`, llm.KindOverloaded, "UNAVAILABLE"},
-		"an error in list": {`[{"error":{"code":429,"message":"x","status":"RESOURCE_EXHAUSTED"}}]`, llm.KindRateLimit, "RESOURCE_EXHAUSTED"},
+		"blocked": {
+			`{"promptFeedback":{"blockReason":"PROHIBITED_CONTENT"}}`,
+			llm.KindContentFilter, "PROHIBITED_CONTENT",
+		},
+		"an error": {
+			`{"error":{"code":503,"message":"x","status":"UNAVAILABLE"}}`,
+			llm.KindOverloaded, "UNAVAILABLE",
+		},
+		"an error in list": {
+			`[{"error":{"code":429,"message":"x","status":"RESOURCE_EXHAUSTED"}}]`,
+			llm.KindRateLimit, "RESOURCE_EXHAUSTED",
+		},
 		"an error, number": {`{"error":{"code":504,"message":"x"}}`, llm.KindServer, "504"},
 		"no JSON":          {`{"candidates":`, llm.KindStream, ""},
 		"no parts":         {`{"candidates":[{"content":{"parts":[7]}}]}`, llm.KindStream, ""},
@@ -244,7 +318,8 @@ func TestErrorsInTheStream(t *testing.T) {
 		},
 	}
 	for name, tt := range tests {
-		_, err := llm.Complete(t.Context(), wire().Raw(t, sse(text("a"), tt.event, finish("STOP"))), ask())
+		_, err := llm.Complete(t.Context(), wire().Raw(t, sse(text("a"), tt.event, finish("STOP"))),
+			ask())
 		var e *llm.Error
 		if !errors.As(err, &e) || e.Kind != tt.kind || e.Code != tt.code {
 			t.Errorf("%s: got %#v", name, err)

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// generationOf returns the generation that the name of a model tells, such as 2.5. It is the newest if the name tells none,
-// such as "gemini-flash-latest", and 0 if the model is no Gemini.
+// generationOf returns the generation that the name of a model tells, such as 2.5. It is the newest
+// if the name tells none, such as "gemini-flash-latest", and 0 if the model is no Gemini.
 func generationOf(model string) float64 {
 	name, ok := strings.CutPrefix(strings.TrimPrefix(model, "models/"), "gemini-")
 	if !ok {
@@ -32,7 +32,8 @@ func budget(effort string) (int64, error) {
 	case "high":
 		return 24576, nil
 	}
-	return 0, fmt.Errorf("the reasoning effort %q is neither none, minimal, low, medium, high nor a number of tokens", effort)
+	return 0, fmt.Errorf("the reasoning effort %q is neither none, minimal, low, medium, high nor "+
+		"a number of tokens", effort)
 }
 
 // thinking returns how a model is to think, nil for its default without thoughts.

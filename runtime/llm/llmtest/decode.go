@@ -75,7 +75,10 @@ func (c *conversation) result(id string, parts []llm.Part) error {
 	}
 	c.open[id]--
 	c.add(llm.RoleTool, llm.Part{
-		Kind: llm.PartToolResult, ToolResult: &llm.ToolResult{CallID: id, Name: c.names[id], Parts: parts},
+		Kind: llm.PartToolResult, ToolResult: &llm.ToolResult{
+			CallID: id, Name: c.names[id],
+			Parts: parts,
+		},
 	})
 	return nil
 }
@@ -125,7 +128,9 @@ func checkSchema(schema json.RawMessage) error {
 	if err := json.Unmarshal(schema, &root); err != nil || root.Type != "object" {
 		return errors.Join(errors.New(`it is not of type "object"`), err)
 	}
-	_, err := root.Resolve(&jsonschema.ResolveOptions{Loader: func(u *url.URL) (*jsonschema.Schema, error) {
+	_, err := root.Resolve(&jsonschema.ResolveOptions{Loader: func(u *url.URL) (*jsonschema.Schema,
+		error,
+	) {
 		return nil, fmt.Errorf("a reference to %s cannot be followed", u)
 	}})
 	return err

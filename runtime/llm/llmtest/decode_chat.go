@@ -95,7 +95,8 @@ func decodeChat(req *Request, _ map[string]json.RawMessage) (extras, error) {
 		if tool.Type != "function" || tool.Function.Strict != nil && *tool.Function.Strict {
 			return extras{}, fmt.Errorf("the tool %q is no function with strict false", tool.Function.Name)
 		}
-		if err := t.add(tool.Function.Name, tool.Function.Description, tool.Function.Parameters); err != nil {
+		if err := t.add(tool.Function.Name, tool.Function.Description,
+			tool.Function.Parameters); err != nil {
 			return extras{}, err
 		}
 	}
@@ -119,8 +120,10 @@ func decodeChat(req *Request, _ map[string]json.RawMessage) (extras, error) {
 		return extras{}, errors.New("there is a system message only")
 	}
 	req.Request = llm.Request{
-		Model: b.Model, System: system, Messages: conv.messages, Tools: t.specs, ReasoningEffort: b.ReasoningEffort,
-		MaxOutputTokens: b.MaxCompletionTokens, ParallelToolCalls: b.ParallelToolCalls == nil || *b.ParallelToolCalls,
+		Model: b.Model, System: system, Messages: conv.messages, Tools: t.specs,
+		ReasoningEffort: b.ReasoningEffort,
+		MaxOutputTokens: b.MaxCompletionTokens, ParallelToolCalls: b.ParallelToolCalls == nil ||
+			*b.ParallelToolCalls,
 		SessionID: b.PromptCacheKey,
 	}
 	return extras{usage: b.StreamOptions.IncludeUsage}, nil

@@ -104,14 +104,16 @@ func (b generateBlob) part() (llm.Part, error) {
 // generateReader reads the contents of a request.
 type generateReader struct {
 	conversation
-	// strict says that the model wants signatures and takes images in results, as those from Gemini 3 on do.
+	// strict says that the model wants signatures and takes images in results, as those from Gemini 3
+	// on do.
 	strict bool
 	calls  int
 	// open holds the calls of the last content, in order.
 	open []generateCall
 }
 
-// generateCall is a call as results name it: by the id that it had on the wire, if it had one, and by its name.
+// generateCall is a call as results name it: by the id that it had on the wire, if it had one, and
+// by its name.
 type generateCall struct{ id, wireID, name string }
 
 var (
@@ -137,7 +139,8 @@ func decodeGenerate(req *Request, _ map[string]json.RawMessage) (extras, error) 
 	system := ""
 	if b.SystemInstruction != nil {
 		var p generatePart
-		if len(b.SystemInstruction.Parts) != 1 || strict(b.SystemInstruction.Parts[0], &p) != nil || p.Text == nil {
+		if len(b.SystemInstruction.Parts) != 1 || strict(b.SystemInstruction.Parts[0], &p) != nil ||
+			p.Text == nil {
 			return extras{}, errors.New("systemInstruction is no text")
 		}
 		system = *p.Text
@@ -215,7 +218,8 @@ func (r *generateReader) contents(list []generateContent) error {
 			err = errors.New("the last content is not the user's")
 		case c.Role == "model" && len(r.open) > 0:
 			err = errors.New("calls without results stand before it")
-		case c.Role == "model" && list[i-1].Role == "model" && slices.ContainsFunc(c.Parts, isFunctionCall):
+		case c.Role == "model" && list[i-1].Role == "model" && slices.ContainsFunc(c.Parts,
+			isFunctionCall):
 			err = errors.New("calls do not come after the user's content")
 		case c.Role == "model":
 			err = r.model(c.Parts)
@@ -246,7 +250,8 @@ func (r *generateReader) part(raw json.RawMessage) (generatePart, error) {
 	}
 	kinds := 0
 	for _, is := range []bool{
-		p.Text != nil, p.InlineData != nil, p.FunctionCall != nil, p.FunctionResponse != nil, p.ExecutableCode != nil,
+		p.Text != nil, p.InlineData != nil, p.FunctionCall != nil, p.FunctionResponse != nil,
+		p.ExecutableCode != nil,
 		p.CodeExecutionResult != nil, p.ToolCall != nil, p.ToolResponse != nil,
 	} {
 		if is {
@@ -262,7 +267,8 @@ func (r *generateReader) part(raw json.RawMessage) (generatePart, error) {
 	return p, nil
 }
 
-// user reads a content of the user: the results of all calls of the content before it, or texts and images.
+// user reads a content of the user: the results of all calls of the content before it, or texts and
+// images.
 func (r *generateReader) user(parts []json.RawMessage) error {
 	var said []llm.Part
 	results := 0
@@ -312,7 +318,8 @@ func (r *generateReader) response(p generatePart, n int) error {
 	}
 	call := r.open[n]
 	if f.Name != call.name || f.ID != call.wireID {
-		return fmt.Errorf("the result of %s %q stands where that of %s %q should", f.Name, f.ID, call.name, call.wireID)
+		return fmt.Errorf("the result of %s %q stands where that of %s %q should", f.Name, f.ID,
+			call.name, call.wireID)
 	}
 	text, isError := f.Response["output"], false
 	if text == nil {
@@ -385,10 +392,14 @@ func (r *generateReader) modelPart(p generatePart, raw json.RawMessage) error {
 }
 
 func (r *generateReader) opaque(raw json.RawMessage) {
-	r.add(llm.RoleAssistant, llm.Part{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{Provider: "gemini", Opaque: raw}})
+	r.add(llm.RoleAssistant, llm.Part{
+		Kind:      llm.PartReasoning,
+		Reasoning: &llm.Reasoning{Provider: "gemini", Opaque: raw},
+	})
 }
 
-// functionCall reads a call. One without an id gets one that tells its place, to pair it with its result.
+// functionCall reads a call. One without an id gets one that tells its place, to pair it with its
+// result.
 func (r *generateReader) functionCall(p generatePart, mark object) error {
 	f := p.FunctionCall
 	if len(f.Args) == 0 {

@@ -127,7 +127,8 @@ type messagesReader struct {
 	bare bool
 }
 
-// decodeMessages checks a request and fills in what it says. The thinking that was sent before calls is known.
+// decodeMessages checks a request and fills in what it says. The thinking that was sent before
+// calls is known.
 func decodeMessages(req *Request, known map[string]json.RawMessage) (extras, error) {
 	var b messagesBody
 	if err := strict(req.Body, &b); err != nil {
@@ -163,10 +164,12 @@ func decodeMessages(req *Request, known map[string]json.RawMessage) (extras, err
 		return extras{}, err
 	}
 	if b.Thinking != nil && b.Thinking.Type == "enabled" && r.bare {
-		return extras{}, errors.New("thinking is enabled, and the last answer with calls does not begin with it")
+		return extras{}, errors.New("thinking is enabled, and the last answer with calls does not " +
+			"begin with it")
 	}
 	req.Request = llm.Request{
-		Model: b.Model, System: system, Messages: r.messages, Tools: t.specs, ReasoningEffort: b.OutputConfig.Effort,
+		Model: b.Model, System: system, Messages: r.messages, Tools: t.specs,
+		ReasoningEffort: b.OutputConfig.Effort,
 		MaxOutputTokens: b.MaxTokens, ParallelToolCalls: !b.ToolChoice.DisableParallel,
 	}
 	return extras{}, nil
@@ -187,7 +190,8 @@ func (b *messagesBody) check() error {
 		return errors.New("tool_choice without tools")
 	case !slices.Contains([]string{"", "auto", "any", "tool", "none"}, b.ToolChoice.Type):
 		return fmt.Errorf("tool_choice is of type %q", b.ToolChoice.Type)
-	case !slices.Contains([]string{"", "low", "medium", "high", "xhigh", "max"}, b.OutputConfig.Effort):
+	case !slices.Contains([]string{"", "low", "medium", "high", "xhigh", "max"},
+		b.OutputConfig.Effort):
 		return fmt.Errorf("the effort %q is unknown", b.OutputConfig.Effort)
 	case b.Thinking == nil:
 		return nil
@@ -260,7 +264,8 @@ func blocksOf(raw json.RawMessage) ([]json.RawMessage, error) {
 	return blocks, nil
 }
 
-// turns adds the messages in order. The results of calls stand first in the message after them, and all of them do.
+// turns adds the messages in order. The results of calls stand first in the message after them, and
+// all of them do.
 func (r *messagesReader) turns(turns []messagesTurn) error {
 	for i, turn := range turns {
 		blocks, err := blocksOf(turn.Content)
@@ -291,7 +296,8 @@ func (r *messagesReader) turns(turns []messagesTurn) error {
 	return nil
 }
 
-// user reads a message of the user. Each text begins a message of its own, for clients put several into one.
+// user reads a message of the user. Each text begins a message of its own, for clients put several
+// into one.
 func (r *messagesReader) user(blocks []json.RawMessage) error {
 	results := true
 	for n, raw := range blocks {
@@ -342,14 +348,16 @@ func (r *messagesReader) content(raw json.RawMessage) (llm.Part, error) {
 		if err := strict(raw, &b); err != nil {
 			return llm.Part{}, err
 		}
-		if !slices.Contains([]string{"image/jpeg", "image/png", "image/gif", "image/webp"}, b.Source.MediaType) {
+		if !slices.Contains([]string{"image/jpeg", "image/png", "image/gif", "image/webp"},
+			b.Source.MediaType) {
 			return llm.Part{}, fmt.Errorf("an image is of type %q", b.Source.MediaType)
 		}
 		data, err := base64.StdEncoding.DecodeString(b.Source.Data)
 		if err != nil || len(data) == 0 || b.Source.Type != "base64" {
 			return llm.Part{}, errors.New("the data of an image is not base64")
 		}
-		return llm.Part{Kind: llm.PartImage, Image: &llm.Image{MIME: b.Source.MediaType, Data: data}}, r.mark(b.CacheControl)
+		return llm.Part{Kind: llm.PartImage, Image: &llm.Image{MIME: b.Source.MediaType, Data: data}},
+			r.mark(b.CacheControl)
 	default:
 		return llm.Part{}, fmt.Errorf("a block of type %q has no place here", typ)
 	}
@@ -433,7 +441,10 @@ func (r *messagesReader) thinking(typ string, raw json.RawMessage) error {
 			return errors.New("invalid signature in a thinking block")
 		}
 	}
-	r.add(llm.RoleAssistant, llm.Part{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{Provider: "anthropic", Opaque: raw}})
+	r.add(llm.RoleAssistant, llm.Part{
+		Kind:      llm.PartReasoning,
+		Reasoning: &llm.Reasoning{Provider: "anthropic", Opaque: raw},
+	})
 	return nil
 }
 
@@ -465,14 +476,16 @@ func (r *messagesReader) toolUse(raw json.RawMessage, thoughts []json.RawMessage
 	return r.mark(b.CacheControl)
 }
 
-// argumentsOf returns what a model wrote as arguments. If it was no object it comes back inside one.
+// argumentsOf returns what a model wrote as arguments. If it was no object it comes back inside
+// one.
 func argumentsOf(input json.RawMessage) (string, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(input, &fields); err != nil || fields == nil {
 		return "", errors.New("input is no object")
 	}
 	var wrong string
-	if raw, ok := fields["INVALID_JSON"]; ok && len(fields) == 1 && json.Unmarshal(raw, &wrong) == nil {
+	if raw, ok := fields["INVALID_JSON"]; ok && len(fields) == 1 && json.Unmarshal(raw,
+		&wrong) == nil {
 		return wrong, nil
 	}
 	return htmlEscape().ReplaceAllStringFunc(string(input), func(s string) string {

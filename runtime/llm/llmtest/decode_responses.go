@@ -95,7 +95,8 @@ type reasoningItem struct {
 	EncryptedContent string          `json:"encrypted_content"`
 }
 
-// decodeResponses checks a request and fills in what it says. The reasoning items that were sent are known.
+// decodeResponses checks a request and fills in what it says. The reasoning items that were sent
+// are known.
 func decodeResponses(req *Request, known map[string]json.RawMessage) (extras, error) {
 	var b responsesBody
 	if err := strict(req.Body, &b); err != nil {
@@ -128,8 +129,10 @@ func decodeResponses(req *Request, known map[string]json.RawMessage) (extras, er
 		return extras{}, err
 	}
 	req.Request = llm.Request{
-		Model: b.Model, System: b.Instructions, Messages: conv.messages, Tools: t.specs, ReasoningEffort: b.Reasoning.Effort,
-		MaxOutputTokens: b.MaxOutputTokens, ParallelToolCalls: b.ParallelToolCalls, SessionID: b.PromptCacheKey,
+		Model: b.Model, System: b.Instructions, Messages: conv.messages, Tools: t.specs,
+		ReasoningEffort: b.Reasoning.Effort,
+		MaxOutputTokens: b.MaxOutputTokens, ParallelToolCalls: b.ParallelToolCalls,
+		SessionID: b.PromptCacheKey,
 	}
 	var ex extras
 	for _, inc := range b.Include {
@@ -149,7 +152,8 @@ func (c *conversation) input(items []json.RawMessage, known map[string]json.RawM
 		if err := json.Unmarshal(raw, &head); err != nil {
 			return fmt.Errorf("input %d: %w", i, err)
 		}
-		byModel := head.Type == "function_call" || head.Type == "reasoning" || head.Type == "message" && head.Role == "assistant"
+		byModel := head.Type == "function_call" || head.Type == "reasoning" || head.Type == "message" &&
+			head.Role == "assistant"
 		if alone && !byModel {
 			return fmt.Errorf("input %d: the reasoning before it stands alone", i)
 		}
@@ -164,7 +168,9 @@ func (c *conversation) input(items []json.RawMessage, known map[string]json.RawM
 	return nil
 }
 
-func (c *conversation) item(typ string, raw json.RawMessage, known map[string]json.RawMessage) error {
+func (c *conversation) item(
+	typ string, raw json.RawMessage, known map[string]json.RawMessage,
+) error {
 	switch typ {
 	case "message":
 		var m messageItem
@@ -202,7 +208,10 @@ func (c *conversation) item(typ string, raw json.RawMessage, known map[string]js
 		if sent := known[r.ID]; sent != nil && !sameJSON(sent, raw) {
 			return fmt.Errorf("the reasoning %q is not what it was", r.ID)
 		}
-		c.add(llm.RoleAssistant, llm.Part{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{Provider: "openai", Opaque: raw}})
+		c.add(llm.RoleAssistant, llm.Part{
+			Kind:      llm.PartReasoning,
+			Reasoning: &llm.Reasoning{Provider: "openai", Opaque: raw},
+		})
 		return nil
 	}
 	return fmt.Errorf("the type %q is unknown", typ)

@@ -42,8 +42,9 @@ func responsesEvents(req *Request, r Reply, ex extras) ([]sseEvent, map[string]j
 	id := fmt.Sprintf("resp_%d", req.Number)
 	response := func(status string) object {
 		return object{
-			"id": id, "object": "response", "created_at": 1700000000, "status": status, "model": r.Model, "output": []any{},
-			"error": nil, "incomplete_details": nil, "metadata": object{}, "usage": nil,
+			"id": id, "object": "response", "created_at": 1700000000, "status": status, "model": r.Model,
+			"output": []any{},
+			"error":  nil, "incomplete_details": nil, "metadata": object{}, "usage": nil,
 		}
 	}
 	w.add("response.created", AtStart, object{"response": response("in_progress")})
@@ -101,7 +102,8 @@ func (w *responsesWriter) message(req *Request, r Reply) {
 	}
 	out := len(w.items)
 	item := object{
-		"id": fmt.Sprintf("msg_%d", req.Number), "type": "message", "role": "assistant", "status": "in_progress", "content": []any{},
+		"id": fmt.Sprintf("msg_%d", req.Number), "type": "message", "role": "assistant",
+		"status": "in_progress", "content": []any{},
 	}
 	w.add("response.output_item.added", "", object{"output_index": out, "item": item})
 	at := object{"item_id": item["id"], "output_index": out, "content_index": 0}
@@ -189,7 +191,8 @@ func chatEvents(req *Request, r Reply, ex extras) ([]sseEvent, map[string]json.R
 	pad := r.Fault.Pad
 	chunk := func(at Point, choices []any, more object) {
 		c := object{
-			"id": fmt.Sprintf("chatcmpl-%d", req.Number), "object": "chat.completion.chunk", "created": 1700000000, "model": r.Model,
+			"id": fmt.Sprintf("chatcmpl-%d", req.Number), "object": "chat.completion.chunk",
+			"created": 1700000000, "model": r.Model,
 			"choices": choices,
 		}
 		if ex.usage {
@@ -215,19 +218,26 @@ func chatEvents(req *Request, r Reply, ex extras) ([]sseEvent, map[string]json.R
 		delta(AtText, object{"content": piece})
 	}
 	walkCalls(r, func(i int) {
-		call := object{"index": i, "type": "function", "function": object{"name": r.Calls[i].Name, "arguments": ""}}
+		call := object{"index": i, "type": "function", "function": object{
+			"name":      r.Calls[i].Name,
+			"arguments": "",
+		}}
 		if r.Calls[i].ID != "" {
 			call["id"] = r.Calls[i].ID
 		}
 		delta("", object{"tool_calls": []any{call}})
 	}, func(i int, piece string) {
-		delta(AtArguments, object{"tool_calls": []any{object{"index": i, "function": object{"arguments": piece}}}})
+		delta(AtArguments, object{"tool_calls": []any{object{
+			"index":    i,
+			"function": object{"arguments": piece},
+		}}})
 	}, func(int) {})
 	chunk(AtEnd, []any{object{"index": 0, "delta": object{}, "finish_reason": string(r.Finish)}}, nil)
 	if ex.usage {
 		u := r.Usage
 		chunk("", []any{}, object{"usage": object{
-			"prompt_tokens": u.Input + u.CacheRead + u.CacheWrite, "completion_tokens": u.Output, "total_tokens": u.Total(),
+			"prompt_tokens": u.Input + u.CacheRead + u.CacheWrite, "completion_tokens": u.Output,
+			"total_tokens":              u.Total(),
 			"prompt_tokens_details":     object{"cached_tokens": u.CacheRead},
 			"completion_tokens_details": object{"reasoning_tokens": u.Reasoning},
 		}})

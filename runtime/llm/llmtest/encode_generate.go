@@ -31,11 +31,12 @@ func generateProtocol() protocol {
 
 var googleStatus = lazyregexp.New(`^[A-Z_]+$`)
 
-// generateRefusal is the body of an error, and the event of one. What OpenAI has a code for, Google has a text or details
-// for.
+// generateRefusal is the body of an error, and the event of one. What OpenAI has a code for, Google
+// has a text or details for.
 func generateRefusal(status int, f Fault) []byte {
 	name := map[int]string{
-		http.StatusUnauthorized: "UNAUTHENTICATED", http.StatusForbidden: "PERMISSION_DENIED", http.StatusNotFound: "NOT_FOUND",
+		http.StatusUnauthorized: "UNAUTHENTICATED", http.StatusForbidden: "PERMISSION_DENIED",
+		http.StatusNotFound: "NOT_FOUND",
 		http.StatusConflict: "ABORTED", http.StatusTooManyRequests: "RESOURCE_EXHAUSTED",
 		http.StatusServiceUnavailable: "UNAVAILABLE", http.StatusRequestTimeout: "DEADLINE_EXCEEDED",
 		http.StatusGatewayTimeout: "DEADLINE_EXCEEDED", 529: "UNAVAILABLE",
@@ -54,22 +55,31 @@ func generateRefusal(status int, f Fault) []byte {
 		message = "The input token count exceeds the maximum number of tokens allowed. " + message
 	case f.Code == "insufficient_quota":
 		details = append(details, object{
-			"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": []any{object{"quotaId": "GenerateRequestsPerDay"}},
+			"@type":      "type.googleapis.com/google.rpc.QuotaFailure",
+			"violations": []any{object{"quotaId": "GenerateRequestsPerDay"}},
 		})
 	case f.Code == "content_filter":
 		message = "Blocked by content filtering policy. " + message
 	}
-	return mustJSON(object{"error": object{"code": status, "message": message, "status": name, "details": details}})
+	return mustJSON(object{"error": object{
+		"code": status, "message": message, "status": name,
+		"details": details,
+	}})
 }
 
-// generateEvents returns the events of an answer. Signatures prove themselves, so nothing needs to be remembered.
+// generateEvents returns the events of an answer. Signatures prove themselves, so nothing needs to
+// be remembered.
 func generateEvents(req *Request, r Reply, ex extras) ([]sseEvent, map[string]json.RawMessage) {
 	var events []sseEvent
 	pad := r.Fault.Pad
 	u := r.Usage
-	usage := object{"promptTokenCount": u.Input + u.CacheRead + u.CacheWrite, "totalTokenCount": u.Input + u.CacheRead + u.CacheWrite}
+	usage := object{
+		"promptTokenCount": u.Input + u.CacheRead + u.CacheWrite,
+		"totalTokenCount":  u.Input + u.CacheRead + u.CacheWrite,
+	}
 	chunk := func(at Point, candidate object) {
-		c := object{"usageMetadata": usage, "modelVersion": r.Model, "responseId": fmt.Sprintf("resp-%d", req.Number)}
+		c := object{"usageMetadata": usage, "modelVersion": r.Model, "responseId": fmt.Sprintf("resp-%d",
+			req.Number)}
 		if candidate != nil {
 			candidate["index"] = 0
 			c["candidates"] = []any{candidate}
@@ -93,7 +103,10 @@ func generateEvents(req *Request, r Reply, ex extras) ([]sseEvent, map[string]js
 	for _, piece := range pieces(r.Text) {
 		part(AtText, object{"text": piece})
 	}
-	finish := map[llm.FinishReason]string{llm.FinishLength: "MAX_TOKENS", llm.FinishContentFilter: "SAFETY"}[r.Finish]
+	finish := map[llm.FinishReason]string{
+		llm.FinishLength:        "MAX_TOKENS",
+		llm.FinishContentFilter: "SAFETY",
+	}[r.Finish]
 	if finish == "" {
 		finish = "STOP"
 	}
@@ -123,8 +136,12 @@ func generateEvents(req *Request, r Reply, ex extras) ([]sseEvent, map[string]js
 	}
 	usage = object{
 		"promptTokenCount": u.Input + u.CacheRead + u.CacheWrite, "cachedContentTokenCount": u.CacheRead,
-		"candidatesTokenCount": u.Output - u.Reasoning, "thoughtsTokenCount": u.Reasoning, "totalTokenCount": u.Total(),
+		"candidatesTokenCount": u.Output - u.Reasoning, "thoughtsTokenCount": u.Reasoning,
+		"totalTokenCount": u.Total(),
 	}
-	chunk(AtEnd, object{"content": object{"role": "model", "parts": []any{last}}, "finishReason": finish})
+	chunk(AtEnd, object{
+		"content":      object{"role": "model", "parts": []any{last}},
+		"finishReason": finish,
+	})
 	return events, nil
 }

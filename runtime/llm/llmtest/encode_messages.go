@@ -18,15 +18,21 @@ func messagesProtocol() protocol {
 		key:      func(r *http.Request) string { return r.Header.Get("X-Api-Key") },
 		wrongKey: Fault{Type: "authentication_error", Message: "invalid x-api-key"},
 		decode:   decodeMessages, events: messagesEvents, refusal: messagesRefusal,
-		failure: func(f Fault) sseEvent { return sseEvent{name: "error", data: messagesRefusal(http.StatusOK, f)} },
+		failure: func(f Fault) sseEvent {
+			return sseEvent{
+				name: "error",
+				data: messagesRefusal(http.StatusOK, f),
+			}
+		},
 	}
 }
 
-// messagesRefusal is the body of an error, and the event of one. What OpenAI has a code for, Anthropic has a type or a
-// text for.
+// messagesRefusal is the body of an error, and the event of one. What OpenAI has a code for,
+// Anthropic has a type or a text for.
 func messagesRefusal(status int, f Fault) []byte {
 	known := []string{
-		"invalid_request_error", "authentication_error", "billing_error", "permission_error", "not_found_error", "conflict_error",
+		"invalid_request_error", "authentication_error", "billing_error", "permission_error",
+		"not_found_error", "conflict_error",
 		"request_too_large", "rate_limit_error", "timeout_error", "api_error", "overloaded_error",
 	}
 	typ, message := f.Type, f.Message
@@ -43,9 +49,12 @@ func messagesRefusal(status int, f Fault) []byte {
 	if !slices.Contains(known, typ) {
 		typ = map[int]string{
 			http.StatusUnauthorized: "authentication_error", http.StatusPaymentRequired: "billing_error",
-			http.StatusForbidden: "permission_error", http.StatusNotFound: "not_found_error", http.StatusConflict: "conflict_error",
-			http.StatusRequestTimeout: "timeout_error", http.StatusRequestEntityTooLarge: "request_too_large",
-			http.StatusTooManyRequests: "rate_limit_error", http.StatusGatewayTimeout: "timeout_error", 529: "overloaded_error",
+			http.StatusForbidden: "permission_error", http.StatusNotFound: "not_found_error",
+			http.StatusConflict:              "conflict_error",
+			http.StatusRequestTimeout:        "timeout_error",
+			http.StatusRequestEntityTooLarge: "request_too_large",
+			http.StatusTooManyRequests:       "rate_limit_error", http.StatusGatewayTimeout: "timeout_error",
+			529: "overloaded_error",
 		}[status]
 		if typ == "" {
 			typ = "api_error"
@@ -89,21 +98,27 @@ func (w *messagesWriter) begin(content object) int {
 }
 
 func (w *messagesWriter) delta(index int, at Point, typ, field, piece string) {
-	w.add("content_block_delta", at, object{"index": index, "delta": object{"type": typ, field: piece}})
+	w.add("content_block_delta", at, object{"index": index, "delta": object{
+		"type": typ,
+		field:  piece,
+	}})
 }
 
 func (w *messagesWriter) end(index int) { w.add("content_block_stop", "", object{"index": index}) }
 
-// messagesEvents returns the events of an answer, and for each call the thinking that must stand before it later.
+// messagesEvents returns the events of an answer, and for each call the thinking that must stand
+// before it later.
 func messagesEvents(req *Request, r Reply, _ extras) ([]sseEvent, map[string]json.RawMessage) {
 	w := &messagesWriter{pad: r.Fault.Pad}
 	u := r.Usage
 	w.add("message_start", AtStart, object{"message": object{
-		"id": fmt.Sprintf("msg_%d", req.Number), "type": "message", "role": "assistant", "model": r.Model, "content": []any{},
+		"id": fmt.Sprintf("msg_%d", req.Number), "type": "message", "role": "assistant", "model": r.Model,
+		"content":     []any{},
 		"stop_reason": nil, "stop_sequence": nil,
 		"usage": object{
-			"input_tokens": u.Input, "cache_creation_input_tokens": u.CacheWrite, "cache_read_input_tokens": u.CacheRead,
-			"output_tokens": 1, "service_tier": "standard",
+			"input_tokens": u.Input, "cache_creation_input_tokens": u.CacheWrite,
+			"cache_read_input_tokens": u.CacheRead,
+			"output_tokens":           1, "service_tier": "standard",
 		},
 	}})
 	w.add("ping", "", object{})
@@ -115,7 +130,10 @@ func messagesEvents(req *Request, r Reply, _ extras) ([]sseEvent, map[string]jso
 		}
 		w.delta(i, "", "signature_delta", "signature", signature(r.Reasoning))
 		w.end(i)
-		thought = mustJSON(object{"type": "thinking", "thinking": r.Reasoning, "signature": signature(r.Reasoning)})
+		thought = mustJSON(object{
+			"type": "thinking", "thinking": r.Reasoning,
+			"signature": signature(r.Reasoning),
+		})
 	}
 	known := make(map[string]json.RawMessage)
 	for _, c := range r.Calls {
@@ -130,12 +148,16 @@ func messagesEvents(req *Request, r Reply, _ extras) ([]sseEvent, map[string]jso
 	}
 	first := w.blocks
 	walkCalls(r, func(i int) {
-		w.begin(object{"type": "tool_use", "id": r.Calls[i].ID, "name": r.Calls[i].Name, "input": object{}})
+		w.begin(object{
+			"type": "tool_use", "id": r.Calls[i].ID, "name": r.Calls[i].Name,
+			"input": object{},
+		})
 	}, func(i int, piece string) {
 		w.delta(first+i, AtArguments, "input_json_delta", "partial_json", piece)
 	}, func(i int) { w.end(first + i) })
 	stop := map[llm.FinishReason]string{
-		llm.FinishToolCalls: "tool_use", llm.FinishLength: "max_tokens", llm.FinishContentFilter: "refusal",
+		llm.FinishToolCalls: "tool_use", llm.FinishLength: "max_tokens",
+		llm.FinishContentFilter: "refusal",
 	}[r.Finish]
 	if stop == "" {
 		stop = "end_turn"

@@ -33,7 +33,10 @@ type speaker struct {
 func speakers() map[string]speaker {
 	openaiClient := func(api openai.API) func(s *llmtest.Server) (llm.Client, error) {
 		return func(s *llmtest.Server) (llm.Client, error) {
-			return openai.New(openai.Config{BaseURL: s.URL(), APIKey: s.Key(), HTTPClient: s.Client(), API: api})
+			return openai.New(openai.Config{
+				BaseURL: s.URL(), APIKey: s.Key(), HTTPClient: s.Client(),
+				API: api,
+			})
 		}
 	}
 	return map[string]speaker{
@@ -45,16 +48,25 @@ func speakers() map[string]speaker {
 		llmtest.Chat: {openaiClient(openai.Chat), "some", map[string]any{"temperature": 0.5}, nil},
 		llmtest.Messages: {
 			func(s *llmtest.Server) (llm.Client, error) {
-				return anthropic.New(anthropic.Config{BaseURL: s.Root(), APIKey: s.Key(), HTTPClient: s.Client()})
+				return anthropic.New(anthropic.Config{
+					BaseURL: s.Root(), APIKey: s.Key(),
+					HTTPClient: s.Client(),
+				})
 			}, "claude-opus-5-5",
-			map[string]any{"betas": []string{"some-beta"}, "metadata": map[string]any{"user_id": "u"}, "thinking": map[string]any{"type": "disabled"}},
+			map[string]any{
+				"betas": []string{"some-beta"}, "metadata": map[string]any{"user_id": "u"},
+				"thinking": map[string]any{"type": "disabled"},
+			},
 			map[string]any{"cache_control": map[string]any{"type": "ephemeral", "ttl": "1h"}},
 		},
 		llmtest.Generate: {
 			func(s *llmtest.Server) (llm.Client, error) {
 				return gemini.New(gemini.Config{BaseURL: s.Root(), APIKey: s.Key(), HTTPClient: s.Client()})
 			}, "gemini-3-pro",
-			map[string]any{"generationConfig": map[string]any{"seed": 7}, "tools": []any{map[string]any{"googleSearch": map[string]any{}}}},
+			map[string]any{
+				"generationConfig": map[string]any{"seed": 7},
+				"tools":            []any{map[string]any{"googleSearch": map[string]any{}}},
+			},
 			map[string]any{"cachedContent": "cachedContents/c"},
 		},
 	}
@@ -63,7 +75,8 @@ func speakers() map[string]speaker {
 // goldenCase is a conversation: what is asked, and what the last request holds beyond that.
 type goldenCase struct {
 	change func(*llm.Request, speaker)
-	// reply, if it has calls, is answered to the first request. The results are sent with the second one.
+	// reply, if it has calls, is answered to the first request. The results are sent with the second
+	// one.
 	reply   llmtest.Reply
 	results []llm.ToolResult
 }
@@ -75,7 +88,10 @@ func goldenCases() map[string]goldenCase {
 	tools := func(r *llm.Request, _ speaker) {
 		r.System = "Be brief."
 		r.Tools = []llm.ToolSpec{
-			{Name: "read_file", Description: "Reads a file.", Schema: json.RawMessage(`{"type":"object","properties":{"file_path":{"type":"string"},"n":{"type":"integer"}},"required":["file_path"]}`)},
+			{
+				Name: "read_file", Description: "Reads a file.",
+				Schema: json.RawMessage(`{"type":"object","properties":{"file_path":{"type":"string"},"n":{"type":"integer"}},"required":["file_path"]}`),
+			},
 			{Name: "list_dir", Description: "Lists a folder.", Schema: json.RawMessage(`{"type":"object"}`)},
 		}
 	}
@@ -85,9 +101,13 @@ func goldenCases() map[string]goldenCase {
 	return map[string]goldenCase{
 		"plain":            {},
 		"system_and_tools": {change: tools},
-		"one_call_only":    {change: with(func(r *llm.Request, _ speaker) { r.ParallelToolCalls = false })},
-		"limit":            {change: func(r *llm.Request, _ speaker) { r.MaxOutputTokens = 1000 }},
-		"effort":           {change: func(r *llm.Request, _ speaker) { r.ReasoningEffort = "low" }},
+		"one_call_only": {change: with(func(r *llm.Request,
+			_ speaker,
+		) {
+			r.ParallelToolCalls = false
+		})},
+		"limit":  {change: func(r *llm.Request, _ speaker) { r.MaxOutputTokens = 1000 }},
+		"effort": {change: func(r *llm.Request, _ speaker) { r.ReasoningEffort = "low" }},
 		"image": {change: func(r *llm.Request, _ speaker) {
 			r.Messages = []llm.Message{{Role: llm.RoleUser, Parts: []llm.Part{llm.Text("Look."), image}}}
 		}},
@@ -95,22 +115,35 @@ func goldenCases() map[string]goldenCase {
 		"conversation": {change: with(func(r *llm.Request, _ speaker) {
 			r.SessionID = "session-1"
 			for range 2 {
-				r.Messages = append(r.Messages, llm.Message{Role: llm.RoleAssistant, Parts: text("Yes.")}, llm.UserText("More."))
+				r.Messages = append(r.Messages, llm.Message{Role: llm.RoleAssistant, Parts: text("Yes.")},
+					llm.UserText("More."))
 			}
 		})},
-		"cache": {change: with(func(r *llm.Request, s speaker) { r.Options, r.SessionID = s.cache, "session-1" })},
+		"cache": {change: with(func(r *llm.Request, s speaker) {
+			r.Options, r.SessionID = s.cache,
+				"session-1"
+		})},
 		"thinking_and_result": {
-			change:  with(func(r *llm.Request, _ speaker) { r.ReasoningEffort = "high" }),
-			reply:   llmtest.Reply{Reasoning: "I should look.", Text: "I look.", Calls: []llmtest.Call{look}},
+			change: with(func(r *llm.Request, _ speaker) { r.ReasoningEffort = "high" }),
+			reply: llmtest.Reply{
+				Reasoning: "I should look.", Text: "I look.",
+				Calls: []llmtest.Call{look},
+			},
 			results: []llm.ToolResult{{Parts: text("the <content>")}},
 		},
 		"parallel_calls": {
-			change:  tools,
-			reply:   llmtest.Reply{Reasoning: "Both.", Calls: []llmtest.Call{look, {Name: "list_dir", Arguments: ""}}},
+			change: tools,
+			reply: llmtest.Reply{Reasoning: "Both.", Calls: []llmtest.Call{look, {
+				Name:      "list_dir",
+				Arguments: "",
+			}}},
 			results: []llm.ToolResult{{Parts: text("first")}, {Parts: text("second")}},
 		},
 		"error_result": {
-			change: tools, reply: llmtest.Use(look), results: []llm.ToolResult{{Parts: text("no such file"), IsError: true}},
+			change: tools, reply: llmtest.Use(look), results: []llm.ToolResult{{
+				Parts:   text("no such file"),
+				IsError: true,
+			}},
 		},
 		"image_result": {
 			change: tools, reply: llmtest.Use(look), results: []llm.ToolResult{{Parts: []llm.Part{llm.Text("a picture"), image}}},
@@ -118,8 +151,8 @@ func goldenCases() map[string]goldenCase {
 	}
 }
 
-// The bodies of requests that the strict server takes are compared with files, so that a change of what is sent is seen in
-// review.
+// The bodies of requests that the strict server takes are compared with files, so that a change of
+// what is sent is seen in review.
 func TestGoldenRequests(t *testing.T) {
 	for wire, s := range speakers() {
 		for name, tt := range goldenCases() {
@@ -149,7 +182,8 @@ func TestGoldenRequests(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if diff := cmp.Diff(strings.ReplaceAll(string(want), "\r\n", "\n"), pretty.String()); diff != "" {
+				if diff := cmp.Diff(strings.ReplaceAll(string(want), "\r\n", "\n"),
+					pretty.String()); diff != "" {
 					t.Errorf("%s (-want +got):\n%s", golden, diff)
 				}
 			})
@@ -169,7 +203,10 @@ func ask(t *testing.T, s speaker, tt goldenCase) *llmtest.Request {
 	if err != nil {
 		t.Fatal(err)
 	}
-	req := llm.Request{Model: s.model, Messages: []llm.Message{llm.UserText("Go.")}, ParallelToolCalls: true}
+	req := llm.Request{
+		Model: s.model, Messages: []llm.Message{llm.UserText("Go.")},
+		ParallelToolCalls: true,
+	}
 	if tt.change != nil {
 		tt.change(&req, s)
 	}

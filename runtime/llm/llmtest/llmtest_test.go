@@ -25,7 +25,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // post sends a body as it is and returns the status and the answer.
 func post(t *testing.T, s *llmtest.Server, path, key, body string) (int, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL()+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL()+path,
+		strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,57 +72,134 @@ func tool(parameters string) string {
 func TestViolations(t *testing.T) {
 	reasoning := `{"type":"reasoning","id":"r","summary":[],"encrypted_content":"e"}`
 	tests := map[string]struct{ body, want string }{
-		"sound":                   {responses(userItem, callItem, outItem), ""},
-		"sound, repeated id":      {responses(userItem, callItem, callItem, outItem, outItem), ""},
-		"sound, reasoning":        {responses(userItem, reasoning, callItem, outItem), ""},
-		"no JSON":                 {`{`, "unexpected EOF"},
-		"goes on":                 {responses(userItem) + "{}", "goes on after the JSON value"},
-		"unknown field":           {more(responses(userItem), `"mode":1`), `unknown field "mode"`},
-		"unknown field in item":   {responses(`{"type":"message","role":"user","content":[],"x":1}`), `unknown field "x"`},
-		"no model":                {`{"stream":true,"store":false,"input":[` + userItem + `]}`, "model is missing"},
-		"no stream":               {`{"model":"m","store":false,"input":[` + userItem + `]}`, "stream is not set"},
-		"stores":                  {`{"model":"m","stream":true,"input":[` + userItem + `]}`, "store is not false"},
-		"no input":                {responses(), "input is empty"},
-		"system role":             {responses(`{"type":"message","role":"system","content":[{"type":"input_text","text":"x"}]}`), `role "system" is unknown`},
-		"unknown item":            {responses(`{"type":"thought"}`), `the type "thought" is unknown`},
-		"no content":              {responses(`{"type":"message","role":"user","content":[]}`), "has no content"},
-		"user with output_text":   {responses(`{"type":"message","role":"user","content":[{"type":"output_text","text":"x"}]}`), "has no place here"},
-		"image is no data":        {responses(`{"type":"message","role":"user","content":[{"type":"input_image","image_url":"http://x"}]}`), "no data URL"},
-		"image is no base64":      {responses(`{"type":"message","role":"user","content":[{"type":"input_image","image_url":"data:image/png;base64,?"}]}`), "not base64"},
-		"result without call":     {responses(userItem, outItem), `answers the call "c", which was not made before`},
-		"result before call":      {responses(userItem, outItem, callItem), "which was not made before"},
-		"two results":             {responses(userItem, callItem, outItem, outItem), `the call "c" is answered more than once`},
-		"no result":               {responses(userItem, callItem), `the call "c" of x has no result`},
-		"call without id":         {responses(userItem, strings.Replace(callItem, `"c"`, `""`, 1)), "has no id"},
-		"call without arguments":  {responses(userItem, `{"type":"function_call","call_id":"c","name":"x"}`), "arguments are missing"},
-		"call of an odd name":     {responses(userItem, strings.Replace(callItem, `"x"`, `"a b"`, 1)), `"a b" is no name`},
-		"output of a wrong type":  {responses(userItem, callItem, strings.Replace(outItem, `"ok"`, `7`, 1)), "neither a text nor a list"},
-		"reasoning alone":         {responses(userItem, reasoning, userItem), "the reasoning before it stands alone"},
-		"reasoning at the end":    {responses(userItem, reasoning), "reasoning stands alone at the end"},
-		"reasoning w/o a summary": {responses(userItem, `{"type":"reasoning","id":"r"}`, callItem, outItem), "summary of reasoning is missing"},
-		"tool is strict":          {more(responses(userItem), `"tools":[{"type":"function","name":"x","parameters":{"type":"object"}}]`), "no function with strict false"},
-		"tool twice":              {more(responses(userItem), strings.Replace(tool(`{"type":"object"}`), "[", `[{"type":"function","name":"x","strict":false,"parameters":{"type":"object"}},`, 1)), "the tool x is there twice"},
-		"schema is no object":     {more(responses(userItem), tool(`{"type":"string"}`)), `not of type "object"`},
-		"schema of wrong types":   {more(responses(userItem), tool(`{"type":"object","required":"a"}`)), "the schema of tool x"},
-		"schema from elsewhere":   {more(responses(userItem), tool(`{"type":"object","$ref":"file:///etc/passwd"}`)), "cannot be followed"},
+		"sound":              {responses(userItem, callItem, outItem), ""},
+		"sound, repeated id": {responses(userItem, callItem, callItem, outItem, outItem), ""},
+		"sound, reasoning":   {responses(userItem, reasoning, callItem, outItem), ""},
+		"no JSON":            {`{`, "unexpected EOF"},
+		"goes on":            {responses(userItem) + "{}", "goes on after the JSON value"},
+		"unknown field":      {more(responses(userItem), `"mode":1`), `unknown field "mode"`},
+		"unknown field in item": {
+			responses(`{"type":"message","role":"user","content":[],"x":1}`),
+			`unknown field "x"`,
+		},
+		"no model": {
+			`{"stream":true,"store":false,"input":[` + userItem + `]}`,
+			"model is missing",
+		},
+		"no stream": {
+			`{"model":"m","store":false,"input":[` + userItem + `]}`,
+			"stream is not set",
+		},
+		"stores": {
+			`{"model":"m","stream":true,"input":[` + userItem + `]}`,
+			"store is not false",
+		},
+		"no input":     {responses(), "input is empty"},
+		"system role":  {responses(`{"type":"message","role":"system","content":[{"type":"input_text","text":"x"}]}`), `role "system" is unknown`},
+		"unknown item": {responses(`{"type":"thought"}`), `the type "thought" is unknown`},
+		"no content": {
+			responses(`{"type":"message","role":"user","content":[]}`),
+			"has no content",
+		},
+		"user with output_text": {responses(`{"type":"message","role":"user","content":[{"type":"output_text","text":"x"}]}`), "has no place here"},
+		"image is no data":      {responses(`{"type":"message","role":"user","content":[{"type":"input_image","image_url":"http://x"}]}`), "no data URL"},
+		"image is no base64":    {responses(`{"type":"message","role":"user","content":[{"type":"input_image","image_url":"data:image/png;base64,?"}]}`), "not base64"},
+		"result without call": {
+			responses(userItem, outItem),
+			`answers the call "c", which was not made before`,
+		},
+		"result before call": {responses(userItem, outItem, callItem), "which was not made before"},
+		"two results": {
+			responses(userItem, callItem, outItem, outItem),
+			`the call "c" is answered more than once`,
+		},
+		"no result": {responses(userItem, callItem), `the call "c" of x has no result`},
+		"call without id": {
+			responses(userItem, strings.Replace(callItem, `"c"`, `""`, 1)),
+			"has no id",
+		},
+		"call without arguments": {responses(userItem,
+			`{"type":"function_call","call_id":"c","name":"x"}`), "arguments are missing"},
+		"call of an odd name": {
+			responses(userItem, strings.Replace(callItem, `"x"`, `"a b"`, 1)),
+			`"a b" is no name`,
+		},
+		"output of a wrong type": {responses(userItem, callItem, strings.Replace(outItem, `"ok"`, `7`,
+			1)), "neither a text nor a list"},
+		"reasoning alone": {
+			responses(userItem, reasoning, userItem),
+			"the reasoning before it stands alone",
+		},
+		"reasoning at the end": {responses(userItem, reasoning), "reasoning stands alone at the end"},
+		"reasoning w/o a summary": {responses(userItem, `{"type":"reasoning","id":"r"}`, callItem,
+			outItem), "summary of reasoning is missing"},
+		"tool is strict": {more(responses(userItem),
+			`"tools":[{"type":"function","name":"x","parameters":{"type":"object"}}]`), "no function " +
+			"with strict false"},
+		"tool twice": {more(responses(userItem), strings.Replace(tool(`{"type":"object"}`),
+			"[", `[{"type":"function","name":"x","strict":false,"parameters":{"type":"object"}},`,
+			1)), "the tool x is there twice"},
+		"schema is no object": {
+			more(responses(userItem), tool(`{"type":"string"}`)),
+			`not of type "object"`,
+		},
+		"schema of wrong types": {
+			more(responses(userItem), tool(`{"type":"object","required":"a"}`)),
+			"the schema of tool x",
+		},
+		"schema from elsewhere": {more(responses(userItem),
+			tool(`{"type":"object","$ref":"file:///etc/passwd"}`)), "cannot be followed"},
 
-		"chat: sound":                   {chat(`{"role":"system","content":"s"}`, userMsg, callMsg, toolMsg), ""},
-		"chat: unknown field":           {more(chat(userMsg), `"input":1`), `unknown field "input"`},
-		"chat: system later":            {chat(userMsg, `{"role":"system","content":"s"}`), `the role "system" has no place here`},
-		"chat: system only":             {chat(`{"role":"system","content":"s"}`), "a system message only"},
-		"chat: system of parts":         {chat(`{"role":"system","content":[]}`, userMsg), "the system message is no text"},
-		"chat: no messages":             {chat(), "messages are empty"},
-		"chat: empty message":           {chat(`{"role":"user"}`), "content is missing"},
-		"chat: empty result":            {chat(userMsg, callMsg, `{"role":"tool","tool_call_id":"c"}`), "content is missing"},
-		"chat: empty answer":            {chat(userMsg, `{"role":"assistant","content":null}`), "neither content nor a tool call"},
-		"chat: calls by the user":       {chat(strings.Replace(callMsg, "assistant", "user", 1)), "tool_calls have no place here"},
-		"chat: id in a user message":    {chat(`{"role":"user","content":"x","tool_call_id":"c"}`), "tool_call_id has no place here"},
-		"chat: user before the result":  {chat(userMsg, callMsg, userMsg, toolMsg), `the call "c" of x has no result`},
-		"chat: no result":               {chat(userMsg, callMsg), "has no result"},
-		"chat: two results":             {chat(userMsg, callMsg, toolMsg, toolMsg), "answered more than once"},
-		"chat: image in a result":       {chat(userMsg, callMsg, `{"role":"tool","tool_call_id":"c","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,cG5n"}}]}`), "has no place here"},
-		"chat: call without arguments":  {chat(userMsg, strings.Replace(callMsg, `,"arguments":"{}"`, "", 1), toolMsg), "no function with arguments"},
-		"chat: content of a wrong type": {chat(`{"role":"user","content":7}`), "neither a text nor a list"},
+		"chat: sound": {chat(`{"role":"system","content":"s"}`, userMsg, callMsg,
+			toolMsg), ""},
+		"chat: unknown field": {more(chat(userMsg), `"input":1`), `unknown field "input"`},
+		"chat: system later": {
+			chat(userMsg, `{"role":"system","content":"s"}`),
+			`the role "system" has no place here`,
+		},
+		"chat: system only": {
+			chat(`{"role":"system","content":"s"}`),
+			"a system message only",
+		},
+		"chat: system of parts": {
+			chat(`{"role":"system","content":[]}`, userMsg),
+			"the system message is no text",
+		},
+		"chat: no messages":   {chat(), "messages are empty"},
+		"chat: empty message": {chat(`{"role":"user"}`), "content is missing"},
+		"chat: empty result": {
+			chat(userMsg, callMsg, `{"role":"tool","tool_call_id":"c"}`),
+			"content is missing",
+		},
+		"chat: empty answer": {
+			chat(userMsg, `{"role":"assistant","content":null}`),
+			"neither content nor a tool call",
+		},
+		"chat: calls by the user": {
+			chat(strings.Replace(callMsg, "assistant", "user", 1)),
+			"tool_calls have no place here",
+		},
+		"chat: id in a user message": {
+			chat(`{"role":"user","content":"x","tool_call_id":"c"}`),
+			"tool_call_id has no place here",
+		},
+		"chat: user before the result": {
+			chat(userMsg, callMsg, userMsg, toolMsg),
+			`the call "c" of x has no result`,
+		},
+		"chat: no result": {chat(userMsg, callMsg), "has no result"},
+		"chat: two results": {
+			chat(userMsg, callMsg, toolMsg, toolMsg),
+			"answered more than once",
+		},
+		"chat: image in a result": {chat(userMsg, callMsg,
+			`{"role":"tool","tool_call_id":"c","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,cG5n"}}]}`), "has no place here"},
+		"chat: call without arguments": {chat(userMsg, strings.Replace(callMsg, `,"arguments":"{}"`, "",
+			1), toolMsg), "no function with arguments"},
+		"chat: content of a wrong type": {
+			chat(`{"role":"user","content":7}`),
+			"neither a text nor a list",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -182,7 +260,8 @@ func TestViolationFailsTheTest(t *testing.T) {
 
 func TestAddressAndKey(t *testing.T) {
 	s := llmtest.NewServer(t, llmtest.Sequence())
-	if status, answer := post(t, s, "/responses", "wrong", responses(userItem)); status != 401 || !strings.Contains(answer, "invalid_api_key") {
+	if status, answer := post(t, s, "/responses", "wrong", responses(userItem)); status != 401 ||
+		!strings.Contains(answer, "invalid_api_key") {
 		t.Errorf("wrong key: %d %s", status, answer)
 	}
 	if status, _ := post(t, s, "/models", s.Key(), "{}"); status != 404 {
@@ -207,7 +286,8 @@ func TestAddressAndKey(t *testing.T) {
 
 func TestChangedReasoningIsAViolation(t *testing.T) {
 	s := llmtest.NewServer(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Reply{Reasoning: "hm", Text: "x"} })
-	_, stream := post(t, s, "/responses", s.Key(), more(responses(userItem), `"include":["reasoning.encrypted_content"]`))
+	_, stream := post(t, s, "/responses", s.Key(), more(responses(userItem),
+		`"include":["reasoning.encrypted_content"]`))
 	item := ""
 	for sc := bufio.NewScanner(strings.NewReader(stream)); sc.Scan(); {
 		var e struct {
@@ -215,15 +295,18 @@ func TestChangedReasoningIsAViolation(t *testing.T) {
 			Item json.RawMessage
 		}
 		data, ok := strings.CutPrefix(sc.Text(), "data: ")
-		if ok && json.Unmarshal([]byte(data), &e) == nil && e.Type == "response.output_item.done" && item == "" {
+		if ok && json.Unmarshal([]byte(data), &e) == nil && e.Type == "response.output_item.done" &&
+			item == "" {
 			item = string(e.Item)
 		}
 	}
 	said := `{"type":"message","role":"assistant","content":[{"type":"output_text","text":"x"}]}`
-	if status, answer := post(t, s, "/responses", s.Key(), responses(userItem, item, said, userItem)); status != 200 {
+	if status, answer := post(t, s, "/responses", s.Key(), responses(userItem, item, said,
+		userItem)); status != 200 {
 		t.Errorf("unchanged: %s", answer)
 	}
-	post(t, s, "/responses", s.Key(), responses(userItem, strings.Replace(item, "gAAAA", "gBBBB", 1), said, userItem))
+	post(t, s, "/responses", s.Key(), responses(userItem, strings.Replace(item, "gAAAA", "gBBBB", 1),
+		said, userItem))
 	if v := s.TakeViolations(); len(v) != 1 || !strings.Contains(v[0], `"rs_0" is not what it was`) {
 		t.Errorf("changed: %q", v)
 	}
@@ -231,7 +314,10 @@ func TestChangedReasoningIsAViolation(t *testing.T) {
 
 func clientOf(t *testing.T, s *llmtest.Server, api openai.API) llm.Client {
 	t.Helper()
-	c, err := openai.New(openai.Config{APIKey: s.Key(), BaseURL: s.URL(), API: api, HTTPClient: s.Client()})
+	c, err := openai.New(openai.Config{
+		APIKey: s.Key(), BaseURL: s.URL(), API: api,
+		HTTPClient: s.Client(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,10 +339,15 @@ func TestPlay(t *testing.T) {
 	play := func(t *testing.T, c llm.Client) []llm.Response {
 		t.Helper()
 		outputs := map[string][]string{
-			"shell": {"--- FAIL: TestAdd\nexit code: 1\n", "ok\n"}, "read_file": {"3 | return a - b\n"}, "edit_file": {"1 replacement\n"},
+			"shell": {"--- FAIL: TestAdd\nexit code: 1\n", "ok\n"}, "read_file": {"3 | return a - b\n"},
+			"edit_file": {"1 replacement\n"},
 		}
-		req := llm.Request{Model: "m", Messages: []llm.Message{llm.UserText("please fix the failing test")}, Tools: []llm.ToolSpec{
-			{Name: "shell", Schema: object()}, {Name: "read_file", Schema: object()}, {Name: "edit_file", Schema: object()},
+		req := llm.Request{Model: "m", Messages: []llm.Message{llm.UserText("please fix the failing " +
+			"test")}, Tools: []llm.ToolSpec{
+			{Name: "shell", Schema: object()}, {Name: "read_file", Schema: object()}, {
+				Name:   "edit_file",
+				Schema: object(),
+			},
 		}}
 		var all []llm.Response
 		for {
@@ -270,7 +361,10 @@ func TestPlay(t *testing.T) {
 			}
 			answer := llm.Message{Role: llm.RoleTool}
 			for _, call := range resp.Message.ToolCalls() {
-				r := llm.ToolResult{CallID: call.ID, Name: call.Name, Parts: []llm.Part{llm.Text(outputs[call.Name][0])}}
+				r := llm.ToolResult{
+					CallID: call.ID, Name: call.Name,
+					Parts: []llm.Part{llm.Text(outputs[call.Name][0])},
+				}
 				outputs[call.Name] = outputs[call.Name][1:]
 				answer.Parts = append(answer.Parts, llm.Part{Kind: llm.PartToolResult, ToolResult: &r})
 			}
@@ -309,7 +403,8 @@ func TestPlay(t *testing.T) {
 }
 
 func TestPlayMismatch(t *testing.T) {
-	script, err := replay.ParseScript([]byte("turns:\n  - {text: x, expect: {user: {contains: moon}}}\n"), "s.yaml")
+	script, err := replay.ParseScript([]byte("turns:\n  - {text: x, expect: {user: {contains: "+
+		"moon}}}\n"), "s.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -318,7 +413,10 @@ func TestPlayMismatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := llmtest.NewServer(t, brain)
-	_, err = llm.Complete(t.Context(), clientOf(t, s, openai.Responses), llm.Request{Model: "m", Messages: []llm.Message{llm.UserText("sun")}})
+	_, err = llm.Complete(t.Context(), clientOf(t, s, openai.Responses), llm.Request{
+		Model:    "m",
+		Messages: []llm.Message{llm.UserText("sun")},
+	})
 	const want = `s.yaml:2: turn 1 expects the user messages to contain "moon"`
 	if llm.KindOf(err) != llm.KindInvalid || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v", err)
@@ -330,7 +428,8 @@ func TestPlayMismatch(t *testing.T) {
 
 func TestPlayErrorsOverHTTP(t *testing.T) {
 	kinds := []llm.ErrorKind{
-		llm.KindNetwork, llm.KindTimeout, llm.KindRateLimit, llm.KindOverloaded, llm.KindServer, llm.KindStream, llm.KindAuth,
+		llm.KindNetwork, llm.KindTimeout, llm.KindRateLimit, llm.KindOverloaded, llm.KindServer,
+		llm.KindStream, llm.KindAuth,
 		llm.KindQuota, llm.KindNotFound, llm.KindContextLength, llm.KindInvalid, llm.KindContentFilter,
 	}
 	for _, api := range []openai.API{openai.Responses, openai.Chat} {
@@ -344,11 +443,17 @@ func TestPlayErrorsOverHTTP(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := llmtest.NewServer(t, brain)
-			c, err := openai.New(openai.Config{APIKey: s.Key(), BaseURL: s.URL(), API: api, HTTPClient: s.Client()})
+			c, err := openai.New(openai.Config{
+				APIKey: s.Key(), BaseURL: s.URL(), API: api,
+				HTTPClient: s.Client(),
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = llm.Complete(t.Context(), c, llm.Request{Model: "m", Messages: []llm.Message{llm.UserText("x")}})
+			_, err = llm.Complete(t.Context(), c, llm.Request{
+				Model:    "m",
+				Messages: []llm.Message{llm.UserText("x")},
+			})
 			var e *llm.Error
 			if !errors.As(err, &e) || e.Kind != kind {
 				t.Errorf("%s, %s: got %v", api, kind, err)
@@ -362,11 +467,13 @@ func TestPlayErrorsOverHTTP(t *testing.T) {
 
 func TestPlayRefusesIsError(t *testing.T) {
 	for _, expect := range []string{"result: {is_error: true}", "results: [{is_error: false}]"} {
-		script, err := replay.ParseScript([]byte("turns:\n  - {text: x, expect: {"+expect+"}}\n"), "s.yaml")
+		script, err := replay.ParseScript([]byte("turns:\n  - {text: x, expect: {"+expect+"}}\n"),
+			"s.yaml")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := llmtest.Play(script); err == nil || !strings.Contains(err.Error(), "s.yaml:2: is_error") {
+		if _, err := llmtest.Play(script); err == nil || !strings.Contains(err.Error(),
+			"s.yaml:2: is_error") {
 			t.Errorf("%s: got %v", expect, err)
 		}
 	}
@@ -374,13 +481,19 @@ func TestPlayRefusesIsError(t *testing.T) {
 
 // A server closes at once even if a client hangs on it.
 func TestCloseEndsWhatHangs(t *testing.T) {
-	s, err := llmtest.Start(llmtest.Sequence(llmtest.Reply{Text: "x", Fault: llmtest.Fault{Hang: llmtest.AtEnd}}))
+	s, err := llmtest.Start(llmtest.Sequence(llmtest.Reply{
+		Text:  "x",
+		Fault: llmtest.Fault{Hang: llmtest.AtEnd},
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	closed := false
 	c := clientOf(t, s, openai.Responses)
-	for _, err := range c.Stream(t.Context(), llm.Request{Model: "m", Messages: []llm.Message{llm.UserText("x")}}) {
+	for _, err := range c.Stream(t.Context(), llm.Request{
+		Model:    "m",
+		Messages: []llm.Message{llm.UserText("x")},
+	}) {
 		if !closed {
 			closed = true
 			go s.Close()

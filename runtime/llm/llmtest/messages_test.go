@@ -17,10 +17,12 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/replay"
 )
 
-// postMessages sends a body as it is, with the headers of Messages, and returns the status and the answer.
+// postMessages sends a body as it is, with the headers of Messages, and returns the status and the
+// answer.
 func postMessages(t *testing.T, s *llmtest.Server, key, body string) (int, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL()+"/messages", strings.NewReader(body))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL()+"/messages",
+		strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +52,8 @@ const (
 )
 
 func messages(turns ...string) string {
-	return `{"model":"m","max_tokens":5000,"stream":true,"messages":[` + strings.Join(turns, ",") + `]}`
+	return `{"model":"m","max_tokens":5000,"stream":true,"messages":[` + strings.Join(turns, ",") +
+		`]}`
 }
 
 func said(role string, blocks ...string) string {
@@ -68,75 +71,199 @@ func instead(t *testing.T, body, old, now string) string {
 
 func TestMessagesViolations(t *testing.T) {
 	whole := messages(userTurn, callTurn, resultTurn)
-	inputSchema := func(schema string) string { return `"tools":[{"name":"x","input_schema":` + schema + `}]` }
+	inputSchema := func(schema string) string {
+		return `"tools":[{"name":"x","input_schema":` +
+			schema + `}]`
+	}
 	marked := instead(t, textBlock, "}", `,"cache_control":{"type":"ephemeral","ttl":"1h"}}`)
 	oneTool := `,` + inputSchema(`{"type":"object"}`)
 	tests := map[string]struct{ body, want string }{
-		"sound":                     {more(whole, `"tool_choice":{"type":"auto"},"system":"s"`+oneTool), ""},
-		"sound, users in a row":     {messages(userTurn, userTurn), ""},
-		"sound, 4 marks":            {messages(said("user", marked, marked, marked, marked)), ""},
-		"sound, empty result":       {messages(userTurn, callTurn, said("user", `{"type":"tool_result","tool_use_id":"c"}`, textBlock, imageBlock)), ""},
-		"sound, thinking":           {more(messages(userTurn), `"thinking":{"type":"enabled","budget_tokens":1024}`), ""},
-		"sound, calls of before":    {more(messages(userTurn, callTurn, resultTurn, said("assistant", textBlock), userTurn), `"thinking":{"type":"enabled","budget_tokens":1024}`), ""},
-		"sound, redacted":           {messages(userTurn, said("assistant", `{"type":"redacted_thinking","data":"x"}`, textBlock), userTurn), ""},
-		"no JSON":                   {`{`, "unexpected EOF"},
-		"unknown field":             {more(whole, `"input":1`), `unknown field "input"`},
-		"unknown field in a turn":   {instead(t, whole, `"role"`, `"name":"x","role"`), `unknown field "name"`},
-		"unknown field in a block":  {messages(said("user", `{"type":"text","text":"x","x":1}`)), `unknown field "x"`},
-		"no model":                  {instead(t, whole, `"model":"m",`, ""), "model is missing"},
-		"no stream":                 {instead(t, whole, `"stream":true,`, ""), "stream is not set"},
-		"no max_tokens":             {instead(t, whole, `"max_tokens":5000,`, ""), "max_tokens is missing"},
-		"no messages":               {messages(), "messages are empty"},
-		"role system":               {messages(said("system", textBlock)), `the role "system" is unknown`},
-		"role tool":                 {messages(userTurn, callTurn, said("tool", okBlock)), `the role "tool" is unknown`},
-		"begins with an answer":     {messages(said("assistant", textBlock), userTurn), "the first message is not the user's"},
-		"ends with an answer":       {messages(userTurn, said("assistant", textBlock)), "does not end with a user message"},
-		"empty content":             {messages(said("user")), "content is empty"},
-		"no content":                {messages(`{"role":"user"}`), "content is neither"},
-		"empty answer":              {messages(userTurn, said("assistant"), userTurn), "content is empty"},
-		"empty text":                {messages(`{"role":"user","content":""}`), "no visible character"},
-		"blank text":                {messages(userTurn, said("assistant", `{"type":"text","text":" \n"}`), userTurn), "no visible character"},
-		"blank system":              {more(messages(userTurn), `"system":[{"type":"text","text":" "}]`), "no visible character"},
-		"unknown block":             {messages(said("user", `{"type":"video"}`)), `a block of type "video"`},
-		"image in an answer":        {messages(userTurn, said("assistant", imageBlock), userTurn), "an image has no place"},
-		"image of a wrong type":     {messages(said("user", instead(t, imageBlock, "png", "tiff"))), `type "image/tiff"`},
-		"image is no base64":        {messages(said("user", instead(t, imageBlock, "cG5n", "?"))), "not base64"},
-		"image by address":          {messages(said("user", instead(t, imageBlock, "base64", "url"))), "not base64"},
-		"call by the user":          {messages(said("user", callBlock)), `a block of type "tool_use"`},
-		"result by the model":       {messages(userTurn, callTurn, said("assistant", okBlock), userTurn), `a block of type "tool_result"`},
-		"result without call":       {messages(userTurn, resultTurn), "which was not made before"},
-		"two results":               {messages(userTurn, callTurn, said("user", okBlock, okBlock)), "answered more than once"},
-		"no result":                 {messages(userTurn, callTurn, userTurn), `the call "c" of x has no result`},
-		"result not first":          {messages(userTurn, callTurn, said("user", textBlock, okBlock)), "does not stand first"},
-		"results in two messages":   {messages(userTurn, said("assistant", callBlock, instead(t, callBlock, `"c"`, `"d"`)), resultTurn, instead(t, resultTurn, `"c"`, `"d"`)), `the call "d" of x has no result`},
-		"blank result":              {messages(userTurn, callTurn, said("user", instead(t, okBlock, "ok", " "))), "no visible character"},
-		"result of a wrong type":    {messages(userTurn, callTurn, said("user", instead(t, okBlock, `"ok"`, "7"))), "the content of a result is neither"},
-		"error without a text":      {messages(userTurn, callTurn, said("user", `{"type":"tool_result","tool_use_id":"c","is_error":true}`)), "the result of an error is empty"},
-		"call with an odd ID":       {messages(userTurn, instead(t, callTurn, `"c"`, `"c:1"`), userTurn), `"c:1" is no ID`},
-		"call with an odd name":     {messages(userTurn, instead(t, callTurn, `"x"`, `"a b"`), userTurn), `"a b" is no name`},
-		"call with a text as input": {messages(userTurn, instead(t, callTurn, `{}`, `"{}"`), userTurn), "input is no object"},
-		"call without input":        {messages(userTurn, instead(t, callTurn, `,"input":{}`, ``), userTurn), "input is no object"},
-		"calls of one ID":           {messages(userTurn, callTurn, resultTurn, callTurn, resultTurn), `two calls have the ID "c"`},
-		"made-up thinking":          {messages(userTurn, said("assistant", `{"type":"thinking","thinking":"x","signature":"y"}`, textBlock), userTurn), "invalid signature"},
-		"thinking, not signed":      {messages(userTurn, said("assistant", `{"type":"thinking","thinking":"x"}`, textBlock), userTurn), "invalid signature"},
-		"thinking with a mark":      {messages(userTurn, said("assistant", `{"type":"thinking","cache_control":{"type":"ephemeral"}}`, textBlock), userTurn), "unknown field"},
-		"thinking last":             {messages(userTurn, said("assistant", textBlock, `{"type":"redacted_thinking","data":"x"}`), userTurn), "the last block is thinking"},
-		"redacted without data":     {messages(userTurn, said("assistant", `{"type":"redacted_thinking"}`, textBlock), userTurn), "has no data"},
-		"5 marks":                   {more(messages(said("user", marked, marked, marked, marked)), `"cache_control":{"type":"ephemeral"}`), "more than 4"},
-		"mark of a wrong kind":      {messages(said("user", instead(t, marked, "1h", "2h"))), "is not ephemeral"},
-		"budget too small":          {more(whole, `"thinking":{"type":"enabled","budget_tokens":1023}`), "budget_tokens are not"},
-		"budget too large":          {more(whole, `"thinking":{"type":"enabled","budget_tokens":5000}`), "budget_tokens are not"},
-		"calls before thinking":     {more(whole, `"thinking":{"type":"enabled","budget_tokens":1024}`), "does not begin with it"},
-		"adaptive with a budget":    {more(whole, `"thinking":{"type":"adaptive","budget_tokens":1024}`), "a field too many"},
-		"disabled with a display":   {more(whole, `"thinking":{"type":"disabled","display":"omitted"}`), "a field too many"},
-		"unknown thinking":          {more(whole, `"thinking":{"type":"hard"}`), "is unknown"},
-		"unknown display":           {more(whole, `"thinking":{"type":"adaptive","display":"all"}`), `the display "all"`},
-		"unknown effort":            {more(whole, `"output_config":{"effort":"minimal"}`), `the effort "minimal"`},
-		"choice without tools":      {more(whole, `"tool_choice":{"type":"auto"}`), "tool_choice without tools"},
-		"unknown choice":            {more(whole, `"tool_choice":{"type":"required"}`+oneTool), `of type "required"`},
-		"tool of the server":        {more(whole, `"tools":[{"type":"web_search_20250305","name":"x","input_schema":{"type":"object"}}]`), "is of type"},
-		"schema is no object":       {more(whole, inputSchema(`{"type":"string"}`)), `not of type "object"`},
-		"no schema":                 {more(whole, `"tools":[{"name":"x"}]`), `not of type "object"`},
+		"sound": {
+			more(whole, `"tool_choice":{"type":"auto"},"system":"s"`+oneTool),
+			"",
+		},
+		"sound, users in a row": {messages(userTurn, userTurn), ""},
+		"sound, 4 marks":        {messages(said("user", marked, marked, marked, marked)), ""},
+		"sound, empty result": {messages(userTurn, callTurn, said("user",
+			`{"type":"tool_result","tool_use_id":"c"}`, textBlock, imageBlock)), ""},
+		"sound, thinking": {more(messages(userTurn),
+			`"thinking":{"type":"enabled","budget_tokens":1024}`), ""},
+		"sound, calls of before": {more(messages(userTurn, callTurn, resultTurn, said("assistant",
+			textBlock), userTurn), `"thinking":{"type":"enabled","budget_tokens":1024}`), ""},
+		"sound, redacted": {messages(userTurn, said("assistant",
+			`{"type":"redacted_thinking","data":"x"}`, textBlock), userTurn), ""},
+		"no JSON":       {`{`, "unexpected EOF"},
+		"unknown field": {more(whole, `"input":1`), `unknown field "input"`},
+		"unknown field in a turn": {
+			instead(t, whole, `"role"`, `"name":"x","role"`),
+			`unknown field "name"`,
+		},
+		"unknown field in a block": {
+			messages(said("user", `{"type":"text","text":"x","x":1}`)),
+			`unknown field "x"`,
+		},
+		"no model":  {instead(t, whole, `"model":"m",`, ""), "model is missing"},
+		"no stream": {instead(t, whole, `"stream":true,`, ""), "stream is not set"},
+		"no max_tokens": {
+			instead(t, whole, `"max_tokens":5000,`, ""),
+			"max_tokens is missing",
+		},
+		"no messages": {messages(), "messages are empty"},
+		"role system": {
+			messages(said("system", textBlock)),
+			`the role "system" is unknown`,
+		},
+		"role tool": {
+			messages(userTurn, callTurn, said("tool", okBlock)),
+			`the role "tool" is unknown`,
+		},
+		"begins with an answer": {
+			messages(said("assistant", textBlock), userTurn),
+			"the first message is not the user's",
+		},
+		"ends with an answer": {
+			messages(userTurn, said("assistant", textBlock)),
+			"does not end with a user message",
+		},
+		"empty content": {messages(said("user")), "content is empty"},
+		"no content":    {messages(`{"role":"user"}`), "content is neither"},
+		"empty answer": {
+			messages(userTurn, said("assistant"), userTurn),
+			"content is empty",
+		},
+		"empty text": {messages(`{"role":"user","content":""}`), "no visible character"},
+		"blank text": {messages(userTurn, said("assistant",
+			`{"type":"text","text":" \n"}`), userTurn), "no visible character"},
+		"blank system": {
+			more(messages(userTurn), `"system":[{"type":"text","text":" "}]`),
+			"no visible character",
+		},
+		"unknown block": {
+			messages(said("user", `{"type":"video"}`)),
+			`a block of type "video"`,
+		},
+		"image in an answer": {
+			messages(userTurn, said("assistant", imageBlock), userTurn),
+			"an image has no place",
+		},
+		"image of a wrong type": {
+			messages(said("user", instead(t, imageBlock, "png", "tiff"))),
+			`type "image/tiff"`,
+		},
+		"image is no base64": {
+			messages(said("user", instead(t, imageBlock, "cG5n", "?"))),
+			"not base64",
+		},
+		"image by address": {
+			messages(said("user", instead(t, imageBlock, "base64", "url"))),
+			"not base64",
+		},
+		"call by the user": {messages(said("user", callBlock)), `a block of type "tool_use"`},
+		"result by the model": {
+			messages(userTurn, callTurn, said("assistant", okBlock), userTurn),
+			`a block of type "tool_result"`,
+		},
+		"result without call": {messages(userTurn, resultTurn), "which was not made before"},
+		"two results": {
+			messages(userTurn, callTurn, said("user", okBlock, okBlock)),
+			"answered more than once",
+		},
+		"no result": {
+			messages(userTurn, callTurn, userTurn),
+			`the call "c" of x has no result`,
+		},
+		"result not first": {
+			messages(userTurn, callTurn, said("user", textBlock, okBlock)),
+			"does not stand first",
+		},
+		"results in two messages": {messages(userTurn, said("assistant", callBlock,
+			instead(t, callBlock, `"c"`, `"d"`)), resultTurn, instead(t, resultTurn, `"c"`,
+			`"d"`)), `the call "d" of x has no result`},
+		"blank result": {messages(userTurn, callTurn, said("user", instead(t, okBlock, "ok",
+			" "))), "no visible character"},
+		"result of a wrong type": {messages(userTurn, callTurn, said("user", instead(t, okBlock,
+			`"ok"`, "7"))), "the content of a result is neither"},
+		"error without a text": {messages(userTurn, callTurn, said("user",
+			`{"type":"tool_result","tool_use_id":"c","is_error":true}`)), "the result of an error is empty"},
+		"call with an odd ID": {
+			messages(userTurn, instead(t, callTurn, `"c"`, `"c:1"`), userTurn),
+			`"c:1" is no ID`,
+		},
+		"call with an odd name": {
+			messages(userTurn, instead(t, callTurn, `"x"`, `"a b"`), userTurn),
+			`"a b" is no name`,
+		},
+		"call with a text as input": {
+			messages(userTurn, instead(t, callTurn, `{}`, `"{}"`), userTurn),
+			"input is no object",
+		},
+		"call without input": {messages(userTurn, instead(t, callTurn, `,"input":{}`, ``),
+			userTurn), "input is no object"},
+		"calls of one ID": {
+			messages(userTurn, callTurn, resultTurn, callTurn, resultTurn),
+			`two calls have the ID "c"`,
+		},
+		"made-up thinking": {messages(userTurn, said("assistant",
+			`{"type":"thinking","thinking":"x","signature":"y"}`,
+			textBlock), userTurn), "invalid signature"},
+		"thinking, not signed": {messages(userTurn, said("assistant",
+			`{"type":"thinking","thinking":"x"}`, textBlock), userTurn), "invalid signature"},
+		"thinking with a mark": {messages(userTurn, said("assistant",
+			`{"type":"thinking","cache_control":{"type":"ephemeral"}}`,
+			textBlock), userTurn), "unknown field"},
+		"thinking last": {messages(userTurn, said("assistant", textBlock,
+			`{"type":"redacted_thinking","data":"x"}`), userTurn), "the last block is thinking"},
+		"redacted without data": {messages(userTurn, said("assistant", `{"type":"redacted_thinking"}`,
+			textBlock), userTurn), "has no data"},
+		"5 marks": {more(messages(said("user", marked, marked, marked, marked)),
+			`"cache_control":{"type":"ephemeral"}`), "more than 4"},
+		"mark of a wrong kind": {
+			messages(said("user", instead(t, marked, "1h", "2h"))),
+			"is not ephemeral",
+		},
+		"budget too small": {
+			more(whole, `"thinking":{"type":"enabled","budget_tokens":1023}`),
+			"budget_tokens are not",
+		},
+		"budget too large": {
+			more(whole, `"thinking":{"type":"enabled","budget_tokens":5000}`),
+			"budget_tokens are not",
+		},
+		"calls before thinking": {
+			more(whole, `"thinking":{"type":"enabled","budget_tokens":1024}`),
+			"does not begin with it",
+		},
+		"adaptive with a budget": {
+			more(whole, `"thinking":{"type":"adaptive","budget_tokens":1024}`),
+			"a field too many",
+		},
+		"disabled with a display": {
+			more(whole, `"thinking":{"type":"disabled","display":"omitted"}`),
+			"a field too many",
+		},
+		"unknown thinking": {more(whole, `"thinking":{"type":"hard"}`), "is unknown"},
+		"unknown display": {
+			more(whole, `"thinking":{"type":"adaptive","display":"all"}`),
+			`the display "all"`,
+		},
+		"unknown effort": {
+			more(whole, `"output_config":{"effort":"minimal"}`),
+			`the effort "minimal"`,
+		},
+		"choice without tools": {
+			more(whole, `"tool_choice":{"type":"auto"}`),
+			"tool_choice without tools",
+		},
+		"unknown choice": {
+			more(whole, `"tool_choice":{"type":"required"}`+oneTool),
+			`of type "required"`,
+		},
+		"tool of the server": {more(whole, `"tools":[{"type":"web_search_20250305","name":"x","input_schema":{"type":"object"}}]`), "is of type"},
+		"schema is no object": {
+			more(whole, inputSchema(`{"type":"string"}`)),
+			`not of type "object"`,
+		},
+		"no schema": {more(whole, `"tools":[{"name":"x"}]`), `not of type "object"`},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -149,7 +276,8 @@ func TestMessagesViolations(t *testing.T) {
 				}
 				return
 			}
-			if status != 400 || len(violations) != 1 || !strings.Contains(violations[0], tt.want) || !strings.Contains(answer, "invalid_request_error") {
+			if status != 400 || len(violations) != 1 || !strings.Contains(violations[0], tt.want) ||
+				!strings.Contains(answer, "invalid_request_error") {
 				t.Errorf("status %d, violations %q, answer %s; want %q", status, violations, answer, tt.want)
 			}
 		})
@@ -158,18 +286,26 @@ func TestMessagesViolations(t *testing.T) {
 
 func TestMessagesKeyAndVersion(t *testing.T) {
 	s := llmtest.NewServer(t, llmtest.Sequence())
-	if status, answer := postMessages(t, s, "wrong", messages(userTurn)); status != 401 || !strings.Contains(answer, "authentication_error") {
+	if status, answer := postMessages(t, s, "wrong", messages(userTurn)); status != 401 ||
+		!strings.Contains(answer, "authentication_error") {
 		t.Errorf("wrong key: %d %s", status, answer)
 	}
 	if status, _ := post(t, s, "/messages", s.Key(), messages(userTurn)); status != 401 {
 		t.Errorf("the key as a bearer: %d", status)
 	}
-	c, err := anthropic.New(anthropic.Config{APIKey: s.Key(), BaseURL: s.URL(), HTTPClient: s.Client(), Headers: map[string]string{"anthropic-version": "1"}})
+	c, err := anthropic.New(anthropic.Config{
+		APIKey: s.Key(), BaseURL: s.URL(), HTTPClient: s.Client(),
+		Headers: map[string]string{"anthropic-version": "1"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = llm.Complete(t.Context(), c, llm.Request{Model: "m", Messages: []llm.Message{llm.UserText("x")}})
-	if v := s.TakeViolations(); llm.KindOf(err) != llm.KindInvalid || len(v) != 1 || !strings.Contains(v[0], "anthropic-version") {
+	_, err = llm.Complete(t.Context(), c, llm.Request{
+		Model:    "m",
+		Messages: []llm.Message{llm.UserText("x")},
+	})
+	if v := s.TakeViolations(); llm.KindOf(err) != llm.KindInvalid || len(v) != 1 ||
+		!strings.Contains(v[0], "anthropic-version") {
 		t.Errorf("got %v, violations %q", err, v)
 	}
 }
@@ -181,8 +317,14 @@ func TestMessagesThinkingComesBack(t *testing.T) {
 		want   string
 	}{
 		"as it was": {func(p []llm.Part) []llm.Part { return p }, ""},
-		"left out":  {func(p []llm.Part) []llm.Part { return p[1:] }, `the thinking before the call "call_0_0" is missing`},
-		"later":     {func(p []llm.Part) []llm.Part { return []llm.Part{p[1], p[2], p[0], p[3]} }, `the thinking before the call "call_0_0" is missing`},
+		"left out": {
+			func(p []llm.Part) []llm.Part { return p[1:] },
+			`the thinking before the call "call_0_0" is missing`,
+		},
+		"later": {
+			func(p []llm.Part) []llm.Part { return []llm.Part{p[1], p[2], p[0], p[3]} },
+			`the thinking before the call "call_0_0" is missing`,
+		},
 		"changed": {func(p []llm.Part) []llm.Part {
 			r := *p[0].Reasoning
 			r.Opaque = json.RawMessage(strings.Replace(string(r.Opaque), "hm", "ha", 1))
@@ -192,7 +334,10 @@ func TestMessagesThinkingComesBack(t *testing.T) {
 	}
 	for name, tt := range changes {
 		t.Run(name, func(t *testing.T) {
-			use := llmtest.Reply{Reasoning: "hm", Text: "x", Calls: []llmtest.Call{{Name: "a", Arguments: "{}"}, {Name: "b", Arguments: "{}"}}}
+			use := llmtest.Reply{Reasoning: "hm", Text: "x", Calls: []llmtest.Call{{
+				Name:      "a",
+				Arguments: "{}",
+			}, {Name: "b", Arguments: "{}"}}}
 			s := llmtest.NewServer(t, llmtest.Sequence(use, llmtest.Say("done")))
 			c := messagesClient(t, s)
 			req := llm.Request{Model: "m", Messages: []llm.Message{llm.UserText("x")}}
@@ -204,7 +349,10 @@ func TestMessagesThinkingComesBack(t *testing.T) {
 			req.Messages = append(req.Messages, resp.Message)
 			for _, call := range resp.Message.ToolCalls() {
 				r := llm.ToolResult{CallID: call.ID, Name: call.Name}
-				req.Messages = append(req.Messages, llm.Message{Role: llm.RoleTool, Parts: []llm.Part{{Kind: llm.PartToolResult, ToolResult: &r}}})
+				req.Messages = append(req.Messages, llm.Message{
+					Role:  llm.RoleTool,
+					Parts: []llm.Part{{Kind: llm.PartToolResult, ToolResult: &r}},
+				})
 			}
 			_, err = llm.Complete(t.Context(), c, req)
 			v := strings.Join(s.TakeViolations(), " ")
@@ -217,7 +365,10 @@ func TestMessagesThinkingComesBack(t *testing.T) {
 
 func messagesClient(t *testing.T, s *llmtest.Server) llm.Client {
 	t.Helper()
-	c, err := anthropic.New(anthropic.Config{APIKey: s.Key(), BaseURL: s.URL(), HTTPClient: s.Client()})
+	c, err := anthropic.New(anthropic.Config{
+		APIKey: s.Key(), BaseURL: s.URL(),
+		HTTPClient: s.Client(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,10 +379,17 @@ func messagesClient(t *testing.T, s *llmtest.Server) llm.Client {
 func TestMessagesRequest(t *testing.T) {
 	s := llmtest.NewServer(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Say("ok") })
 	image := llm.Part{Kind: llm.PartImage, Image: &llm.Image{MIME: "image/png", Data: []byte("png")}}
-	call := llm.Part{Kind: llm.PartToolCall, ToolCall: &llm.ToolCall{ID: "c", Name: "x", Arguments: `{"a":"<\\u003c&>"}`}}
-	result := llm.Part{Kind: llm.PartToolResult, ToolResult: &llm.ToolResult{CallID: "c", Name: "x", Parts: []llm.Part{llm.Text("no"), image}, IsError: true}}
+	call := llm.Part{Kind: llm.PartToolCall, ToolCall: &llm.ToolCall{
+		ID: "c", Name: "x",
+		Arguments: `{"a":"<\\u003c&>"}`,
+	}}
+	result := llm.Part{Kind: llm.PartToolResult, ToolResult: &llm.ToolResult{
+		CallID: "c", Name: "x",
+		Parts: []llm.Part{llm.Text("no"), image}, IsError: true,
+	}}
 	want := llm.Request{
-		Model: "m", System: "s", ReasoningEffort: "high", MaxOutputTokens: 7, Tools: []llm.ToolSpec{{Name: "x", Description: "d", Schema: object()}},
+		Model: "m", System: "s", ReasoningEffort: "high", MaxOutputTokens: 7,
+		Tools: []llm.ToolSpec{{Name: "x", Description: "d", Schema: object()}},
 		Messages: []llm.Message{
 			{Role: llm.RoleUser, Parts: []llm.Part{llm.Text("one"), image}},
 			llm.UserText("two"),
@@ -268,13 +426,16 @@ func TestMessagesPlay(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := llmtest.NewServer(t, brain)
-	clients := []llm.Client{llm.Retry(replay.NewScript(script), llm.RetryPolicy{}), messagesClient(t, s)}
+	clients := []llm.Client{llm.Retry(replay.NewScript(script), llm.RetryPolicy{}), messagesClient(t,
+		s)}
 	var heard [2][]llm.Message
 	for i, c := range clients {
 		outputs := map[string][]string{
-			"shell": {"--- FAIL: TestAdd\nexit code: 1\n", "ok\n"}, "read_file": {"3 | return a - b\n"}, "edit_file": {"1 replacement\n"},
+			"shell": {"--- FAIL: TestAdd\nexit code: 1\n", "ok\n"}, "read_file": {"3 | return a - b\n"},
+			"edit_file": {"1 replacement\n"},
 		}
-		req := llm.Request{Model: "m", Messages: []llm.Message{llm.UserText("please fix the failing test")}}
+		req := llm.Request{Model: "m", Messages: []llm.Message{llm.UserText("please fix the failing " +
+			"test")}}
 		for name := range outputs {
 			req.Tools = append(req.Tools, llm.ToolSpec{Name: name, Schema: object()})
 		}
@@ -286,7 +447,10 @@ func TestMessagesPlay(t *testing.T) {
 			heard[i] = append(heard[i], resp.Message)
 			answer := llm.Message{Role: llm.RoleTool}
 			for _, call := range resp.Message.ToolCalls() {
-				r := llm.ToolResult{CallID: call.ID, Name: call.Name, Parts: []llm.Part{llm.Text(outputs[call.Name][0])}}
+				r := llm.ToolResult{
+					CallID: call.ID, Name: call.Name,
+					Parts: []llm.Part{llm.Text(outputs[call.Name][0])},
+				}
 				outputs[call.Name] = outputs[call.Name][1:]
 				answer.Parts = append(answer.Parts, llm.Part{Kind: llm.PartToolResult, ToolResult: &r})
 			}
@@ -302,7 +466,8 @@ func TestMessagesPlay(t *testing.T) {
 
 func TestMessagesPlayErrors(t *testing.T) {
 	for _, kind := range []llm.ErrorKind{
-		llm.KindNetwork, llm.KindTimeout, llm.KindRateLimit, llm.KindOverloaded, llm.KindServer, llm.KindStream, llm.KindAuth,
+		llm.KindNetwork, llm.KindTimeout, llm.KindRateLimit, llm.KindOverloaded, llm.KindServer,
+		llm.KindStream, llm.KindAuth,
 		llm.KindQuota, llm.KindNotFound, llm.KindContextLength, llm.KindInvalid, llm.KindContentFilter,
 	} {
 		script, err := replay.ParseScript([]byte("turns:\n  - {text: part, error: {kind: "+string(kind)+", retry_after: 1h}}\n"), "s.yaml")
@@ -314,11 +479,17 @@ func TestMessagesPlayErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := llmtest.NewServer(t, brain)
-		c, err := anthropic.New(anthropic.Config{APIKey: s.Key(), BaseURL: s.URL(), HTTPClient: s.Client()})
+		c, err := anthropic.New(anthropic.Config{
+			APIKey: s.Key(), BaseURL: s.URL(),
+			HTTPClient: s.Client(),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = llm.Complete(t.Context(), c, llm.Request{Model: "m", Messages: []llm.Message{llm.UserText("x")}})
+		_, err = llm.Complete(t.Context(), c, llm.Request{
+			Model:    "m",
+			Messages: []llm.Message{llm.UserText("x")},
+		})
 		var e *llm.Error
 		if !errors.As(err, &e) || e.Kind != kind {
 			t.Errorf("%s: got %v", kind, err)

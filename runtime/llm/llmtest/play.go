@@ -11,8 +11,9 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/replay"
 )
 
-// Play returns a Brain that answers with the turns of a script. A request that the script does not expect is a
-// violation. A script that asks whether a result is an error is refused, for the wire does not tell.
+// Play returns a Brain that answers with the turns of a script. A request that the script does not
+// expect is a violation. A script that asks whether a result is an error is refused, for the wire
+// does not tell.
 func Play(s *replay.Script) (Brain, error) {
 	for _, turn := range s.Turns {
 		results := turn.Expect.Results
@@ -21,7 +22,8 @@ func Play(s *replay.Script) (Brain, error) {
 		}
 		for _, r := range results {
 			if r.IsError != nil {
-				return nil, fmt.Errorf("%s:%d: is_error cannot be expected here, for requests over HTTP do not tell it", s.Name, turn.Line)
+				return nil, fmt.Errorf("%s:%d: is_error cannot be expected here, for requests over HTTP do "+
+					"not tell it", s.Name, turn.Line)
 			}
 		}
 	}

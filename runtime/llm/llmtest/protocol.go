@@ -13,9 +13,11 @@ type protocol struct {
 	key func(*http.Request) string
 	// wrongKey is the error for another key than the server's.
 	wrongKey Fault
-	// decode reads a request into req.Request, and checks it. Known is what events has returned for earlier answers.
+	// decode reads a request into req.Request, and checks it. Known is what events has returned for
+	// earlier answers.
 	decode func(req *Request, known map[string]json.RawMessage) (extras, error)
-	// events returns the answer as a stream, and the reasoning in it that must come back unchanged, by name.
+	// events returns the answer as a stream, and the reasoning in it that must come back unchanged, by
+	// name.
 	events func(*Request, Reply, extras) ([]sseEvent, map[string]json.RawMessage)
 	// refusal is the body of an error.
 	refusal func(status int, f Fault) []byte
@@ -33,7 +35,8 @@ type extras struct {
 	thoughts bool
 }
 
-// protocolOf returns the protocol that is spoken at a path. If there is none, its errors are those of OpenAI.
+// protocolOf returns the protocol that is spoken at a path. If there is none, its errors are those
+// of OpenAI.
 func protocolOf(path string) (protocol, bool) {
 	switch path {
 	case "/v1/responses":
@@ -58,23 +61,36 @@ func bearer(r *http.Request) string {
 }
 
 func openaiWrongKey() Fault {
-	return Fault{Code: "invalid_api_key", Type: "invalid_request_error", Message: "incorrect API key provided"}
+	return Fault{
+		Code: "invalid_api_key", Type: "invalid_request_error",
+		Message: "incorrect API key provided",
+	}
 }
 
 func responsesProtocol() protocol {
 	return protocol{
-		api: Responses, key: bearer, wrongKey: openaiWrongKey(), decode: decodeResponses, events: responsesEvents,
+		api: Responses, key: bearer, wrongKey: openaiWrongKey(), decode: decodeResponses,
+		events:  responsesEvents,
 		refusal: openaiRefusal,
 		failure: func(f Fault) sseEvent {
-			return sseEvent{name: "error", data: mustJSON(object{"type": "error", "code": f.Code, "message": f.Message, "param": nil})}
+			return sseEvent{name: "error", data: mustJSON(object{
+				"type": "error", "code": f.Code,
+				"message": f.Message, "param": nil,
+			})}
 		},
 	}
 }
 
 func chatProtocol() protocol {
 	return protocol{
-		api: Chat, key: bearer, wrongKey: openaiWrongKey(), decode: decodeChat, events: chatEvents, refusal: openaiRefusal,
-		failure: func(f Fault) sseEvent { return sseEvent{name: "error", data: openaiRefusal(http.StatusOK, f)} },
+		api: Chat, key: bearer, wrongKey: openaiWrongKey(), decode: decodeChat, events: chatEvents,
+		refusal: openaiRefusal,
+		failure: func(f Fault) sseEvent {
+			return sseEvent{
+				name: "error",
+				data: openaiRefusal(http.StatusOK, f),
+			}
+		},
 	}
 }
 

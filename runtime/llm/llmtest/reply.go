@@ -17,8 +17,8 @@ const (
 
 // Request is a request that a client has sent.
 type Request struct {
-	// Request is what the body says. Consecutive parts of one role make one message; results carry the name of their
-	// tool, but never IsError, which the wire does not have.
+	// Request is what the body says. Consecutive parts of one role make one message; results carry the
+	// name of their tool, but never IsError, which the wire does not have.
 	llm.Request
 	// API is one of the names above.
 	API string
@@ -66,8 +66,8 @@ type Fault struct {
 	Delay time.Duration
 	// Reset closes the connection in place of an answer.
 	Reset bool
-	// Status, if not zero, is answered in place of a stream, with Header and an error of Code, Type and Message, or with
-	// Body if that is set.
+	// Status, if not zero, is answered in place of a stream, with Header and an error of Code, Type
+	// and Message, or with Body if that is set.
 	Status  int
 	Code    string
 	Type    string
@@ -98,7 +98,8 @@ type Fault struct {
 	Hang Point
 	// Fail sends an error of Code, Type and Message at a point of the stream, and ends the answer.
 	Fail Point
-	// Length is added to the length of the answer to give a wrong Content-Length. If it is negative the answer is cut.
+	// Length is added to the length of the answer to give a wrong Content-Length. If it is negative
+	// the answer is cut.
 	Length int
 	// Gzip says that the stream is compressed, which it is not.
 	Gzip bool
@@ -137,8 +138,8 @@ func Sequence(replies ...Reply) Brain {
 	}
 }
 
-// Storm returns a Brain whose first n answers have the fault; the others are those of next, which does not see the
-// requests before them.
+// Storm returns a Brain whose first n answers have the fault; the others are those of next, which
+// does not see the requests before them.
 func Storm(n int, fault Fault, next Brain) Brain {
 	return func(r *Request) Reply {
 		if n > 0 {
@@ -149,8 +150,8 @@ func Storm(n int, fault Fault, next Brain) Brain {
 	}
 }
 
-// TooMany returns the fault of a 429 answer with the given Retry-After-Ms and Retry-After headers, each left out if it is
-// empty.
+// TooMany returns the fault of a 429 answer with the given Retry-After-Ms and Retry-After headers,
+// each left out if it is empty.
 func TooMany(afterMS, after string) Fault {
 	h := make(http.Header)
 	if afterMS != "" {
@@ -160,6 +161,7 @@ func TooMany(afterMS, after string) Fault {
 		h.Set("Retry-After", after)
 	}
 	return Fault{
-		Status: http.StatusTooManyRequests, Code: "rate_limit_exceeded", Type: "requests", Message: "too many requests", Header: h,
+		Status: http.StatusTooManyRequests, Code: "rate_limit_exceeded", Type: "requests",
+		Message: "too many requests", Header: h,
 	}
 }

@@ -17,7 +17,8 @@ import (
 // maxRequest bounds the body of a request in bytes.
 const maxRequest = 256 << 20
 
-// TB is the part of testing.TB that NewServer needs, so that this package does not need package testing.
+// TB is the part of testing.TB that NewServer needs, so that this package does not need package
+// testing.
 type TB interface {
 	Helper()
 	Errorf(format string, args ...any)
@@ -43,7 +44,8 @@ type Server struct {
 	mu         sync.Mutex
 	requests   []*Request
 	violations []string
-	// reasoning holds the reasoning that was sent and must come back unchanged, by a name that the protocol gives it.
+	// reasoning holds the reasoning that was sent and must come back unchanged, by a name that the
+	// protocol gives it.
 	reasoning map[string]json.RawMessage
 }
 
@@ -55,7 +57,8 @@ func Start(brain Brain) (*Server, error) {
 		return nil, fmt.Errorf("llmtest: listen: %w", err)
 	}
 	s := &Server{
-		url: "http://" + l.Addr().String(), brain: brain, served: make(chan struct{}), quit: make(chan struct{}),
+		url: "http://" + l.Addr().String(), brain: brain, served: make(chan struct{}),
+		quit:      make(chan struct{}),
 		client:    &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
 		reasoning: make(map[string]json.RawMessage),
 	}
@@ -68,7 +71,8 @@ func Start(brain Brain) (*Server, error) {
 	return s, nil
 }
 
-// NewServer starts a server that is closed when the test ends, and fails the test for violations that nobody took.
+// NewServer starts a server that is closed when the test ends, and fails the test for violations
+// that nobody took.
 func NewServer(t TB, brain Brain) *Server {
 	t.Helper()
 	s, err := Start(brain)
@@ -96,11 +100,13 @@ func (s *Server) Key() string { return "sk-llmtest-0123456789abcdef" }
 // Client returns an HTTP client whose connections are closed by Close.
 func (s *Server) Client() *http.Client { return s.client }
 
-// Close ends all connections and waits until nothing of the server runs any more. It may be called more than once.
+// Close ends all connections and waits until nothing of the server runs any more. It may be called
+// more than once.
 func (s *Server) Close() {
 	s.closed.Do(func() {
 		close(s.quit)
-		// The listener is gone either way, and nobody can do anything about a connection that does not close.
+		// The listener is gone either way, and nobody can do anything about a connection that does not
+		// close.
 		_ = s.http.Close()
 		<-s.served
 		s.active.Wait()
@@ -130,7 +136,10 @@ func (s *Server) violate(w http.ResponseWriter, p protocol, format string, args 
 	s.mu.Lock()
 	s.violations = append(s.violations, text)
 	s.mu.Unlock()
-	writeError(w, p, http.StatusBadRequest, Fault{Code: "llmtest_violation", Type: "invalid_request_error", Message: text})
+	writeError(w, p, http.StatusBadRequest, Fault{
+		Code: "llmtest_violation",
+		Type: "invalid_request_error", Message: text,
+	})
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
@@ -139,10 +148,16 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	p, ok := protocolOf(r.URL.Path)
 	switch {
 	case !ok:
-		writeError(w, p, http.StatusNotFound, Fault{Type: "invalid_request_error", Message: "unknown address " + r.URL.Path})
+		writeError(w, p, http.StatusNotFound, Fault{
+			Type:    "invalid_request_error",
+			Message: "unknown address " + r.URL.Path,
+		})
 		return
 	case r.Method != http.MethodPost:
-		writeError(w, p, http.StatusMethodNotAllowed, Fault{Type: "invalid_request_error", Message: "only POST is allowed"})
+		writeError(w, p, http.StatusMethodNotAllowed, Fault{
+			Type:    "invalid_request_error",
+			Message: "only POST is allowed",
+		})
 		return
 	case p.key(r) != s.Key():
 		writeError(w, p, http.StatusUnauthorized, p.wrongKey)
@@ -156,7 +171,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if err != nil { // the client has gone, which it may
 		return
 	}
-	req := &Request{API: p.api, Path: r.URL.Path, Query: r.URL.Query(), Header: r.Header.Clone(), Body: body}
+	req := &Request{
+		API: p.api, Path: r.URL.Path, Query: r.URL.Query(), Header: r.Header.Clone(),
+		Body: body,
+	}
 	s.mu.Lock()
 	req.Number = len(s.requests)
 	s.requests = append(s.requests, req)
@@ -176,7 +194,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, r, p, req, reply.filled(req), extras)
 }
 
-// decode reads a request, for which it passes on what the server has sent that must come back unchanged.
+// decode reads a request, for which it passes on what the server has sent that must come back
+// unchanged.
 func (s *Server) decode(p protocol, req *Request) (extras, error) {
 	if ct := req.Header.Get("Content-Type"); ct != "application/json" {
 		return extras{}, fmt.Errorf("the content type is %q, not application/json", ct)
@@ -188,7 +207,9 @@ func (s *Server) decode(p protocol, req *Request) (extras, error) {
 }
 
 // answer sends reply, with its faults.
-func (s *Server) answer(w http.ResponseWriter, r *http.Request, p protocol, req *Request, reply Reply, ex extras) {
+func (s *Server) answer(
+	w http.ResponseWriter, r *http.Request, p protocol, req *Request, reply Reply, ex extras,
+) {
 	f := reply.Fault
 	if !s.wait(r.Context(), f.Delay) {
 		return

@@ -34,7 +34,10 @@ func (r Reply) filled(req *Request) Reply {
 	}
 	r.Calls = calls
 	if r.Usage == (llm.Usage{}) {
-		r.Usage = llm.Usage{Input: int64(len(req.Body)/4 + 1), Output: int64(size/4 + 1), Reasoning: int64(len(r.Reasoning) / 4)}
+		r.Usage = llm.Usage{
+			Input: int64(len(req.Body)/4 + 1), Output: int64(size/4 + 1),
+			Reasoning: int64(len(r.Reasoning) / 4),
+		}
 	}
 	if r.Model == "" {
 		r.Model = req.Model
@@ -110,8 +113,8 @@ func (s *stream) send(events []sseEvent) {
 	action()
 }
 
-// upTo returns the events up to the point of the fault, the last one cut in its middle if the point is inside an event,
-// and what happens after them.
+// upTo returns the events up to the point of the fault, the last one cut in its middle if the point
+// is inside an event, and what happens after them.
 func (s *stream) upTo(events []sseEvent) ([]sseEvent, func()) {
 	f := s.fault
 	action, at := func() {}, f.End

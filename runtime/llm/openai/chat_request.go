@@ -20,17 +20,20 @@ func chatRequest(req llm.Request) (goopenai.ChatCompletionRequest, error) {
 		body.ParallelToolCalls = false
 	}
 	for _, t := range req.Tools {
-		body.Tools = append(body.Tools, goopenai.Tool{Type: goopenai.ToolTypeFunction, Function: &goopenai.FunctionDefinition{
-			Name: t.Name, Description: t.Description, Parameters: schemaOf(t),
-		}})
+		body.Tools = append(body.Tools, goopenai.Tool{
+			Type: goopenai.ToolTypeFunction,
+			Function: &goopenai.FunctionDefinition{
+				Name: t.Name, Description: t.Description, Parameters: schemaOf(t),
+			},
+		})
 	}
 	if req.System != "" {
 		body.Messages = append(body.Messages, goopenai.ChatCompletionMessage{
 			Role: goopenai.ChatMessageRoleSystem, Content: req.System,
 		})
 	}
-	// Images of tool results wait here until all results of a round are there: results must follow their calls directly,
-	// and cannot hold images themselves.
+	// Images of tool results wait here until all results of a round are there: results must follow
+	// their calls directly, and cannot hold images themselves.
 	var images []goopenai.ChatMessagePart
 	flush := func() {
 		if len(images) > 0 {
@@ -56,7 +59,9 @@ func chatRequest(req llm.Request) (goopenai.ChatCompletionRequest, error) {
 }
 
 // chatMessages returns the messages that m becomes, and the images of its tool results.
-func chatMessages(m llm.Message) (messages []goopenai.ChatCompletionMessage, images []goopenai.ChatMessagePart, err error) {
+func chatMessages(
+	m llm.Message,
+) (messages []goopenai.ChatCompletionMessage, images []goopenai.ChatMessagePart, err error) {
 	switch m.Role {
 	case llm.RoleUser:
 		msg, err := chatUser(m)
@@ -80,10 +85,12 @@ func chatMessages(m llm.Message) (messages []goopenai.ChatCompletionMessage, ima
 	case llm.RoleTool:
 		for _, p := range m.Parts {
 			if p.Kind != llm.PartToolResult || p.ToolResult == nil {
-				return nil, nil, fmt.Errorf("a part of kind %q cannot be sent in a message of role %q", p.Kind, m.Role)
+				return nil, nil, fmt.Errorf("a part of kind %q cannot be sent in a message of role %q", p.Kind,
+					m.Role)
 			}
 			messages = append(messages, goopenai.ChatCompletionMessage{
-				Role: goopenai.ChatMessageRoleTool, ToolCallID: p.ToolResult.CallID, Content: notEmpty(p.ToolResult.Text()),
+				Role: goopenai.ChatMessageRoleTool, ToolCallID: p.ToolResult.CallID,
+				Content: notEmpty(p.ToolResult.Text()),
 			})
 			for _, part := range p.ToolResult.Parts {
 				if part.Kind == llm.PartImage && part.Image != nil {
@@ -96,7 +103,8 @@ func chatMessages(m llm.Message) (messages []goopenai.ChatCompletionMessage, ima
 	return nil, nil, fmt.Errorf("the role %q is unknown", m.Role)
 }
 
-// chatUser returns a user message: a plain text, which all servers understand, unless there are images.
+// chatUser returns a user message: a plain text, which all servers understand, unless there are
+// images.
 func chatUser(m llm.Message) (goopenai.ChatCompletionMessage, error) {
 	msg := goopenai.ChatCompletionMessage{Role: goopenai.ChatMessageRoleUser}
 	var parts []goopenai.ChatMessagePart
@@ -105,13 +113,17 @@ func chatUser(m llm.Message) (goopenai.ChatCompletionMessage, error) {
 		switch {
 		case p.Kind == llm.PartText:
 			if p.Text != "" {
-				parts = append(parts, goopenai.ChatMessagePart{Type: goopenai.ChatMessagePartTypeText, Text: p.Text})
+				parts = append(parts, goopenai.ChatMessagePart{
+					Type: goopenai.ChatMessagePartTypeText,
+					Text: p.Text,
+				})
 			}
 		case p.Kind == llm.PartImage && p.Image != nil:
 			parts = append(parts, chatImage(*p.Image))
 			images = true
 		default:
-			return msg, fmt.Errorf("a part of kind %q cannot be sent in a message of role %q", p.Kind, m.Role)
+			return msg, fmt.Errorf("a part of kind %q cannot be sent in a message of role %q", p.Kind,
+				m.Role)
 		}
 	}
 	if images {
@@ -128,11 +140,13 @@ func chatUser(m llm.Message) (goopenai.ChatCompletionMessage, error) {
 
 func chatImage(img llm.Image) goopenai.ChatMessagePart {
 	return goopenai.ChatMessagePart{
-		Type: goopenai.ChatMessagePartTypeImageURL, ImageURL: &goopenai.ChatMessageImageURL{URL: dataURL(img)},
+		Type:     goopenai.ChatMessagePartTypeImageURL,
+		ImageURL: &goopenai.ChatMessageImageURL{URL: dataURL(img)},
 	}
 }
 
-// notEmpty returns text, or a space for an empty one: the library would leave the content out, which servers refuse.
+// notEmpty returns text, or a space for an empty one: the library would leave the content out,
+// which servers refuse.
 func notEmpty(text string) string {
 	if text == "" {
 		return " "

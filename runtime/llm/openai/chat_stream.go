@@ -10,8 +10,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
 )
 
-// chatChunk has the fields of a chunk that are used. The library's type refuses a chunk for any field of an unexpected
-// form.
+// chatChunk has the fields of a chunk that are used. The library's type refuses a chunk for any
+// field of an unexpected form.
 type chatChunk struct {
 	ID      string          `json:"id"`
 	Model   string          `json:"model"`
@@ -62,7 +62,8 @@ type chatDecoder struct {
 
 var _ decoder = (*chatDecoder)(nil)
 
-// end implements decoder. The answer is complete once a finish_reason has come, also if the stream breaks off after it.
+// end implements decoder. The answer is complete once a finish_reason has come, also if the stream
+// breaks off after it.
 func (d *chatDecoder) end() (llm.Delta, bool) {
 	if d.finish == "" {
 		return llm.Delta{}, false
@@ -93,7 +94,8 @@ func (d *chatDecoder) event(data []byte) ([]llm.Delta, error) {
 	}
 	if u := chunk.Usage; u != nil {
 		d.done.Usage = llm.Usage{
-			Input: max(u.PromptTokens-u.Prompt.Cached, 0), Output: u.CompletionTokens, Reasoning: u.Completion.Reasoning,
+			Input: max(u.PromptTokens-u.Prompt.Cached, 0), Output: u.CompletionTokens,
+			Reasoning: u.Completion.Reasoning,
 			CacheRead: u.Prompt.Cached,
 		}
 	}
@@ -124,8 +126,9 @@ func (d *chatDecoder) event(data []byte) ([]llm.Delta, error) {
 	return deltas, nil
 }
 
-// toolCall takes a piece of a tool call. A piece begins a call if its index is new, or if it has a name and an id that is
-// not the one of the call so far, for some servers give all calls one index or none.
+// toolCall takes a piece of a tool call. A piece begins a call if its index is new, or if it has a
+// name and an id that is not the one of the call so far, for some servers give all calls one index
+// or none.
 func (d *chatDecoder) toolCall(piece chatCall) []llm.Delta {
 	index := 0
 	if piece.Index != nil {
@@ -155,7 +158,10 @@ func (d *chatDecoder) toolCall(piece chatCall) []llm.Delta {
 		})
 	}
 	if piece.Function.Arguments != "" {
-		deltas = append(deltas, llm.Delta{Kind: llm.DeltaArguments, Index: call.index, Text: piece.Function.Arguments})
+		deltas = append(deltas, llm.Delta{
+			Kind: llm.DeltaArguments, Index: call.index,
+			Text: piece.Function.Arguments,
+		})
 	}
 	return deltas
 }

@@ -1,16 +1,17 @@
-// Package openai is an llm.Client for OpenAI's Responses and Chat Completions interfaces, and for the many servers that
-// speak one of them.
+// Package openai is an llm.Client for OpenAI's Responses and Chat Completions interfaces, and for
+// the many servers that speak one of them.
 //
 // # What a complete answer is
 //
-// A Responses stream is complete at response.completed or response.incomplete, a Chat stream once a finish_reason has
-// come. Whatever else ends a stream is an *llm.Error, which a caller may retry. One event may have 16 MiB, an answer
-// 256 MiB.
+// A Responses stream is complete at response.completed or response.incomplete, a Chat stream once a
+// finish_reason has come. Whatever else ends a stream is an *llm.Error, which a caller may retry.
+// One event may have 16 MiB, an answer 256 MiB.
 //
 // # Options
 //
-// Request.Options are merged into the request body as RFC 7396 says: objects are merged, other values replace, and nil
-// removes a field, which helps with servers that refuse one they do not know.
+// Request.Options are merged into the request body as RFC 7396 says: objects are merged, other
+// values replace, and nil removes a field, which helps with servers that refuse one they do not
+// know.
 package openai
 
 import (
@@ -50,19 +51,21 @@ const (
 type Config struct {
 	// APIKey is sent as a bearer token. It may be empty only if BaseURL is set.
 	APIKey string
-	// BaseURL is the address up to and without "/responses" or "/chat/completions"; empty means DefaultBaseURL.
+	// BaseURL is the address up to and without "/responses" or "/chat/completions"; empty means
+	// DefaultBaseURL.
 	BaseURL string
 	// API is the interface to speak; empty means Responses.
 	API API
-	// HTTPClient sends the requests. Nil means one with the proxies of the process's variables (HTTPS_PROXY and so on),
-	// the system's root certificates and no limit for a whole answer.
+	// HTTPClient sends the requests. Nil means one with the proxies of the process's variables
+	// (HTTPS_PROXY and so on), the system's root certificates and no limit for a whole answer.
 	HTTPClient *http.Client
 	// Headers are sent with each request, and replace those of the same name.
 	Headers map[string]string
-	// IdleTimeout is how long to wait for the next byte, from sending the request on; zero means DefaultIdleTimeout.
+	// IdleTimeout is how long to wait for the next byte, from sending the request on; zero means
+	// DefaultIdleTimeout.
 	IdleTimeout time.Duration
-	// Provider names the server in errors and marks its opaque reasoning, which goes back to the same Provider only;
-	// empty means DefaultProvider.
+	// Provider names the server in errors and marks its opaque reasoning, which goes back to the same
+	// Provider only; empty means DefaultProvider.
 	Provider string
 }
 
@@ -84,7 +87,8 @@ func New(cfg Config) (llm.Client, error) {
 		return nil, fmt.Errorf("openai: the interface %q is neither %q nor %q", cfg.API, Responses, Chat)
 	}
 	endpoint, err := exchange.New(exchange.Config{
-		Provider: cfg.Provider, APIKey: cfg.APIKey, BaseURL: cfg.BaseURL, HTTPClient: cfg.HTTPClient, Headers: cfg.Headers,
+		Provider: cfg.Provider, APIKey: cfg.APIKey, BaseURL: cfg.BaseURL, HTTPClient: cfg.HTTPClient,
+		Headers:     cfg.Headers,
 		IdleTimeout: cmp.Or(cfg.IdleTimeout, DefaultIdleTimeout),
 	})
 	if err != nil {
@@ -106,9 +110,11 @@ var _ llm.Client = (*client)(nil)
 
 // decoder makes deltas of the events of one stream.
 type decoder interface {
-	// event takes the data of one event. An answer is complete with DeltaDone, which is the last delta.
+	// event takes the data of one event. An answer is complete with DeltaDone, which is the last
+	// delta.
 	event(data []byte) ([]llm.Delta, error)
-	// end returns what completes the answer if the stream ends now; false if the answer is not complete.
+	// end returns what completes the answer if the stream ends now; false if the answer is not
+	// complete.
 	end() (llm.Delta, bool)
 }
 
@@ -120,13 +126,17 @@ type rawStream interface {
 
 // Stream implements llm.Client.
 func (c *client) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
-	return c.endpoint.Stream(ctx, func(ctx context.Context, x *exchange.Exchange, emit func(llm.Delta) bool) error {
+	return c.endpoint.Stream(ctx, func(ctx context.Context, x *exchange.Exchange,
+		emit func(llm.Delta) bool,
+	) error {
 		return c.ask(ctx, x, req, emit)
 	})
 }
 
 // ask sends req and emits the answer until it is complete, fails, or emit returns false.
-func (c *client) ask(ctx context.Context, x *exchange.Exchange, req llm.Request, emit func(llm.Delta) bool) error {
+func (c *client) ask(
+	ctx context.Context, x *exchange.Exchange, req llm.Request, emit func(llm.Delta) bool,
+) error {
 	stream, dec, err := c.open(ctx, x, req)
 	if err != nil {
 		return x.SendError(err)
@@ -160,7 +170,9 @@ func (c *client) ask(ctx context.Context, x *exchange.Exchange, req llm.Request,
 }
 
 // open sends req and returns the stream of its answer.
-func (c *client) open(ctx context.Context, x *exchange.Exchange, req llm.Request) (rawStream, decoder, error) {
+func (c *client) open(
+	ctx context.Context, x *exchange.Exchange, req llm.Request,
+) (rawStream, decoder, error) {
 	patch, err := exchange.OptionsPatch(req.Options)
 	if err != nil {
 		return nil, nil, err

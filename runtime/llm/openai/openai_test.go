@@ -26,24 +26,36 @@ func wire(api openai.API) clienttest.Wire {
 	w := clienttest.Wire{
 		New: func(cfg clienttest.Config) (llm.Client, error) {
 			return openai.New(openai.Config{
-				APIKey: cfg.APIKey, BaseURL: cfg.BaseURL, API: api, HTTPClient: cfg.HTTPClient, Headers: cfg.Headers,
+				APIKey: cfg.APIKey, BaseURL: cfg.BaseURL, API: api, HTTPClient: cfg.HTTPClient,
+				Headers:     cfg.Headers,
 				IdleTimeout: cfg.IdleTimeout, Provider: cfg.Provider,
 			})
 		},
-		Provider: "openai", Model: "gpt-5", Base: "/v1", Path: "/responses", KeyHeader: "Authorization", KeyPrefix: "Bearer ",
+		Provider: "openai", Model: "gpt-5", Base: "/v1", Path: "/responses", KeyHeader: "Authorization",
+		KeyPrefix:  "Bearer ",
 		Usage:      llm.Usage{Input: 100, Output: 50, Reasoning: 20, CacheRead: 30},
 		Everything: everything,
-		Options:    map[string]any{"metadata": map[string]any{"a": 1, "b": "2", "c": nil}, "user": "u", "top_p": 0.5, "temperature": 1},
+		Options: map[string]any{
+			"metadata": map[string]any{"a": 1, "b": "2", "c": nil}, "user": "u",
+			"top_p": 0.5, "temperature": 1,
+		},
 		Variables: map[string]string{
 			"OPENAI_API_KEY": "sk-from-the-process", "OPENAI_BASE_URL": "http://127.0.0.1:1/from-the-process", "OPENAI_ORG_ID": "from-the-process",
 		},
 		Stream: func(text string) string {
-			return sse(delta("0", text), event("response.completed", `"response":{"id":"r","status":"completed"}`))
+			return sse(delta("0", text), event("response.completed",
+				`"response":{"id":"r","status":"completed"}`))
 		},
 	}
 	w.Refused = map[string]clienttest.Failure{
-		"no such model": {Fault: llmtest.Fault{Status: 400, Code: "model_not_found", Message: "no gpt-0"}, Kind: llm.KindNotFound, Text: "no gpt-0"},
-		"504":           {Fault: llmtest.Fault{Status: 504}, Kind: llm.KindServer, Text: "gateway timeout"},
+		"no such model": {
+			Fault: llmtest.Fault{Status: 400, Code: "model_not_found", Message: "no gpt-0"},
+			Kind:  llm.KindNotFound, Text: "no gpt-0",
+		},
+		"504": {
+			Fault: llmtest.Fault{Status: 504}, Kind: llm.KindServer,
+			Text: "gateway timeout",
+		},
 	}
 	if api == openai.Chat {
 		w.Path = "/chat/completions"
@@ -67,15 +79,18 @@ func TestClient(t *testing.T) {
 }
 
 func TestAPI(t *testing.T) {
-	if r, _, err := wire("").Sent(t, clienttest.Config{}, ask()); r == nil || r.URL.Path != "/responses" {
+	if r, _, err := wire("").Sent(t, clienttest.Config{}, ask()); r == nil ||
+		r.URL.Path != "/responses" {
 		t.Errorf("by default, %v was sent: %v", r, err)
 	}
-	if _, err := openai.New(openai.Config{APIKey: clienttest.Key, API: "x"}); err == nil || !strings.Contains(err.Error(), `"x" is neither`) {
+	if _, err := openai.New(openai.Config{APIKey: clienttest.Key, API: "x"}); err == nil ||
+		!strings.Contains(err.Error(), `"x" is neither`) {
 		t.Errorf("got %v", err)
 	}
 }
 
-// The whole conversation of several rounds is one that a strict server accepts, and reasoning goes back as it was.
+// The whole conversation of several rounds is one that a strict server accepts, and reasoning goes
+// back as it was.
 func TestConversation(t *testing.T) {
 	onBoth(t, func(t *testing.T, api openai.API) {
 		w := wire(api)

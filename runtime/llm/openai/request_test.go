@@ -14,26 +14,36 @@ var update = flag.Bool("update", false, "write the files in testdata anew")
 
 func everything() llm.Request {
 	reasoning := func(provider, raw string) llm.Part {
-		return llm.Part{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{Text: "t", Provider: provider, Opaque: json.RawMessage(raw)}}
+		return llm.Part{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{
+			Text: "t", Provider: provider,
+			Opaque: json.RawMessage(raw),
+		}}
 	}
 	req := ask()
 	req.Messages = []llm.Message{
 		{Role: llm.RoleUser, Parts: []llm.Part{llm.Text("look"), picture()}},
 		{Role: llm.RoleAssistant, Parts: []llm.Part{
-			reasoning("anthropic", `{"other":1}`), reasoning("openai", `{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"e"}`),
-			thought("only text"), llm.Text("I run two."), called("c1", "shell", `{"command":"a"}`), called("c2", "shell", ""),
+			reasoning("anthropic", `{"other":1}`), reasoning("openai",
+				`{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"e"}`),
+			thought("only text"), llm.Text("I run two."), called("c1", "shell",
+				`{"command":"a"}`), called("c2", "shell", ""),
 		}},
-		clienttest.Result(llm.ToolResult{CallID: "c1", Name: "shell", Parts: []llm.Part{llm.Text("a <b> & c"), picture()}}),
+		clienttest.Result(llm.ToolResult{
+			CallID: "c1", Name: "shell",
+			Parts: []llm.Part{llm.Text("a <b> & c"), picture()},
+		}),
 		clienttest.Result(llm.ToolResult{CallID: "c2", Name: "shell", IsError: true}),
 		{Role: llm.RoleUser, Parts: []llm.Part{llm.Text("one"), llm.Text("two")}},
-		{Role: llm.RoleAssistant, Parts: []llm.Part{reasoning("openai", `{"type":"reasoning","id":"rs_2","summary":[],"encrypted_content":"e"}`)}},
+		{Role: llm.RoleAssistant, Parts: []llm.Part{reasoning("openai",
+			`{"type":"reasoning","id":"rs_2","summary":[],"encrypted_content":"e"}`)}},
 		llm.UserText("go on"),
 	}
 	req.Tools = append(req.Tools, llm.ToolSpec{Name: "bare", Schema: nil})
 	req.ReasoningEffort, req.MaxOutputTokens, req.SessionID = "xhigh", 1000, "session-1"
 	req.ParallelToolCalls = false
 	req.Options = map[string]any{
-		"reasoning": map[string]any{"summary": "auto"}, "service_tier": "flex", "store": nil, "metadata": map[string]any{"n": json.Number("9007199254740993")},
+		"reasoning": map[string]any{"summary": "auto"}, "service_tier": "flex", "store": nil,
+		"metadata": map[string]any{"n": json.Number("9007199254740993")},
 	}
 	return req
 }
@@ -59,7 +69,10 @@ func fields(t *testing.T, api openai.API, req llm.Request) map[string]json.RawMe
 // The library checks parameters by the names of models. Servers know better what their models take.
 func TestNoModelIsRefusedHere(t *testing.T) {
 	onBoth(t, func(t *testing.T, api openai.API) {
-		for _, model := range []string{"gpt-5", "gpt-6-astra", "gpt-6-sol", "o3-mini", "text-davinci-003", "llama/70b:free"} {
+		for _, model := range []string{
+			"gpt-5", "gpt-6-astra", "gpt-6-sol", "o3-mini", "text-davinci-003",
+			"llama/70b:free",
+		} {
 			req := ask()
 			req.Model, req.ReasoningEffort, req.MaxOutputTokens = model, "made-up", 5
 			req.Options = map[string]any{"temperature": 0.5, "top_p": 0.5}
@@ -72,7 +85,10 @@ func TestNoModelIsRefusedHere(t *testing.T) {
 }
 
 func TestEncryptedReasoningIsAskedForWhereItExists(t *testing.T) {
-	for model, want := range map[string]bool{"gpt-5": true, "o3": true, "gpt-4.1": false, "gpt-4o-mini": false, "gpt-oss-120b": true} {
+	for model, want := range map[string]bool{
+		"gpt-5": true, "o3": true, "gpt-4.1": false,
+		"gpt-4o-mini": false, "gpt-oss-120b": true,
+	} {
 		req := ask()
 		req.Model = model
 		if _, got := fields(t, openai.Responses, req)["include"]; got != want {

@@ -41,14 +41,18 @@ func (c *client) responsesRequest(req llm.Request) (goopenai.CreateResponseReque
 	}
 	for _, t := range req.Tools {
 		// The library leaves "strict" out when false, but the server's default is true.
-		body.Tools = append(body.Tools, goopenai.Tool{Type: goopenai.ToolTypeFunction, Parameters: map[string]any{
-			"name": t.Name, "description": t.Description, "parameters": schemaOf(t), "strict": false,
-		}})
+		body.Tools = append(body.Tools, goopenai.Tool{
+			Type: goopenai.ToolTypeFunction,
+			Parameters: map[string]any{
+				"name": t.Name, "description": t.Description, "parameters": schemaOf(t), "strict": false,
+			},
+		})
 	}
 	return body, nil
 }
 
-// canReason reports whether a model takes the wish for encrypted reasoning. OpenAI's older models refuse it.
+// canReason reports whether a model takes the wish for encrypted reasoning. OpenAI's older models
+// refuse it.
 func canReason(model string) bool {
 	for _, prefix := range []string{"gpt-3.5", "gpt-4", "chatgpt-"} {
 		if strings.HasPrefix(model, prefix) {
@@ -78,13 +82,16 @@ func (c *client) responsesInput(messages []llm.Message) ([]any, error) {
 	return items, nil
 }
 
-// messageItems returns the input items for m. An item of reasoning is sent only together with what follows it in the
-// message, for the server refuses it alone.
+// messageItems returns the input items for m. An item of reasoning is sent only together with what
+// follows it in the message, for the server refuses it alone.
 func (c *client) messageItems(m llm.Message) ([]any, error) {
 	var items, content, reasoning []any
 	flush := func() {
 		if len(content) > 0 {
-			items = append(items, goopenai.ResponseInputMessage{Type: "message", Role: string(m.Role), Content: content})
+			items = append(items, goopenai.ResponseInputMessage{
+				Type: "message", Role: string(m.Role),
+				Content: content,
+			})
 			content = nil
 		}
 	}
@@ -101,7 +108,8 @@ func (c *client) messageItems(m llm.Message) ([]any, error) {
 		case p.Kind == llm.PartToolCall && p.ToolCall != nil:
 			flush()
 			items = append(items, functionCallItem{
-				Type: "function_call", CallID: p.ToolCall.ID, Name: toolName(p.ToolCall.Name), Arguments: p.ToolCall.Arguments,
+				Type: "function_call", CallID: p.ToolCall.ID, Name: toolName(p.ToolCall.Name),
+				Arguments: p.ToolCall.Arguments,
 			})
 		case p.Kind == llm.PartToolResult && p.ToolResult != nil:
 			flush()
@@ -159,8 +167,8 @@ func dataURL(img llm.Image) string {
 	return "data:" + img.MIME + ";base64," + base64.StdEncoding.EncodeToString(img.Data)
 }
 
-// toolName makes a name that the server takes back of one that a model has made up. Other names it refuses, with the whole
-// conversation.
+// toolName makes a name that the server takes back of one that a model has made up. Other names it
+// refuses, with the whole conversation.
 func toolName(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' {

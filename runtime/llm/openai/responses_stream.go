@@ -13,8 +13,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
 )
 
-// responsesEvent has the fields of a stream event that are used. The library's type refuses an event for any field of an
-// unexpected form, and does not know the encrypted content of reasoning.
+// responsesEvent has the fields of a stream event that are used. The library's type refuses an
+// event for any field of an unexpected form, and does not know the encrypted content of reasoning.
 type responsesEvent struct {
 	OutputIndex  int             `json:"output_index"`
 	SummaryIndex int             `json:"summary_index"`
@@ -103,8 +103,10 @@ func (d *responsesDecoder) event(data []byte) ([]llm.Delta, error) {
 		return nil, errors.New("an event has no type")
 	case goopenai.ResponseStreamEventOutputItemAdded, goopenai.ResponseStreamEventOutputItemDone,
 		goopenai.ResponseStreamEventOutputTextDelta, goopenai.ResponseStreamEventRefusalDelta,
-		goopenai.ResponseStreamEventFunctionArgumentsDelta, goopenai.ResponseStreamEventFunctionArgumentsDone,
-		goopenai.ResponseStreamEventReasoningSummaryTextDelta, goopenai.ResponseStreamEventReasoningTextDelta,
+		goopenai.ResponseStreamEventFunctionArgumentsDelta,
+		goopenai.ResponseStreamEventFunctionArgumentsDone,
+		goopenai.ResponseStreamEventReasoningSummaryTextDelta,
+		goopenai.ResponseStreamEventReasoningTextDelta,
 		goopenai.ResponseStreamEventReasoningSummaryPartAdded, goopenai.ResponseStreamEventCompleted,
 		goopenai.ResponseStreamEventIncomplete, goopenai.ResponseStreamEventFailed:
 	default:
@@ -117,7 +119,8 @@ func (d *responsesDecoder) event(data []byte) ([]llm.Delta, error) {
 	return d.known(head.Type, e)
 }
 
-// errorEvent returns the error of an event of type error, which has its fields at the top or under "error".
+// errorEvent returns the error of an event of type error, which has its fields at the top or under
+// "error".
 func errorEvent(data []byte) error {
 	info := exchange.RefusalOf(data)
 	if info.Kind == string(goopenai.ResponseStreamEventError) {
@@ -129,7 +132,9 @@ func errorEvent(data []byte) error {
 	return &info
 }
 
-func (d *responsesDecoder) known(typ goopenai.ResponseStreamEventType, e responsesEvent) ([]llm.Delta, error) {
+func (d *responsesDecoder) known(
+	typ goopenai.ResponseStreamEventType, e responsesEvent,
+) ([]llm.Delta, error) {
 	switch typ {
 	case goopenai.ResponseStreamEventOutputItemAdded:
 		var item outputItem
@@ -156,7 +161,8 @@ func (d *responsesDecoder) known(typ goopenai.ResponseStreamEventType, e respons
 			return nil, nil
 		}
 		return d.thought(e.OutputIndex, "\n\n"), nil
-	case goopenai.ResponseStreamEventReasoningSummaryTextDelta, goopenai.ResponseStreamEventReasoningTextDelta:
+	case goopenai.ResponseStreamEventReasoningSummaryTextDelta,
+		goopenai.ResponseStreamEventReasoningTextDelta:
 		return d.thought(e.OutputIndex, e.Delta), nil
 	}
 	return d.finish(typ, e)
@@ -184,8 +190,11 @@ func (c *streamedCall) grow(piece string) llm.Delta {
 	return llm.Delta{Kind: llm.DeltaArguments, Index: c.index, Text: piece}
 }
 
-// rest emits what is missing of the arguments of call, which the server gives as a whole at their end.
-func (d *responsesDecoder) rest(call *streamedCall, deltas []llm.Delta, whole string) ([]llm.Delta, error) {
+// rest emits what is missing of the arguments of call, which the server gives as a whole at their
+// end.
+func (d *responsesDecoder) rest(
+	call *streamedCall, deltas []llm.Delta, whole string,
+) ([]llm.Delta, error) {
 	if whole == "" {
 		return deltas, nil
 	}
@@ -238,7 +247,10 @@ func (d *responsesDecoder) itemDone(output int, raw json.RawMessage) ([]llm.Delt
 		if len(deltas) == 0 {
 			// The call may have begun with less than this.
 			deltas = append(deltas, llm.Delta{
-				Kind: llm.DeltaToolCall, Index: call.index, Call: &llm.ToolCall{ID: item.CallID, Name: item.Name},
+				Kind: llm.DeltaToolCall, Index: call.index, Call: &llm.ToolCall{
+					ID:   item.CallID,
+					Name: item.Name,
+				},
 			})
 		}
 		return d.rest(call, deltas, item.Arguments)
@@ -260,7 +272,8 @@ func (d *responsesDecoder) itemDone(output int, raw json.RawMessage) ([]llm.Delt
 		if r.Opaque == nil && (r.Text == "" || d.thoughts[output]) {
 			return nil, nil
 		}
-		return []llm.Delta{{Kind: llm.DeltaPart, Part: &llm.Part{Kind: llm.PartReasoning, Reasoning: r}}}, nil
+		return []llm.Delta{{Kind: llm.DeltaPart, Part: &llm.Part{Kind: llm.PartReasoning, Reasoning: r}}},
+			nil
 	}
 	return nil, nil
 }
@@ -274,7 +287,9 @@ func joined(parts []contentPart, separator string) string {
 }
 
 // finish takes the last event of a stream.
-func (d *responsesDecoder) finish(typ goopenai.ResponseStreamEventType, e responsesEvent) ([]llm.Delta, error) {
+func (d *responsesDecoder) finish(
+	typ goopenai.ResponseStreamEventType, e responsesEvent,
+) ([]llm.Delta, error) {
 	r := e.Response
 	if typ == goopenai.ResponseStreamEventFailed || r.Status == "failed" || r.Status == "cancelled" {
 		info := exchange.RefusalOf(r.Error)
@@ -307,7 +322,8 @@ func (d *responsesDecoder) finish(typ goopenai.ResponseStreamEventType, e respon
 	if u := r.Usage; u != nil {
 		done.Usage = llm.Usage{
 			Input:  max(u.InputTokens-u.Input.Cached-u.Input.CacheWrite, 0),
-			Output: u.OutputTokens, Reasoning: u.Output.Reasoning, CacheRead: u.Input.Cached, CacheWrite: u.Input.CacheWrite,
+			Output: u.OutputTokens, Reasoning: u.Output.Reasoning, CacheRead: u.Input.Cached,
+			CacheWrite: u.Input.CacheWrite,
 		}
 	}
 	return append(deltas, llm.Delta{Kind: llm.DeltaDone, Done: done}), nil

@@ -25,28 +25,51 @@ func TestChatDialects(t *testing.T) {
 		want   []llm.Part
 		finish llm.FinishReason
 	}{
-		"no [DONE]":    {sse(content("a"), finish("stop")), []llm.Part{llm.Text("a")}, llm.FinishStop},
-		"with [DONE]":  {sse(content("a"), finish("stop"), "[DONE]"), []llm.Part{llm.Text("a")}, llm.FinishStop},
-		"no last line": {strings.TrimRight(sse(content("a"), finish("stop")), "\n"), []llm.Part{llm.Text("a")}, llm.FinishStop},
+		"no [DONE]": {sse(content("a"), finish("stop")), []llm.Part{llm.Text("a")}, llm.FinishStop},
+		"with [DONE]": {
+			sse(content("a"), finish("stop"), "[DONE]"),
+			[]llm.Part{llm.Text("a")},
+			llm.FinishStop,
+		},
+		"no last line": {
+			strings.TrimRight(sse(content("a"), finish("stop")), "\n"),
+			[]llm.Part{llm.Text("a")},
+			llm.FinishStop,
+		},
 		"byte order mark": {
 			"\ufeff" + sse(content("a"), finish("stop")), []llm.Part{llm.Text("a")}, llm.FinishStop,
 		},
 		"an event of several data lines": {
-			"data: {\"choices\":[{\"delta\":\ndata: {\"content\":\"a\"},\ndata:\"finish_reason\":\"stop\"}]}\n\n", []llm.Part{llm.Text("a")}, llm.FinishStop,
+			"data: {\"choices\":[{\"delta\":\ndata: " +
+				"{\"content\":\"a\"},\ndata:\"finish_reason\":\"stop\"}]}\n\n",
+			[]llm.Part{llm.Text("a")},
+			llm.FinishStop,
 		},
 		"a thousand comments": {
-			strings.Repeat(": wait\n\n", 1000) + sse(content("a"), finish("stop")), []llm.Part{llm.Text("a")}, llm.FinishStop,
+			strings.Repeat(": wait\n\n", 1000) + sse(content("a"),
+				finish("stop")), []llm.Part{llm.Text("a")}, llm.FinishStop,
 		},
-		"unknown finish reason": {sse(content("a"), finish("eos")), []llm.Part{llm.Text("a")}, llm.FinishStop},
+		"unknown finish reason": {
+			sse(content("a"), finish("eos")),
+			[]llm.Part{llm.Text("a")},
+			llm.FinishStop,
+		},
 		"what follows the finish is no text": {
-			sse(content("a"), finish("stop"), content("b"), "[DONE]"), []llm.Part{llm.Text("a")}, llm.FinishStop,
+			sse(content("a"), finish("stop"), content("b"), "[DONE]"),
+			[]llm.Part{llm.Text("a")},
+			llm.FinishStop,
 		},
 		"reasoning under both names": {
-			sse(`{"choices":[{"delta":{"reasoning_content":"x"}}]}`, `{"choices":[{"delta":{"reasoning":"y"}}]}`, content("a"), finish("stop")),
+			sse(`{"choices":[{"delta":{"reasoning_content":"x"}}]}`,
+				`{"choices":[{"delta":{"reasoning":"y"}}]}`, content("a"), finish("stop")),
 			[]llm.Part{thought("xy"), llm.Text("a")},
 			llm.FinishStop,
 		},
-		"refusal":     {sse(`{"choices":[{"delta":{"refusal":"no"}}]}`, finish("stop")), []llm.Part{llm.Text("no")}, llm.FinishStop},
+		"refusal": {
+			sse(`{"choices":[{"delta":{"refusal":"no"}}]}`, finish("stop")),
+			[]llm.Part{llm.Text("no")},
+			llm.FinishStop,
+		},
 		"other forms": {sse(`{"created":1.5,"choices":[{"delta":{"content":"a","reasoning":{"x":1}},"logprobs":[]}],"usage":null}`, finish("stop")), []llm.Part{llm.Text("a")}, llm.FinishStop},
 		"calls, finish stop": {
 			sse(toolCalls(`{"index":0,"id":"1","function":{"name":"x","arguments":"{}"}}`), finish("stop")),
@@ -59,18 +82,22 @@ func TestChatDialects(t *testing.T) {
 			llm.FinishToolCalls,
 		},
 		"calls without index and id": {
-			sse(toolCalls(`{"function":{"name":"x","arguments":"{}"}}`), toolCalls(`{"function":{"name":"x","arguments":"[]"}}`), finish("tool_calls")),
+			sse(toolCalls(`{"function":{"name":"x","arguments":"{}"}}`),
+				toolCalls(`{"function":{"name":"x","arguments":"[]"}}`), finish("tool_calls")),
 			[]llm.Part{called("", "x", "{}"), called("", "x", "[]")},
 			llm.FinishToolCalls,
 		},
 		"calls of one index": {
-			sse(toolCalls(`{"index":0,"id":"1","function":{"name":"x","arguments":"{"}}`), toolCalls(`{"index":0,"function":{"arguments":"}"}}`),
-				toolCalls(`{"index":0,"id":"2","function":{"name":"y","arguments":"{}"}}`), finish("tool_calls")),
+			sse(toolCalls(`{"index":0,"id":"1","function":{"name":"x","arguments":"{"}}`),
+				toolCalls(`{"index":0,"function":{"arguments":"}"}}`),
+				toolCalls(`{"index":0,"id":"2","function":{"name":"y","arguments":"{}"}}`),
+				finish("tool_calls")),
 			[]llm.Part{called("1", "x", "{}"), called("2", "y", "{}")},
 			llm.FinishToolCalls,
 		},
 		"id and name in each piece": {
-			sse(toolCalls(`{"index":0,"id":"1","function":{"name":"x","arguments":"{"}}`), toolCalls(`{"index":0,"id":"1","function":{"name":"x","arguments":"}"}}`),
+			sse(toolCalls(`{"index":0,"id":"1","function":{"name":"x","arguments":"{"}}`),
+				toolCalls(`{"index":0,"id":"1","function":{"name":"x","arguments":"}"}}`),
 				finish("tool_calls")),
 			[]llm.Part{called("1", "x", "{}")},
 			llm.FinishToolCalls,
@@ -100,7 +127,10 @@ func itemDone(output, item string) string {
 }
 
 func opaque(text, raw string) llm.Part {
-	return llm.Part{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{Text: text, Provider: "openai", Opaque: json.RawMessage(raw)}}
+	return llm.Part{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{
+		Text: text, Provider: "openai",
+		Opaque: json.RawMessage(raw),
+	}}
 }
 
 func TestResponsesDialects(t *testing.T) {
@@ -111,7 +141,10 @@ func TestResponsesDialects(t *testing.T) {
 		finish llm.FinishReason
 	}{
 		"unknown events of any form": {
-			[]string{event("response.new_thing", `"delta":{"x":1},"item":7,"response":[]`), delta("0", "a"), completed},
+			[]string{
+				event("response.new_thing", `"delta":{"x":1},"item":7,"response":[]`), delta("0", "a"),
+				completed,
+			},
 			[]llm.Part{llm.Text("a")},
 			llm.FinishStop,
 		},
@@ -127,10 +160,16 @@ func TestResponsesDialects(t *testing.T) {
 			llm.FinishToolCalls,
 		},
 		"two messages in a row": {
-			[]string{delta("0", "a"), delta("0", "b"), delta("1", "c"), completed}, []llm.Part{llm.Text("ab\n\nc")}, llm.FinishStop,
+			[]string{
+				delta("0", "a"), delta("0", "b"), delta("1", "c"),
+				completed,
+			}, []llm.Part{llm.Text("ab\n\nc")}, llm.FinishStop,
 		},
 		"arguments at the end of the item only": {
-			[]string{itemDone("0", `{"type":"function_call","call_id":"1","name":"x","arguments":"{}"}`), completed},
+			[]string{
+				itemDone("0", `{"type":"function_call","call_id":"1","name":"x","arguments":"{}"}`),
+				completed,
+			},
 			[]llm.Part{called("1", "x", "{}")},
 			llm.FinishToolCalls,
 		},
@@ -149,23 +188,30 @@ func TestResponsesDialects(t *testing.T) {
 			llm.FinishStop,
 		},
 		"reasoning of an id only": {
-			[]string{itemDone("0", `{"type":"reasoning","id":"1","summary":[]}`), delta("1", "a"), completed}, []llm.Part{llm.Text("a")}, llm.FinishStop,
+			[]string{
+				itemDone("0", `{"type":"reasoning","id":"1","summary":[]}`), delta("1", "a"),
+				completed,
+			}, []llm.Part{llm.Text("a")}, llm.FinishStop,
 		},
 		"summary in parts": {
 			[]string{
-				event("response.reasoning_summary_part.added", `"summary_index":0`), event("response.reasoning_summary_text.delta", `"delta":"a"`),
-				event("response.reasoning_summary_part.added", `"summary_index":1`), event("response.reasoning_summary_text.delta", `"delta":"b"`), completed,
+				event("response.reasoning_summary_part.added",
+					`"summary_index":0`), event("response.reasoning_summary_text.delta", `"delta":"a"`),
+				event("response.reasoning_summary_part.added",
+					`"summary_index":1`), event("response.reasoning_summary_text.delta", `"delta":"b"`), completed,
 			},
 			[]llm.Part{thought("a\n\nb")},
 			llm.FinishStop,
 		},
 		"incomplete": {
-			[]string{delta("0", "a"), event("response.incomplete", `"response":{"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"}}`)},
+			[]string{delta("0", "a"), event("response.incomplete",
+				`"response":{"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"}}`)},
 			[]llm.Part{llm.Text("a")},
 			llm.FinishLength,
 		},
 		"completed, but says incomplete": {
-			[]string{delta("0", "a"), event("response.completed", `"response":{"status":"incomplete","incomplete_details":{"reason":"content_filter"}}`)},
+			[]string{delta("0", "a"), event("response.completed",
+				`"response":{"status":"incomplete","incomplete_details":{"reason":"content_filter"}}`)},
 			[]llm.Part{llm.Text("a")},
 			llm.FinishContentFilter,
 		},
@@ -193,38 +239,98 @@ func TestStreamErrors(t *testing.T) {
 		kind   llm.ErrorKind
 		text   string
 	}{
-		"failed: server":         {openai.Responses, failed(`{"code":"server_error","message":"oops"}`), llm.KindServer, "oops"},
-		"failed: rate limit":     {openai.Responses, failed(`{"code":"rate_limit_exceeded","message":"slow"}`), llm.KindRateLimit, "slow"},
-		"failed: context":        {openai.Responses, failed(`{"code":"context_length_exceeded","message":"long"}`), llm.KindContextLength, "long"},
-		"failed: quota":          {openai.Responses, failed(`{"code":"insufficient_quota","message":"pay"}`), llm.KindQuota, "pay"},
-		"failed: overloaded":     {openai.Responses, failed(`{"code":"server_is_overloaded","message":"busy"}`), llm.KindOverloaded, "busy"},
-		"failed: prompt":         {openai.Responses, failed(`{"code":"invalid_prompt","message":"bad"}`), llm.KindInvalid, "bad"},
-		"failed: policy":         {openai.Responses, failed(`{"code":"invalid_prompt","message":"against our usage policy"}`), llm.KindContentFilter, "policy"},
-		"failed: no reason":      {openai.Responses, failed(`null`), llm.KindServer, "without a text"},
-		"failed: cancelled":      {openai.Responses, sse(event("response.completed", `"response":{"status":"cancelled"}`)), llm.KindServer, "without a text"},
-		"error event":            {openai.Responses, sse(event("error", `"code":"server_error","message":"oops","param":null`)), llm.KindServer, "oops"},
-		"error event, nested":    {openai.Responses, sse(event("error", `"error":{"type":"invalid_request_error","code":"context_length_exceeded","message":"long"}`)), llm.KindContextLength, "long"},
-		"error event, bare":      {openai.Responses, sse(`{"error":{"message":"bare","type":"invalid_request_error"}}`), llm.KindInvalid, "bare"},
-		"error event, no reason": {openai.Responses, sse(`{"type":"error"}`), llm.KindServer, "without a text"},
-		"no JSON":                {openai.Responses, sse(`{"type":`), llm.KindStream, "not valid JSON"},
-		"no type":                {openai.Responses, sse(`{}`), llm.KindStream, "no type"},
-		"wrong form":             {openai.Responses, sse(event("response.output_text.delta", `"delta":7`)), llm.KindStream, "is not understood"},
+		"failed: server": {
+			openai.Responses, failed(`{"code":"server_error","message":"oops"}`),
+			llm.KindServer, "oops",
+		},
+		"failed: rate limit": {
+			openai.Responses,
+			failed(`{"code":"rate_limit_exceeded","message":"slow"}`), llm.KindRateLimit, "slow",
+		},
+		"failed: context": {
+			openai.Responses,
+			failed(`{"code":"context_length_exceeded","message":"long"}`), llm.KindContextLength, "long",
+		},
+		"failed: quota": {
+			openai.Responses,
+			failed(`{"code":"insufficient_quota","message":"pay"}`), llm.KindQuota, "pay",
+		},
+		"failed: overloaded": {
+			openai.Responses,
+			failed(`{"code":"server_is_overloaded","message":"busy"}`), llm.KindOverloaded, "busy",
+		},
+		"failed: prompt": {
+			openai.Responses, failed(`{"code":"invalid_prompt","message":"bad"}`),
+			llm.KindInvalid, "bad",
+		},
+		"failed: policy": {
+			openai.Responses,
+			failed(`{"code":"invalid_prompt","message":"against our usage policy"}`), llm.KindContentFilter,
+			"policy",
+		},
+		"failed: no reason": {openai.Responses, failed(`null`), llm.KindServer, "without a text"},
+		"failed: cancelled": {openai.Responses, sse(event("response.completed",
+			`"response":{"status":"cancelled"}`)), llm.KindServer, "without a text"},
+		"error event": {
+			openai.Responses,
+			sse(event("error", `"code":"server_error","message":"oops","param":null`)), llm.KindServer,
+			"oops",
+		},
+		"error event, nested": {
+			openai.Responses,
+			sse(event("error", `"error":{"type":"invalid_request_error","code":"context_length_exceeded","message":"long"}`)), llm.KindContextLength, "long",
+		},
+		"error event, bare": {
+			openai.Responses,
+			sse(`{"error":{"message":"bare","type":"invalid_request_error"}}`), llm.KindInvalid, "bare",
+		},
+		"error event, no reason": {
+			openai.Responses, sse(`{"type":"error"}`), llm.KindServer,
+			"without a text",
+		},
+		"no JSON": {openai.Responses, sse(`{"type":`), llm.KindStream, "not valid JSON"},
+		"no type": {openai.Responses, sse(`{}`), llm.KindStream, "no type"},
+		"wrong form": {openai.Responses, sse(event("response.output_text.delta",
+			`"delta":7`)), llm.KindStream, "is not understood"},
 		"arguments differ": {
 			openai.Responses,
-			sse(event("response.function_call_arguments.delta", `"output_index":0,"delta":"{x"`), event("response.function_call_arguments.done", `"output_index":0,"arguments":"{y}"`)),
+			sse(event("response.function_call_arguments.delta", `"output_index":0,"delta":"{x"`),
+				event("response.function_call_arguments.done", `"output_index":0,"arguments":"{y}"`)),
 			llm.KindStream, "are not what their pieces were",
 		},
-		"[DONE] is no end of a response": {openai.Responses, sse("[DONE]"), llm.KindStream, "before it was complete"},
-		"nothing at all":                 {openai.Responses, "", llm.KindStream, "before it was complete"},
-		"chat: nothing at all":           {openai.Chat, "", llm.KindStream, "before it was complete"},
-		"chat: [DONE] without finish":    {openai.Chat, sse(content("a"), "[DONE]"), llm.KindStream, "before it was complete"},
-		"chat: error":                    {openai.Chat, sse(content("a"), `{"error":{"message":"oops","code":"server_error"}}`), llm.KindServer, "oops"},
-		"chat: error of a gateway":       {openai.Chat, sse(`{"id":"x","error":{"code":429,"message":"slow"},"choices":[]}`), llm.KindRateLimit, "slow"},
-		"chat: error is a text":          {openai.Chat, sse(`{"error":"oops"}`), llm.KindServer, "oops"},
-		"chat: error of another form":    {openai.Chat, sse(`{"error":[1]}`), llm.KindServer, "[1]"},
-		"chat: finish says error":        {openai.Chat, sse(content("a"), finish("error")), llm.KindServer, "without a text"},
-		"chat: no JSON":                  {openai.Chat, sse(`{"choices":`), llm.KindStream, "is not understood"},
-		"chat: wrong form":               {openai.Chat, sse(`{"choices":[{"delta":{"content":["a"]}}]}`), llm.KindStream, "is not understood"},
+		"[DONE] is no end of a response": {
+			openai.Responses, sse("[DONE]"), llm.KindStream,
+			"before it was complete",
+		},
+		"nothing at all": {
+			openai.Responses, "", llm.KindStream,
+			"before it was complete",
+		},
+		"chat: nothing at all": {openai.Chat, "", llm.KindStream, "before it was complete"},
+		"chat: [DONE] without finish": {
+			openai.Chat, sse(content("a"), "[DONE]"), llm.KindStream,
+			"before it was complete",
+		},
+		"chat: error": {openai.Chat, sse(content("a"),
+			`{"error":{"message":"oops","code":"server_error"}}`), llm.KindServer, "oops"},
+		"chat: error of a gateway": {
+			openai.Chat,
+			sse(`{"id":"x","error":{"code":429,"message":"slow"},"choices":[]}`), llm.KindRateLimit, "slow",
+		},
+		"chat: error is a text":       {openai.Chat, sse(`{"error":"oops"}`), llm.KindServer, "oops"},
+		"chat: error of another form": {openai.Chat, sse(`{"error":[1]}`), llm.KindServer, "[1]"},
+		"chat: finish says error": {
+			openai.Chat, sse(content("a"), finish("error")),
+			llm.KindServer, "without a text",
+		},
+		"chat: no JSON": {
+			openai.Chat, sse(`{"choices":`), llm.KindStream,
+			"is not understood",
+		},
+		"chat: wrong form": {
+			openai.Chat, sse(`{"choices":[{"delta":{"content":["a"]}}]}`),
+			llm.KindStream, "is not understood",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

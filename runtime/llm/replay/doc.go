@@ -2,7 +2,8 @@
 //
 // # Scripts
 //
-// A script is a YAML file: the answers of a model, turn by turn, each with what the model must have been shown before.
+// A script is a YAML file: the answers of a model, turn by turn, each with what the model must have
+// been shown before.
 //
 //	model: scripted-1            # optional: the model that claims to answer
 //	turns:
@@ -18,8 +19,8 @@
 //	    text: They fail, as you say.
 //	    usage: {input: 900, output: 7}
 //
-// Every request plays the next turn. Fields that are not named here are refused. A turn has these, all optional, but it
-// answers something:
+// Every request plays the next turn. Fields that are not named here are refused. A turn has these,
+// all optional, but it answers something:
 //
 //	expect     what the model was shown, see below
 //	reasoning  what the model thinks
@@ -40,11 +41,12 @@
 //	results  a list: all results that answer the newest tool calls, in order
 //	tools    names of tools that must be offered, among others
 //
-// The first four take contains and not_contains, each one text or a list of them, and matches, a regular expression in
-// the syntax of package regexp; result and results also take tool, the name of the tool, and is_error, true or false.
+// The first four take contains and not_contains, each one text or a list of them, and matches, a
+// regular expression in the syntax of package regexp; result and results also take tool, the name
+// of the tool, and is_error, true or false.
 //
-// A request that is not what a turn expects, and a request after the last turn, is an *llm.Error of llm.KindReplay,
-// which says what was expected, in which line of the script, and what was there.
+// A request that is not what a turn expects, and a request after the last turn, is an *llm.Error of
+// llm.KindReplay, which says what was expected, in which line of the script, and what was there.
 //
 // [NewScript] plays a script inside the process; package llmtest serves one over HTTP.
 package replay

@@ -17,7 +17,8 @@ type Expect struct {
 	User Text
 	// Result is about the newest tool result; nil if nothing is expected of it.
 	Result *Result
-	// Results are about all results that answer the newest tool calls, in order; nil if nothing is expected of them.
+	// Results are about all results that answer the newest tool calls, in order; nil if nothing is
+	// expected of them.
 	Results []Result
 	// Tools must be offered, among others.
 	Tools []string
@@ -127,7 +128,8 @@ func (e Expect) Check(req llm.Request) string {
 		return ""
 	}
 	if len(results) != len(e.Results) {
-		return fmt.Sprintf("expects %d tool results, but there are %d%s", len(e.Results), len(results), names(results))
+		return fmt.Sprintf("expects %d tool results, but there are %d%s", len(e.Results), len(results),
+			names(results))
 	}
 	for i, want := range e.Results {
 		if miss := want.check(fmt.Sprintf("tool result %d", i+1), results[i]); miss != "" {
@@ -146,7 +148,8 @@ func (e Expect) checkTools(tools []llm.ToolSpec) string {
 	}
 	for _, want := range e.Tools {
 		if !has[want] {
-			return fmt.Sprintf("expects the tool %s to be offered; offered are: %s", want, orNone(strings.Join(offered, ", ")))
+			return fmt.Sprintf("expects the tool %s to be offered; offered are: %s", want,
+				orNone(strings.Join(offered, ", ")))
 		}
 	}
 	return ""
@@ -155,7 +158,8 @@ func (e Expect) checkTools(tools []llm.ToolSpec) string {
 func (r Result) check(what string, got llm.ToolResult) string {
 	text := got.Text()
 	if r.Tool != "" && r.Tool != got.Name {
-		return fmt.Sprintf("expects %s to be of %s; it is of %s: %s", what, r.Tool, orNone(got.Name), excerpt(text))
+		return fmt.Sprintf("expects %s to be of %s; it is of %s: %s", what, r.Tool, orNone(got.Name),
+			excerpt(text))
 	}
 	if r.IsError != nil && *r.IsError != got.IsError {
 		want, is := "a success", "an error"
@@ -170,12 +174,14 @@ func (r Result) check(what string, got llm.ToolResult) string {
 func (t Text) check(what, text string) string {
 	for _, want := range t.Contains {
 		if !strings.Contains(text, want) {
-			return fmt.Sprintf("expects %s to contain %q; the nearest there: %s", what, want, nearest(text, want))
+			return fmt.Sprintf("expects %s to contain %q; the nearest there: %s", what, want, nearest(text,
+				want))
 		}
 	}
 	for _, bad := range t.NotContains {
 		if i := strings.Index(text, bad); i >= 0 {
-			return fmt.Sprintf("expects %s not to contain %q; it does: %s", what, bad, excerpt(lineAt(text, i)))
+			return fmt.Sprintf("expects %s not to contain %q; it does: %s", what, bad,
+				excerpt(lineAt(text, i)))
 		}
 	}
 	if t.Matches != nil && !t.Matches.MatchString(text) {
@@ -237,7 +243,8 @@ func lineAt(text string, i int) string {
 	return text[start : i+end]
 }
 
-// nearest returns the line of text that shares most with want, for a person who looks for the difference.
+// nearest returns the line of text that shares most with want, for a person who looks for the
+// difference.
 func nearest(text, want string) string {
 	grams := make(map[string]bool)
 	for i := 0; i+3 <= len(want); i++ {

@@ -21,14 +21,15 @@ type Player struct {
 // NewPlayer returns a Player at the first turn of s.
 func NewPlayer(s *Script) *Player { return &Player{script: s} }
 
-// Next returns the turn that answers req. If req is not what the turn expects, or if no turn is left, it returns an
-// *llm.Error of llm.KindReplay and stays where it is.
+// Next returns the turn that answers req. If req is not what the turn expects, or if no turn is
+// left, it returns an *llm.Error of llm.KindReplay and stays where it is.
 func (p *Player) Next(req llm.Request) (Turn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.script
 	if p.next >= len(s.Turns) {
-		return Turn{}, mismatch("%s: no turn is left after the last of %d; the model was asked once more, with %s", s.Name,
+		return Turn{}, mismatch("%s: no turn is left after the last of %d; the model was asked once "+
+			"more, with %s", s.Name,
 			len(s.Turns), summary(req))
 	}
 	turn := s.Turns[p.next]
@@ -127,7 +128,10 @@ func (t Turn) deltas(model string) []llm.Delta {
 			llm.Delta{Kind: llm.DeltaArguments, Index: i, Text: call.Arguments})
 	}
 	if t.Error == nil {
-		done := &llm.Done{Finish: t.Finish, Usage: t.Usage, ResponseID: fmt.Sprintf("turn_%d", t.Line), Model: model}
+		done := &llm.Done{
+			Finish: t.Finish, Usage: t.Usage, ResponseID: fmt.Sprintf("turn_%d", t.Line),
+			Model: model,
+		}
 		out = append(out, llm.Delta{Kind: llm.DeltaDone, Done: done})
 	}
 	return out

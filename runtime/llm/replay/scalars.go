@@ -37,7 +37,8 @@ func (s *fileStrings) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode((*[]string)(s))
 }
 
-// fileArgs is the JSON text of the arguments of a call: a mapping, or a string that is sent as it is.
+// fileArgs is the JSON text of the arguments of a call: a mapping, or a string that is sent as it
+// is.
 type fileArgs struct {
 	given bool
 	text  string
@@ -87,5 +88,6 @@ func plainDates(n *yaml.Node, seen map[*yaml.Node]bool) {
 
 // at is an error that tells the line of n.
 func at(n *yaml.Node, format string, args ...any) error {
-	return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: %s", n.Line, fmt.Sprintf(format, args...))}}
+	return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: %s", n.Line, fmt.Sprintf(format,
+		args...))}}
 }

@@ -39,14 +39,16 @@ type Turn struct {
 	Finish    llm.FinishReason
 	// Delay is waited for before the answer.
 	Delay time.Duration
-	// Error is what the turn fails with, after Reasoning and Text, in place of a complete answer; may be nil.
+	// Error is what the turn fails with, after Reasoning and Text, in place of a complete answer; may
+	// be nil.
 	Error *llm.Error
 }
 
 // ParseScript reads a script. The name is used in messages only. Errors give name and line.
 func ParseScript(data []byte, name string) (*Script, error) {
 	if len(data) > maxScript {
-		return nil, fmt.Errorf("%s: a script of %d bytes is longer than the limit of %d", name, len(data), maxScript)
+		return nil, fmt.Errorf("%s: a script of %d bytes is longer than the limit of %d", name, len(data),
+			maxScript)
 	}
 	var file fileScript
 	dec := yaml.NewDecoder(bytes.NewReader(data))
@@ -161,8 +163,9 @@ type fileError struct {
 // turn checks and converts the number-th turn, counted from 1.
 func (ft fileTurn) turn(number int) (Turn, error) {
 	t := Turn{
-		Reasoning: ft.Reasoning, Text: ft.Text, Delay: time.Duration(ft.Delay), Finish: llm.FinishReason(ft.Finish),
-		Usage: llm.Usage(ft.Usage),
+		Reasoning: ft.Reasoning, Text: ft.Text, Delay: time.Duration(ft.Delay),
+		Finish: llm.FinishReason(ft.Finish),
+		Usage:  llm.Usage(ft.Usage),
 	}
 	var err error
 	if t.Expect, err = ft.Expect.expect(); err != nil {
@@ -172,7 +175,10 @@ func (ft fileTurn) turn(number int) (Turn, error) {
 		if fc.Tool == "" {
 			return Turn{}, fmt.Errorf("call %d: tool is missing", i+1)
 		}
-		call := llm.ToolCall{ID: fmt.Sprintf("call_%d_%d", number, i+1), Name: fc.Tool, Arguments: fc.Args.text}
+		call := llm.ToolCall{
+			ID: fmt.Sprintf("call_%d_%d", number, i+1), Name: fc.Tool,
+			Arguments: fc.Args.text,
+		}
 		if fc.ID != nil {
 			call.ID = *fc.ID
 		}
@@ -189,7 +195,8 @@ func (ft fileTurn) turn(number int) (Turn, error) {
 			t.Finish = llm.FinishToolCalls
 		}
 	default:
-		return Turn{}, fmt.Errorf("finish %q is none of stop, tool_calls, length, content_filter", ft.Finish)
+		return Turn{}, fmt.Errorf("finish %q is none of stop, tool_calls, length, content_filter",
+			ft.Finish)
 	}
 	if ft.Error != nil {
 		if len(t.Calls) > 0 || ft.Finish != "" {
@@ -201,14 +208,16 @@ func (ft fileTurn) turn(number int) (Turn, error) {
 		return t, nil
 	}
 	if t.Text == "" && t.Reasoning == "" && len(t.Calls) == 0 && ft.Finish == "" {
-		return Turn{}, errors.New("the turn answers nothing: give text, calls or error, or finish for an empty answer")
+		return Turn{}, errors.New("the turn answers nothing: give text, calls or error, or finish for " +
+			"an empty answer")
 	}
 	return t, nil
 }
 
 // errorKinds are the kinds of errors that a script can simulate.
 var errorKinds = []llm.ErrorKind{
-	llm.KindNetwork, llm.KindTimeout, llm.KindRateLimit, llm.KindOverloaded, llm.KindServer, llm.KindStream, llm.KindAuth,
+	llm.KindNetwork, llm.KindTimeout, llm.KindRateLimit, llm.KindOverloaded, llm.KindServer,
+	llm.KindStream, llm.KindAuth,
 	llm.KindQuota, llm.KindNotFound, llm.KindContextLength, llm.KindInvalid, llm.KindContentFilter,
 }
 
@@ -218,12 +227,16 @@ func (fe fileError) convert() (*llm.Error, error) {
 		kind = kindOfStatus(fe.Status)
 	}
 	if !slices.Contains(errorKinds, kind) {
-		return nil, fmt.Errorf("error: kind %q is none of %s; give kind, or a status that says it", fe.Kind, list(errorKinds))
+		return nil, fmt.Errorf("error: kind %q is none of %s; give kind, or a status that says it",
+			fe.Kind, list(errorKinds))
 	}
 	if fe.Status != 0 && (fe.Status < 200 || fe.Status > 599) {
 		return nil, fmt.Errorf("error: %d is no HTTP status", fe.Status)
 	}
-	e := &llm.Error{Kind: kind, Provider: "script", Status: fe.Status, Code: fe.Code, Message: fe.Message}
+	e := &llm.Error{
+		Kind: kind, Provider: "script", Status: fe.Status, Code: fe.Code,
+		Message: fe.Message,
+	}
 	if e.Message == "" {
 		e.Message = "simulated by the script"
 	}

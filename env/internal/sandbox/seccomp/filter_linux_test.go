@@ -17,15 +17,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestNumbers compares the table with that of golang.org/x/sys, which is made from the kernel's headers.
+// TestNumbers compares the table with that of golang.org/x/sys, which is made from the kernel's
+// headers.
 func TestNumbers(t *testing.T) {
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "golang.org/x/sys").
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}",
+		"golang.org/x/sys").
 		Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	line := regexp.MustCompile(`(?m)^\s*SYS_(\w+)\s*=\s*(\d+)`)
-	for column, goarch := range map[int]string{columnAMD64: "amd64", column386: "386", columnARM64: "arm64", columnARM: "arm"} {
+	for column, goarch := range map[int]string{
+		columnAMD64: "amd64", column386: "386",
+		columnARM64: "arm64", columnARM: "arm",
+	} {
 		source, err := os.ReadFile(
 			filepath.Join(strings.TrimSpace(string(out)), "unix", "zsysnum_linux_"+goarch+".go"),
 		)
@@ -173,7 +178,8 @@ func TestFilterRefusesUnknownKinds(t *testing.T) {
 	if got := run(t, program, unix.AUDIT_ARCH_PPC, 1, [6]uint64{}); got != missing {
 		t.Errorf("a program of another kind gets %#x", got)
 	}
-	if got := run(t, program, unix.AUDIT_ARCH_X86_64, 0x40000000+1, [6]uint64{}); runtime.GOARCH == "amd64" &&
+	if got := run(t, program, unix.AUDIT_ARCH_X86_64, 0x40000000+1,
+		[6]uint64{}); runtime.GOARCH == "amd64" &&
 		got != missing {
 		t.Errorf("a call of the x32 kind gets %#x", got)
 	}

@@ -94,7 +94,10 @@ func BenchmarkRoundTrips(b *testing.B) {
 	}
 	b.Run("exec", func(b *testing.B) {
 		run := func(e env.Environment) error {
-			_, err := e.Exec(ctx, env.Command{Argv: []string{program}, Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}})
+			_, err := e.Exec(ctx, env.Command{
+				Argv: []string{program}, Stdout: &bytes.Buffer{},
+				Stderr: &bytes.Buffer{},
+			})
 			return err
 		}
 		compare(b, []string{"os/exec", "local"}, slices.Insert(each(run), 0, func() error {
@@ -160,7 +163,10 @@ func BenchmarkBulk(b *testing.B) {
 		op   func(env.Environment) error
 	}{
 		{"stdout", func(e env.Environment) error {
-			_, err := e.Exec(ctx, env.Command{Argv: []string{"head", "-c", "104857600", "/dev/zero"}, Stdout: io.Discard})
+			_, err := e.Exec(ctx, env.Command{
+				Argv:   []string{"head", "-c", "104857600", "/dev/zero"},
+				Stdout: io.Discard,
+			})
 			return err
 		}},
 		{"stdin", func(e env.Environment) error {

@@ -89,9 +89,23 @@ func TestSourceReadAcrossRequests(t *testing.T) {
 	}{
 		{"what is kept grows", []int{first, second, third, 10}, 10, nil},
 		{"too much to keep, at the start", []int{60_000, 60_000, 60_000, 60_000, 60_000, 60_000}, 0, nil},
-		{"too much to keep, in the middle", []int{60_000, 60_000, 60_000, 60_000, 60_000, 60_000}, 100_001, nil},
-		{"too much to keep, at the end", []int{60_000, 60_000, 60_000, 60_000, 60_000, 60_000}, 240_000, nil},
-		{"too much already", []int{60_000, 60_000, 60_000, 60_000, 60_000, 60_000, 60_000}, 0, errIncomplete},
+		{
+			"too much to keep, in the middle",
+			[]int{60_000, 60_000, 60_000, 60_000, 60_000, 60_000},
+			100_001, nil,
+		},
+		{
+			"too much to keep, at the end",
+			[]int{60_000, 60_000, 60_000, 60_000, 60_000, 60_000},
+			240_000,
+			nil,
+		},
+		{
+			"too much already",
+			[]int{60_000, 60_000, 60_000, 60_000, 60_000, 60_000, 60_000},
+			0,
+			errIncomplete,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			wiretest.NoLeaks(t)
@@ -158,7 +172,8 @@ func TestSourceHole(t *testing.T) {
 		u := &upload{s: s, pos: int64(pos)}
 		p := make([]byte, 10)
 		n, err := u.Read(p)
-		if string(p[:n]) != want || errors.Is(err, errIncomplete) != (want == "") || errors.Is(s.failure(), errIncomplete) != (want == "") {
+		if string(p[:n]) != want || errors.Is(err, errIncomplete) != (want == "") ||
+			errors.Is(s.failure(), errIncomplete) != (want == "") {
 			t.Errorf("at %d: %q, %v", pos, p[:n], err)
 		}
 		s.err = nil
@@ -172,7 +187,8 @@ type watched struct {
 }
 
 func (w *watched) Write(p []byte) (int, error) {
-	for q := bytes.TrimPrefix(p, []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")); len(q) >= 9 && q[0] == 0; {
+	for q := bytes.TrimPrefix(p, []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")); len(q) >= 9 &&
+		q[0] == 0; {
 		if q[3] == byte(http2.FrameHeaders) {
 			w.request()
 		}
@@ -207,7 +223,9 @@ func TestUploadBeginsAgainDuringRead(t *testing.T) {
 			defer release()
 			var dials, requests int
 			c := connected(t, &wiretest.Env{
-				OnWriteFile: func(_ context.Context, _ string, r io.Reader, _ env.WriteOptions) (env.Written, error) {
+				OnWriteFile: func(_ context.Context, _ string, r io.Reader, _ env.WriteOptions) (env.Written,
+					error,
+				) {
 					return env.Written{}, take(r)
 				},
 				OnCopyIn: func(_ context.Context, _ string, r io.Reader) error { return take(r) },
@@ -302,7 +320,9 @@ func TestWriteCondition(t *testing.T) {
 	wiretest.NoLeaks(t)
 	var writes atomic.Int32
 	c := connected(t, &wiretest.Env{
-		OnWriteFile: func(_ context.Context, name string, _ io.Reader, opts env.WriteOptions) (env.Written, error) {
+		OnWriteFile: func(_ context.Context, name string, _ io.Reader,
+			opts env.WriteOptions,
+		) (env.Written, error) {
 			writes.Add(1)
 			return env.Written{Size: int64(len(opts.IfSHA256))}, nil
 		},
@@ -310,18 +330,22 @@ func TestWriteCondition(t *testing.T) {
 	digest := sha256.Sum256(nil)
 	good := strings.ToUpper(hex.EncodeToString(digest[:]))
 	for name, condition := range map[string]string{
-		"no hex": "zz", "short": "abcd", "odd": good[1:], "long": good + "00", "very long": strings.Repeat("ab", 1<<20),
+		"no hex": "zz", "short": "abcd", "odd": good[1:], "long": good +
+			"00", "very long": strings.Repeat("ab", 1<<20),
 	} {
-		_, err := c.WriteFile(t.Context(), "f", strings.NewReader("x"), env.WriteOptions{IfSHA256: condition})
+		_, err := c.WriteFile(t.Context(), "f", strings.NewReader("x"),
+			env.WriteOptions{IfSHA256: condition})
 		var path *fs.PathError
-		if !errors.Is(err, fs.ErrInvalid) || !errors.As(err, &path) || err.Error() != fmt.Sprintf("write f: condition %q: invalid argument", condition) {
+		if !errors.Is(err, fs.ErrInvalid) || !errors.As(err, &path) ||
+			err.Error() != fmt.Sprintf("write f: condition %q: invalid argument", condition) {
 			t.Errorf("%s: %.200v", name, err)
 		}
 	}
 	if n := writes.Load(); n != 0 {
 		t.Errorf("%d were sent", n)
 	}
-	written, err := c.WriteFile(t.Context(), "f", strings.NewReader("x"), env.WriteOptions{IfSHA256: good})
+	written, err := c.WriteFile(t.Context(), "f", strings.NewReader("x"),
+		env.WriteOptions{IfSHA256: good})
 	if err != nil || written.Size != 64 || len(c.streams) != 1 {
 		t.Errorf("a good one: %+v, %v, over %d connections", written, err, len(c.streams))
 	}
@@ -332,14 +356,17 @@ func TestLongestHead(t *testing.T) {
 	wiretest.NoLeaks(t)
 	name := strings.Repeat("\xff", maxName)
 	c := connected(t, &wiretest.Env{
-		OnWriteFile: func(_ context.Context, got string, _ io.Reader, opts env.WriteOptions) (env.Written, error) {
+		OnWriteFile: func(_ context.Context, got string, _ io.Reader, opts env.WriteOptions) (env.Written,
+			error,
+		) {
 			if got != name {
 				return env.Written{}, errors.New("another name")
 			}
 			return env.Written{Size: int64(opts.Mode)}, nil
 		},
 	}, nil)
-	opts := env.WriteOptions{Mode: 1<<32 - 1, MustNotExist: true, IfSHA256: strings.Repeat("ab", sha256.Size)}
+	opts := env.WriteOptions{Mode: 1<<32 - 1, MustNotExist: true, IfSHA256: strings.Repeat("ab",
+		sha256.Size)}
 	for range 2 { // also once the server's limits are known
 		written, err := c.WriteFile(t.Context(), name, iotestReader{strings.NewReader("x")}, opts)
 		if err != nil || written.Size != int64(opts.Mode) {
@@ -358,8 +385,12 @@ type iotestReader struct{ io.Reader }
 func TestChangeAnsweredByNonsense(t *testing.T) {
 	wiretest.NoLeaks(t)
 	for name, answer := range map[string]http.HandlerFunc{
-		"garbage":                 body([]byte("garbage garbage garbage")),
-		"a status":                func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) },
+		"garbage": body([]byte("garbage garbage garbage")),
+		"a status": func(w http.ResponseWriter,
+			_ *http.Request,
+		) {
+			w.WriteHeader(http.StatusTeapot)
+		},
 		"a value of another type": body(frame(wire.FrameEnd, `{"value":"x"}`)),
 	} {
 		for _, call := range []string{"write", "remove", "copyin"} {
@@ -369,10 +400,12 @@ func TestChangeAnsweredByNonsense(t *testing.T) {
 			t.Run(name+"/"+call, func(t *testing.T) {
 				h := &hostile{session: "s", answer: answer}
 				c := impatient(t, Config{Dial: h.dial, Redial: time.Minute})
-				if err := calls[call](t.Context(), c); !errors.Is(err, env.ErrProtocol) || !errors.Is(err, env.ErrUnknownOutcome) {
+				if err := calls[call](t.Context(), c); !errors.Is(err, env.ErrProtocol) || !errors.Is(err,
+					env.ErrUnknownOutcome) {
 					t.Errorf("error %v, want ErrProtocol and ErrUnknownOutcome", err)
 				}
-				if err := calls[call](t.Context(), c); !errors.Is(err, env.ErrProtocol) || errors.Is(err, env.ErrUnknownOutcome) {
+				if err := calls[call](t.Context(), c); !errors.Is(err, env.ErrProtocol) || errors.Is(err,
+					env.ErrUnknownOutcome) {
 					t.Errorf("the next one gives %v, want ErrProtocol only, since it was not sent", err)
 				}
 			})

@@ -60,7 +60,8 @@ func connected(t testing.TB, e env.Environment, change func(*Config)) *pair {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.streams = append(p.streams, here)
-		served.Go(func() { _ = p.server.Serve(context.Background(), there) }) // a stream may end at any time
+		// a stream may end at any time
+		served.Go(func() { _ = p.server.Serve(context.Background(), there) })
 		return here, nil
 	}}
 	if change != nil {
@@ -88,7 +89,9 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 func TestStalledWriter(t *testing.T) {
 	wiretest.NoLeaks(t)
 	const size = 600_000 // of both together less than what is kept on the way
-	c := connected(t, &wiretest.Env{OnExec: func(_ context.Context, cmd env.Command) (env.Result, error) {
+	c := connected(t, &wiretest.Env{OnExec: func(_ context.Context, cmd env.Command) (env.Result,
+		error,
+	) {
 		_, err := cmd.Stdout.Write(make([]byte, size))
 		if err == nil {
 			_, err = cmd.Stderr.Write(make([]byte, size))
@@ -121,32 +124,43 @@ func TestStalledWriter(t *testing.T) {
 func TestClientExecErrors(t *testing.T) {
 	wiretest.NoLeaks(t)
 	broken, full := errors.New("the reader broke"), errors.New("the writer is full")
-	c := connected(t, &wiretest.Env{OnExec: func(_ context.Context, cmd env.Command) (env.Result, error) {
+	c := connected(t, &wiretest.Env{OnExec: func(_ context.Context, cmd env.Command) (env.Result,
+		error,
+	) {
 		if cmd.Argv[0] == "missing" {
 			return env.Result{}, &env.StartError{Argv: cmd.Argv, Err: fs.ErrNotExist}
 		}
 		input, _ := io.ReadAll(cmd.Stdin)
 		_, err := cmd.Stdout.Write(input)
-		return env.Result{ExitCode: len(input), Signal: "SIGX", TimedOut: true, OutOfMemory: true, Detached: true, Elapsed: time.Hour}, err
+		return env.Result{
+			ExitCode: len(input), Signal: "SIGX", TimedOut: true, OutOfMemory: true,
+			Detached: true, Elapsed: time.Hour,
+		}, err
 	}}, nil)
 	result, err := c.Exec(t.Context(), env.Command{
 		Argv:   []string{"prog", "arg"},
 		Stdin:  io.MultiReader(strings.NewReader("12345"), iotest.ErrReader(broken)),
 		Stdout: writerFunc(func([]byte) (int, error) { return 0, full }),
 	})
-	if !errors.Is(err, broken) || !errors.Is(err, full) || !strings.Contains(err.Error(), "exec prog: stdout: the writer is full\nstdin: the reader broke") {
+	if !errors.Is(err, broken) || !errors.Is(err, full) || !strings.Contains(err.Error(),
+		"exec prog: stdout: the writer is full\nstdin: the reader broke") {
 		t.Errorf("error %q", err)
 	}
-	want := env.Result{ExitCode: 5, Signal: "SIGX", TimedOut: true, OutOfMemory: true, Detached: true, Elapsed: time.Hour}
+	want := env.Result{
+		ExitCode: 5, Signal: "SIGX", TimedOut: true, OutOfMemory: true, Detached: true,
+		Elapsed: time.Hour,
+	}
 	if diff := cmp.Diff(want, result); diff != "" {
 		t.Errorf("result (-want +got):\n%s", diff)
 	}
 	var start *env.StartError
 	_, err = c.Exec(t.Context(), env.Command{Argv: []string{"missing", "arg"}})
-	if !errors.As(err, &start) || !errors.Is(err, fs.ErrNotExist) || !slices.Equal(start.Argv, []string{"missing", "arg"}) {
+	if !errors.As(err, &start) || !errors.Is(err, fs.ErrNotExist) || !slices.Equal(start.Argv,
+		[]string{"missing", "arg"}) {
 		t.Errorf("error %v, want a *StartError with all of Argv", err)
 	}
-	_, err = c.Exec(t.Context(), env.Command{Argv: []string{"x", strings.Repeat("x", wire.MaxRequest)}})
+	_, err = c.Exec(t.Context(), env.Command{Argv: []string{"x", strings.Repeat("x",
+		wire.MaxRequest)}})
 	if !errors.As(err, &start) || !errors.Is(err, env.ErrTooLarge) {
 		t.Errorf("error %.200v, want a *StartError with ErrTooLarge", err)
 	}
@@ -156,7 +170,9 @@ func TestClientExecErrors(t *testing.T) {
 func TestClientResize(t *testing.T) {
 	wiretest.NoLeaks(t)
 	got := make(chan env.TTYSize)
-	c := connected(t, &wiretest.Env{OnExec: func(_ context.Context, cmd env.Command) (env.Result, error) {
+	c := connected(t, &wiretest.Env{OnExec: func(_ context.Context, cmd env.Command) (env.Result,
+		error,
+	) {
 		got <- cmd.TTY.Size
 		for range 2 {
 			got <- <-cmd.TTY.Resize
@@ -197,7 +213,9 @@ func TestCancelWhileDisconnected(t *testing.T) {
 	wiretest.NoLeaks(t)
 	started, killed := make(chan struct{}), make(chan struct{})
 	var down atomic.Bool
-	c := connected(t, &wiretest.Env{OnExec: func(ctx context.Context, _ env.Command) (env.Result, error) {
+	c := connected(t, &wiretest.Env{OnExec: func(ctx context.Context, _ env.Command) (env.Result,
+		error,
+	) {
 		close(started)
 		<-ctx.Done()
 		close(killed)
@@ -221,7 +239,8 @@ func TestCancelWhileDisconnected(t *testing.T) {
 		time.AfterFunc(50*time.Millisecond, func() { down.Store(false) })
 	}()
 	result, err := c.Exec(ctx, env.Command{Argv: []string{"x"}})
-	if !errors.Is(err, context.Canceled) || !errors.Is(err, cause) || errors.Is(err, env.ErrUnknownOutcome) || result.ExitCode != 137 {
+	if !errors.Is(err, context.Canceled) || !errors.Is(err, cause) || errors.Is(err,
+		env.ErrUnknownOutcome) || result.ExitCode != 137 {
 		t.Errorf("Exec: %+v, %v", result, err)
 	}
 	select {
@@ -305,7 +324,8 @@ func TestSaysWhatToStartOnce(t *testing.T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if h := c.hellos[1]; h.Session != c.session || h.StartSize != 0 || c.hellos[0].StartSize == 0 {
-		t.Errorf("the second connection began with session %q and %d bytes to start", h.Session, h.StartSize)
+		t.Errorf("the second connection began with session %q and %d bytes to start", h.Session,
+			h.StartSize)
 	}
 }
 
@@ -326,7 +346,9 @@ func TestWriteOverLoss(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			var writes atomic.Int32
 			content := bytes.Repeat([]byte("content!"), tc.size/8)
-			c := connected(t, &wiretest.Env{OnWriteFile: func(_ context.Context, _ string, r io.Reader, _ env.WriteOptions) (env.Written, error) {
+			c := connected(t, &wiretest.Env{OnWriteFile: func(_ context.Context, _ string, r io.Reader,
+				_ env.WriteOptions,
+			) (env.Written, error) {
 				data, err := io.ReadAll(r)
 				if err != nil {
 					return env.Written{}, err
@@ -376,7 +398,9 @@ func TestChangeOnce(t *testing.T) {
 			c.lose()
 			return nil
 		},
-		OnWriteFile: func(_ context.Context, name string, r io.Reader, _ env.WriteOptions) (env.Written, error) {
+		OnWriteFile: func(_ context.Context, name string, r io.Reader, _ env.WriteOptions) (env.Written,
+			error,
+		) {
 			data, err := io.ReadAll(r)
 			if writes.Add(1); writes.Load() == 1 {
 				c.lose()
@@ -395,7 +419,8 @@ func TestChangeOnce(t *testing.T) {
 		t.Errorf("WriteFile: %+v, %v, done %d times", written, err, writes.Load())
 	}
 	writes.Store(0)
-	if _, err := c.WriteFile(t.Context(), "bad", strings.NewReader("x"), env.WriteOptions{}); !errors.Is(err, env.ErrNoSpace) || writes.Load() != 1 {
+	if _, err := c.WriteFile(t.Context(), "bad", strings.NewReader("x"),
+		env.WriteOptions{}); !errors.Is(err, env.ErrNoSpace) || writes.Load() != 1 {
 		t.Errorf("WriteFile: %v, done %d times", err, writes.Load())
 	}
 }

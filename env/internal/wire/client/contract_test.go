@@ -58,7 +58,8 @@ func (p *place) dial() func(context.Context) (io.ReadWriteCloser, error) {
 		if p.between != nil {
 			client, server = p.between(here, there)
 		}
-		p.streams.Go(func() { _ = p.server.Serve(context.Background(), server) }) // a stream may end at any time
+		// a stream may end at any time
+		p.streams.Go(func() { _ = p.server.Serve(context.Background(), server) })
 		return client, nil
 	}
 }
@@ -112,11 +113,18 @@ func TestContractSlowDecorated(t *testing.T) {
 	envtest.Run(t, envtest.Options{
 		Small: true,
 		New: func(t *testing.T) env.Environment {
-			p := newPlace(t, t.TempDir(), func(e env.Environment) env.Environment { return wrap.Logging(e, logger) })
+			p := newPlace(t, t.TempDir(), func(e env.Environment) env.Environment {
+				return wrap.Logging(e,
+					logger)
+			})
 			p.between = func(client, server net.Conn) (io.ReadWriteCloser, io.ReadWriteCloser) {
-				return newDelayed(client, 3*time.Millisecond, 100<<20), newDelayed(server, 3*time.Millisecond, 100<<20)
+				return newDelayed(client, 3*time.Millisecond, 100<<20), newDelayed(server, 3*time.Millisecond,
+					100<<20)
 			}
-			return wrap.Apply(p.open(t, nil), wrap.Options{Logger: logger, Vars: &vars.Filter{Mode: vars.All}})
+			return wrap.Apply(p.open(t, nil), wrap.Options{
+				Logger: logger,
+				Vars:   &vars.Filter{Mode: vars.All},
+			})
 		},
 		Known: map[string]string{"exec/bad_vars": "FilterVars leaves out what is no variable"},
 	})
@@ -169,7 +177,10 @@ type packet struct {
 }
 
 func newDelayed(c net.Conn, delay time.Duration, width int) *delayed {
-	d := &delayed{Conn: c, delay: delay, width: width, line: make(chan packet, 64), closed: make(chan struct{})}
+	d := &delayed{
+		Conn: c, delay: delay, width: width, line: make(chan packet, 64),
+		closed: make(chan struct{}),
+	}
 	go func() {
 		defer close(d.line)
 		for {

@@ -91,7 +91,9 @@ func (x *exchanged) small() env.Environment {
 			_, _ = cmd.Stderr.Write(bytes.ToUpper(input))
 			return env.Result{ExitCode: 7}, err
 		},
-		OnWriteFile: func(_ context.Context, name string, r io.Reader, _ env.WriteOptions) (env.Written, error) {
+		OnWriteFile: func(_ context.Context, name string, r io.Reader, _ env.WriteOptions) (env.Written,
+			error,
+		) {
 			data, err := io.ReadAll(r)
 			if err != nil {
 				return env.Written{}, &fs.PathError{Op: "write", Path: name, Err: err}
@@ -121,7 +123,9 @@ func (x *exchanged) exchange(maxSent, maxReceived int64, redial time.Duration) e
 	dials := 0
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	c, err := Open(ctx, Config{Redial: redial, Dial: func(context.Context) (io.ReadWriteCloser, error) {
+	c, err := Open(ctx, Config{Redial: redial, Dial: func(context.Context) (io.ReadWriteCloser,
+		error,
+	) {
 		here, there := net.Pipe()
 		served.Go(func() { _ = s.Serve(context.Background(), there) })
 		if dials++; dials > 1 {
@@ -149,7 +153,8 @@ func (x *exchanged) exchange(maxSent, maxReceived int64, redial time.Duration) e
 		return fmt.Errorf("Exec: %w", err)
 	case runs > 1, err == nil && runs != 1:
 		return fmt.Errorf("the command ran %d times", runs)
-	case err == nil && (stdout.String() != "input" || stderr.String() != "INPUT" || result.ExitCode != 7):
+	case err == nil && (stdout.String() != "input" || stderr.String() != "INPUT" ||
+		result.ExitCode != 7):
 		return fmt.Errorf("Exec: %+v, output %q and %q", result, stdout.String(), stderr.String())
 	}
 	written, err := c.WriteFile(ctx, "f", strings.NewReader("content"), env.WriteOptions{})
@@ -186,7 +191,8 @@ func TestCutAtEveryByte(t *testing.T) {
 		t.Fatal(err)
 	}
 	if whole.runs.Load() != 1 || whole.writes.Load() != 1 || whole.sent == 0 || whole.received == 0 {
-		t.Fatalf("%d runs, %d writes, %d bytes sent, %d received", whole.runs.Load(), whole.writes.Load(), whole.sent, whole.received)
+		t.Fatalf("%d runs, %d writes, %d bytes sent, %d received", whole.runs.Load(), whole.writes.Load(),
+			whole.sent, whole.received)
 	}
 	type cut struct {
 		sent, received int64
@@ -198,7 +204,8 @@ func TestCutAtEveryByte(t *testing.T) {
 		workers.Go(func() {
 			for c := range cuts {
 				if err := new(exchanged).exchange(c.sent, c.received, c.redial); err != nil {
-					t.Errorf("cut after %d bytes sent or %d received, redial %v: %v", c.sent, c.received, c.redial, err)
+					t.Errorf("cut after %d bytes sent or %d received, redial %v: %v", c.sent, c.received, c.redial,
+						err)
 				}
 			}
 		})

@@ -29,7 +29,9 @@ func TestCancelOutlivesCall(t *testing.T) {
 	const count = 5
 	var started, killed atomic.Int32
 	var down atomic.Bool
-	c := connected(t, &wiretest.Env{OnExec: func(ctx context.Context, _ env.Command) (env.Result, error) {
+	c := connected(t, &wiretest.Env{OnExec: func(ctx context.Context, _ env.Command) (env.Result,
+		error,
+	) {
 		started.Add(1)
 		<-ctx.Done()
 		killed.Add(1)
@@ -80,7 +82,8 @@ func TestOrphansBounded(t *testing.T) {
 	for id, ok := o.next(); ok; id, ok = o.next() {
 		got = append(got, id)
 	}
-	if len(got) != maxAbandoned || got[0] != "10" || got[maxAbandoned-1] != fmt.Sprint(maxAbandoned+9) || o.running {
+	if len(got) != maxAbandoned || got[0] != "10" ||
+		got[maxAbandoned-1] != fmt.Sprint(maxAbandoned+9) || o.running {
 		t.Errorf("%d orphans, from %s to %s, busy %t", len(got), got[0], got[len(got)-1], o.running)
 	}
 	o.stop()
@@ -94,7 +97,9 @@ func TestCloseWhileDisconnected(t *testing.T) {
 	wiretest.NoLeaks(t)
 	h := &hostile{session: "s", answer: func(http.ResponseWriter, *http.Request) {}}
 	var stream io.Closer
-	c := impatient(t, Config{Redial: time.Minute, Dial: func(ctx context.Context) (io.ReadWriteCloser, error) {
+	c := impatient(t, Config{Redial: time.Minute, Dial: func(ctx context.Context) (io.ReadWriteCloser,
+		error,
+	) {
 		if stream != nil {
 			return nil, errors.New("no way")
 		}
@@ -153,14 +158,18 @@ func TestStdinBeforeCommand(t *testing.T) {
 func TestInputReader(t *testing.T) {
 	t.Run("nothing again and again", func(t *testing.T) {
 		wiretest.NoLeaks(t)
-		c := connected(t, &wiretest.Env{OnExec: func(_ context.Context, cmd env.Command) (env.Result, error) {
+		c := connected(t, &wiretest.Env{OnExec: func(_ context.Context, cmd env.Command) (env.Result,
+			error,
+		) {
 			input, err := io.ReadAll(cmd.Stdin)
 			return env.Result{ExitCode: len(input)}, err
 		}}, nil)
 		reads := 0
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		result, err := c.Exec(ctx, env.Command{Argv: []string{"x"}, Stdin: readerFunc(func(p []byte) (int, error) {
+		result, err := c.Exec(ctx, env.Command{Argv: []string{"x"}, Stdin: readerFunc(func(p []byte) (int,
+			error,
+		) {
 			if reads++; reads%60 == 0 && reads < 200 {
 				return copy(p, "x"), nil
 			}
@@ -210,7 +219,8 @@ func TestTruncatedOutputWhileClosing(t *testing.T) {
 			case <-closing:
 			case <-r.Context().Done():
 			}
-			_, _ = w.Write(join(frame(wire.FrameStdout, "x"), frame(wire.FrameResult, `{"exit_code":0,"stdout":2}`)))
+			_, _ = w.Write(join(frame(wire.FrameStdout, "x"), frame(wire.FrameResult,
+				`{"exit_code":0,"stdout":2}`)))
 			return
 		}
 		close(closing)
@@ -248,7 +258,8 @@ func TestExitCodes(t *testing.T) {
 		{os: "windows", code: 1 << 40, lie: true},
 	} {
 		t.Run(fmt.Sprint(tc.os, tc.code), func(t *testing.T) {
-			h := &hostile{session: "s", answer: body(frame(wire.FrameResult, fmt.Sprintf(`{"exit_code":%d}`, tc.code)))}
+			h := &hostile{session: "s", answer: body(frame(wire.FrameResult, fmt.Sprintf(`{"exit_code":%d}`,
+				tc.code)))}
 			c := impatient(t, Config{Dial: h.dial})
 			c.info.OS = tc.os
 			result, err := c.Exec(t.Context(), env.Command{Argv: []string{"x"}})
@@ -287,21 +298,27 @@ func TestClosedElsewhere(t *testing.T) {
 	<-running
 	close(closed)
 	err := <-done
-	if !errors.Is(err, env.ErrUnknownOutcome) || !errors.Is(err, env.ErrGone) || errors.Is(err, fs.ErrClosed) || stdout.String() != "before" {
+	if !errors.Is(err, env.ErrUnknownOutcome) || !errors.Is(err, env.ErrGone) || errors.Is(err,
+		fs.ErrClosed) || stdout.String() != "before" {
 		t.Errorf("Exec: %v after %q, want ErrUnknownOutcome and ErrGone", err, stdout.String())
 	}
 	var start *env.StartError
 	_, err = c.Exec(t.Context(), env.Command{Argv: []string{"late", "arg"}})
-	if !errors.As(err, &start) || !slices.Equal(start.Argv, []string{"late", "arg"}) || !errors.Is(err, env.ErrGone) || errors.Is(err, fs.ErrClosed) {
+	if !errors.As(err, &start) || !slices.Equal(start.Argv, []string{"late", "arg"}) || !errors.Is(err,
+		env.ErrGone) || errors.Is(err, fs.ErrClosed) {
 		t.Errorf("Exec: %v, want a *StartError with ErrGone", err)
 	}
 	for _, tc := range []struct{ err, want error }{
-		{&fs.PathError{Op: "stat", Path: "f", Err: fs.ErrClosed}, &fs.PathError{Op: "stat", Path: "f", Err: env.ErrGone}},
+		{&fs.PathError{Op: "stat", Path: "f", Err: fs.ErrClosed}, &fs.PathError{
+			Op: "stat", Path: "f",
+			Err: env.ErrGone,
+		}},
 		{fmt.Errorf("kill: %w", fs.ErrClosed), env.ErrGone},
 	} {
 		told := c.decodeError(wire.ToError(tc.err))
 		var path *fs.PathError
-		if !errors.Is(told, env.ErrGone) || errors.Is(told, fs.ErrClosed) || errors.As(told, &path) != errors.As(tc.want, &path) {
+		if !errors.Is(told, env.ErrGone) || errors.Is(told, fs.ErrClosed) || errors.As(told,
+			&path) != errors.As(tc.want, &path) {
 			t.Errorf("%v is told as %v", tc.err, told)
 		}
 	}

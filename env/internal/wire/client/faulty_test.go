@@ -93,7 +93,8 @@ func random(seed uint64, n int) []byte {
 // allowed tells whether an error may be the outcome of a call over a stream that breaks.
 func allowed(err error) bool {
 	var path *fs.PathError
-	return errors.Is(err, env.ErrUnknownOutcome) || errors.Is(err, env.ErrGone) || errors.As(err, &path)
+	return errors.Is(err, env.ErrUnknownOutcome) || errors.Is(err, env.ErrGone) || errors.As(err,
+		&path)
 }
 
 // scenario is a run over a stream that breaks again and again: every call gives what it would give
@@ -128,7 +129,8 @@ func (s *scenario) ok(what string, err error) bool {
 func (s *scenario) equal(what string, got, want []byte) {
 	s.t.Helper()
 	if !bytes.Equal(got, want) {
-		s.t.Errorf("%s: %d bytes with hash %x, want %d with %x", what, len(got), sha256.Sum256(got), len(want), sha256.Sum256(want))
+		s.t.Errorf("%s: %d bytes with hash %x, want %d with %x", what, len(got), sha256.Sum256(got),
+			len(want), sha256.Sum256(want))
 	}
 }
 
@@ -137,7 +139,10 @@ func (s *scenario) exec(i int) {
 	counter := filepath.Join(s.dir, fmt.Sprintf("count-%d", i))
 	var stdout, stderr bytes.Buffer
 	result, err := s.c.Exec(s.ctx, env.Command{
-		Argv:   []string{"sh", "-c", `echo run >>"$1"; cat; head -c 50000 /dev/zero >&2; exit 7`, "sh", counter},
+		Argv: []string{
+			"sh", "-c", `echo run >>"$1"; cat; head -c 50000 /dev/zero >&2; exit 7`, "sh",
+			counter,
+		},
 		Stdin:  bytes.NewReader(input),
 		Stdout: &stdout, Stderr: &stderr,
 	})
@@ -198,7 +203,8 @@ func (s *scenario) trees(i int) {
 	for j := range 20 {
 		name := fmt.Sprintf("file-%02d", j)
 		want[name] = append([]byte("needle\n"), random(uint64(j), 1000*j)...)
-		_ = w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(want[name]))}) // a buffer takes everything
+		// a buffer takes everything
+		_ = w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(want[name]))})
 		_, _ = w.Write(want[name])
 	}
 	_ = w.Close()
@@ -214,7 +220,8 @@ func (s *scenario) trees(i int) {
 		}
 	}
 	for name, data := range want { // so that all is there
-		if err := errors.Join(os.MkdirAll(filepath.Join(s.dir, dir), 0o700), os.WriteFile(filepath.Join(s.dir, dir, name), data, 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Join(s.dir, dir), 0o700),
+			os.WriteFile(filepath.Join(s.dir, dir, name), data, 0o600)); err != nil {
 			s.t.Fatal(err)
 		}
 	}
@@ -262,16 +269,18 @@ func (s *scenario) search(dir string, files int) {
 		s.t.Errorf("Walk: %q", names)
 	}
 	lines := 0
-	stats, err := s.c.Grep(s.ctx, search.GrepOptions{Pattern: "^needle$", Path: dir, NoIgnore: true}, func(m search.GrepMatch) error {
-		if m.Line == 1 {
-			lines++
-		}
-		return nil
-	})
+	stats, err := s.c.Grep(s.ctx, search.GrepOptions{Pattern: "^needle$", Path: dir, NoIgnore: true},
+		func(m search.GrepMatch) error {
+			if m.Line == 1 {
+				lines++
+			}
+			return nil
+		})
 	if s.ok("Grep", err) && (lines+stats.SkippedBinary != files) {
 		s.t.Errorf("Grep: %d lines, %+v", lines, stats)
 	}
-	if entries, err := s.c.Glob(s.ctx, search.GlobOptions{Pattern: "file-*", Dir: dir}); s.ok("Glob", err) && len(entries) != files {
+	if entries, err := s.c.Glob(s.ctx, search.GlobOptions{Pattern: "file-*", Dir: dir}); s.ok("Glob",
+		err) && len(entries) != files {
 		s.t.Errorf("Glob: %d entries", len(entries))
 	}
 	if entries, err := s.c.ReadDir(s.ctx, dir); s.ok("ReadDir", err) && len(entries) != files {
@@ -335,7 +344,10 @@ func TestBlackHole(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	count := &counting{}
-	result, err := c.Exec(ctx, env.Command{Argv: []string{"sh", "-c", "seq 200000; exit 7"}, Stdout: count})
+	result, err := c.Exec(ctx, env.Command{
+		Argv:   []string{"sh", "-c", "seq 200000; exit 7"},
+		Stdout: count,
+	})
 	if err != nil || result.ExitCode != 7 {
 		t.Errorf("Exec: %+v, %v", result, err)
 	}

@@ -24,8 +24,15 @@ import (
 // mapEnv returns an environment with the files of a map.
 func mapEnv(files fstest.MapFS) *wiretest.Env {
 	return &wiretest.Env{
-		OnOpen: func(_ context.Context, name string) (fs.File, error) { return files.Open(path.Clean(name)) },
-		OnStat: func(_ context.Context, name string) (fs.FileInfo, error) { return fs.Stat(files, path.Clean(name)) },
+		OnOpen: func(_ context.Context, name string) (fs.File,
+			error,
+		) {
+			return files.Open(path.Clean(name))
+		},
+		OnStat: func(_ context.Context, name string) (fs.FileInfo, error) {
+			return fs.Stat(files,
+				path.Clean(name))
+		},
 		OnReadDir: func(_ context.Context, name string) ([]fs.DirEntry, error) {
 			return fs.ReadDir(files, path.Clean(name))
 		},
@@ -39,7 +46,10 @@ type onlyReads struct{ env.FileReader }
 func TestWalkSkips(t *testing.T) {
 	wiretest.NoLeaks(t)
 	files := fstest.MapFS{}
-	for _, name := range []string{"a/1", "a/2", "a/b/1", "a/b/2", "a.x", "ab/1", "b/c/d/e/1", "b/c/d/e/2", "b/c/x", "b/d", "c", "d/1", "d/2/1", "d/3"} {
+	for _, name := range []string{
+		"a/1", "a/2", "a/b/1", "a/b/2", "a.x", "ab/1", "b/c/d/e/1",
+		"b/c/d/e/2", "b/c/x", "b/d", "c", "d/1", "d/2/1", "d/3",
+	} {
 		files[name] = &fstest.MapFile{Data: []byte(name)}
 	}
 	served := mapEnv(files)
@@ -53,23 +63,30 @@ func TestWalkSkips(t *testing.T) {
 	c := connected(t, served, nil)
 	walk := func(e env.FileReader, at string, what error, depth int) (string, error) {
 		var seen strings.Builder
-		err := search.Walk(t.Context(), e, ".", search.WalkOptions{NoIgnore: true, MaxDepth: depth}, func(e search.Entry) error {
-			fmt.Fprintln(&seen, e.Name, e.Mode, e.Err)
-			if e.Name == at {
-				return what
-			}
-			return nil
-		})
+		err := search.Walk(t.Context(), e, ".", search.WalkOptions{NoIgnore: true, MaxDepth: depth},
+			func(e search.Entry) error {
+				fmt.Fprintln(&seen, e.Name, e.Mode, e.Err)
+				if e.Name == at {
+					return what
+				}
+				return nil
+			})
 		return seen.String(), err
 	}
 	own := errors.New("of fn")
-	for _, what := range []error{fs.SkipDir, fs.SkipAll, own, fmt.Errorf("of another environment: %w", env.ErrProtocol)} {
-		for _, at := range []string{"", "a", "a/1", "a/2", "a/b", "a/b/1", "a.x", "ab", "b/c/d", "b/c/d/e/1", "b/c/x", "c", "d/3"} {
+	for _, what := range []error{fs.SkipDir, fs.SkipAll, own, fmt.Errorf("of another environment: %w",
+		env.ErrProtocol)} {
+		for _, at := range []string{
+			"", "a", "a/1", "a/2", "a/b", "a/b/1", "a.x", "ab", "b/c/d",
+			"b/c/d/e/1", "b/c/x", "c", "d/3",
+		} {
 			for _, depth := range []int{0, 1, 2} {
 				want, wantErr := walk(onlyReads{served}, at, what, depth)
 				got, err := walk(c, at, what, depth)
-				if diff := cmp.Diff(want, got); diff != "" || !errors.Is(err, wantErr) || (err == nil) != (wantErr == nil) {
-					t.Errorf("%v at %q, depth %d: error %v, want %v (-want +got):\n%s", what, at, depth, err, wantErr, diff)
+				if diff := cmp.Diff(want, got); diff != "" || !errors.Is(err, wantErr) ||
+					(err == nil) != (wantErr == nil) {
+					t.Errorf("%v at %q, depth %d: error %v, want %v (-want +got):\n%s", what, at, depth, err,
+						wantErr, diff)
 				}
 			}
 		}
@@ -79,7 +96,10 @@ func TestWalkSkips(t *testing.T) {
 // TestGrepEnds checks how a search ends that fn ends.
 func TestGrepEnds(t *testing.T) {
 	wiretest.NoLeaks(t)
-	files := fstest.MapFS{"a": {Data: []byte("x\nx\n")}, "b": {Data: []byte("x\n")}, "c": {Data: []byte("x\n")}}
+	files := fstest.MapFS{
+		"a": {Data: []byte("x\nx\n")}, "b": {Data: []byte("x\n")},
+		"c": {Data: []byte("x\n")},
+	}
 	c := connected(t, mapEnv(files), nil)
 	own := errors.New("of fn")
 	for _, tc := range []struct {
@@ -160,7 +180,11 @@ func TestCloseWhileReading(t *testing.T) {
 	wiretest.NoLeaks(t)
 	endless := readerFunc(func(p []byte) (int, error) { return len(p), nil })
 	c := connected(t, &wiretest.Env{
-		OnCopyOut: func(context.Context, string, ...string) (io.ReadCloser, error) { return io.NopCloser(endless), nil },
+		OnCopyOut: func(context.Context, string, ...string) (io.ReadCloser,
+			error,
+		) {
+			return io.NopCloser(endless), nil
+		},
 	}, nil)
 	tree, err := c.CopyOut(t.Context(), "d")
 	if err != nil {
@@ -183,7 +207,10 @@ func TestCloseWhileReading(t *testing.T) {
 func TestReadFiles(t *testing.T) {
 	wiretest.NoLeaks(t)
 	big := bytes.Repeat([]byte("x"), 300_000)
-	c := connected(t, mapEnv(fstest.MapFS{"a": {Data: []byte("1")}, "empty": {}, "big": {Data: big}, "z": {Data: []byte("2")}}), nil)
+	c := connected(t, mapEnv(fstest.MapFS{
+		"a": {Data: []byte("1")}, "empty": {}, "big": {Data: big},
+		"z": {Data: []byte("2")},
+	}), nil)
 	names := []string{"a", "missing", "empty", "big", "z", "a"}
 	for _, limit := range []int64{0, 400_000, 10} {
 		want, err := env.ReadFiles(t.Context(), onlyReads{c.Client}, names, limit)
@@ -201,7 +228,8 @@ func TestReadFiles(t *testing.T) {
 		if diff := cmp.Diff(want, got, text); diff != "" {
 			t.Errorf("limit %d (-one by one +at once):\n%.2000s", limit, diff)
 		}
-		if !errors.Is(got[1].Err, fs.ErrNotExist) || limit == 10 && !errors.Is(got[3].Err, env.ErrTooLarge) {
+		if !errors.Is(got[1].Err, fs.ErrNotExist) || limit == 10 && !errors.Is(got[3].Err,
+			env.ErrTooLarge) {
 			t.Errorf("errors %v and %v", got[1].Err, got[3].Err)
 		}
 	}

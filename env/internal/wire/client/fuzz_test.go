@@ -72,7 +72,10 @@ func FuzzHostileServer(f *testing.F) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		s := &script{said: bytes.NewReader(said), closed: make(chan struct{})}
-		c, err := Open(ctx, Config{Dial: func(context.Context) (io.ReadWriteCloser, error) { return s, nil }})
+		c, err := Open(ctx, Config{Dial: func(context.Context) (io.ReadWriteCloser, error) {
+			return s,
+				nil
+		}})
 		if err != nil {
 			if ctx.Err() != nil {
 				t.Fatalf("Open hangs: %v", err)
@@ -109,8 +112,10 @@ func FuzzHostileAnswer(f *testing.F) {
 			frame(wire.FrameEnd, `{"value":{"name":"f","size":1,"mode":420,"s":1,"n":1}}`),
 			frame(wire.FrameEnd, `{"error":{"type":"path","op":"open","path":"f","inner":{"text":"x","is":["not_exist"]}}}`),
 			frame(wire.FrameEnd, `{"value":{"known":true,"outcome":{"value":{"Size":1}}}}`),
-			join(frame(wire.FrameRecords, `[{"name":"f","mode":420,"line":1,"text":{"base64":"/w=="}}]`), frame(wire.FrameData, "data"), end),
-			join(frame(wire.FrameStdout, "out"), frame(wire.FrameStderr, "err"), frame(wire.FrameResult, `{"exit_code":1,"stdout":3,"stderr":3}`)),
+			join(frame(wire.FrameRecords, `[{"name":"f","mode":420,"line":1,"text":{"base64":"/w=="}}]`),
+				frame(wire.FrameData, "data"), end),
+			join(frame(wire.FrameStdout, "out"), frame(wire.FrameStderr, "err"), frame(wire.FrameResult,
+				`{"exit_code":1,"stdout":3,"stderr":3}`)),
 			frame(wire.FrameResult, `{"error":{"type":"start","argv":["x"],"inner":{"text":"x"}},"cancelled":true}`),
 			frame(wire.FrameEnd, `{"value":{"taken":5,"closed":true}}`),
 		} {
@@ -119,7 +124,10 @@ func FuzzHostileAnswer(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, which byte, answer []byte) {
 		name := names[int(which)%len(names)]
-		h := &hostile{session: "s", answer: func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(answer) }}
+		h := &hostile{session: "s", answer: func(w http.ResponseWriter, _ *http.Request) {
+			_,
+				_ = w.Write(answer)
+		}}
 		c := impatient(t, Config{Dial: h.dial})
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()

@@ -54,7 +54,10 @@ func (h *hostile) dial(context.Context) (io.ReadWriteCloser, error) {
 		protocols.SetUnencryptedHTTP2(true)
 		server := &http.Server{
 			Handler: h.answer, Protocols: &protocols, ErrorLog: log.New(io.Discard, "", 0),
-			HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: wire.Window, MaxReceiveBufferPerConnection: wire.ReceiveBuffer},
+			HTTP2: &http.HTTP2Config{
+				MaxReceiveBufferPerStream:     wire.Window,
+				MaxReceiveBufferPerConnection: wire.ReceiveBuffer,
+			},
 		}
 		l := wire.NewListener(c)
 		go func() {
@@ -81,7 +84,10 @@ func impatient(t testing.TB, cfg Config) *Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.limits = limits{response: 200 * time.Millisecond, close: time.Second, entries: 10_000, listing: 1 << 20}
+	c.limits = limits{
+		response: 200 * time.Millisecond, close: time.Second, entries: 10_000,
+		listing: 1 << 20,
+	}
 	t.Cleanup(func() { _ = c.Close() }) // what a hostile server makes of it does not matter
 	return c
 }
@@ -116,7 +122,8 @@ func endless(first []byte, again []byte) http.HandlerFunc {
 var calls = map[string]func(context.Context, *Client) error{
 	"exec": func(ctx context.Context, c *Client) error {
 		_, err := c.Exec(ctx, env.Command{
-			Argv: []string{"x"}, Stdin: strings.NewReader("input"), Stdout: io.Discard, Stderr: new(bytes.Buffer),
+			Argv: []string{"x"}, Stdin: strings.NewReader("input"), Stdout: io.Discard,
+			Stderr: new(bytes.Buffer),
 		})
 		return err
 	},
@@ -140,7 +147,10 @@ var calls = map[string]func(context.Context, *Client) error{
 		_, err := c.WriteFile(ctx, "f", strings.NewReader("content"), env.WriteOptions{})
 		return err
 	},
-	"remove": func(ctx context.Context, c *Client) error { return c.Remove(ctx, "f", env.RemoveOptions{}) },
+	"remove": func(ctx context.Context, c *Client) error {
+		return c.Remove(ctx, "f",
+			env.RemoveOptions{})
+	},
 	"copyin": func(ctx context.Context, c *Client) error {
 		return c.CopyIn(ctx, "d", io.MultiReader(strings.NewReader("content")))
 	},
@@ -156,7 +166,8 @@ var calls = map[string]func(context.Context, *Client) error{
 		return c.Walk(ctx, "d", search.WalkOptions{}, func(search.Entry) error { return nil })
 	},
 	"grep": func(ctx context.Context, c *Client) error {
-		_, err := c.Grep(ctx, search.GrepOptions{Pattern: "x"}, func(search.GrepMatch) error { return nil })
+		_, err := c.Grep(ctx, search.GrepOptions{Pattern: "x"},
+			func(search.GrepMatch) error { return nil })
 		return err
 	},
 	"glob": func(ctx context.Context, c *Client) error {
@@ -186,31 +197,72 @@ func TestHostileAnswers(t *testing.T) {
 		{name: "a frame of kind 7", answer: body(frame(7, "{}"))},
 		{name: "malformed JSON at the end", answer: body(frame(wire.FrameEnd, "{"))},
 		{name: "an end of another type", answer: body(frame(wire.FrameEnd, `["x"]`))},
-		{name: "data behind the end", answer: body(join(frame(wire.FrameEnd, `{"error":{"text":"x"}}`), []byte("x")))},
-		{name: "a status", answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }},
-		{name: "a redirect", answer: http.RedirectHandler("http://example.com/", http.StatusFound).ServeHTTP},
-		{name: "a result without a command", answer: body(result(0)), calls: "stat open readdir write copyout walk grep glob kill"},
+		{name: "data behind the end", answer: body(join(frame(wire.FrameEnd, `{"error":{"text":"x"}}`),
+			[]byte("x")))},
+		{name: "a status", answer: func(w http.ResponseWriter,
+			_ *http.Request,
+		) {
+			w.WriteHeader(http.StatusTeapot)
+		}},
+		{name: "a redirect", answer: http.RedirectHandler("http://example.com/",
+			http.StatusFound).ServeHTTP},
+		{
+			name: "a result without a command", answer: body(result(0)),
+			calls: "stat open readdir write copyout walk grep glob kill",
+		},
 		{name: "a command without a result", answer: body(fine), calls: "exec"},
-		{name: "output that nobody wants", answer: body(join(frame(wire.FrameStdout, "x"), result(1))), calls: "bare"},
+		{
+			name: "output that nobody wants", answer: body(join(frame(wire.FrameStdout, "x"), result(1))),
+			calls: "bare",
+		},
 		{name: "output that did not come", answer: body(result(1)), calls: "exec"},
-		{name: "more output than there was", answer: body(join(frame(wire.FrameStdout, "xx"), result(1))), calls: "exec"},
+		{
+			name: "more output than there was", answer: body(join(frame(wire.FrameStdout, "xx"), result(1))),
+			calls: "exec",
+		},
 		{name: "records instead of output", answer: body(join(description, result(0))), calls: "exec"},
 		{name: "data behind a result", answer: body(join(result(0), fine)), calls: "exec"},
-		{name: "a result of another type", answer: body(frame(wire.FrameResult, `{"exit_code":"x"}`)), calls: "exec"},
+		{
+			name: "a result of another type", answer: body(frame(wire.FrameResult, `{"exit_code":"x"}`)),
+			calls: "exec",
+		},
 		{name: "no value", answer: body(fine), calls: "stat write"},
-		{name: "a value of another type", answer: body(frame(wire.FrameEnd, `{"value":"x"}`)), calls: "stat write"},
+		{
+			name: "a value of another type", answer: body(frame(wire.FrameEnd, `{"value":"x"}`)),
+			calls: "stat write",
+		},
 		{name: "a file without a description", answer: body(fine), calls: "open"},
-		{name: "two descriptions of a file", answer: body(join(frame(wire.FrameRecords, `[{"name":"f"},{"name":"g"}]`), fine)), calls: "open"},
-		{name: "content before a description", answer: body(join(frame(wire.FrameData, "x"), description, fine)), calls: "open"},
+		{name: "two descriptions of a file", answer: body(join(frame(wire.FrameRecords,
+			`[{"name":"f"},{"name":"g"}]`), fine)), calls: "open"},
+		{name: "content before a description", answer: body(join(frame(wire.FrameData, "x"), description,
+			fine)), calls: "open"},
 		{name: "a second description", answer: body(join(description, description, fine)), calls: "open"},
-		{name: "records among content", answer: body(join(frame(wire.FrameData, "x"), description, fine)), calls: "copyout"},
-		{name: "data in a list", answer: body(join(frame(wire.FrameData, "x"), fine)), calls: "readdir walk grep glob"},
-		{name: "malformed records", answer: body(join(frame(wire.FrameRecords, "[{]"), fine)), calls: "readdir walk grep glob open"},
-		{name: "an entry above", answer: body(join(frame(wire.FrameRecords, `[{"name":"../x"}]`), fine)), calls: "readdir"},
-		{name: "an entry without a name", answer: body(join(frame(wire.FrameRecords, `[{"name":""}]`), fine)), calls: "readdir"},
-		{name: "an entry with a NUL", answer: body(join(frame(wire.FrameRecords, `[{"name":"a\u0000b"}]`), fine)), calls: "readdir"},
-		{name: "an endless list", answer: endless(nil, frame(wire.FrameRecords, `[{"name":"x"}]`)), calls: "readdir glob"},
-		{name: "an endless list of long names", answer: endless(nil, frame(wire.FrameRecords, `[{"name":"`+strings.Repeat("x", 100_000)+`"}]`)), calls: "readdir glob"},
+		{
+			name: "records among content", answer: body(join(frame(wire.FrameData, "x"), description, fine)),
+			calls: "copyout",
+		},
+		{
+			name: "data in a list", answer: body(join(frame(wire.FrameData, "x"), fine)),
+			calls: "readdir walk grep glob",
+		},
+		{
+			name: "malformed records", answer: body(join(frame(wire.FrameRecords, "[{]"), fine)),
+			calls: "readdir walk grep glob open",
+		},
+		{
+			name: "an entry above", answer: body(join(frame(wire.FrameRecords, `[{"name":"../x"}]`), fine)),
+			calls: "readdir",
+		},
+		{name: "an entry without a name", answer: body(join(frame(wire.FrameRecords, `[{"name":""}]`),
+			fine)), calls: "readdir"},
+		{name: "an entry with a NUL", answer: body(join(frame(wire.FrameRecords, `[{"name":"a\u0000b"}]`),
+			fine)), calls: "readdir"},
+		{
+			name: "an endless list", answer: endless(nil, frame(wire.FrameRecords, `[{"name":"x"}]`)),
+			calls: "readdir glob",
+		},
+		{name: "an endless list of long names", answer: endless(nil, frame(wire.FrameRecords,
+			`[{"name":"`+strings.Repeat("x", 100_000)+`"}]`)), calls: "readdir glob"},
 		{name: "a stat of grep", answer: body(frame(wire.FrameEnd, `{"value":[]}`)), calls: "grep"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -272,7 +324,10 @@ func TestHostileEarlyEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			atOnce(func(call string, f func(context.Context, *Client) error) {
-				for redial, want := range map[time.Duration]error{0: env.ErrGone, time.Minute: env.ErrProtocol} {
+				for redial, want := range map[time.Duration]error{
+					0:           env.ErrGone,
+					time.Minute: env.ErrProtocol,
+				} {
 					if call == "kill" && redial > 0 {
 						continue // its own time ends first
 					}
@@ -294,7 +349,8 @@ func TestHostileSilence(t *testing.T) {
 		cause := errors.New("enough")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		h := &hostile{session: "s", answer: func(_ http.ResponseWriter, r *http.Request) {
-			time.AfterFunc(50*time.Millisecond, func() { cancel(cause) }) // one that was not sent would have another outcome
+			// one that was not sent would have another outcome
+			time.AfterFunc(50*time.Millisecond, func() { cancel(cause) })
 			<-r.Context().Done()
 		}}
 		c := impatient(t, Config{Dial: h.dial, Redial: time.Minute})
@@ -368,7 +424,9 @@ func TestHostileStream(t *testing.T) {
 		"a push":                      settings + "\x00\x00\x04\x05\x04\x00\x00\x00\x01\x00\x00\x00\x02",
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := impatient(t, Config{Redial: time.Minute, Dial: func(context.Context) (io.ReadWriteCloser, error) {
+			c := impatient(t, Config{Redial: time.Minute, Dial: func(context.Context) (io.ReadWriteCloser,
+				error,
+			) {
 				here, there := net.Pipe()
 				go func() { _, _ = io.Copy(io.Discard, there) }()
 				go func() { _, _ = there.Write(append(goodWelcome("s"), said...)) }()
@@ -391,16 +449,23 @@ func TestHostileWelcome(t *testing.T) {
 		said string
 		want error
 	}{
-		"nothing":         {"", io.ErrUnexpectedEOF},
-		"half a welcome":  {good[:20], io.ErrUnexpectedEOF},
-		"text":            {"sh: sandboxd: not found\n", env.ErrProtocol},
-		"no line":         {strings.Repeat("x", wire.MaxWelcome+10), env.ErrProtocol},
-		"a huge one":      {`{"version":2,"session":"` + strings.Repeat("x", wire.MaxWelcome) + "\"}\n", env.ErrProtocol},
+		"nothing":        {"", io.ErrUnexpectedEOF},
+		"half a welcome": {good[:20], io.ErrUnexpectedEOF},
+		"text":           {"sh: sandboxd: not found\n", env.ErrProtocol},
+		"no line":        {strings.Repeat("x", wire.MaxWelcome+10), env.ErrProtocol},
+		"a huge one": {
+			`{"version":2,"session":"` + strings.Repeat("x", wire.MaxWelcome) + "\"}\n",
+			env.ErrProtocol,
+		},
 		"another version": {strings.Replace(good, `"version":2`, `"version":3`, 1), env.ErrProtocol},
 		"no session":      {strings.Replace(good, `"session":"s"`, `"session":""`, 1), env.ErrProtocol},
-		"a long session":  {strings.Replace(good, `"session":"s"`, `"session":"`+strings.Repeat("s", wire.MaxID+1)+`"`, 1), env.ErrProtocol},
-		"no info":         {`{"version":2,"session":"s"}` + "\n", env.ErrProtocol},
-		"a refusal":       {`{"version":2,"error":{"text":"no","is":["permission"]}}` + "\n", fs.ErrPermission},
+		"a long session": {strings.Replace(good, `"session":"s"`, `"session":"`+strings.Repeat("s",
+			wire.MaxID+1)+`"`, 1), env.ErrProtocol},
+		"no info": {`{"version":2,"session":"s"}` + "\n", env.ErrProtocol},
+		"a refusal": {
+			`{"version":2,"error":{"text":"no","is":["permission"]}}` + "\n",
+			fs.ErrPermission,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			here, there := net.Pipe()
@@ -409,7 +474,10 @@ func TestHostileWelcome(t *testing.T) {
 				_, _ = io.WriteString(there, tc.said)
 				_ = there.Close()
 			}()
-			c, err := Open(t.Context(), Config{Redial: time.Minute, Dial: func(context.Context) (io.ReadWriteCloser, error) { return here, nil }})
+			c, err := Open(t.Context(), Config{
+				Redial: time.Minute,
+				Dial:   func(context.Context) (io.ReadWriteCloser, error) { return here, nil },
+			})
 			if !errors.Is(err, tc.want) {
 				t.Errorf("Open gives %v, want %v", err, tc.want)
 			}
@@ -430,7 +498,10 @@ func TestHostileHandshakeSilence(t *testing.T) {
 	defer func() { _ = there.Close() }() // never fails
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err := Open(ctx, Config{Dial: func(context.Context) (io.ReadWriteCloser, error) { return here, nil }})
+	_, err := Open(ctx, Config{Dial: func(context.Context) (io.ReadWriteCloser, error) {
+		return here,
+			nil
+	}})
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Open gives %v, want the end of the context", err)
 	}
@@ -503,7 +574,10 @@ func TestHostileStandstill(t *testing.T) {
 		go func() { _, _ = there.Write(goodWelcome("s")) }()
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		_, err := Open(ctx, Config{Dial: func(context.Context) (io.ReadWriteCloser, error) { return here, nil }})
+		_, err := Open(ctx, Config{Dial: func(context.Context) (io.ReadWriteCloser, error) {
+			return here,
+				nil
+		}})
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Open gives %v, want the end of the context", err)
 		}

@@ -142,7 +142,10 @@ func TestOneDirectionStalls(t *testing.T) {
 	wiretest.NoLeaks(t)
 	server := server.New(server.Config{
 		Open: func(context.Context, json.RawMessage) (env.Environment, error) {
-			return &wiretest.Env{OnStat: func(context.Context, string) (fs.FileInfo, error) { return nil, fs.ErrNotExist }}, nil
+			return &wiretest.Env{OnStat: func(context.Context, string) (fs.FileInfo, error) {
+				return nil,
+					fs.ErrNotExist
+			}}, nil
 		},
 		PingEvery: time.Second,
 	})
@@ -154,12 +157,14 @@ func TestOneDirectionStalls(t *testing.T) {
 		Redial: time.Minute, PingEvery: 3 * time.Second,
 		Dial: func(context.Context) (io.ReadWriteCloser, error) {
 			here, there := net.Pipe()
-			served.Go(func() { _ = server.Serve(context.Background(), there) }) // a stream may end at any time
+			// a stream may end at any time
+			served.Go(func() { _ = server.Serve(context.Background(), there) })
 			if first != nil {
 				return here, nil
 			}
 			first = &stalling{
-				Conn: here, stalled: make(chan struct{}), waiting: make(chan struct{}), closed: make(chan struct{}),
+				Conn: here, stalled: make(chan struct{}), waiting: make(chan struct{}),
+				closed: make(chan struct{}),
 			}
 			return first, nil
 		},
@@ -204,13 +209,20 @@ func TestHostileFrames(t *testing.T) {
 		"a frame that is too large":       {said: settings + "\x04\x00\x01\x00\x00\x00\x00\x00\x01"},
 		"data of the connection":          {said: settings + "\x00\x00\x01\x00\x00\x00\x00\x00\x00x"},
 		"an answer that nobody asked for": {said: settings + "\x00\x00\x01\x01\x05\x00\x00\x00\x63\x88"},
-		"a short ping":                    {said: settings + "\x00\x00\x07\x06\x00\x00\x00\x00\x001234567"},
-		"a ping of a stream":              {said: settings + "\x00\x00\x08\x06\x00\x00\x00\x00\x0112345678"},
-		"a reset of the connection":       {said: settings + "\x00\x00\x04\x03\x00\x00\x00\x00\x00\x00\x00\x00\x01"},
-		"a short goodbye":                 {said: settings + "\x00\x00\x04\x07\x00\x00\x00\x00\x00\x00\x00\x00\x01"},
-		"a short window":                  {said: settings + "\x00\x00\x03\x08\x00\x00\x00\x00\x00\x00\x00\x01"},
-		"a window without an end":         {said: settings + strings.Repeat("\x00\x00\x04\x08\x00\x00\x00\x00\x00\x7f\xff\xff\xff", 2), asked: true},
-		"headers that cannot be read":     {said: settings + "\x00\x00\x02\x01\x05\x00\x00\x00\x01\xff\xff", asked: true},
+		"a short ping": {said: settings +
+			"\x00\x00\x07\x06\x00\x00\x00\x00\x001234567"},
+		"a ping of a stream": {said: settings +
+			"\x00\x00\x08\x06\x00\x00\x00\x00\x0112345678"},
+		"a reset of the connection": {said: settings +
+			"\x00\x00\x04\x03\x00\x00\x00\x00\x00\x00\x00\x00\x01"},
+		"a short goodbye": {said: settings +
+			"\x00\x00\x04\x07\x00\x00\x00\x00\x00\x00\x00\x00\x01"},
+		"a short window": {said: settings +
+			"\x00\x00\x03\x08\x00\x00\x00\x00\x00\x00\x00\x01"},
+		"a window without an end": {said: settings +
+			strings.Repeat("\x00\x00\x04\x08\x00\x00\x00\x00\x00\x7f\xff\xff\xff", 2), asked: true},
+		"headers that cannot be read": {said: settings +
+			"\x00\x00\x02\x01\x05\x00\x00\x00\x01\xff\xff", asked: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, asked := range []bool{true, false} {
@@ -218,7 +230,9 @@ func TestHostileFrames(t *testing.T) {
 					continue
 				}
 				wiretest.NoLeaks(t)
-				c := impatient(t, Config{Redial: time.Minute, Dial: func(context.Context) (io.ReadWriteCloser, error) {
+				c := impatient(t, Config{Redial: time.Minute, Dial: func(context.Context) (io.ReadWriteCloser,
+					error,
+				) {
 					here, there := net.Pipe()
 					go func() {
 						c := wire.NewConn(there)

@@ -13,7 +13,10 @@ import (
 func TestQueue(t *testing.T) {
 	wiretest.NoLeaks(t)
 	const total = 20 << 20
-	for name, most := range map[string]int{"small pieces": 100, "large pieces": 64 << 10, "more than a window": wire.Window + wire.Window/2} {
+	for name, most := range map[string]int{
+		"small pieces": 100, "large pieces": 64 << 10,
+		"more than a window": wire.Window + wire.Window/2,
+	} {
 		t.Run(name, func(t *testing.T) {
 			total := int64(min(total, 5000*most))
 			q := newQueue()

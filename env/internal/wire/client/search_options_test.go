@@ -22,7 +22,9 @@ type asked struct {
 	walk    search.WalkOptions
 }
 
-func (a *asked) Grep(_ context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error) (search.GrepStats, error) {
+func (a *asked) Grep(
+	_ context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error,
+) (search.GrepStats, error) {
 	a.grep = opts
 	for _, m := range a.matches {
 		if err := fn(m); err != nil {
@@ -37,7 +39,9 @@ func (a *asked) Glob(_ context.Context, opts search.GlobOptions) ([]search.Entry
 	return nil, nil
 }
 
-func (a *asked) Walk(_ context.Context, _ string, opts search.WalkOptions, _ func(search.Entry) error) error {
+func (a *asked) Walk(
+	_ context.Context, _ string, opts search.WalkOptions, _ func(search.Entry) error,
+) error {
 	a.walk = opts
 	return nil
 }

@@ -97,7 +97,8 @@ func TestMarksBounded(t *testing.T) {
 		if len(table.marks) > maxMarks {
 			t.Fatalf("%d marks", len(table.marks))
 		}
-		if !table.forgotten("busy-"+strconv.FormatUint(i, 36)) || table.forgotten("busy-"+strconv.FormatUint(i+1, 36)) {
+		if !table.forgotten("busy-"+strconv.FormatUint(i, 36)) ||
+			table.forgotten("busy-"+strconv.FormatUint(i+1, 36)) {
 			t.Fatalf("the mark of the busy client is wrong at %d", i)
 		}
 	}
@@ -112,7 +113,9 @@ func TestMarksBounded(t *testing.T) {
 func TestAskedBeforeItBegins(t *testing.T) {
 	wiretest.NoLeaks(t)
 	var removed atomic.Int32
-	s := startServer(t, &wiretest.Env{OnRemove: func(context.Context, string, env.RemoveOptions) error {
+	s := startServer(t, &wiretest.Env{OnRemove: func(context.Context, string,
+		env.RemoveOptions,
+	) error {
 		removed.Add(1)
 		return nil
 	}}, nil)
@@ -122,7 +125,8 @@ func TestAskedBeforeItBegins(t *testing.T) {
 			t.Errorf("the change is told as %+v", got)
 		}
 	}
-	if a := c.call("DELETE", "/file?name=x", nil, wire.ChangeHeader, "c-1"); a.end == nil || a.end.Error == nil {
+	if a := c.call("DELETE", "/file?name=x", nil, wire.ChangeHeader, "c-1"); a.end == nil ||
+		a.end.Error == nil {
 		t.Errorf("the change that was given up: %+v", a)
 	}
 	if n := removed.Load(); n != 0 {
@@ -133,7 +137,8 @@ func TestAskedBeforeItBegins(t *testing.T) {
 		t.Errorf("another one was made %d times", n)
 	}
 	s.changes.evict(t, &peer{})
-	if a := c.call("GET", "/op/c-2", nil); a.end == nil || !errors.Is(a.end.Error.Err(), env.ErrUnknownOutcome) {
+	if a := c.call("GET", "/op/c-2", nil); a.end == nil || !errors.Is(a.end.Error.Err(),
+		env.ErrUnknownOutcome) {
 		t.Errorf("a change that is forgotten is told as %+v", a)
 	}
 	a := c.call("DELETE", "/file?name=x", nil, wire.ChangeHeader, "c-2")
@@ -147,7 +152,9 @@ func TestAskedBeforeItBegins(t *testing.T) {
 func TestRememberedErrors(t *testing.T) {
 	wiretest.NoLeaks(t)
 	long := strings.Repeat("\x01", 100<<10)
-	s := startServer(t, &wiretest.Env{OnRemove: func(_ context.Context, name string, _ env.RemoveOptions) error {
+	s := startServer(t, &wiretest.Env{OnRemove: func(_ context.Context, name string,
+		_ env.RemoveOptions,
+	) error {
 		err := error(&fs.PathError{Op: "remove", Path: name, Err: fs.ErrPermission})
 		if name == "long" {
 			err = &fs.PathError{Op: long, Path: long, Err: err}

@@ -27,17 +27,27 @@ func TestExecArgumentsAndResult(t *testing.T) {
 	var got env.Command
 	e := &wiretest.Env{OnExec: func(_ context.Context, cmd env.Command) (env.Result, error) {
 		got = cmd
-		return env.Result{ExitCode: 137, Signal: "SIGKILL", TimedOut: true, OutOfMemory: true, Detached: true, Elapsed: 5}, nil
+		return env.Result{
+			ExitCode: 137, Signal: "SIGKILL", TimedOut: true, OutOfMemory: true,
+			Detached: true, Elapsed: 5,
+		}, nil
 	}}
 	c := startServer(t, e, nil).connect("c")
 	a := c.run("1", wire.ExecRequest{
-		Argv: []wire.Text{"a", "b\xff", ""}, Dir: "/d\xfe", Vars: []wire.Text{"A=1"}, Timeout: time.Second,
+		Argv: []wire.Text{"a", "b\xff", ""}, Dir: "/d\xfe", Vars: []wire.Text{"A=1"},
+		Timeout: time.Second,
 	}).fine(t)
-	want := env.Command{Argv: []string{"a", "b\xff", ""}, Dir: "/d\xfe", Vars: []string{"A=1"}, Timeout: time.Second}
+	want := env.Command{
+		Argv: []string{"a", "b\xff", ""}, Dir: "/d\xfe", Vars: []string{"A=1"},
+		Timeout: time.Second,
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	result := &wire.ExecResult{ExitCode: 137, Signal: "SIGKILL", TimedOut: true, OutOfMemory: true, Detached: true, Elapsed: 5}
+	result := &wire.ExecResult{
+		ExitCode: 137, Signal: "SIGKILL", TimedOut: true, OutOfMemory: true,
+		Detached: true, Elapsed: 5,
+	}
 	if diff := cmp.Diff(result, a.result); diff != "" {
 		t.Error(diff)
 	}
@@ -61,12 +71,31 @@ func TestExecStreams(t *testing.T) {
 		says           string
 		stdout, stderr string
 	}{
-		{"none", wire.ExecRequest{}, "stdin false, stdout false, stderr false, same true, tty false", "", ""},
-		{"stdout", wire.ExecRequest{Stdout: true}, "stdin false, stdout true, stderr false, same false, tty false", "out", ""},
-		{"stderr", wire.ExecRequest{Stderr: true}, "stdin false, stdout false, stderr true, same false, tty false", "", "err"},
-		{"both", wire.ExecRequest{Stdout: true, Stderr: true}, "stdin false, stdout true, stderr true, same false, tty false", "out", "err"},
-		{"merged", wire.ExecRequest{Stdout: true, Stderr: true, Merged: true}, "stdin false, stdout true, stderr true, same true, tty false", "outerr", ""},
-		{"terminal", wire.ExecRequest{Stdin: true, Stdout: true, TTY: &env.TTYSize{Columns: 1}}, "stdin true, stdout true, stderr false, same false, tty true", "out", ""},
+		{
+			"none",
+			wire.ExecRequest{},
+			"stdin false, stdout false, stderr false, same true, tty false", "",
+			"",
+		},
+		{"stdout", wire.ExecRequest{Stdout: true}, "stdin false, stdout true, stderr false, same " +
+			"false, tty false", "out", ""},
+		{"stderr", wire.ExecRequest{Stderr: true}, "stdin false, stdout false, stderr true, same " +
+			"false, tty false", "", "err"},
+		{
+			"both",
+			wire.ExecRequest{Stdout: true, Stderr: true},
+			"stdin false, stdout true, stderr true, same false, tty false", "out", "err",
+		},
+		{
+			"merged",
+			wire.ExecRequest{Stdout: true, Stderr: true, Merged: true},
+			"stdin false, stdout true, stderr true, same true, tty false", "outerr", "",
+		},
+		{
+			"terminal",
+			wire.ExecRequest{Stdin: true, Stdout: true, TTY: &env.TTYSize{Columns: 1}},
+			"stdin true, stdout true, stderr false, same false, tty true", "out", "",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			wiretest.NoLeaks(t)
@@ -92,14 +121,21 @@ func TestExecErrors(t *testing.T) {
 		name string
 		err  error
 	}{
-		{"not found", &env.StartError{Argv: []string{"x"}, Err: &fs.PathError{Op: "exec", Path: "x", Err: fs.ErrNotExist}}},
+		{"not found", &env.StartError{Argv: []string{"x"}, Err: &fs.PathError{
+			Op: "exec", Path: "x",
+			Err: fs.ErrNotExist,
+		}}},
 		{"closed", fmt.Errorf("exec x: %w", fs.ErrClosed)},
 		{"unknown", fmt.Errorf("%w: %w", env.ErrUnknownOutcome, env.ErrGone)},
 		{"not cancelled by the client", context.Canceled},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			wiretest.NoLeaks(t)
-			e := &wiretest.Env{OnExec: func(context.Context, env.Command) (env.Result, error) { return env.Result{}, c.err }}
+			e := &wiretest.Env{OnExec: func(context.Context, env.Command) (env.Result,
+				error,
+			) {
+				return env.Result{}, c.err
+			}}
 			a := startServer(t, e, nil).connect("c").run("1", wire.ExecRequest{Argv: []wire.Text{"x"}})
 			if a.result == nil || a.result.Cancelled {
 				t.Fatalf("the answer is %+v", a)
@@ -185,7 +221,8 @@ func TestExecResume(t *testing.T) {
 			c = s.connect("c") // and the old connection is dead
 		}
 	}
-	if result.ExitCode != 7 || result.Stdout != size || result.Stderr != size || stdout != size || stderr != size {
+	if result.ExitCode != 7 || result.Stdout != size || result.Stderr != size || stdout != size ||
+		stderr != size {
 		t.Errorf("result %+v after %d and %d bytes", result, stdout, stderr)
 	}
 	if started.Load() != 1 || cuts < 5 {
@@ -199,7 +236,8 @@ func TestExecOffsetsRefused(t *testing.T) {
 	c := startServer(t, e, nil).connect("c")
 	c.run("1", wire.ExecRequest{Stdout: true, Stderr: true}).fine(t)
 	for _, query := range []string{
-		"stdout=0", "stdout=99999999", "stderr=5&stdout=" + strconv.Itoa(ringKeep+3*maxOutput), "stderr=" + strconv.FormatInt(1<<62, 10),
+		"stdout=0", "stdout=99999999", "stderr=5&stdout=" + strconv.Itoa(ringKeep+3*maxOutput),
+		"stderr=" + strconv.FormatInt(1<<62, 10),
 	} {
 		if a := c.call("POST", "/exec/1?"+query, jsonOf(wire.ExecRequest{})); a.status != http.StatusConflict {
 			t.Errorf("%s: %+v", query, a)
@@ -211,7 +249,10 @@ func TestExecOffsetsRefused(t *testing.T) {
 		t.Errorf("the result again: %+v", a)
 	}
 	// Output of a command that is not known.
-	a = c.call("POST", "/exec/2?stdout=1", jsonOf(wire.ExecRequest{Argv: []wire.Text{"x"}, Stdout: true}))
+	a = c.call("POST", "/exec/2?stdout=1", jsonOf(wire.ExecRequest{
+		Argv:   []wire.Text{"x"},
+		Stdout: true,
+	}))
 	if a.end == nil || !errors.Is(a.end.Error.Err(), env.ErrUnknownOutcome) {
 		t.Errorf("unknown command: %+v", a)
 	}
@@ -260,7 +301,8 @@ func TestExecRunsOnce(t *testing.T) {
 	var results atomic.Int32
 	for range 50 {
 		all.Go(func() {
-			if a := c.run("1", wire.ExecRequest{Argv: []wire.Text{"x"}}); a.result != nil && a.result.ExitCode == 3 {
+			if a := c.run("1", wire.ExecRequest{Argv: []wire.Text{"x"}}); a.result != nil &&
+				a.result.ExitCode == 3 {
 				results.Add(1)
 			}
 		})
@@ -354,19 +396,27 @@ func TestCancel(t *testing.T) {
 		want      string // the text of the error; empty if there is none
 	}{
 		{"cancelled", func(ctx context.Context) error { return context.Cause(ctx) }, true, ""},
-		{"both", func(ctx context.Context) error { return fmt.Errorf("exec x: %w: %w", ctx.Err(), context.Cause(ctx)) }, true, ""},
+		{"both", func(ctx context.Context) error {
+			return fmt.Errorf("exec x: %w: %w", ctx.Err(),
+				context.Cause(ctx))
+		}, true, ""},
 		{"only the error of the context", func(ctx context.Context) error { return ctx.Err() }, true, ""},
 		{"with another error", func(ctx context.Context) error {
-			return fmt.Errorf("exec x: %w", errors.Join(other, fmt.Errorf("%w: %w", ctx.Err(), context.Cause(ctx))))
+			return fmt.Errorf("exec x: %w", errors.Join(other, fmt.Errorf("%w: %w", ctx.Err(),
+				context.Cause(ctx))))
 		}, true, "stdout: broken"},
 		{"before the start", func(ctx context.Context) error {
 			return &env.StartError{Argv: []string{"x"}, Err: context.Cause(ctx)}
 		}, true, "start x: the client has cancelled the command: context canceled"},
 		{"before the start, both", func(ctx context.Context) error {
-			return &env.StartError{Argv: []string{"x"}, Err: fmt.Errorf("%w: %w", ctx.Err(), context.Cause(ctx))}
+			return &env.StartError{Argv: []string{"x"}, Err: fmt.Errorf("%w: %w", ctx.Err(),
+				context.Cause(ctx))}
 		}, true, "start x: context canceled: the client has cancelled the command: context canceled"},
 		{"too late", func(context.Context) error { return nil }, false, ""},
-		{"closed instead", func(context.Context) error { return fs.ErrClosed }, false, "file already closed"},
+		{
+			"closed instead", func(context.Context) error { return fs.ErrClosed }, false,
+			"file already closed",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			wiretest.NoLeaks(t)
@@ -380,7 +430,12 @@ func TestCancel(t *testing.T) {
 			}}
 			client := startServer(t, e, nil).connect("c")
 			answered := make(chan *reading, 1)
-			go func() { answered <- client.run("1", wire.ExecRequest{Argv: []wire.Text{"x"}, Stdout: true}) }()
+			go func() {
+				answered <- client.run("1", wire.ExecRequest{
+					Argv:   []wire.Text{"x"},
+					Stdout: true,
+				})
+			}()
 			<-running
 			client.call("DELETE", "/exec/1", nil).fine(t)
 			a := <-answered
@@ -421,7 +476,8 @@ func TestResultsLost(t *testing.T) {
 	}
 	s.commands.mu.Lock()
 	defer s.commands.mu.Unlock()
-	if n := s.commands.finished.Len() + s.commands.lost.Len(); n != len(s.commands.byID) || s.commands.running != 0 {
+	if n := s.commands.finished.Len() + s.commands.lost.Len(); n != len(s.commands.byID) ||
+		s.commands.running != 0 {
 		t.Errorf("%d in the lists, %d in all, %d running", n, len(s.commands.byID), s.commands.running)
 	}
 }
@@ -430,7 +486,8 @@ func TestTooManyCommands(t *testing.T) {
 	s := New(Config{})
 	p := &peer{s: s}
 	for i := range maxRunning {
-		if _, fresh, err := s.commands.start(p, strconv.Itoa(i), &wire.ExecRequest{}, false); err != nil || !fresh {
+		if _, fresh, err := s.commands.start(p, strconv.Itoa(i), &wire.ExecRequest{},
+			false); err != nil || !fresh {
 			t.Fatal(err)
 		}
 	}

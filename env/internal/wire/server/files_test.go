@@ -86,14 +86,16 @@ func TestOpenFile(t *testing.T) {
 			if len(info) != 1 || string(info[0].Name) != test.file {
 				t.Errorf("described as %+v", info)
 			}
-			if test.file == "big" && (info[0].Size != int64(len(big)) || info[0].Mode != 0o640 || !info[0].ModTime().Equal(day)) {
+			if test.file == "big" && (info[0].Size != int64(len(big)) || info[0].Mode != 0o640 ||
+				!info[0].ModTime().Equal(day)) {
 				t.Errorf("described as %+v", info)
 			}
 		})
 	}
 	a := c.call("GET", "/file?name=missing", nil)
 	var path *fs.PathError
-	if err := a.end.Error.Err(); !errors.As(err, &path) || !errors.Is(err, fs.ErrNotExist) || path.Path != "missing" {
+	if err := a.end.Error.Err(); !errors.As(err, &path) || !errors.Is(err, fs.ErrNotExist) ||
+		path.Path != "missing" {
 		t.Errorf("a missing file: %v", err)
 	}
 }
@@ -102,7 +104,10 @@ func TestStatAndDir(t *testing.T) {
 	wiretest.NoLeaks(t)
 	files := fstest.MapFS{}
 	for i := range 3000 {
-		files[fmt.Sprintf("d/%04d", i)] = &fstest.MapFile{Data: make([]byte, i), Mode: 0o600, ModTime: day}
+		files[fmt.Sprintf("d/%04d", i)] = &fstest.MapFile{
+			Data: make([]byte, i), Mode: 0o600,
+			ModTime: day,
+		}
 	}
 	c := startServer(t, reader(files), nil).connect("c")
 	info := valueOf[wire.FileInfo](t, c.call("GET", "/stat?name=d/0007", nil).fine(t))
@@ -126,7 +131,10 @@ func TestStatAndDir(t *testing.T) {
 func TestReadSeveral(t *testing.T) {
 	wiretest.NoLeaks(t)
 	big := wiretest.Sequence(0, 200<<10)
-	c := startServer(t, reader(fstest.MapFS{"a": {Data: []byte("aa")}, "big": {Data: big}, "empty": {}}), nil).connect("c")
+	c := startServer(t, reader(fstest.MapFS{
+		"a": {Data: []byte("aa")}, "big": {Data: big},
+		"empty": {},
+	}), nil).connect("c")
 	names := []wire.Text{"a", "missing", "big", "empty", "a"}
 	a := c.call("POST", "/read", jsonOf(wire.ReadRequest{Names: names, Limit: 1 << 20})).fine(t)
 	headers := decoded[wire.ReadHeader](t, a)
@@ -134,23 +142,31 @@ func TestReadSeveral(t *testing.T) {
 		t.Fatalf("%d headers", len(headers))
 	}
 	for i, size := range []int64{2, 0, int64(len(big)), 0, 2} {
-		if h := headers[i]; h.Index != i || h.Size != size || (h.Error != nil) != (names[i] == "missing") {
+		if h := headers[i]; h.Index != i || h.Size != size ||
+			(h.Error != nil) != (names[i] == "missing") {
 			t.Errorf("header %d is %+v", i, h)
 		}
 	}
 	if want := "aa" + string(big) + "aa"; string(a.data) != want {
 		t.Errorf("%d bytes", len(a.data))
 	}
-	a = c.call("POST", "/read", jsonOf(wire.ReadRequest{Names: []wire.Text{"big", "a"}, Limit: 10})).fine(t)
+	a = c.call("POST", "/read", jsonOf(wire.ReadRequest{
+		Names: []wire.Text{"big", "a"},
+		Limit: 10,
+	})).fine(t)
 	headers = decoded[wire.ReadHeader](t, a)
-	if !errors.Is(headers[0].Error.Err(), env.ErrTooLarge) || headers[1].Error != nil || string(a.data) != "aa" {
+	if !errors.Is(headers[0].Error.Err(), env.ErrTooLarge) || headers[1].Error != nil ||
+		string(a.data) != "aa" {
 		t.Errorf("with a limit: %+v", headers)
 	}
 }
 
 // TestReadAllTogether: what all files of one request may hold.
 func TestReadAllTogether(t *testing.T) {
-	files := fstest.MapFS{"empty": {}, "one": {Data: []byte("1")}, "two": {Data: []byte("22")}, "three": {Data: []byte("333")}}
+	files := fstest.MapFS{
+		"empty": {}, "one": {Data: []byte("1")}, "two": {Data: []byte("22")},
+		"three": {Data: []byte("333")},
+	}
 	p := &peer{s: &Server{env: reader(files)}}
 	for _, c := range []struct {
 		name        string
@@ -162,9 +178,11 @@ func TestReadAllTogether(t *testing.T) {
 		{"two", 2, 2, true, ""},
 		{"two", 1, 10, false, "read two: file too large: more than 1 bytes"},
 		{"two", 10, 2, true, ""},
-		{"three", 10, 2, false, fmt.Sprintf("read three: file too large: more than %d bytes with the files before it", env.MaxReadFiles)},
+		{"three", 10, 2, false, fmt.Sprintf("read three: file too large: more than %d bytes with the "+
+			"files before it", env.MaxReadFiles)},
 		{"one", 0, 1, true, ""},
-		{"one", 10, 0, false, fmt.Sprintf("read one: file too large: more than %d bytes with the files before it", env.MaxReadFiles)},
+		{"one", 10, 0, false, fmt.Sprintf("read one: file too large: more than %d bytes with the "+
+			"files before it", env.MaxReadFiles)},
 		{"empty", 10, 0, true, ""},
 		{"missing", 10, 0, false, "open missing: file does not exist"},
 	} {
@@ -188,7 +206,9 @@ func TestWriteRemoveUnpackPack(t *testing.T) {
 	var log []string
 	note := func(format string, args ...any) { log = append(log, fmt.Sprintf(format, args...)) }
 	e := &wiretest.Env{
-		OnWriteFile: func(_ context.Context, name string, r io.Reader, o env.WriteOptions) (env.Written, error) {
+		OnWriteFile: func(_ context.Context, name string, r io.Reader, o env.WriteOptions) (env.Written,
+			error,
+		) {
 			data, err := io.ReadAll(r)
 			note("write %q %d %v %t %s", name, len(data), o.Mode, o.MustNotExist, o.IfSHA256)
 			return env.Written{Size: int64(len(data)), Created: true, InPlace: true}, err
@@ -216,8 +236,12 @@ func TestWriteRemoveUnpackPack(t *testing.T) {
 		return c.call(method, path, body, wire.ChangeHeader, strconv.Itoa(ids)).fine(t)
 	}
 	mode := strconv.FormatUint(uint64(0o640|fs.ModeSetuid), 10)
-	a := change("PUT", "/file"+query1("a\xff&b")+"&mode="+mode+"&new=1&sha256=aa", bytes.NewReader(make([]byte, 5<<20)))
-	if got := valueOf[env.Written](t, a); got != (env.Written{Size: 5 << 20, Created: true, InPlace: true}) {
+	a := change("PUT", "/file"+query1("a\xff&b")+"&mode="+mode+"&new=1&sha256=aa",
+		bytes.NewReader(make([]byte, 5<<20)))
+	if got := valueOf[env.Written](t, a); got != (env.Written{
+		Size: 5 << 20, Created: true,
+		InPlace: true,
+	}) {
 		t.Errorf("written %+v", got)
 	}
 	change("DELETE", "/file?name=x", nil)
@@ -233,7 +257,8 @@ func TestWriteRemoveUnpackPack(t *testing.T) {
 		t.Errorf("packed %+v", a)
 	}
 	want := []string{
-		`write "a\xff&b" 5242880 urw-r----- true aa`, `remove "x" false`, `remove "y" true`, `unpack "d" n`, `pack "d" ["a" "b\xff"]`,
+		`write "a\xff&b" 5242880 urw-r----- true aa`, `remove "x" false`, `remove "y" true`,
+		`unpack "d" n`, `pack "d" ["a" "b\xff"]`,
 	}
 	if diff := cmp.Diff(want, log); diff != "" {
 		t.Error(diff)
@@ -249,7 +274,9 @@ func TestChangeIsMadeOnce(t *testing.T) {
 	wiretest.NoLeaks(t)
 	var made atomic.Int32
 	release := make(chan struct{})
-	e := &wiretest.Env{OnWriteFile: func(_ context.Context, name string, r io.Reader, _ env.WriteOptions) (env.Written, error) {
+	e := &wiretest.Env{OnWriteFile: func(_ context.Context, name string, r io.Reader,
+		_ env.WriteOptions,
+	) (env.Written, error) {
 		_, err := io.ReadAll(r)
 		made.Add(1)
 		<-release
@@ -284,7 +311,8 @@ func TestChangeIsMadeOnce(t *testing.T) {
 		all.Wait()
 		close(answers)
 		for a := range answers {
-			if got := valueOf[env.Written](t, a); got.Size != 3 || errors.Is(a.end.Error.Err(), env.ErrNoSpace) != (name == "bad") {
+			if got := valueOf[env.Written](t, a); got.Size != 3 || errors.Is(a.end.Error.Err(),
+				env.ErrNoSpace) != (name == "bad") {
 				t.Errorf("%s: %+v", name, a)
 			}
 		}
@@ -298,7 +326,9 @@ func TestChangeCutOff(t *testing.T) {
 	wiretest.NoLeaks(t)
 	read := make(chan error, 1)
 	begun := make(chan struct{})
-	e := &wiretest.Env{OnWriteFile: func(ctx context.Context, _ string, r io.Reader, _ env.WriteOptions) (env.Written, error) {
+	e := &wiretest.Env{OnWriteFile: func(ctx context.Context, _ string, r io.Reader,
+		_ env.WriteOptions,
+	) (env.Written, error) {
 		_, err := io.ReadFull(r, make([]byte, 3))
 		close(begun)
 		if err == nil {
@@ -347,7 +377,8 @@ func TestChangeGoesOn(t *testing.T) {
 	answer := make(chan *reading, 1)
 	go func() { answer <- c.call("GET", "/op/1", nil) }()
 	close(release)
-	if got := valueOf[wire.ChangeOutcome](t, (<-answer).fine(t)); !got.Known || got.CutOff || got.Outcome.Error != nil {
+	if got := valueOf[wire.ChangeOutcome](t, (<-answer).fine(t)); !got.Known || got.CutOff ||
+		got.Outcome.Error != nil {
 		t.Errorf("the change is told as %+v", got)
 	}
 }
@@ -366,7 +397,8 @@ func TestOpsMemory(t *testing.T) {
 	if _, _, err := table.start(p, "in progress"); err != nil {
 		t.Fatal(err)
 	}
-	if len(table.byID) != maxChanges+1 || table.get(strconv.Itoa(2*maxChanges-1)) != nil || table.get(strconv.Itoa(2*maxChanges)) == nil {
+	if len(table.byID) != maxChanges+1 || table.get(strconv.Itoa(2*maxChanges-1)) != nil ||
+		table.get(strconv.Itoa(2*maxChanges)) == nil {
 		t.Errorf("%d changes are remembered", len(table.byID))
 	}
 }
@@ -376,7 +408,9 @@ func TestOpsMemory(t *testing.T) {
 func TestGateOfServer(t *testing.T) {
 	wiretest.NoLeaks(t)
 	files := reader(fstest.MapFS{"big": {Data: make([]byte, 4<<20)}, "small": {Data: []byte("x")}})
-	files.OnWriteFile = func(_ context.Context, _ string, r io.Reader, _ env.WriteOptions) (env.Written, error) {
+	files.OnWriteFile = func(_ context.Context, _ string, r io.Reader,
+		_ env.WriteOptions,
+	) (env.Written, error) {
 		_, err := io.ReadAll(r)
 		return env.Written{}, err
 	}
@@ -385,7 +419,10 @@ func TestGateOfServer(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 3 {
 		body, feeding := io.Pipe()
-		all.Go(func() { read(c.send(ctx, "PUT", "/file?name=x", body, wire.ChangeHeader, strconv.Itoa(i))) })
+		all.Go(func() {
+			read(c.send(ctx, "PUT", "/file?name=x", body, wire.ChangeHeader,
+				strconv.Itoa(i)))
+		})
 		all.Go(func() {
 			_, _ = feeding.Write([]byte("some"))
 			<-ctx.Done()

@@ -48,7 +48,8 @@ func TestErrorsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	var end wire.EndRecord
-	if err := wire.Decode(payload, &end); err != nil || end.Error.Err() == nil || len(end.Error.Err().Error()) > 1<<10 {
+	if err := wire.Decode(payload, &end); err != nil || end.Error.Err() == nil ||
+		len(end.Error.Err().Error()) > 1<<10 {
 		t.Errorf("%v: %.100s", err, payload)
 	}
 }

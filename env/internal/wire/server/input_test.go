@@ -39,7 +39,8 @@ func TestStdinOfCommands(t *testing.T) {
 	if got := taken(<-piece); got != (wire.StdinState{Taken: 6}) {
 		t.Errorf("the first piece: %+v", got)
 	}
-	if a := c.call("POST", "/exec/1/stdin?offset=9", strings.NewReader("x")); a.status != http.StatusConflict {
+	if a := c.call("POST", "/exec/1/stdin?offset=9",
+		strings.NewReader("x")); a.status != http.StatusConflict {
 		t.Errorf("a gap: %+v", a)
 	}
 	got := taken(c.call("POST", "/exec/1/stdin?offset=6&end=1", strings.NewReader("world")))
@@ -69,7 +70,12 @@ func TestResize(t *testing.T) {
 	}}
 	c := startServer(t, e, nil).connect("c")
 	result := make(chan *reading, 1)
-	go func() { result <- c.run("1", wire.ExecRequest{Stdout: true, TTY: &env.TTYSize{Columns: 1, Rows: 2}}) }()
+	go func() {
+		result <- c.run("1", wire.ExecRequest{Stdout: true, TTY: &env.TTYSize{
+			Columns: 1,
+			Rows:    2,
+		}})
+	}()
 	c.call("POST", "/exec/1/resize", jsonOf(env.TTYSize{Columns: 3, Rows: 4})).fine(t)
 	if a := (<-result).fine(t); string(a.stdout) != "{1 2} {3 4}" {
 		t.Errorf("sizes %q", a.stdout)

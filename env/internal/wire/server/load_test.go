@@ -48,7 +48,9 @@ func TestStalledStreams(t *testing.T) {
 			}
 		}
 	}
-	e.OnWriteFile = func(_ context.Context, _ string, r io.Reader, _ env.WriteOptions) (env.Written, error) {
+	e.OnWriteFile = func(_ context.Context, _ string, r io.Reader, _ env.WriteOptions) (env.Written,
+		error,
+	) {
 		hash := sha256.New()
 		n, err := io.Copy(hash, r)
 		if got := [sha256.Size]byte(hash.Sum(nil)); got != sha256.Sum256(content) {
@@ -62,19 +64,27 @@ func TestStalledStreams(t *testing.T) {
 	var requests sync.WaitGroup
 	for i := range stalled {
 		id := strconv.Itoa(i)
-		response, err := c.send(ctx, "POST", "/exec/out"+id, jsonOf(wire.ExecRequest{Argv: []wire.Text{"yes"}, Stdout: true}))
+		response, err := c.send(ctx, "POST", "/exec/out"+id,
+			jsonOf(wire.ExecRequest{Argv: []wire.Text{"yes"}, Stdout: true}))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = response.Close() }()
 		requests.Go(func() {
-			read(c.send(ctx, "POST", "/exec/in"+id, jsonOf(wire.ExecRequest{Argv: []wire.Text{"sleep"}, Stdin: true})))
+			read(c.send(ctx, "POST", "/exec/in"+id, jsonOf(wire.ExecRequest{
+				Argv:  []wire.Text{"sleep"},
+				Stdin: true,
+			})))
 		})
 		requests.Go(func() {
-			read(c.send(ctx, "POST", "/exec/in"+id+"/stdin?offset=0", bytes.NewReader(content[:wire.Window])))
+			read(c.send(ctx, "POST", "/exec/in"+id+"/stdin?offset=0",
+				bytes.NewReader(content[:wire.Window])))
 		})
 	}
-	full := func(c *command) bool { return c != nil && c.stdout != nil && c.stdout.total() >= ringSize }
+	full := func(c *command) bool {
+		return c != nil && c.stdout != nil &&
+			c.stdout.total() >= ringSize
+	}
 	for i := range stalled {
 		wiretest.Eventually(t, "the output stalls", func() bool {
 			c, _ := s.commands.get("out" + strconv.Itoa(i))
@@ -145,7 +155,9 @@ func TestPanics(t *testing.T) {
 		OnExec:   func(context.Context, env.Command) (env.Result, error) { panic("exec") },
 		OnStat:   func(context.Context, string) (fs.FileInfo, error) { panic("stat") },
 		OnRemove: func(context.Context, string, env.RemoveOptions) error { panic("remove") },
-		OnWalk: func(_ context.Context, _ string, _ search.WalkOptions, fn func(search.Entry) error) error {
+		OnWalk: func(_ context.Context, _ string, _ search.WalkOptions,
+			fn func(search.Entry) error,
+		) error {
 			if err := fn(search.Entry{Name: "a"}); err != nil {
 				return err
 			}
@@ -155,11 +167,13 @@ func TestPanics(t *testing.T) {
 	s := startServer(t, e, func(cfg *Config) { cfg.MaxBlocking = 1 })
 	c := s.connect("c")
 	for range 2 {
-		if a := c.run("1", wire.ExecRequest{Argv: []wire.Text{"x"}}); a.result == nil || !strings.Contains(a.result.Error.Err().Error(), "exec") {
+		if a := c.run("1", wire.ExecRequest{Argv: []wire.Text{"x"}}); a.result == nil ||
+			!strings.Contains(a.result.Error.Err().Error(), "exec") {
 			t.Errorf("exec: %+v", a)
 		}
 		for what, a := range map[string]*reading{
-			"stat": c.call("GET", "/stat?name=x", nil), "walk": c.call("POST", "/walk", jsonOf(wire.WalkRequest{})),
+			"stat": c.call("GET", "/stat?name=x", nil), "walk": c.call("POST", "/walk",
+				jsonOf(wire.WalkRequest{})),
 			"remove": c.call("DELETE", "/file?name=x", nil, wire.ChangeHeader, "1"),
 		} {
 			if a.end == nil || a.end.Error == nil || !strings.Contains(a.end.Error.Err().Error(), what) {
@@ -167,7 +181,8 @@ func TestPanics(t *testing.T) {
 			}
 		}
 	}
-	if got := valueOf[wire.ChangeOutcome](t, c.call("GET", "/op/1", nil)); !got.Known || got.Outcome.Error == nil {
+	if got := valueOf[wire.ChangeOutcome](t, c.call("GET", "/op/1", nil)); !got.Known ||
+		got.Outcome.Error == nil {
 		t.Errorf("the change is told as %+v", got)
 	}
 }
@@ -188,8 +203,14 @@ func closing() *wiretest.Env {
 				}
 			}
 		},
-		OnStat:   func(_ context.Context, name string) (fs.FileInfo, error) { return nil, wait("stat", name) },
-		OnRemove: func(_ context.Context, name string, _ env.RemoveOptions) error { return wait("remove", name) },
+		OnStat: func(_ context.Context, name string) (fs.FileInfo, error) {
+			return nil, wait("stat",
+				name)
+		},
+		OnRemove: func(_ context.Context, name string, _ env.RemoveOptions) error {
+			return wait("remove",
+				name)
+		},
 		OnClose: func() error {
 			once.Do(func() { close(closed) })
 			return nil
@@ -203,7 +224,10 @@ func TestCloseEndsRequestsInProgress(t *testing.T) {
 	closeTwice := e.OnClose
 	broken := errors.New("a process does not die")
 	e.OnClose = func() error { return errors.Join(closeTwice(), broken) }
-	s := New(Config{Open: func(context.Context, json.RawMessage) (env.Environment, error) { return e, nil }})
+	s := New(Config{Open: func(context.Context, json.RawMessage) (env.Environment, error) {
+		return e,
+			nil
+	}})
 	serving := &serving{Server: s, t: t}
 	c, other := serving.connect("c"), serving.connect("d")
 	answers := make(chan *reading, 3)
@@ -229,7 +253,8 @@ func TestCloseEndsRequestsInProgress(t *testing.T) {
 			t.Errorf("a request in progress: %+v, %v", a, a.err)
 		}
 	}
-	if a := read(stalled, nil); a.result == nil || !errors.Is(a.result.Error.Err(), fs.ErrClosed) || int64(len(a.stdout)) != a.result.Stdout {
+	if a := read(stalled, nil); a.result == nil || !errors.Is(a.result.Error.Err(), fs.ErrClosed) ||
+		int64(len(a.stdout)) != a.result.Stdout {
 		t.Errorf("a command in progress: %v, %+v, %d bytes", a.err, a.result, len(a.stdout))
 	}
 	select {
@@ -262,7 +287,9 @@ func TestCloseWhileOpening(t *testing.T) {
 	wiretest.NoLeaks(t)
 	opening, release := make(chan struct{}), make(chan struct{})
 	var closed atomic.Int32
-	s := &serving{t: t, Server: New(Config{Open: func(context.Context, json.RawMessage) (env.Environment, error) {
+	s := &serving{t: t, Server: New(Config{Open: func(context.Context,
+		json.RawMessage,
+	) (env.Environment, error) {
 		close(opening)
 		<-release
 		return &wiretest.Env{OnClose: func() error { closed.Add(1); return nil }}, nil
@@ -368,11 +395,13 @@ func TestKill(t *testing.T) {
 	wiretest.NoLeaks(t)
 	e := &killable{Env: &wiretest.Env{}}
 	c := startServer(t, e, nil).connect("c")
-	if a := c.call("POST", "/kill", nil); a.end == nil || !errors.Is(a.end.Error.Err(), fs.ErrPermission) || e.killed != 1 {
+	if a := c.call("POST", "/kill", nil); a.end == nil || !errors.Is(a.end.Error.Err(),
+		fs.ErrPermission) || e.killed != 1 {
 		t.Errorf("%+v", a)
 	}
 	c = startServer(t, &wiretest.Env{}, nil).connect("c")
-	if a := c.call("POST", "/kill", nil); a.end == nil || !errors.Is(a.end.Error.Err(), errors.ErrUnsupported) {
+	if a := c.call("POST", "/kill", nil); a.end == nil || !errors.Is(a.end.Error.Err(),
+		errors.ErrUnsupported) {
 		t.Errorf("an environment that cannot kill: %+v", a)
 	}
 }

@@ -34,10 +34,14 @@ func TestOutputsOfEndedCommandsAreBounded(t *testing.T) {
 	if held != outputs || held > maxOutputs || held < maxOutputs/2 || kept != count-1 {
 		t.Errorf("%d of %d results are kept, with %d bytes (%d noted)", kept, count, held, outputs)
 	}
-	if a := c.run("0", wire.ExecRequest{Stdout: true, Stderr: true}); a.end == nil || !errors.Is(a.end.Error.Err(), env.ErrUnknownOutcome) {
+	if a := c.run("0", wire.ExecRequest{Stdout: true, Stderr: true}); a.end == nil ||
+		!errors.Is(a.end.Error.Err(), env.ErrUnknownOutcome) {
 		t.Errorf("the oldest: %+v", a.end)
 	}
-	if n := len(c.run(strconv.Itoa(count-1), wire.ExecRequest{Stdout: true, Stderr: true}).fine(t).stdout); n != size {
+	if n := len(c.run(strconv.Itoa(count-1), wire.ExecRequest{
+		Stdout: true,
+		Stderr: true,
+	}).fine(t).stdout); n != size {
 		t.Errorf("of the last one there are %d bytes", n)
 	}
 	if int(started.Load()) != count {

@@ -23,8 +23,11 @@ import (
 func TestWalkStreams(t *testing.T) {
 	wiretest.NoLeaks(t)
 	seen, ended := make(chan struct{}), make(chan error, 1)
-	e := &wiretest.Env{OnWalk: func(ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error) error {
-		if want := (search.WalkOptions{NoIgnore: true, MaxDepth: 3, Details: true}); root != "r" || opts != want {
+	e := &wiretest.Env{OnWalk: func(ctx context.Context, root string, opts search.WalkOptions,
+		fn func(search.Entry) error,
+	) error {
+		if want := (search.WalkOptions{NoIgnore: true, MaxDepth: 3, Details: true}); root != "r" ||
+			opts != want {
 			return fmt.Errorf("root %q, options %+v", root, opts)
 		}
 		entries := []search.Entry{
@@ -47,7 +50,10 @@ func TestWalkStreams(t *testing.T) {
 	c := startServer(t, e, nil).connect("c")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	response, err := c.send(ctx, "POST", "/walk", jsonOf(wire.WalkRequest{Root: "r", NoIgnore: true, MaxDepth: 3, Details: true}))
+	response, err := c.send(ctx, "POST", "/walk", jsonOf(wire.WalkRequest{
+		Root: "r", NoIgnore: true,
+		MaxDepth: 3, Details: true,
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,10 +72,12 @@ func TestWalkStreams(t *testing.T) {
 		got = append(got, list...)
 	}
 	var path *fs.PathError
-	if got[0].Name != "a\xff" || got[0].Size != 5 || !got[0].ModTime().Equal(day) || got[0].Mode != 0o644 {
+	if got[0].Name != "a\xff" || got[0].Size != 5 || !got[0].ModTime().Equal(day) ||
+		got[0].Mode != 0o644 {
 		t.Errorf("the first entry is %+v", got[0])
 	}
-	if err := got[1].Error.Err(); !errors.As(err, &path) || !errors.Is(err, fs.ErrPermission) || !got[1].ModTime().IsZero() {
+	if err := got[1].Error.Err(); !errors.As(err, &path) || !errors.Is(err, fs.ErrPermission) ||
+		!got[1].ModTime().IsZero() {
 		t.Errorf("the second entry is %+v", got[1])
 	}
 	close(seen)
@@ -92,28 +100,45 @@ func TestSearch(t *testing.T) {
 		"d/b.txt": {Data: []byte("needle\n"), ModTime: day.Add(time.Hour)},
 		"w/w":     {Data: []byte(wild), ModTime: day},
 	}), nil).connect("c")
-	a := c.call("POST", "/grep", jsonOf(wire.GrepRequest{Pattern: "needle", Path: "d", Glob: "*.go"})).fine(t)
-	want := []wire.GrepMatch{{Name: "d/a.go", Line: 1, Text: "one needle"}, {Name: "d/a.go", Line: 3, Text: "needle \xff"}}
+	a := c.call("POST", "/grep", jsonOf(wire.GrepRequest{
+		Pattern: "needle", Path: "d",
+		Glob: "*.go",
+	})).fine(t)
+	want := []wire.GrepMatch{{Name: "d/a.go", Line: 1, Text: "one needle"}, {
+		Name: "d/a.go", Line: 3,
+		Text: "needle \xff",
+	}}
 	if diff := cmp.Diff(want, decoded[wire.GrepMatch](t, a)); diff != "" {
 		t.Error(diff)
 	}
 	if got := valueOf[search.GrepStats](t, a); got != (search.GrepStats{Files: 1, Matches: 2}) {
 		t.Errorf("stats %+v", got)
 	}
-	a = c.call("POST", "/grep", jsonOf(wire.GrepRequest{Pattern: "needle", Path: "w", MaxLineBytes: 64 << 10})).fine(t)
+	a = c.call("POST", "/grep", jsonOf(wire.GrepRequest{
+		Pattern: "needle", Path: "w",
+		MaxLineBytes: 64 << 10,
+	})).fine(t)
 	if got := decoded[wire.GrepMatch](t, a); len(got) != 1 || string(got[0].Text) != wild {
 		t.Errorf("a line that JSON makes long: %d matches", len(got))
 	}
 	a = c.call("POST", "/glob", jsonOf(wire.GlobRequest{Pattern: "**/*", Dir: "d"})).fine(t)
-	if got := decoded[wire.WalkEntry](t, a); len(got) != 2 || got[0].Name != "b.txt" || got[1].Size != 24 {
+	if got := decoded[wire.WalkEntry](t, a); len(got) != 2 || got[0].Name != "b.txt" ||
+		got[1].Size != 24 {
 		t.Errorf("found %+v", got)
 	}
-	a = c.call("POST", "/glob", jsonOf(wire.GlobRequest{Pattern: "A.*", Dir: "d", IgnoreCase: true})).fine(t)
+	a = c.call("POST", "/glob", jsonOf(wire.GlobRequest{
+		Pattern: "A.*", Dir: "d",
+		IgnoreCase: true,
+	})).fine(t)
 	if got := decoded[wire.WalkEntry](t, a); len(got) != 1 || got[0].Name != "a.go" {
 		t.Errorf("found in any case: %+v", got)
 	}
-	for path, request := range map[string]any{"/grep": wire.GrepRequest{Pattern: "("}, "/glob": wire.GlobRequest{Pattern: "["}} {
-		if a := c.call("POST", path, jsonOf(request)); a.end == nil || !errors.Is(a.end.Error.Err(), search.ErrBadPattern) {
+	for path, request := range map[string]any{
+		"/grep": wire.GrepRequest{Pattern: "("},
+		"/glob": wire.GlobRequest{Pattern: "["},
+	} {
+		if a := c.call("POST", path, jsonOf(request)); a.end == nil || !errors.Is(a.end.Error.Err(),
+			search.ErrBadPattern) {
 			t.Errorf("%s: %+v", path, a)
 		}
 	}
@@ -133,18 +158,36 @@ func TestMalformedRequests(t *testing.T) {
 		{"unknown path", "GET", "/nowhere", nil, "", http.StatusNotFound},
 		{"unknown method", "PATCH", "/file?name=x", nil, "", http.StatusMethodNotAllowed},
 		{"id too long", "POST", "/exec/" + long, jsonOf(wire.ExecRequest{}), "", http.StatusBadRequest},
-		{"id with other characters", "POST", "/exec/a%2Fb", jsonOf(wire.ExecRequest{}), "", http.StatusBadRequest},
+		{
+			"id with other characters", "POST", "/exec/a%2Fb", jsonOf(wire.ExecRequest{}), "",
+			http.StatusBadRequest,
+		},
 		{"DELETE of such an id", "DELETE", "/exec/" + long, nil, "", http.StatusBadRequest},
 		{"stdin of such an id", "POST", "/exec/" + long + "/stdin", nil, "", http.StatusBadRequest},
 		{"no JSON", "POST", "/exec/1", strings.NewReader("{"), "", http.StatusBadRequest},
-		{"JSON of another type", "POST", "/exec/1", strings.NewReader(`{"argv":"x"}`), "", http.StatusBadRequest},
+		{
+			"JSON of another type", "POST", "/exec/1", strings.NewReader(`{"argv":"x"}`), "",
+			http.StatusBadRequest,
+		},
 		{"nothing", "POST", "/exec/1", nil, "", http.StatusBadRequest},
 		{"too much", "POST", "/exec/1", huge(), "", http.StatusRequestEntityTooLarge},
-		{"an offset that is none", "POST", "/exec/1?stdout=x", jsonOf(wire.ExecRequest{}), "", http.StatusBadRequest},
-		{"a negative offset", "POST", "/exec/1?stderr=-1", jsonOf(wire.ExecRequest{}), "", http.StatusBadRequest},
-		{"a bad query", "POST", "/exec/1?stdout=%zz", jsonOf(wire.ExecRequest{}), "", http.StatusBadRequest},
+		{
+			"an offset that is none", "POST", "/exec/1?stdout=x", jsonOf(wire.ExecRequest{}), "",
+			http.StatusBadRequest,
+		},
+		{
+			"a negative offset", "POST", "/exec/1?stderr=-1", jsonOf(wire.ExecRequest{}), "",
+			http.StatusBadRequest,
+		},
+		{
+			"a bad query", "POST", "/exec/1?stdout=%zz", jsonOf(wire.ExecRequest{}), "",
+			http.StatusBadRequest,
+		},
 		{"an offset in a file", "GET", "/file?name=x&offset=1e3", nil, "", http.StatusBadRequest},
-		{"a change without an id", "PUT", "/file?name=x", strings.NewReader("x"), "", http.StatusBadRequest},
+		{
+			"a change without an id", "PUT", "/file?name=x", strings.NewReader("x"), "",
+			http.StatusBadRequest,
+		},
 		{"a change with a bad id", "DELETE", "/file?name=x", nil, "a b", http.StatusBadRequest},
 		{"a walk of nothing", "POST", "/walk", nil, "", http.StatusBadRequest},
 	} {
@@ -155,7 +198,8 @@ func TestMalformedRequests(t *testing.T) {
 			}
 		})
 	}
-	if a := c.call("PUT", "/file?name=x&mode=rw", strings.NewReader("x"), wire.ChangeHeader, "1"); a.end == nil || a.end.Error == nil {
+	if a := c.call("PUT", "/file?name=x&mode=rw", strings.NewReader("x"), wire.ChangeHeader,
+		"1"); a.end == nil || a.end.Error == nil {
 		t.Errorf("a bad mode: %+v", a)
 	}
 	if a := c.call("GET", "/stat?name=x", nil); a.end == nil {

@@ -31,7 +31,10 @@ type serving struct {
 // startServer serves e, and closes at the end of the test.
 func startServer(t *testing.T, e env.Environment, change func(*Config)) *serving {
 	t.Helper()
-	cfg := Config{Open: func(context.Context, json.RawMessage) (env.Environment, error) { return e, nil }}
+	cfg := Config{Open: func(context.Context, json.RawMessage) (env.Environment, error) {
+		return e,
+			nil
+	}}
 	if change != nil {
 		change(&cfg)
 	}
@@ -102,7 +105,8 @@ func (s *serving) connect(id string) *raw {
 		Protocols:          &protocols,
 		DisableCompression: true,
 		HTTP2: &http.HTTP2Config{
-			MaxReadFrameSize: wire.ReadFrame, MaxReceiveBufferPerStream: wire.Window, MaxReceiveBufferPerConnection: wire.ReceiveBuffer,
+			MaxReadFrameSize: wire.ReadFrame, MaxReceiveBufferPerStream: wire.Window,
+			MaxReceiveBufferPerConnection: wire.ReceiveBuffer,
 		},
 	}
 	client, err := transport.NewClientConn(s.t.Context(), "http", "server:80")
@@ -129,7 +133,9 @@ type incoming struct {
 }
 
 // send sends a request and returns the start of the answer.
-func (r *raw) send(ctx context.Context, method, path string, body io.Reader, header ...string) (*incoming, error) {
+func (r *raw) send(
+	ctx context.Context, method, path string, body io.Reader, header ...string,
+) (*incoming, error) {
 	request, err := http.NewRequestWithContext(ctx, method, "http://server"+path, body)
 	if err != nil {
 		return nil, err
@@ -262,14 +268,29 @@ func TestHandshakeRefusals(t *testing.T) {
 	}{
 		{name: "not JSON", say: "GET / HTTP/1.1\n", text: "malformed"},
 		{name: "another type", say: "[]\n", text: "malformed"},
-		{name: "another version", say: hello(wire.Hello{Version: 99, Token: "secret", Client: "c"}), text: "version 99"},
-		{name: "wrong token", say: hello(wire.Hello{Version: wire.Version, Token: "x", Client: "c"}), is: fs.ErrPermission, text: "permission denied"},
-		{name: "no token", say: hello(wire.Hello{Version: wire.Version, Client: "c"}), is: fs.ErrPermission, text: "permission denied"},
-		{name: "no client", say: hello(wire.Hello{Version: wire.Version, Token: "secret"}), is: fs.ErrInvalid, text: "client id"},
+		{
+			name: "another version", say: hello(wire.Hello{Version: 99, Token: "secret", Client: "c"}),
+			text: "version 99",
+		},
+		{
+			name: "wrong token", say: hello(wire.Hello{Version: wire.Version, Token: "x", Client: "c"}),
+			is: fs.ErrPermission, text: "permission denied",
+		},
+		{
+			name: "no token", say: hello(wire.Hello{Version: wire.Version, Client: "c"}),
+			is: fs.ErrPermission, text: "permission denied",
+		},
+		{
+			name: "no client", say: hello(wire.Hello{Version: wire.Version, Token: "secret"}),
+			is: fs.ErrInvalid, text: "client id",
+		},
 		{name: "too much to open", say: `{"version":2,"token":"secret","client":"c","start_size":4194305}` + "\n", is: env.ErrTooLarge, text: "4194305 bytes"},
 		{name: "less than nothing to open", say: `{"version":2,"token":"secret","client":"c","start_size":-1}` + "\n", is: env.ErrTooLarge, text: "-1 bytes"},
 		{name: "nobody says what to open", say: `{"version":2,"token":"x","client":"c","start_size":1000}` + "\n", is: fs.ErrPermission, text: "permission denied"},
-		{name: "another session", say: hello(wire.Hello{Version: wire.Version, Token: "secret", Client: "c", Session: "old"}), is: env.ErrGone, text: "another session"},
+		{name: "another session", say: hello(wire.Hello{
+			Version: wire.Version, Token: "secret",
+			Client: "c", Session: "old",
+		}), is: env.ErrGone, text: "another session"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			wiretest.NoLeaks(t)
@@ -331,8 +352,12 @@ func TestHandshakeSilence(t *testing.T) {
 	}{
 		{"nothing", "", 50 * time.Millisecond},
 		{"half a line", `{"version":2`, 50 * time.Millisecond},
-		{"half of what to open", `{"version":2,"client":"c","start_size":3}` + "\n{}", 50 * time.Millisecond},
-		{"nothing after the hello", `{"version":2,"client":"c"}` + "\n", 3 * time.Second}, // the hello has to come in time
+		{
+			"half of what to open", `{"version":2,"client":"c","start_size":3}` + "\n{}",
+			50 * time.Millisecond,
+		},
+		// the hello has to come in time
+		{"nothing after the hello", `{"version":2,"client":"c"}` + "\n", 3 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			wiretest.NoLeaks(t)
@@ -370,13 +395,20 @@ func TestOpenFailsThenWorks(t *testing.T) {
 			return &wiretest.Env{}, nil
 		}
 	})
-	_, welcome, _ := s.greet(wire.Hello{Version: wire.Version, Client: "c", Start: json.RawMessage(`{"dir":"y"}`)})
+	_, welcome, _ := s.greet(wire.Hello{
+		Version: wire.Version, Client: "c",
+		Start: json.RawMessage(`{"dir":"y"}`),
+	})
 	var path *fs.PathError
-	if err := welcome.Error.Err(); !errors.As(err, &path) || path.Path != "/nowhere" || !errors.Is(err, fs.ErrNotExist) {
+	if err := welcome.Error.Err(); !errors.As(err, &path) || path.Path != "/nowhere" || !errors.Is(err,
+		fs.ErrNotExist) {
 		t.Errorf("the first is told %v", err)
 	}
 	for range 2 {
-		c, welcome, _ := s.greet(wire.Hello{Version: wire.Version, Client: "c", Start: json.RawMessage(`{"dir":"x"}`)})
+		c, welcome, _ := s.greet(wire.Hello{
+			Version: wire.Version, Client: "c",
+			Start: json.RawMessage(`{"dir":"x"}`),
+		})
 		if welcome.Error != nil || welcome.Session == "" || string(welcome.Info.Backend) != "fake" {
 			t.Errorf("welcome is %+v", welcome)
 		}

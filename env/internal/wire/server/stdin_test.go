@@ -48,11 +48,30 @@ func TestStdinPieces(t *testing.T) {
 		{"only an end", []piece{{end: true}}, ""},
 		{"repeated", []piece{{data: "hello"}, {data: "hello"}, {data: "hello", end: true}}, "hello"},
 		{"repeated with more", []piece{{data: "hello"}, {data: "hello world", end: true}}, "hello world"},
-		{"overlapping", []piece{{data: "hello"}, {offset: 3, data: "lo world", end: true}}, "hello world"},
-		{"wholly passed", []piece{{data: "hello"}, {offset: 1, data: "ell"}, {offset: 5, end: true}}, "hello"},
-		{"a gap", []piece{{data: "hello"}, {offset: 6, data: "world", err: errGap}, {offset: 5, end: true}}, "hello"},
-		{"more after the end", []piece{{data: "hello", end: true}, {offset: 5, data: "x"}, {offset: 5, end: true}}, "hello"},
-		{"too large", []piece{{data: strings.Repeat("x", wire.Window+1), err: errPieceTooLarge}, {end: true}}, strings.Repeat("x", wire.Window)},
+		{
+			"overlapping",
+			[]piece{{data: "hello"}, {offset: 3, data: "lo world", end: true}},
+			"hello world",
+		},
+		{
+			"wholly passed",
+			[]piece{{data: "hello"}, {offset: 1, data: "ell"}, {offset: 5, end: true}},
+			"hello",
+		},
+		{"a gap", []piece{
+			{data: "hello"},
+			{offset: 6, data: "world", err: errGap},
+			{offset: 5, end: true},
+		}, "hello"},
+		{"more after the end", []piece{
+			{data: "hello", end: true},
+			{offset: 5, data: "x"},
+			{offset: 5, end: true},
+		}, "hello"},
+		{"too large", []piece{
+			{data: strings.Repeat("x", wire.Window+1), err: errPieceTooLarge},
+			{end: true},
+		}, strings.Repeat("x", wire.Window)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			wiretest.NoLeaks(t)
@@ -64,7 +83,8 @@ func TestStdinPieces(t *testing.T) {
 				}
 			}
 			// What came before a piece that is too large is taken all the same.
-			if data := <-got; strings.TrimRight(data, "x") != strings.TrimRight(c.want, "x") || len(data) > wire.Window {
+			if data := <-got; strings.TrimRight(data, "x") != strings.TrimRight(c.want, "x") ||
+				len(data) > wire.Window {
 				t.Errorf("the command has read %q", data)
 			}
 			if answer := s.state(); !answer.Closed {

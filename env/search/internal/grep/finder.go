@@ -8,7 +8,8 @@ type finder struct {
 	fold bool
 	// rare is where in text its rarest byte is.
 	rare int
-	// part, if set, looks for a part of the text that has ASCII cases only: k and s have others, which are longer.
+	// part, if set, looks for a part of the text that has ASCII cases only: k and s have others, which
+	// are longer.
 	part *finder
 }
 
@@ -46,7 +47,8 @@ func newFinder(l literal) finder {
 type cursor struct {
 	f    *finder
 	text []byte
-	// at is the last result, and small and large are where the rare byte comes next in either case; len(text) where it does not.
+	// at is the last result, and small and large are where the rare byte comes next in either case;
+	// len(text) where it does not.
 	at, small, large int
 	// enough says that what is found is the literal, and not only a part of it.
 	enough bool
@@ -102,7 +104,8 @@ func (c *cursor) folded(from int) int {
 		if at >= len(c.text) {
 			return len(c.text)
 		}
-		if start := at - f.rare; start+len(f.text) <= len(c.text) && equalFold(c.text[start:start+len(f.text)], f.text) {
+		if start := at - f.rare; start+len(f.text) <= len(c.text) &&
+			equalFold(c.text[start:start+len(f.text)], f.text) {
 			return start
 		}
 	}

@@ -131,11 +131,16 @@ func TestNested(t *testing.T) {
 
 // TestLines compares with trying each line.
 func TestLines(t *testing.T) {
-	text := []byte("foo\nbar foo\r\n\n\r\nFOO Bar\nK\u212a \u017fession\nSESSION \u00c9t\u00e9 caf\xc3\xa9\n\xff\xfe foo\xff\n\ufffd color\ufffd\ncolor colour\r\r\nfunc newError(x)\n1234\nlast session")
+	text := []byte("foo\nbar foo\r\n\n\r\nFOO Bar\nK\u212a \u017fession\nSESSION \u00c9t\u00e9 " +
+		"caf\xc3\xa9\n\xff\xfe foo\xff\n\ufffd color\ufffd\ncolor colour\r\r\nfunc " +
+		"newError(x)\n1234\nlast session")
 	for _, expr := range []string{
-		`foo`, `(?i)foo`, `foo|bar`, `(?i)session`, `(?i)k`, `(?i)kk`, `^foo`, `foo$`, `\bfoo\b`, `^$`, ``, `colou?r`, "r\r", `.`, `^.$`, `\d+`, `(?i)été`, `(?i)x|last`, `(?i)s`,
-		`[\nB]`, `K|\n`, `foo[\n ]`, `foo(,|\n)`, `foo\n`, `[\x{D800}B]`, `\x{D800}`, `[\x{DFFF}]`, `color\x{D800}|1`, `(?i)\x{D800}k`,
-		`new\w+\(`, `[fb][ao][or]`, "\ufffd", "foo\ufffd", `^\x{fffd}`, `n$`, `(?s).`, `\r`, `(foo)+$`, `last session\z`, `\Afoo`, `nothing`,
+		`foo`, `(?i)foo`, `foo|bar`, `(?i)session`, `(?i)k`, `(?i)kk`, `^foo`, `foo$`, `\bfoo\b`, `^$`,
+		``, `colou?r`, "r\r", `.`, `^.$`, `\d+`, `(?i)été`, `(?i)x|last`, `(?i)s`,
+		`[\nB]`, `K|\n`, `foo[\n ]`, `foo(,|\n)`, `foo\n`, `[\x{D800}B]`, `\x{D800}`, `[\x{DFFF}]`,
+		`color\x{D800}|1`, `(?i)\x{D800}k`,
+		`new\w+\(`, `[fb][ao][or]`, "\ufffd", "foo\ufffd", `^\x{fffd}`, `n$`, `(?s).`, `\r`, `(foo)+$`,
+		`last session\z`, `\Afoo`, `nothing`,
 	} {
 		p := compile(t, expr)
 		if got, want := p.lines(text), p.tried(text); !slices.Equal(got, want) {

@@ -13,8 +13,8 @@ const (
 	maxClass = 4
 )
 
-// literal is a text that is in a match, in ASCII letters of either case if fold is set. It is then in lower case. If loose is set,
-// some of its letters count in one case only.
+// literal is a text that is in a match, in ASCII letters of either case if fold is set. It is then
+// in lower case. If loose is set, some of its letters count in one case only.
 type literal struct {
 	text        string
 	fold, loose bool
@@ -28,8 +28,9 @@ type language struct {
 	some []literal
 }
 
-// required returns texts of which each match of an expression has one; nil if nothing is known. It says whether each line that
-// has one of them has a match: those with a line feed are found where a line ends, but are in none.
+// required returns texts of which each match of an expression has one; nil if nothing is known. It
+// says whether each line that has one of them has a match: those with a line feed are found where a
+// line ends, but are in none.
 func required(re *syntax.Regexp) (some []literal, enough bool) {
 	l := analyze(re)
 	enough = l.exact != nil && !hasAnchor(re)
@@ -41,7 +42,8 @@ func required(re *syntax.Regexp) (some []literal, enough bool) {
 
 func hasAnchor(re *syntax.Regexp) bool {
 	switch re.Op {
-	case syntax.OpBeginLine, syntax.OpEndLine, syntax.OpBeginText, syntax.OpEndText, syntax.OpWordBoundary, syntax.OpNoWordBoundary:
+	case syntax.OpBeginLine, syntax.OpEndLine, syntax.OpBeginText, syntax.OpEndText,
+		syntax.OpWordBoundary, syntax.OpNoWordBoundary:
 		return true
 	}
 	for _, sub := range re.Sub {
@@ -59,7 +61,8 @@ func (l language) best() []literal {
 
 func analyze(re *syntax.Regexp) language {
 	switch re.Op {
-	case syntax.OpEmptyMatch, syntax.OpBeginLine, syntax.OpEndLine, syntax.OpBeginText, syntax.OpEndText, syntax.OpWordBoundary, syntax.OpNoWordBoundary:
+	case syntax.OpEmptyMatch, syntax.OpBeginLine, syntax.OpEndLine, syntax.OpBeginText,
+		syntax.OpEndText, syntax.OpWordBoundary, syntax.OpNoWordBoundary:
 		return language{exact: []literal{{}}}
 	case syntax.OpLiteral:
 		return ofRunes(re.Rune, re.Flags&syntax.FoldCase != 0)
@@ -85,8 +88,9 @@ func analyze(re *syntax.Regexp) language {
 	return language{}
 }
 
-// ofRunes is the language of one text. Letters beyond ASCII have too many cases, and what stands for bytes that are no UTF-8 has
-// many forms, and a surrogate none: the longest part without them is required.
+// ofRunes is the language of one text. Letters beyond ASCII have too many cases, and what stands
+// for bytes that are no UTF-8 has many forms, and a surrogate none: the longest part without them
+// is required.
 func ofRunes(runes []rune, fold bool) language {
 	var parts []literal
 	at := 0
@@ -154,7 +158,8 @@ func ofConcat(subs []*syntax.Regexp) language {
 func join(first, second []literal) (all []literal) {
 	for _, a := range first {
 		for _, b := range second {
-			l := literal{a.text + b.text, a.fold || b.fold, a.loose || b.loose || a.fold != b.fold && a.text != "" && b.text != ""}
+			l := literal{a.text + b.text, a.fold || b.fold, a.loose || b.loose || a.fold != b.fold &&
+				a.text != "" && b.text != ""}
 			if l.fold {
 				l.text = lower(l.text)
 			}
@@ -180,7 +185,8 @@ func lowerByte(c byte) byte {
 	return c
 }
 
-// ofAlternate knows all texts if it does of each alternative, and some that are required if each has one.
+// ofAlternate knows all texts if it does of each alternative, and some that are required if each
+// has one.
 func ofAlternate(subs []*syntax.Regexp) (l language) {
 	exact, some := true, true
 	for _, sub := range subs {
@@ -204,7 +210,8 @@ func ofAlternate(subs []*syntax.Regexp) (l language) {
 	return l
 }
 
-// better returns the alternatives that are the rarer ones in text. Those of which one is empty are none.
+// better returns the alternatives that are the rarer ones in text. Those of which one is empty are
+// none.
 func better(a, b []literal) []literal {
 	if rareness(b) > rareness(a) {
 		return b
@@ -215,7 +222,8 @@ func better(a, b []literal) []literal {
 	return nil
 }
 
-// rareness tells how rarely one of several texts is found: more for long ones with rare bytes, less if there are many.
+// rareness tells how rarely one of several texts is found: more for long ones with rare bytes, less
+// if there are many.
 func rareness(all []literal) int {
 	least := 0
 	for i, l := range all {
@@ -236,8 +244,8 @@ func rareness(all []literal) int {
 	return max(1, least-2*(len(all)-1))
 }
 
-// frequent is the rareness of what is in so many lines that it hardly spares trying an expression on them: one of the most
-// frequent bytes.
+// frequent is the rareness of what is in so many lines that it hardly spares trying an expression
+// on them: one of the most frequent bytes.
 const frequent = 16 + 2*40/8
 
 // common are bytes of program texts, the most frequent first. Others are rarer.

@@ -50,8 +50,8 @@ func (f *file) long() error {
 	return err
 }
 
-// textSize returns how long the longest of the texts is of which a line that matches has one, and every line that has one matches; 0
-// if the expression has to be tried.
+// textSize returns how long the longest of the texts is of which a line that matches has one, and
+// every line that has one matches; 0 if the expression has to be tried.
 func (p *Pattern) textSize() int {
 	size := 0
 	for _, f := range p.finders {
@@ -66,8 +66,8 @@ func (p *Pattern) textSize() int {
 	return size
 }
 
-// contains tells whether one of some texts, of which the longest has the given size, is in the line. It ends with the line, with ctx
-// and at an error, which the next Read returns.
+// contains tells whether one of some texts, of which the longest has the given size, is in the
+// line. It ends with the line, with ctx and at an error, which the next Read returns.
 func (l *longLine) contains(texts []finder, size int) bool {
 	buf := make([]byte, size-1+len(l.f.piece))
 	n := 0

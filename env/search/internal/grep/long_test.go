@@ -10,7 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// TestContextInMemory has more lines to be seen before a match than are in memory: those right before it are.
+// TestContextInMemory has more lines to be seen before a match than are in memory: those right
+// before it are.
 func TestContextInMemory(t *testing.T) {
 	const before, maxLine = 1000, 500
 	p := compile(t, "foo")
@@ -21,7 +22,8 @@ func TestContextInMemory(t *testing.T) {
 			s := NewSearcher(p, Options{Before: before, MaxLine: maxLine})
 			var got []Line
 			err := s.Search(t.Context(), strings.NewReader(text), func(l Line) error {
-				if want := strings.Repeat("0", min(size, maxLine)); !l.Match && (string(l.Text) != want || l.Cut != (size > maxLine)) {
+				if want := strings.Repeat("0", min(size, maxLine)); !l.Match && (string(l.Text) != want ||
+					l.Cut != (size > maxLine)) {
 					t.Fatalf("line %d of %d bytes: %q, %v", l.Number, size, l.Text, l.Cut)
 				}
 				got = append(got, l)
@@ -42,7 +44,8 @@ func TestContextInMemory(t *testing.T) {
 	}
 }
 
-// TestLongContext has lines of all lengths: what is delivered is right, only lines far before a match may be missing.
+// TestLongContext has lines of all lengths: what is delivered is right, only lines far before a
+// match may be missing.
 func TestLongContext(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 6))
 	for i := range 800 {
@@ -51,13 +54,15 @@ func TestLongContext(t *testing.T) {
 			if rnd.IntN(8) == 0 {
 				text.WriteString("foo")
 			}
-			text.WriteString(strings.Repeat("é", rnd.IntN([]int{10, 50, 50, 400}[rnd.IntN(4)])) + []string{"\n", "\r\n"}[rnd.IntN(2)])
+			text.WriteString(strings.Repeat("é", rnd.IntN([]int{10, 50, 50, 400}[rnd.IntN(4)])) +
+				[]string{"\n", "\r\n"}[rnd.IntN(2)])
 		}
 		p := compile(t, "foo")
 		opts := Options{Before: rnd.IntN(30), After: rnd.IntN(3), MaxLine: 20}
 		s := NewSearcher(p, opts)
 		s.size = 64
-		got, all := searched(t, s, iotest.HalfReader(strings.NewReader(text.String()))), expected(p, opts, text.String())
+		got, all := searched(t, s, iotest.HalfReader(strings.NewReader(text.String()))), expected(p, opts,
+			text.String())
 		must := opts
 		must.Before = 0
 		want := expected(p, must, text.String())
@@ -66,7 +71,8 @@ func TestLongContext(t *testing.T) {
 			if !strings.Contains(line, "foo") {
 				continue
 			}
-			for k, size := n-1, 0; k >= max(0, n-opts.Before) && size+len(lines[k]) <= maxGrowth*s.size/2; k-- {
+			for k, size := n-1, 0; k >= max(0, n-opts.Before) &&
+				size+len(lines[k]) <= maxGrowth*s.size/2; k-- {
 				size += len(lines[k])
 				for _, one := range all {
 					if strings.HasPrefix(one, fmt.Sprintf("%d-", k+1)) {
@@ -101,7 +107,8 @@ func TestLongLineCut(t *testing.T) {
 			n := 0
 			err := s.Search(t.Context(), strings.NewReader(line+end), func(l Line) error {
 				n++
-				if !strings.HasPrefix(line, string(l.Text)) || !utf8.Valid(l.Text) || l.Cut != (len(l.Text) < len(line)) || l.Cut && len(line) < 32 {
+				if !strings.HasPrefix(line, string(l.Text)) || !utf8.Valid(l.Text) ||
+					l.Cut != (len(l.Text) < len(line)) || l.Cut && len(line) < 32 {
 					t.Errorf("%d bytes, %q: %q, %v", len(line), end, l.Text, l.Cut)
 				}
 				return nil

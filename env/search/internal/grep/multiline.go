@@ -86,8 +86,8 @@ func (p *Pattern) spans(ctx context.Context, text []byte) (all [][]int, err erro
 	return all, nil
 }
 
-// span returns where the next match is, from a position on; nil if there is none. It does not matter what it returns after the context
-// has ended.
+// span returns where the next match is, from a position on; nil if there is none. It does not
+// matter what it returns after the context has ended.
 func (s *Scanner) span(at int) ([]int, error) {
 	if len(s.cursors) > 0 && s.find(at) < 0 {
 		return nil, nil
@@ -115,7 +115,8 @@ func (s *Scanner) span(at int) ([]int, error) {
 	return s.try(behind.later, 1, at), nil
 }
 
-// begins returns where the next match may begin at the earliest, from a position on; -1 if there is none.
+// begins returns where the next match may begin at the earliest, from a position on; -1 if there is
+// none.
 func (s *Scanner) begins(at int) int {
 	prefix, _ := s.p.re.LiteralPrefix()
 	i := bytes.Index(s.text[at:], []byte(prefix))
@@ -125,8 +126,9 @@ func (s *Scanner) begins(at int) int {
 	return at + i
 }
 
-// hop tries where matches may begin if there are few such places. It returns where that was not tried, if there is no match before;
-// -1 if there is none at all. What it reads in vain is little more than what it need not read.
+// hop tries where matches may begin if there are few such places. It returns where that was not
+// tried, if there is no match before; -1 if there is none at all. What it reads in vain is little
+// more than what it need not read.
 func (s *Scanner) hop(here *regexp.Regexp, at int) (span []int, next int) {
 	prefix, _ := s.p.re.LiteralPrefix()
 	if prefix == "" {
@@ -150,8 +152,8 @@ func (s *Scanner) before(at int) int {
 	return at - size
 }
 
-// try returns where the group of an expression matches first, from a position on. The whole expression is group 0; others look at the
-// character before the position.
+// try returns where the group of an expression matches first, from a position on. The whole
+// expression is group 0; others look at the character before the position.
 func (s *Scanner) try(re *regexp.Regexp, group, at int) []int {
 	if group > 0 {
 		at = s.before(at)
@@ -168,10 +170,11 @@ func (s *Scanner) try(re *regexp.Regexp, group, at int) []int {
 	return []int{at + found[2*group], at + found[2*group+1]}
 }
 
-// behind are expressions of which the first group is a match of another one in a text without its first character. Unlike that one they
-// see the character, as ^ and \b need.
+// behind are expressions of which the first group is a match of another one in a text without its
+// first character. Unlike that one they see the character, as ^ and \b need.
 type behind struct {
-	// here matches where the second character is, and later there or later. It is nil if the other expression itself does so.
+	// here matches where the second character is, and later there or later. It is nil if the other
+	// expression itself does so.
 	here, later *regexp.Regexp
 }
 

@@ -27,8 +27,11 @@ func TestSpans(t *testing.T) {
 	long := strings.Repeat("foo bar\n", 150)
 	for _, text := range []string{"", "foo", "foo bar\nfoo\n\nbarfoo\r\n\xff\xfffoo\u00e9\n\xe2\x84\xaa K \xe2\x84", "\n\n", "aaa", "foo\ufffd", long + "foo1" + long + "foo2", "foo" + long + "z" + long} {
 		for _, expr := range []string{
-			`foo`, `^foo`, `foo$`, `^`, `$`, ``, `\b`, `\B`, `\bfoo\b`, `a*`, `a*?`, `(a|ab)(c|bcd)*`, `(?ms)foo.*?bar`, `(?m)^foo`, `(?m)^$`, `(?m)^`, `(?m)$`, `\A`, `\z`, `\Afoo`, `\Aa`,
-			`(?m)o$\nf`, `\xff`, `\x{fffd}`, `[^a]`, `(?s).`, `.`, `(?i)k`, `\Qfoo`, `^\Qfoo`, `\b\Q\`, `(?m)foo\b.^bar|r`, `foo\d`, `\bfoo\d`, `foo\b\d|foo2`, `(?s)foo.*z|o`, `(?sU)\bfoo.*r`, `x|`, `|x`, `(?:)|foo`, `(?s)foo b.*?zz|foo b.*[0-9]`, `(foo)|^(bar)`,
+			`foo`, `^foo`, `foo$`, `^`, `$`, ``, `\b`, `\B`, `\bfoo\b`, `a*`, `a*?`, `(a|ab)(c|bcd)*`,
+			`(?ms)foo.*?bar`, `(?m)^foo`, `(?m)^$`, `(?m)^`, `(?m)$`, `\A`, `\z`, `\Afoo`, `\Aa`,
+			`(?m)o$\nf`, `\xff`, `\x{fffd}`, `[^a]`, `(?s).`, `.`, `(?i)k`, `\Qfoo`, `^\Qfoo`, `\b\Q\`,
+			`(?m)foo\b.^bar|r`, `foo\d`, `\bfoo\d`, `foo\b\d|foo2`, `(?s)foo.*z|o`, `(?sU)\bfoo.*r`, `x|`,
+			`|x`, `(?:)|foo`, `(?s)foo b.*?zz|foo b.*[0-9]`, `(foo)|^(bar)`,
 		} {
 			p := compile(t, expr)
 			spansOf(t, p, []byte(text), p.re.FindAllIndex([]byte(text), maxSpans))

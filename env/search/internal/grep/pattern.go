@@ -1,5 +1,5 @@
-// Package grep finds the lines of a text that match a regular expression. It looks for what each match must have, at the speed of
-// memory, and tries the expression where that is.
+// Package grep finds the lines of a text that match a regular expression. It looks for what each
+// match must have, at the speed of memory, and tries the expression where that is.
 package grep
 
 import (
@@ -26,8 +26,8 @@ type Pattern struct {
 	behind func() (behind, error)
 }
 
-// shortWork bounds short: it is how many instructions of the expression may be taken for each of those bytes, all in all. One takes
-// some 30 ns at worst.
+// shortWork bounds short: it is how many instructions of the expression may be taken for each of
+// those bytes, all in all. One takes some 30 ns at worst.
 const shortWork = 1 << 20
 
 // New returns a pattern for an expression of package regexp, of which parsed is the syntax.
@@ -48,13 +48,15 @@ func New(re *regexp.Regexp, parsed *syntax.Regexp) *Pattern {
 	return p
 }
 
-// Literal reports whether something can be looked for that spares trying the expression on most lines.
+// Literal reports whether something can be looked for that spares trying the expression on most
+// lines.
 func (p *Pattern) Literal() bool { return p.enough || p.rare }
 
 // Match reports whether a line without its ending matches.
 func (p *Pattern) Match(line []byte) bool { return p.re.Match(line) }
 
-// Scan returns a scanner of a text that begins with a line. It finds nothing more once ctx has ended.
+// Scan returns a scanner of a text that begins with a line. It finds nothing more once ctx has
+// ended.
 func (p *Pattern) Scan(ctx context.Context, text []byte) *Scanner {
 	s := &Scanner{ctx: ctx, p: p, text: text, enough: p.enough}
 	for i := range p.finders {
@@ -74,8 +76,8 @@ type Scanner struct {
 	enough  bool
 }
 
-// Next returns where the first line that matches is, without its ending, of those that begin at from, where a line begins, or
-// later.
+// Next returns where the first line that matches is, without its ending, of those that begin at
+// from, where a line begins, or later.
 func (s *Scanner) Next(from int) (start, end int, ok bool) {
 	for from < len(s.text) {
 		at := from
@@ -106,7 +108,8 @@ func (s *Scanner) line(start int) (int, int) {
 	return start, end
 }
 
-// match tries the expression on a line. Once the context has ended, a line may be taken for one that does not match.
+// match tries the expression on a line. Once the context has ended, a line may be taken for one
+// that does not match.
 func (s *Scanner) match(line []byte) bool {
 	if len(line) <= s.p.short {
 		return s.p.re.Match(line)
@@ -124,7 +127,8 @@ func (p *Pattern) reader(ctx context.Context, r io.RuneReader) *runeReader {
 type runeReader struct {
 	io.RuneReader
 	ctx context.Context
-	// every is after how many bytes it looks at the context, read how many it has read, and looked how many they were at the last look.
+	// every is after how many bytes it looks at the context, read how many it has read, and looked how
+	// many they were at the last look.
 	every, read, looked int
 }
 

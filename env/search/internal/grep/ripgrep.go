@@ -8,9 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// Ripgrep returns an expression for ripgrep, in bytes, that matches each line with its ending that p matches without it, and may
-// match others. What means something else there is not in it: it has classes of bytes only, and anything for what cannot be said
-// by them. It is empty if there is nothing that would leave out a line.
+// Ripgrep returns an expression for ripgrep, in bytes, that matches each line with its ending that
+// p matches without it, and may match others. What means something else there is not in it: it has
+// classes of bytes only, and anything for what cannot be said by them. It is empty if there is
+// nothing that would leave out a line.
 func (p *Pattern) Ripgrep() string {
 	if p.re.MatchString("") {
 		return ""
@@ -23,7 +24,8 @@ func (p *Pattern) Ripgrep() string {
 }
 
 const (
-	// anyByte is one of a line, and anyRune what a character may be in bytes, whether they are UTF-8 or not.
+	// anyByte is one of a line, and anyRune what a character may be in bytes, whether they are UTF-8
+	// or not.
 	anyByte = `[^\n]`
 	anyRune = `[^\n]{1,4}`
 	// highRune is a character beyond ASCII, or a byte that is no UTF-8.

@@ -13,35 +13,42 @@ import (
 )
 
 const (
-	// bufferSize is how much of a file is in memory at a time. If a line is longer, there is more, up to maxGrowth times as much; one
-	// that is longer than that is matched piece by piece.
+	// bufferSize is how much of a file is in memory at a time. If a line is longer, there is more, up
+	// to maxGrowth times as much; one that is longer than that is matched piece by piece.
 	bufferSize = 256 << 10
 	maxGrowth  = 8
 	// pieceSize is that of the pieces.
 	pieceSize = 64 << 10
 	// probeSize is how far into a file a NUL byte shows that it is binary.
 	probeSize = 8 << 10
-	// MaxMultiline is the size of the largest file, in bytes, that is searched for matches of several lines: it has to be in memory.
+	// MaxMultiline is the size of the largest file, in bytes, that is searched for matches of several
+	// lines: it has to be in memory.
 	MaxMultiline = 4 << 20
 )
 
 var (
 	// ErrBinary says that a file is not searched since it is no text.
 	ErrBinary = errors.New("the file is binary")
-	// ErrTooLong says that a file is not searched for matches of several lines since it is longer than MaxMultiline.
-	ErrTooLong = fmt.Errorf("the file has more than %d MiB, too many for matches of several lines", MaxMultiline>>20)
-	// ErrTooMany says that a file is not searched to its end since it has too many matches for a search for those of several lines.
-	ErrTooMany = fmt.Errorf("the file has more than %d matches, too many for matches of several lines", maxSpans)
+	// ErrTooLong says that a file is not searched for matches of several lines since it is longer than
+	// MaxMultiline.
+	ErrTooLong = fmt.Errorf("the file has more than %d MiB, too many for matches of several lines",
+		MaxMultiline>>20)
+	// ErrTooMany says that a file is not searched to its end since it has too many matches for a
+	// search for those of several lines.
+	ErrTooMany = fmt.Errorf("the file has more than %d matches, too many for matches of several lines",
+		maxSpans)
 )
 
 // Options say which lines are delivered, and how much of them.
 type Options struct {
-	// Before and After are how many lines before and after a match are delivered as well. Those before it have to be in memory: the last
-	// MiB of them is, and never more than two. A line of more than 1 MiB may be missing, with those before it.
+	// Before and After are how many lines before and after a match are delivered as well. Those before
+	// it have to be in memory: the last MiB of them is, and never more than two. A line of more than 1
+	// MiB may be missing, with those before it.
 	Before, After int
 	// MaxLine is how many bytes of a line are delivered.
 	MaxLine int
-	// Multiline has a match be of several lines, all of which are delivered. The pattern was made for that.
+	// Multiline has a match be of several lines, all of which are delivered. The pattern was made for
+	// that.
 	Multiline bool
 }
 
@@ -71,15 +78,19 @@ func NewSearcher(p *Pattern, opts Options) *Searcher {
 	return &Searcher{pattern: p, opts: opts, size: bufferSize}
 }
 
-// Search calls fn for the lines of r that match, and those around them, in their order. Lines end with "\n" or "\r\n"; a byte order
-// mark is no part of the first one, and one of UTF-16 tells that the file is in that, which is searched as UTF-8. It ends with the error of fn, that of r, ErrBinary before fn is called, or the cause of ctx.
+// Search calls fn for the lines of r that match, and those around them, in their order. Lines end
+// with "\n" or "\r\n"; a byte order mark is no part of the first one, and one of UTF-16 tells that
+// the file is in that, which is searched as UTF-8. It ends with the error of fn, that of r,
+// ErrBinary before fn is called, or the cause of ctx.
 func (s *Searcher) Search(ctx context.Context, r io.Reader, fn func(Line) error) error {
 	return s.file(ctx, r, fn).search()
 }
 
-// SearchLines is Search for a file of which only some lines may match, by their numbers in ascending order. Lines that are not in
-// memory as a whole are searched as well.
-func (s *Searcher) SearchLines(ctx context.Context, r io.Reader, lines []int, fn func(Line) error) error {
+// SearchLines is Search for a file of which only some lines may match, by their numbers in
+// ascending order. Lines that are not in memory as a whole are searched as well.
+func (s *Searcher) SearchLines(
+	ctx context.Context, r io.Reader, lines []int, fn func(Line) error,
+) error {
 	f := s.file(ctx, r, fn)
 	f.some, f.which = true, lines
 	return f.search()
@@ -166,7 +177,8 @@ type file struct {
 	r   io.Reader
 	fn  func(Line) error
 
-	// n is how much of data has been read, and kept how much of it was searched and is there for what comes around matches.
+	// n is how much of data has been read, and kept how much of it was searched and is there for what
+	// comes around matches.
 	n, kept int
 	eof     bool
 	err     error // why there is no more, if that is not its end
@@ -266,7 +278,8 @@ func (f *file) forget(at int) {
 	f.kept, f.counted, f.shown = f.kept-at, 0, max(0, f.shown-at)
 }
 
-// room has at least half of data be for what is not yet searched. If there is no more memory, it forgets the first lines that are kept.
+// room has at least half of data be for what is not yet searched. If there is no more memory, it
+// forgets the first lines that are kept.
 func (f *file) room() {
 	half := len(f.data) / 2
 	switch {
@@ -284,7 +297,8 @@ func (f *file) next(scan *Scanner, from int) (start, end int, ok bool) {
 	if !f.some {
 		return scan.Next(from)
 	}
-	line := f.line + bytes.Count(f.data[f.counted:from], []byte("\n")) // what comes before it may yet be delivered
+	// what comes before it may yet be delivered
+	line := f.line + bytes.Count(f.data[f.counted:from], []byte("\n"))
 	for at := from; len(f.which) > 0; f.which = f.which[1:] {
 		for ; line < f.which[0]; line++ {
 			i := bytes.IndexByte(scan.text[at:], '\n')
@@ -327,7 +341,8 @@ func (f *file) showAfter(end int) error {
 	return nil
 }
 
-// back returns where the first of the lines begins that are to be seen before the one at a position.
+// back returns where the first of the lines begins that are to be seen before the one at a
+// position.
 func (f *file) back(at int) int {
 	for range f.opts.Before {
 		if at <= f.shown {

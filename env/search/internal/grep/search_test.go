@@ -59,7 +59,8 @@ func expected(p *Pattern, opts Options, text string) (found []string) {
 		match[i] = p.re.MatchString(l)
 	}
 	for i, l := range lines {
-		near := slices.Contains(match[max(0, i-opts.After):i+1], true) || slices.Contains(match[i:min(len(lines), i+opts.Before+1)], true)
+		near := slices.Contains(match[max(0, i-opts.After):i+1], true) ||
+			slices.Contains(match[i:min(len(lines), i+opts.Before+1)], true)
 		if !near {
 			continue
 		}
@@ -75,7 +76,8 @@ func expected(p *Pattern, opts Options, text string) (found []string) {
 	return found
 }
 
-// TestSearch compares with a simple way, for files that are larger than what is in memory at a time.
+// TestSearch compares with a simple way, for files that are larger than what is in memory at a
+// time.
 func TestSearch(t *testing.T) {
 	words := []string{"foo", "bar", "", "x", "\r", "foo\r", "session", "Foo", "été"}
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -124,7 +126,8 @@ func TestSearchLines(t *testing.T) {
 		s := NewSearcher(p, opts)
 		s.size = 128
 		var got []string
-		if err := s.SearchLines(t.Context(), strings.NewReader(text.String()), some, collect(&got)); err != nil {
+		if err := s.SearchLines(t.Context(), strings.NewReader(text.String()), some,
+			collect(&got)); err != nil {
 			t.Fatal(err)
 		}
 		if want := expected(p, opts, text.String()); !slices.Equal(got, want) {
@@ -143,7 +146,8 @@ func TestLongLines(t *testing.T) {
 				opts := Options{MaxLine: 8, After: 1}
 				s := NewSearcher(p, opts)
 				s.size = 4 // 32 at last
-				if got, want := searched(t, s, iotest.HalfReader(strings.NewReader(text+"b"))), expected(p, opts, text+"b"); !slices.Equal(got, want) {
+				if got, want := searched(t, s, iotest.HalfReader(strings.NewReader(text+"b"))), expected(p,
+					opts, text+"b"); !slices.Equal(got, want) {
 					t.Fatalf("%s, %d, %q: got %q, want %q", expr, size, end, got, want)
 				}
 			}
@@ -178,7 +182,8 @@ func TestMultiline(t *testing.T) {
 	}
 	s := NewSearcher(compile(t, "x"), Options{Multiline: true})
 	long := strings.NewReader(strings.Repeat("x", MaxMultiline+1))
-	if err := s.Search(t.Context(), long, func(Line) error { return nil }); !errors.Is(err, ErrTooLong) {
+	if err := s.Search(t.Context(), long, func(Line) error { return nil }); !errors.Is(err,
+		ErrTooLong) {
 		t.Errorf("a long file: %v", err)
 	}
 }
@@ -199,11 +204,13 @@ func TestEncodings(t *testing.T) {
 		"UTF-8 with a mark":        "\ufeff" + text,
 		"UTF-16, little end first": utf16(binary.LittleEndian, "\ufeff"+text),
 		"UTF-16, large end first":  utf16(binary.BigEndian, "\ufeff"+text),
-		"UTF-16 that is cut":       utf16(binary.LittleEndian, "\ufeff"+text+"\nzwölf")[:2*(1+len("one\r\nzwölf xx\nthree\nzwölf")-2)-1],
+		"UTF-16 that is cut": utf16(binary.LittleEndian,
+			"\ufeff"+text+"\nzwölf")[:2*(1+len("one\r\nzwölf xx\nthree\nzwölf")-2)-1],
 	} {
 		p := compile(t, "^zwölf .+$|^o|ee$")
 		want := []string{"1:one", "2:zwölf 😀", "3:three"}
-		if got := searched(t, NewSearcher(p, Options{MaxLine: 100}), strings.NewReader(content)); !slices.Equal(got, want) {
+		if got := searched(t, NewSearcher(p, Options{MaxLine: 100}),
+			strings.NewReader(content)); !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
@@ -221,8 +228,9 @@ func TestSearchEnds(t *testing.T) {
 		r    io.Reader
 		want error
 	}{
-		"binary":      {t.Context(), strings.NewReader("foo\x00"), ErrBinary},
-		"a NUL later": {t.Context(), io.MultiReader(bytes.NewReader(make([]byte, 0)), strings.NewReader(strings.Repeat("x", probeSize)+"\x00")), nil},
+		"binary": {t.Context(), strings.NewReader("foo\x00"), ErrBinary},
+		"a NUL later": {t.Context(), io.MultiReader(bytes.NewReader(make([]byte, 0)),
+			strings.NewReader(strings.Repeat("x", probeSize)+"\x00")), nil},
 		"its reader":  {t.Context(), iotest.ErrReader(no), no},
 		"its context": {ctx, strings.NewReader("foo"), no},
 		"its caller":  {t.Context(), strings.NewReader("foo"), io.ErrClosedPipe},
@@ -242,19 +250,27 @@ func TestCancel(t *testing.T) {
 		text io.Reader
 		opts Options
 	}{
-		"a long line":         {slow, strings.NewReader(strings.Repeat("a", 1<<20)), Options{}},
-		"a line without end":  {slow, endlessReader("a"), Options{}},
-		"many lines":          {slow, io.LimitReader(endlessReader("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n"), 100<<20), Options{}},
-		"matches of lines":    {`(?s)` + slow, strings.NewReader(strings.Repeat("a", 1<<20)), Options{Multiline: true}},
-		"a match for each":    {`(?ms)a.*z|a`, strings.NewReader(strings.Repeat("a\n", MaxMultiline/2)), Options{Multiline: true}},
-		"a match that begins": {`a(?:a{1,30}b?){30}[c-z]|x`, strings.NewReader(strings.Repeat("x", 10) + strings.Repeat("a", 1<<20)), Options{Multiline: true}},
+		"a long line":        {slow, strings.NewReader(strings.Repeat("a", 1<<20)), Options{}},
+		"a line without end": {slow, endlessReader("a"), Options{}},
+		"many lines":         {slow, io.LimitReader(endlessReader("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n"), 100<<20), Options{}},
+		"matches of lines": {
+			`(?s)` + slow, strings.NewReader(strings.Repeat("a", 1<<20)),
+			Options{Multiline: true},
+		},
+		"a match for each": {
+			`(?ms)a.*z|a`, strings.NewReader(strings.Repeat("a\n", MaxMultiline/2)),
+			Options{Multiline: true},
+		},
+		"a match that begins": {`a(?:a{1,30}b?){30}[c-z]|x`, strings.NewReader(strings.Repeat("x", 10) +
+			strings.Repeat("a", 1<<20)), Options{Multiline: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			why := errors.New("why")
 			s := NewSearcher(compile(t, tt.expr), tt.opts)
 			begins := sync.OnceFunc(func() { time.AfterFunc(20*time.Millisecond, func() { cancel(why) }) })
-			if err := s.Search(ctx, readHook{tt.text, begins}, func(Line) error { return nil }); !errors.Is(err, why) {
+			if err := s.Search(ctx, readHook{tt.text, begins},
+				func(Line) error { return nil }); !errors.Is(err, why) {
 				t.Error(err)
 			}
 			stacks := make([]byte, 1<<20)

@@ -1,4 +1,5 @@
-// Command probe is the only file of an image that has no shell: it prints what it was given, sleeps, or exits.
+// Command probe is the only file of an image that has no shell: it prints what it was given,
+// sleeps, or exits.
 package main
 
 import (
@@ -44,7 +45,8 @@ func main() {
 			os.Exit(143)
 		}
 	default:
-		fmt.Fprintf(os.Stderr, "probe: there is no %q: args, vars, id, exit CODE, sleep DURATION\n", args[0])
+		fmt.Fprintf(os.Stderr, "probe: there is no %q: args, vars, id, exit CODE, sleep DURATION\n",
+			args[0])
 		os.Exit(2)
 	}
 }

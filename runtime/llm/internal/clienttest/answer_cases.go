@@ -33,19 +33,35 @@ func testFinish(t *testing.T, w Wire) {
 func testCalls(t *testing.T, w Wire) {
 	var many []llmtest.Call
 	for i := range 200 {
-		many = append(many, llmtest.Call{ID: fmt.Sprint("c", i), Name: "shell", Arguments: fmt.Sprintf(`{"command":"echo %d"}`, i)})
+		many = append(many, llmtest.Call{
+			ID: fmt.Sprint("c", i), Name: "shell",
+			Arguments: fmt.Sprintf(`{"command":"echo %d"}`, i),
+		})
 	}
 	for name, tt := range map[string]struct {
 		calls []llmtest.Call
 		other bool // the arguments are no object
 	}{
-		"malformed arguments": {calls: []llmtest.Call{{ID: "a", Name: "shell", Arguments: `{"command": "unfinished`}}, other: true},
-		"empty arguments":     {calls: []llmtest.Call{{ID: "a", Name: "shell"}}},
-		"wrong types":         {calls: []llmtest.Call{{ID: "a", Name: "shell", Arguments: `[1, "x", null]`}}, other: true},
-		"equal ids":           {calls: []llmtest.Call{{ID: "a", Name: "shell", Arguments: "{}"}, {ID: "a", Name: "shell", Arguments: `{"command":"b"}`}}},
-		"missing ids":         {calls: []llmtest.Call{{NoID: true, Name: "shell", Arguments: "{}"}, {NoID: true, Name: "shell", Arguments: `{"command":"b"}`}}},
-		"200 at once":         {calls: many},
-		"5 MB of arguments":   {calls: []llmtest.Call{{ID: "a", Name: "shell", Arguments: `{"command":"` + strings.Repeat("x", 5<<20) + `"}`}}},
+		"malformed arguments": {calls: []llmtest.Call{{
+			ID: "a", Name: "shell",
+			Arguments: `{"command": "unfinished`,
+		}}, other: true},
+		"empty arguments": {calls: []llmtest.Call{{ID: "a", Name: "shell"}}},
+		"wrong types": {calls: []llmtest.Call{{
+			ID: "a", Name: "shell",
+			Arguments: `[1, "x", null]`,
+		}}, other: true},
+		"equal ids": {calls: []llmtest.Call{
+			{ID: "a", Name: "shell", Arguments: "{}"},
+			{ID: "a", Name: "shell", Arguments: `{"command":"b"}`},
+		}},
+		"missing ids": {calls: []llmtest.Call{
+			{NoID: true, Name: "shell", Arguments: "{}"},
+			{NoID: true, Name: "shell", Arguments: `{"command":"b"}`},
+		}},
+		"200 at once": {calls: many},
+		"5 MB of arguments": {calls: []llmtest.Call{{ID: "a", Name: "shell", Arguments: `{"command":"` +
+			strings.Repeat("x", 5<<20) + `"}`}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, c := w.Connect(t, llmtest.Sequence(llmtest.Use(tt.calls...)))
@@ -113,21 +129,37 @@ func broken() map[string]Failure {
 	return map[string]Failure{
 		"cut before the first event": {Fault: llmtest.Fault{Cut: llmtest.AtStart}, Kind: llm.KindStream},
 		"cut in a text":              {Fault: llmtest.Fault{Cut: llmtest.AtText}, Kind: llm.KindStream},
-		"cut in arguments":           {Fault: llmtest.Fault{Cut: llmtest.AtArguments}, Kind: llm.KindStream},
-		"cut before the end":         {Fault: llmtest.Fault{Cut: llmtest.AtEnd}, Kind: llm.KindStream},
-		"ends before the first":      {Fault: llmtest.Fault{End: llmtest.AtStart}, Kind: llm.KindStream},
-		"ends in a text":             {Fault: llmtest.Fault{End: llmtest.AtText}, Kind: llm.KindStream},
-		"ends in arguments":          {Fault: llmtest.Fault{End: llmtest.AtArguments}, Kind: llm.KindStream},
-		"ends before the end":        {Fault: llmtest.Fault{End: llmtest.AtEnd}, Kind: llm.KindStream},
-		"Content-Length too small":   {Fault: llmtest.Fault{Length: -900}, Kind: llm.KindStream},
-		"not really compressed":      {Fault: llmtest.Fault{Gzip: true}, Kind: llm.KindStream},
-		"error in a text":            {llmtest.Fault{Fail: llmtest.AtText, Code: "server_error", Message: "sorry"}, llm.KindServer, "sorry"},
-		"rate limit in arguments":    {llmtest.Fault{Fail: llmtest.AtArguments, Code: "rate_limit_exceeded", Message: "slow down"}, llm.KindRateLimit, "slow down"},
-		"overload at the start":      {llmtest.Fault{Fail: llmtest.AtStart, Message: "We are currently overloaded."}, llm.KindOverloaded, "overloaded"},
+		"cut in arguments": {
+			Fault: llmtest.Fault{Cut: llmtest.AtArguments},
+			Kind:  llm.KindStream,
+		},
+		"cut before the end":    {Fault: llmtest.Fault{Cut: llmtest.AtEnd}, Kind: llm.KindStream},
+		"ends before the first": {Fault: llmtest.Fault{End: llmtest.AtStart}, Kind: llm.KindStream},
+		"ends in a text":        {Fault: llmtest.Fault{End: llmtest.AtText}, Kind: llm.KindStream},
+		"ends in arguments": {
+			Fault: llmtest.Fault{End: llmtest.AtArguments},
+			Kind:  llm.KindStream,
+		},
+		"ends before the end":      {Fault: llmtest.Fault{End: llmtest.AtEnd}, Kind: llm.KindStream},
+		"Content-Length too small": {Fault: llmtest.Fault{Length: -900}, Kind: llm.KindStream},
+		"not really compressed":    {Fault: llmtest.Fault{Gzip: true}, Kind: llm.KindStream},
+		"error in a text": {llmtest.Fault{
+			Fail: llmtest.AtText, Code: "server_error",
+			Message: "sorry",
+		}, llm.KindServer, "sorry"},
+		"rate limit in arguments": {llmtest.Fault{
+			Fail: llmtest.AtArguments,
+			Code: "rate_limit_exceeded", Message: "slow down",
+		}, llm.KindRateLimit, "slow down"},
+		"overload at the start": {llmtest.Fault{
+			Fail:    llmtest.AtStart,
+			Message: "We are currently overloaded.",
+		}, llm.KindOverloaded, "overloaded"},
 	}
 }
 
-// A stream that is not complete is an error, never half an answer, and the next attempt gives the whole one.
+// A stream that is not complete is an error, never half an answer, and the next attempt gives the
+// whole one.
 func testBroken(t *testing.T, w Wire) {
 	for _, table := range []map[string]Failure{broken(), w.Broken} {
 		for name, tt := range table {

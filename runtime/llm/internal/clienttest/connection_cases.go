@@ -40,13 +40,15 @@ func testIdle(t *testing.T, w Wire) {
 			t.Parallel()
 			reply := w.Reply()
 			reply.Fault = tt.fault
-			_, c := w.connect(t, llmtest.Sequence(reply), Config{IdleTimeout: 4 * time.Second}) // long enough for headers on a busy machine
+			// long enough for headers on a busy machine
+			_, c := w.connect(t, llmtest.Sequence(reply), Config{IdleTimeout: 4 * time.Second})
 			_, err := llm.Complete(patience(t), c, w.Ask())
 			w.checkError(t, err, llm.KindTimeout, tt.status, "")
 		})
 	}
 	t.Run("a slow receiver is not idleness", func(t *testing.T) {
-		_, c := w.connect(t, llmtest.Sequence(llmtest.Say("some text of several pieces")), Config{IdleTimeout: 5 * time.Second})
+		_, c := w.connect(t, llmtest.Sequence(llmtest.Say("some text of several pieces")),
+			Config{IdleTimeout: 5 * time.Second})
 		first := true
 		for _, err := range c.Stream(t.Context(), w.Ask()) {
 			if err != nil {
@@ -59,9 +61,13 @@ func testIdle(t *testing.T, w Wire) {
 		}
 	})
 	t.Run("a limit of the HTTP client", func(t *testing.T) {
-		_, c := w.connect(t, llmtest.Sequence(llmtest.Reply{Fault: llmtest.Fault{Delay: time.Hour}}), Config{
-			HTTPClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 50 * time.Millisecond},
-		})
+		_, c := w.connect(t, llmtest.Sequence(llmtest.Reply{Fault: llmtest.Fault{Delay: time.Hour}}),
+			Config{
+				HTTPClient: &http.Client{
+					Transport: &http.Transport{DisableKeepAlives: true},
+					Timeout:   50 * time.Millisecond,
+				},
+			})
 		_, err := llm.Complete(patience(t), c, w.Ask())
 		w.checkError(t, err, llm.KindTimeout, 0, "")
 	})
@@ -70,7 +76,8 @@ func testIdle(t *testing.T, w Wire) {
 func testCancel(t *testing.T, w Wire) {
 	cause := errors.New("enough")
 	for name, fault := range map[string]llmtest.Fault{
-		"before the headers": {Delay: time.Hour}, "before the first": {Hang: llmtest.AtStart}, "in a text": {Hang: llmtest.AtText},
+		"before the headers": {Delay: time.Hour}, "before the first": {Hang: llmtest.AtStart},
+		"in a text":      {Hang: llmtest.AtText},
 		"before the end": {Hang: llmtest.AtEnd}, "while it is slow": {Pace: time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -113,8 +120,8 @@ func testIteration(t *testing.T, w Wire) {
 	}
 }
 
-// What has come is passed on at once, and leaving the iteration ends the request: the server's Close would wait forever for
-// a handler that hangs.
+// What has come is passed on at once, and leaving the iteration ends the request: the server's
+// Close would wait forever for a handler that hangs.
 func testBreak(t *testing.T, w Wire) {
 	before, after, _ := strings.Cut(w.Stream("a text"), "a text")
 	after, _, _ = strings.Cut(after, "\n\n")
@@ -141,11 +148,12 @@ func testBreak(t *testing.T, w Wire) {
 func testReuse(t *testing.T, w Wire) {
 	_, c := w.Connect(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Say("x") })
 	opened := 0
-	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
-		if !info.Reused {
-			opened++
-		}
-	}})
+	ctx := httptrace.WithClientTrace(t.Context(),
+		&httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+			if !info.Reused {
+				opened++
+			}
+		}})
 	for range 5 {
 		if _, err := llm.Complete(ctx, c, w.Ask()); err != nil {
 			t.Fatal(err)
@@ -191,8 +199,14 @@ func testProxy(t *testing.T, w Wire) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hc := &http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(proxy), DisableKeepAlives: true}}
-	c := w.Client(t, Config{APIKey: srv.Key(), BaseURL: "http://no-such-host.invalid" + w.Base, HTTPClient: hc})
+	hc := &http.Client{Transport: &http.Transport{
+		Proxy:             http.ProxyURL(proxy),
+		DisableKeepAlives: true,
+	}}
+	c := w.Client(t, Config{
+		APIKey: srv.Key(), BaseURL: "http://no-such-host.invalid" + w.Base,
+		HTTPClient: hc,
+	})
 	if _, err := llm.Complete(patience(t), c, w.Ask()); err != nil {
 		t.Error(err)
 	}

@@ -1,4 +1,5 @@
-// Package clienttest checks what every client of a model server promises, whatever the wire that it speaks.
+// Package clienttest checks what every client of a model server promises, whatever the wire that it
+// speaks.
 //
 // One call runs the whole suite:
 //
@@ -9,7 +10,8 @@
 //		})
 //	}
 //
-// Every case is a subtest of its own, such as "cancel/in_a_text", and depends on no other. The server is that of package
-// llmtest, which refuses requests that a real one would not take. What is peculiar to a wire is tested in its own package,
-// with the means of [Wire] where they fit. That no goroutine is left is checked there, too, when all tests have ended.
+// Every case is a subtest of its own, such as "cancel/in_a_text", and depends on no other. The
+// server is that of package llmtest, which refuses requests that a real one would not take. What is
+// peculiar to a wire is tested in its own package, with the means of [Wire] where they fit. That no
+// goroutine is left is checked there, too, when all tests have ended.
 package clienttest

@@ -18,47 +18,141 @@ import (
 // statuses are errors whose status says most.
 func statuses() map[string]Failure {
 	return map[string]Failure{
-		"400":                    {llmtest.Fault{Status: 400, Message: "bad field"}, llm.KindInvalid, "bad field"},
-		"400 context, code":      {llmtest.Fault{Status: 400, Code: "context_length_exceeded", Message: "too long"}, llm.KindContextLength, "too long"},
-		"400 context, compat":    {llmtest.Fault{Status: 400, Message: "This model's maximum context length is 8192 tokens. However, you requested 9000."}, llm.KindContextLength, "8192"},
-		"400 context, llama.cpp": {llmtest.Fault{Status: 400, Type: "exceed_context_size_error", Message: "the request exceeds the available context size"}, llm.KindContextLength, ""},
-		"400 content filter":     {llmtest.Fault{Status: 400, Code: "content_filter", Message: "no"}, llm.KindContentFilter, "no"},
-		"400 wrong key":          {llmtest.Fault{Status: 400, Message: "API key not valid. Please pass a valid API key."}, llm.KindAuth, ""},
-		"401":                    {llmtest.Fault{Status: 401, Code: "invalid_api_key", Message: "wrong key"}, llm.KindAuth, "wrong key"},
-		"402":                    {llmtest.Fault{Status: 402, Message: "Insufficient Balance"}, llm.KindQuota, ""},
-		"403":                    {llmtest.Fault{Status: 403, Message: "not allowed"}, llm.KindAuth, "not allowed"},
-		"404":                    {llmtest.Fault{Status: 404, Code: "model_not_found", Message: "no such model"}, llm.KindNotFound, "no such model"},
-		"404 empty":              {llmtest.Fault{Status: 404, Body: " "}, llm.KindNotFound, "not found"},
-		"405":                    {llmtest.Fault{Status: 405, Body: "Method Not Allowed"}, llm.KindNotFound, "Method Not Allowed"},
-		"408":                    {llmtest.Fault{Status: 408, Message: "slow"}, llm.KindTimeout, "slow"},
-		"409":                    {llmtest.Fault{Status: 409, Message: "locked"}, llm.KindServer, "locked"},
-		"413":                    {llmtest.Fault{Status: 413, Body: "<html><head><title>413 Request Entity Too Large</title></head></html>"}, llm.KindContextLength, "a web page: 413 Request"},
-		"422":                    {llmtest.Fault{Status: 422, Body: `{"detail":[{"loc":["body","model"],"msg":"field required"}]}`}, llm.KindInvalid, "field required"},
-		"429":                    {llmtest.TooMany("", ""), llm.KindRateLimit, "too many requests"},
-		"429 no quota":           {llmtest.Fault{Status: 429, Code: "insufficient_quota", Type: "insufficient_quota", Message: "pay"}, llm.KindQuota, "pay"},
-		"429 one too large":      {llmtest.Fault{Status: 429, Code: "rate_limit_exceeded", Message: "Request too large for gpt-5 on tokens per min"}, llm.KindContextLength, ""},
-		"500":                    {llmtest.Fault{Status: 500, Message: "oops"}, llm.KindServer, "oops"},
-		"502 web page":           {llmtest.Fault{Status: 502, Body: "<!DOCTYPE html>\n<html><title>\n502 Bad &amp; Gateway</title>" + strings.Repeat("x", 200<<10)}, llm.KindServer, "a web page: 502 Bad & Gateway"},
-		"503":                    {llmtest.Fault{Status: 503, Body: "upstream connect error"}, llm.KindServer, "upstream connect error"},
-		"503 overloaded":         {llmtest.Fault{Status: 503, Message: "The model is overloaded."}, llm.KindOverloaded, ""},
-		"524":                    {llmtest.Fault{Status: 524, Body: "error code: 524"}, llm.KindServer, "524"},
-		"529":                    {llmtest.Fault{Status: 529, Type: "overloaded_error", Message: "Overloaded"}, llm.KindOverloaded, ""},
-		"529 empty":              {llmtest.Fault{Status: 529, Body: " "}, llm.KindOverloaded, ""},
-		"304":                    {llmtest.Fault{Status: 304, Body: " "}, llm.KindInvalid, ""},
+		"400": {
+			llmtest.Fault{Status: 400, Message: "bad field"},
+			llm.KindInvalid,
+			"bad field",
+		},
+		"400 context, code": {llmtest.Fault{
+			Status: 400, Code: "context_length_exceeded",
+			Message: "too long",
+		}, llm.KindContextLength, "too long"},
+		"400 context, compat": {llmtest.Fault{
+			Status:  400,
+			Message: "This model's maximum context length is 8192 tokens. However, you requested 9000.",
+		}, llm.KindContextLength, "8192"},
+		"400 context, llama.cpp": {llmtest.Fault{
+			Status: 400, Type: "exceed_context_size_error",
+			Message: "the request exceeds the available context size",
+		}, llm.KindContextLength, ""},
+		"400 content filter": {
+			llmtest.Fault{Status: 400, Code: "content_filter", Message: "no"},
+			llm.KindContentFilter, "no",
+		},
+		"400 wrong key": {llmtest.Fault{
+			Status:  400,
+			Message: "API key not valid. Please pass a valid API key.",
+		}, llm.KindAuth, ""},
+		"401": {llmtest.Fault{
+			Status: 401, Code: "invalid_api_key",
+			Message: "wrong key",
+		}, llm.KindAuth, "wrong key"},
+		"402": {
+			llmtest.Fault{Status: 402, Message: "Insufficient Balance"},
+			llm.KindQuota, "",
+		},
+		"403": {
+			llmtest.Fault{Status: 403, Message: "not allowed"},
+			llm.KindAuth,
+			"not allowed",
+		},
+		"404": {llmtest.Fault{
+			Status: 404, Code: "model_not_found",
+			Message: "no such model",
+		}, llm.KindNotFound, "no such model"},
+		"404 empty": {llmtest.Fault{Status: 404, Body: " "}, llm.KindNotFound, "not found"},
+		"405": {
+			llmtest.Fault{Status: 405, Body: "Method Not Allowed"},
+			llm.KindNotFound, "Method Not Allowed",
+		},
+		"408": {llmtest.Fault{Status: 408, Message: "slow"}, llm.KindTimeout, "slow"},
+		"409": {
+			llmtest.Fault{Status: 409, Message: "locked"},
+			llm.KindServer,
+			"locked",
+		},
+		"413": {llmtest.Fault{
+			Status: 413,
+			Body:   "<html><head><title>413 Request Entity Too Large</title></head></html>",
+		}, llm.KindContextLength, "a web page: 413 Request"},
+		"422": {llmtest.Fault{
+			Status: 422,
+			Body:   `{"detail":[{"loc":["body","model"],"msg":"field required"}]}`,
+		}, llm.KindInvalid, "field required"},
+		"429": {llmtest.TooMany("", ""), llm.KindRateLimit, "too many requests"},
+		"429 no quota": {llmtest.Fault{
+			Status: 429, Code: "insufficient_quota",
+			Type: "insufficient_quota", Message: "pay",
+		}, llm.KindQuota, "pay"},
+		"429 one too large": {llmtest.Fault{
+			Status: 429, Code: "rate_limit_exceeded",
+			Message: "Request too large for gpt-5 on tokens per min",
+		}, llm.KindContextLength, ""},
+		"500": {llmtest.Fault{Status: 500, Message: "oops"}, llm.KindServer, "oops"},
+		"502 web page": {llmtest.Fault{
+			Status: 502,
+			Body: "<!DOCTYPE html>\n<html><title>\n502 Bad &amp; Gateway</title>" + strings.Repeat("x",
+				200<<10),
+		}, llm.KindServer, "a web page: 502 Bad & Gateway"},
+		"503": {
+			llmtest.Fault{Status: 503, Body: "upstream connect error"},
+			llm.KindServer, "upstream connect error",
+		},
+		"503 overloaded": {
+			llmtest.Fault{Status: 503, Message: "The model is overloaded."},
+			llm.KindOverloaded, "",
+		},
+		"524": {
+			llmtest.Fault{Status: 524, Body: "error code: 524"},
+			llm.KindServer,
+			"524",
+		},
+		"529": {llmtest.Fault{
+			Status: 529, Type: "overloaded_error",
+			Message: "Overloaded",
+		}, llm.KindOverloaded, ""},
+		"529 empty": {llmtest.Fault{Status: 529, Body: " "}, llm.KindOverloaded, ""},
+		"304":       {llmtest.Fault{Status: 304, Body: " "}, llm.KindInvalid, ""},
 	}
 }
 
 // bodies are answers of other forms than an error of the wire, or than a stream.
 func bodies() map[string]Failure {
 	return map[string]Failure{
-		"error is a text":     {llmtest.Fault{Status: 500, Body: `{"error":"model crashed"}`}, llm.KindServer, "model crashed"},
-		"error in a list":     {llmtest.Fault{Status: 400, Body: `[{"error":{"code":400,"message":"listed","status":"INVALID_ARGUMENT"}}]`}, llm.KindInvalid, "listed"},
-		"error without form":  {llmtest.Fault{Status: 500, Body: `{"error":{"x":[1]}}`}, llm.KindServer, `{"x":[1]}`},
-		"control characters":  {llmtest.Fault{Status: 500, Message: "a\x1b[31m\r\nb\u202e"}, llm.KindServer, "a[31m b"},
-		"200 with an error":   {llmtest.Fault{Status: 200, Body: `{"error":{"code":502,"message":"no provider"}}`, Header: http.Header{"Content-Type": {"application/json"}}}, llm.KindServer, "no provider"},
-		"200 no stream":       {llmtest.Fault{Status: 200, Body: `{"id":"x"}`, Header: http.Header{"Content-Type": {"application/json"}}}, llm.KindStream, "no stream"},
-		"200 web page":        {llmtest.Fault{Status: 200, Body: `<html>welcome</html>`, Header: http.Header{"Content-Type": {"text/html; charset=utf-8"}}}, llm.KindNotFound, "base URL"},
-		"error with bad gzip": {llmtest.Fault{Status: 503, Body: "x", Header: http.Header{"Content-Encoding": {"gzip"}}}, llm.KindServer, "service unavailable"},
+		"error is a text": {
+			llmtest.Fault{Status: 500, Body: `{"error":"model crashed"}`},
+			llm.KindServer, "model crashed",
+		},
+		"error in a list": {llmtest.Fault{
+			Status: 400,
+			Body:   `[{"error":{"code":400,"message":"listed","status":"INVALID_ARGUMENT"}}]`,
+		}, llm.KindInvalid, "listed"},
+		"error without form": {
+			llmtest.Fault{Status: 500, Body: `{"error":{"x":[1]}}`},
+			llm.KindServer,
+			`{"x":[1]}`,
+		},
+		"control characters": {
+			llmtest.Fault{Status: 500, Message: "a\x1b[31m\r\nb\u202e"},
+			llm.KindServer, "a[31m b",
+		},
+		"200 with an error": {llmtest.Fault{
+			Status: 200,
+			Body:   `{"error":{"code":502,"message":"no provider"}}`,
+			Header: http.Header{"Content-Type": {"application/json"}},
+		}, llm.KindServer, "no provider"},
+		"200 no stream": {llmtest.Fault{
+			Status: 200, Body: `{"id":"x"}`,
+			Header: http.Header{"Content-Type": {"application/json"}},
+		}, llm.KindStream, "no stream"},
+		"200 web page": {llmtest.Fault{
+			Status: 200, Body: `<html>welcome</html>`,
+			Header: http.Header{"Content-Type": {"text/html; charset=utf-8"}},
+		}, llm.KindNotFound, "base URL"},
+		"error with bad gzip": {llmtest.Fault{
+			Status: 503, Body: "x",
+			Header: http.Header{"Content-Encoding": {"gzip"}},
+		}, llm.KindServer, "service unavailable"},
 	}
 }
 
@@ -102,7 +196,8 @@ func testRetryAfter(t *testing.T, w Wire) {
 			_, err := llm.Complete(t.Context(), c, w.Ask())
 			w.checkError(t, err, llm.KindRateLimit, 429, "")
 			var e *llm.Error
-			if !errors.As(err, &e) || e.HasRetryAfter == tt.none || e.RetryAfter < tt.min || e.RetryAfter > max(tt.min, tt.max) {
+			if !errors.As(err, &e) || e.HasRetryAfter == tt.none || e.RetryAfter < tt.min ||
+				e.RetryAfter > max(tt.min, tt.max) {
 				t.Errorf("got %t, %s", e.HasRetryAfter, e.RetryAfter)
 			}
 		})
@@ -111,10 +206,12 @@ func testRetryAfter(t *testing.T, w Wire) {
 
 func testStorm(t *testing.T, w Wire) {
 	for _, status := range []int{429, 500, 503, 504, 529} {
-		srv, c := w.Connect(t, llmtest.Storm(3, llmtest.Fault{Status: status}, llmtest.Sequence(llmtest.Say("calm"))))
+		srv, c := w.Connect(t, llmtest.Storm(3, llmtest.Fault{Status: status},
+			llmtest.Sequence(llmtest.Say("calm"))))
 		resp, err := llm.Complete(t.Context(), atOnce(c, 0), w.Ask())
 		if err != nil || resp.Message.Text() != "calm" || len(srv.Requests()) != 4 {
-			t.Errorf("%d: got %q, %v after %d requests", status, resp.Message.Text(), err, len(srv.Requests()))
+			t.Errorf("%d: got %q, %v after %d requests", status, resp.Message.Text(), err,
+				len(srv.Requests()))
 		}
 	}
 }
@@ -144,9 +241,12 @@ func testKeyInError(t *testing.T, w Wire) {
 		t.Run(name, func(t *testing.T) {
 			// The server takes its own key only, so that is what travels, by a header that replaces it.
 			srv := llmtest.NewServer(t, llmtest.Sequence(llmtest.Reply{Text: "x", Fault: fault}))
-			c := w.Client(t, Config{APIKey: Key, BaseURL: srv.Root() + w.Base, HTTPClient: srv.Client(), Headers: map[string]string{
-				strings.ToLower(w.KeyHeader): w.KeyPrefix + srv.Key(), "X-Second": header,
-			}})
+			c := w.Client(t, Config{
+				APIKey: Key, BaseURL: srv.Root() + w.Base, HTTPClient: srv.Client(),
+				Headers: map[string]string{
+					strings.ToLower(w.KeyHeader): w.KeyPrefix + srv.Key(), "X-Second": header,
+				},
+			})
 			_, err := llm.Complete(t.Context(), c, w.Ask())
 			text := fmt.Sprintf("%v %+v %#v", err, err, err)
 			if err == nil || strings.Contains(text, Key) || strings.Contains(text, header) {
@@ -167,7 +267,8 @@ func testNetwork(t *testing.T, w Wire) {
 	secure.StartTLS()
 	defer secure.Close()
 	for name, address := range map[string]string{
-		// No system gives port 1 to a program that asks for any free port, so nothing comes to listen there.
+		// No system gives port 1 to a program that asks for any free port, so nothing comes to listen
+		// there.
 		"refused":             "http://127.0.0.1:1",
 		"no such host":        "http://no-such-host.invalid",
 		"TLS to a plain port": strings.Replace(plain.URL, "http:", "https:", 1),
@@ -177,7 +278,8 @@ func testNetwork(t *testing.T, w Wire) {
 		t.Run(name, func(t *testing.T) {
 			hc := &http.Client{Transport: &http.Transport{}}
 			defer hc.CloseIdleConnections()
-			_, err := llm.Complete(t.Context(), w.Client(t, Config{BaseURL: address, HTTPClient: hc}), w.Ask())
+			_, err := llm.Complete(t.Context(), w.Client(t, Config{BaseURL: address, HTTPClient: hc}),
+				w.Ask())
 			if name == "plain to a TLS port" {
 				// Go's server answers this with a 400 in plain text.
 				w.checkError(t, err, llm.KindInvalid, 400, "")

@@ -18,16 +18,28 @@ func testConfiguration(t *testing.T, w Wire) {
 		cfg  Config
 		want string
 	}{
-		"default":          {Config{APIKey: Key}, ""},
-		"no key needed":    {Config{BaseURL: "http://localhost:11434/v1"}, ""},
-		"no key":           {Config{}, "the API key is missing"},
-		"no scheme":        {Config{APIKey: Key, BaseURL: "localhost:1"}, "base URL is not of the form"},
-		"not HTTP":         {Config{APIKey: Key, BaseURL: "ftp://host/v1"}, "base URL is not of the form"},
-		"password in URL":  {Config{APIKey: Key, BaseURL: "http://u:hunter2@:%zz"}, "base URL is not of the form"},
-		"query":            {Config{APIKey: Key, BaseURL: "http://host/v1?x=1"}, "has a query"},
-		"line break":       {Config{APIKey: Key + "\n"}, "the API key has a line break"},
-		"header name":      {Config{APIKey: Key, Headers: map[string]string{"a b": "c"}}, `"a b" is no name`},
-		"header value":     {Config{APIKey: Key, Headers: map[string]string{"a": "c\r\nd"}}, "the header a has a line break"},
+		"default":       {Config{APIKey: Key}, ""},
+		"no key needed": {Config{BaseURL: "http://localhost:11434/v1"}, ""},
+		"no key":        {Config{}, "the API key is missing"},
+		"no scheme":     {Config{APIKey: Key, BaseURL: "localhost:1"}, "base URL is not of the form"},
+		"not HTTP": {
+			Config{APIKey: Key, BaseURL: "ftp://host/v1"},
+			"base URL is not of the form",
+		},
+		"password in URL": {
+			Config{APIKey: Key, BaseURL: "http://u:hunter2@:%zz"},
+			"base URL is not of the form",
+		},
+		"query":      {Config{APIKey: Key, BaseURL: "http://host/v1?x=1"}, "has a query"},
+		"line break": {Config{APIKey: Key + "\n"}, "the API key has a line break"},
+		"header name": {
+			Config{APIKey: Key, Headers: map[string]string{"a b": "c"}},
+			`"a b" is no name`,
+		},
+		"header value": {
+			Config{APIKey: Key, Headers: map[string]string{"a": "c\r\nd"}},
+			"the header a has a line break",
+		},
 		"negative timeout": {Config{APIKey: Key, IdleTimeout: -1}, "negative"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -35,7 +47,8 @@ func testConfiguration(t *testing.T, w Wire) {
 			if tt.want == "" && err == nil {
 				return
 			}
-			if err == nil || tt.want == "" || !strings.HasPrefix(err.Error(), w.Provider+": ") || !strings.Contains(err.Error(), tt.want) ||
+			if err == nil || tt.want == "" || !strings.HasPrefix(err.Error(), w.Provider+": ") ||
+				!strings.Contains(err.Error(), tt.want) ||
 				strings.Contains(err.Error(), Key) || strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("got %v, want %q", err, tt.want)
 			}
@@ -54,8 +67,10 @@ func testAddresses(t *testing.T, w Wire) {
 			if r == nil {
 				t.Fatalf("%q: nothing was sent: %v", base, err)
 			}
-			if r.Method != "POST" || r.RequestURI != want+w.Path || r.Header.Get("Content-Type") != "application/json" {
-				t.Errorf("%q: %s %s of %s, want %s", base, r.Method, r.RequestURI, r.Header.Get("Content-Type"), want+w.Path)
+			if r.Method != "POST" || r.RequestURI != want+w.Path ||
+				r.Header.Get("Content-Type") != "application/json" {
+				t.Errorf("%q: %s %s of %s, want %s", base, r.Method, r.RequestURI, r.Header.Get("Content-Type"),
+					want+w.Path)
 			}
 			if got, ok := r.Header[w.KeyHeader]; ok != (key != "") || ok && got[0] != w.KeyPrefix+key {
 				t.Errorf("%q: the key %q is sent as %q", base, key, got)
@@ -114,7 +129,8 @@ func testInvalidUTF8(t *testing.T, w Wire) {
 		t.Fatal(err)
 	}
 	got := srv.Requests()[0]
-	if !utf8.Valid(got.Body) || !strings.Contains(string(got.Body), `a\ufffd\u0000b\ufffd\ufffd\ufffdé`) {
+	if !utf8.Valid(got.Body) || !strings.Contains(string(got.Body),
+		`a\ufffd\u0000b\ufffd\ufffd\ufffdé`) {
 		t.Errorf("sent %q", got.Body)
 	}
 	var texts []string
@@ -139,13 +155,23 @@ func testInvalidUTF8(t *testing.T, w Wire) {
 // unsendable spoil a request.
 func unsendable() map[string]func(*llm.Request) {
 	return map[string]func(*llm.Request){
-		"schema is no JSON":      func(r *llm.Request) { r.Tools[0].Schema = json.RawMessage(`{"type":`) },
-		"option stream":          func(r *llm.Request) { r.Options = map[string]any{"stream": false} },
-		"option without JSON":    func(r *llm.Request) { r.Options = map[string]any{"x": func() {}} },
-		"image in a wrong place": func(r *llm.Request) { r.Messages[0] = llm.Message{Role: llm.RoleTool, Parts: []llm.Part{Picture()}} },
-		"part without content":   func(r *llm.Request) { r.Messages[0].Parts[0] = llm.Part{Kind: llm.PartImage} },
-		"unknown part":           func(r *llm.Request) { r.Messages[0].Parts[0] = llm.Part{Kind: "x"} },
-		"unknown role":           func(r *llm.Request) { r.Messages[0] = llm.Message{Role: "x", Parts: []llm.Part{llm.Text("x")}} },
+		"schema is no JSON":   func(r *llm.Request) { r.Tools[0].Schema = json.RawMessage(`{"type":`) },
+		"option stream":       func(r *llm.Request) { r.Options = map[string]any{"stream": false} },
+		"option without JSON": func(r *llm.Request) { r.Options = map[string]any{"x": func() {}} },
+		"image in a wrong place": func(r *llm.Request) {
+			r.Messages[0] = llm.Message{
+				Role:  llm.RoleTool,
+				Parts: []llm.Part{Picture()},
+			}
+		},
+		"part without content": func(r *llm.Request) { r.Messages[0].Parts[0] = llm.Part{Kind: llm.PartImage} },
+		"unknown part":         func(r *llm.Request) { r.Messages[0].Parts[0] = llm.Part{Kind: "x"} },
+		"unknown role": func(r *llm.Request) {
+			r.Messages[0] = llm.Message{
+				Role:  "x",
+				Parts: []llm.Part{llm.Text("x")},
+			}
+		},
 	}
 }
 
@@ -168,7 +194,10 @@ func testUnsendable(t *testing.T, w Wire) {
 func testNotModified(t *testing.T, w Wire) {
 	req, same := w.Everything(), w.Everything()
 	for _, r := range []*llm.Request{&req, &same} {
-		r.Messages = append(r.Messages, llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{llm.Text("end \n")}})
+		r.Messages = append(r.Messages, llm.Message{
+			Role:  llm.RoleAssistant,
+			Parts: []llm.Part{llm.Text("end \n")},
+		})
 	}
 	if r, _, err := w.Sent(t, Config{}, req); r == nil {
 		t.Fatal(err)

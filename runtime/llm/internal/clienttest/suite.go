@@ -8,7 +8,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-// Run tests a client against what package llm says of clients, and what all of this module's clients do.
+// Run tests a client against what package llm says of clients, and what all of this module's
+// clients do.
 func Run(t *testing.T, w Wire) {
 	t.Helper()
 	for _, c := range []struct {
@@ -46,14 +47,16 @@ func Run(t *testing.T, w Wire) {
 	}
 }
 
-// checkError fails the test unless err is of the given kind and status, of the wire's provider, and says text in one plain line.
+// checkError fails the test unless err is of the given kind and status, of the wire's provider, and
+// says text in one plain line.
 func (w Wire) checkError(t *testing.T, err error, kind llm.ErrorKind, status int, text string) {
 	t.Helper()
 	var e *llm.Error
 	if !errors.As(err, &e) || e.Kind != kind || e.Status != status || e.Provider != w.Provider {
 		t.Fatalf("got %#v; want kind %s with status %d of %s", err, kind, status, w.Provider)
 	}
-	if !strings.Contains(e.Error(), text) || strings.ContainsAny(e.Error(), "\x1b\n\r\u202e") || len(e.Error()) > 2200 {
+	if !strings.Contains(e.Error(), text) || strings.ContainsAny(e.Error(), "\x1b\n\r\u202e") ||
+		len(e.Error()) > 2200 {
 		t.Errorf("the text is %q, want %q in it", e, text)
 	}
 }

@@ -46,8 +46,8 @@ type Wire struct {
 	Provider string
 	// Model is the model that is asked.
 	Model string
-	// Base is the path of base URLs. Path is where requests go below a base URL, with the query. Ignored is the end of a
-	// base URL that is ignored; empty if there is none.
+	// Base is the path of base URLs. Path is where requests go below a base URL, with the query.
+	// Ignored is the end of a base URL that is ignored; empty if there is none.
 	Base, Path, Ignored string
 	// KeyHeader is the header with the key, and KeyPrefix what stands in it before the key.
 	KeyHeader, KeyPrefix string
@@ -57,17 +57,18 @@ type Wire struct {
 	Usage llm.Usage
 	// Marks says that answers have parts of reasoning without text, which mark what they stand before.
 	Marks bool
-	// Objects says that arguments are always an object: the server fails where the model wrote another thing, and there is
-	// one where it wrote nothing.
+	// Objects says that arguments are always an object: the server fails where the model wrote another
+	// thing, and there is one where it wrote nothing.
 	Objects bool
 	// Everything returns a request with one of everything.
 	Everything func() llm.Request
 	// Options are some with equal meaning in any order.
 	Options map[string]any
-	// Variables of the process steer the library below, and must not. Their values hold "from-the-process".
+	// Variables of the process steer the library below, and must not. Their values hold
+	// "from-the-process".
 	Variables map[string]string
-	// Refused are answers in place of a stream, Broken are faults in streams, and Unsendable spoil a request; beside those
-	// that are the same for all.
+	// Refused are answers in place of a stream, Broken are faults in streams, and Unsendable spoil a
+	// request; beside those that are the same for all.
 	Refused, Broken map[string]Failure
 	Unsendable      map[string]func(*llm.Request)
 }
@@ -113,7 +114,8 @@ func (w Wire) Raw(t *testing.T, stream string) llm.Client {
 	return w.Client(t, Config{APIKey: Key, BaseURL: srv.URL, HTTPClient: srv.Client()})
 }
 
-// Sent returns what is sent for req, nil if that is nothing, and how it ended. The base URL of cfg is a path.
+// Sent returns what is sent for req, nil if that is nothing, and how it ended. The base URL of cfg
+// is a path.
 func (w Wire) Sent(t *testing.T, cfg Config, req llm.Request) (*http.Request, []byte, error) {
 	t.Helper()
 	var got *http.Request
@@ -131,7 +133,8 @@ func (w Wire) Sent(t *testing.T, cfg Config, req llm.Request) (*http.Request, []
 // Ask returns a request with a system prompt and a tool.
 func (w Wire) Ask() llm.Request {
 	return llm.Request{
-		Model: w.Model, System: "be brief", Messages: []llm.Message{llm.UserText("hello")}, ParallelToolCalls: true,
+		Model: w.Model, System: "be brief", Messages: []llm.Message{llm.UserText("hello")},
+		ParallelToolCalls: true,
 		Tools: []llm.ToolSpec{{
 			Name: "shell", Description: "runs a command",
 			Schema: json.RawMessage(`{"type":"object","properties":{"command":{"type":"string"}},"required":["command"]}`),
@@ -139,8 +142,8 @@ func (w Wire) Ask() llm.Request {
 	}
 }
 
-// Reply has one of everything, in more than one piece each, with characters of several bytes, and with numbers that change
-// if they are read and written.
+// Reply has one of everything, in more than one piece each, with characters of several bytes, and
+// with numbers that change if they are read and written.
 func (w Wire) Reply() llmtest.Reply {
 	return llmtest.Reply{
 		Reasoning: "Ich überlege, was zu tun ist — 考え中 🤔.",
@@ -158,7 +161,8 @@ func (w Wire) checkReply(t *testing.T, resp llm.Response) {
 	t.Helper()
 	r := w.Reply()
 	want := []llm.Part{
-		Thought(r.Reasoning), llm.Text(r.Text), Called("call_a", "shell", r.Calls[0].Arguments), Called("call_b", "shell", r.Calls[1].Arguments),
+		Thought(r.Reasoning), llm.Text(r.Text), Called("call_a", "shell",
+			r.Calls[0].Arguments), Called("call_b", "shell", r.Calls[1].Arguments),
 	}
 	var got []llm.Part
 	for _, p := range resp.Message.Parts {
@@ -174,7 +178,8 @@ func (w Wire) checkReply(t *testing.T, resp llm.Response) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("message (-want +got):\n%s", diff)
 	}
-	if resp.Finish != llm.FinishToolCalls || resp.Usage != r.Usage || resp.Model != w.Model || resp.ResponseID == "" {
+	if resp.Finish != llm.FinishToolCalls || resp.Usage != r.Usage || resp.Model != w.Model ||
+		resp.ResponseID == "" {
 		t.Errorf("got %+v", resp)
 	}
 }
@@ -186,12 +191,18 @@ func Thought(text string) llm.Part {
 
 // Called is a part with a call.
 func Called(id, name, args string) llm.Part {
-	return llm.Part{Kind: llm.PartToolCall, ToolCall: &llm.ToolCall{ID: id, Name: name, Arguments: args}}
+	return llm.Part{Kind: llm.PartToolCall, ToolCall: &llm.ToolCall{
+		ID: id, Name: name,
+		Arguments: args,
+	}}
 }
 
 // Result is a message with the result of one call.
 func Result(r llm.ToolResult) llm.Message {
-	return llm.Message{Role: llm.RoleTool, Parts: []llm.Part{{Kind: llm.PartToolResult, ToolResult: &r}}}
+	return llm.Message{Role: llm.RoleTool, Parts: []llm.Part{{
+		Kind:       llm.PartToolResult,
+		ToolResult: &r,
+	}}}
 }
 
 // Picture is a part with an image.
@@ -199,8 +210,8 @@ func Picture() llm.Part {
 	return llm.Part{Kind: llm.PartImage, Image: &llm.Image{MIME: "image/png", Data: []byte("png")}}
 }
 
-// Converse asks, and sends each answer back with results of its calls, of which the first is an image that tells of an
-// error. It returns the request that would come after that many answers.
+// Converse asks, and sends each answer back with results of its calls, of which the first is an
+// image that tells of an error. It returns the request that would come after that many answers.
 func Converse(t *testing.T, c llm.Client, req llm.Request, answers int) llm.Request {
 	t.Helper()
 	req.Messages[0].Parts = append(req.Messages[0].Parts, Picture())
@@ -228,8 +239,8 @@ func SSE(events ...string) string {
 	return "data: " + strings.Join(events, "\n\ndata: ") + "\n\n"
 }
 
-// Golden compares a body with testdata/name.json, so that a change of what is sent is seen in review. With update it writes
-// the file first.
+// Golden compares a body with testdata/name.json, so that a change of what is sent is seen in
+// review. With update it writes the file first.
 func Golden(t *testing.T, update bool, name string, body []byte) {
 	t.Helper()
 	var pretty bytes.Buffer

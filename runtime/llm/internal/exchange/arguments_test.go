@@ -14,14 +14,20 @@ func TestObject(t *testing.T) {
 		in, want string
 		no       bool
 	}{
-		"as written":     {in: `{"b": 1.0, "a": 12345678901234567890}`, want: `{"b": 1.0, "a": 12345678901234567890}`},
-		"blank":          {in: " \n", want: `{}`},
-		"space around":   {in: " {} \n", want: `{}`},
-		"a list":         {in: `[1]`, no: true},
-		"cut":            {in: `{"a": "b`, no: true},
-		"two":            {in: `{} {}`, no: true},
-		"bytes":          {in: "{\"a\": \"\xff\"}", want: "{\"a\": \"\ufffd\"}"},
-		"a pair":         {in: `{"a": "\ud83d\ude00", "n": 12345678901234567890}`, want: `{"a":"😀","n":12345678901234567890}`},
+		"as written": {
+			in:   `{"b": 1.0, "a": 12345678901234567890}`,
+			want: `{"b": 1.0, "a": 12345678901234567890}`,
+		},
+		"blank":        {in: " \n", want: `{}`},
+		"space around": {in: " {} \n", want: `{}`},
+		"a list":       {in: `[1]`, no: true},
+		"cut":          {in: `{"a": "b`, no: true},
+		"two":          {in: `{} {}`, no: true},
+		"bytes":        {in: "{\"a\": \"\xff\"}", want: "{\"a\": \"\ufffd\"}"},
+		"a pair": {
+			in:   `{"a": "\ud83d\ude00", "n": 12345678901234567890}`,
+			want: `{"a":"😀","n":12345678901234567890}`,
+		},
 		"half a pair":    {in: `{"a": "x\uD83Dy"}`, want: `{"a":"x` + "\ufffd" + `y"}`},
 		"the other half": {in: `{"a": "\ude00"}`, want: `{"a":"` + "\ufffd" + `"}`},
 	} {

@@ -1,5 +1,6 @@
-// Package exchange is what the clients of all providers have in common: one HTTP request, whose answer is a stream of
-// server-sent events, with limits of size and silence, and errors that are classified and hold no secret.
+// Package exchange is what the clients of all providers have in common: one HTTP request, whose
+// answer is a stream of server-sent events, with limits of size and silence, and errors that are
+// classified and hold no secret.
 package exchange
 
 import (
@@ -20,10 +21,11 @@ type Config struct {
 	APIKey string
 	// BaseURL is only checked.
 	BaseURL string
-	// HTTPClient sends the requests. Nil means one with the proxies of the process's variables, the system's root
-	// certificates and no limit for a whole answer.
+	// HTTPClient sends the requests. Nil means one with the proxies of the process's variables, the
+	// system's root certificates and no limit for a whole answer.
 	HTTPClient *http.Client
-	// Headers are sent with each request, and replace those of the same name. Their values are kept out of errors.
+	// Headers are sent with each request, and replace those of the same name. Their values are kept
+	// out of errors.
 	Headers map[string]string
 	// IdleTimeout is how long to wait for the next byte, from sending the request on.
 	IdleTimeout time.Duration
@@ -41,14 +43,15 @@ type Endpoint struct {
 	names    bool
 }
 
-// New returns the server that cfg describes. It sends nothing. Errors do not repeat the address, for it may hold a
-// password.
+// New returns the server that cfg describes. It sends nothing. Errors do not repeat the address,
+// for it may hold a password.
 func New(cfg Config) (*Endpoint, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
 	e := &Endpoint{
-		http: cfg.HTTPClient, headers: make(http.Header), idle: cfg.IdleTimeout, provider: cfg.Provider, names: cfg.EventNames,
+		http: cfg.HTTPClient, headers: make(http.Header), idle: cfg.IdleTimeout, provider: cfg.Provider,
+		names: cfg.EventNames,
 	}
 	if e.http == nil {
 		e.http = &http.Client{Transport: newTransport()}
@@ -98,8 +101,8 @@ func isHeaderName(s string) bool {
 	})
 }
 
-// newTransport is like http.DefaultTransport, but not shared, and with room for many sessions at once. It sets no limit on
-// the wait for headers, for the idle timeout covers it.
+// newTransport is like http.DefaultTransport, but not shared, and with room for many sessions at
+// once. It sets no limit on the wait for headers, for the idle timeout covers it.
 func newTransport() *http.Transport {
 	dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Transport{

@@ -30,7 +30,8 @@ type Refusal struct {
 
 func (e *Refusal) Error() string { return e.Message }
 
-// parseRefusal reads the body of an error. Of a web page it takes the title, of another text the beginning.
+// parseRefusal reads the body of an error. Of a web page it takes the title, of another text the
+// beginning.
 func parseRefusal(body []byte, contentType string) Refusal {
 	body = bytes.TrimSpace(body)
 	if info := RefusalOf(body); info.Found {
@@ -38,7 +39,8 @@ func parseRefusal(body []byte, contentType string) Refusal {
 	}
 	text := strings.ToValidUTF8(string(body), "")
 	lower := strings.ToLower(text)
-	if strings.Contains(contentType, "html") || strings.HasPrefix(lower, "<!doctype") || strings.HasPrefix(lower, "<html") {
+	if strings.Contains(contentType, "html") || strings.HasPrefix(lower, "<!doctype") ||
+		strings.HasPrefix(lower, "<html") {
 		title := "a web page without a title"
 		if i := strings.Index(lower, "<title>"); i >= 0 && len(lower) == len(text) {
 			rest := text[i+len("<title>"):]
@@ -50,8 +52,8 @@ func parseRefusal(body []byte, contentType string) Refusal {
 	return Refusal{Message: text}
 }
 
-// RefusalOf reads {"error": {"message": …}} and the variations of it: the object alone, a string in its place, a list
-// around it, "detail" for "message", a number for a code.
+// RefusalOf reads {"error": {"message": …}} and the variations of it: the object alone, a string in
+// its place, a list around it, "detail" for "message", a number for a code.
 func RefusalOf(data json.RawMessage) Refusal {
 	data = bytes.TrimSpace(data)
 	if len(data) > 0 && data[0] == '[' {
@@ -74,7 +76,10 @@ func RefusalOf(data json.RawMessage) Refusal {
 		}
 		return Refusal{Message: string(inner), Found: true}
 	}
-	info := Refusal{Message: Plain(fields["message"]), Code: Plain(fields["code"]), Kind: Plain(fields["type"])}
+	info := Refusal{
+		Message: Plain(fields["message"]), Code: Plain(fields["code"]),
+		Kind: Plain(fields["type"]),
+	}
 	if info.Message == "" && len(fields["detail"]) > 0 {
 		if info.Message = Plain(fields["detail"]); info.Message == "" {
 			info.Message = string(fields["detail"])
@@ -101,23 +106,42 @@ func Plain(data json.RawMessage) string {
 
 // What servers say when a request is longer than the context of the model.
 var (
-	contextCodes = []string{"context_length_exceeded", "exceed_context_size_error", "request_too_large"}
+	contextCodes = []string{
+		"context_length_exceeded", "exceed_context_size_error",
+		"request_too_large",
+	}
 	contextTexts = []string{
 		"maximum context length", "context length exceeded", "context_length_exceeded", "context window",
-		"exceeds the available context size", "exceeds the context", "maximum prompt length", "maximum input length",
-		"prompt is too long", "input is too long", "input length and `max_tokens` exceed", "request too large",
-		"reduce the length of the messages", "input token count exceeds", "exceeds the maximum number of tokens allowed",
+		"exceeds the available context size", "exceeds the context", "maximum prompt length",
+		"maximum input length",
+		"prompt is too long", "input is too long", "input length and `max_tokens` exceed",
+		"request too large",
+		"reduce the length of the messages", "input token count exceeds",
+		"exceeds the maximum number of tokens allowed",
 		"request payload size exceeds",
 	}
-	quotaCodes    = []string{"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "billing_error"}
-	quotaTexts    = []string{"insufficient balance", "insufficient credits", "insufficient funds", "credit balance is too low", "api usage limits", "credits are depleted"}
-	authCodes     = []string{"invalid_api_key", "authentication_error", "permission_error"}
-	filterCodes   = []string{"content_filter", "content_policy_violation", "moderation_blocked", "cyber_policy"}
-	overloadCodes = []string{"overloaded_error", "overloaded", "server_is_overloaded", "slow_down", "engine_overloaded_error"}
-	serverCodes   = []string{"server_error", "internal_error", "internal_server_error", "api_error"}
+	quotaCodes = []string{
+		"insufficient_quota", "billing_hard_limit_reached", "billing_not_active",
+		"billing_error",
+	}
+	quotaTexts = []string{
+		"insufficient balance", "insufficient credits", "insufficient funds",
+		"credit balance is too low", "api usage limits", "credits are depleted",
+	}
+	authCodes   = []string{"invalid_api_key", "authentication_error", "permission_error"}
+	filterCodes = []string{
+		"content_filter", "content_policy_violation", "moderation_blocked",
+		"cyber_policy",
+	}
+	overloadCodes = []string{
+		"overloaded_error", "overloaded", "server_is_overloaded", "slow_down",
+		"engine_overloaded_error",
+	}
+	serverCodes = []string{"server_error", "internal_error", "internal_server_error", "api_error"}
 )
 
-// kindOf classifies an error that came with an HTTP status; below 300 the error is one inside a stream.
+// kindOf classifies an error that came with an HTTP status; below 300 the error is one inside a
+// stream.
 func kindOf(status int, info Refusal) llm.ErrorKind {
 	if n, err := strconv.Atoi(info.Code); err == nil && status < 300 && n >= 400 && n <= 599 {
 		// Gateways pass on the status of the server behind them as the code.
@@ -140,7 +164,8 @@ func kindOf(status int, info Refusal) llm.ErrorKind {
 		return llm.KindQuota
 	case is(authCodes) || strings.Contains(text, "api key not valid"):
 		return llm.KindAuth
-	case is(filterCodes) || strings.Contains(text, "content filtering policy") || info.Code == "invalid_prompt" && strings.Contains(text, "policy"):
+	case is(filterCodes) || strings.Contains(text, "content filtering policy") ||
+		info.Code == "invalid_prompt" && strings.Contains(text, "policy"):
 		return llm.KindContentFilter
 	case is([]string{"model_not_found", "not_found_error"}):
 		return llm.KindNotFound
@@ -185,7 +210,8 @@ func kindOfStatus(status int) llm.ErrorKind {
 	return llm.KindServer
 }
 
-// retryAfter returns the wait that a server asks for, in Retry-After-Ms or as seconds or date in Retry-After.
+// retryAfter returns the wait that a server asks for, in Retry-After-Ms or as seconds or date in
+// Retry-After.
 func retryAfter(h http.Header) (time.Duration, bool) {
 	if ms, err := strconv.ParseFloat(strings.TrimSpace(h.Get("Retry-After-Ms")), 64); err == nil {
 		return duration(ms, time.Millisecond), true
@@ -229,7 +255,8 @@ func redactor(secrets []string) func(string) string {
 	return strings.NewReplacer(pairs...).Replace
 }
 
-// clean makes a server's text fit for a Message: one line, without control characters, not too long.
+// clean makes a server's text fit for a Message: one line, without control characters, not too
+// long.
 func clean(text string) string {
 	const limit = 2000
 	text = strings.Map(func(r rune) rune {

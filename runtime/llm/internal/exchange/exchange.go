@@ -25,14 +25,16 @@ const (
 // errIdle is why an exchange is given up that has been silent for too long.
 var errIdle = errors.New("no data came for too long")
 
-// Exchange is one request and its answer. It is the HTTP client of a provider's library for that one request, so that it
-// sees status, headers and body, which the library's errors do not carry. It is not safe for concurrent use.
+// Exchange is one request and its answer. It is the HTTP client of a provider's library for that
+// one request, so that it sees status, headers and body, which the library's errors do not carry.
+// It is not safe for concurrent use.
 type Exchange struct {
 	// Patches are merged into the request body, in order, as RFC 7396 says.
 	Patches []json.RawMessage
 
 	endpoint *Endpoint
-	// cause tells why the context of the exchange has ended, and whether it was the caller who ended it.
+	// cause tells why the context of the exchange has ended, and whether it was the caller who ended
+	// it.
 	cause  func() (err error, byCaller bool)
 	cancel context.CancelCauseFunc
 	idle   *time.Timer
@@ -42,9 +44,11 @@ type Exchange struct {
 	read   int64
 }
 
-// Stream is the answer that ask gets through an exchange of its own: the deltas that it emits, numbered, and its error, which is the
-// last. ask ends when emit returns false.
-func (e *Endpoint) Stream(ctx context.Context, ask func(context.Context, *Exchange, func(llm.Delta) bool) error) iter.Seq2[llm.Delta, error] {
+// Stream is the answer that ask gets through an exchange of its own: the deltas that it emits,
+// numbered, and its error, which is the last. ask ends when emit returns false.
+func (e *Endpoint) Stream(
+	ctx context.Context, ask func(context.Context, *Exchange, func(llm.Delta) bool) error,
+) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
 		x, ctx := e.begin(ctx)
 		defer x.end()
@@ -93,7 +97,8 @@ func (x *Exchange) Interrupted() bool {
 // RoundTrip implements http.RoundTripper by Do, for libraries that want an *http.Client.
 func (x *Exchange) RoundTrip(req *http.Request) (*http.Response, error) { return x.Do(req) }
 
-// Do sends a library's request, with the headers and patches that belong to it. An answer that is not a stream of events is an *llm.Error.
+// Do sends a library's request, with the headers and patches that belong to it. An answer that is
+// not a stream of events is an *llm.Error.
 func (x *Exchange) Do(req *http.Request) (*http.Response, error) {
 	if err := x.prepare(req); err != nil {
 		return nil, x.endpoint.newError(llm.KindInvalid, "", err)
@@ -170,7 +175,8 @@ func (x *Exchange) refusal(resp *http.Response) error {
 	if ok && stream {
 		return nil
 	}
-	// An error while reading leaves part of the text, which is enough; only the caller's wish to stop matters more.
+	// An error while reading leaves part of the text, which is enough; only the caller's wish to stop
+	// matters more.
 	body, _ := io.ReadAll(io.LimitReader(x, maxErrorBody))
 	if x.Interrupted() {
 		return x.canceled()
@@ -184,7 +190,8 @@ func (x *Exchange) refusal(resp *http.Response) error {
 			e.Message = strings.ToLower(http.StatusText(resp.StatusCode))
 		}
 	case strings.Contains(contentType, "html"):
-		e = x.endpoint.newError(llm.KindNotFound, "the address answers with a web page, not as a model; is the base URL right?", nil)
+		e = x.endpoint.newError(llm.KindNotFound, "the address answers with a web page, not as a "+
+			"model; is the base URL right?", nil)
 	case info.Found:
 		e = x.endpoint.newError(kindOf(resp.StatusCode, info), info.Message, nil)
 	default:
@@ -200,7 +207,8 @@ func (x *Exchange) refusal(resp *http.Response) error {
 	return e
 }
 
-// Read reads from the body of the answer, within the limits of size and silence. Its errors are io.EOF and *llm.Error.
+// Read reads from the body of the answer, within the limits of size and silence. Its errors are
+// io.EOF and *llm.Error.
 func (x *Exchange) Read(p []byte) (int, error) {
 	x.idle.Reset(x.endpoint.idle)
 	n, err := x.body.Read(p)
@@ -215,8 +223,8 @@ func (x *Exchange) Read(p []byte) (int, error) {
 	return n, x.ReadError(err)
 }
 
-// Drain reads the little that may follow a complete answer, so that the connection can be used again. It does not wait
-// for a server that has not ended the answer in a moment.
+// Drain reads the little that may follow a complete answer, so that the connection can be used
+// again. It does not wait for a server that has not ended the answer in a moment.
 func (x *Exchange) Drain() {
 	if x.body == nil {
 		return
@@ -240,7 +248,8 @@ func (x *Exchange) interruption() *llm.Error {
 	case byCaller:
 		return x.canceled()
 	case errors.Is(cause, errIdle):
-		e := x.endpoint.newError(llm.KindTimeout, fmt.Sprintf("no data came for %s", x.endpoint.idle), cause)
+		e := x.endpoint.newError(llm.KindTimeout, fmt.Sprintf("no data came for %s", x.endpoint.idle),
+			cause)
 		e.Status = x.status
 		return e
 	}
@@ -267,7 +276,8 @@ func (x *Exchange) SendError(err error) error {
 	return x.endpoint.newError(llm.KindInvalid, "", err)
 }
 
-// ReadError returns the error of a stream whose reading failed with err; io.EOF means that it ended too early.
+// ReadError returns the error of a stream whose reading failed with err; io.EOF means that it ended
+// too early.
 func (x *Exchange) ReadError(err error) error {
 	if e := x.interruption(); e != nil {
 		return e

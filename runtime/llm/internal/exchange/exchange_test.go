@@ -18,7 +18,10 @@ import (
 // exchangeOf is an exchange that reads its answer from body.
 func exchangeOf(body io.Reader) *Exchange {
 	x := &Exchange{
-		endpoint: &Endpoint{idle: time.Hour, provider: "openai", redact: redactor(nil)}, body: io.NopCloser(body), status: 200,
+		endpoint: &Endpoint{
+			idle: time.Hour, provider: "openai",
+			redact: redactor(nil),
+		}, body: io.NopCloser(body), status: 200,
 		idle: time.NewTimer(time.Hour), cause: func() (error, bool) { return nil, false },
 	}
 	return x
@@ -26,11 +29,14 @@ func exchangeOf(body io.Reader) *Exchange {
 
 func TestEventReader(t *testing.T) {
 	tests := map[string]struct{ in, want string }{
-		"nothing":            {"", ""},
-		"one":                {"data: {}\n\n", "data: {}\n\n"},
-		"no space":           {"data:{}\n\n", "data: {}\n\n"},
-		"CRLF":               {"data: {}\r\n\r\ndata: []\r\n\r\n", "data: {}\n\ndata: []\n\n"},
-		"other fields":       {": c\nevent: x\nid: 1\nretry: 2\nfoo\ndata: {}\n\n: c\n\n", "data: {}\n\n"},
+		"nothing":  {"", ""},
+		"one":      {"data: {}\n\n", "data: {}\n\n"},
+		"no space": {"data:{}\n\n", "data: {}\n\n"},
+		"CRLF":     {"data: {}\r\n\r\ndata: []\r\n\r\n", "data: {}\n\ndata: []\n\n"},
+		"other fields": {
+			": c\nevent: x\nid: 1\nretry: 2\nfoo\ndata: {}\n\n: c\n\n",
+			"data: {}\n\n",
+		},
 		"several data lines": {"data: {\ndata: \ndata: }\n\n", "data: {  }\n\n"},
 		"no last empty line": {"data: {}\n", "data: {}\n\n"},
 		"no last line end":   {"data: {}", "data: {}\n\n"},
@@ -89,8 +95,10 @@ func TestEventReaderLimits(t *testing.T) {
 	}
 	for name, start := range tests {
 		body := &endless{}
-		n, err := io.Copy(io.Discard, newEventReader(exchangeOf(io.MultiReader(strings.NewReader(start), body))))
-		if llm.KindOf(err) != llm.KindStream || !strings.Contains(err.Error(), "an event is longer than 16 MiB") {
+		n, err := io.Copy(io.Discard, newEventReader(exchangeOf(io.MultiReader(strings.NewReader(start),
+			body))))
+		if llm.KindOf(err) != llm.KindStream || !strings.Contains(err.Error(),
+			"an event is longer than 16 MiB") {
 			t.Errorf("%s: got %v", name, err)
 		}
 		if body.read > maxEvent+(1<<20) || n > 1<<20 {
@@ -102,11 +110,13 @@ func TestEventReaderLimits(t *testing.T) {
 // The lines of one event count together.
 func TestEventOfManyLinesIsLimited(t *testing.T) {
 	line := "data: " + strings.Repeat("x", 1<<20) + "\n"
-	_, err := io.Copy(io.Discard, newEventReader(exchangeOf(strings.NewReader(strings.Repeat(line, 17)+"\n"))))
+	_, err := io.Copy(io.Discard, newEventReader(exchangeOf(strings.NewReader(strings.Repeat(line,
+		17)+"\n"))))
 	if llm.KindOf(err) != llm.KindStream {
 		t.Errorf("17 lines of 1 MiB: %v", err)
 	}
-	_, err = io.Copy(io.Discard, newEventReader(exchangeOf(strings.NewReader(strings.Repeat(line+"\n", 17)))))
+	_, err = io.Copy(io.Discard, newEventReader(exchangeOf(strings.NewReader(strings.Repeat(line+"\n",
+		17)))))
 	if err != nil {
 		t.Errorf("17 events of 1 MiB: %v", err)
 	}
@@ -127,7 +137,8 @@ func TestBodyLimit(t *testing.T) {
 	x := exchangeOf(&endless{})
 	x.read = maxBody - 10
 	n, err := io.Copy(io.Discard, x)
-	if llm.KindOf(err) != llm.KindStream || !strings.Contains(err.Error(), "longer than 256 MiB") || n > 64<<10 {
+	if llm.KindOf(err) != llm.KindStream || !strings.Contains(err.Error(), "longer than 256 MiB") ||
+		n > 64<<10 {
 		t.Errorf("got %v after %d bytes", err, n)
 	}
 }
@@ -141,7 +152,10 @@ func TestMergePatch(t *testing.T) {
 		"merges objects":      {`{"a":{"b":1,"c":2}}`, `{"a":{"c":3,"d":null}}`, `{"a":{"b":1,"c":3}}`},
 		"object for a value":  {`{"a":1}`, `{"a":{"b":1,"c":null}}`, `{"a":{"b":1}}`},
 		"value for an object": {`{"a":{"b":1}}`, `{"a":1}`, `{"a":1}`},
-		"keeps digits":        {`{"a":9007199254740993,"b":1.10}`, `{"c":9007199254740993}`, `{"a":9007199254740993,"b":1.10,"c":9007199254740993}`},
+		"keeps digits": {
+			`{"a":9007199254740993,"b":1.10}`, `{"c":9007199254740993}`,
+			`{"a":9007199254740993,"b":1.10,"c":9007199254740993}`,
+		},
 	}
 	for name, tt := range tests {
 		got, err := mergePatches(json.RawMessage(tt.target), json.RawMessage(tt.patch))
@@ -193,7 +207,8 @@ func FuzzEventReader(f *testing.F) {
 			t.Errorf("whole %q, in pieces %q, %v", whole, pieces, err)
 		}
 		for line := range bytes.Lines(whole) {
-			if len(line) > 1 && !bytes.HasPrefix(line, []byte("data: ")) || bytes.HasPrefix(line, []byte(`data: {"error":`)) {
+			if len(line) > 1 && !bytes.HasPrefix(line, []byte("data: ")) || bytes.HasPrefix(line,
+				[]byte(`data: {"error":`)) {
 				t.Errorf("line %q", line)
 			}
 		}

@@ -8,7 +8,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-// googleKind returns the kind of an error by the canonical status that Google's servers name; false if status is none.
+// googleKind returns the kind of an error by the canonical status that Google's servers name; false
+// if status is none.
 func googleKind(status string) (llm.ErrorKind, bool) {
 	switch status {
 	case "RESOURCE_EXHAUSTED":
@@ -29,7 +30,8 @@ func googleKind(status string) (llm.ErrorKind, bool) {
 	return "", false
 }
 
-// readGoogle fills in what an error of Google's form says: a canonical status beside the number, and details.
+// readGoogle fills in what an error of Google's form says: a canonical status beside the number,
+// and details.
 func (e *Refusal) readGoogle(fields map[string]json.RawMessage) {
 	status := Plain(fields["status"])
 	if _, ok := googleKind(status); !ok {

@@ -8,7 +8,8 @@ import (
 	"slices"
 )
 
-// OptionsPatch returns the options of a request as patches of its body, none if there are no options.
+// OptionsPatch returns the options of a request as patches of its body, none if there are no
+// options.
 func OptionsPatch(options map[string]any) ([]json.RawMessage, error) {
 	if len(options) == 0 {
 		return nil, nil
@@ -32,8 +33,9 @@ func ModelPatch(model string) ([]json.RawMessage, error) {
 	return []json.RawMessage{data}, nil
 }
 
-// mergePatches returns target with the patches merged in, in order, as RFC 7396 says. What no patch touches stays as it was
-// written, but fields of an object that is touched come in the order of their names.
+// mergePatches returns target with the patches merged in, in order, as RFC 7396 says. What no patch
+// touches stays as it was written, but fields of an object that is touched come in the order of
+// their names.
 func mergePatches(target json.RawMessage, patches ...json.RawMessage) (json.RawMessage, error) {
 	fields, ok, err := object(target)
 	if err != nil {
@@ -67,7 +69,8 @@ func mergePatches(target json.RawMessage, patches ...json.RawMessage) (json.RawM
 	return join(fields)
 }
 
-// join writes an object. Its fields are JSON already: package json would read and copy each once more, and bodies are long.
+// join writes an object. Its fields are JSON already: package json would read and copy each once
+// more, and bodies are long.
 func join(fields map[string]json.RawMessage) (json.RawMessage, error) {
 	size := 2
 	for name, value := range fields {

@@ -11,9 +11,10 @@ import (
 // maxEvent bounds one event in bytes.
 const maxEvent = 16 << 20
 
-// eventReader turns a stream of server-sent events into one line "data: …" for each event, below its name where that is
-// wanted. The libraries read those well, whereas of anything else one keeps all comments in memory, gives up after some
-// hundred of them, takes an event of several data lines for several events, and has no limits.
+// eventReader turns a stream of server-sent events into one line "data: …" for each event, below
+// its name where that is wanted. The libraries read those well, whereas of anything else one keeps
+// all comments in memory, gives up after some hundred of them, takes an event of several data lines
+// for several events, and has no limits.
 type eventReader struct {
 	src *bufio.Reader
 	// names says that the line "event: …" of an event is kept.
@@ -28,9 +29,12 @@ type eventReader struct {
 
 func newEventReader(x *Exchange) *eventReader {
 	return &eventReader{
-		src:     bufio.NewReaderSize(x, 32<<10),
-		names:   x.endpoint.names,
-		tooLong: func() error { return x.streamError(fmt.Sprintf("an event is longer than %d MiB", maxEvent>>20), nil) },
+		src:   bufio.NewReaderSize(x, 32<<10),
+		names: x.endpoint.names,
+		tooLong: func() error {
+			return x.streamError(fmt.Sprintf("an event is longer than %d MiB",
+				maxEvent>>20), nil)
+		},
 	}
 }
 
@@ -49,8 +53,9 @@ func (r *eventReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// next returns the name and the data of the next event that has data. An event that the end of the stream cuts off
-// from its empty line is returned together with io.EOF; whether it is whole its content must show.
+// next returns the name and the data of the next event that has data. An event that the end of the
+// stream cuts off from its empty line is returned together with io.EOF; whether it is whole its
+// content must show.
 func (r *eventReader) next() (name, data []byte, err error) {
 	for {
 		line, err := r.line(len(name) + len(data))
@@ -121,8 +126,8 @@ func framed(name, data []byte) []byte {
 	}
 	out = append(out, "data: "...)
 	if bytes.HasPrefix(data, []byte(errorStart)) {
-		// The library waits for one more line after an event that begins like this, and loses an error that is not of
-		// the form it knows. A space makes it an event like all others.
+		// The library waits for one more line after an event that begins like this, and loses an error
+		// that is not of the form it knows. A space makes it an event like all others.
 		out = append(out, '{', ' ')
 		data = data[1:]
 	}

@@ -26,10 +26,10 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("chunk %d (line %d of the patch): %s", e.Chunk, e.Pos, e.Message)
 }
 
-// Apply returns content with the chunks applied, and one Match for each. Lines that no chunk removes stay byte by byte,
-// but the result ends in a newline; added lines get the line ending that most lines have, and, where the old lines of
-// their chunk are indented in another way than the file, the indentation of the file; a byte order mark stays. Errors are
-// *ConflictError.
+// Apply returns content with the chunks applied, and one Match for each. Lines that no chunk
+// removes stay byte by byte, but the result ends in a newline; added lines get the line ending that
+// most lines have, and, where the old lines of their chunk are indented in another way than the
+// file, the indentation of the file; a byte order mark stays. Errors are *ConflictError.
 func Apply(content string, chunks []Chunk) (string, []Match, error) {
 	const bom = "\uFEFF"
 	body, hasBOM := strings.CutPrefix(content, bom)
@@ -50,7 +50,8 @@ func Apply(content string, chunks []Chunk) (string, []Match, error) {
 	return result, matches, nil
 }
 
-// line is a line of a file: its text and the line ending, which is empty where the file ends without one.
+// line is a line of a file: its text and the line ending, which is empty where the file ends
+// without one.
 type line struct{ text, end string }
 
 func split(s string) []line {
@@ -155,8 +156,8 @@ func (f *file) place(c Chunk) (Match, error) {
 	return Match{}, f.explain(oldLines(c.Lines), start, c.AtEnd)
 }
 
-// variants returns the lines of a chunk and, if its old lines end in an empty one, the lines without that one: a
-// patch often ends a chunk with an empty line that is not in the file.
+// variants returns the lines of a chunk and, if its old lines end in an empty one, the lines
+// without that one: a patch often ends a chunk with an empty line that is not in the file.
 func variants(lines []Line) [][]Line {
 	all := [][]Line{lines}
 	for i := len(lines) - 1; i >= 0; i-- {
@@ -191,8 +192,9 @@ func newLines(lines []Line) []string {
 	return added
 }
 
-// replacement returns what takes the place of the old lines of a chunk, which have is in the file. New lines are indented as
-// the file is where the old ones have another indentation; it reports false if that does not follow from theirs.
+// replacement returns what takes the place of the old lines of a chunk, which have is in the file.
+// New lines are indented as the file is where the old ones have another indentation; it reports
+// false if that does not follow from theirs.
 func replacement(lines []Line, have []line) ([]line, bool) {
 	indent := newIndents(oldLines(lines), texts(have), newLines(lines))
 	var repl []line
@@ -214,11 +216,13 @@ func replacement(lines []Line, have []line) ([]line, bool) {
 	return repl, true
 }
 
-// unclear says that the old lines are those of have, at that place, but that new ones cannot be indented as they are.
+// unclear says that the old lines are those of have, at that place, but that new ones cannot be
+// indented as they are.
 func unclear(have []line, at int, level Level) error {
 	const shown = 8
 	var b strings.Builder
-	fmt.Fprintf(&b, "the old lines match only %s, at line %d, and how the new ones are to be indented does not follow; give the lines exactly as the file has them:", level, at+1)
+	fmt.Fprintf(&b, "the old lines match only %s, at line %d, and how the new ones are to be "+
+		"indented does not follow; give the lines exactly as the file has them:", level, at+1)
 	for i, l := range have {
 		if i == shown {
 			fmt.Fprintf(&b, "\n  (and %d more)", len(have)-shown)
@@ -229,8 +233,8 @@ func unclear(have []line, at int, level Level) error {
 	return errors.New(b.String())
 }
 
-// follow goes past the lines that the hints name. It returns where the search begins, the line of the last hint or
-// -1, and whether that line is only one of several that the hint may mean.
+// follow goes past the lines that the hints name. It returns where the search begins, the line of
+// the last hint or -1, and whether that line is only one of several that the hint may mean.
 func (f *file) follow(hints []string) (start, hint int, doubtful bool, err error) {
 	start, hint = f.cursor, -1
 	for i, text := range hints {
@@ -245,7 +249,8 @@ func (f *file) follow(hints []string) (start, hint int, doubtful bool, err error
 			if start > 0 {
 				where = fmt.Sprintf(" below line %d", start)
 			}
-			return 0, 0, false, fmt.Errorf("the file has no line %s%s, which the @@ line names", quote(text), where)
+			return 0, 0, false, fmt.Errorf("the file has no line %s%s, which the @@ line names", quote(text),
+				where)
 		}
 		// A line that an outer hint has placed is meant to be the next one.
 		doubtful = i == 0 && level > Exact && len(found) > 1
@@ -276,7 +281,8 @@ func (f *file) find(old []string, s span) (at int, level Level, err error) {
 		exact := level == Exact && !s.unique
 		if s.hint >= 0 && (len(found) == 0 || !exact) {
 			end := s.hint + len(pattern)
-			if end <= len(lines) && (!s.atEnd || end == len(lines)) && len(search(lines[:end], pattern, s.hint, 1)) > 0 {
+			if end <= len(lines) && (!s.atEnd || end == len(lines)) && len(search(lines[:end], pattern,
+				s.hint, 1)) > 0 {
 				found = append(found, s.hint)
 			}
 		}
@@ -302,7 +308,8 @@ func ambiguous(found []int, level Level) error {
 	if level > Exact {
 		how = "the old lines match only " + level.String()
 	}
-	return fmt.Errorf("%s, at several places: lines %s; give the lines exactly as the file has them, with more lines around them or an @@ line above",
+	return fmt.Errorf("%s, at several places: lines %s; give the lines exactly as the file has "+
+		"them, with more lines around them or an @@ line above",
 		how, strings.Join(places, ", "))
 }
 
@@ -329,7 +336,8 @@ func (f *file) explain(old []string, start int, atEnd bool) error {
 		if atEnd && found[0] >= start {
 			fmt.Fprintf(&b, "\nThey stand at line %d, which is not the end of the file.", found[0]+1)
 		} else {
-			fmt.Fprintf(&b, "\nThey stand at line %d, above where the chunk before ends or the @@ line stands; chunks must come in the order of the file.", found[0]+1)
+			fmt.Fprintf(&b, "\nThey stand at line %d, above where the chunk before ends or the @@ line "+
+				"stands; chunks must come in the order of the file.", found[0]+1)
 		}
 		return errors.New(b.String())
 	}
@@ -355,8 +363,8 @@ func nearest(lines, pattern []string) (at, n int) {
 	return at, n
 }
 
-// changed returns the lines of the file with all edits made. Edits do not overlap and are in file order, because each
-// chunk begins where the one before it ended.
+// changed returns the lines of the file with all edits made. Edits do not overlap and are in file
+// order, because each chunk begins where the one before it ended.
 func (f *file) changed() []line {
 	var lines []line
 	at := 0

@@ -87,8 +87,8 @@ func (l Level) foldAll(lines []string) []string {
 	return folded
 }
 
-// search returns up to most places in lines, from the line from on, where pattern begins. It takes time linear in the
-// number of lines, whatever repeats in them. The pattern is not empty.
+// search returns up to most places in lines, from the line from on, where pattern begins. It takes
+// time linear in the number of lines, whatever repeats in them. The pattern is not empty.
 func search(lines, pattern []string, from, most int) []int {
 	// next[i] is the length of the longest proper prefix of the pattern that ends at its line i.
 	next := make([]int, len(pattern))
@@ -117,8 +117,8 @@ func search(lines, pattern []string, from, most int) []int {
 	return found
 }
 
-// Find returns the places in text where the lines of pattern stand, at the first level that has any. It counts lines
-// from one and gives at most ten places.
+// Find returns the places in text where the lines of pattern stand, at the first level that has
+// any. It counts lines from one and gives at most ten places.
 func Find(text, pattern string) (lines []int, level Level) {
 	ix := newIndex(texts(split(text)))
 	old := texts(split(pattern))

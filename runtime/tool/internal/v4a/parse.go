@@ -89,7 +89,8 @@ func Parse(text string) ([]Op, error) {
 		ops = append(ops, op)
 	}
 	if len(ops) == 0 {
-		return nil, &ParseError{Line: offset, Message: "there is no operation between " + beginMarker + " and " + endMarker}
+		return nil, &ParseError{Line: offset, Message: "there is no operation between " + beginMarker +
+			" and " + endMarker}
 	}
 	return ops, nil
 }
@@ -104,7 +105,10 @@ func unwrap(text string) (lines []string, offset int, err error) {
 	lines = strings.Split(trimmed, "\n")
 	if m := heredoc().FindStringSubmatch(strings.TrimSpace(lines[0])); m != nil {
 		if strings.TrimSpace(lines[len(lines)-1]) != m[1]+m[2]+m[3] || len(lines) < 2 {
-			return nil, 0, &ParseError{Line: offset + len(lines), Message: "the here-document around the patch is not closed"}
+			return nil, 0, &ParseError{
+				Line:    offset + len(lines),
+				Message: "the here-document around the patch is not closed",
+			}
 		}
 		lines, offset = lines[1:len(lines)-1], offset+1
 		for len(lines) > 0 && strings.TrimSpace(lines[0]) == "" {
@@ -118,7 +122,8 @@ func unwrap(text string) (lines []string, offset int, err error) {
 		return nil, 0, &ParseError{Line: offset + 1, Message: "the first line must be " + beginMarker}
 	}
 	if len(lines) < 2 || strings.TrimSpace(lines[len(lines)-1]) != endMarker {
-		return nil, 0, &ParseError{Line: offset + len(lines), Message: "the last line must be " + endMarker}
+		return nil, 0, &ParseError{Line: offset + len(lines), Message: "the last line must be " +
+			endMarker}
 	}
 	return lines[1 : len(lines)-1], offset + 1, nil
 }
@@ -158,7 +163,8 @@ func (p *parser) op() (Op, error) {
 		}
 	}
 	if op.Kind == "" {
-		return op, p.fail("%s is no operation; expected %s, %s or %s with a file name", quote(p.lines[p.pos]), addMarker, deleteMarker, updateMarker)
+		return op, p.fail("%s is no operation; expected %s, %s or %s with a file name",
+			quote(p.lines[p.pos]), addMarker, deleteMarker, updateMarker)
 	}
 	if op.Path == "" {
 		return op, p.fail("the file name is missing")
@@ -173,7 +179,8 @@ func (p *parser) op() (Op, error) {
 	return op, nil
 }
 
-// content reads the lines of an added file. A wholly empty line counts as one if more added lines follow.
+// content reads the lines of an added file. A wholly empty line counts as one if more added lines
+// follow.
 func (p *parser) content() string {
 	var b strings.Builder
 	for !p.done() {
@@ -206,7 +213,8 @@ func (p *parser) update(op Op) (Op, error) {
 	}
 	for p.skipBlank(); !p.done(); p.skipBlank() {
 		_, isChunk := p.hint()
-		if !isChunk && (len(op.Chunks) > 0 || strings.HasPrefix(strings.TrimSpace(p.lines[p.pos]), "***")) {
+		if !isChunk && (len(op.Chunks) > 0 || strings.HasPrefix(strings.TrimSpace(p.lines[p.pos]),
+			"***")) {
 			break
 		}
 		c, err := p.chunk()
@@ -261,8 +269,10 @@ func (p *parser) chunk() (Chunk, error) {
 			c.Lines = append(c.Lines, Line{Op: op, Text: line[1:]})
 			continue
 		}
-		if marker := strings.TrimSpace(line); !strings.HasPrefix(marker, "@@") && !strings.HasPrefix(marker, "***") {
-			return c, p.fail("%s begins with none of space, - and +; a line that stays needs a space in front", quote(line))
+		if marker := strings.TrimSpace(line); !strings.HasPrefix(marker, "@@") &&
+			!strings.HasPrefix(marker, "***") {
+			return c, p.fail("%s begins with none of space, - and +; a line that stays needs a space in "+
+				"front", quote(line))
 		}
 		break
 	}

@@ -7,13 +7,14 @@ import (
 	"unicode"
 )
 
-// Replace puts replacement in the place of the lines of text that old matches and that begin at line first, which [Find] has
-// told. Whole lines are replaced; nothing outside of them changes.
+// Replace puts replacement in the place of the lines of text that old matches and that begin at
+// line first, which [Find] has told. Whole lines are replaced; nothing outside of them changes.
 //
-// Lines that old and replacement have in common stay byte by byte as text has them. The others get the line ending that
-// most of the replaced lines have, and are indented as text is where old has another indentation. The last line ends as
-// the replaced one did, so that a text without a final newline stays so. It reports false if the indentation of a new line does not
-// follow from that of the others, because a guess might change what the text means.
+// Lines that old and replacement have in common stay byte by byte as text has them. The others get
+// the line ending that most of the replaced lines have, and are indented as text is where old has
+// another indentation. The last line ends as the replaced one did, so that a text without a final
+// newline stays so. It reports false if the indentation of a new line does not follow from that of
+// the others, because a guess might change what the text means.
 func Replace(text, old, replacement string, first int) (string, bool) {
 	lines, was, now := split(text), split(old), split(replacement)
 	at := first - 1
@@ -100,14 +101,16 @@ func common(was, now []string) []int {
 
 // indents tells how the indentation of one text corresponds to that of another.
 type indents struct {
-	// known holds, for each indentation in use, what it is in the other text; if it is not always the same, unclear has it.
+	// known holds, for each indentation in use, what it is in the other text; if it is not always the
+	// same, unclear has it.
 	known   map[string]string
 	unclear map[string]bool
 	// same says that both texts are indented alike.
 	same bool
 }
 
-// newIndents compares lines of two texts that differ at most in white space and punctuation, for the indentation of the lines now.
+// newIndents compares lines of two texts that differ at most in white space and punctuation, for
+// the indentation of the lines now.
 func newIndents(was, have, now []string) indents {
 	in := indents{known: map[string]string{}, unclear: map[string]bool{}, same: true}
 	for i := range was {
@@ -132,7 +135,10 @@ func newIndents(was, have, now []string) indents {
 
 // allBegin reports whether all lines that have any text begin with prefix.
 func allBegin(lines []string, prefix string) bool {
-	return !slices.ContainsFunc(lines, func(s string) bool { return leading(s) != s && !strings.HasPrefix(s, prefix) })
+	return !slices.ContainsFunc(lines, func(s string) bool {
+		return leading(s) != s &&
+			!strings.HasPrefix(s, prefix)
+	})
 }
 
 func leading(s string) string {
@@ -157,8 +163,8 @@ func (in indents) apply(s string) (string, bool) {
 	return to + s[len(from):], true
 }
 
-// derive returns what an indentation is that is not known, from those that are: if each text uses only one character, and
-// the known depths lie on a line.
+// derive returns what an indentation is that is not known, from those that are: if each text uses
+// only one character, and the known depths lie on a line.
 func (in indents) derive(from string) (string, bool) {
 	was, have := byte(0), byte(0)
 	type depth struct{ from, to int }
@@ -182,7 +188,8 @@ func (in indents) derive(from string) (string, bool) {
 		low = depth{}
 	}
 	if len(depths) == 1 && was == have && scaled(len(from), low.from, low.to) {
-		return "", false // The old text is either moved or has steps of another width, which differs here.
+		// The old text is either moved or has steps of another width, which differs here.
+		return "", false
 	}
 	rise, run := high.to-low.to, high.from-low.from
 	switch {
@@ -203,7 +210,8 @@ func (in indents) derive(from string) (string, bool) {
 	return "", false
 }
 
-// scaled reports whether a depth can be scaled as from was to the depth to, and would then not be where moving it leads.
+// scaled reports whether a depth can be scaled as from was to the depth to, and would then not be
+// where moving it leads.
 func scaled(depth, from, to int) bool {
 	return from != to && from > 0 && to > 0 && depth != from && depth*to%from == 0
 }

@@ -15,24 +15,48 @@ func TestReplace(t *testing.T) {
 		{"added lines", "a\n  b \nc\n", "b", "b\nd", "a\n  b \n  d\nc\n"},
 		{"moved lines", "\ta \n\tb\n", "a\nb", "b\na", "\tb\n\ta\n"},
 		{"what stays is not indented anew", "a\n\t b\n\tc\n", "  b\n  c", "  b\n  d\n  c", ""},
-		{"what stays needs no indentation", "a\n\t b\n\tc\nd\n", "  b\n  c\nd", "  b\n  c\ne", "a\n\t b\n\tc\ne\n"},
-		{"three for two", "a\n   b\n      c\n", "  b\n    c", "  b\n    c\n      d\n  e", "a\n   b\n      c\n         d\n   e\n"},
-		{"not on a line", "a\n  b\n      c\n      d\n", "  b\n    c\n      d", "  b\n    c\n      d\n        e", ""},
+		{
+			"what stays needs no indentation", "a\n\t b\n\tc\nd\n", "  b\n  c\nd", "  b\n  c\ne",
+			"a\n\t b\n\tc\ne\n",
+		},
+		{
+			"three for two", "a\n   b\n      c\n", "  b\n    c", "  b\n    c\n      d\n  e",
+			"a\n   b\n      c\n         d\n   e\n",
+		},
+		{
+			"not on a line", "a\n  b\n      c\n      d\n", "  b\n    c\n      d",
+			"  b\n    c\n      d\n        e", "",
+		},
 		{"none in the text", "a\nb\n", "  b", "  b\n    c", "a\nb\n  c\n"},
 		{"a part of a step", "a\n\tb\n\t\tc\n", "    b\n        c", "    b\n      d\n        c", ""},
 		{"above the margin", "\ta\n\t\tb\n", "    a\n        b", "a\n        b", "a\n\t\tb\n"},
 		{"left of the margin", "a\n b\n", "        b", "c", ""},
 		{"as the file, or deeper", "x\n    a \n", "a\n", "    b\n", ""},
-		{"as the file, or deeper, also what stays", "x\n    a \n    b \n", "a\nb\n", "    a\n    b\n", ""},
-		{"deeper, since another line is not", "x\n    a \n", "a\n", "if a:\n    b\n", "x\n    if a:\n        b\n"},
+		{
+			"as the file, or deeper, also what stays", "x\n    a \n    b \n", "a\nb\n", "    a\n    b\n",
+			"",
+		},
+		{
+			"deeper, since another line is not", "x\n    a \n", "a\n", "if a:\n    b\n",
+			"x\n    if a:\n        b\n",
+		},
 		{"moved, or half as wide", "a\n  b\n    c\n", "        c", "        c\n    d", ""},
 		{"moved, or half as wide, deeper", "a\n    b\n", "        b", "        b\n            c", ""},
 		{"moved, or twice as wide, at the margin", "a\n        b\n", "    b", "    b\nc", ""},
-		{"moved, since two thirds of a depth is none", "x\n        b\n", "            b", "            c\n        d", "x\n        c\n    d\n"},
-		{"moved, and no other depth", "a\n    b\n", "        b", "        c\n        d", "a\n    c\n    d\n"},
+		{
+			"moved, since two thirds of a depth is none", "x\n        b\n", "            b",
+			"            c\n        d", "x\n        c\n    d\n",
+		},
+		{
+			"moved, and no other depth", "a\n    b\n", "        b", "        c\n        d",
+			"a\n    c\n    d\n",
+		},
 		{"several characters", "a\n \tb\n", "  b", "  b\n    c", ""},
 		{"other white space", "a\n\u00a0b\n", "  b", "  c", "a\n\u00a0c\n"},
-		{"endings of the place", "a\r\nb\r\nc\r\n d\n e\n", "d\ne", "x\ny\nz", "a\r\nb\r\nc\r\n x\n y\n z\n"},
+		{
+			"endings of the place", "a\r\nb\r\nc\r\n d\n e\n", "d\ne", "x\ny\nz",
+			"a\r\nb\r\nc\r\n x\n y\n z\n",
+		},
 		{"the last line", "a\r\n b", "b", "c\nd", "a\r\n c\r\n d"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -81,15 +105,18 @@ func (s style) text(lines []string) string {
 	return b.String()
 }
 
-// TestStructureStays edits programs whose blocks are made by indentation, in a style that is not the file's. Whatever is
-// applied must have the blocks that were meant.
+// TestStructureStays edits programs whose blocks are made by indentation, in a style that is not
+// the file's. Whatever is applied must have the blocks that were meant.
 func TestStructureStays(t *testing.T) {
 	programs := [][3][]string{ // what is above, what is replaced, what takes its place
 		{{"class A:", ".def f():"}, {"..a"}, {"..a", "", ".def g():", "..b"}},
 		{{"class A:", ".def f():"}, {"..a"}, {"..if a:", "...b"}},
 		{{"class A:", ".def f():"}, {"..a"}, {"..a", "c"}},
 		{{"class A:"}, {".def f():", "..a"}, {".def f():", "..for a in b:", "...c", "..d", "e"}},
-		{{"class A:", ".def f():", "..if a:"}, {"...b", "..c"}, {"...b", "...if d:", "....e", ".def g():", "..h"}},
+		{{"class A:", ".def f():", "..if a:"}, {"...b", "..c"}, {
+			"...b", "...if d:", "....e", ".def g():",
+			"..h",
+		}},
 		{{}, {"a"}, {"if a:", ".b"}},
 		{{"if a:", ".if b:", "..if c:"}, {"...d"}, {"..else:", "...d", ".f"}},
 	}
@@ -165,7 +192,8 @@ func FuzzReplace(f *testing.F) {
 		if !strings.HasPrefix(got, above) || !strings.HasSuffix(got[len(above):], below) {
 			t.Fatalf("more than the place was changed: %q", got)
 		}
-		if same, ok := Replace(text, old, old, places[0]); !ok || strings.TrimSuffix(old, "\n") == old && same != text {
+		if same, ok := Replace(text, old, old, places[0]); !ok || strings.TrimSuffix(old, "\n") == old &&
+			same != text {
 			t.Fatalf("the text was replaced by itself, and became %q, %v", same, ok)
 		}
 	})
