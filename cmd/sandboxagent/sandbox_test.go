@@ -74,7 +74,7 @@ func TestSandboxError(t *testing.T) {
 		},
 		"the machine": {
 			&local.SandboxError{Reasons: []error{open}}, write,
-			"local: no sandbox is to be had here: a sandbox in which / may be changed is none: invalid " +
+			"local: no sandbox works here: a sandbox in which / may be changed is none: invalid " +
 				"argument", false,
 		},
 	} {

@@ -315,6 +315,7 @@ func TestExclusiveInfo(t *testing.T) {
 
 // TestLimitInForce starts where the limit that tags are made of is not free.
 func TestLimitInForce(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name   string
 		limit  uint64

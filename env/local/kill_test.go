@@ -57,10 +57,13 @@ func marked(tb testing.TB, mark string) []int {
 // eventually polls until ok returns true.
 func eventually(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+	pause := 2 * time.Millisecond
+	for deadline := time.Now().Add(30 * time.Second); !ok(); {
 		if time.Now().After(deadline) {
-			tb.Fatalf("%s: has not come", what)
+			tb.Fatalf("%s: not within 30 seconds", what)
 		}
+		time.Sleep(pause)
+		pause = min(2*pause, 50*time.Millisecond) // a look at all processes is expensive
 	}
 }
 
@@ -117,6 +120,7 @@ func withMark(cmd env.Command, mark string) env.Command {
 }
 
 func TestTreeIsDeadAfterTimeoutAndCancel(t *testing.T) {
+	t.Parallel()
 	needProc(t)
 	for _, tt := range escapes {
 		t.Run(tt.name, func(t *testing.T) {
@@ -166,6 +170,7 @@ func TestTreeIsDeadAfterTimeoutAndCancel(t *testing.T) {
 }
 
 func TestTimeout(t *testing.T) {
+	t.Parallel()
 	needProc(t)
 	e := newEnv(t, local.Config{})
 	for _, tt := range []struct {
@@ -215,6 +220,7 @@ func TestTimeout(t *testing.T) {
 
 // TestTimeoutWithBusyOutput kills a command that writes as fast as it can.
 func TestTimeoutWithBusyOutput(t *testing.T) {
+	t.Parallel()
 	needProc(t)
 	e := newEnv(t, local.Config{})
 	mark := newMark(t)
@@ -228,6 +234,7 @@ func TestTimeoutWithBusyOutput(t *testing.T) {
 }
 
 func TestBackgroundChildHoldsPipes(t *testing.T) {
+	t.Parallel()
 	needProc(t)
 	for _, tt := range []struct {
 		name, script, stdout string
@@ -273,6 +280,7 @@ func TestBackgroundChildHoldsPipes(t *testing.T) {
 // TestDaemonIsNotKilledByItsPipe lets a daemon write after its command has ended, which must not
 // fail or block.
 func TestDaemonIsNotKilledByItsPipe(t *testing.T) {
+	t.Parallel()
 	needProc(t)
 	e := newEnv(t, local.Config{})
 	var out counter
@@ -296,6 +304,7 @@ func TestDaemonIsNotKilledByItsPipe(t *testing.T) {
 // writes more, exits and leaves a child that holds the pipe. The writer comes back only after
 // DrainTime.
 func TestAllIsDeliveredToSlowWriter(t *testing.T) {
+	t.Parallel()
 	needProc(t)
 	e := newEnv(t, local.Config{})
 	var got bytes.Buffer
@@ -316,6 +325,7 @@ func TestAllIsDeliveredToSlowWriter(t *testing.T) {
 
 // TestCancelWhileChildHoldsPipes cancels after the command itself has exited.
 func TestCancelWhileChildHoldsPipes(t *testing.T) {
+	t.Parallel()
 	needProc(t)
 	e := newEnv(t, local.Config{})
 	mark := newMark(t)
@@ -375,6 +385,7 @@ func (c *counter) late() bool {
 }
 
 func TestCloseKillsEverything(t *testing.T) {
+	t.Parallel()
 	needProc(t)
 	e := newEnv(t, local.Config{})
 	other := newEnv(t, local.Config{})

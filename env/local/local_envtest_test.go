@@ -14,6 +14,7 @@ import (
 // TestContract runs the conformance suite. What commands read and write and what files hold is the
 // same behind the helper, of which TestSupervisedContract has all cases.
 func TestContract(t *testing.T) {
+	t.Parallel()
 	groups := []string{"kill", "background", "life"}
 	if full() {
 		groups = nil
@@ -32,6 +33,7 @@ func TestContract(t *testing.T) {
 
 // TestContractConfined runs the conformance suite in a folder of the working directory.
 func TestContractConfined(t *testing.T) {
+	t.Parallel()
 	const outside = "the names lie outside of the folder"
 	envtest.Run(t, envtest.Options{
 		Small:  true,

@@ -52,6 +52,7 @@ func eachSandbox(t *testing.T, test func(t *testing.T, by sandbox.Mechanism)) {
 
 // TestSandboxedContract runs the conformance suite in the strongest sandbox, or in each.
 func TestSandboxedContract(t *testing.T) {
+	t.Parallel()
 	proven := false
 	eachSandbox(t, func(t *testing.T, by sandbox.Mechanism) {
 		if proven && testing.Short() {

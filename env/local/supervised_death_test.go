@@ -49,7 +49,7 @@ func TestHelperDies(t *testing.T) {
 		t.Errorf("a file afterwards: %v", err)
 	}
 	if err := e.Close(); !errors.Is(err, env.ErrGone) || !strings.Contains(err.Error(),
-		"killed; what it had started may still run") {
+		"killed; processes that it started may still run") {
 		t.Errorf("close: %v", err)
 	}
 	if err := e.Close(); err != nil {

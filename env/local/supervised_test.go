@@ -56,6 +56,7 @@ func supervise(tb testing.TB, cfg local.Config) *local.SupervisedEnvironment {
 
 // TestSupervisedContract runs the conformance suite.
 func TestSupervisedContract(t *testing.T) {
+	t.Parallel()
 	envtest.Run(t, envtest.Options{
 		New: func(t *testing.T) env.Environment {
 			e, err := local.Supervised(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t))

@@ -71,6 +71,7 @@ func ended(tb testing.TB, r env.Result, err error, code int) {
 // TestTTYLineEditors checks that programs which read key by key end with their input, though they
 // start after it has ended.
 func TestTTYLineEditors(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, local.Config{})
 	needTTY(t, e)
 	for _, tt := range []struct {
@@ -111,6 +112,7 @@ func TestTTYLineEditors(t *testing.T) {
 // TestTTYReopened checks that a terminal lives as long as its command, which here closes it and
 // opens it again.
 func TestTTYReopened(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, local.Config{})
 	needTTY(t, e)
 	var out screen
@@ -127,6 +129,7 @@ func TestTTYReopened(t *testing.T) {
 // though a writer takes longer for it than Exec waits for the end and a descendant keeps the
 // terminal open.
 func TestTTYSlowWriter(t *testing.T) {
+	t.Parallel()
 	needProc(t)
 	e := newEnv(t, local.Config{})
 	needTTY(t, e)
@@ -161,6 +164,7 @@ func TestTTYSlowWriter(t *testing.T) {
 // TestTTYHeldKeepsRunning checks that a descendant which floods the terminal after Exec has
 // returned neither blocks nor is heard of again.
 func TestTTYHeldKeepsRunning(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, local.Config{})
 	needTTY(t, e)
 	var out screen
@@ -183,6 +187,7 @@ func TestTTYHeldKeepsRunning(t *testing.T) {
 
 // TestTTYPaste checks that input which nobody reads keeps neither a command nor Exec from ending.
 func TestTTYPaste(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, local.Config{})
 	needTTY(t, e)
 	for name, input := range map[string]string{
@@ -240,6 +245,7 @@ func TestTTYReaderFails(t *testing.T) {
 // TestTTYEndOfInput checks in which cases a reader comes to the end, and that the next reader is
 // not told of it as well.
 func TestTTYEndOfInput(t *testing.T) {
+	t.Parallel()
 	needTTY(t, newEnv(t, local.Config{}))
 	for _, tt := range []struct{ name, stty, input, want string }{
 		{"nothing", "", "", ""},

@@ -41,16 +41,8 @@ func (e *SupervisedEnvironment) Verify(
 			errors.ErrUnsupported,
 		)
 	}
-	program, err := e.find()
-	if err != nil {
-		return verify.Report{}, err
-	}
-	defer program.Close()
-	if err := program.Open(); err != nil {
-		return verify.Report{}, err
-	}
 	name := filepath.Join(e.plan.Temp, ".probe-"+strings.ToLower(rand.Text()))
-	whole := io.NewSectionReader(program.File, 0, math.MaxInt64)
+	whole := io.NewSectionReader(e.program.File, 0, math.MaxInt64)
 	if _, err := e.WriteFile(ctx, name, whole, env.WriteOptions{
 		Mode:         0o500,
 		MustNotExist: true,
@@ -61,7 +53,7 @@ func (e *SupervisedEnvironment) Verify(
 		err = errors.Join(err, e.Remove(context.WithoutCancel(ctx), name,
 			env.RemoveOptions{}))
 	}()
-	r, err := verify.Run(ctx, e, append([]string{name}, program.Args...), e.expect(host))
+	r, err := verify.Run(ctx, e, append([]string{name}, e.program.Args...), e.expect(host))
 	if errors.Is(err, fs.ErrPermission) {
 		err = fmt.Errorf(
 			"%w (the file system may be mounted noexec; set TMPDIR to a directory of another)",

@@ -28,7 +28,12 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/sandboxd"
 )
 
+// TestMain runs more tests at the same time than there are processors: most of them wait.
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		removeShared()
 		os.Exit(code)
@@ -219,10 +224,13 @@ func output(t *testing.T, e env.Runner, cmd env.Command) string {
 // eventually polls until ok returns true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+	pause := 2 * time.Millisecond
+	for deadline := time.Now().Add(30 * time.Second); !ok(); {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: has not come", what)
+			t.Fatalf("%s: not within 30 seconds", what)
 		}
+		time.Sleep(pause)
+		pause = min(2*pause, 50*time.Millisecond) // a look at all processes is expensive
 	}
 }
 

@@ -84,7 +84,7 @@ func startSandboxed(text string, s serveConfig) (*sandboxedHelper, setup, error)
 		dir,
 		want.Sandbox,
 		s.protectedPaths(),
-		sandbox.Mechanisms(),
+		sandbox.ThisMachine(),
 		func(plan sandbox.Plan) (env.Info, func() error, error) {
 			var err error
 			if b, err = s.start(ctx, &plan, program, socket); err != nil {
@@ -153,7 +153,7 @@ func refusal(none *sandbox.Unavailable) error {
 			none.Why(),
 		)
 	}
-	return fmt.Errorf("no sandbox is to be had here: %s", none.Why())
+	return fmt.Errorf("no sandbox works here: %s", none.Why())
 }
 
 // protectedPaths returns the files of this helper that sandboxed commands must not modify: this

@@ -231,7 +231,7 @@ func TestNoBox(t *testing.T) {
 	}{
 		"the root folder": {
 			helper.Sandbox{Dir: "/", Sandbox: env.Sandbox{Require: true}},
-			"no sandbox is to be had here: / ",
+			"no sandbox works here: / ",
 		},
 		"a promise": {helper.Sandbox{Dir: t.TempDir(), Sandbox: env.Sandbox{
 			Network: true,
