@@ -103,7 +103,7 @@ func TestSSHMessages(t *testing.T) {
 		},
 		{"a network that nobody closes", flags(s, "--network=none"), []string{
 			"no sandbox works here",
-			"home folder",
+			"home directory",
 		}},
 		{"apply", flags(s, "--apply"), []string{"--apply has no effect with --env=ssh"}},
 		{"variables of this machine", flags(s, "--inherit-vars=all"), []string{"--pass-var"}},

@@ -8,8 +8,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// Helper says which program supervises. The zero value is the one that "make build" embeds, where
-// there is one for this platform; it is kept in the user's cache directory.
+// Helper is the program of the helper. The zero value is the one that "make build" embeds for this
+// platform; it is stored in the user's cache directory.
 type Helper struct {
 	// Path is a program that calls sandboxd.Main, such as the caller's own one.
 	Path string
@@ -18,8 +18,8 @@ type Helper struct {
 }
 
 // HelperError is the reason why a helper did not start: none is embedded for this platform, it
-// cannot be stored, the system does not execute it (its file system may be mounted noexec), or it is
-// another program. Another Helper may work.
+// cannot be stored, the system does not execute it (its file system may be mounted noexec), or it
+// is another program. Another Helper may work.
 type HelperError struct {
 	Err error
 }

@@ -1,7 +1,7 @@
 // Package proctree starts the commands of an environment and finds and kills their process trees.
 //
 // A command leads a session of its own. Its tree is the members of its session and groups, all of
-// their descendants, and every process that hasMark the mark of the command.
+// their descendants, and every process with the mark of the command.
 //
 // # Sets made by New
 //
@@ -17,13 +17,13 @@
 // container. Such a process starts no processes by other means: its dead children are reaped here.
 //
 // On Linux the process permanently becomes the parent of all orphans below it (a sub-reaper), and
-// each command gets a tag instead of a marker, which a process loses only on purpose: the hard limit
-// of CPU time for real-time threads (RLIMIT_RTTIME), in microseconds, decreases by one with every
-// command, for this process too. It starts far beyond what any thread can use. All descendants of
-// this process belong to its environment, so StopAll leaves none. As PID 1 of a pid namespace the
-// process can also stop all processes of the namespace at once, to kill a fork bomb, and resumes
-// those that entered the namespace from outside, with their descendants. If the limit is already
-// small enough to have an effect, commands get markers.
+// each command gets a tag instead of a marker, which a process loses only on purpose: the hard
+// limit of CPU time for real-time threads (RLIMIT_RTTIME), in microseconds, decreases by one with
+// every command, for this process too. It starts far beyond what any thread can use. All
+// descendants of this process belong to its environment, so StopAll leaves none. As PID 1 of a pid
+// namespace the process can also stop all processes of the namespace at once, to kill a fork bomb,
+// and resumes those that entered the namespace from outside, with their descendants. If the limit
+// is already small enough to have an effect, commands get markers.
 //
 // On other Unix systems processes are found as by New, and the guarantees report that. On Windows
 // both kinds are a job object.

@@ -27,8 +27,8 @@ func processes(since uint64) ([]procInfo, error) {
 	return list, err
 }
 
-// newProcesses returns the processes that started at since or later and are not in visited, and adds
-// them to visited. gone is true if one of them was dead.
+// newProcesses returns the processes that started at since or later and are not in visited, and
+// adds them to visited. gone is true if one of them was dead.
 func newProcesses(since uint64, visited map[int]bool) (list []procInfo, gone bool, err error) {
 	infos, err := unix.SysctlKinfoProcSlice("kern.proc.all")
 	if err != nil {

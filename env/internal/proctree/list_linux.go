@@ -44,9 +44,9 @@ func processes(since uint64) ([]procInfo, error) {
 	return list, err
 }
 
-// newProcesses returns the processes that started at since or later and are not in visited, and adds
-// to visited whether a process of that number existed. gone is true if one had ended when it was
-// read.
+// newProcesses returns the processes that started at since or later and are not in visited, and
+// adds to visited whether a process of that number existed. gone is true if one had ended when it
+// was read.
 func newProcesses(since uint64, visited map[int]bool) (list []procInfo, gone bool, err error) {
 	numbers, err := processNumbers()
 	if err != nil {
@@ -144,7 +144,8 @@ func parseStat(line string) (procInfo, error) {
 	if errors.Join(err0, err1, err2, err3, err4, err5, err6) != nil {
 		return procInfo{}, errStat
 	}
-	s := procInfo{pid: pid, ppid: ppid, pgid: pgid, sid: sid, start: start, kernel: flags&flagKernel != 0}
+	s := procInfo{pid: pid, ppid: ppid, pgid: pgid, sid: sid, start: start}
+	s.kernel = flags&flagKernel != 0
 	switch fields[0] {
 	case "Z":
 		s.dead, s.headless = threads <= 1, threads > 1
@@ -156,9 +157,9 @@ func parseStat(line string) (procInfo, error) {
 	return s, nil
 }
 
-// hasMark reports whether a process has a variable that begins with one of markers. A hidden process
-// has ended or is between two programs: the new one has its memory already, but neither arguments
-// nor variables.
+// hasMark reports whether a process has a variable that begins with one of markers. A hidden
+// process has ended or is between two programs: the new one has its memory already, but neither
+// arguments nor variables.
 func hasMark(pid int, markers []string) (marked, hidden bool) {
 	// A process that executes a program between open and read shows no variables either; another try
 	// reads them.
@@ -198,8 +199,8 @@ func hasNoVars(pid int) (none, hidden bool) {
 	return code == 0, code != 0
 }
 
-// memoryOf returns the end address of the code, and the size of the variables in bytes, of the thread
-// or process with the /proc directory dir. Both are 0 if they are unknown.
+// memoryOf returns the end address of the code, and the size of the variables in bytes, of the
+// thread or process with the /proc directory dir. Both are 0 if they are unknown.
 func memoryOf(dir string) (code, vars uint64) {
 	line, err := readOnce(dir+"/stat", maxStat)
 	if err != nil {
@@ -218,9 +219,9 @@ func memoryOf(dir string) (code, vars uint64) {
 	return code, end - begin
 }
 
-// readLive reads a file of a process in /proc that is the same for all threads. That of a main thread
-// that has ended before the others is empty, or closed to ordinary users; then another thread's is
-// read.
+// readLive reads a file of a process in /proc that is the same for all threads. That of a main
+// thread that has ended before the others is empty, or closed to ordinary users; then another
+// thread's is read.
 func readLive(pid int, name string) ([]byte, error) {
 	dir := "/proc/" + strconv.Itoa(pid)
 	data, err := readMemory(dir + "/" + name)
@@ -273,8 +274,8 @@ func hasPrefix(vars []byte, markers []string) bool {
 	})
 }
 
-// send sends a signal to a process, unless its number belongs to another one by now. An ended process
-// is no error.
+// send sends a signal to a process, unless its number belongs to another one by now. An ended
+// process is no error.
 func send(s procInfo, signal unix.Signal) error {
 	fd, err := unix.PidfdOpen(s.pid, 0)
 	if errors.Is(err, unix.ESRCH) {

@@ -190,7 +190,8 @@ func (s *Set) newTree(leaders []*Process, markers []string, all bool) *tree {
 // returns nil, the tree is dead. It must not run beside Reap of p.
 func (s *Set) Stop(p *Process) error { return s.tree(p).terminate(env.GraceTime) }
 
-// StopAll stops all processes of the set as Stop stops a tree. No command may be started afterwards.
+// StopAll stops all processes of the set as Stop stops a tree. No command may be started
+// afterwards.
 func (s *Set) StopAll() error {
 	leaders, done := s.use()
 	defer done()

@@ -100,7 +100,8 @@ func (s *Set) Start(file string, argv []string, attr *os.ProcAttr) (*Process, er
 
 // release assigns a suspended process to jobs, the outer one first, and resumes it.
 func release(child *os.Process, jobs ...windows.Handle) error {
-	const access = windows.PROCESS_SET_QUOTA | windows.PROCESS_TERMINATE | windows.PROCESS_SUSPEND_RESUME
+	const access = windows.PROCESS_SET_QUOTA | windows.PROCESS_TERMINATE |
+		windows.PROCESS_SUSPEND_RESUME
 	handle, err := windows.OpenProcess(access, false, uint32(child.Pid))
 	if err != nil {
 		return os.NewSyscallError("OpenProcess", err)

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// send sends a signal to a process, unless its number belongs to another one by now. An ended process
-// is no error.
+// send sends a signal to a process, unless its number belongs to another one by now. An ended
+// process is no error.
 func send(s procInfo, signal unix.Signal) error {
 	handle, err := os.FindProcess(s.pid)
 	if err != nil {

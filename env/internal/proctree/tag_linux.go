@@ -97,8 +97,8 @@ func parseLimits(data []byte) (tag uint64, ok bool) {
 	return 0, false
 }
 
-// stopTagged sends SIGSTOP to all processes with a wanted tag. It takes a small part of the time of a
-// scan, of which a fork bomb leaves hardly any.
+// stopTagged sends SIGSTOP to all processes with a wanted tag. It takes a small part of the time of
+// a scan, of which a fork bomb leaves hardly any.
 func stopTagged(wanted func(tag uint64) bool) {
 	numbers, err := processNumbers()
 	if err != nil {

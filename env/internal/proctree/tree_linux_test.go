@@ -152,7 +152,8 @@ func TestKnownMembersStayCandidates(t *testing.T) {
 	tr := newTree(nil)
 	tr.below, tr.known[child.id()] = true, true
 	list := []procInfo{child, other}
-	if diff := cmp.Diff([]procInfo{child}, tr.candidates(list), cmp.AllowUnexported(procInfo{})); diff != "" {
+	got := tr.candidates(list)
+	if diff := cmp.Diff([]procInfo{child}, got, cmp.AllowUnexported(procInfo{})); diff != "" {
 		t.Error(diff)
 	}
 	if list[1] != other {
@@ -186,7 +187,7 @@ func TestChildrenGoOnBeforeTheirParents(t *testing.T) {
 	}
 	const script = `use POSIX ":sys_wait_h"; $| = 1; $SIG{USR1} = sub { print "end\n"; exit };
 for (1..50) { fork or do { sleep 1000; exit } } print "ready\n";
-while ((my $p = waitpid(-1, WUNTRACED)) > 0) { print "$p stands still\n" } # since none of them ends`
+while ((my $p = waitpid(-1, WUNTRACED)) > 0) { print "$p stands still\n" }`
 	parent := exec.CommandContext(t.Context(), "perl", "-e", script)
 	out, err := parent.StdoutPipe()
 	if err != nil {

@@ -161,7 +161,9 @@ func (t *tree) kill() error {
 
 // killOnce sends SIGKILL to all members once, in a way in which none can escape by forking, and
 // returns those that were alive. It adds those that may not be killed to immune.
-func (t *tree) killOnce(immune map[identity]bool, deadline time.Time) (alive []procInfo, err error) {
+func (t *tree) killOnce(
+	immune map[identity]bool, deadline time.Time,
+) (alive []procInfo, err error) {
 	t.haltAfter(freezeTime)
 	defer t.resumeOthers()
 	t.signalGroups(unix.SIGSTOP)
@@ -191,7 +193,9 @@ func (t *tree) freeze(immune map[identity]bool, deadline time.Time) (alive []pro
 // stopFresh sends SIGSTOP to the members that are not frozen yet. It excludes starts of commands: a
 // starting command shares the memory of this process until it executes its program, and this
 // process waits for that.
-func (t *tree) stopFresh(immune, frozen map[identity]bool) (alive []procInfo, fresh bool, err error) {
+func (t *tree) stopFresh(
+	immune, frozen map[identity]bool,
+) (alive []procInfo, fresh bool, err error) {
 	t.fork.Lock()
 	defer t.fork.Unlock()
 	if t.stop != nil {
@@ -209,8 +213,8 @@ func (t *tree) stopFresh(immune, frozen map[identity]bool) (alive []procInfo, fr
 	return alive, fresh, nil
 }
 
-// stopAfter stops the members with marks after d: a scan of many busy processes may take longer. The
-// caller calls cancel.
+// stopAfter stops the members with marks after d: a scan of many busy processes may take longer.
+// The caller calls cancel.
 func (t *tree) stopAfter(d time.Duration) (cancel func()) {
 	if t.stop == nil {
 		return func() {}
@@ -267,8 +271,8 @@ func (t *tree) haltAfter(d time.Duration) {
 	}
 }
 
-// resumeOthers resumes the processes that haltAfter stopped, except for members. Processes that were
-// stopped before are resumed too.
+// resumeOthers resumes the processes that haltAfter stopped, except for members. Processes that
+// were stopped before are resumed too.
 func (t *tree) resumeOthers() {
 	if t.undoHalt != nil {
 		t.undoHalt()
@@ -339,7 +343,9 @@ func (t *tree) scan() ([]procInfo, error) {
 // members returns the members of list that are alive. It checks each process for marks once, and
 // records that in checked. unclear is true if the marks of one could not be read: it is executing
 // another program, or has ended.
-func (t *tree) members(list []procInfo, checked map[identity]bool) (alive []procInfo, unclear bool) {
+func (t *tree) members(
+	list []procInfo, checked map[identity]bool,
+) (alive []procInfo, unclear bool) {
 	list = t.candidates(list)
 	members := make(map[int]bool)
 	for _, l := range t.leaders {
@@ -394,7 +400,8 @@ func (t *tree) candidates(list []procInfo) []procInfo {
 	return slices.DeleteFunc(list, func(s procInfo) bool { return !below[s.pid] })
 }
 
-// addRelatives adds the children of members and the processes whose group or session a member leads.
+// addRelatives adds the children of members and the processes whose group or session a member
+// leads.
 func addRelatives(list []procInfo, members map[int]bool) {
 	for changed := true; changed; {
 		changed = false

@@ -365,9 +365,9 @@ func TestCores(t *testing.T) {
 func TestNoProject(t *testing.T) {
 	w := newWorld(t)
 	for name, want := range map[string]string{
-		"/": "home folder", "/usr": "whole machine", "/etc": "whole machine", "/tmp": "whole machine",
+		"/": "home directory", "/usr": "whole machine", "/etc": "whole machine", "/tmp": "whole machine",
 		"/proc/self": "lets nothing be changed", "/dev/shm": "lets nothing be changed",
-		w.home: "home folder", w.root: "home folder",
+		w.home: "home directory", w.root: "home directory",
 	} {
 		w.policy.Dir = name
 		if _, err := resolvePolicy(w.policy, []string{"/nonexistent", w.home}, os.Getenv); err == nil ||
