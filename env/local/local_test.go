@@ -215,45 +215,6 @@ func TestShellProbe(t *testing.T) {
 	}
 }
 
-func TestClosed(t *testing.T) {
-	e := newEnv(t, local.Config{})
-	write(t, filepath.Join(e.Info().WorkDir, "f"), "x", 0o644)
-	open, err := e.Open(t.Context(), "f")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = open.Close() }()
-	for range 2 {
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	ctx := t.Context()
-	calls := map[string]func() error{
-		"Open":    func() error { _, err := e.Open(ctx, "f"); return err },
-		"Stat":    func() error { _, err := e.Stat(ctx, "f"); return err },
-		"ReadDir": func() error { _, err := e.ReadDir(ctx, "."); return err },
-		"WriteFile": func() error {
-			_, err := e.WriteFile(ctx, "f", strings.NewReader(""),
-				env.WriteOptions{})
-			return err
-		},
-		"Remove":  func() error { return e.Remove(ctx, "f", env.RemoveOptions{}) },
-		"CopyIn":  func() error { return e.CopyIn(ctx, ".", strings.NewReader("")) },
-		"CopyOut": func() error { _, err := e.CopyOut(ctx, "."); return err },
-		"Read":    func() error { _, err := open.Read(make([]byte, 1)); return err },
-	}
-	for name, call := range calls {
-		var pe *fs.PathError
-		if err := call(); !errors.Is(err, fs.ErrClosed) || !errors.As(err, &pe) {
-			t.Errorf("%s: %v (%T), want a *fs.PathError with fs.ErrClosed", name, err, err)
-		}
-	}
-	if _, err := e.Exec(ctx, env.Command{Argv: []string{"true"}}); !errors.Is(err, fs.ErrClosed) {
-		t.Errorf("Exec: %v, want fs.ErrClosed", err)
-	}
-}
-
 func TestCloseEndsCallsThatWaitForTheCaller(t *testing.T) {
 	e := newEnv(t, local.Config{})
 	blocked, unblock := io.Pipe()
