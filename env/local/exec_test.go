@@ -56,7 +56,7 @@ func TestExecStartErrors(t *testing.T) {
 			env.Command{Argv: []string{"plain"}, Vars: []string{"PATH=" + dir}},
 			fs.ErrPermission, "plain",
 		},
-		{"folder", env.Command{Argv: []string{dir}}, fs.ErrPermission, "directory"},
+		{"directory", env.Command{Argv: []string{dir}}, fs.ErrPermission, "directory"},
 		{"no interpreter", env.Command{Argv: []string{"./nointerp"}}, fs.ErrNotExist, "interpreter"},
 		{"no format", env.Command{Argv: []string{"./noshebang"}}, nil, "exec format"},
 		{
@@ -134,10 +134,10 @@ func TestExecPath(t *testing.T) {
 		want      string
 	}{
 		{"relative element", "", nil, "base"},
-		{"relative element in another folder", "sub", nil, "sub/base"},
+		{"relative element in another directory", "sub", nil, "sub/base"},
 		{"the command's PATH", "", []string{"PATH=" + dir + "/other"}, "other"},
 		{"of two the last", "", []string{"PATH=/", "PATH=" + dir + "/other"}, "other"},
-		{"empty element is the folder", "", []string{"PATH=:/bin"}, "here"},
+		{"empty element is the directory", "", []string{"PATH=:/bin"}, "here"},
 		{"one that is not executable is passed over", "", []string{"PATH=denied:other"}, "other"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -154,7 +154,8 @@ func TestExecVars(t *testing.T) {
 	t.Setenv("LOCAL_TEST_PLAIN", "host")
 	t.Setenv("LOCAL_TEST_API_KEY", "secret")
 	t.Setenv("SANDBOXAGENT_EXEC_outer_1", "1")
-	show := sh(`echo "${LOCAL_TEST_PLAIN-unset} ${LOCAL_TEST_API_KEY-unset} ${A-unset} ${SANDBOXAGENT_EXEC_outer_1-unset}"`)
+	show := sh(`echo "${LOCAL_TEST_PLAIN-unset} ${LOCAL_TEST_API_KEY-unset} ${A-unset} ` +
+		`${SANDBOXAGENT_EXEC_outer_1-unset}"`)
 	for _, tt := range []struct {
 		name string
 		cfg  local.Config

@@ -99,16 +99,19 @@ func TestWriteFileRefuses(t *testing.T) {
 		opts       env.WriteOptions
 		want       error
 	}{
-		{"folder", "dir", env.WriteOptions{}, env.ErrIsDir},
+		{"directory", "dir", env.WriteOptions{}, env.ErrIsDir},
 		{"slash at the end", "absent/", env.WriteOptions{}, env.ErrIsDir},
 		{"dot", ".", env.WriteOptions{}, env.ErrIsDir},
-		{"file as a folder", "dir/file/x", env.WriteOptions{}, env.ErrNotDir},
+		{"file as a directory", "dir/file/x", env.WriteOptions{}, env.ErrNotDir},
 		{"type bits", "new", env.WriteOptions{Mode: fs.ModeDir | 0o755}, fs.ErrInvalid},
 		{"no hash", "dir/file", env.WriteOptions{IfSHA256: "zz"}, fs.ErrInvalid},
 		{"short hash", "dir/file", env.WriteOptions{IfSHA256: "abcd"}, fs.ErrInvalid},
-		{"both conditions", "dir/file", env.WriteOptions{IfSHA256: sum("old"), MustNotExist: true}, fs.ErrInvalid},
+		{
+			"both conditions", "dir/file",
+			env.WriteOptions{IfSHA256: sum("old"), MustNotExist: true}, fs.ErrInvalid,
+		},
 		{"exists", "dir/file", env.WriteOptions{MustNotExist: true}, fs.ErrExist},
-		{"folder exists", "dir", env.WriteOptions{MustNotExist: true}, fs.ErrExist},
+		{"directory exists", "dir", env.WriteOptions{MustNotExist: true}, fs.ErrExist},
 		{"other content", "dir/file", env.WriteOptions{IfSHA256: sum("other")}, env.ErrChanged},
 		{"condition on a missing file", "absent", env.WriteOptions{IfSHA256: sum("")}, fs.ErrNotExist},
 	} {
@@ -135,7 +138,8 @@ func TestWriteFileConditionHolds(t *testing.T) {
 
 func TestWriteFileThatFails(t *testing.T) {
 	boom := errors.New("boom")
-	for _, name := range []string{"reader fails", "context ends", "context ends while the reader blocks"} {
+	for _, name := range []string{"reader fails", "context ends", "context ends while the reader " +
+		"blocks"} {
 		t.Run(name, func(t *testing.T) {
 			e := newEnv(t, local.Config{})
 			put(t, e, "old", "old", env.WriteOptions{})

@@ -170,7 +170,8 @@ func TestAllIsDeliveredToSlowWriter(t *testing.T) {
 	needProc(t)
 	e := newEnv(t, local.Config{})
 	var got bytes.Buffer
-	cmd := sh(`printf first; until [ -e go ]; do sleep 0.01; done; head -c 50000 /dev/zero; sleep 1000 & :`)
+	cmd := sh(`printf first; until [ -e go ]; do sleep 0.01; done; head -c 50000 /dev/zero; ` +
+		`sleep 1000 & :`)
 	cmd.Stdout = writerFunc(func(p []byte) (int, error) {
 		if got.Len() == 0 {
 			write(t, e.Info().WorkDir+"/go", "", 0o644)
@@ -193,7 +194,8 @@ func TestCancelWhileChildHoldsPipes(t *testing.T) {
 	mark := newMark(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	// The child says when the command is a zombie.
-	cmd := withMark(sh(`setsid sh -c 'until grep -q ") Z" /proc/$1/stat; do sleep 0.01; done; echo orphaned; sleep 1000' "$M" $$ &`), mark)
+	cmd := withMark(sh(`setsid sh -c 'until grep -q ") Z" /proc/$1/stat; do sleep 0.01; done; `+
+		`echo orphaned; sleep 1000' "$M" $$ &`), mark)
 	cmd.Stdout = writerFunc(func(p []byte) (int, error) {
 		cancel()
 		return len(p), nil
@@ -289,7 +291,8 @@ func TestNested(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The command detaches itself, and this process never closes the environment.
-		_, _ = inner.Exec(t.Context(), withMark(sh(`setsid sh -c 'sh -c "while :; do sleep 1000; done" "$M" &'; sleep 1000`), os.Getenv("LOCAL_TEST_MARK")))
+		_, _ = inner.Exec(t.Context(), withMark(sh(`setsid sh -c 'sh -c "while :; do sleep 1000; `+
+			`done" "$M" &'; sleep 1000`), os.Getenv("LOCAL_TEST_MARK")))
 		return
 	}
 	e := newEnv(t, local.Config{})

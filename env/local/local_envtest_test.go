@@ -31,10 +31,10 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// TestContractConfined runs the conformance suite in a folder of the working directory.
+// TestContractConfined runs the conformance suite in a directory of the working directory.
 func TestContractConfined(t *testing.T) {
 	t.Parallel()
-	const outside = "the names lie outside of the folder"
+	const outside = "the names lie outside of the directory"
 	envtest.Run(t, envtest.Options{
 		Small:  true,
 		Groups: []string{"exec", "file", "write", "remove", "copy", "search", "readfiles"},

@@ -46,7 +46,7 @@ func amount(all, some int) int {
 	return some
 }
 
-// newEnv returns an environment in a folder of its own, which is closed at the end of the test.
+// newEnv returns an environment in a directory of its own, which is closed at the end of the test.
 func newEnv(tb testing.TB, cfg local.Config) *local.Environment {
 	tb.Helper()
 	if cfg.Dir == "" {
@@ -117,7 +117,7 @@ func TestNew(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if runtime.GOOS == "windows" && tt.name == "variable without name" {
-				t.Skip("such variables hold the current folders of drives here")
+				t.Skip("such variables hold the current directories of drives here")
 			}
 			_, err := local.New(tt.cfg)
 			if !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.says) {
@@ -130,9 +130,9 @@ func TestNew(t *testing.T) {
 	}
 }
 
-func TestNewNeedsAFolderThatMayBeSearched(t *testing.T) {
+func TestNewNeedsSearchPermission(t *testing.T) {
 	if runtime.GOOS == "windows" || os.Getuid() == 0 {
-		t.Skip("needs an ordinary user of a Unix system: root may search every folder")
+		t.Skip("needs an ordinary user of a Unix system: root may search every directory")
 	}
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o600); err != nil {

@@ -57,9 +57,9 @@ func TestHelperDies(t *testing.T) {
 	}
 }
 
-// TestHelperIsAskedToEnd has somebody else end the helper in good order. That is not this side's
+// TestHelperTerminated has somebody else end the helper in good order. That is not this side's
 // closing.
-func TestHelperIsAskedToEnd(t *testing.T) {
+func TestHelperTerminated(t *testing.T) {
 	needProc(t)
 	e, err := local.Supervised(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t))
 	if err != nil {

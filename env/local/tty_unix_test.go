@@ -168,7 +168,8 @@ func TestTTYHeldKeepsRunning(t *testing.T) {
 	e := newEnv(t, local.Config{})
 	needTTY(t, e)
 	var out screen
-	cmd := onTTY(sh(`trap '' HUP; (until test -e go; do sleep 0.05; done; i=0; while [ $i -lt 20000 ]; do echo flood; i=$((i+1)); done; : >written) & echo first; exit 3`))
+	cmd := onTTY(sh(`trap '' HUP; (until test -e go; do sleep 0.05; done; i=0; ` +
+		`while [ $i -lt 20000 ]; do echo flood; i=$((i+1)); done; : >written) & echo first; exit 3`))
 	cmd.Stdout = &out
 	r, err := e.Exec(t.Context(), cmd)
 	ended(t, r, err, 3)
@@ -265,7 +266,8 @@ func TestTTYEndOfInput(t *testing.T) {
 			var once, ends sync.Once
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			cmd := onTTY(sh("stty -echo " + tt.stty + `; echo ready; cat >copy; stty sane; echo second; read -r line; echo third`))
+			cmd := onTTY(sh("stty -echo " + tt.stty + `; echo ready; cat >copy; stty sane; ` +
+				`echo second; read -r line; echo third`))
 			cmd.Stdout = writerFunc(func(p []byte) (int, error) {
 				n, err := out.Write(p)
 				if strings.Contains(out.String(), "ready") {
@@ -335,8 +337,8 @@ func TestTTYStartErrors(t *testing.T) {
 			Stderr: os.Stdout,
 		}, fs.ErrInvalid},
 		{"no program", env.Command{Argv: []string{"no-such-program-x"}}, fs.ErrNotExist},
-		{"no folder", env.Command{Argv: []string{"true"}, Dir: "absent"}, fs.ErrNotExist},
-		{"folder", env.Command{Argv: []string{"/"}}, fs.ErrPermission},
+		{"no directory", env.Command{Argv: []string{"true"}, Dir: "absent"}, fs.ErrNotExist},
+		{"directory", env.Command{Argv: []string{"/"}}, fs.ErrPermission},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := e.Exec(t.Context(), onTTY(tt.cmd))
@@ -381,7 +383,7 @@ func TestTTYLeavesNothing(t *testing.T) {
 				t.Errorf("the command has %s descriptors of terminals", got)
 			}
 			if _, err := e.Exec(t.Context(), onTTY(env.Command{Argv: []string{"/"}})); err == nil {
-				t.Error("a folder was run")
+				t.Error("a directory was run")
 			}
 		})
 	}

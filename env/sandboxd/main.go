@@ -122,7 +122,9 @@ type serveConfig struct {
 
 // serve serves until the end, or starts another helper that does so in a sandbox. It returns the
 // exit code, and whether commands may still run.
-func (s serveConfig) serve(sandboxText string, confined, inside bool) (code int, orphans bool, err error) {
+func (s serveConfig) serve(
+	sandboxText string, confined, inside bool,
+) (code int, orphans bool, err error) {
 	var in setup
 	if sandboxText != "" {
 		var within *sandboxedHelper

@@ -61,21 +61,21 @@ func helperArgv(t *testing.T, args ...string) []string {
 // process is a helper that runs.
 type process struct {
 	*exec.Cmd
-	in     io.WriteCloser
-	out    io.ReadCloser
-	said   *bytes.Buffer
-	exited chan struct{}
-	spent  bool // the standard streams were given to a client
+	in         io.WriteCloser
+	out        io.ReadCloser
+	stderrText *bytes.Buffer
+	exited     chan struct{}
+	spent      bool // the standard streams were given to a client
 }
 
 // launch starts a helper with pipes. When the test ends, it is killed if it has not ended.
 func launch(t *testing.T, argv []string, prepare func(*exec.Cmd)) *process {
 	t.Helper()
 	p := &process{
-		Cmd: exec.Command(argv[0], argv[1:]...), said: &bytes.Buffer{},
+		Cmd: exec.Command(argv[0], argv[1:]...), stderrText: &bytes.Buffer{},
 		exited: make(chan struct{}),
 	}
-	p.Env, p.Dir, p.Stderr = []string{}, "/", p.said
+	p.Env, p.Dir, p.Stderr = []string{}, "/", p.stderrText
 	p.WaitDelay = 10 * time.Second
 	if prepare != nil {
 		prepare(p.Cmd)
@@ -108,7 +108,7 @@ func launch(t *testing.T, argv []string, prepare func(*exec.Cmd)) *process {
 			<-p.exited
 		}
 		if t.Failed() {
-			t.Logf("the helper said %.2000q and ended with %v", p.said, p.ProcessState)
+			t.Logf("the stderr of the helper is %.2000q and ended with %v", p.stderrText, p.ProcessState)
 		}
 	})
 	return p
