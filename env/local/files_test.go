@@ -108,7 +108,8 @@ func TestWriteFileRefuses(t *testing.T) {
 		{"short hash", "dir/file", env.WriteOptions{IfSHA256: "abcd"}, fs.ErrInvalid},
 		{
 			"both conditions", "dir/file",
-			env.WriteOptions{IfSHA256: sum("old"), MustNotExist: true}, fs.ErrInvalid,
+			env.WriteOptions{IfSHA256: sum("old"), MustNotExist: true},
+			fs.ErrInvalid,
 		},
 		{"exists", "dir/file", env.WriteOptions{MustNotExist: true}, fs.ErrExist},
 		{"directory exists", "dir", env.WriteOptions{MustNotExist: true}, fs.ErrExist},
