@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
@@ -101,7 +102,7 @@ func TestBreakingOffRunStreamAborts(t *testing.T) {
 	})
 	rec := &recorder{}
 	cfg := config(&model{answers: []answer{calls(call("a", "block", nil))}}, block)
-	cfg.Store = func(string) (agent.Store, error) { return rec, nil }
+	cfg.Store = func(string) (session.Store, error) { return rec, nil }
 	a, err := agent.New(cfg)
 	if err != nil {
 		t.Fatal(err)

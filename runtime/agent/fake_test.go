@@ -17,6 +17,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
@@ -239,7 +240,7 @@ func config(m llm.Client, tools ...tool.Tool) agent.Config {
 			SupportsParallelToolCalls: true, SupportsReasoning: true, ContextWindow: 1000,
 		},
 		Tools: tools,
-		Store: agent.InMemory,
+		Store: session.InMemory,
 		Retry: llm.RetryPolicy{MaxRetries: -1},
 		// Tests of sub-agents say so.
 		Subagents: agent.Subagents{MaxDepth: -1},

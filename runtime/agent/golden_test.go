@@ -16,6 +16,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
@@ -83,7 +84,7 @@ func TestTrace(t *testing.T) {
 	cfg := config(m, n.tool("look", true), touch, ask, exit)
 	cfg.Profile.SupportsParallelToolCalls = false
 	cfg.Limits.LoopWindow = 3
-	cfg.Store = func(string) (agent.Store, error) { return log, nil }
+	cfg.Store = func(string) (session.Store, error) { return log, nil }
 	cfg.Sinks = append(cfg.Sinks, log.sink)
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	cfg.Clock = &movable{now: &now}

@@ -14,6 +14,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
@@ -53,7 +54,7 @@ func TestOneFailureOfTheStoreIsNotForgotten(t *testing.T) {
 					cfg := config(&model{answers: []answer{calls(call("a", name, nil), call("b", name, nil))}},
 						n.tool("change", false), n.tool("look", true))
 					cfg.Log = discard()
-					cfg.Store = func(string) (agent.Store, error) { return &oddStore{at: at, panic: panics}, nil }
+					cfg.Store = func(string) (session.Store, error) { return &oddStore{at: at, panic: panics}, nil }
 					s := newSession(t, cfg)
 					res, err := s.Submit(t.Context(), "go")
 					if at == "tool_started" && name == "look" {
@@ -207,7 +208,7 @@ func TestResultIsDurableBeforeTheNextRequest(t *testing.T) {
 		}},
 	}}
 	cfg := config(m, n.tool("change", false))
-	cfg.Store = func(string) (agent.Store, error) { return rec, nil }
+	cfg.Store = func(string) (session.Store, error) { return rec, nil }
 	s := newSession(t, cfg)
 	if _, err := s.Submit(t.Context(), "go"); err != nil {
 		t.Fatal(err)
@@ -224,7 +225,7 @@ func TestJournalHoldsThePrompt(t *testing.T) {
 	rec := &recorder{}
 	var n note
 	cfg := config(&model{}, n.tool("look", true))
-	cfg.Store = func(string) (agent.Store, error) { return rec, nil }
+	cfg.Store = func(string) (session.Store, error) { return rec, nil }
 	s := newSession(t, cfg)
 	steps := []func(){
 		func() {},
@@ -313,7 +314,7 @@ func TestPanicAtTheEnd(t *testing.T) {
 				"agent_1": {calls(b.call("x"))},
 			}}, b.tool())
 			cfg.Log = discard()
-			cfg.Store = func(id string) (agent.Store, error) {
+			cfg.Store = func(id string) (session.Store, error) {
 				if strings.Contains(id, "agent") == (whose != "own") {
 					return &oddStore{at: "session_ended", panic: true}, nil
 				}

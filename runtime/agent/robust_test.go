@@ -15,18 +15,19 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
 // checkPairs checks that every call of a history has exactly one result, right after the answer
 // that made it.
-func checkPairs(t *testing.T, history []agent.Turn) {
+func checkPairs(t *testing.T, history []session.Turn) {
 	t.Helper()
 	var open []string
 	seen := map[string]bool{}
 	for i, turn := range history {
 		switch turn.Kind {
-		case agent.TurnAssistant:
+		case session.TurnAssistant:
 			for _, c := range (llm.Message{Parts: turn.Parts}).ToolCalls() {
 				if c.ID == "" || seen[c.ID] {
 					t.Errorf("turn %d: the call id %q is empty or was used before", i, c.ID)
@@ -34,7 +35,7 @@ func checkPairs(t *testing.T, history []agent.Turn) {
 				seen[c.ID] = true
 				open = append(open, c.ID)
 			}
-		case agent.TurnToolResults:
+		case session.TurnToolResults:
 			var got []string
 			for _, r := range turn.Results {
 				got = append(got, r.CallID)
@@ -68,7 +69,7 @@ func TestEveryCallGetsOneResult(t *testing.T) {
 				cfg.Limits.MaxToolCalls = 1 + rnd.IntN(6)
 			}
 			rec := &recorder{}
-			cfg.Store = func(string) (agent.Store, error) { return rec, nil }
+			cfg.Store = func(string) (session.Store, error) { return rec, nil }
 			cfg.Profile.SupportsParallelToolCalls = rnd.IntN(2) == 0
 			s := newSession(t, cfg)
 			for range 3 {
@@ -170,7 +171,7 @@ func TestFailingStoreStopsTheRun(t *testing.T) {
 	whole := &recorder{}
 	var n note
 	cfg := config(script(), n.tool("change", false), n.tool("look", true))
-	cfg.Store = func(string) (agent.Store, error) { return whole, nil }
+	cfg.Store = func(string) (session.Store, error) { return whole, nil }
 	s := newSession(t, cfg)
 	if _, err := s.Submit(t.Context(), "go"); err != nil {
 		t.Fatal(err)
@@ -180,7 +181,7 @@ func TestFailingStoreStopsTheRun(t *testing.T) {
 			rec := &recorder{failAt: failAt}
 			var n note
 			cfg := config(script(), n.tool("change", false), n.tool("look", true))
-			cfg.Store = func(string) (agent.Store, error) { return rec, nil }
+			cfg.Store = func(string) (session.Store, error) { return rec, nil }
 			a, err := agent.New(cfg)
 			if err != nil {
 				t.Fatal(err)
@@ -234,7 +235,7 @@ func TestStartIsDurableBeforeTheCall(t *testing.T) {
 		return tool.Result{Text: "ok"}, nil
 	})
 	cfg := config(&model{answers: []answer{calls(call("a", "change", nil))}}, change)
-	cfg.Store = func(string) (agent.Store, error) { return rec, nil }
+	cfg.Store = func(string) (session.Store, error) { return rec, nil }
 	s := newSession(t, cfg)
 	if _, err := s.Submit(t.Context(), "go"); err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
@@ -364,12 +365,12 @@ func TestInvalidUse(t *testing.T) {
 		}
 	}
 	bad := map[string]func(*agent.Config){
-		"client":  func(c *agent.Config) { c.Client = nil },
-		"store":   func(c *agent.Config) { c.Store = nil },
-		"profile": func(c *agent.Config) { c.Profile.ID = "" },
-		"model":   func(c *agent.Config) { c.Profile.Model = "" },
-		"limit":   func(c *agent.Config) { c.Limits.MaxTurns = -1 },
-		"check":   func(c *agent.Config) { c.Verify.Command = "true" },
+		"client":         func(c *agent.Config) { c.Client = nil },
+		"store":          func(c *agent.Config) { c.Store = nil },
+		"profile":        func(c *agent.Config) { c.Profile.ID = "" },
+		"model":          func(c *agent.Config) { c.Profile.Model = "" },
+		"limit":          func(c *agent.Config) { c.Limits.MaxTurns = -1 },
+		"Verify.Command": func(c *agent.Config) { c.Verify.Command = "true" },
 	}
 	for name, spoil := range bad {
 		cfg := config(m)
@@ -379,13 +380,26 @@ func TestInvalidUse(t *testing.T) {
 			t.Errorf("no %s: %v", name, err)
 		}
 	}
-	a, err := agent.New(config(m))
+	var n note
+	cfg := config(m, n.tool("look", true))
+	cfg.Store = session.OnDisk(t.TempDir())
+	a, err := agent.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.Run(t.Context(), agent.Input{Text: "x", SessionID: "nobody"}); !errors.Is(err,
-		agent.ErrConfig) {
-		t.Errorf("an unknown session: %v", err)
+	if _, err := a.Run(t.Context(), agent.Input{
+		Text: "x", SessionID: "../x", CreateSession: true,
+	}); !errors.Is(err, agent.ErrConfig) || !errors.Is(err, session.ErrInvalidID) {
+		t.Errorf("a session ID that is no file name: %v", err)
+	}
+	for _, in := range []agent.Input{
+		{Text: "x", SessionID: "unknown"},
+		{Text: "x", AllowedTools: []string{"look", "unknown"}},
+	} {
+		if _, err := a.Run(t.Context(), in); !errors.Is(err, agent.ErrConfig) ||
+			!strings.Contains(err.Error(), `"unknown"`) {
+			t.Errorf("%+v: %v", in, err)
+		}
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
@@ -311,7 +312,7 @@ func TestSpawnFromManySides(t *testing.T) {
 	cfg := family(c, b.tool())
 	cfg.Subagents.MaxRunning = 5
 	refused := make(chan struct{}) // closed when 15 agents were refused
-	cfg.Store = func(id string) (agent.Store, error) {
+	cfg.Store = func(id string) (session.Store, error) {
 		if strings.Contains(id, "agent") {
 			select {
 			case <-refused:
@@ -384,7 +385,7 @@ func TestSpawnThatOutlivesTheRun(t *testing.T) {
 	ev := &events{}
 	making, goOn := make(chan struct{}), make(chan struct{})
 	cfg := family(c, b.tool())
-	cfg.Store = func(id string) (agent.Store, error) {
+	cfg.Store = func(id string) (session.Store, error) {
 		if strings.Contains(id, "agent") {
 			close(making)
 			<-goOn

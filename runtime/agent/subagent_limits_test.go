@@ -10,6 +10,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
@@ -232,7 +233,7 @@ func TestFailingStoreOfSubagents(t *testing.T) {
 			}}
 			ev := &events{}
 			cfg := family(c)
-			cfg.Store = func(id string) (agent.Store, error) {
+			cfg.Store = func(id string) (session.Store, error) {
 				if strings.Contains(id, "agent") {
 					return &recorder{failAt: failAt}, nil
 				}
@@ -264,7 +265,7 @@ func TestFailingStoreOfSubagents(t *testing.T) {
 	t.Run("none at all", func(t *testing.T) {
 		c := &cast{scripts: map[string][]answer{"": {calls(spawn("a", nil))}}}
 		cfg := family(c)
-		cfg.Store = func(id string) (agent.Store, error) {
+		cfg.Store = func(id string) (session.Store, error) {
 			if strings.Contains(id, "agent") {
 				return nil, errDisk
 			}
@@ -282,7 +283,7 @@ func TestFailingStoreOfSubagents(t *testing.T) {
 			before: b.runs(1),
 		}}, "agent_1": {calls(b.call("x"))}}}
 		cfg := family(c, b.tool())
-		cfg.Store = func(id string) (agent.Store, error) {
+		cfg.Store = func(id string) (session.Store, error) {
 			if strings.Contains(id, "agent") {
 				return &oddStore{at: "session_ended"}, nil
 			}
@@ -300,7 +301,7 @@ func TestFailingStoreOfSubagents(t *testing.T) {
 		ev := &events{}
 		cfg := family(c)
 		cfg.Log = discard()
-		cfg.Store = func(id string) (agent.Store, error) {
+		cfg.Store = func(id string) (session.Store, error) {
 			if strings.Contains(id, "agent") {
 				return &recorder{}, nil
 			}

@@ -18,6 +18,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
@@ -280,7 +281,7 @@ func TestSubagentsAreKept(t *testing.T) {
 		"agent_1": {{text: "the answer"}},
 	}}
 	cfg := family(c)
-	cfg.Store = func(id string) (agent.Store, error) {
+	cfg.Store = func(id string) (session.Store, error) {
 		stores[id] = &recorder{}
 		return stores[id], nil
 	}
@@ -338,7 +339,7 @@ func TestSubagentsOnDiskCanBeReadBack(t *testing.T) {
 		calls(onAgent("wait", "agent_1")),
 	}}}
 	cfg := family(c)
-	cfg.Store = agent.OnDisk(dir)
+	cfg.Store = session.OnDisk(dir)
 	s := newSession(t, cfg)
 	submit(t, s, "go")
 	if err := s.Close(); err != nil {

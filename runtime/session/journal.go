@@ -1,4 +1,4 @@
-package store
+package session
 
 import (
 	"bufio"
@@ -64,30 +64,30 @@ func createJournal(path string, newID func() string, now func() time.Time) (*Jou
 
 // Append adds an entry with data as JSON. After an error nothing more is accepted and each call
 // returns that error.
-func (j *Journal) Append(typ string, data any) (Entry, error) {
+func (j *Journal) Append(typ string, data any) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.err != nil {
-		return Entry{}, j.err
+		return j.err
 	}
 	raw, err := json.Marshal(data)
 	if err != nil {
-		return Entry{}, j.fail(fmt.Errorf("journal entry %s: %w", typ, err))
+		return j.fail(fmt.Errorf("journal entry %s: %w", typ, err))
 	}
 	e := Entry{Seq: j.seq + 1, ID: j.newID(), Parent: j.parent, Time: j.now(), Type: typ, Data: raw}
 	line, err := encodeLine(e)
 	if err != nil {
-		return Entry{}, j.fail(fmt.Errorf("journal entry %s: %w", typ, err))
+		return j.fail(fmt.Errorf("journal entry %s: %w", typ, err))
 	}
 	if len(line) > MaxLine {
-		return Entry{}, j.fail(fmt.Errorf("journal entry %s: %d bytes are more than %d", typ, len(line),
+		return j.fail(fmt.Errorf("journal entry %s: %d bytes are more than %d", typ, len(line),
 			MaxLine))
 	}
 	if _, err := j.file.Write(line); err != nil {
-		return Entry{}, j.fail(fmt.Errorf("write the session journal: %w", err))
+		return j.fail(fmt.Errorf("write the session journal: %w", err))
 	}
 	j.seq, j.parent = e.Seq, e.ID
-	return e, nil
+	return nil
 }
 
 // Sync makes all appended entries durable. After an error nothing more is accepted.
@@ -103,7 +103,7 @@ func (j *Journal) Sync() error {
 	return nil
 }
 
-// syncFile makes a file or folder durable where its file system can do that.
+// syncFile makes a file or directory durable where its file system can do that.
 func syncFile(f *os.File) error {
 	if err := f.Sync(); err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err,
 		syscall.EINVAL) {
