@@ -179,8 +179,8 @@ func (a *Agent) Abort(runID string) bool {
 	return true
 }
 
-// Close aborts and closes all sessions, and waits for that; see Session.Close. No new session can be
-// created.
+// Close aborts and closes all sessions, and waits for that; see Session.Close. No new session can
+// be created.
 func (a *Agent) Close() error {
 	a.mu.Lock()
 	a.closed = true

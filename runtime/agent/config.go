@@ -71,7 +71,8 @@ type Config struct {
 	NewID func() string
 }
 
-// Settings can change during a session; a change takes effect with the next model call or tool call.
+// Settings can change during a session; a change takes effect with the next model call or tool
+// call.
 type Settings struct {
 	// Model overrides the profile's model.
 	Model string

@@ -30,8 +30,8 @@ const (
 // others until it is closed.
 //
 // Limits of rounds, calls and turns count for each agent alone, and no agent gets more turns than
-// the one that started it. The limit of tokens counts for an agent and all agents below it together,
-// and MaxDuration for all agents of a run.
+// the one that started it. The limit of tokens counts for an agent and all agents below it
+// together, and MaxDuration for all agents of a run.
 type Subagents struct {
 	// MaxDepth is the depth of nested agents; zero means DefaultAgentDepth, less than zero disables
 	// sub-agents.

@@ -144,7 +144,7 @@ func (s *Session) open(ctx context.Context, known *profile.Surroundings) error {
 			start.Guarantees = info.Guarantees
 		}
 	}
-	err := s.store.Append(session.TypeSessionStarted, session.SessionStarted{
+	err := s.store.Append(session.TypeStarted, session.Started{
 		ID: s.id, Profile: start.Profile, Model: start.Model, Backend: start.Backend,
 		WorkDir: start.WorkDir, Tools: start.Tools,
 	})
@@ -211,7 +211,8 @@ func (s *Session) currentSettings() Settings {
 }
 
 // UpdateLimits changes the limits from the next model call on, MaxDuration from the next run on. It
-// has no effect on runs with Input.Limits. An error wraps ErrConfig and leaves the limits unchanged.
+// has no effect on runs with Input.Limits. An error wraps ErrConfig and leaves the limits
+// unchanged.
 func (s *Session) UpdateLimits(change func(*Limits)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -420,7 +421,7 @@ func (s *Session) end() {
 	log := s.agent.cfg.Log
 	agentsErr := s.agents.close()
 	appendErr := catchPanic(log, func() error {
-		return s.store.Append(session.TypeSessionEnded, session.SessionEnded{Reason: s.endReason})
+		return s.store.Append(session.TypeEnded, session.Ended{Reason: s.endReason})
 	})
 	_ = s.emit("", event.SessionEnd{State: string(SessionClosed), Reason: s.endReason})
 	s.closeHub()

@@ -279,8 +279,8 @@ func (a *subagents) userInstructions(in Input) string {
 	return cmp.Or(in.Instructions, a.s.currentSettings().Instructions)
 }
 
-// config returns the configuration of a new agent: the current one of the session, restricted by the
-// kind and the request.
+// config returns the configuration of a new agent: the current one of the session, restricted by
+// the kind and the request.
 func (a *subagents) config(
 	ctx context.Context, kind Kind, r tool.SpawnRequest, in Input, offered []string,
 ) (Config, error) {

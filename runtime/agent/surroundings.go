@@ -67,8 +67,8 @@ func runGit(ctx context.Context, e env.Runner, args ...string) (out string, cut,
 	return strings.ToValidUTF8(string(c.Stdout.Head()), "\uFFFD"), c.Stdout.Size() > limit, true
 }
 
-// readGit returns nil outside a work tree, and otherwise its state and the directories from its root
-// down to the working directory, by the names that git has for them, which contain no symlink.
+// readGit returns nil outside a work tree, and otherwise its state and the directories from its
+// root down to the working directory, by the names that git has for them, which contain no symlink.
 func readGit(ctx context.Context, e env.Environment) (*profile.Git, []string) {
 	var g profile.Git
 	var prefix string
@@ -152,8 +152,8 @@ func splitLines(s string) []string {
 	return strings.Split(s, "\n")
 }
 
-// addDocs adds to s the project's instructions in the directories below s.WorkDir down to dir, which
-// is that of a sub-agent.
+// addDocs adds to s the project's instructions in the directories below s.WorkDir down to dir,
+// which is that of a sub-agent.
 func addDocs(
 	ctx context.Context, e env.FileReader, s profile.Surroundings, names []string, dir string,
 ) []profile.Doc {

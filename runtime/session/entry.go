@@ -10,8 +10,8 @@ import (
 
 // Types of journal entries.
 const (
-	// TypeSessionStarted is the first entry of a journal; its data is a SessionStarted.
-	TypeSessionStarted = "session"
+	// TypeStarted is the first entry of a journal; its data is a Started.
+	TypeStarted = "session"
 	// TypeSurroundings holds the environment section of the system prompt, a profile.Surroundings.
 	TypeSurroundings = "surroundings"
 	// TypeRunStarted begins a run; its data is a RunStarted.
@@ -29,12 +29,12 @@ const (
 	TypeAgentStarted = "agent"
 	// TypeRunEnded ends a run; its data is a RunEnded.
 	TypeRunEnded = "run_ended"
-	// TypeSessionEnded is the last entry of a closed session; its data is a SessionEnded.
-	TypeSessionEnded = "session_ended"
+	// TypeEnded is the last entry of a closed session; its data is a Ended.
+	TypeEnded = "session_ended"
 )
 
-// SessionStarted describes a session at its start.
-type SessionStarted struct {
+// Started describes a session at its start.
+type Started struct {
 	ID      string   `json:"id"`
 	Profile string   `json:"profile"`
 	Model   string   `json:"model"`
@@ -43,8 +43,8 @@ type SessionStarted struct {
 	Tools   []string `json:"tools"`
 }
 
-// SessionEnded holds the reason of a session's end.
-type SessionEnded struct {
+// Ended holds the reason of a session's end.
+type Ended struct {
 	Reason string `json:"reason"`
 }
 

@@ -41,7 +41,7 @@ type Journal struct {
 	err    error
 }
 
-// CorruptError tells where a journal is damaged.
+// CorruptError is the position of damage in a journal.
 type CorruptError struct {
 	Path string
 	// Line counts from 1; Offset is in bytes from the start.
@@ -62,8 +62,7 @@ func createJournal(path string, newID func() string, now func() time.Time) (*Jou
 	return &Journal{file: f, newID: newID, now: now}, nil
 }
 
-// Append adds an entry with data as JSON. After an error nothing more is accepted and each call
-// returns that error.
+// Append adds an entry with data as JSON. After an error every call returns that error.
 func (j *Journal) Append(typ string, data any) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -90,7 +89,7 @@ func (j *Journal) Append(typ string, data any) error {
 	return nil
 }
 
-// Sync makes all appended entries durable. After an error nothing more is accepted.
+// Sync makes all appended entries durable. After an error every call returns that error.
 func (j *Journal) Sync() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
