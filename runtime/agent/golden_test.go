@@ -57,7 +57,7 @@ func (r *trace) sink(e event.Event) error {
 // TestTrace compares every event, journal entry and sync of a session, in their order, with a
 // golden file. The event stream and the journal are public formats.
 func TestTrace(t *testing.T) {
-	var n note
+	var n callLog
 	exit := newTool("exit", false, func(_ context.Context, c *tool.Call) (tool.Result, error) {
 		return tool.Result{Exit: &tool.Exit{Code: 1, Reason: "no way"}}, nil
 	})
@@ -70,7 +70,10 @@ func TestTrace(t *testing.T) {
 	})
 	usage := llm.Usage{Input: 400, Output: 20}
 	m := &model{answers: []answer{
-		{text: "reading", calls: []llm.ToolCall{call("a", "look", nil), call("a", "look", nil)}, usage: usage},
+		{
+			text: "reading", usage: usage,
+			calls: []llm.ToolCall{call("a", "look", nil), call("a", "look", nil)},
+		},
 		{calls: []llm.ToolCall{call("", "touch", nil), call("x", "missing", nil)}, usage: usage},
 		{calls: []llm.ToolCall{call("q", "ask_user", nil), call("r", "touch", nil)}},
 		{},
@@ -93,7 +96,7 @@ func TestTrace(t *testing.T) {
 	s.Steer("be careful")
 	s.FollowUp("go on")
 	inputs := []agent.Input{
-		{Text: "begin", Hints: []string{"a hint"}},
+		{Text: "start", Hints: []string{"a hint"}},
 		{Text: "limited", Limits: &agent.Limits{MaxToolCalls: 1}},
 		{Text: "fail", Instructions: "be brief"},
 	}
