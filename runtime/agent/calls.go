@@ -29,10 +29,10 @@ type call struct {
 
 // Reasons why a call does not run, for the model.
 const (
-	skipNotStored = "the session could not be kept"
+	skipNotStored = "the session could not be stored"
 	skipExit      = "the run ended before it"
 	skipQuestion  = "the user is asked first"
-	skipEnvGone   = "the environment is gone"
+	skipEnvGone   = "the environment does not exist any more"
 	skipStopped   = "the run was stopped"
 	skipLimit     = "the limit of tool calls is reached"
 )

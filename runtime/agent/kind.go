@@ -126,7 +126,7 @@ func (k Kind) validate() error {
 //
 //	---
 //	name: reviewer
-//	description: reads a change and says what is wrong with it
+//	description: reads a change and reports its defects
 //	tools: [read_file, grep, glob]
 //	---
 //	Look for errors first, for style last.
@@ -142,7 +142,7 @@ func ParseKind(markdown []byte) (Kind, error) {
 	head, body, ok := strings.Cut(head, "\n---\n")
 	if !ok {
 		if head, ok = strings.CutSuffix(head, "\n---"); !ok {
-			return Kind{}, errors.New("agent kind: the head has no end; a line --- is missing")
+			return Kind{}, errors.New("agent kind: the front matter has no end (a line --- is missing)")
 		}
 	}
 	var fields struct {
@@ -157,11 +157,11 @@ func ParseKind(markdown []byte) (Kind, error) {
 	dec := yaml.NewDecoder(strings.NewReader("\n" + head))
 	dec.KnownFields(true)
 	if err := dec.Decode(&fields); err != nil && !errors.Is(err, io.EOF) {
-		return Kind{}, headError(err)
+		return Kind{}, yamlError(err)
 	}
 	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return Kind{}, errors.New("agent kind: there is something after the end of the head's YAML; " +
-			"the line after the head must be --- and no more")
+		return Kind{}, errors.New("agent kind: text after the YAML of the front matter (its last line " +
+			"must be ---)")
 	}
 	k := Kind{
 		Name: fields.Name, Description: strings.TrimSpace(fields.Description),
@@ -171,8 +171,8 @@ func ParseKind(markdown []byte) (Kind, error) {
 	return k, k.validate()
 }
 
-// headError returns the first error of a front matter, without the names of Go types.
-func headError(err error) error {
+// yamlError returns the first error of a front matter, without the names of Go types.
+func yamlError(err error) error {
 	var wrong *yaml.TypeError
 	if !errors.As(err, &wrong) || len(wrong.Errors) == 0 {
 		return fmt.Errorf("agent kind: %w", err)

@@ -56,10 +56,10 @@ func TestParseKind(t *testing.T) {
 		},
 
 		"empty":  {text: "", problem: "the first line is not ---"},
-		"no end": {text: "---\nname: a\ndescription: d\n", problem: "the head has no end"},
+		"no end": {text: "---\nname: a\ndescription: d\n", problem: "the front matter has no end"},
 		"a space after it": {
 			text:    "---\nname: a\ndescription: d\n--- \nInstructions\n---\nmore\n",
-			problem: "the line after the head must be ---",
+			problem: "its last line must be ---",
 		},
 		"no YAML": {text: "---\nname: [a\n---\n", problem: "yaml"},
 		"unknown field": {
@@ -85,7 +85,7 @@ func TestParseKind(t *testing.T) {
 			problem: "max_turns is negative",
 		},
 		"not UTF-8":       {text: "---\nname: a\ndescription: d\n---\n\xff\xfe", problem: "not UTF-8"},
-		"only the fences": {text: "---\n---\n", problem: "head"},
+		"only the fences": {text: "---\n---\n", problem: "front matter"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -421,7 +421,7 @@ func (l *loop) failure() error {
 // record adds a turn to the journal and then to the history.
 func (l *loop) record(t session.Turn) error {
 	t.Time = l.clock.Now()
-	if t.Kind != session.TurnToolResults { // each result has an entry of its own
+	if t.Kind != session.TurnToolResults { // each result has an entry
 		if err := l.store.Append(session.TypeTurn, t); err != nil {
 			return err
 		}

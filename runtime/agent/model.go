@@ -117,7 +117,7 @@ func (l *loop) warnReasoning() {
 	effort := l.settings().ReasoningEffort
 	if effort != "" && !l.model.SupportsReasoning && l.res.ModelCalls == 0 {
 		l.send(event.Warning{Code: "reasoning_effort", Message: fmt.Sprintf(
-			"the model is not known to reason; the reasoning effort %q is not passed on", effort)})
+			"the profile lists no reasoning for the model; requests omit the reasoning effort %q", effort)})
 	}
 }
 
@@ -128,7 +128,7 @@ func (l *loop) warnImages(unseen int) {
 	}
 	l.history.imagesWarned = true
 	l.send(event.Warning{Code: "images", Message: fmt.Sprintf(
-		"the model %s is not known to take images; it is told of the image instead of being shown it",
+		"the profile lists no image input for the model %s; it gets a text instead of each image",
 		l.model.Model)})
 }
 
@@ -190,8 +190,8 @@ func (l *loop) countTokens(resp llm.Response) {
 	if estimated > 0 && before == 0 && l.limits().MaxTokens > 0 {
 		l.send(event.Warning{
 			Code: "usage_unknown",
-			Message: "the model's server does not tell how many tokens it used; limits count a guess of " +
-				"four characters a token",
+			Message: "the model's server reports no token usage; limits use an estimate of four " +
+				"characters per token",
 		})
 	}
 }

@@ -195,7 +195,7 @@ func (a *subagents) Spawn(ctx context.Context, r tool.SpawnRequest) (tool.AgentS
 	kinds := a.s.agent.cfg.Subagents.kinds()
 	i := slices.IndexFunc(kinds, func(k Kind) bool { return k.Name == r.Kind })
 	if i < 0 {
-		return tool.AgentState{}, fmt.Errorf("there is no kind of agent called %q", r.Kind)
+		return tool.AgentState{}, fmt.Errorf("unknown kind of agent %q", r.Kind)
 	}
 	kind := kinds[i]
 	id, in, offered, err := a.reserve()
@@ -241,8 +241,8 @@ func (a *subagents) reserve() (id string, in Input, offered []string, err error)
 		return "", Input{}, nil, err
 	}
 	if open := len(a.list) + a.starting; open >= maxOpenAgents {
-		return "", Input{}, nil, fmt.Errorf("%d agents are open, which is the limit; close those that "+
-			"you need no more", open)
+		return "", Input{}, nil, fmt.Errorf("%d agents are open, which is the limit; close some of "+
+			"them first", open)
 	}
 	a.next++
 	a.starting++
@@ -302,7 +302,7 @@ func (a *subagents) config(
 	cfg.Profile.Tools, cfg.Policy.Allow = a.tools(kind, offered)
 	if cfg.Env == nil {
 		if r.Dir != "" {
-			return cfg, errors.New("there is no environment, and so no working_dir")
+			return cfg, errors.New("working_dir needs an environment, and this session has none")
 		}
 		return cfg, nil
 	}
@@ -361,7 +361,7 @@ func (a *subagents) open(
 	}, nil)
 }
 
-// start runs a task in the agent's own goroutine. The caller holds mu.
+// start runs a task in a new goroutine. The caller holds mu.
 func (a *subagents) start(ctx context.Context, g *subagent, task string) tool.AgentState {
 	g.state.Status, g.state.Output, g.state.Problem = tool.AgentRunning, "", ""
 	ended := make(chan struct{})
@@ -386,7 +386,7 @@ func (a *subagents) find(id string) (*subagent, error) {
 			return g, nil
 		}
 	}
-	return nil, fmt.Errorf("%w: %q; it was never started, or is closed", tool.ErrNoAgent, id)
+	return nil, fmt.Errorf("%w: %q is closed or was never started", tool.ErrNoAgent, id)
 }
 
 // Send implements tool.Agents.
@@ -404,7 +404,7 @@ func (a *subagents) Send(ctx context.Context, id, message string) (tool.AgentSta
 		g.session.Steer(message)
 		return g.state, nil
 	case g.session.State() == SessionClosed:
-		return tool.AgentState{}, fmt.Errorf("the agent %s cannot go on: %s; start another one", id,
+		return tool.AgentState{}, fmt.Errorf("the agent %s cannot continue: %s; start another one", id,
 			g.state.Problem)
 	}
 	if err := a.checkRunning(); err != nil {

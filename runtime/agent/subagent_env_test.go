@@ -171,7 +171,7 @@ func TestSpawnIsRefused(t *testing.T) {
 		c := &cast{scripts: map[string][]answer{"": {calls(spawn("a",
 			map[string]any{"working_dir": "sub"}))}}}
 		submit(t, newSession(t, treeConfig(c)), "go")
-		if got := c.result(t, "", 1, 0); !strings.Contains(got, "there is no environment") {
+		if got := c.result(t, "", 1, 0); !strings.Contains(got, "working_dir needs an environment") {
 			t.Errorf("the result is %q", got)
 		}
 	})

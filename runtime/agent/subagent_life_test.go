@@ -124,7 +124,7 @@ func TestAgentsEndWithTheirRun(t *testing.T) {
 	s := newSession(t, treeConfig(c, b.tool()))
 	submit(t, s, "go")
 	res := submit(t, s, "again")
-	if got := c.result(t, "", 3, 0); !strings.Contains(got, "it was never started, or is closed") {
+	if got := c.result(t, "", 3, 0); !strings.Contains(got, "is closed or was never started") {
 		t.Errorf("wait for an ended agent returned %q", got)
 	}
 	if got := c.result(t, "", 5, 0); !strings.HasSuffix(got, "new") || len(res.Agents) != 1 {
@@ -210,7 +210,7 @@ func TestSubagentEndings(t *testing.T) {
 			}
 			sent := c.result(t, "", 3, 0)
 			if tt.continues != strings.Contains(sent, "status: running") ||
-				tt.continues == strings.Contains(sent, "cannot go on") {
+				tt.continues == strings.Contains(sent, "cannot continue") {
 				t.Errorf("send_input returned %q", sent)
 			}
 		})

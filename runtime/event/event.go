@@ -47,11 +47,11 @@ type Event struct {
 	Data Data
 }
 
-// Origin is the agent of a session that an event comes from. The session's own agent has no ID.
+// Origin is the agent of a session that an event comes from. The root agent has no ID.
 type Origin struct {
 	// AgentID identifies a sub-agent within its session.
 	AgentID string
-	// ParentID is the sub-agent that started it; empty if that was the session's own agent.
+	// ParentID is the sub-agent that started it; empty for a child of the root agent.
 	ParentID string
 }
 
@@ -233,7 +233,7 @@ type Result struct {
 // AgentResult is the result of a sub-agent's task.
 type AgentResult struct {
 	ID string `json:"id"`
-	// ParentID is the sub-agent that started it; empty if that was the session's own agent.
+	// ParentID is the sub-agent that started it; empty for a child of the root agent.
 	ParentID string `json:"parent_id,omitempty"`
 	Kind     string `json:"kind"`
 	// Status is "completed" or "failed".

@@ -68,7 +68,7 @@ func (h *Hub) AddSink(fn func(Event) error) (remove func()) {
 	}
 }
 
-// Emit delivers an event of the session's own agent. It is safe for
+// Emit delivers an event of the session's root agent. It is safe for
 // concurrent use; events of one goroutine keep their order. After Close it does nothing.
 func (h *Hub) Emit(runID string, data Data) error { return h.EmitFrom(Origin{}, runID, data) }
 

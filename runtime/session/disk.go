@@ -140,8 +140,8 @@ func (b backups) Keep(name string, content io.Reader) (file string, err error) {
 	return f.Name(), nil
 }
 
-// createFile creates dir and a new file in it whose name has the number n and what of id is
-// harmless on every system.
+// createFile creates dir and a new file in it, named by the number n and the characters of id that
+// every system accepts.
 func createFile(dir string, n int, id string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err

@@ -1,7 +1,6 @@
-// Package session keeps the sessions of an agent: their journals, long outputs and backups.
+// Package session stores the sessions of an agent: their journals, long outputs and backups.
 //
-// A [Store] keeps one session. [OnDisk] stores each session in a directory of the host, [InMemory]
-// stores nothing.
+// A [Store] stores one session. [OnDisk] uses a directory of the host, [InMemory] stores nothing.
 //
 // # The journal
 //

@@ -14,12 +14,12 @@ const (
 	TypeStarted = "session"
 	// TypeSurroundings holds the environment section of the system prompt, a profile.Surroundings.
 	TypeSurroundings = "surroundings"
-	// TypeRunStarted begins a run; its data is a RunStarted.
+	// TypeRunStarted starts a run; its data is a RunStarted.
 	TypeRunStarted = "run_started"
 	// TypePrompt holds the parts of a request outside the history, a Prompt. It precedes the first
 	// request and each request that changes one of them, so the journal determines every request.
 	TypePrompt = "prompt"
-	// TypeTurn adds a Turn to the history. Tool results have entries of their own.
+	// TypeTurn adds a Turn to the history. Tool results have other entries.
 	TypeTurn = "turn"
 	// TypeToolStarted precedes a call of a tool that may change something; its data is a ToolStarted.
 	TypeToolStarted = "tool_started"
@@ -128,7 +128,7 @@ type ToolResult struct {
 	DurationMS   int64  `json:"duration_ms"`
 }
 
-// AgentStarted describes a sub-agent, whose own session has the ID SessionID.
+// AgentStarted describes a sub-agent, whose session has the ID SessionID.
 type AgentStarted struct {
 	RunID     string `json:"run_id"`
 	AgentID   string `json:"agent_id"`

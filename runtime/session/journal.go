@@ -134,8 +134,8 @@ func (j *Journal) Close() error {
 	return first
 }
 
-// checksum does not keep the table in a variable, whose initialization every start of the program
-// would pay for; package crc32 makes it once.
+// checksum has no variable for the table, which would slow down every start of the program; package
+// crc32 creates it once.
 func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
 
 const crcField = `,"crc":"`
@@ -156,8 +156,8 @@ func decodeLine(line []byte) (Entry, error) {
 	if at < 0 {
 		return Entry{}, errors.New("it has no checksum")
 	}
-	want := fmt.Sprintf("%s%08x\"}", crcField, checksum(line[:at]))
-	if string(line[at:]) != want {
+	valid := fmt.Sprintf("%s%08x\"}", crcField, checksum(line[:at]))
+	if string(line[at:]) != valid {
 		return Entry{}, errors.New("its checksum does not match")
 	}
 	var e Entry

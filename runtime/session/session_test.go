@@ -64,9 +64,10 @@ func TestJournalFormat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `{"seq":1,"id":"1","parent":"","time":"2026-01-02T03:04:05Z","type":"note","data":{"text":"a\nb"},"crc":"491e2a17"}
-{"seq":2,"id":"2","parent":"1","time":"2026-01-02T03:04:05Z","type":"note","data":{"text":",\"crc\":\"00000000\"}"},"crc":"3cc75489"}
-`
+	const want = `{"seq":1,"id":"1","parent":"","time":"2026-01-02T03:04:05Z","type":"note",` +
+		`"data":{"text":"a\nb"},"crc":"491e2a17"}` + "\n" +
+		`{"seq":2,"id":"2","parent":"1","time":"2026-01-02T03:04:05Z","type":"note",` +
+		`"data":{"text":",\"crc\":\"00000000\"}"},"crc":"3cc75489"}` + "\n"
 	if diff := cmp.Diff(want, string(b)); diff != "" {
 		t.Errorf("the journal's format is public (-want +got):\n%s", diff)
 	}
@@ -161,13 +162,13 @@ func TestFailedWriteIsFinal(t *testing.T) {
 	}
 	first := s.Append("note", "x")
 	if first == nil {
-		t.Fatal("a full disk went unnoticed")
+		t.Fatal("a write to a full disk succeeded")
 	}
 	if again := s.Append("note", "y"); !errors.Is(again, first) {
-		t.Errorf("after a failed write Append gives %v, want %v", again, first)
+		t.Errorf("after a failed write Append returns %v, want %v", again, first)
 	}
 	if err := s.Sync(); !errors.Is(err, first) {
-		t.Errorf("after a failed write Sync gives %v, want %v", err, first)
+		t.Errorf("after a failed write Sync returns %v, want %v", err, first)
 	}
 }
 
@@ -270,9 +271,9 @@ func TestBackups(t *testing.T) {
 	}
 	if _, err := s.Backups().Keep("x", iotest.ErrReader(fs.ErrPermission)); !errors.Is(err,
 		fs.ErrPermission) {
-		t.Errorf("a content that cannot be read gives %v", err)
+		t.Errorf("unreadable content returns %v", err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(s.Dir(), "backups", "*")); len(left) != len(names) {
-		t.Errorf("there are %q", left)
+		t.Errorf("the files are %q", left)
 	}
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// Store keeps one session. It is safe for concurrent use.
+// Store stores one session. It is safe for concurrent use.
 type Store interface {
 	// Append adds an entry with data as JSON. After an error it accepts nothing more.
 	Append(typ string, data any) error
 	// Sync makes the appended entries durable.
 	Sync() error
-	// Spool keeps long outputs; nil if the store keeps none.
+	// Spool stores long outputs; nil if the store has none.
 	Spool() tool.Spool
-	// Backups keeps the content of files before tools change them; nil if the store keeps none.
+	// Backups stores the content of files before tools change them; nil if the store has none.
 	Backups() tool.Backups
 	// OpenOutput opens the stored output of the call id; fs.ErrNotExist without one.
 	OpenOutput(id string) (io.ReadCloser, error)
@@ -44,7 +44,7 @@ func OnDisk(dir string) func(sessionID string) (Store, error) {
 	}
 }
 
-// InMemory returns a store that keeps nothing: Append discards entries, and a tool output longer
+// InMemory returns a store without storage: Append discards entries, and a tool output longer
 // than event.InlineLimit is shortened.
 func InMemory(string) (Store, error) { return memory{}, nil }
 
