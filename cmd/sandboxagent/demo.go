@@ -22,6 +22,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/replay"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
 //go:embed demo/repository.txtar
@@ -226,7 +227,7 @@ func (j *job) serveScript(data []byte) (*llmtest.Server, error) {
 		Client:  client,
 		Profile: profile.OpenAI(script.Model),
 		Env:     j.env.wrapped,
-		Store:   agent.OnDisk(j.sessions),
+		Store:   session.OnDisk(j.sessions),
 		Verify:  agent.Verify{Command: demoCheck},
 		Log:     j.env.log,
 	}

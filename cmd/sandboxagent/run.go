@@ -16,6 +16,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
@@ -250,7 +251,7 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, _ runSet
 		Profile:  m.profile,
 		Env:      j.env.wrapped,
 		Tools:    p.tools,
-		Store:    agent.OnDisk(j.sessions),
+		Store:    session.OnDisk(j.sessions),
 		Retry:    llm.RetryPolicy{MaxWait: s.retryWait},
 		Settings: agent.Settings{ReasoningEffort: s.effort},
 		Limits:   s.limits,
