@@ -49,13 +49,19 @@ type Server struct {
 	reasoning map[string]json.RawMessage
 }
 
-// Start starts a server that is to be closed.
+// Start starts a server, which the caller closes.
 func Start(brain Brain) (*Server, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("llmtest: listen: %w", err)
 	}
+	return Serve(l, brain), nil
+}
+
+// Serve starts a server that accepts connections from l, such as one of pipes in a bubble of
+// testing/synctest. The caller closes the server, which closes l.
+func Serve(l net.Listener, brain Brain) *Server {
 	s := &Server{
 		url: "http://" + l.Addr().String(), brain: brain, served: make(chan struct{}),
 		quit:      make(chan struct{}),
@@ -68,7 +74,7 @@ func Start(brain Brain) (*Server, error) {
 		// Serve always fails in the end, by Close.
 		_ = s.http.Serve(l)
 	}()
-	return s, nil
+	return s
 }
 
 // NewServer starts a server that is closed when the test ends, and fails the test for violations

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
@@ -24,7 +27,60 @@ func patience(t *testing.T) context.Context {
 	return ctx
 }
 
-// A server that says nothing for too long is given up, wherever it stops.
+// pipes is a listener whose connections are pipes in memory, so that a case with long waits runs in
+// the fake time of testing/synctest.
+type pipes struct {
+	accept chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case conn := <-p.accept:
+		return conn, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes.invalid", Net: "pipe"} }
+
+func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
+	client, server := net.Pipe()
+	select {
+	case p.accept <- server:
+		return client, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// inFakeTime runs a test of one reply in fake time. The client gets the configuration, and timeout
+// as the limit of its HTTP client.
+func (w Wire) inFakeTime(
+	t *testing.T, reply llmtest.Reply, cfg Config, timeout time.Duration,
+	test func(*testing.T, llm.Client),
+) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		l := &pipes{accept: make(chan net.Conn), closed: make(chan struct{})}
+		srv := llmtest.Serve(l, llmtest.Sequence(reply))
+		transport := &http.Transport{DialContext: l.dial}
+		defer transport.CloseIdleConnections()
+		defer srv.Close()
+		cfg.APIKey, cfg.BaseURL = srv.Key(), srv.Root()+w.Base
+		cfg.HTTPClient = &http.Client{Transport: transport, Timeout: timeout}
+		test(t, w.Client(t, cfg))
+	})
+}
+
+// A client stops waiting for a silent server at every point of an answer.
 func testIdle(t *testing.T, w Wire) {
 	for name, tt := range map[string]struct {
 		fault  llmtest.Fault
@@ -37,39 +93,36 @@ func testIdle(t *testing.T, w Wire) {
 		"before the end":     {llmtest.Fault{Hang: llmtest.AtEnd}, 200},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			reply := w.Reply()
 			reply.Fault = tt.fault
-			// long enough for headers on a busy machine
-			_, c := w.connect(t, llmtest.Sequence(reply), Config{IdleTimeout: 4 * time.Second})
-			_, err := llm.Complete(patience(t), c, w.Ask())
-			w.checkError(t, err, llm.KindTimeout, tt.status, "")
+			w.inFakeTime(t, reply, Config{IdleTimeout: time.Minute}, 0,
+				func(t *testing.T, c llm.Client) {
+					start := time.Now()
+					_, err := llm.Complete(t.Context(), c, w.Ask())
+					w.checkError(t, err, llm.KindTimeout, tt.status, "1m0s")
+					if waited := time.Since(start); waited != time.Minute {
+						t.Errorf("the client waited %s, want the idle timeout", waited)
+					}
+				})
 		})
 	}
 	t.Run("a slow receiver is not idleness", func(t *testing.T) {
-		_, c := w.connect(t, llmtest.Sequence(llmtest.Say("some text of several pieces")),
-			Config{IdleTimeout: 5 * time.Second})
-		first := true
-		for _, err := range c.Stream(t.Context(), w.Ask()) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			if first {
-				time.Sleep(6 * time.Second) // which is what the case is about
-				first = false
-			}
-		}
+		w.inFakeTime(t, llmtest.Say("some text of several pieces"), Config{IdleTimeout: time.Second}, 0,
+			func(t *testing.T, c llm.Client) {
+				for _, err := range c.Stream(t.Context(), w.Ask()) {
+					if err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(time.Hour)
+				}
+			})
 	})
 	t.Run("a limit of the HTTP client", func(t *testing.T) {
-		_, c := w.connect(t, llmtest.Sequence(llmtest.Reply{Fault: llmtest.Fault{Delay: time.Hour}}),
-			Config{
-				HTTPClient: &http.Client{
-					Transport: &http.Transport{DisableKeepAlives: true},
-					Timeout:   50 * time.Millisecond,
-				},
+		w.inFakeTime(t, llmtest.Reply{Fault: llmtest.Fault{Delay: time.Hour}}, Config{}, time.Minute,
+			func(t *testing.T, c llm.Client) {
+				_, err := llm.Complete(t.Context(), c, w.Ask())
+				w.checkError(t, err, llm.KindTimeout, 0, "")
 			})
-		_, err := llm.Complete(patience(t), c, w.Ask())
-		w.checkError(t, err, llm.KindTimeout, 0, "")
 	})
 }
 
