@@ -16,7 +16,8 @@ import (
 // An answer that was cut by a limit or a filter (FinishLength, FinishContentFilter) is left without
 // its tool calls: the last one may be cut, and half a call must not run.
 type Assembler struct {
-	next  int
+	// last is the highest number of a delta so far.
+	last  int
 	parts []*piece
 	// calls finds the tool calls by Delta.Index.
 	calls map[int]*piece
@@ -33,10 +34,9 @@ type piece struct {
 
 // Add takes the next delta.
 func (a *Assembler) Add(d Delta) {
-	if d.Seq < a.next || a.done != nil {
+	if a.done != nil || d.repeated(&a.last) {
 		return
 	}
-	a.next = d.Seq + 1
 	switch d.Kind {
 	case DeltaText:
 		a.grow(PartText, d.Text)
@@ -49,7 +49,7 @@ func (a *Assembler) Add(d Delta) {
 	case DeltaPart:
 		a.whole(d.Part)
 	case DeltaRetry:
-		*a = Assembler{next: a.next}
+		*a = Assembler{last: a.last}
 	case DeltaDone:
 		a.done = &Done{}
 		if d.Done != nil {
@@ -58,13 +58,26 @@ func (a *Assembler) Add(d Delta) {
 	}
 }
 
+// repeated reports whether a delta with this number came before. It updates last, the highest number
+// so far.
+func (d Delta) repeated(last *int) bool {
+	if d.Seq == 0 {
+		return false
+	}
+	if d.Seq <= *last {
+		return true
+	}
+	*last = d.Seq
+	return false
+}
+
 // grow appends text to the last part if it is of this kind and still growing, else begins a new
 // part.
 func (a *Assembler) grow(kind PartKind, text string) {
 	if text == "" {
 		return
 	}
-	last := a.last()
+	last := a.lastPart()
 	if last == nil || last.whole || last.part.Kind != kind {
 		last = &piece{part: Part{Kind: kind}}
 		a.parts = append(a.parts, last)
@@ -72,7 +85,7 @@ func (a *Assembler) grow(kind PartKind, text string) {
 	last.text.WriteString(text)
 }
 
-func (a *Assembler) last() *piece {
+func (a *Assembler) lastPart() *piece {
 	if len(a.parts) == 0 {
 		return nil
 	}
@@ -109,7 +122,7 @@ func (a *Assembler) whole(part *Part) {
 		return
 	}
 	p := &piece{part: *part, whole: true}
-	if last := a.last(); part.Kind == PartReasoning && last != nil && !last.whole &&
+	if last := a.lastPart(); part.Kind == PartReasoning && last != nil && !last.whole &&
 		last.part.Kind == PartReasoning {
 		a.parts[len(a.parts)-1] = p
 		return

@@ -16,7 +16,7 @@ import (
 // number gives deltas their numbers.
 func number(deltas ...llm.Delta) []llm.Delta {
 	for i := range deltas {
-		deltas[i].Seq = i
+		deltas[i].Seq = i + 1
 	}
 	return deltas
 }
@@ -84,13 +84,17 @@ func TestAssembler(t *testing.T) {
 		},
 		"repeated numbers are ignored": {
 			[]llm.Delta{
-				{Seq: 0, Kind: llm.DeltaText, Text: "a"},
-				{Seq: 0, Kind: llm.DeltaText, Text: "a"},
-				{Seq: 1, Kind: llm.DeltaText, Text: "b"},
-				{Seq: 0, Kind: llm.DeltaText, Text: "a"},
-				{Seq: 2, Kind: llm.DeltaDone, Done: &llm.Done{Finish: llm.FinishStop}},
+				{Seq: 1, Kind: llm.DeltaText, Text: "a"},
+				{Seq: 1, Kind: llm.DeltaText, Text: "a"},
+				{Seq: 2, Kind: llm.DeltaText, Text: "b"},
+				{Seq: 1, Kind: llm.DeltaText, Text: "a"},
+				{Seq: 3, Kind: llm.DeltaDone, Done: &llm.Done{Finish: llm.FinishStop}},
 			},
 			[]llm.Part{llm.Text("ab")},
+		},
+		"deltas without numbers are never ignored": {
+			[]llm.Delta{text("a"), text("a"), {Seq: 5, Kind: llm.DeltaText, Text: "b"}, done(llm.FinishStop)},
+			[]llm.Part{llm.Text("aab")},
 		},
 		"a retry voids what was before": {
 			number(text("lost"), call(0, "1", "x"), llm.Delta{
@@ -146,9 +150,7 @@ func TestAssemblerTellsTheEnd(t *testing.T) {
 	if _, err := a.Response(); llm.KindOf(err) != llm.KindStream {
 		t.Errorf("without an end: %v, want kind %s", err, llm.KindStream)
 	}
-	d := done(llm.FinishStop)
-	d.Seq = 1
-	a.Add(d)
+	a.Add(done(llm.FinishStop))
 	resp, err := a.Response()
 	if err != nil {
 		t.Fatal(err)

@@ -68,7 +68,8 @@ const (
 
 // Delta is a piece of an answer.
 type Delta struct {
-	// Seq numbers the deltas of one stream from zero. A receiver ignores a number it has seen.
+	// Seq numbers the deltas of one stream from 1, so that receivers ignore a repeated delta. A delta
+	// without a number, Seq 0, is never ignored.
 	Seq  int
 	Kind DeltaKind
 	Text string

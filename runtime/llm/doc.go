@@ -4,7 +4,7 @@
 //
 // # Streams
 //
-// A [Client] answers a request with a sequence of [Delta] values, numbered from zero. An
+// A [Client] answers a request with a sequence of [Delta] values. An
 // [Assembler] makes one message of them. Only a stream that ends with [DeltaDone] is a message;
 // whatever else ends it is an error, and a tool call of an unfinished stream is never seen by the
 // loop.

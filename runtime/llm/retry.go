@@ -76,8 +76,8 @@ func (r *retry) Stream(ctx context.Context, req Request) iter.Seq2[Delta, error]
 	return func(yield func(Delta, error) bool) {
 		seq := 0
 		emit := func(d Delta) bool {
-			d.Seq = seq
 			seq++
+			d.Seq = seq
 			return yield(d, nil)
 		}
 		for retries := 0; ; retries++ {
@@ -113,7 +113,7 @@ func (r *retry) Stream(ctx context.Context, req Request) iter.Seq2[Delta, error]
 func (r *retry) attempt(
 	ctx context.Context, req Request, emit func(Delta) bool,
 ) (more bool, err error) {
-	next, done := 0, false
+	last, done := 0, false
 	for d, err := range r.inner.Stream(ctx, req) {
 		if done {
 			// The answer is complete, whatever happens to the connection after it.
@@ -122,10 +122,9 @@ func (r *retry) attempt(
 		if err != nil {
 			return true, err
 		}
-		if d.Seq < next {
+		if d.repeated(&last) {
 			continue
 		}
-		next = d.Seq + 1
 		done = d.Kind == DeltaDone
 		if !emit(d) {
 			return false, nil

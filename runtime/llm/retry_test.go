@@ -183,11 +183,13 @@ func TestRetryStream(t *testing.T) {
 }
 
 func TestRetryAfterAnAnswerWithoutEnd(t *testing.T) {
-	inner := &attempts{list: []attempt{{deltas: number(text("a"))}, {deltas: number(text("b"),
-		done(llm.FinishStop))}}}
+	inner := &attempts{list: []attempt{
+		{deltas: []llm.Delta{text("a")}},
+		{deltas: []llm.Delta{text("b"), text("c"), done(llm.FinishStop)}},
+	}}
 	resp, err := llm.Complete(t.Context(), llm.Retry(inner, llm.RetryPolicy{Clock: &fakeClock{}}),
 		llm.Request{})
-	if err != nil || resp.Message.Text() != "b" {
+	if err != nil || resp.Message.Text() != "bc" {
 		t.Errorf("got %q, %v; want the second answer", resp.Message.Text(), err)
 	}
 }

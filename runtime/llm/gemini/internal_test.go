@@ -17,11 +17,8 @@ func FuzzDecoder(f *testing.F) {
 	f.Fuzz(func(t *testing.T, first, second string) {
 		d := decoder{provider: "p"}
 		var a llm.Assembler
-		seq := 0
 		add := func(deltas []llm.Delta) {
 			for _, delta := range deltas {
-				delta.Seq = seq
-				seq++
 				a.Add(delta)
 			}
 		}

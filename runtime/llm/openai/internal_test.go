@@ -16,12 +16,9 @@ func FuzzDecoders(f *testing.F) {
 	f.Fuzz(func(t *testing.T, first, second string) {
 		for _, dec := range []decoder{&responsesDecoder{provider: "p"}, &chatDecoder{}} {
 			var a llm.Assembler
-			seq := 0
 			for _, data := range []string{first, second, first} {
 				deltas, err := dec.event([]byte(data))
 				for _, d := range deltas {
-					d.Seq = seq
-					seq++
 					a.Add(d)
 				}
 				var info *exchange.Refusal

@@ -96,8 +96,8 @@ func (c *scriptClient) Stream(ctx context.Context, req llm.Request) iter.Seq2[ll
 			yield(llm.Delta{}, &llm.Error{Kind: llm.KindCanceled, Provider: "script", Err: err})
 			return
 		}
-		for seq, d := range turn.deltas(c.script.modelOf(req.Model)) {
-			d.Seq = seq
+		for i, d := range turn.deltas(c.script.modelOf(req.Model)) {
+			d.Seq = i + 1
 			if !yield(d, nil) {
 				return
 			}

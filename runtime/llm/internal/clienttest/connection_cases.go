@@ -160,7 +160,7 @@ func testIteration(t *testing.T, w Wire) {
 		t.Errorf("%d requests before iteration", n)
 	}
 	for want := 1; want <= 2; want++ {
-		next := 0
+		next := 1
 		for d, err := range stream {
 			if err != nil || d.Seq != next {
 				t.Fatalf("delta %+v, %v; want number %d", d, err, next)

@@ -54,8 +54,8 @@ func (e *Endpoint) Stream(
 		defer x.end()
 		seq, stopped := 0, false
 		err := ask(ctx, x, func(d llm.Delta) bool {
-			d.Seq = seq
 			seq++
+			d.Seq = seq
 			stopped = !yield(d, nil)
 			return !stopped
 		})
