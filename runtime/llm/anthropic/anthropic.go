@@ -37,10 +37,7 @@
 package anthropic
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"iter"
 	"net/http"
 	"strings"
@@ -50,109 +47,53 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
 )
 
-// Defaults of Config.
-const (
-	DefaultBaseURL     = "https://api.anthropic.com"
-	DefaultIdleTimeout = 5 * time.Minute
-	DefaultProvider    = "anthropic"
-)
+// DefaultBaseURL is the address of Anthropic's servers.
+const DefaultBaseURL = "https://api.anthropic.com"
 
 // DefaultMaxTokens is the limit of an answer, thinking included, for a request that sets none, for
 // the server wants one. It is the most that every model takes which Anthropic serves since Claude
 // 4.5; a higher limit than a model's own is refused, and a limit that is not reached costs nothing.
 const DefaultMaxTokens = 64_000
 
-// Config says how to reach a server.
+// Config describes how to reach a server.
 type Config struct {
 	// APIKey is sent in the header x-api-key. It may be empty only if BaseURL is set.
 	APIKey string
 	// BaseURL is the address up to and without "/v1/messages"; empty means DefaultBaseURL. A "/v1" at
 	// its end is ignored.
 	BaseURL string
-	// HTTPClient sends the requests. Nil means one with the proxies of the process's variables
+	// HTTPClient sends the requests. Nil means one with the proxies of the environment variables
 	// (HTTPS_PROXY and so on), the system's root certificates and no limit for a whole answer.
 	HTTPClient *http.Client
 	// Headers are sent with each request, and replace those of the same name.
 	Headers map[string]string
-	// IdleTimeout is how long to wait for the next byte, from sending the request on; zero means
-	// DefaultIdleTimeout.
+	// IdleTimeout bounds the wait for the next byte, from sending the request on; zero means 5
+	// minutes.
 	IdleTimeout time.Duration
 	// Provider names the server in errors and marks its opaque reasoning, which goes back to the same
-	// Provider only; empty means DefaultProvider.
+	// Provider only; empty means "anthropic".
 	Provider string
 }
 
-// New returns a client. It sends nothing, and reads no variables of the process but those of
-// proxies.
+// New returns a client. It sends nothing, and reads no environment variables but those of proxies.
 func New(cfg Config) (llm.Client, error) {
-	if cfg.APIKey == "" && cfg.BaseURL == "" {
-		return nil, errors.New("anthropic: the API key is missing")
-	}
-	cfg.BaseURL = cmp.Or(cfg.BaseURL, DefaultBaseURL)
-	cfg.Provider = cmp.Or(cfg.Provider, DefaultProvider)
-	endpoint, err := exchange.New(exchange.Config{
-		Provider: cfg.Provider, APIKey: cfg.APIKey, BaseURL: cfg.BaseURL, HTTPClient: cfg.HTTPClient,
-		Headers:     cfg.Headers,
-		IdleTimeout: cmp.Or(cfg.IdleTimeout, DefaultIdleTimeout),
-	})
+	endpoint, err := exchange.New(exchange.Config(cfg), "anthropic", DefaultBaseURL)
 	if err != nil {
-		return nil, fmt.Errorf("anthropic: %w", err)
+		return nil, err
 	}
-	return &client{
-		address:  strings.TrimSuffix(strings.TrimRight(cfg.BaseURL, "/"), "/v1") + "/v1/messages",
-		key:      cfg.APIKey,
-		endpoint: endpoint,
-		provider: cfg.Provider,
-	}, nil
+	return &client{endpoint}, nil
 }
 
-type client struct {
-	address  string
-	key      string
-	endpoint *exchange.Endpoint
-	provider string
-}
+type client struct{ *exchange.Endpoint }
 
 var _ llm.Client = (*client)(nil)
 
 // Stream implements llm.Client.
 func (c *client) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
-	return c.endpoint.Stream(ctx, func(ctx context.Context, x *exchange.Exchange,
-		emit func(llm.Delta) bool,
-	) error {
-		return c.exchange(ctx, x, req, emit)
-	})
-}
-
-// exchange sends req and emits the answer until it is complete, fails, or emit returns false.
-func (c *client) exchange(
-	ctx context.Context, x *exchange.Exchange, req llm.Request, emit func(llm.Delta) bool,
-) error {
-	if err := c.send(ctx, x, req); err != nil {
-		return x.SendError(err)
-	}
-	dec := decoder{provider: c.provider}
-	for {
-		data, err := x.Event()
-		if len(data) > 0 {
-			deltas, failure := dec.event(data)
-			for _, d := range deltas {
-				if !emit(d) {
-					return nil
-				}
-				if d.Kind == llm.DeltaDone {
-					x.Drain()
-					return nil
-				}
-			}
-			if failure != nil {
-				return x.EventError(failure)
-			}
-		}
-		if err != nil {
-			return x.ReadError(err)
-		}
-	}
+	return c.Endpoint.Stream(ctx,
+		func(ctx context.Context, x *exchange.Exchange) (exchange.Decoder, error) {
+			return &decoder{provider: c.Provider}, c.send(ctx, x, req)
+		})
 }
 
 func (c *client) send(ctx context.Context, x *exchange.Exchange, req llm.Request) error {
@@ -167,12 +108,13 @@ func (c *client) send(ctx context.Context, x *exchange.Exchange, req llm.Request
 	if err != nil {
 		return err
 	}
+	root := strings.TrimSuffix(strings.TrimRight(c.BaseURL, "/"), "/v1")
 	header := http.Header{"Anthropic-Version": {apiVersion}}
-	if c.key != "" {
-		header.Set("X-Api-Key", c.key)
+	if c.APIKey != "" {
+		header.Set("X-Api-Key", c.APIKey)
 	}
 	if betas != "" {
 		header.Set("Anthropic-Beta", betas)
 	}
-	return x.Post(ctx, c.address, header, body)
+	return x.Post(ctx, root+"/v1/messages", header, body)
 }

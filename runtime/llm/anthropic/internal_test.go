@@ -20,7 +20,7 @@ func FuzzDecoder(f *testing.F) {
 		dec := &decoder{provider: "p"}
 		var a llm.Assembler
 		for _, data := range []string{first, second, third, first} {
-			deltas, err := dec.event([]byte(data))
+			deltas, err := dec.Event([]byte(data))
 			for _, d := range deltas {
 				a.Add(d)
 				if d.Part != nil && len(d.Part.Reasoning.Opaque) > 0 && !json.Valid(d.Part.Reasoning.Opaque) {

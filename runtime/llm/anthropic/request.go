@@ -105,7 +105,7 @@ func (c *client) blocks(m llm.Message) (string, []*wireBlock, error) {
 		var blocks []*wireBlock
 		for _, p := range m.Parts {
 			if p.Kind != llm.PartToolResult || p.ToolResult == nil {
-				return "", nil, unfit(p, m.Role)
+				return "", nil, exchange.UnsendablePart(p, m.Role)
 			}
 			block, err := result(*p.ToolResult)
 			if err != nil {
@@ -125,7 +125,7 @@ func (c *client) blocks(m llm.Message) (string, []*wireBlock, error) {
 			case p.Kind == llm.PartImage && p.Image != nil:
 				blocks = append(blocks, imageBlock(*p.Image))
 			default:
-				return "", nil, unfit(p, m.Role)
+				return "", nil, exchange.UnsendablePart(p, m.Role)
 			}
 		}
 		if len(blocks) == 0 {
@@ -133,11 +133,7 @@ func (c *client) blocks(m llm.Message) (string, []*wireBlock, error) {
 		}
 		return roleUser, blocks, nil
 	}
-	return "", nil, fmt.Errorf("the role %q is unknown", m.Role)
-}
-
-func unfit(p llm.Part, role llm.Role) error {
-	return fmt.Errorf("a part of kind %q cannot be sent in a message of role %q", p.Kind, role)
+	return "", nil, exchange.UnknownRole(m.Role)
 }
 
 // answer returns the content of a message of the model, in the order in which it came. The server
@@ -147,7 +143,7 @@ func (c *client) answer(m llm.Message) ([]*wireBlock, error) {
 	for _, p := range m.Parts {
 		switch {
 		case p.Kind == llm.PartReasoning:
-			if r := p.Reasoning; r != nil && r.Provider == c.provider && len(r.Opaque) > 0 {
+			if r := p.Reasoning; r != nil && r.Provider == c.Provider && len(r.Opaque) > 0 {
 				blocks = append(blocks, &wireBlock{Type: blockThinking, raw: r.Opaque})
 			}
 		case p.Kind == llm.PartText:
@@ -158,11 +154,11 @@ func (c *client) answer(m llm.Message) ([]*wireBlock, error) {
 		case p.Kind == llm.PartToolCall && p.ToolCall != nil:
 			call := p.ToolCall
 			blocks = append(blocks, &wireBlock{
-				Type: blockToolUse, ID: callID(call.ID), Name: toolName(call.Name),
+				Type: blockToolUse, ID: callID(call.ID), Name: exchange.ToolName(call.Name),
 				Input: input(call.Arguments),
 			})
 		default:
-			return nil, unfit(p, m.Role)
+			return nil, exchange.UnsendablePart(p, m.Role)
 		}
 	}
 	for len(blocks) > 0 && isThinking(blocks[len(blocks)-1]) {
@@ -185,7 +181,7 @@ func result(r llm.ToolResult) (*wireBlock, error) {
 		case p.Kind == llm.PartImage && p.Image != nil:
 			block.Content = append(block.Content, imageBlock(*p.Image))
 		default:
-			return nil, fmt.Errorf("result of %s: %w", r.Name, unfit(p, llm.RoleTool))
+			return nil, fmt.Errorf("result of %s: %w", r.Name, exchange.UnsendablePart(p, llm.RoleTool))
 		}
 	}
 	if r.IsError {
@@ -206,29 +202,13 @@ func input(arguments string) json.RawMessage {
 // isBlank reports whether s has no visible character.
 func isBlank(s string) bool { return strings.TrimSpace(s) == "" }
 
-// toolName makes a name that the server takes back of one that a model has made up. Other names it
-// refuses, with the whole conversation.
-func toolName(name string) string {
-	name = word(name)
-	return cmp.Or(name[:min(len(name), 64)], "_")
-}
-
 // callID makes an ID that the server takes of one that another provider has given. Different IDs
 // stay different, for the server refuses two calls of one ID.
 func callID(id string) string {
-	fit := word(id)
+	fit := exchange.Word(id)
 	if fit == id {
 		return id
 	}
 	sum := sha256.Sum256([]byte(id))
 	return fit + "_" + hex.EncodeToString(sum[:4])
-}
-
-func word(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' {
-			return r
-		}
-		return '_'
-	}, s)
 }

@@ -39,22 +39,18 @@ type decoder struct {
 	done     llm.Done
 }
 
-// event takes the data of one event. An answer is complete with DeltaDone, which is the last delta.
-func (d *decoder) event(data []byte) ([]llm.Delta, error) {
-	var head struct {
-		Type string `json:"type"`
+var _ exchange.Decoder = (*decoder)(nil)
+
+// End implements exchange.Decoder: only message_stop completes an answer.
+func (d *decoder) End(bool) (llm.Delta, bool) { return llm.Delta{}, false }
+
+// Event implements exchange.Decoder.
+func (d *decoder) Event(data []byte) ([]llm.Delta, error) {
+	typ, err := exchange.EventType(data)
+	if err != nil {
+		return nil, err
 	}
-	if err := json.Unmarshal(data, &head); err != nil {
-		return nil, fmt.Errorf("an event is not valid JSON: %w", err)
-	}
-	switch head.Type {
-	case "error":
-		return nil, errorEvent(data)
-	case "":
-		if info := exchange.RefusalOf(data); info.Found {
-			return nil, &info
-		}
-		return nil, errors.New("an event has no type")
+	switch typ {
 	case "message_start", "content_block_start", "content_block_delta", "content_block_stop",
 		"message_delta", "message_stop":
 	default:
@@ -62,20 +58,12 @@ func (d *decoder) event(data []byte) ([]llm.Delta, error) {
 	}
 	var e wireEvent
 	if err := json.Unmarshal(data, &e); err != nil {
-		return nil, fmt.Errorf("the event %s is not understood: %w", head.Type, err)
+		return nil, fmt.Errorf("the event %s is not understood: %w", typ, err)
 	}
-	return d.known(head.Type, e)
+	return d.known(typ, e)
 }
 
-// errorEvent returns the error of an event of type error.
-func errorEvent(data []byte) error {
-	info := exchange.RefusalOf(data)
-	if info.Message == "" {
-		info.Message = "the server reports an error without a text"
-	}
-	return &info
-}
-
+// known returns the deltas of an event of a known type.
 func (d *decoder) known(typ string, e wireEvent) ([]llm.Delta, error) {
 	switch typ {
 	case "message_start":

@@ -37,11 +37,8 @@
 package gemini
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"net/http"
 	"net/url"
@@ -52,104 +49,48 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
 )
 
-// Defaults of Config.
-const (
-	DefaultBaseURL     = "https://generativelanguage.googleapis.com"
-	DefaultIdleTimeout = 5 * time.Minute
-	DefaultProvider    = "gemini"
-)
+// DefaultBaseURL is the address of Google's servers.
+const DefaultBaseURL = "https://generativelanguage.googleapis.com"
 
-// Config says how to reach a server. No variables of the process are read, but for those of
-// proxies.
+// Config describes how to reach a server.
 type Config struct {
 	// APIKey is sent in the header x-goog-api-key. It may be empty only if BaseURL is set.
 	APIKey string
 	// BaseURL is the address up to and without "/v1beta"; empty means DefaultBaseURL. A "/v1beta" at
 	// its end is ignored.
 	BaseURL string
-	// HTTPClient sends the requests. Nil means one with the proxies of the process's variables
+	// HTTPClient sends the requests. Nil means one with the proxies of the environment variables
 	// (HTTPS_PROXY and so on), the system's root certificates and no limit for a whole answer.
 	HTTPClient *http.Client
 	// Headers are sent with each request, and replace those of the same name.
 	Headers map[string]string
-	// IdleTimeout is how long to wait for the next byte, from sending the request on; zero means
-	// DefaultIdleTimeout.
+	// IdleTimeout bounds the wait for the next byte, from sending the request on; zero means 5
+	// minutes.
 	IdleTimeout time.Duration
 	// Provider names the server in errors and marks its opaque reasoning, which goes back to the same
-	// Provider only; empty means DefaultProvider.
+	// Provider only; empty means "gemini".
 	Provider string
 }
 
-// New returns a client. It sends nothing.
+// New returns a client. It sends nothing, and reads no environment variables but those of proxies.
 func New(cfg Config) (llm.Client, error) {
-	if cfg.APIKey == "" && cfg.BaseURL == "" {
-		return nil, errors.New("gemini: the API key is missing")
-	}
-	cfg.BaseURL = cmp.Or(cfg.BaseURL, DefaultBaseURL)
-	cfg.Provider = cmp.Or(cfg.Provider, DefaultProvider)
-	endpoint, err := exchange.New(exchange.Config{
-		Provider: cfg.Provider, APIKey: cfg.APIKey, BaseURL: cfg.BaseURL, HTTPClient: cfg.HTTPClient,
-		Headers:     cfg.Headers,
-		IdleTimeout: cmp.Or(cfg.IdleTimeout, DefaultIdleTimeout),
-	})
+	endpoint, err := exchange.New(exchange.Config(cfg), "gemini", DefaultBaseURL)
 	if err != nil {
-		return nil, fmt.Errorf("gemini: %w", err)
+		return nil, err
 	}
-	return &client{
-		root: strings.TrimSuffix(strings.TrimRight(cfg.BaseURL, "/"), "/v1beta"), key: cfg.APIKey,
-		endpoint: endpoint, provider: cfg.Provider,
-	}, nil
+	return &client{endpoint}, nil
 }
 
-type client struct {
-	root     string
-	key      string
-	endpoint *exchange.Endpoint
-	provider string
-}
+type client struct{ *exchange.Endpoint }
 
 var _ llm.Client = (*client)(nil)
 
 // Stream implements llm.Client.
 func (c *client) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
-	return c.endpoint.Stream(ctx, func(ctx context.Context, x *exchange.Exchange,
-		emit func(llm.Delta) bool,
-	) error {
-		return c.exchange(ctx, x, req, emit)
-	})
-}
-
-// exchange sends req and emits the answer until it is complete, fails, or emit returns false.
-func (c *client) exchange(
-	ctx context.Context, x *exchange.Exchange, req llm.Request, emit func(llm.Delta) bool,
-) error {
-	if err := c.send(ctx, x, req); err != nil {
-		return x.SendError(err)
-	}
-	dec := decoder{provider: c.provider}
-	for {
-		data, err := x.Event()
-		if len(data) > 0 {
-			deltas, failure := dec.event(data)
-			for _, d := range deltas {
-				if !emit(d) {
-					return nil
-				}
-			}
-			if failure != nil {
-				return x.EventError(failure)
-			}
-		}
-		if err == nil {
-			continue
-		}
-		done, complete := dec.end(errors.Is(err, io.EOF))
-		if !complete || x.Interrupted() {
-			return x.ReadError(err)
-		}
-		emit(done)
-		return nil
-	}
+	return c.Endpoint.Stream(ctx,
+		func(ctx context.Context, x *exchange.Exchange) (exchange.Decoder, error) {
+			return &decoder{provider: c.Provider}, c.send(ctx, x, req)
+		})
 }
 
 func (c *client) send(ctx context.Context, x *exchange.Exchange, req llm.Request) error {
@@ -165,8 +106,8 @@ func (c *client) send(ctx context.Context, x *exchange.Exchange, req llm.Request
 		return err
 	}
 	header := make(http.Header)
-	if c.key != "" {
-		header.Set("X-Goog-Api-Key", c.key)
+	if c.APIKey != "" {
+		header.Set("X-Goog-Api-Key", c.APIKey)
 	}
 	return x.Post(ctx, address, header, body)
 }
@@ -181,6 +122,7 @@ func (c *client) address(model string) (string, error) {
 	if name == "" || collection != "models" && collection != "tunedModels" {
 		return "", fmt.Errorf("%q is no name of a model", model)
 	}
-	return c.root + "/v1beta/" + collection + "/" + url.PathEscape(name) +
+	root := strings.TrimSuffix(strings.TrimRight(c.BaseURL, "/"), "/v1beta")
+	return root + "/v1beta/" + collection + "/" + url.PathEscape(name) +
 		":streamGenerateContent?alt=sse", nil
 }

@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
 )
 
 // Whatever a server says, what the decoder makes of it can be sent back.
@@ -23,13 +24,13 @@ func FuzzDecoder(f *testing.F) {
 			}
 		}
 		for _, data := range []string{first, second, first} {
-			deltas, err := d.event([]byte(data))
+			deltas, err := d.Event([]byte(data))
 			add(deltas)
 			if err != nil {
 				return
 			}
 		}
-		done, ok := d.end(true)
+		done, ok := d.End(true)
 		if !ok {
 			return
 		}
@@ -38,7 +39,7 @@ func FuzzDecoder(f *testing.F) {
 		if err != nil || resp.Finish == "" {
 			t.Fatalf("got %+v, %v", resp, err)
 		}
-		c := client{provider: "p"}
+		c := client{&exchange.Endpoint{Config: exchange.Config{Provider: "p"}}}
 		content, err := c.request(llm.Request{
 			Model:    "gemini-3-pro",
 			Messages: []llm.Message{resp.Message},

@@ -21,7 +21,7 @@ func (c *client) request(req llm.Request) (wireRequest, error) {
 	if req.System != "" {
 		b.SystemInstruction = &wireContent{Parts: []any{wireText{req.System}}}
 	}
-	h := history{provider: c.provider, generation: generationOf(req.Model), ids: make(map[string]bool)}
+	h := history{provider: c.Provider, generation: generationOf(req.Model), ids: make(map[string]bool)}
 	for i, m := range req.Messages {
 		if err := h.add(m); err != nil {
 			return b, fmt.Errorf("message %d: %w", i, err)
@@ -112,7 +112,7 @@ func (h *history) add(m llm.Message) error {
 	case llm.RoleTool:
 		for _, p := range m.Parts {
 			if p.Kind != llm.PartToolResult || p.ToolResult == nil {
-				return misplaced(p, m.Role)
+				return exchange.UnsendablePart(p, m.Role)
 			}
 			if err := h.result(*p.ToolResult); err != nil {
 				return err
@@ -120,11 +120,7 @@ func (h *history) add(m llm.Message) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("the role %q is unknown", m.Role)
-}
-
-func misplaced(p llm.Part, role llm.Role) error {
-	return fmt.Errorf("a part of kind %q cannot be sent in a message of role %q", p.Kind, role)
+	return exchange.UnknownRole(m.Role)
 }
 
 func (h *history) user(m llm.Message) error {
@@ -138,7 +134,7 @@ func (h *history) user(m llm.Message) error {
 		case p.Kind == llm.PartImage && p.Image != nil:
 			out.Parts = append(out.Parts, imagePart(*p.Image))
 		default:
-			return misplaced(p, m.Role)
+			return exchange.UnsendablePart(p, m.Role)
 		}
 	}
 	if len(out.Parts) == 0 {
@@ -191,7 +187,7 @@ func (h *history) model(m llm.Message) error {
 			}
 			out.Parts = append(out.Parts, f)
 		default:
-			return misplaced(p, m.Role)
+			return exchange.UnsendablePart(p, m.Role)
 		}
 	}
 	if len(out.Parts) > 0 {
@@ -283,7 +279,7 @@ func (h *history) result(r llm.ToolResult) error {
 			// Older models have no images inside of results.
 			sent.images = append(sent.images, imagePart(*p.Image))
 		default:
-			return fmt.Errorf("result of %s: %w", r.Name, misplaced(p, llm.RoleTool))
+			return fmt.Errorf("result of %s: %w", r.Name, exchange.UnsendablePart(p, llm.RoleTool))
 		}
 	}
 	key := "output"

@@ -27,8 +27,10 @@ type decoder struct {
 	done    llm.Done
 }
 
-// event takes the data of one event.
-func (d *decoder) event(data []byte) ([]llm.Delta, error) {
+var _ exchange.Decoder = (*decoder)(nil)
+
+// Event implements exchange.Decoder.
+func (d *decoder) Event(data []byte) ([]llm.Delta, error) {
 	var r wireResponse
 	if err := json.Unmarshal(data, &r); err != nil {
 		if info := exchange.RefusalOf(data); info.Found {
@@ -77,9 +79,9 @@ func (d *decoder) event(data []byte) ([]llm.Delta, error) {
 	return deltas, nil
 }
 
-// end returns what completes the answer if the stream ends now, whole or not; false if the answer
-// is not complete.
-func (d *decoder) end(whole bool) (llm.Delta, bool) {
+// End implements exchange.Decoder. An answer is complete after a finish reason, if the stream ended
+// regularly or has reported the usage.
+func (d *decoder) End(whole bool) (llm.Delta, bool) {
 	if d.finish == "" || !whole && !d.counted {
 		return llm.Delta{}, false
 	}

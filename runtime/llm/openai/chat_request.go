@@ -7,6 +7,7 @@ import (
 	goopenai "github.com/sashabaranov/go-openai"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
 )
 
 // chatRequest returns the request body for req, but for the model and the options.
@@ -75,7 +76,7 @@ func chatMessages(
 			}
 			msg.ToolCalls = append(msg.ToolCalls, goopenai.ToolCall{
 				ID: call.ID, Type: goopenai.ToolTypeFunction,
-				Function: goopenai.FunctionCall{Name: toolName(call.Name), Arguments: call.Arguments},
+				Function: goopenai.FunctionCall{Name: exchange.ToolName(call.Name), Arguments: call.Arguments},
 			})
 		}
 		if msg.Content == "" && len(msg.ToolCalls) == 0 {
@@ -85,8 +86,7 @@ func chatMessages(
 	case llm.RoleTool:
 		for _, p := range m.Parts {
 			if p.Kind != llm.PartToolResult || p.ToolResult == nil {
-				return nil, nil, fmt.Errorf("a part of kind %q cannot be sent in a message of role %q", p.Kind,
-					m.Role)
+				return nil, nil, exchange.UnsendablePart(p, m.Role)
 			}
 			messages = append(messages, goopenai.ChatCompletionMessage{
 				Role: goopenai.ChatMessageRoleTool, ToolCallID: p.ToolResult.CallID,
@@ -100,7 +100,7 @@ func chatMessages(
 		}
 		return messages, images, nil
 	}
-	return nil, nil, fmt.Errorf("the role %q is unknown", m.Role)
+	return nil, nil, exchange.UnknownRole(m.Role)
 }
 
 // chatUser returns a user message: a plain text, which all servers understand, unless there are
@@ -122,8 +122,7 @@ func chatUser(m llm.Message) (goopenai.ChatCompletionMessage, error) {
 			parts = append(parts, chatImage(*p.Image))
 			images = true
 		default:
-			return msg, fmt.Errorf("a part of kind %q cannot be sent in a message of role %q", p.Kind,
-				m.Role)
+			return msg, exchange.UnsendablePart(p, m.Role)
 		}
 	}
 	if images {

@@ -60,11 +60,11 @@ type chatDecoder struct {
 	done   llm.Done
 }
 
-var _ decoder = (*chatDecoder)(nil)
+var _ exchange.Decoder = (*chatDecoder)(nil)
 
-// end implements decoder. The answer is complete once a finish_reason has come, also if the stream
-// breaks off after it.
-func (d *chatDecoder) end() (llm.Delta, bool) {
+// End implements exchange.Decoder. An answer is complete after a finish_reason, also if the stream
+// breaks off then.
+func (d *chatDecoder) End(bool) (llm.Delta, bool) {
 	if d.finish == "" {
 		return llm.Delta{}, false
 	}
@@ -73,8 +73,8 @@ func (d *chatDecoder) end() (llm.Delta, bool) {
 	return llm.Delta{Kind: llm.DeltaDone, Done: &done}, true
 }
 
-// event implements decoder.
-func (d *chatDecoder) event(data []byte) ([]llm.Delta, error) {
+// Event implements exchange.Decoder.
+func (d *chatDecoder) Event(data []byte) ([]llm.Delta, error) {
 	var chunk chatChunk
 	if err := json.Unmarshal(data, &chunk); err != nil {
 		if info := exchange.RefusalOf(data); info.Found {
@@ -119,7 +119,7 @@ func (d *chatDecoder) event(data []byte) ([]llm.Delta, error) {
 			deltas = append(deltas, d.toolCall(call)...)
 		}
 		if choice.FinishReason == "error" {
-			return deltas, &exchange.Refusal{Message: "the server gave up the answer without a text"}
+			return deltas, &exchange.Refusal{Message: exchange.ErrorWithoutText}
 		}
 		d.finished(choice.FinishReason)
 	}

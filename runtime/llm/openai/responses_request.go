@@ -1,7 +1,6 @@
 package openai
 
 import (
-	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 	goopenai "github.com/sashabaranov/go-openai"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
 )
 
 // functionCallItem is a call that the model made, as an input item.
@@ -97,7 +97,7 @@ func (c *client) messageItems(m llm.Message) ([]any, error) {
 	}
 	for _, p := range m.Parts {
 		if p.Kind == llm.PartReasoning {
-			if r := p.Reasoning; r != nil && r.Provider == c.provider && len(r.Opaque) > 0 {
+			if r := p.Reasoning; r != nil && r.Provider == c.Provider && len(r.Opaque) > 0 {
 				flush()
 				reasoning = append(reasoning, r.Opaque)
 			}
@@ -108,7 +108,7 @@ func (c *client) messageItems(m llm.Message) ([]any, error) {
 		case p.Kind == llm.PartToolCall && p.ToolCall != nil:
 			flush()
 			items = append(items, functionCallItem{
-				Type: "function_call", CallID: p.ToolCall.ID, Name: toolName(p.ToolCall.Name),
+				Type: "function_call", CallID: p.ToolCall.ID, Name: exchange.ToolName(p.ToolCall.Name),
 				Arguments: p.ToolCall.Arguments,
 			})
 		case p.Kind == llm.PartToolResult && p.ToolResult != nil:
@@ -160,21 +160,9 @@ func contentItem(role llm.Role, p llm.Part) (any, error) {
 	case p.Kind == llm.PartImage && p.Image != nil && role == llm.RoleUser:
 		return goopenai.ResponseInputImage{Type: "input_image", ImageURL: dataURL(*p.Image)}, nil
 	}
-	return nil, fmt.Errorf("a part of kind %q cannot be sent in a message of role %q", p.Kind, role)
+	return nil, exchange.UnsendablePart(p, role)
 }
 
 func dataURL(img llm.Image) string {
 	return "data:" + img.MIME + ";base64," + base64.StdEncoding.EncodeToString(img.Data)
-}
-
-// toolName makes a name that the server takes back of one that a model has made up. Other names it
-// refuses, with the whole conversation.
-func toolName(name string) string {
-	name = strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' {
-			return r
-		}
-		return '_'
-	}, name)
-	return cmp.Or(name[:min(len(name), 64)], "_")
 }

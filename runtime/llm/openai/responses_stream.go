@@ -3,7 +3,6 @@ package openai
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -80,27 +79,19 @@ type streamedCall struct {
 	args  strings.Builder
 }
 
-var _ decoder = (*responsesDecoder)(nil)
+var _ exchange.Decoder = (*responsesDecoder)(nil)
 
-// end implements decoder: only an event completes a Responses stream.
-func (d *responsesDecoder) end() (llm.Delta, bool) { return llm.Delta{}, false }
+// End implements exchange.Decoder: only an event completes an answer.
+func (d *responsesDecoder) End(bool) (llm.Delta, bool) { return llm.Delta{}, false }
 
-// event implements decoder.
-func (d *responsesDecoder) event(data []byte) ([]llm.Delta, error) {
-	var head struct {
-		Type goopenai.ResponseStreamEventType `json:"type"`
+// Event implements exchange.Decoder.
+func (d *responsesDecoder) Event(data []byte) ([]llm.Delta, error) {
+	name, err := exchange.EventType(data)
+	if err != nil {
+		return nil, err
 	}
-	if err := json.Unmarshal(data, &head); err != nil {
-		return nil, fmt.Errorf("an event is not valid JSON: %w", err)
-	}
-	switch head.Type {
-	case goopenai.ResponseStreamEventError:
-		return nil, errorEvent(data)
-	case "":
-		if info := exchange.RefusalOf(data); info.Found {
-			return nil, &info
-		}
-		return nil, errors.New("an event has no type")
+	typ := goopenai.ResponseStreamEventType(name)
+	switch typ {
 	case goopenai.ResponseStreamEventOutputItemAdded, goopenai.ResponseStreamEventOutputItemDone,
 		goopenai.ResponseStreamEventOutputTextDelta, goopenai.ResponseStreamEventRefusalDelta,
 		goopenai.ResponseStreamEventFunctionArgumentsDelta,
@@ -114,24 +105,12 @@ func (d *responsesDecoder) event(data []byte) ([]llm.Delta, error) {
 	}
 	var e responsesEvent
 	if err := json.Unmarshal(data, &e); err != nil {
-		return nil, fmt.Errorf("the event %s is not understood: %w", head.Type, err)
+		return nil, fmt.Errorf("the event %s is not understood: %w", typ, err)
 	}
-	return d.known(head.Type, e)
+	return d.known(typ, e)
 }
 
-// errorEvent returns the error of an event of type error, which has its fields at the top or under
-// "error".
-func errorEvent(data []byte) error {
-	info := exchange.RefusalOf(data)
-	if info.Kind == string(goopenai.ResponseStreamEventError) {
-		info.Kind = ""
-	}
-	if info.Message == "" {
-		info.Message = "the server reports an error without a text"
-	}
-	return &info
-}
-
+// known returns the deltas of an event of a known type.
 func (d *responsesDecoder) known(
 	typ goopenai.ResponseStreamEventType, e responsesEvent,
 ) ([]llm.Delta, error) {
@@ -294,7 +273,7 @@ func (d *responsesDecoder) finish(
 	if typ == goopenai.ResponseStreamEventFailed || r.Status == "failed" || r.Status == "cancelled" {
 		info := exchange.RefusalOf(r.Error)
 		if info.Message == "" {
-			info.Message = "the server gave up the answer without a text"
+			info.Message = exchange.ErrorWithoutText
 		}
 		return nil, &info
 	}

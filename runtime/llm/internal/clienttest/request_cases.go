@@ -34,7 +34,7 @@ func testConfiguration(t *testing.T, w Wire) {
 		"line break": {Config{APIKey: Key + "\n"}, "the API key has a line break"},
 		"header name": {
 			Config{APIKey: Key, Headers: map[string]string{"a b": "c"}},
-			`"a b" is no name`,
+			`"a b" is not the name`,
 		},
 		"header value": {
 			Config{APIKey: Key, Headers: map[string]string{"a": "c\r\nd"}},

@@ -24,15 +24,6 @@ func OptionsPatch(options map[string]any) ([]json.RawMessage, error) {
 	return []json.RawMessage{data}, nil
 }
 
-// ModelPatch returns the patch that sets the model of a request.
-func ModelPatch(model string) ([]json.RawMessage, error) {
-	data, err := json.Marshal(map[string]string{"model": model})
-	if err != nil {
-		return nil, err
-	}
-	return []json.RawMessage{data}, nil
-}
-
 // mergePatches returns target with the patches merged in, in order, as RFC 7396 says. What no patch
 // touches stays as it was written, but fields of an object that is touched come in the order of
 // their names.
