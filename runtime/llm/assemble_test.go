@@ -59,8 +59,7 @@ func TestAssembler(t *testing.T) {
 	}{
 		"empty answer": {number(done(llm.FinishStop)), nil},
 		"text in pieces": {
-			number(text("a"), text(""), text("b"), done(llm.FinishStop)),
-			[]llm.Part{llm.Text("ab")},
+			number(text("a"), text(""), text("b"), done(llm.FinishStop)), []llm.Part{llm.Text("ab")},
 		},
 		"parts keep their order": {
 			number(thought("t"), text("a"), call(0, "1", "x"), args(0, "{}"), text("b"),
@@ -238,8 +237,7 @@ func TestErrorText(t *testing.T) {
 			"p: server (HTTP 503): busy",
 		},
 		"stream": {
-			llm.Error{Kind: llm.KindStream, Provider: "p", Status: 200, Message: "cut"},
-			"p: stream: cut",
+			llm.Error{Kind: llm.KindStream, Provider: "p", Status: 200, Message: "cut"}, "p: stream: cut",
 		},
 		"cause":   {llm.Error{Kind: llm.KindCanceled, Err: errors.New("enough")}, "canceled: enough"},
 		"nothing": {llm.Error{Kind: llm.KindNetwork}, "network"},

@@ -112,14 +112,8 @@ func TestThinking(t *testing.T) {
 		thinking, config string
 	}{
 		"default": {model: "claude-opus-5-5"},
-		"new": {
-			model: "claude-opus-5-5", effort: "low", thinking: adaptive,
-			config: `{"effort":"low"}`,
-		},
-		"4.6": {
-			model: "claude-opus-4-6", effort: "max", thinking: adaptive,
-			config: `{"effort":"max"}`,
-		},
+		"new":     {model: "claude-opus-5-5", effort: "low", thinking: adaptive, config: `{"effort":"low"}`},
+		"4.6":     {model: "claude-opus-4-6", effort: "max", thinking: adaptive, config: `{"effort":"max"}`},
 		"unknown": {
 			model: "someone/new:free", effort: "own", thinking: adaptive,
 			config: `{"effort":"own"}`,
@@ -133,15 +127,9 @@ func TestThinking(t *testing.T) {
 			model: "claude-opus-5", effort: "low",
 			options: map[string]any{"thinking": nil}, config: `{"effort":"low"}`,
 		},
-		"4.5, low": {
-			model: "claude-haiku-4-5-20251001", effort: "low",
-			thinking: budget("4096"),
-		},
-		"4.5, high": {
-			model: "anthropic/claude-sonnet-4.5", effort: "high",
-			thinking: budget("24576"),
-		},
-		"4.5, max": {model: "claude-opus-4-5", effort: "max", thinking: budget("32000")},
+		"4.5, low":  {model: "claude-haiku-4-5-20251001", effort: "low", thinking: budget("4096")},
+		"4.5, high": {model: "anthropic/claude-sonnet-4.5", effort: "high", thinking: budget("24576")},
+		"4.5, max":  {model: "claude-opus-4-5", effort: "max", thinking: budget("32000")},
 		"4.5, short answer": {
 			model: "claude-opus-4-5", effort: "max", limit: 4000,
 			thinking: budget("2000"),
@@ -245,8 +233,7 @@ func TestParallelToolCalls(t *testing.T) {
 		want            string
 	}{
 		{true, true, ""}, {true, false, `{"disable_parallel_tool_use":true,"type":"auto"}`}, {
-			false,
-			false, "",
+			false, false, "",
 		},
 	} {
 		req := ask()

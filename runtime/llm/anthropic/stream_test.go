@@ -111,12 +111,10 @@ func TestStreams(t *testing.T) {
 			llm.FinishStop,
 		},
 		"max_tokens": {[]string{
-			begun, aText, stop("0"), start("1", aTool), stop("1"),
-			ended("max_tokens"), stopped,
+			begun, aText, stop("0"), start("1", aTool), stop("1"), ended("max_tokens"), stopped,
 		}, []llm.Part{llm.Text("a")}, llm.FinishLength},
 		"context is full": {[]string{
-			begun, aText, stop("0"), ended("model_context_window_exceeded"),
-			stopped,
+			begun, aText, stop("0"), ended("model_context_window_exceeded"), stopped,
 		}, []llm.Part{llm.Text("a")}, llm.FinishLength},
 		"refusal": {
 			[]string{begun, aText, stop("0"), ended("refusal"), stopped},
@@ -176,17 +174,13 @@ func TestStreamErrors(t *testing.T) {
 		kind   llm.ErrorKind
 		text   string
 	}{
-		"overloaded": {
-			failed("overloaded_error", "Overloaded"), llm.KindOverloaded,
-			"Overloaded",
-		},
+		"overloaded": {failed("overloaded_error", "Overloaded"), llm.KindOverloaded, "Overloaded"},
 		"rate limit": {failed("rate_limit_error", "slow"), llm.KindRateLimit, "slow"},
 		"server":     {failed("api_error", "Internal server error"), llm.KindServer, "Internal"},
 		"timeout":    {failed("timeout_error", "late"), llm.KindTimeout, "late"},
 		"invalid":    {failed("invalid_request_error", "bad"), llm.KindInvalid, "bad"},
 		"long": {
-			failed("invalid_request_error", "prompt is too long: 5 > 4"),
-			llm.KindContextLength, "5 > 4",
+			failed("invalid_request_error", "prompt is too long: 5 > 4"), llm.KindContextLength, "5 > 4",
 		},
 		"too large":  {failed("request_too_large", "big"), llm.KindContextLength, "big"},
 		"key":        {failed("authentication_error", "key"), llm.KindAuth, "key"},
@@ -195,19 +189,14 @@ func TestStreamErrors(t *testing.T) {
 		"not found":  {failed("not_found_error", "model: x"), llm.KindNotFound, "model: x"},
 		"unknown":    {failed("new_error", "hm"), llm.KindServer, "hm"},
 		"no reason":  {sse(`{"type":"error"}`), llm.KindServer, "without a text"},
-		"bare": {
-			sse(`{"error":{"message":"bare","type":"api_error"}}`), llm.KindServer,
-			"bare",
-		},
-		"no JSON": {sse(`{"type":`), llm.KindStream, "not valid JSON"},
-		"no type": {sse(`{}`), llm.KindStream, "no type"},
+		"bare":       {sse(`{"error":{"message":"bare","type":"api_error"}}`), llm.KindServer, "bare"},
+		"no JSON":    {sse(`{"type":`), llm.KindStream, "not valid JSON"},
+		"no type":    {sse(`{}`), llm.KindStream, "no type"},
 		"wrong form": {
-			sse(begun, `{"type":"content_block_delta","index":"x"}`), llm.KindStream,
-			"is not understood",
+			sse(begun, `{"type":"content_block_delta","index":"x"}`), llm.KindStream, "is not understood",
 		},
 		"wrong block": {
-			sse(begun, start("0", `{"type":7}`)), llm.KindStream,
-			"a block is not understood",
+			sse(begun, start("0", `{"type":7}`)), llm.KindStream, "a block is not understood",
 		},
 		"no block": {
 			sse(begun, `{"type":"content_block_start","index":0}`), llm.KindStream,
@@ -215,18 +204,15 @@ func TestStreamErrors(t *testing.T) {
 		},
 		"block twice": {sse(begun, aText, aText), llm.KindStream, "began twice"},
 		"piece of no block": {
-			sse(begun, piece("1", `{"type":"text_delta","text":"b"}`)),
-			llm.KindStream, "has not begun",
+			sse(begun, piece("1", `{"type":"text_delta","text":"b"}`)), llm.KindStream, "has not begun",
 		},
 		"piece after its end": {sse(begun, aText, stop("0"),
 			piece("0", `{"type":"text_delta","text":"b"}`)), llm.KindStream, "has not begun"},
 		"end within a block": {
-			sse(begun, aText, ended("end_turn"), stopped), llm.KindStream,
-			"within a block",
+			sse(begun, aText, ended("end_turn"), stopped), llm.KindStream, "within a block",
 		},
 		"no message_stop": {
-			sse(begun, aText, stop("0"), ended("end_turn")), llm.KindStream,
-			"before it was complete",
+			sse(begun, aText, stop("0"), ended("end_turn")), llm.KindStream, "before it was complete",
 		},
 		"nothing at all": {"", llm.KindStream, "before it was complete"},
 	}

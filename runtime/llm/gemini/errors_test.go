@@ -38,12 +38,10 @@ func TestErrorKinds(t *testing.T) {
 			"", llm.KindInvalid,
 		},
 		"wrong key": {
-			400, "INVALID_ARGUMENT", "API key not valid. Please pass a valid API key.",
-			noKey, llm.KindAuth,
+			400, "INVALID_ARGUMENT", "API key not valid. Please pass a valid API key.", noKey, llm.KindAuth,
 		},
 		"expired key": {
-			400, "INVALID_ARGUMENT", "API key expired. Please renew the API key.", noKey,
-			llm.KindAuth,
+			400, "INVALID_ARGUMENT", "API key expired. Please renew the API key.", noKey, llm.KindAuth,
 		},
 		"too many tokens": {
 			400, "INVALID_ARGUMENT",
@@ -51,8 +49,7 @@ func TestErrorKinds(t *testing.T) {
 			llm.KindContextLength,
 		},
 		"too many, older": {
-			400, "INVALID_ARGUMENT", "The input token count exceeds the maximum.", "",
-			llm.KindContextLength,
+			400, "INVALID_ARGUMENT", "The input token count exceeds the maximum.", "", llm.KindContextLength,
 		},
 		"too many bytes": {
 			400, "INVALID_ARGUMENT",
@@ -64,18 +61,15 @@ func TestErrorKinds(t *testing.T) {
 		"quota of minute": {429, "RESOURCE_EXHAUSTED", quota, minute, llm.KindRateLimit},
 		"quota of day":    {429, "RESOURCE_EXHAUSTED", quota, day, llm.KindQuota},
 		"credits": {
-			429, "RESOURCE_EXHAUSTED", "Your prepayment credits are depleted.", "",
-			llm.KindQuota,
+			429, "RESOURCE_EXHAUSTED", "Your prepayment credits are depleted.", "", llm.KindQuota,
 		},
 		"canceled": {499, "CANCELLED", "The operation was cancelled.", "", llm.KindServer},
 		"internal": {500, "INTERNAL", "An internal error has occurred.", "", llm.KindServer},
 		"overloaded": {
-			503, "UNAVAILABLE", "The model is overloaded. Please try again later.", "",
-			llm.KindOverloaded,
+			503, "UNAVAILABLE", "The model is overloaded. Please try again later.", "", llm.KindOverloaded,
 		},
 		"unavailable": {
-			503, "UNAVAILABLE", "The service is currently unavailable.", "",
-			llm.KindOverloaded,
+			503, "UNAVAILABLE", "The service is currently unavailable.", "", llm.KindOverloaded,
 		},
 		"deadline":     {504, "DEADLINE_EXCEEDED", "Deadline expired.", "", llm.KindTimeout},
 		"a new status": {503, "SOMETHING", "x", "", llm.KindServer},
@@ -118,16 +112,13 @@ func TestRetryAfter(t *testing.T) {
 		want         time.Duration
 		none         bool
 	}{
-		"seconds":          {body: info("34s"), want: 34 * time.Second},
-		"part of a second": {body: info("0.250s"), want: 250 * time.Millisecond},
-		"zero":             {body: info("0s")},
-		"negative":         {body: info("-3s")},
-		"nonsense":         {body: info("soon"), none: true},
-		"none":             {body: refused(429, "RESOURCE_EXHAUSTED", "x", ""), none: true},
-		"header": {
-			body: refused(429, "RESOURCE_EXHAUSTED", "x", ""), header: "7",
-			want: 7 * time.Second,
-		},
+		"seconds":           {body: info("34s"), want: 34 * time.Second},
+		"part of a second":  {body: info("0.250s"), want: 250 * time.Millisecond},
+		"zero":              {body: info("0s")},
+		"negative":          {body: info("-3s")},
+		"nonsense":          {body: info("soon"), none: true},
+		"none":              {body: refused(429, "RESOURCE_EXHAUSTED", "x", ""), none: true},
+		"header":            {body: refused(429, "RESOURCE_EXHAUSTED", "x", ""), header: "7", want: 7 * time.Second},
 		"header says first": {body: info("34s"), header: "7", want: 7 * time.Second},
 	}
 	for name, tt := range tests {

@@ -199,8 +199,7 @@ func TestResultsOfEqualIDs(t *testing.T) {
 	req := ask()
 	req.Messages = append(
 		req.Messages, llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{
-			called("a", "x", ""),
-			called("a", "y", ""),
+			called("a", "x", ""), called("a", "y", ""),
 		}},
 		answered("a", "x", llm.Text("1")), answered("a", "y", llm.Text("2")),
 	)

@@ -221,8 +221,7 @@ func TestRepeatedIDs(t *testing.T) {
 	req.Messages = []llm.Message{
 		llm.UserText("go"),
 		{Role: llm.RoleAssistant, Parts: []llm.Part{
-			opaque("", mark), called("x", "shell", ""),
-			opaque("", mark), called("x_2", "shell", ""),
+			opaque("", mark), called("x", "shell", ""), opaque("", mark), called("x_2", "shell", ""),
 		}},
 		answered("x_2", "shell", llm.Text("second")), answered("x", "shell", llm.Text("first")),
 		{Role: llm.RoleAssistant, Parts: []llm.Part{opaque("", mark), called("x_3", "shell", "")}},

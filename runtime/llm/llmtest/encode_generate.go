@@ -104,8 +104,7 @@ func generateEvents(req *Request, r Reply, ex extras) ([]sseEvent, map[string]js
 		part(AtText, object{"text": piece})
 	}
 	finish := map[llm.FinishReason]string{
-		llm.FinishLength:        "MAX_TOKENS",
-		llm.FinishContentFilter: "SAFETY",
+		llm.FinishLength: "MAX_TOKENS", llm.FinishContentFilter: "SAFETY",
 	}[r.Finish]
 	if finish == "" {
 		finish = "STOP"

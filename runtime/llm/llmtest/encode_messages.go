@@ -19,10 +19,7 @@ func messagesProtocol() protocol {
 		wrongKey: Fault{Type: "authentication_error", Message: "invalid x-api-key"},
 		decode:   decodeMessages, events: messagesEvents, refusal: messagesRefusal,
 		failure: func(f Fault) sseEvent {
-			return sseEvent{
-				name: "error",
-				data: messagesRefusal(http.StatusOK, f),
-			}
+			return sseEvent{name: "error", data: messagesRefusal(http.StatusOK, f)}
 		},
 	}
 }

@@ -124,11 +124,8 @@ func goldenCases() map[string]goldenCase {
 				"session-1"
 		})},
 		"thinking_and_result": {
-			change: with(func(r *llm.Request, _ speaker) { r.ReasoningEffort = "high" }),
-			reply: llmtest.Reply{
-				Reasoning: "I should look.", Text: "I look.",
-				Calls: []llmtest.Call{look},
-			},
+			change:  with(func(r *llm.Request, _ speaker) { r.ReasoningEffort = "high" }),
+			reply:   llmtest.Reply{Reasoning: "I should look.", Text: "I look.", Calls: []llmtest.Call{look}},
 			results: []llm.ToolResult{{Parts: text("the <content>")}},
 		},
 		"parallel_calls": {

@@ -86,10 +86,7 @@ func chatProtocol() protocol {
 		api: Chat, key: bearer, wrongKey: openaiWrongKey(), decode: decodeChat, events: chatEvents,
 		refusal: openaiRefusal,
 		failure: func(f Fault) sseEvent {
-			return sseEvent{
-				name: "error",
-				data: openaiRefusal(http.StatusOK, f),
-			}
+			return sseEvent{name: "error", data: openaiRefusal(http.StatusOK, f)}
 		},
 	}
 }

@@ -52,10 +52,7 @@ func wire(api openai.API) clienttest.Wire {
 			Fault: llmtest.Fault{Status: 400, Code: "model_not_found", Message: "no gpt-0"},
 			Kind:  llm.KindNotFound, Text: "no gpt-0",
 		},
-		"504": {
-			Fault: llmtest.Fault{Status: 504}, Kind: llm.KindServer,
-			Text: "gateway timeout",
-		},
+		"504": {Fault: llmtest.Fault{Status: 504}, Kind: llm.KindServer, Text: "gateway timeout"},
 	}
 	if api == openai.Chat {
 		w.Path = "/chat/completions"

@@ -70,8 +70,7 @@ func fields(t *testing.T, api openai.API, req llm.Request) map[string]json.RawMe
 func TestNoModelIsRefusedHere(t *testing.T) {
 	onBoth(t, func(t *testing.T, api openai.API) {
 		for _, model := range []string{
-			"gpt-5", "gpt-6-astra", "gpt-6-sol", "o3-mini", "text-davinci-003",
-			"llama/70b:free",
+			"gpt-5", "gpt-6-astra", "gpt-6-sol", "o3-mini", "text-davinci-003", "llama/70b:free",
 		} {
 			req := ask()
 			req.Model, req.ReasoningEffort, req.MaxOutputTokens = model, "made-up", 5

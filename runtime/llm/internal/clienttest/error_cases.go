@@ -91,9 +91,7 @@ func texts() map[string]Failure {
 		"400 wrong key": {
 			refuse(400, "API key not valid. Please pass a valid API key."), llm.KindAuth, "",
 		},
-		"429 quota": {
-			coded(429, "insufficient_quota", "pay"), llm.KindQuota, "pay",
-		},
+		"429 quota": {coded(429, "insufficient_quota", "pay"), llm.KindQuota, "pay"},
 		"429 request too large": {
 			coded(429, "rate_limit_exceeded", "Request too large for gpt-5 on tokens per min"),
 			llm.KindContextLength, "",

@@ -22,23 +22,17 @@ func testConfiguration(t *testing.T, w Wire) {
 		"no key needed": {Config{BaseURL: "http://localhost:11434/v1"}, ""},
 		"no key":        {Config{}, "the API key is missing"},
 		"no scheme":     {Config{APIKey: Key, BaseURL: "localhost:1"}, "base URL is not of the form"},
-		"not HTTP": {
-			Config{APIKey: Key, BaseURL: "ftp://host/v1"},
-			"base URL is not of the form",
-		},
+		"not HTTP":      {Config{APIKey: Key, BaseURL: "ftp://host/v1"}, "base URL is not of the form"},
 		"password in URL": {
-			Config{APIKey: Key, BaseURL: "http://u:hunter2@:%zz"},
-			"base URL is not of the form",
+			Config{APIKey: Key, BaseURL: "http://u:hunter2@:%zz"}, "base URL is not of the form",
 		},
 		"query":      {Config{APIKey: Key, BaseURL: "http://host/v1?x=1"}, "has a query"},
 		"line break": {Config{APIKey: Key + "\n"}, "the API key has a line break"},
 		"header name": {
-			Config{APIKey: Key, Headers: map[string]string{"a b": "c"}},
-			`"a b" is not the name`,
+			Config{APIKey: Key, Headers: map[string]string{"a b": "c"}}, `"a b" is not the name`,
 		},
 		"header value": {
-			Config{APIKey: Key, Headers: map[string]string{"a": "c\r\nd"}},
-			"the header a has a line break",
+			Config{APIKey: Key, Headers: map[string]string{"a": "c\r\nd"}}, "the header a has a line break",
 		},
 		"negative timeout": {Config{APIKey: Key, IdleTimeout: -1}, "negative"},
 	} {
@@ -159,18 +153,12 @@ func unsendable() map[string]func(*llm.Request) {
 		"option stream":       func(r *llm.Request) { r.Options = map[string]any{"stream": false} },
 		"option without JSON": func(r *llm.Request) { r.Options = map[string]any{"x": func() {}} },
 		"image in a wrong place": func(r *llm.Request) {
-			r.Messages[0] = llm.Message{
-				Role:  llm.RoleTool,
-				Parts: []llm.Part{Picture()},
-			}
+			r.Messages[0] = llm.Message{Role: llm.RoleTool, Parts: []llm.Part{Picture()}}
 		},
 		"part without content": func(r *llm.Request) { r.Messages[0].Parts[0] = llm.Part{Kind: llm.PartImage} },
 		"unknown part":         func(r *llm.Request) { r.Messages[0].Parts[0] = llm.Part{Kind: "x"} },
 		"unknown role": func(r *llm.Request) {
-			r.Messages[0] = llm.Message{
-				Role:  "x",
-				Parts: []llm.Part{llm.Text("x")},
-			}
+			r.Messages[0] = llm.Message{Role: "x", Parts: []llm.Part{llm.Text("x")}}
 		},
 	}
 }

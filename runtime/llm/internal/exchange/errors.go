@@ -107,8 +107,7 @@ func Plain(data json.RawMessage) string {
 // What servers say when a request is longer than the context of the model.
 var (
 	contextCodes = []string{
-		"context_length_exceeded", "exceed_context_size_error",
-		"request_too_large",
+		"context_length_exceeded", "exceed_context_size_error", "request_too_large",
 	}
 	contextTexts = []string{
 		"maximum context length", "context length exceeded", "context_length_exceeded", "context window",
@@ -121,8 +120,7 @@ var (
 		"request payload size exceeds",
 	}
 	quotaCodes = []string{
-		"insufficient_quota", "billing_hard_limit_reached", "billing_not_active",
-		"billing_error",
+		"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "billing_error",
 	}
 	quotaTexts = []string{
 		"insufficient balance", "insufficient credits", "insufficient funds",
@@ -130,12 +128,10 @@ var (
 	}
 	authCodes   = []string{"invalid_api_key", "authentication_error", "permission_error"}
 	filterCodes = []string{
-		"content_filter", "content_policy_violation", "moderation_blocked",
-		"cyber_policy",
+		"content_filter", "content_policy_violation", "moderation_blocked", "cyber_policy",
 	}
 	overloadCodes = []string{
-		"overloaded_error", "overloaded", "server_is_overloaded", "slow_down",
-		"engine_overloaded_error",
+		"overloaded_error", "overloaded", "server_is_overloaded", "slow_down", "engine_overloaded_error",
 	}
 	serverCodes = []string{"server_error", "internal_error", "internal_server_error", "api_error"}
 )
