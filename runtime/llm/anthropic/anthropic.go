@@ -1,39 +1,40 @@
-// Package anthropic is an llm.Client for Anthropic's Messages interface, and for the servers that
-// speak it.
+// Package anthropic is an llm.Client for the Messages interface of Anthropic and of compatible
+// servers.
 //
-// # What a complete answer is
+// # Complete answers
 //
-// A stream is complete at message_stop, when each of its blocks has ended. Whatever else ends a
-// stream is an *llm.Error, which a caller may retry. One event may have 16 MiB, an answer 256 MiB.
+// A stream is complete at message_stop, after the end of all its blocks. Any other end of a stream
+// is an *llm.Error, which a caller may retry. The limits are 16 MiB for an event and 256 MiB for an
+// answer.
 //
 // # Thinking
 //
-// Request.ReasoningEffort becomes output_config.effort with adaptive thinking, whose text is asked
-// for in summary. Models that know neither (Claude 4.5 and before) get a budget of thinking tokens:
-// 4,096 for "low", 12,288 for "medium", 24,576 for "high", 65,536 for "xhigh" and "max", and never
-// more than half of the answer; none for an answer of less than 2,048 tokens, nor in the middle of
-// calls that another provider's model began. Without an effort nothing is said of thinking, and the
-// model does what is its default.
+// Request.ReasoningEffort becomes output_config.effort with adaptive thinking and its summary.
+// Models that have neither (Claude 4.5 and before) get a budget of thinking tokens: 4,096 for
+// "low", 12,288 for "medium", 24,576 for "high", 65,536 for "xhigh" and "max", and never more than
+// half of the answer; none for an answer of less than 2,048 tokens, nor in the middle of calls that
+// another provider's model made. Without an effort the request has no thinking field, and the
+// default of the model applies.
 //
-// Blocks of thinking go back as they came and where they came, for the server checks their
-// signatures, and with newer models also that nothing before them has changed: system prompt, tools
-// and messages. So what is sent of an answer that another message follows stays the same for the
-// rest of the conversation.
+// Blocks of thinking go back unchanged and in their order: the server verifies their signatures,
+// and with newer models also that the system prompt, the tools and the messages before them are
+// unchanged. So the wire form of an answer stays the same for the rest of the conversation, once
+// another message follows it.
 //
 // # Caching
 //
-// The server is asked to cache up to the last tool, the system prompt, and the last two user
-// messages, so that each request finds what the one before it left.
+// Requests mark the last tool, the system prompt, and the last two user messages for the cache, so
+// that each request finds the prefix that the one before it cached.
 //
 // # Options
 //
-// Request.Options are merged into the request body as RFC 7396 says: objects are merged, other
-// values replace, and nil removes a field. Three have a meaning here:
-//   - "betas", a list of names, is sent as the header anthropic-beta and not in the body. A header of that name in
-//     Config.Headers replaces it.
-//   - "thinking" takes the place of what ReasoningEffort says of thinking.
-//   - "cache_control" takes the place of this client's marks: an object leaves caching to the server's own choice, nil
-//     turns it off.
+// Request.Options are merged into the request body as RFC 7396 defines: objects are merged, other
+// values replace, and nil removes a field. Three have a special meaning:
+//   - "betas", a list of names, is sent as the header anthropic-beta and not in the body. A header of
+//     that name in Config.Headers replaces it.
+//   - "thinking" replaces the thinking fields of ReasoningEffort.
+//   - "cache_control" replaces the marks of this client: an object leaves caching to the server, nil
+//     disables it.
 package anthropic
 
 import (
@@ -50,9 +51,10 @@ import (
 // DefaultBaseURL is the address of Anthropic's servers.
 const DefaultBaseURL = "https://api.anthropic.com"
 
-// DefaultMaxTokens is the limit of an answer, thinking included, for a request that sets none, for
-// the server wants one. It is the most that every model takes which Anthropic serves since Claude
-// 4.5; a higher limit than a model's own is refused, and a limit that is not reached costs nothing.
+// DefaultMaxTokens is the limit of an answer, including thinking, for a request without one, which
+// the server requires. It is the highest limit that all models accept which Anthropic has served
+// since Claude 4.5; servers reject a limit above that of the model, and an unused limit costs
+// nothing.
 const DefaultMaxTokens = 64_000
 
 // Config describes how to reach a server.

@@ -1,39 +1,39 @@
 // Package gemini is an llm.Client for Google's Gemini API (streamGenerateContent).
 //
-// # What a complete answer is
+// # Complete answers
 //
-// A stream is complete if a finish reason has come and the body has ended properly. A body that
-// breaks off after the finish reason is complete, too, once the usage has come with the finish
-// reason or after it, for nothing is missing then. Whatever else ends a stream is an *llm.Error,
-// and so is a finish reason that says that the model has failed, such as MALFORMED_FUNCTION_CALL; a
-// caller may retry both. One event may have 16 MiB, an answer 256 MiB.
+// A stream is complete if it has a finish reason and ends regularly. A stream that breaks off after
+// the finish reason is complete, too, if the usage came with the finish reason or after it. Any
+// other end of a stream is an *llm.Error, and so is the finish reason of a failed model, such as
+// MALFORMED_FUNCTION_CALL; a caller may retry both. The limits are 16 MiB for an event and 256 MiB
+// for an answer.
 //
 // # Tool calls
 //
 // Most models give their calls no ids, and llm.ToolCall.ID is empty then. In later requests a call
 // has an id only if the model gave it one; results stand in the order of the calls, in one content.
-// The API has no setting against parallel calls, so llm.Request.ParallelToolCalls changes nothing.
+// The API cannot disable parallel calls, so llm.Request.ParallelToolCalls changes nothing.
 //
 // # Reasoning
 //
-// A model signs some parts of its answer, and wants each signature back on its part. What is to
-// come back beside texts and calls is a part of reasoning in the message, directly before the text
-// or call that it belongs to: its Opaque is the part as the API has it, without the text and
-// without the arguments. A part that is neither text nor call, such as one of code that the server
-// has run, is kept whole. Models from Gemini 3 on refuse a call without a signature; one that was
-// made by another model is sent with the value that Google names for it.
+// A model signs some parts of its answer, and each signature must go back with its part. A part of
+// reasoning in the message, directly before the text or call, holds the fields that go back with
+// it: its Opaque is the part of the API without the text and without the arguments. Parts that are
+// neither text nor call, such as code that the server ran, are kept whole. Models from Gemini 3 on
+// reject a call without a signature; a call of another model gets the value that Google defines for
+// this.
 //
 // Request.ReasoningEffort is a thinking level (minimal, low, medium, high) from Gemini 3 on. Before
 // that it becomes a budget: 1,024 tokens for minimal and low, 8,192 for medium, 24,576 for high. A
-// number is a budget with any model, and "none" is the budget 0. Thoughts are asked for where the
+// number is a budget with any model, and "none" is the budget 0. Requests include thoughts if the
 // model has them.
 //
 // # Options
 //
-// Request.Options are merged into the request body as RFC 7396 says: objects are merged, other
+// Request.Options are merged into the request body as RFC 7396 defines: objects are merged, other
 // values replace, and nil removes a field. Their names are those of the body, such as
 // safetySettings, toolConfig, generationConfig and cachedContent. A list of tools is appended to
-// the request's own: {"tools": [{"googleSearch": {}}]} adds grounding.
+// those of the request: {"tools": [{"googleSearch": {}}]} adds grounding.
 package gemini
 
 import (
@@ -112,8 +112,8 @@ func (c *client) send(ctx context.Context, x *exchange.Exchange, req llm.Request
 	return x.Post(ctx, address, header, body)
 }
 
-// address returns where requests for a model go. A name may begin with "models/" or with another
-// collection of models.
+// address returns the address of requests for a model. A name may have the prefix "models/" or that
+// of another collection of models.
 func (c *client) address(model string) (string, error) {
 	collection, name, ok := strings.Cut(model, "/")
 	if !ok {

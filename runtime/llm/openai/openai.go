@@ -1,17 +1,16 @@
-// Package openai is an llm.Client for OpenAI's Responses and Chat Completions interfaces, and for
-// the many servers that speak one of them.
+// Package openai is an llm.Client for the Responses and Chat Completions interfaces of OpenAI and
+// of the many servers that implement one of them.
 //
-// # What a complete answer is
+// # Complete answers
 //
-// A Responses stream is complete at response.completed or response.incomplete, a Chat stream once a
-// finish_reason has come. Whatever else ends a stream is an *llm.Error, which a caller may retry.
-// One event may have 16 MiB, an answer 256 MiB.
+// A Responses stream is complete at response.completed or response.incomplete, a Chat stream after
+// a finish_reason. Any other end of a stream is an *llm.Error, which a caller may retry. The limits
+// are 16 MiB for an event and 256 MiB for an answer.
 //
 // # Options
 //
-// Request.Options are merged into the request body as RFC 7396 says: objects are merged, other
-// values replace, and nil removes a field, which helps with servers that refuse one they do not
-// know.
+// Request.Options are merged into the request body as RFC 7396 defines: objects are merged, other
+// values replace, and nil removes a field, for servers that reject it.
 package openai
 
 import (
@@ -36,7 +35,7 @@ type API string
 const (
 	// Responses keeps a model's reasoning between requests. It is the default.
 	Responses API = "responses"
-	// Chat is Chat Completions, which most compatible servers speak.
+	// Chat is Chat Completions, the interface of most compatible servers.
 	Chat API = "chat"
 )
 
@@ -50,7 +49,7 @@ type Config struct {
 	// BaseURL is the address up to and without "/responses" or "/chat/completions"; empty means
 	// DefaultBaseURL.
 	BaseURL string
-	// API is the interface to speak; empty means Responses.
+	// API selects the interface; empty means Responses.
 	API API
 	// HTTPClient sends the requests. Nil means one with the proxies of the environment variables
 	// (HTTPS_PROXY and so on), the system's root certificates and no limit for a whole answer.
@@ -97,7 +96,7 @@ func (c *client) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Delt
 		})
 }
 
-// send sends req by the library. The decoder reads the answer beside the library, whose reader has
+// send sends req with the library. The decoder reads the answer past the library, whose reader has
 // no limits and loses errors.
 func (c *client) send(
 	ctx context.Context, x *exchange.Exchange, req llm.Request,
@@ -114,7 +113,7 @@ func (c *client) send(
 		if err != nil {
 			return nil, err
 		}
-		// The library refuses parameters by the names of models, so the model is a patch.
+		// The library rejects parameters by the names of models, so the model is a patch.
 		model := exchange.MustJSON(map[string]string{"model": req.Model})
 		x.Patches = append([]json.RawMessage{model}, patches...)
 		_, err = sdk.CreateChatCompletionStream(ctx, body)

@@ -12,7 +12,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
 )
 
-// functionCallItem is a call that the model made, as an input item.
+// functionCallItem is a call by the model, as an input item.
 type functionCallItem struct {
 	Type      string `json:"type"`
 	CallID    string `json:"call_id"`
@@ -40,7 +40,7 @@ func (c *client) responsesRequest(req llm.Request) (goopenai.CreateResponseReque
 		body.ParallelToolCalls = &req.ParallelToolCalls
 	}
 	for _, t := range req.Tools {
-		// The library leaves "strict" out when false, but the server's default is true.
+		// The library omits "strict" when false, and the default of the server is true.
 		body.Tools = append(body.Tools, goopenai.Tool{
 			Type: goopenai.ToolTypeFunction,
 			Parameters: map[string]any{
@@ -51,8 +51,8 @@ func (c *client) responsesRequest(req llm.Request) (goopenai.CreateResponseReque
 	return body, nil
 }
 
-// canReason reports whether a model takes the wish for encrypted reasoning. OpenAI's older models
-// refuse it.
+// canReason reports whether a model accepts the request for encrypted reasoning. Older models of
+// OpenAI reject it.
 func canReason(model string) bool {
 	for _, prefix := range []string{"gpt-3.5", "gpt-4", "chatgpt-"} {
 		if strings.HasPrefix(model, prefix) {
@@ -82,8 +82,8 @@ func (c *client) responsesInput(messages []llm.Message) ([]any, error) {
 	return items, nil
 }
 
-// messageItems returns the input items for m. An item of reasoning is sent only together with what
-// follows it in the message, for the server refuses it alone.
+// messageItems returns the input items for m. The server rejects an item of reasoning without the
+// item that follows it in the message.
 func (c *client) messageItems(m llm.Message) ([]any, error) {
 	var items, content, reasoning []any
 	flush := func() {
@@ -132,7 +132,7 @@ func (c *client) messageItems(m llm.Message) ([]any, error) {
 	return items, nil
 }
 
-// resultOutput returns a text, or a list of items if there are images.
+// resultOutput returns a text, or a list of items for a result with images.
 func resultOutput(r llm.ToolResult) (any, error) {
 	images := false
 	var list []any

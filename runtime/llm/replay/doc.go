@@ -1,4 +1,4 @@
-// Package replay answers requests from a script that a person wrote, with no model and no network.
+// Package replay answers requests from a script in YAML, without a model or a network.
 //
 // # Scripts
 //

@@ -105,8 +105,8 @@ func isHeaderName(s string) bool {
 	})
 }
 
-// newTransport is like http.DefaultTransport, but not shared, and with room for many sessions at
-// once. It sets no limit on the wait for headers, for the idle timeout covers it.
+// newTransport returns a transport like http.DefaultTransport, but not shared, and with room for
+// many concurrent sessions. The idle timeout bounds the wait for headers.
 func newTransport() *http.Transport {
 	dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Transport{

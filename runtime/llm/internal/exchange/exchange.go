@@ -16,7 +16,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-// Limits of what is read of an answer, in bytes.
+// Limits of the data read of an answer, in bytes.
 const (
 	maxBody      = 256 << 20
 	maxErrorBody = 64 << 10
@@ -114,7 +114,7 @@ func (x *Exchange) decode(dec Decoder, emit func(llm.Delta) bool) error {
 	}
 }
 
-// begin returns an exchange, which the caller ends, and the context to use for it.
+// begin returns an exchange, which the caller ends, and its context.
 func (e *Endpoint) begin(parent context.Context) (*Exchange, context.Context) {
 	ctx, cancel := context.WithCancelCause(parent)
 	x := &Exchange{endpoint: e, cancel: cancel}
@@ -146,7 +146,7 @@ func (x *Exchange) interrupted() bool {
 // RoundTrip implements http.RoundTripper by Do, for libraries that want an *http.Client.
 func (x *Exchange) RoundTrip(req *http.Request) (*http.Response, error) { return x.Do(req) }
 
-// Do sends a library's request, with the headers and patches that belong to it. An answer that is
+// Do sends the request of a library with the headers and patches of the exchange. An answer that is
 // not a stream of events is an *llm.Error.
 func (x *Exchange) Do(req *http.Request) (*http.Response, error) {
 	if err := x.prepare(req); err != nil {
@@ -167,7 +167,7 @@ func (x *Exchange) Do(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// Post sends body, encoded as JSON, for a client without a library.
+// Post sends body as JSON, for a client without a library.
 func (x *Exchange) Post(ctx context.Context, address string, header http.Header, body any) error {
 	data, err := json.Marshal(body)
 	if err != nil {
@@ -183,7 +183,7 @@ func (x *Exchange) Post(ctx context.Context, address string, header http.Header,
 	return err
 }
 
-// prepare adds to the library's request what the library cannot express.
+// prepare adds the headers and patches to a request.
 func (x *Exchange) prepare(req *http.Request) error {
 	for name, values := range x.endpoint.headers {
 		req.Header[name] = values
@@ -204,7 +204,7 @@ func (x *Exchange) prepare(req *http.Request) error {
 	return err
 }
 
-// refusal returns the error that resp is, or nil if it is a stream of events.
+// refusal returns the error in resp, or nil if resp is a stream of events.
 func (x *Exchange) refusal(resp *http.Response) error {
 	contentType := resp.Header.Get("Content-Type")
 	stream := !strings.Contains(contentType, "json") && !strings.Contains(contentType, "html")
@@ -212,8 +212,7 @@ func (x *Exchange) refusal(resp *http.Response) error {
 	if ok && stream {
 		return nil
 	}
-	// An error while reading leaves part of the text, which is enough; only the caller's wish to stop
-	// matters more.
+	// A read error leaves part of the text, which is enough, unless the caller cancelled.
 	body, _ := io.ReadAll(io.LimitReader(x, maxErrorBody))
 	if x.interrupted() {
 		return x.canceled()
@@ -260,8 +259,8 @@ func (x *Exchange) Read(p []byte) (int, error) {
 	return n, x.readError(err)
 }
 
-// drain reads the little that may follow a complete answer, so that the connection can be used
-// again. It does not wait for a server that has not ended the answer in a moment.
+// drain reads the rest after a complete answer, so that the connection can be reused. It does not
+// wait for a server that keeps the answer open.
 func (x *Exchange) drain() {
 	if x.body == nil {
 		return
@@ -278,7 +277,8 @@ func (x *Exchange) canceled() *llm.Error {
 	return e
 }
 
-// interruption returns the error of an exchange that was given up, or nil if it was not.
+// interruption returns the error of an exchange that the caller or the idle timeout ended, else
+// nil.
 func (x *Exchange) interruption() *llm.Error {
 	cause, byCaller := x.cause()
 	switch {
@@ -293,7 +293,7 @@ func (x *Exchange) interruption() *llm.Error {
 	return nil
 }
 
-// sendError returns the error of a request that brought no stream.
+// sendError returns the error of a request without a stream.
 func (x *Exchange) sendError(err error) error {
 	if e := x.interruption(); e != nil {
 		return e
@@ -309,7 +309,7 @@ func (x *Exchange) sendError(err error) error {
 		}
 		return x.endpoint.newError(llm.KindNetwork, "", err)
 	}
-	// What is left is a request that could not be written.
+	// The remaining errors are of requests that cannot be encoded.
 	return x.endpoint.newError(llm.KindInvalid, "", err)
 }
 
@@ -329,7 +329,7 @@ func (x *Exchange) readError(err error) error {
 	return x.streamError("the answer broke off: "+err.Error(), err)
 }
 
-// eventError returns the error for an event that says so, or that was not understood.
+// eventError returns the error for an event that reports one or is not understood.
 func (x *Exchange) eventError(err error) error {
 	var info *Refusal
 	if errors.As(err, &info) {
@@ -347,7 +347,7 @@ func (x *Exchange) streamError(message string, err error) *llm.Error {
 	return e
 }
 
-// newError makes an error with a text that holds no secret.
+// newError returns an error whose text holds no secret.
 func (e *Endpoint) newError(kind llm.ErrorKind, message string, err error) *llm.Error {
 	if message == "" && err != nil {
 		message = err.Error()
