@@ -143,7 +143,7 @@ func TestAssembler(t *testing.T) {
 	}
 }
 
-func TestAssemblerTellsTheEnd(t *testing.T) {
+func TestAssemblerEnd(t *testing.T) {
 	var a llm.Assembler
 	a.Add(text("a"))
 	if _, err := a.Response(); llm.KindOf(err) != llm.KindStream {
@@ -266,7 +266,7 @@ func FuzzAssembler(f *testing.F) {
 		first, err1 := a.Response()
 		second, err2 := a.Response()
 		if (err1 == nil) != (err2 == nil) || !cmp.Equal(first, second) {
-			t.Error("asking twice gives two answers")
+			t.Error("a second call gives another answer")
 		}
 	})
 }

@@ -174,7 +174,7 @@ func tooLong(e *Error, limit time.Duration) *Error {
 	if long.Message != "" {
 		long.Message += "; "
 	}
-	long.Message += fmt.Sprintf("the server asks to wait %s before the next try, longer than the "+
+	long.Message += fmt.Sprintf("the server requests a wait of %s, longer than the "+
 		"limit of %s (--max-retry-wait)",
 		e.RetryAfter, limit)
 	return &long

@@ -209,7 +209,7 @@ func TestRetryTooLongWaitNamesTheFlag(t *testing.T) {
 	}
 	for _, want := range []string{"slow down", "1h0m0s", "5m0s", "--max-retry-wait"} {
 		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%q does not tell %q", err, want)
+			t.Errorf("%q lacks %q", err, want)
 		}
 	}
 	if sent.Message != "slow down" {

@@ -24,7 +24,7 @@ func FuzzDecoder(f *testing.F) {
 			for _, d := range deltas {
 				a.Add(d)
 				if d.Part != nil && len(d.Part.Reasoning.Opaque) > 0 && !json.Valid(d.Part.Reasoning.Opaque) {
-					t.Errorf("the thinking %q is no JSON", d.Part.Reasoning.Opaque)
+					t.Errorf("the thinking %q is not JSON", d.Part.Reasoning.Opaque)
 				}
 			}
 			var info *exchange.Refusal

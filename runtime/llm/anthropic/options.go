@@ -25,7 +25,7 @@ func splitOptions(options map[string]any) (fields map[string]any, betas string, 
 		for _, v := range value {
 			name, ok := v.(string)
 			if !ok {
-				return nil, "", fmt.Errorf(`the option "betas" has %v, which is no name`, v)
+				return nil, "", fmt.Errorf(`the option "betas" has %v, which is not a valid tool name`, v)
 			}
 			names = append(names, name)
 		}
@@ -37,7 +37,7 @@ func splitOptions(options map[string]any) (fields map[string]any, betas string, 
 			return r <= ' ' || r >= 0x7f ||
 				r == ','
 		}) {
-			return nil, "", fmt.Errorf(`the option "betas" has %q, which is no name`, name)
+			return nil, "", fmt.Errorf(`the option "betas" has %q, which is not a valid tool name`, name)
 		}
 	}
 	fields = maps.Clone(options)

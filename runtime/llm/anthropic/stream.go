@@ -88,7 +88,7 @@ func (d *decoder) known(typ string, e wireEvent) ([]llm.Delta, error) {
 	}
 	b := d.blocks[e.Index]
 	if b == nil {
-		return nil, fmt.Errorf("an event is for block %d, which has not begun", e.Index)
+		return nil, fmt.Errorf("an event is for block %d, which has not started", e.Index)
 	}
 	if typ == "content_block_stop" {
 		delete(d.blocks, e.Index)

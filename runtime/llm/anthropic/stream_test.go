@@ -130,7 +130,7 @@ func TestStreams(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			resp, err := llm.Complete(t.Context(), wire().Raw(t, sse(tt.stream...)), ask())
+			resp, err := llm.Complete(t.Context(), wire().Raw(t, sse(tt.stream...)), newRequest())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -152,11 +152,11 @@ func kept(text, raw string) llm.Part {
 	}}
 }
 
-func TestUsageIsTheLastTold(t *testing.T) {
+func TestLastUsageCounts(t *testing.T) {
 	last := `{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"input_tokens":30,"cache_read_input_tokens":null,"cache_creation_input_tokens":10,` +
 		`"output_tokens":50,"output_tokens_details":{"thinking_tokens":40}}}`
 	resp, err := llm.Complete(t.Context(), wire().Raw(t, sse(begun, aText, stop("0"), last, stopped)),
-		ask())
+		newRequest())
 	if want := (llm.Usage{
 		Input: 30, Output: 50, Reasoning: 40, CacheRead: 2,
 		CacheWrite: 10,
@@ -204,10 +204,10 @@ func TestStreamErrors(t *testing.T) {
 		},
 		"block twice": {sse(begun, aText, aText), llm.KindStream, "began twice"},
 		"piece of no block": {
-			sse(begun, piece("1", `{"type":"text_delta","text":"b"}`)), llm.KindStream, "has not begun",
+			sse(begun, piece("1", `{"type":"text_delta","text":"b"}`)), llm.KindStream, "has not started",
 		},
 		"piece after its end": {sse(begun, aText, stop("0"),
-			piece("0", `{"type":"text_delta","text":"b"}`)), llm.KindStream, "has not begun"},
+			piece("0", `{"type":"text_delta","text":"b"}`)), llm.KindStream, "has not started"},
 		"end within a block": {
 			sse(begun, aText, ended("end_turn"), stopped), llm.KindStream, "within a block",
 		},
@@ -218,7 +218,7 @@ func TestStreamErrors(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := llm.Complete(t.Context(), wire().Raw(t, tt.stream), ask())
+			_, err := llm.Complete(t.Context(), wire().Raw(t, tt.stream), newRequest())
 			if llm.KindOf(err) != tt.kind || !strings.Contains(err.Error(), tt.text) {
 				t.Errorf("got %v, want kind %s with %q", err, tt.kind, tt.text)
 			}

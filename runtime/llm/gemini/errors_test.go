@@ -82,7 +82,7 @@ func TestErrorKinds(t *testing.T) {
 				"object": {Status: tt.status, Body: body}, "list": {Status: tt.status, Body: "[" + body + "]"},
 			} {
 				_, c := wire().Connect(t, llmtest.Sequence(llmtest.Reply{Fault: fault}))
-				_, err := llm.Complete(t.Context(), c, ask())
+				_, err := llm.Complete(t.Context(), c, newRequest())
 				var e *llm.Error
 				if !errors.As(err, &e) || e.Kind != tt.kind || e.Status != tt.status ||
 					!strings.Contains(e.Message, tt.text) {
@@ -92,8 +92,8 @@ func TestErrorKinds(t *testing.T) {
 					t.Errorf("%s: the code is %q", form, e.Code)
 				}
 			}
-			// The same inside of a stream, whose status tells nothing.
-			_, err := llm.Complete(t.Context(), wire().Raw(t, sse(text("a"), body)), ask())
+			// The same in a stream, whose status is 200.
+			_, err := llm.Complete(t.Context(), wire().Raw(t, sse(text("a"), body)), newRequest())
 			var e *llm.Error
 			if !errors.As(err, &e) || e.Kind != tt.kind || e.Status != 200 {
 				t.Errorf("in the stream: got %#v, want kind %s", err, tt.kind)
@@ -131,13 +131,13 @@ func TestRetryAfter(t *testing.T) {
 				fault.Header.Set("Retry-After", tt.header)
 			}
 			_, c := wire().Connect(t, llmtest.Sequence(llmtest.Reply{Fault: fault}))
-			_, err := llm.Complete(t.Context(), c, ask())
+			_, err := llm.Complete(t.Context(), c, newRequest())
 			var e *llm.Error
 			if !errors.As(err, &e) || e.HasRetryAfter == tt.none || e.RetryAfter != tt.want {
 				t.Errorf("got %#v", err)
 			}
 			if tt.header == "" {
-				_, err = llm.Complete(t.Context(), wire().Raw(t, sse(tt.body)), ask())
+				_, err = llm.Complete(t.Context(), wire().Raw(t, sse(tt.body)), newRequest())
 				if !errors.As(err, &e) || e.HasRetryAfter == tt.none || e.RetryAfter != tt.want {
 					t.Errorf("in the stream: got %#v", err)
 				}
@@ -148,7 +148,7 @@ func TestRetryAfter(t *testing.T) {
 
 func TestKeyInAFinishMessage(t *testing.T) {
 	stream := sse(`{"candidates":[{"finishReason":"OTHER","finishMessage":"` + clienttest.Key + `"}]}`)
-	_, err := llm.Complete(t.Context(), wire().Raw(t, stream), ask())
+	_, err := llm.Complete(t.Context(), wire().Raw(t, stream), newRequest())
 	if err == nil || strings.Contains(fmt.Sprintf("%v %+v", err, err), clienttest.Key) {
 		t.Errorf("got %v", err)
 	}

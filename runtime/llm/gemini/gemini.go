@@ -120,7 +120,7 @@ func (c *client) address(model string) (string, error) {
 		collection, name = "models", model
 	}
 	if name == "" || collection != "models" && collection != "tunedModels" {
-		return "", fmt.Errorf("%q is no name of a model", model)
+		return "", fmt.Errorf("%q is not the name of a model", model)
 	}
 	root := strings.TrimSuffix(strings.TrimRight(c.BaseURL, "/"), "/v1beta")
 	return root + "/v1beta/" + collection + "/" + url.PathEscape(name) +

@@ -9,7 +9,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
 )
 
-// Whatever a server says, what the decoder makes of it can be sent back.
+// The deltas of any event can be sent back.
 func FuzzDecoder(f *testing.F) {
 	f.Add(`{"candidates":[{"content":{"parts":[{"functionCall":{"id":"i","name":"f","args":{"a":1}},"thoughtSignature":"s"}]},"finishReason":"STOP"}]}`,
 		`{"candidates":[{"content":{"parts":[{"text":"a","thoughtSignature":"s"},{"text":"b"},{"executableCode":{}},{"text":"t","thought":true}]}}]}`)

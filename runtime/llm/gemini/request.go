@@ -166,7 +166,7 @@ func (h *history) model(m llm.Message) error {
 			}
 			var f wirePart
 			if err := json.Unmarshal(r.Opaque, &f); err != nil {
-				return fmt.Errorf("opaque reasoning is no part: %w", err)
+				return fmt.Errorf("opaque reasoning is not a part: %w", err)
 			}
 			if isWhole(f) {
 				out.Parts = append(out.Parts, r.Opaque)
@@ -235,7 +235,7 @@ func (h *history) call(call llm.ToolCall, f wirePart) (wirePart, error) {
 	var id string
 	if raw := sent["id"]; raw != nil {
 		if err := json.Unmarshal(raw, &id); err != nil {
-			return nil, fmt.Errorf("the id of a call of %s is no text: %w", call.Name, err)
+			return nil, fmt.Errorf("the id of a call of %s is not a string: %w", call.Name, err)
 		}
 	}
 	if h.ids[id] {

@@ -117,7 +117,7 @@ func TestParts(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			c := wire().Raw(t, sse(tt.stream...))
-			resp, err := llm.Complete(t.Context(), c, ask())
+			resp, err := llm.Complete(t.Context(), c, newRequest())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -158,7 +158,7 @@ func TestPartsGoBack(t *testing.T) {
 	}))
 	defer srv.Close()
 	c := wire().Client(t, clienttest.Config{BaseURL: srv.URL, HTTPClient: srv.Client()})
-	req := ask()
+	req := newRequest()
 	req.Model = "gemini-2.5-pro"
 	resp, err := llm.Complete(t.Context(), c, req)
 	if err != nil {
@@ -191,7 +191,7 @@ func TestFinishReasons(t *testing.T) {
 		"LANGUAGE": llm.FinishContentFilter,
 	}
 	for reason, want := range reasons {
-		resp, err := llm.Complete(t.Context(), wire().Raw(t, sse(text("a"), finish(reason))), ask())
+		resp, err := llm.Complete(t.Context(), wire().Raw(t, sse(text("a"), finish(reason))), newRequest())
 		if err != nil || resp.Finish != want {
 			t.Errorf("%s: got %q, %v", reason, resp.Finish, err)
 		}
@@ -203,7 +203,7 @@ func TestFinishReasons(t *testing.T) {
 	}
 	for reason, want := range failures {
 		stream := sse(text("a"), `{"candidates":[{"finishReason":"`+reason+`","finishMessage":"because"}]}`)
-		_, err := llm.Complete(t.Context(), wire().Raw(t, stream), ask())
+		_, err := llm.Complete(t.Context(), wire().Raw(t, stream), newRequest())
 		if llm.KindOf(err) != want || !strings.Contains(err.Error(), reason) ||
 			!strings.Contains(err.Error(), "because") {
 			t.Errorf("%s: got %v", reason, err)
@@ -229,7 +229,7 @@ func TestUsage(t *testing.T) {
 	for name, tt := range tests {
 		stream := sse(usage(`"promptTokenCount":50,"candidatesTokenCount":1`), text("a"), finish("STOP"),
 			usage(tt.last))
-		resp, err := llm.Complete(t.Context(), wire().Raw(t, stream), ask())
+		resp, err := llm.Complete(t.Context(), wire().Raw(t, stream), newRequest())
 		if err != nil || resp.Usage != tt.want {
 			t.Errorf("%s: got %+v, %v", name, resp.Usage, err)
 		}
@@ -271,7 +271,7 @@ func TestEndOfTheStream(t *testing.T) {
 			}))
 			defer srv.Close()
 			c := wire().Client(t, clienttest.Config{BaseURL: srv.URL, HTTPClient: srv.Client()})
-			resp, err := llm.Complete(t.Context(), c, ask())
+			resp, err := llm.Complete(t.Context(), c, newRequest())
 			if tt.complete && (err != nil || resp.Message.Text() != "a") {
 				t.Errorf("got %q, %v; want a whole answer", resp.Message.Text(), err)
 			}
@@ -306,7 +306,7 @@ func TestErrorsInTheStream(t *testing.T) {
 	}
 	for name, tt := range tests {
 		_, err := llm.Complete(t.Context(), wire().Raw(t, sse(text("a"), tt.event, finish("STOP"))),
-			ask())
+			newRequest())
 		var e *llm.Error
 		if !errors.As(err, &e) || e.Kind != tt.kind || e.Code != tt.code {
 			t.Errorf("%s: got %#v", name, err)

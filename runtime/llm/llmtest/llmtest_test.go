@@ -70,7 +70,7 @@ func send(
 // request.
 type violation struct{ body, want string }
 
-// testViolations sends each request to a server of its own.
+// testViolations sends each request to a new server.
 func testViolations(t *testing.T, path string, tests map[string]violation) {
 	t.Helper()
 	for name, tt := range tests {
@@ -133,14 +133,14 @@ func TestResponsesViolations(t *testing.T) {
 			responses(`{"type":"message","role":"user","content":[],"x":1}`), `unknown field "x"`,
 		},
 		"no model":              {`{"stream":true,"store":false,"input":[` + userItem + `]}`, "model is missing"},
-		"no stream":             {`{"model":"m","store":false,"input":[` + userItem + `]}`, "stream is not set"},
+		"not a stream":          {`{"model":"m","store":false,"input":[` + userItem + `]}`, "stream is not set"},
 		"stores":                {`{"model":"m","stream":true,"input":[` + userItem + `]}`, "store is not false"},
 		"no input":              {responses(), "input is empty"},
 		"system role":           {responses(`{"type":"message","role":"system","content":[{"type":"input_text","text":"x"}]}`), `role "system" is unknown`},
 		"unknown item":          {responses(`{"type":"thought"}`), `the type "thought" is unknown`},
 		"no content":            {responses(`{"type":"message","role":"user","content":[]}`), "has no content"},
-		"user with output_text": {responses(`{"type":"message","role":"user","content":[{"type":"output_text","text":"x"}]}`), "has no place here"},
-		"image is no data":      {responses(`{"type":"message","role":"user","content":[{"type":"input_image","image_url":"http://x"}]}`), "no data URL"},
+		"user with output_text": {responses(`{"type":"message","role":"user","content":[{"type":"output_text","text":"x"}]}`), "is not allowed here"},
+		"image is no data":      {responses(`{"type":"message","role":"user","content":[{"type":"input_image","image_url":"http://x"}]}`), "not a data URL"},
 		"image is no base64":    {responses(`{"type":"message","role":"user","content":[{"type":"input_image","image_url":"data:image/png;base64,?"}]}`), "not base64"},
 		"result without call": {
 			responses(userItem, outItem), `answers the call "c", which was not made before`,
@@ -154,7 +154,7 @@ func TestResponsesViolations(t *testing.T) {
 		"call without arguments": {responses(userItem,
 			`{"type":"function_call","call_id":"c","name":"x"}`), "arguments are missing"},
 		"call of an odd name": {
-			responses(userItem, strings.Replace(callItem, `"x"`, `"a b"`, 1)), `"a b" is no name`,
+			responses(userItem, strings.Replace(callItem, `"x"`, `"a b"`, 1)), `"a b" is not a valid tool name`,
 		},
 		"output of a wrong type": {responses(userItem, callItem, strings.Replace(outItem, `"ok"`, `7`,
 			1)), "neither a text nor a list"},
@@ -165,11 +165,11 @@ func TestResponsesViolations(t *testing.T) {
 		"reasoning w/o a summary": {responses(userItem, `{"type":"reasoning","id":"r"}`, callItem,
 			outItem), "summary of reasoning is missing"},
 		"tool is strict": {more(responses(userItem),
-			`"tools":[{"type":"function","name":"x","parameters":{"type":"object"}}]`), "no function " +
+			`"tools":[{"type":"function","name":"x","parameters":{"type":"object"}}]`), "not a function " +
 			"with strict false"},
 		"tool twice": {more(responses(userItem), strings.Replace(tool(`{"type":"object"}`),
 			"[", `[{"type":"function","name":"x","strict":false,"parameters":{"type":"object"}},`,
-			1)), "the tool x is there twice"},
+			1)), "the tool x is defined twice"},
 		"schema is no object": {
 			more(responses(userItem), tool(`{"type":"string"}`)), `not of type "object"`,
 		},
@@ -187,11 +187,11 @@ func TestChatViolations(t *testing.T) {
 			toolMsg), ""},
 		"unknown field": {more(chat(userMsg), `"input":1`), `unknown field "input"`},
 		"system later": {
-			chat(userMsg, `{"role":"system","content":"s"}`), `the role "system" has no place here`,
+			chat(userMsg, `{"role":"system","content":"s"}`), `the role "system" is not allowed here`,
 		},
-		"system only": {chat(`{"role":"system","content":"s"}`), "a system message only"},
+		"system only": {chat(`{"role":"system","content":"s"}`), "the only message is a system message"},
 		"system of parts": {
-			chat(`{"role":"system","content":[]}`, userMsg), "the system message is no text",
+			chat(`{"role":"system","content":[]}`, userMsg), "the system message is not a text",
 		},
 		"no messages":   {chat(), "messages are empty"},
 		"empty message": {chat(`{"role":"user"}`), "content is missing"},
@@ -202,10 +202,10 @@ func TestChatViolations(t *testing.T) {
 			chat(userMsg, `{"role":"assistant","content":null}`), "neither content nor a tool call",
 		},
 		"calls by the user": {
-			chat(strings.Replace(callMsg, "assistant", "user", 1)), "tool_calls have no place here",
+			chat(strings.Replace(callMsg, "assistant", "user", 1)), "tool_calls are only for role assistant",
 		},
 		"id in a user message": {
-			chat(`{"role":"user","content":"x","tool_call_id":"c"}`), "tool_call_id has no place here",
+			chat(`{"role":"user","content":"x","tool_call_id":"c"}`), "tool_call_id is only for role tool",
 		},
 		"user before the result": {
 			chat(userMsg, callMsg, userMsg, toolMsg), `the call "c" of x has no result`,
@@ -213,14 +213,14 @@ func TestChatViolations(t *testing.T) {
 		"no result":   {chat(userMsg, callMsg), "has no result"},
 		"two results": {chat(userMsg, callMsg, toolMsg, toolMsg), "answered more than once"},
 		"image in a result": {chat(userMsg, callMsg,
-			`{"role":"tool","tool_call_id":"c","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,cG5n"}}]}`), "has no place here"},
+			`{"role":"tool","tool_call_id":"c","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,cG5n"}}]}`), "is not allowed here"},
 		"call without arguments": {chat(userMsg, strings.Replace(callMsg, `,"arguments":"{}"`, "",
-			1), toolMsg), "no function with arguments"},
+			1), toolMsg), "not a function with arguments"},
 		"content of a wrong type": {chat(`{"role":"user","content":7}`), "neither a text nor a list"},
 	})
 }
 
-// tb keeps what a test is told.
+// tb records the failures of a test.
 type tb struct {
 	errors  []string
 	cleanup []func()
@@ -234,11 +234,11 @@ func (b *tb) end()                      { b.cleanup[0]() }
 func (b *tb) has(t *testing.T, want ...string) {
 	t.Helper()
 	if len(b.errors) != len(want) {
-		t.Fatalf("the test was told %q, want %q", b.errors, want)
+		t.Fatalf("the test failed with %q, want %q", b.errors, want)
 	}
 	for i := range want {
 		if !strings.Contains(b.errors[i], want[i]) {
-			t.Errorf("the test was told %q, want %q", b.errors[i], want[i])
+			t.Errorf("the test failed with %q, want %q", b.errors[i], want[i])
 		}
 	}
 }
@@ -301,7 +301,7 @@ func TestChangedReasoningIsAViolation(t *testing.T) {
 	}
 	post(t, s, responsesPath, s.Key(), responses(userItem, strings.Replace(item, "gAAAA", "gBBBB", 1),
 		said, userItem))
-	if v := s.TakeViolations(); len(v) != 1 || !strings.Contains(v[0], `"rs_0" is not what it was`) {
+	if v := s.TakeViolations(); len(v) != 1 || !strings.Contains(v[0], `"rs_0" was changed`) {
 		t.Errorf("changed: %q", v)
 	}
 }

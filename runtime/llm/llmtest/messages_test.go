@@ -31,7 +31,7 @@ func said(role string, blocks ...string) string {
 	return `{"role":"` + role + `","content":[` + strings.Join(blocks, ",") + `]}`
 }
 
-// instead replaces a part of a body that must be there.
+// instead replaces a part of a body, which must be present.
 func instead(t *testing.T, body, old, now string) string {
 	t.Helper()
 	if !strings.Contains(body, old) {
@@ -69,7 +69,7 @@ func TestMessagesViolations(t *testing.T) {
 			messages(said("user", `{"type":"text","text":"x","x":1}`)), `unknown field "x"`,
 		},
 		"no model":      {instead(t, whole, `"model":"m",`, ""), "model is missing"},
-		"no stream":     {instead(t, whole, `"stream":true,`, ""), "stream is not set"},
+		"not a stream":  {instead(t, whole, `"stream":true,`, ""), "stream is not set"},
 		"no max_tokens": {instead(t, whole, `"max_tokens":5000,`, ""), "max_tokens is missing"},
 		"no messages":   {messages(), "messages are empty"},
 		"role system":   {messages(said("system", textBlock)), `the role "system" is unknown`},
@@ -91,7 +91,7 @@ func TestMessagesViolations(t *testing.T) {
 		},
 		"unknown block": {messages(said("user", `{"type":"video"}`)), `a block of type "video"`},
 		"image in an answer": {
-			messages(userTurn, said("assistant", imageBlock), userTurn), "an image has no place",
+			messages(userTurn, said("assistant", imageBlock), userTurn), "an image is not allowed",
 		},
 		"image of a wrong type": {
 			messages(said("user", instead(t, imageBlock, "png", "tiff"))), `type "image/tiff"`,
@@ -123,16 +123,16 @@ func TestMessagesViolations(t *testing.T) {
 		"error without a text": {messages(userTurn, callTurn, said("user",
 			`{"type":"tool_result","tool_use_id":"c","is_error":true}`)), "the result of an error is empty"},
 		"call with an odd ID": {
-			messages(userTurn, instead(t, callTurn, `"c"`, `"c:1"`), userTurn), `"c:1" is no ID`,
+			messages(userTurn, instead(t, callTurn, `"c"`, `"c:1"`), userTurn), `"c:1" is not the ID`,
 		},
 		"call with an odd name": {
-			messages(userTurn, instead(t, callTurn, `"x"`, `"a b"`), userTurn), `"a b" is no name`,
+			messages(userTurn, instead(t, callTurn, `"x"`, `"a b"`), userTurn), `"a b" is not a valid tool name`,
 		},
 		"call with a text as input": {
-			messages(userTurn, instead(t, callTurn, `{}`, `"{}"`), userTurn), "input is no object",
+			messages(userTurn, instead(t, callTurn, `{}`, `"{}"`), userTurn), "input is not an object",
 		},
 		"call without input": {messages(userTurn, instead(t, callTurn, `,"input":{}`, ``),
-			userTurn), "input is no object"},
+			userTurn), "input is not an object"},
 		"calls of one ID": {
 			messages(userTurn, callTurn, resultTurn, callTurn, resultTurn), `two calls have the ID "c"`,
 		},
@@ -276,7 +276,7 @@ func messagesClient(t *testing.T, s *llmtest.Server) llm.Client {
 	return llm.Retry(c, llm.RetryPolicy{Rand: func() float64 { return 0 }})
 }
 
-// What a brain sees is what a client was asked to send.
+// A brain receives the request of the client.
 func TestMessagesRequest(t *testing.T) {
 	s := llmtest.NewServer(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Say("ok") })
 	image := llm.Part{Kind: llm.PartImage, Image: &llm.Image{MIME: "image/png", Data: []byte("png")}}

@@ -105,7 +105,7 @@ func TestChatDialects(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			resp, err := llm.Complete(t.Context(), wire(openai.Chat).Raw(t, tt.stream), ask())
+			resp, err := llm.Complete(t.Context(), wire(openai.Chat).Raw(t, tt.stream), newRequest())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -215,7 +215,7 @@ func TestResponsesDialects(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			resp, err := llm.Complete(t.Context(), wire(openai.Responses).Raw(t, sse(tt.stream...)), ask())
+			resp, err := llm.Complete(t.Context(), wire(openai.Responses).Raw(t, sse(tt.stream...)), newRequest())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -318,7 +318,7 @@ func TestStreamErrors(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := llm.Complete(t.Context(), wire(tt.api).Raw(t, tt.stream), ask())
+			_, err := llm.Complete(t.Context(), wire(tt.api).Raw(t, tt.stream), newRequest())
 			if llm.KindOf(err) != tt.kind || !strings.Contains(err.Error(), tt.text) {
 				t.Errorf("got %v, want kind %s with %q", err, tt.kind, tt.text)
 			}

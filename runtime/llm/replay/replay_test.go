@@ -61,9 +61,9 @@ func TestParseScriptErrors(t *testing.T) {
 			"turns:\n  - calls: [{tool: x, args: {a: .nan}}]\n", "s.yaml:2: args cannot be written as JSON",
 		},
 		"args with odd key": {"turns:\n  - calls: [{tool: x, args: {a: {[1]: 2}}}]\n", "s.yaml"},
-		"bad duration":      {"turns:\n  - {text: x, delay: 5}\n", `s.yaml:2: "5" is no length of time`},
+		"bad duration":      {"turns:\n  - {text: x, delay: 5}\n", `s.yaml:2: "5" is not a duration`},
 		"negative duration": {
-			"turns:\n  - {text: x, delay: -5s}\n", `s.yaml:2: "-5s" is no length of time`,
+			"turns:\n  - {text: x, delay: -5s}\n", `s.yaml:2: "-5s" is not a duration`,
 		},
 		"bad regexp": {
 			"turns:\n  - {text: x, expect: {user: {matches: '('}}}\n",
@@ -77,7 +77,7 @@ func TestParseScriptErrors(t *testing.T) {
 		},
 		"kind not simulated": {"turns:\n  - error: {kind: canceled}\n", `kind "canceled" is none of`},
 		"error without kind": {"turns:\n  - error: {message: x}\n", `error: kind "" is none of`},
-		"bad status":         {"turns:\n  - error: {kind: server, status: 42}\n", "error: 42 is no HTTP status"},
+		"bad status":         {"turns:\n  - error: {kind: server, status: 42}\n", "error: 42 is not an HTTP status"},
 		"error and calls": {
 			"turns:\n  - {error: {status: 500}, calls: [{tool: x}]}\n",
 			"a turn with error has neither calls nor finish",
@@ -217,7 +217,7 @@ func TestExpect(t *testing.T) {
 			result("b", "two", false)), ""},
 		"result of another": {"result: {tool: a}", results(result("a", "one", false),
 			result("b", "two", false)), `to be of a; it is of b: "two"`},
-		"no result":       {"result: {contains: x}", user("x"), "expects a tool result, but there is none"},
+		"no result":       {"result: {contains: x}", user("x"), "expects a tool result, but the request has none"},
 		"result is error": {"result: {is_error: true}", results(result("a", "one", true)), ""},
 		"result is no error": {
 			"result: {is_error: true}", results(result("a", "one", false)),
@@ -237,7 +237,7 @@ func TestExpect(t *testing.T) {
 				false)), `expects tool result 1 to contain "two"`,
 		},
 		"results of other count": {"results: [{}]", results(result("a", "one", false), result("b", "two",
-			false)), "expects 1 tool results, but there are 2: a, b"},
+			false)), "expects 1 tool results, but the request has 2: a, b"},
 		"long texts are cut": {"user: {matches: x}", user(long), "é\"… (600 bytes)"},
 	}
 	for name, tt := range tests {
@@ -359,7 +359,7 @@ func TestDelayEndsWithTheContext(t *testing.T) {
 	}
 }
 
-// The example is what the documentation describes, so it must be sound.
+// The example of the documentation is valid.
 func TestExampleScript(t *testing.T) {
 	data, err := os.ReadFile("testdata/fix.yaml")
 	if err != nil {

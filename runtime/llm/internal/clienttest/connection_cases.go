@@ -19,7 +19,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 )
 
-// patience ends the wait for what never comes, so that the case fails and the others run.
+// patience ends a wait that would not end, so that the case fails and the others run.
 func patience(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -98,7 +98,7 @@ func testIdle(t *testing.T, w Wire) {
 			w.inFakeTime(t, reply, Config{IdleTimeout: time.Minute}, 0,
 				func(t *testing.T, c llm.Client) {
 					start := time.Now()
-					_, err := llm.Complete(t.Context(), c, w.Ask())
+					_, err := llm.Complete(t.Context(), c, w.Request())
 					w.checkError(t, err, llm.KindTimeout, tt.status, "1m0s")
 					if waited := time.Since(start); waited != time.Minute {
 						t.Errorf("the client waited %s, want the idle timeout", waited)
@@ -109,7 +109,7 @@ func testIdle(t *testing.T, w Wire) {
 	t.Run("a slow receiver is not idleness", func(t *testing.T) {
 		w.inFakeTime(t, llmtest.Say("some text of several pieces"), Config{IdleTimeout: time.Second}, 0,
 			func(t *testing.T, c llm.Client) {
-				for _, err := range c.Stream(t.Context(), w.Ask()) {
+				for _, err := range c.Stream(t.Context(), w.Request()) {
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -120,7 +120,7 @@ func testIdle(t *testing.T, w Wire) {
 	t.Run("a limit of the HTTP client", func(t *testing.T) {
 		w.inFakeTime(t, llmtest.Reply{Fault: llmtest.Fault{Delay: time.Hour}}, Config{}, time.Minute,
 			func(t *testing.T, c llm.Client) {
-				_, err := llm.Complete(t.Context(), c, w.Ask())
+				_, err := llm.Complete(t.Context(), c, w.Request())
 				w.checkError(t, err, llm.KindTimeout, 0, "")
 			})
 	})
@@ -144,7 +144,7 @@ func testCancel(t *testing.T, w Wire) {
 				<-seen
 				cancel(cause)
 			}()
-			_, err := llm.Complete(ctx, llm.Retry(c, llm.RetryPolicy{}), w.Ask())
+			_, err := llm.Complete(ctx, llm.Retry(c, llm.RetryPolicy{}), w.Request())
 			if llm.KindOf(err) != llm.KindCanceled || !errors.Is(err, cause) {
 				t.Errorf("got %v, want kind %s around the cause", err, llm.KindCanceled)
 			}
@@ -152,10 +152,10 @@ func testCancel(t *testing.T, w Wire) {
 	}
 }
 
-// Nothing is sent before iteration, and each iteration sends once.
+// Nothing is sent before the iteration, and each iteration sends once.
 func testIteration(t *testing.T, w Wire) {
 	srv, c := w.Connect(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Say("x") })
-	stream := c.Stream(t.Context(), w.Ask())
+	stream := c.Stream(t.Context(), w.Request())
 	if n := len(srv.Requests()); n != 0 {
 		t.Errorf("%d requests before iteration", n)
 	}
@@ -173,8 +173,8 @@ func testIteration(t *testing.T, w Wire) {
 	}
 }
 
-// What has come is passed on at once, and leaving the iteration ends the request: the server's
-// Close would wait forever for a handler that hangs.
+// A client yields deltas immediately, and leaving the iteration ends the request: otherwise the
+// Close of the server would wait forever.
 func testBreak(t *testing.T, w Wire) {
 	before, after, _ := strings.Cut(w.Stream("a text"), "a text")
 	after, _, _ = strings.Cut(after, "\n\n")
@@ -189,7 +189,7 @@ func testBreak(t *testing.T, w Wire) {
 	defer srv.Close()
 	c := w.Client(t, Config{BaseURL: srv.URL, HTTPClient: srv.Client()})
 	ctx := patience(t)
-	for _, err := range c.Stream(ctx, w.Ask()) {
+	for _, err := range c.Stream(ctx, w.Request()) {
 		if err != nil || ctx.Err() != nil {
 			t.Errorf("nothing came while the stream went on: %v", err)
 		}
@@ -208,11 +208,11 @@ func testReuse(t *testing.T, w Wire) {
 			}
 		}})
 	for range 5 {
-		if _, err := llm.Complete(ctx, c, w.Ask()); err != nil {
+		if _, err := llm.Complete(ctx, c, w.Request()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// A connection is given up if the end of its answer comes late, as it may on a slow machine.
+	// A client gives up a connection if the end of its answer comes late, as on a slow machine.
 	if opened > 3 {
 		t.Errorf("%d connections were opened for 5 requests, want 1", opened)
 	}
@@ -229,7 +229,7 @@ func testSessions(t *testing.T, w Wire) {
 	errs := make(chan error)
 	for i := range 64 {
 		go func() {
-			req := w.Ask()
+			req := w.Request()
 			req.Messages = []llm.Message{llm.UserText(fmt.Sprint("session ", i))}
 			resp, err := llm.Complete(t.Context(), c, req)
 			if err == nil && resp.Message.Text() != req.Messages[0].Text() {
@@ -245,7 +245,7 @@ func testSessions(t *testing.T, w Wire) {
 	}
 }
 
-// The HTTP client alone decides where connections go.
+// The HTTP client alone selects the proxy.
 func testProxy(t *testing.T, w Wire) {
 	srv := llmtest.NewServer(t, llmtest.Sequence(llmtest.Say("x")))
 	proxy, err := url.Parse(srv.Root())
@@ -260,7 +260,7 @@ func testProxy(t *testing.T, w Wire) {
 		APIKey: srv.Key(), BaseURL: "http://no-such-host.invalid" + w.Base,
 		HTTPClient: hc,
 	})
-	if _, err := llm.Complete(patience(t), c, w.Ask()); err != nil {
+	if _, err := llm.Complete(patience(t), c, w.Request()); err != nil {
 		t.Error(err)
 	}
 }

@@ -113,7 +113,7 @@ func bodies() map[string]Failure {
 			page(200, "application/json", `{"error":{"code":502,"message":"no provider"}}`),
 			llm.KindServer, "no provider",
 		},
-		"200 no stream": {page(200, "application/json", `{"id":"x"}`), llm.KindStream, "no stream"},
+		"200 no stream": {page(200, "application/json", `{"id":"x"}`), llm.KindStream, "not a stream"},
 		"200 web page": {
 			page(200, "text/html; charset=utf-8", `<html>welcome</html>`), llm.KindNotFound, "base URL",
 		},
@@ -126,10 +126,10 @@ func testRefused(t *testing.T, w Wire) {
 		for name, tt := range table {
 			t.Run(name, func(t *testing.T) {
 				srv, c := w.Connect(t, llmtest.Sequence(llmtest.Reply{Fault: tt.Fault}))
-				_, err := llm.Complete(t.Context(), c, w.Ask())
+				_, err := llm.Complete(t.Context(), c, w.Request())
 				w.checkError(t, err, tt.Kind, tt.Fault.Status, tt.Text)
 				if n := len(srv.Requests()); n != 1 {
-					t.Errorf("it was asked %d times", n)
+					t.Errorf("%d requests were sent", n)
 				}
 			})
 		}
@@ -158,7 +158,7 @@ func testRetryAfter(t *testing.T, w Wire) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, c := w.Connect(t, llmtest.Sequence(llmtest.Reply{Fault: llmtest.TooMany(tt.ms, tt.after)}))
-			_, err := llm.Complete(t.Context(), c, w.Ask())
+			_, err := llm.Complete(t.Context(), c, w.Request())
 			w.checkError(t, err, llm.KindRateLimit, 429, "")
 			var e *llm.Error
 			if !errors.As(err, &e) || e.HasRetryAfter == tt.none || e.RetryAfter < tt.min ||
@@ -173,7 +173,7 @@ func testStorm(t *testing.T, w Wire) {
 	for _, status := range []int{429, 500, 503, 504, 529} {
 		srv, c := w.Connect(t, llmtest.Storm(3, llmtest.Fault{Status: status},
 			llmtest.Sequence(llmtest.Say("calm"))))
-		resp, err := llm.Complete(t.Context(), atOnce(c, 0), w.Ask())
+		resp, err := llm.Complete(t.Context(), atOnce(c, 0), w.Request())
 		if err != nil || resp.Message.Text() != "calm" || len(srv.Requests()) != 4 {
 			t.Errorf("%d: got %q, %v after %d requests", status, resp.Message.Text(), err,
 				len(srv.Requests()))
@@ -181,11 +181,11 @@ func testStorm(t *testing.T, w Wire) {
 	}
 }
 
-// A wrong key is not tried again, and the error names the configured provider.
+// A wrong key is not retried, and the error has the configured provider.
 func testWrongKey(t *testing.T, w Wire) {
 	w.Provider = "mine"
 	_, c := w.connect(t, llmtest.Sequence(), Config{APIKey: Key, Provider: w.Provider})
-	_, err := llm.Complete(t.Context(), llm.Retry(c, llm.RetryPolicy{}), w.Ask())
+	_, err := llm.Complete(t.Context(), llm.Retry(c, llm.RetryPolicy{}), w.Request())
 	w.checkError(t, err, llm.KindAuth, 401, "")
 	if strings.Contains(fmt.Sprintf("%v %+v", err, err), Key) {
 		t.Errorf("got %v", err)
@@ -204,7 +204,7 @@ func testKeyInError(t *testing.T, w Wire) {
 		"stream":    {Fail: llmtest.AtStart, Code: header, Message: "not " + Key},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// The server takes its own key only, so that is what travels, by a header that replaces it.
+			// The server accepts only its key, which a header carries here.
 			srv := llmtest.NewServer(t, llmtest.Sequence(llmtest.Reply{Text: "x", Fault: fault}))
 			c := w.Client(t, Config{
 				APIKey: Key, BaseURL: srv.Root() + w.Base, HTTPClient: srv.Client(),
@@ -212,7 +212,7 @@ func testKeyInError(t *testing.T, w Wire) {
 					strings.ToLower(w.KeyHeader): w.KeyPrefix + srv.Key(), "X-Second": header,
 				},
 			})
-			_, err := llm.Complete(t.Context(), c, w.Ask())
+			_, err := llm.Complete(t.Context(), c, w.Request())
 			text := fmt.Sprintf("%v %+v %#v", err, err, err)
 			if err == nil || strings.Contains(text, Key) || strings.Contains(text, header) {
 				t.Errorf("got %s", text)
@@ -244,7 +244,7 @@ func testNetwork(t *testing.T, w Wire) {
 			hc := &http.Client{Transport: &http.Transport{}}
 			defer hc.CloseIdleConnections()
 			_, err := llm.Complete(t.Context(), w.Client(t, Config{BaseURL: address, HTTPClient: hc}),
-				w.Ask())
+				w.Request())
 			if name == "plain to a TLS port" {
 				// Go's server answers this with a 400 in plain text.
 				w.checkError(t, err, llm.KindInvalid, 400, "")
@@ -255,7 +255,7 @@ func testNetwork(t *testing.T, w Wire) {
 	}
 	t.Run("reset", func(t *testing.T) {
 		_, c := w.Connect(t, llmtest.Sequence(llmtest.Reply{Fault: llmtest.Fault{Reset: true}}))
-		_, err := llm.Complete(t.Context(), c, w.Ask())
+		_, err := llm.Complete(t.Context(), c, w.Request())
 		w.checkError(t, err, llm.KindNetwork, 0, "")
 	})
 }

@@ -57,7 +57,7 @@ func testAddresses(t *testing.T, w Wire) {
 	}
 	for base, want := range bases {
 		for _, key := range []string{"", Key} {
-			r, _, err := w.Sent(t, Config{APIKey: key, BaseURL: base}, w.Ask())
+			r, _, err := w.Sent(t, Config{APIKey: key, BaseURL: base}, w.Request())
 			if r == nil {
 				t.Fatalf("%q: nothing was sent: %v", base, err)
 			}
@@ -73,7 +73,7 @@ func testAddresses(t *testing.T, w Wire) {
 	}
 }
 
-// Libraries can be steered by variables, of a user's shell and of what runs there.
+// Environment variables steer libraries.
 func testVariables(t *testing.T, w Wire) {
 	_, want, _ := w.Sent(t, Config{}, w.Everything())
 	for name, value := range w.Variables {
@@ -96,7 +96,7 @@ func testVariables(t *testing.T, w Wire) {
 func testSameBytes(t *testing.T, w Wire) {
 	srv, c := w.Connect(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Say("x") })
 	for range 20 {
-		req := w.Ask()
+		req := w.Request()
 		// Equal maps whose iteration order differs.
 		req.Options = maps.Clone(w.Options)
 		if _, err := llm.Complete(t.Context(), c, req); err != nil {
@@ -113,7 +113,7 @@ func testSameBytes(t *testing.T, w Wire) {
 
 func testInvalidUTF8(t *testing.T, w Wire) {
 	srv, c := w.Connect(t, llmtest.Sequence(llmtest.Say("x")))
-	req := w.Ask()
+	req := w.Request()
 	req.Messages = []llm.Message{
 		llm.UserText("a\xff\x00b\xed\xa0\x80é"),
 		{Role: llm.RoleAssistant, Parts: []llm.Part{Called("c", "shell", "{\"x\":\"\xff\"}")}},
@@ -146,10 +146,10 @@ func testInvalidUTF8(t *testing.T, w Wire) {
 	}
 }
 
-// unsendable spoil a request.
+// unsendable are changes that make a request invalid.
 func unsendable() map[string]func(*llm.Request) {
 	return map[string]func(*llm.Request){
-		"schema is no JSON":   func(r *llm.Request) { r.Tools[0].Schema = json.RawMessage(`{"type":`) },
+		"schema is not JSON":  func(r *llm.Request) { r.Tools[0].Schema = json.RawMessage(`{"type":`) },
 		"option stream":       func(r *llm.Request) { r.Options = map[string]any{"stream": false} },
 		"option without JSON": func(r *llm.Request) { r.Options = map[string]any{"x": func() {}} },
 		"image in a wrong place": func(r *llm.Request) {
@@ -167,7 +167,7 @@ func testUnsendable(t *testing.T, w Wire) {
 	for _, table := range []map[string]func(*llm.Request){unsendable(), w.Unsendable} {
 		for name, spoil := range table {
 			t.Run(name, func(t *testing.T) {
-				req := w.Ask()
+				req := w.Request()
 				spoil(&req)
 				r, _, err := w.Sent(t, Config{}, req)
 				if llm.KindOf(err) != llm.KindInvalid || r != nil {
@@ -178,7 +178,7 @@ func testUnsendable(t *testing.T, w Wire) {
 	}
 }
 
-// What is sent belongs to the caller.
+// The request belongs to the caller.
 func testNotModified(t *testing.T, w Wire) {
 	req, same := w.Everything(), w.Everything()
 	for _, r := range []*llm.Request{&req, &same} {

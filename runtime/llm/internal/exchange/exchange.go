@@ -231,7 +231,7 @@ func (x *Exchange) refusal(resp *http.Response) error {
 	case info.Found:
 		e = x.endpoint.newError(kindOf(resp.StatusCode, info), info.Message, nil)
 	default:
-		e = x.endpoint.newError(llm.KindStream, "the answer is no stream of events", nil)
+		e = x.endpoint.newError(llm.KindStream, "the answer is not a stream of events", nil)
 	}
 	e.Status, e.Code = resp.StatusCode, x.endpoint.redact(info.Code)
 	if !ok {

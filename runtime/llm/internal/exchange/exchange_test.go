@@ -120,7 +120,7 @@ func TestEventOfManyLinesIsLimited(t *testing.T) {
 	}
 }
 
-func TestRetryAfterDateByOwnClock(t *testing.T) {
+func TestRetryAfterDate(t *testing.T) {
 	h := http.Header{"Retry-After": {time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)}}
 	if d, ok := retryAfter(h); !ok || d < 59*time.Minute || d > time.Hour {
 		t.Errorf("got %s, %t", d, ok)
