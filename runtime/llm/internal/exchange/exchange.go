@@ -143,8 +143,6 @@ func (x *Exchange) interrupted() bool {
 	return byCaller
 }
 
-// RoundTrip implements http.RoundTripper by Do, for libraries that want an *http.Client.
-func (x *Exchange) RoundTrip(req *http.Request) (*http.Response, error) { return x.Do(req) }
 
 // Do sends the request of a library with the headers and patches of the exchange. An answer that is
 // not a stream of events is an *llm.Error.
