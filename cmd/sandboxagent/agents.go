@@ -12,10 +12,10 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 )
 
-// maxAgentFile is the size of the largest description of a kind of sub-agent, in bytes.
+// maxAgentFile bounds the description of a kind of sub-agent, in bytes.
 const maxAgentFile = 1 << 20
 
-// agentTools are the tools with which an agent starts others.
+// agentTools are the tools that start and control sub-agents.
 var agentTools = [...]string{"spawn_agent", "send_input", "wait", "close_agent"}
 
 func agentsFlag() cli.Flag {
@@ -26,7 +26,7 @@ func agentsFlag() cli.Flag {
 	}
 }
 
-// agentKinds reads the user's kinds of sub-agents.
+// agentKinds reads the kinds of sub-agents of the user.
 func (p *program) agentKinds(c *cli.Context) ([]agent.Kind, error) {
 	dir := c.String("agents")
 	given := dir != ""

@@ -15,13 +15,13 @@ import (
 	"sync"
 )
 
-// consentFile holds, in the state folder, the folders in which the user always allows a model to
-// work.
+// consentFile, in the state directory, lists the directories in which the user always allows a
+// model to work.
 const consentFile = "allowed-folders.json"
 
-// consent makes sure that the user allows a model to act without a sandbox in the folder of place:
-// by --yes, by an earlier answer for this folder, or by an answer now; without a state folder no
-// answer can be kept. Where nobody can be asked it is a usageError.
+// consent verifies that the user allows a model to act without a sandbox in the working directory
+// of e: by --yes, by an earlier answer for this directory, or by an answer to a question. Without a
+// state directory answers are not stored. Without a terminal it returns a usageError.
 func (p *program) consent(ctx context.Context, yes bool, state string, e *environment) error {
 	dir, rights := e.plain.Info().WorkDir, "your rights on this machine"
 	if e.account != "" {
@@ -108,14 +108,14 @@ func writeConsents(state string, allowed []string) error {
 	return nil
 }
 
-// lineReader reads lines from a stream on which a read may block for ever. Its zero value is ready.
-// One read at a time.
+// lineReader reads lines from a stream whose reads may block forever. Its zero value is ready. It
+// allows one read at a time.
 type lineReader struct {
 	mu sync.Mutex
 	r  *bufio.Reader
 }
 
-// read returns the next line of in, which is the same in every call, without its end.
+// read returns the next line of in without its end. All calls pass the same in.
 func (l *lineReader) read(ctx context.Context, in io.Reader) (string, error) {
 	type line struct {
 		text string

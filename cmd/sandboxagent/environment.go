@@ -33,7 +33,7 @@ type environment struct {
 	keep bool
 	// forget removes the stored way to reattach; nil if none is stored.
 	forget func() error
-	// cleanup is called after close; nil means nothing.
+	// cleanup is called after close; may be nil.
 	cleanup func() error
 	// note receives lines for the user.
 	note func(string)

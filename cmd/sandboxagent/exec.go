@@ -30,7 +30,8 @@ terminated.`,
 	}
 }
 
-// errOutputGone is the cause with which a reader that has gone ends a command, as SIGPIPE would.
+// errOutputGone is the cause that ends a command after the reader of its output has closed it, as
+// SIGPIPE would.
 var errOutputGone = errors.New("nobody reads the output any more")
 
 // exec is the command exec.
@@ -122,11 +123,11 @@ func (p *program) execute(ctx context.Context, e env.Runner, cmd env.Command) in
 	return code
 }
 
-// connectOutput makes the standard streams the output of cmd, which is ended with failed when it
-// cannot be written. The caller calls end when cmd has ended.
+// connectOutput makes the standard streams the output of cmd. A write error ends cmd with failed.
+// The caller calls end after cmd.
 func (p *program) connectOutput(cmd *env.Command, failed context.CancelCauseFunc) (end func()) {
 	if cmd.TTY != nil {
-		// control sequences are what a terminal is for
+		// a terminal needs the control sequences
 		cmd.Stdout = &lastWriter{w: p.std.out, failed: failed}
 		return func() {}
 	}
@@ -143,7 +144,7 @@ func (p *program) connectOutput(cmd *env.Command, failed context.CancelCauseFunc
 	}
 }
 
-// sameFile reports whether two streams go to the same place.
+// sameFile reports whether two streams are the same file.
 func sameFile(a, b any) bool {
 	f, ok1 := a.(*os.File)
 	g, ok2 := b.(*os.File)
@@ -155,8 +156,7 @@ func sameFile(a, b any) bool {
 	return err1 == nil && err2 == nil && os.SameFile(one, other)
 }
 
-// lastWriter passes output on. After an error nothing can be passed on any more, and the command is
-// ended.
+// lastWriter writes to w and ends the command after an error.
 type lastWriter struct {
 	w      io.Writer
 	failed context.CancelCauseFunc
@@ -170,7 +170,7 @@ func (l *lastWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// outputError is the cause of ending a command whose output cannot be written.
+// outputError returns the cause that ends a command whose output cannot be written.
 func outputError(err error) error {
 	if isBrokenPipe(err) {
 		return errOutputGone

@@ -115,7 +115,7 @@ type builder struct {
 	base, network string
 }
 
-// build builds an image, and before it the one of ours that it is built on, if that is not there.
+// build builds an image, after its base if that is one of this project and missing.
 func (b *builder) build(ctx context.Context, i images.Image) error {
 	for _, other := range images.List() {
 		if other.Reference != i.Base || b.base != "" {
@@ -154,7 +154,7 @@ func (b *builder) build(ctx context.Context, i images.Image) error {
 	return errors.Join(err, end())
 }
 
-// imageProgram returns a program that goes into an image.
+// imageProgram returns the program that an image contains.
 func (b *builder) imageProgram(ctx context.Context, name string) ([]byte, error) {
 	if name == "sandboxd" {
 		return b.engine.HelperFor(ctx)

@@ -23,18 +23,18 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
 )
 
-// anyKey holds the key of any provider, and goes before the provider's own variables.
+// anyKey is the variable for the key of any provider. It precedes the variables of the provider.
 const anyKey = "SANDBOXAGENT_API_KEY"
 
 const modelForms = "openai/MODEL, anthropic/MODEL, gemini/MODEL, openai-compatible/MODEL with " +
 	"--base-url, or script:FILE"
 
-// provider is where models are served.
+// provider is a service of models.
 type provider struct {
 	name string
-	// profile is the ID of its models' profile.
+	// profile is the ID of the profile of its models.
 	profile string
-	// keys are the variables that hold a key, besides anyKey; the first that is set counts.
+	// keys are the variables for a key, after anyKey; the first set one counts.
 	keys []string
 	// open makes a client. It sends nothing.
 	open func(key, baseURL string) (llm.Client, error)
@@ -64,7 +64,7 @@ var providers = [...]provider{
 	}},
 }
 
-// compatible is the provider whose server the user names. It may do without a key.
+// compatible is the provider whose server the user names. Its key is optional.
 const compatible = "openai-compatible"
 
 func findProvider(name string) *provider {
@@ -76,7 +76,7 @@ func findProvider(name string) *provider {
 	return nil
 }
 
-// keyVariables are all variables that may hold the key of a model's server.
+// keyVariables are all variables for API keys of models.
 func keyVariables() []string {
 	names := []string{anyKey}
 	for _, p := range providers {
@@ -86,7 +86,7 @@ func keyVariables() []string {
 	return slices.Compact(names)
 }
 
-// key returns the key of the provider, which is empty if no variable holds one.
+// key returns the key of the provider; empty if no variable has one.
 func (p *provider) key() string {
 	for _, name := range append([]string{anyKey}, p.keys...) {
 		if key := strings.TrimSpace(os.Getenv(name)); key != "" {
@@ -96,18 +96,18 @@ func (p *provider) key() string {
 	return ""
 }
 
-// keyNames says where a key is looked for.
+// keyNames lists the variables for the key.
 func (p *provider) keyNames() string {
 	return strings.Join(slices.Concat(p.keys, []string{anyKey}), " or ")
 }
 
-// model is a model that can be asked.
+// model is a model with its client.
 type model struct {
 	client  llm.Client
 	profile profile.Profile
 }
 
-// openModel makes a client for the model that the flags name. It sends nothing.
+// openModel returns the model and the client that the flags select. It sends nothing.
 func openModel(c *cli.Context) (model, error) {
 	spec, baseURL := c.String("model"), c.String("base-url")
 	if spec == "" {
@@ -155,7 +155,7 @@ func openScript(file string, table profile.Models) (model, error) {
 	return model{replay.NewScript(script), described}, err
 }
 
-// maxScript is the size of the largest script, in bytes.
+// maxScript bounds a script, in bytes.
 const maxScript = 64 << 20
 
 func readScript(file string) ([]byte, error) { return readFile(file, maxScript) }
@@ -174,7 +174,7 @@ func readFile(file string, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// maxTable is the size of the largest table of models, in bytes.
+// maxTable bounds a table of models, in bytes.
 const maxTable = 1 << 20
 
 func modelsFlag() cli.Flag {
@@ -185,8 +185,8 @@ func modelsFlag() cli.Flag {
 	}
 }
 
-// modelTable returns the table of models, and the user's file that lies over the built-in one; it
-// is empty if there is none.
+// modelTable returns the table of models, and the name of the file of the user that extends the
+// built-in one; may be empty.
 func modelTable(c *cli.Context) (profile.Models, string, error) {
 	file := c.String("models")
 	given := file != ""
@@ -211,7 +211,8 @@ func modelTable(c *cli.Context) (profile.Models, string, error) {
 	return table, file, nil
 }
 
-// configFile returns a file in the user's folder of configuration, empty where the system has none.
+// configFile returns a file in the configuration directory of the user; empty if the system has
+// none.
 func configFile(name string) string {
 	dir, err := os.UserConfigDir()
 	if err != nil {

@@ -80,11 +80,11 @@ type runSettings struct {
 	retryWait time.Duration
 }
 
-// effortValue is a word, or a number of tokens where the provider takes one.
+// effortValue is a word, or a number of tokens for providers that accept one.
 var effortValue = lazyregexp.New(`^([a-z]*|[1-9][0-9]{0,8})$`)
 
-// parseRunFlags reads all flags but the format, which comes first so that even a wrong flag gives a
-// result record.
+// parseRunFlags reads all flags but the format, which comes first so that even an invalid flag
+// gives a result record.
 func (p *program) parseRunFlags(ctx context.Context, c *cli.Context) (runSettings, error) {
 	common, err := p.parseEnvironmentFlags(c)
 	if err != nil {
@@ -126,7 +126,7 @@ func (p *program) parseRunFlags(ctx context.Context, c *cli.Context) (runSetting
 	return s, err
 }
 
-// maxTask bounds a task that comes from standard input.
+// maxTask bounds a task from standard input, in bytes.
 const maxTask = 16 << 20
 
 func (p *program) readTask(ctx context.Context, args []string) (string, error) {
@@ -204,7 +204,8 @@ func (p *program) runTask(ctx context.Context, c *cli.Context) (int, error) {
 	return record.ExitCode, nil
 }
 
-// prepare checks everything that can be checked before a model is asked, and asks the user last.
+// prepare validates everything possible before the first request to the model, and asks the user
+// last.
 func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, _ runSettings, err error) {
 	s, err := p.parseRunFlags(ctx, c)
 	if err != nil {
@@ -267,7 +268,7 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, _ runSet
 	return j, s, nil
 }
 
-// readOnlyTools are the names of the tools that make sense where nothing can be changed.
+// readOnlyTools are the names of the tools for a read-only environment.
 func readOnlyTools(all []tool.Tool) []string {
 	names := slices.Clone(agentTools[:]) // sub-agents are offered no more than this either
 	for _, t := range all {
@@ -278,7 +279,7 @@ func readOnlyTools(all []tool.Tool) []string {
 	return names
 }
 
-// ask puts a question of the model to the user.
+// ask shows a question of the model to the user and returns the answer.
 func (p *program) ask(
 	ctx context.Context, show *progress, question string,
 ) (answer string, err error) {

@@ -35,8 +35,8 @@ result, 2 an unknown tool, bad arguments or flags, 6 environment error, 130 inte
 	}
 }
 
-// toolRegistry holds the tools that can be called without a run: those of all profiles. Of a name,
-// the first one counts.
+// toolRegistry returns the tools that work without a run: those of all profiles. The first tool of
+// a name counts.
 func (p *program) toolRegistry() (*tool.Registry, error) {
 	var all []tool.Tool
 	for _, t := range slices.Concat(p.tools, profile.Anthropic("").Tools, profile.OpenAI("").Tools,
@@ -49,15 +49,14 @@ func (p *program) toolRegistry() (*tool.Registry, error) {
 		func(t tool.Tool) bool { return isRunTool(t.Name) })...)
 }
 
-// isRunTool reports whether the tool name acts on the run that it is called in, and on nothing
-// else.
+// isRunTool reports whether the tool name acts only on the run of its caller.
 func isRunTool(name string) bool {
 	return slices.Contains(runTools[:], name) || slices.Contains(agentTools[:], name)
 }
 
 var runTools = [...]string{"ask_user", "exit"}
 
-// findTool returns the tool name, or a usageError that says what there is.
+// findTool returns the tool name, or a usageError with the known names.
 func findTool(r *tool.Registry, name string) (tool.Tool, error) {
 	t, known := r.Get(name)
 	switch {
@@ -70,7 +69,7 @@ func findTool(r *tool.Registry, name string) (tool.Tool, error) {
 	return t, usagef("there is no tool %q; the tools are %s", name, strings.Join(r.Names(), ", "))
 }
 
-// toolHelp describes the tools of these names, as a model is told of them.
+// toolHelp prints the tools of these names as a model gets them.
 func (p *program) toolHelp(names []string) error {
 	registry, err := p.toolRegistry()
 	if err != nil {
@@ -158,7 +157,7 @@ func (p *program) call(
 	return code, nil
 }
 
-// show writes the parts of a result. An image, which standard output has no place for, is named.
+// show writes the parts of a result, and a line for each image.
 func (p *program) show(r llm.ToolResult) error {
 	out, end := printable(p.std.out)
 	ended := true

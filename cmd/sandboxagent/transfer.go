@@ -17,7 +17,7 @@ import (
 	envtransfer "github.com/sandboxagent/sandboxagent/env/transfer"
 )
 
-// transfer is a file or folder that is copied into the environment or out of it.
+// transfer is a file or directory to upload or download.
 type transfer struct{ source, target string }
 
 // parseTransfers reads --upload and --download.
@@ -60,7 +60,7 @@ func parseTransfer(flag, text string) (transfer, error) {
 	return transfer{source, target}, nil
 }
 
-// upload copies into an environment what the user wants to be there.
+// upload copies files into an environment.
 func (t transfer) upload(ctx context.Context, e env.Environment, note func(string)) error {
 	err := envtransfer.Upload(ctx, e, t.source, t.target,
 		envtransfer.UploadOptions{SkipRepositories: func(name string) {
@@ -74,7 +74,8 @@ func (t transfer) upload(ctx context.Context, e env.Environment, note func(strin
 	return nil
 }
 
-// fetch copies out of an environment what the user wants of it, in a time of its own.
+// fetch downloads files from an environment. It ignores the end of ctx, which may have ended the
+// command.
 func (s environmentSettings) fetch(ctx context.Context, w *environment) error {
 	if len(s.downloads) == 0 {
 		return nil

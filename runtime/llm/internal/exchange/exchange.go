@@ -143,7 +143,6 @@ func (x *Exchange) interrupted() bool {
 	return byCaller
 }
 
-
 // Do sends the request of a library with the headers and patches of the exchange. An answer that is
 // not a stream of events is an *llm.Error.
 func (x *Exchange) Do(req *http.Request) (*http.Response, error) {
