@@ -114,6 +114,7 @@ func (p *program) app() *cli.App {
 	}
 	for _, c := range app.Commands {
 		c.HideHelpCommand = true
+		c.Description = strings.TrimSpace(c.Description)
 		c.CustomHelpTemplate = commandHelp
 		c.OnUsageError = onUsageError
 	}
@@ -130,7 +131,8 @@ usage: sandboxagent COMMAND [flags] [arguments]
 commands:
 {{range .VisibleCommands}}  {{.Name}}{{"\t"}}{{.Usage}}
 {{end}}
-"sandboxagent COMMAND --help" tells more. Flags may stand before or after arguments; "--" ends them.
+"sandboxagent COMMAND --help" describes a command.
+Flags are valid before and after arguments; "--" ends them.
 `
 
 const commandHelp = `sandboxagent {{.Name}} - {{.Usage}}

@@ -194,7 +194,7 @@ func unknownFlag(flags []cli.Flag, arg, name string) error {
 	if best != "" {
 		return usagef("unknown flag %s; did you mean --%s?", arg, best)
 	}
-	return usagef("unknown flag %s; put arguments that begin with a dash after \"--\"", arg)
+	return usagef("unknown flag %s; put arguments that start with a dash after \"--\"", arg)
 }
 
 // usageError is a mistake in the arguments, the environment variables or the configuration.

@@ -39,17 +39,17 @@ func (p *program) consent(ctx context.Context, yes bool, state string, e *enviro
 		if allowed, err = readConsents(state); err != nil {
 			return err
 		}
-		choices = "[y]es, [a]lways in this folder, [N]o: "
+		choices = "[y]es, [a]lways in this directory, [N]o: "
 	}
 	if slices.Contains(allowed, dir) {
 		return nil
 	}
 	if !p.interactive() {
-		return usagef("there is no sandbox in this environment, and no terminal to ask whether a "+
-			"model may run commands in %s; --yes allows it", dir)
+		return usagef("the environment has no sandbox: allow a model to run commands in %s with "+
+			"--yes (no terminal for a question)", dir)
 	}
-	fmt.Fprintf(p.std.err, "There is no sandbox here. With %s, the model will read files\nand run "+
-		"commands, in %s\n", oneLine(rights), oneLine(dir))
+	fmt.Fprintf(p.std.err, "The environment has no sandbox. With %s, the model will read files\n"+
+		"and run commands, in %s\n", oneLine(rights), oneLine(dir))
 	for {
 		fmt.Fprint(p.std.err, "Allow it? "+choices)
 		answer, err := p.lines.read(ctx, p.std.in)
@@ -58,7 +58,7 @@ func (p *program) consent(ctx context.Context, yes bool, state string, e *enviro
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			return usagef("there was no answer; nothing was done (%s)", err)
+			return usagef("no answer: nothing was done (%s)", err)
 		}
 		switch strings.ToLower(strings.TrimSpace(answer)) {
 		case "y", "yes":

@@ -46,8 +46,10 @@ func (p *program) demoCommand() *cli.Command {
 		Name:      "demo",
 		Usage:     "watch the agent fix a small Go repository; needs go, but no API key and no network",
 		ArgsUsage: "[flags]",
-		Description: `Copies a broken repository to a temporary directory, which is removed at the end. The agent is the real
-one; the model is a script behind a local HTTP server. Prints the change as a diff to standard output.`,
+		Description: `
+Copies a broken repository to a temporary directory, which is removed at the end. The agent is
+the real one; the model is a script behind a local HTTP server. Prints the change as a diff to
+standard output.`,
 		Flags:  demoFlags(),
 		Action: p.action(p.demo),
 	}
@@ -115,7 +117,7 @@ func (p *program) demo(ctx context.Context, c *cli.Context) (code int, err error
 	fmt.Fprintf(p.std.err, "\n%s\n\n", sanitize(record.Text))
 	diff, err := os.ReadFile(record.Patch)
 	if err == nil && len(diff) == 0 {
-		err = errors.New("the demonstration changed nothing")
+		err = errors.New("the demonstration changed no file")
 	}
 	if err == nil {
 		_, err = io.Copy(p.std.out, bytes.NewReader(diff))

@@ -15,7 +15,7 @@ import (
 // writableFile returns the absolute name, without symlinks, of a file that replaceFile can write.
 func writableFile(name string) (string, error) {
 	if name == "-" {
-		return "", errors.New("standard output is taken; name a file")
+		return "", errors.New("standard output is in use; name a file")
 	}
 	name, err := filepath.Abs(name)
 	if err != nil {

@@ -18,12 +18,13 @@ func (p *program) execCommand() *cli.Command {
 		Name:      "exec",
 		Usage:     "run one command, without a model",
 		ArgsUsage: "[flags] -- COMMAND [ARGUMENT...]",
-		Description: `The command gets standard input, output and error as they are; only on a terminal its output is
-freed of control sequences. With -t it runs on a terminal of its own, whose keyboard is standard input; what
-that shows goes to standard output as it is, control sequences too. The exit status is the command's own,
-128+n if signal n ended it, 124 after --timeout, 125 if the environment failed or the usage is wrong, 126 if
-the command cannot be executed, 127 if it was not found, 130 or 143 if sandboxagent itself was interrupted or
-terminated.`,
+		Description: `
+The command gets standard input, output and error unchanged; only on a terminal, control
+sequences are removed from its output. With -t it runs on a new terminal: standard input is its
+keyboard, and its output goes to standard output unchanged, with control sequences. The exit
+code is that of the command, 128+n if signal n ended it, 124 after --timeout, 125 if the
+environment failed or the usage is wrong, 126 if the command cannot be executed, 127 if it was
+not found, 130 or 143 if sandboxagent itself was interrupted or terminated.`,
 		Flags: slices.Concat([]cli.Flag{ttyFlag()}, patchFlags(),
 			environmentFlags("stop the command after this `DURATION`")),
 		Action: p.action(p.exec),
@@ -32,16 +33,16 @@ terminated.`,
 
 // errOutputGone is the cause that ends a command after the reader of its output has closed it, as
 // SIGPIPE would.
-var errOutputGone = errors.New("nobody reads the output any more")
+var errOutputGone = errors.New("the reader of the output closed it")
 
 // exec is the command exec.
 func (p *program) exec(ctx context.Context, c *cli.Context) (code int, err error) {
 	argv := c.Args().Slice()
 	switch {
 	case len(argv) == 0:
-		return 0, usagef("the command is missing; it stands after \"--\"")
+		return 0, usagef("the command is missing; put it after \"--\"")
 	case strings.TrimSpace(argv[0]) == "":
-		return 0, usagef("the name of the command is empty; it stands first after \"--\"")
+		return 0, usagef("the name of the command after \"--\" is empty")
 	}
 	s, err := p.parseEnvironmentFlags(c)
 	if err != nil {

@@ -198,11 +198,11 @@ func explain(ctx context.Context, res agent.Result, err error) string {
 			return sig.Error()
 		}
 	case agent.StatusTimedOut:
-		return "the run's time is over (--timeout)"
+		return "the run timed out (--timeout)"
 	case agent.StatusGaveUpTime:
-		return "the model ended the run because its time was over"
+		return "the model ended the run because of its timeout"
 	case agent.StatusTaskFailed:
-		return "the model says that it cannot do the task"
+		return "the model reports that it cannot do the task"
 	case agent.StatusAwaitingHuman:
 		return "the model needs an answer from a human: " + res.Question
 	case agent.StatusLimit:

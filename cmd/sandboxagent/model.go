@@ -111,8 +111,8 @@ type model struct {
 func openModel(c *cli.Context) (model, error) {
 	spec, baseURL := c.String("model"), c.String("base-url")
 	if spec == "" {
-		return model{}, usagef("no model is given; --model or the variable SANDBOXAGENT_MODEL names "+
-			"one: %s", modelForms)
+		return model{}, usagef("the model is missing; set --model or SANDBOXAGENT_MODEL (known: "+
+			"%s)", modelForms)
 	}
 	table, _, err := modelTable(c)
 	if err != nil {
@@ -124,7 +124,7 @@ func openModel(c *cli.Context) (model, error) {
 	name, modelName, _ := strings.Cut(spec, "/")
 	p := findProvider(name)
 	if p == nil || modelName == "" {
-		return model{}, usagef("--model: %q is not of a form that is known: %s", spec, modelForms)
+		return model{}, usagef("--model: %q has an unknown form (known: %s)", spec, modelForms)
 	}
 	key := p.key()
 	switch {
@@ -180,8 +180,8 @@ const maxTable = 1 << 20
 func modelsFlag() cli.Flag {
 	return &cli.StringFlag{
 		Name: "models", EnvVars: variable("models"),
-		DefaultText: "models.json in the folder of your configuration, if there is one",
-		Usage:       "a `FILE` with what you know of models, over the built-in table",
+		DefaultText: "models.json in your configuration directory, if it exists",
+		Usage:       "extend the built-in table of models by `FILE`",
 	}
 }
 
@@ -224,10 +224,12 @@ func configFile(name string) string {
 func (p *program) modelsCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "model list",
-		Usage:     "list what is known of models: context, output, knowledge, what they take",
+		Usage:     "list models with their context, output, knowledge and inputs",
 		ArgsUsage: "[flags]",
-		Description: `A line stands for the model of that name, and for those whose names go on after a dash or the
-like. A model that is not listed can be used all the same: its context is taken for ` + fmt.Sprint(profile.UnknownContextWindow) + ` tokens.`,
+		Description: `
+A line is for the model of that name, and for those whose names continue it after a dash or the
+like. Models that are not listed work, too, with a context of ` +
+			fmt.Sprint(profile.UnknownContextWindow) + ` tokens.`,
 		Flags:  []cli.Flag{modelsFlag()},
 		Action: p.action(p.listModels),
 	}

@@ -99,11 +99,11 @@ func resolveWorkDir(ctx context.Context, e env.Environment) (string, error) {
 	out, res, err := env.Output(ctx, e, env.Command{Argv: append(info.Shell, "pwd -P")},
 		env.OutputOptions{})
 	if err == nil && res.ExitCode != 0 {
-		err = fmt.Errorf("pwd ends with status %d", res.ExitCode)
+		err = fmt.Errorf("pwd: exit code %d", res.ExitCode)
 	}
 	dir := strings.TrimSuffix(string(out.Stdout.Bytes()), "\n")
 	if err == nil && !path.IsAbs(dir) {
-		err = fmt.Errorf("the working folder is called %q", dir)
+		err = fmt.Errorf("%q is not an absolute working directory", dir)
 	}
 	return dir, err
 }
@@ -137,7 +137,7 @@ func (p *patch) finish(ctx context.Context, e env.Environment, done bool) (file 
 	case p.settings.apply:
 		return p.apply(ctx, found, file, write, done && len(missing) == 0, missing)
 	case len(missing) > 0:
-		return file, fmt.Errorf("--patch: %s says nothing about what cannot be read: %s", file,
+		return file, fmt.Errorf("--patch: %s lacks unreadable files: %s", file,
 			someNames(missing))
 	}
 	return file, nil
@@ -151,12 +151,12 @@ func (p *patch) apply(
 ) (string, error) {
 	var unread error
 	if len(missing) > 0 {
-		unread = fmt.Errorf("--apply: nothing is applied, since these cannot be read: %s",
+		unread = fmt.Errorf("--apply: nothing is applied because of unreadable files: %s",
 			someNames(missing))
 	}
 	tree, ok := found.(*workspace.Changes)
 	if !ok {
-		return file, errors.New("--apply: there is nothing to apply to")
+		return file, errors.New("--apply has no effect in an environment that works in place")
 	}
 	if tree.Empty() {
 		return file, unread
@@ -279,11 +279,11 @@ func keepPatch(write func(io.Writer) error) (string, error) {
 	}
 	f, err := os.CreateTemp(dir, time.Now().Format("20060102-150405-*.patch"))
 	if err != nil {
-		return "", fmt.Errorf("the patch cannot be kept: %w", err)
+		return "", fmt.Errorf("store the patch: %w", err)
 	}
 	if err := errors.Join(write(f), f.Close()); err != nil {
 		_ = os.Remove(f.Name()) // the first error counts
-		return "", fmt.Errorf("the patch cannot be kept: %w", err)
+		return "", fmt.Errorf("store the patch: %w", err)
 	}
 	return f.Name(), nil
 }

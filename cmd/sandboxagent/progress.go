@@ -34,7 +34,7 @@ type progress struct {
 	stopped sync.WaitGroup
 
 	mu    sync.Mutex
-	began time.Time
+	started time.Time
 	doing string
 	since time.Time
 	// running are the unfinished tool calls.
@@ -71,7 +71,7 @@ func newProgress(w io.Writer) *progress {
 		p.tty = tty
 		p.colour = os.Getenv("NO_COLOR") == ""
 	}
-	p.began = p.now()
+	p.started = p.now()
 	p.do("starting")
 	if p.tty != nil {
 		p.stopped.Go(p.redraw)
@@ -157,7 +157,7 @@ func (p *progress) observe(e event.Event) {
 	switch d := e.Data.(type) {
 	case event.SessionStart:
 		if e.AgentID != "" {
-			line("", fmt.Sprintf("begins: %s in %s", d.Model, d.WorkDir))
+			line("", fmt.Sprintf("starts: %s in %s", d.Model, d.WorkDir))
 			return
 		}
 		line("", fmt.Sprintf("session %s: %s on %s, %s, %s", e.SessionID, d.Model, d.Backend,
@@ -189,14 +189,14 @@ func (p *progress) observe(e event.Event) {
 			d.Attempt, oneLine(d.Error)))
 		p.do(by(e.AgentID, "waiting to try again"))
 	case event.Verify:
-		p.result(d.Passed, "check", d.Command, milliseconds(d.DurationMS), fmt.Sprintf("exit status %d",
+		p.result(d.Passed, "check", d.Command, milliseconds(d.DurationMS), fmt.Sprintf("exit code %d",
 			d.ExitCode))
 	case event.ProcessingEnd:
 		if e.AgentID != "" && d.Status != string(agent.StatusCompleted) {
 			line("fail", "ended: "+strings.ReplaceAll(d.Status, "_", " "))
 		}
 	case event.LoopDetection:
-		line("note", "the model repeats itself and was told so")
+		line("note", "the model repeats itself and got a warning")
 	case event.Warning:
 		line("note", oneLine(d.Message))
 	case event.Gap:
@@ -290,7 +290,7 @@ func (p *progress) draw() {
 	if n := len(p.running); n > 1 {
 		text += fmt.Sprintf(" (and %d more)", n-1)
 	}
-	tail := fmt.Sprintf(" · %s · %s in all", seconds(now.Sub(p.since)), seconds(now.Sub(p.began)))
+	tail := fmt.Sprintf(" · %s · %s in all", seconds(now.Sub(p.since)), seconds(now.Sub(p.started)))
 	if p.tokens > 0 {
 		tail += fmt.Sprintf(" · %s tokens", shortCount(p.tokens))
 	}

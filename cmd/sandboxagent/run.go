@@ -22,11 +22,12 @@ import (
 func (p *program) runCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "run",
-		Usage:     "let a model work on a task",
+		Usage:     "run a task with a model",
 		ArgsUsage: "[flags] TASK|-",
-		Description: `With "-" the task is read from standard input. The answer goes to standard output, progress to
-standard error. Exit status: 0 done, 1 the task failed, 2 usage, 3 a limit was reached, 4 a human is
-needed, 5 model error, 6 environment error, 124 timeout, 130 interrupted, 143 terminated.`,
+		Description: `
+With "-", read the task from standard input. The answer goes to standard output, progress to
+standard error. Exit codes: 0 done, 1 the task failed, 2 usage, 3 a limit was reached, 4 a human
+is needed, 5 model error, 6 environment error, 124 timeout, 130 interrupted, 143 terminated.`,
 		Flags: slices.Concat([]cli.Flag{
 			&cli.StringFlag{Name: "model", Usage: "the `MODEL`: " + modelForms, EnvVars: variable("model")},
 			&cli.StringFlag{
@@ -43,14 +44,16 @@ needed, 5 model error, 6 environment error, 124 timeout, 130 interrupted, 143 te
 				Usage:   "the `FORMAT` of standard output: text, json or stream-json",
 				EnvVars: variable("output"),
 			},
-			&cli.StringFlag{Name: "verify", Usage: "a `COMMAND` that must succeed before the task counts " +
-				"as done", EnvVars: variable("verify")},
+			&cli.StringFlag{
+				Name: "verify", Usage: "accept the task as done only if `COMMAND` succeeds",
+				EnvVars: variable("verify"),
+			},
 			&cli.BoolFlag{
 				Name: "yes", DisableDefaultText: true,
 				Usage: "allow the model to act without a sandbox", EnvVars: variable("yes"),
 			},
 			&cli.IntFlag{
-				Name: "max-turns", Usage: "end after `N` entries of the conversation",
+				Name: "max-turns", Usage: "end after `N` turns",
 				DefaultText: "no limit", EnvVars: variable("max-turns"),
 			},
 			&cli.IntFlag{
@@ -61,8 +64,10 @@ needed, 5 model error, 6 environment error, 124 timeout, 130 interrupted, 143 te
 				Name: "max-tokens", Usage: "end after `N` tokens", DefaultText: "no limit",
 				EnvVars: variable("max-tokens"),
 			},
-			&cli.DurationFlag{Name: "max-retry-wait", Usage: "the longest `DURATION` that the model's " +
-				"server may ask to wait", Value: llm.DefaultMaxWait, EnvVars: variable("max-retry-wait")},
+			&cli.DurationFlag{
+				Name: "max-retry-wait", Value: llm.DefaultMaxWait, EnvVars: variable("max-retry-wait"),
+				Usage: "wait at most `DURATION` before a retry that the server of the model delays",
+			},
 		}, patchFlags(), environmentFlags("end the run after this `DURATION`, wall clock")),
 		Action: p.action(p.runTask),
 	}
@@ -135,7 +140,7 @@ func (p *program) readTask(ctx context.Context, args []string) (string, error) {
 		return "", usagef("the task is missing; give it as one argument, or as - to read it from " +
 			"standard input")
 	case len(args) > 1:
-		return "", usagef("the task is one argument, and there are %d; put it in quotes", len(args))
+		return "", usagef("the task must be one argument, not %d; put it in quotes", len(args))
 	}
 	task := args[0]
 	if task == "-" {
@@ -167,7 +172,7 @@ func readAll(ctx context.Context, in io.Reader, limit int64) ([]byte, error) {
 		return nil, context.Cause(ctx)
 	case got := <-read:
 		if got.err == nil && int64(len(got.data)) > limit {
-			return nil, fmt.Errorf("there are more than %d bytes", limit)
+			return nil, fmt.Errorf("more than %d bytes", limit)
 		}
 		return got.data, got.err
 	}

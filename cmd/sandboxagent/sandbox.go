@@ -147,14 +147,14 @@ func sandboxNote(info env.Info) string {
 		return sandbox.By
 	case sandbox.Strength == env.Enforced:
 		if hooks, ok := guarantee(env.KeptHooks); ok && hooks.Strength == env.Absent {
-			return "the sandbox does not keep what git runs outside (" + string(env.KeptHooks) + "): " +
+			return "the sandbox does not protect the hooks of git (" + string(env.KeptHooks) + "): " +
 				hooks.By
 		}
 		return ""
 	}
 	note := "the sandbox is not the strongest: " + sandbox.By
 	if lost := notKept(info); len(lost) > 0 {
-		note += "; not kept: " + strings.Join(lost, ", ")
+		note += "; missing guarantees: " + strings.Join(lost, ", ")
 	}
 	return note
 }

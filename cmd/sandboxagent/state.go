@@ -44,13 +44,14 @@ func (p *program) openState(dir string) (string, error) {
 	if dir == "" {
 		var err error
 		if dir, err = os.MkdirTemp("", "sandboxagent-state-*"); err != nil {
-			return "", usagef("there is no place for sessions: %s; set SANDBOXAGENT_STATE_DIR", err)
+			return "", usagef("create a directory for sessions: %s "+
+				"(set SANDBOXAGENT_STATE_DIR to another one)", err)
 		}
-		p.say(fmt.Sprintf("warning: there is no home folder; the session is kept in %s "+
-			"(SANDBOXAGENT_STATE_DIR names another place)", dir))
+		p.say(fmt.Sprintf("warning: no home directory; the session is in %s "+
+			"(set SANDBOXAGENT_STATE_DIR to another one)", dir))
 	}
 	if err := os.MkdirAll(filepath.Join(dir, "sessions"), 0o700); err != nil {
-		return "", usagef("sessions cannot be kept: %s; SANDBOXAGENT_STATE_DIR names another place", err)
+		return "", usagef("store sessions: %s (set SANDBOXAGENT_STATE_DIR to another directory)", err)
 	}
 	return dir, nil
 }

@@ -41,8 +41,7 @@ func cut(s string, width int) string {
 
 // argumentNames are the arguments that describe a call, the best first.
 var argumentNames = [...]string{
-	"command", "file_path", "pattern", "path", "question", "reason",
-	"task", "url", "name", "agent_id",
+	"command", "file_path", "pattern", "path", "question", "reason", "task", "url", "name", "agent_id",
 }
 
 var patchedFile = lazyregexp.New(`(?m)^\*\*\* (?:Add|Update|Delete) File: (.+)$`)

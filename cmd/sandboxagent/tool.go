@@ -22,8 +22,10 @@ func (p *program) toolCommand() *cli.Command {
 		Name:      "tool",
 		Usage:     "make one tool call; without a name, list the tools",
 		ArgsUsage: "[flags] [NAME]",
-		Description: `Standard output is what a model would see. "tool NAME --help" describes a tool. Exit status: 0 ok, 1 an error
-result, 2 an unknown tool, bad arguments or flags, 6 environment error, 130 interrupted, 143 terminated.`,
+		Description: `
+Writes to standard output the text that a model would get. "tool NAME --help" describes a tool.
+Exit codes: 0 ok, 1 an error result, 2 an unknown tool, bad arguments or flags, 6 environment
+error, 130 interrupted, 143 terminated.`,
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{
 				Name: "args", Value: "{}",
@@ -63,10 +65,9 @@ func findTool(r *tool.Registry, name string) (tool.Tool, error) {
 	case known:
 		return t, nil
 	case isRunTool(name):
-		return t, usagef("the tool %s acts on the run that a model calls it in; outside a run there "+
-			"is nothing for it to do", name)
+		return t, usagef("the tool %s works only in a run of a model", name)
 	}
-	return t, usagef("there is no tool %q; the tools are %s", name, strings.Join(r.Names(), ", "))
+	return t, usagef("unknown tool %q (known: %s)", name, strings.Join(r.Names(), ", "))
 }
 
 // toolHelp prints the tools of these names as a model gets them.
@@ -104,7 +105,7 @@ func (p *program) tool(ctx context.Context, c *cli.Context) (int, error) {
 		return codeDone, p.listTools(registry)
 	}
 	if c.NArg() > 1 {
-		return 0, usagef("one tool is called at a time; its arguments are given with --args")
+		return 0, usagef("only one tool per call; --args has its arguments")
 	}
 	name := c.Args().First()
 	if _, err := findTool(registry, name); err != nil {
@@ -143,7 +144,7 @@ func (p *program) call(
 	if s.timeout > 0 {
 		var cancel context.CancelFunc
 		callCtx, cancel = context.WithTimeoutCause(ctx, s.timeout,
-			fmt.Errorf("its time is over (--timeout %s)", s.timeout))
+			fmt.Errorf("the call timed out (--timeout %s)", s.timeout))
 		defer cancel()
 	}
 	o := r.Run(callCtx, tool.Scope{Env: e.wrapped, Logger: e.log}, c)
@@ -152,7 +153,7 @@ func (p *program) call(
 	}
 	code := toolCode(ctx, o)
 	if code == codeUsage {
-		p.say(fmt.Sprintf("the arguments of %s are not valid; standard output says why", c.Name))
+		p.say(fmt.Sprintf("invalid arguments for %s, see standard output", c.Name))
 	}
 	return code, nil
 }

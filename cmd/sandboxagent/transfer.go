@@ -38,8 +38,8 @@ func (s *environmentSettings) parseTransfers(c *cli.Context) error {
 			return err
 		}
 		if path.Clean(t.source) == "/" {
-			return usagef("--download %s: not all that is in the environment can be copied; name a file "+
-				"or folder in it", text)
+			return usagef("--download %s: the root directory cannot be copied; name a file "+
+				"or directory in it", text)
 		}
 		s.downloads = append(s.downloads, transfer{source: t.source, target: cmp.Or(t.target, ".")})
 	}
@@ -64,8 +64,8 @@ func parseTransfer(flag, text string) (transfer, error) {
 func (t transfer) upload(ctx context.Context, e env.Environment, note func(string)) error {
 	err := envtransfer.Upload(ctx, e, t.source, t.target,
 		envtransfer.UploadOptions{SkipRepositories: func(name string) {
-			note(fmt.Sprintf("--upload: %q is left out: credentials may stand in the folders of git and "+
-				"its like; name it by itself to upload it",
+			note(fmt.Sprintf("--upload: %q is skipped: the directories of version control systems may have "+
+				"credentials; name it explicitly to upload it",
 				filepath.Join(t.source, filepath.FromSlash(name))))
 		}})
 	if err != nil {
@@ -106,7 +106,7 @@ func (t transfer) download(ctx context.Context, e env.Environment, note func(str
 	}
 	return envtransfer.Download(ctx, e, cmp.Or(dir, "."), names, t.target,
 		envtransfer.DownloadOptions{SkipRepositories: func(name string) {
-			note(fmt.Sprintf("--download: %q is left out: what stands in the folders of git and its like "+
+			note(fmt.Sprintf("--download: %q is skipped: the directories of version control systems "+
 				"can make them run commands",
 				filepath.Join(t.target, filepath.FromSlash(name))))
 		}})

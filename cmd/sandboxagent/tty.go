@@ -15,7 +15,7 @@ import (
 func ttyFlag() cli.Flag {
 	return &cli.BoolFlag{
 		Name: "tty", Aliases: []string{"t"}, DisableDefaultText: true,
-		Usage: "run the command on a terminal of its own", EnvVars: variable("tty"),
+		Usage: "run the command on a new terminal", EnvVars: variable("tty"),
 	}
 }
 
