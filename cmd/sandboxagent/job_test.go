@@ -73,7 +73,7 @@ func TestExplain(t *testing.T) {
 			"time",
 			agent.Result{Status: agent.StatusTimedOut},
 			errors.New("x"), agent.ErrTimeLimit,
-			"the run's time is over (--timeout)",
+			"the run timed out (--timeout)",
 		},
 		{
 			"limit",
