@@ -167,9 +167,8 @@ func TestAgentToolResults(t *testing.T) {
 			want: "agent_id: agent_1\nagent_type: general\nstatus: failed\nsuccess: false\nturns_used: " +
 				"9\nproblem: the limit of turns was reached\noutput:\nhalf",
 		},
-		"unknown": {err: errors.Join(ErrNoAgent), want: "there is no such agent", kind: KindNotFound},
-		"outside": {err: env.ErrOutside, want: "the file lies outside of the working directory, and " +
-			"nothing there can be used here", kind: KindPermission},
+		"unknown": {err: errors.Join(ErrNoAgent), want: "no agent has this ID", kind: KindNotFound},
+		"outside": {err: env.ErrOutside, want: "the file is outside the working directory, and only files below it can be used", kind: KindPermission},
 		"other": {
 			err: errors.New("8 agents run already"), want: "8 agents run already",
 			kind: KindOther,

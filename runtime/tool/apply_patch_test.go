@@ -198,14 +198,13 @@ func TestApplyPatch(t *testing.T) {
 		{
 			"inexact match is told", "*** Update File: src/b.go\n@@\n return 1\n+// end\n",
 			"M src/b.go\n[src/b.go, chunk 1: matched at line 4 only ignoring leading and trailing white " +
-				"space; lines that stay were left as they are, and new ones are indented as the file is]\n",
+				"space; unchanged lines were kept as they are, and new ones are indented as in the file]\n",
 			map[string]string{"src/b.go": "package b\n\nfunc F() int {\n\treturn 1\n\t// end\n}\n"},
 			nil,
 		},
 		{
 			"lines for the end below a hint are told", "*** Update File: a.txt\n@@ one\n+x\n",
-			"M a.txt\n[a.txt, chunk 1: it has no old lines, so its lines were added at the end of the " +
-				"file and not below the @@ line]\n",
+			"M a.txt\n[a.txt, chunk 1: it has no old lines, so its lines were added at the end of the file, not below the @@ line]\n",
 			map[string]string{"a.txt": "one\ntwo\nthree\nx\n"},
 			nil,
 		},
@@ -244,13 +243,13 @@ func TestApplyPatchErrors(t *testing.T) {
 		kind        ErrorKind
 		want        string
 	}{
-		{"not a patch", "x\n", KindValidation, "the patch cannot be read, nothing was changed: line 2 " +
+		{"not a patch", "x\n", KindValidation, "parse the patch: line 2 " +
 			"of the patch:"},
 		{
 			"update of a missing file", "*** Update File: n.txt\n@@\n-x\n", KindNotFound,
 			"update n.txt: n.txt does not exist\nNothing was changed.\n",
 		},
-		{"update of a folder", "*** Update File: src\n@@\n-x\n", KindOther, "src is a folder"},
+		{"update of a folder", "*** Update File: src\n@@\n-x\n", KindOther, "src is a directory"},
 		{
 			"update that does not match", "*** Update File: a.txt\n@@\n-x\n", KindEditConflict,
 			"update a.txt: chunk 1 (line 3 of the patch): these lines are not in the file",
@@ -258,13 +257,13 @@ func TestApplyPatchErrors(t *testing.T) {
 		{"delete of a missing file", "*** Delete File: n.txt\n", KindNotFound, "n.txt does not exist"},
 		{
 			"delete of a folder", "*** Delete File: src\n", KindOther,
-			"src is a folder; a patch deletes only files",
+			"src is a directory; a patch deletes only files",
 		},
-		{"add over a folder", add("src"), KindOther, "src is a folder"},
+		{"add over a folder", add("src"), KindOther, "src is a directory"},
 		{"add below a file", add("a.txt/n.txt"), KindOther, "a.txt is not a folder"},
 		{
 			"rename to a folder", "*** Update File: a.txt\n*** Move to: src\n", KindOther,
-			"src is a folder",
+			"src is a directory",
 		},
 		{"the root itself", add("."), KindOther, "is the working directory"},
 		{
@@ -324,10 +323,10 @@ func TestApplyPatchPartialFailure(t *testing.T) {
 		"Update File: a.txt\n@@\n-nothing\n+x\n*** Delete File: src/b.go\n"))
 	want := `the patch was not applied completely: update a.txt: chunk 1 (line 6 of the patch): these lines are not in the file:
   "nothing"
-Done before that, and left so:
+Applied before that, and not undone:
 A n.txt
 D crlf.txt
-Not done:
+Not applied:
 update a.txt
 delete src/b.go
 `
@@ -352,7 +351,7 @@ func TestApplyPatchHalfARename(t *testing.T) {
 	m.fail = map[string]error{"remove a.txt": fs.ErrPermission}
 	o := use(t, m, "apply_patch", patch("*** Update File: a.txt\n*** Move to: b.txt\n"))
 	for _, want := range []string{"b.txt was written, but the old file could not be removed: no " +
-		"permission", "left so:\nA b.txt\n"} {
+		"permission", "not undone:\nA b.txt\n"} {
 		if kind(o) != KindPermission || !strings.Contains(o.Result.Text(), want) {
 			t.Errorf("%s: %s", kind(o), o.Result.Text())
 		}
@@ -366,9 +365,9 @@ func TestApplyPatchEnvironmentErrors(t *testing.T) {
 		kind ErrorKind
 		want string
 	}{
-		{"changed meanwhile", env.ErrChanged, KindEditConflict, "was changed by somebody else"},
+		{"changed meanwhile", env.ErrChanged, KindEditConflict, "was changed by another process"},
 		{"disk full", env.ErrNoSpace, KindOther, "the disk is full"},
-		{"gone", env.ErrGone, KindEnvironment, "the environment is gone"},
+		{"gone", env.ErrGone, KindEnvironment, "the environment no longer exists"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := newMemory(patchFiles)

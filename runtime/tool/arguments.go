@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// MaxArguments is the size in bytes of the largest arguments that a call may have.
+	// MaxArguments is the largest size of the arguments of a call, in bytes.
 	MaxArguments = 4 << 20
-	// maxNesting is how deep arguments may be nested.
+	// maxNesting is the largest depth of nested arguments.
 	maxNesting = 64
-	// maxProblems is how many violations of a schema a model is told at once.
+	// maxProblems is how many violations of a schema a result lists.
 	maxProblems = 5
 )
 
-// parseArguments returns the arguments of a call to t, validated, with aliases renamed. Errors are
-// of KindValidation, short whatever the arguments are.
+// parseArguments returns the validated arguments of a call of t, with aliases renamed. Errors are of
+// KindValidation, and short however long the arguments are.
 func parseArguments(
 	t Tool, schema func() (*argumentSchema, error), text string,
 ) (json.RawMessage, *Error) {
@@ -33,7 +33,7 @@ func parseArguments(
 	}
 	if len(text) > MaxArguments {
 		return nil, errorf(KindValidation, "the arguments are %d bytes long, but at most %d are "+
-			"taken; split the work into several calls", len(text), MaxArguments)
+			"allowed; split the work into several calls", len(text), MaxArguments)
 	}
 	raw := json.RawMessage(text)
 	doc, err := decode(raw)
@@ -63,8 +63,8 @@ func parseArguments(
 	return raw, nil
 }
 
-// sameInAnyCase refuses keys that differ only in case: package json takes them for one when it
-// fills a struct, and so the tool would run with another value than was looked at.
+// sameInAnyCase rejects keys that differ only in case. Package json decodes both into the same field
+// of a struct, so the tool could run with another value than the one that was validated.
 func sameInAnyCase(object map[string]any) error {
 	seen := map[string]string{}
 	for _, key := range slices.Sorted(maps.Keys(object)) {
@@ -90,8 +90,8 @@ func rename(object map[string]any, aliases map[string]string) bool {
 	return renamed
 }
 
-// decode reads one JSON value. It refuses what two readers may understand differently, such as
-// repeated keys, and numbers so long that computing with them is an attack.
+// decode decodes one JSON value. It rejects repeated keys, which two decoders may understand
+// differently, and numbers so long that computing with them is an attack.
 func decode(raw json.RawMessage) (any, error) {
 	var check json.RawMessage
 	if err := json.Unmarshal(raw, &check); err != nil {
@@ -131,7 +131,7 @@ func decodeValue(d *json.Decoder, depth int) (any, error) {
 		_, err := d.Token()
 		return list, notEOF(err)
 	case json.Number:
-		// The validation computes exactly, so that an exponent of nine digits would fill the memory.
+		// The validation computes exactly, so an exponent of nine digits would exhaust the memory.
 		exponent := strings.IndexAny(v.String(), "eE")
 		if len(v) > 40 || exponent >= 0 && len(v)-exponent > len("e-100") {
 			return nil, fmt.Errorf("hold the number %s, which is out of range", cutRunes(v.String(), 40))
@@ -166,19 +166,10 @@ func notEOF(err error) error {
 	return err
 }
 
-// unmarshal reads the arguments of a call into v. They fit the schema, so an error is a difference
-// between the two.
-func unmarshal(call *Call, v any) error {
-	if err := json.Unmarshal(call.Args, v); err != nil {
-		return errorf(KindValidation, "the arguments of %s cannot be read: %w", call.Name, err)
-	}
-	return nil
-}
-
 // integer is a whole number as JSON Schema understands it, where 10.0 is one.
 type integer int64
 
-// UnmarshalJSON takes every form of a whole number.
+// UnmarshalJSON accepts every form of a whole number.
 func (i *integer) UnmarshalJSON(b []byte) error {
 	n, err := strconv.ParseInt(string(b), 10, 64)
 	if err != nil {

@@ -75,7 +75,7 @@ func TestReadFile(t *testing.T) {
 			"byte order mark",
 			args{"file_path": "bom"},
 			"",
-			"1 | one\n[the file begins with a byte order mark]\n",
+			"1 | one\n[the file starts with a byte order mark]\n",
 		},
 		{"not UTF-8", args{"file_path": "latin"}, "", "1 | caf\uFFFD\n"},
 		{"escapes stay", args{"file_path": "esc"}, "", "1 | \x1b[31mred\n"},
@@ -84,7 +84,7 @@ func TestReadFile(t *testing.T) {
 			"folder",
 			args{"file_path": "d"},
 			KindOther,
-			"d is a folder; see what is in it with list_dir: open d: is a directory",
+			"d is a directory; use list_dir to list it: open d: is a directory",
 		},
 		{
 			"ELF",
@@ -96,7 +96,7 @@ func TestReadFile(t *testing.T) {
 			"zip",
 			args{"file_path": "zip"},
 			KindOther,
-			"zip is a binary file (a zip archive or a document packed as one, 5 bytes); it cannot be " +
+			"zip is a binary file (a zip archive or a document in zip format, 5 bytes); it cannot be " +
 				"shown as text",
 		},
 		{
@@ -109,7 +109,7 @@ func TestReadFile(t *testing.T) {
 			"UTF-16",
 			args{"file_path": "utf16"},
 			KindOther,
-			"utf16 is a binary file (perhaps text in UTF-16, 4 bytes); it cannot be shown as text",
+			"utf16 is a binary file (possibly text in UTF-16, 4 bytes); it cannot be shown as text",
 		},
 		{
 			"offset zero",
@@ -264,7 +264,7 @@ func TestWriteFile(t *testing.T) {
 			Path: "/tmp/c",
 			Kind: event.FileCreated,
 		}},
-		{"d", "x", KindOther, "d is a folder", event.FileChange{}},
+		{"d", "x", KindOther, "d is a directory", event.FileChange{}},
 		{"full", "x", KindOther, "the disk is full: write full: no space left", event.FileChange{}},
 		{
 			"secret", "x", KindPermission, "no permission: write secret: permission denied",
@@ -340,16 +340,16 @@ func TestEditFile(t *testing.T) {
 		},
 		{
 			"not found", "a\n", "x", "y", false, KindEditConflict, "",
-			"old_string is not in f, and nothing like its first line is; read the file again",
+			"old_string is not in f, and no line is similar to its first line; read the file again",
 		},
 		{
 			"only the first line", "a\nb\n", "\na\nc\n", "y", false, KindEditConflict, "",
-			"old_string is not in f. Its first line is there at line 1, but the lines after it differ; " +
+			"old_string is not in f. Its first line is at line 1, but the lines after it differ; " +
 				"read them again",
 		},
 		{
 			"the same", "a\n", "a", "a", false, KindValidation, "",
-			"old_string and new_string are the same; there is nothing to change",
+			"old_string and new_string are the same; nothing would change",
 		},
 		{
 			"empty", "a\n", "", "b", false, KindValidation, "",

@@ -79,7 +79,7 @@ func TestLocalReadThenEdit_9_12(t *testing.T) {
 			"X = 3\n*** Delete File: n/new.txt\n"), "A src/b.go\nD src/a.go\nD n/new.txt\n"},
 		{"grep", args{"pattern": "X ="}, "src/b.go:3:var X = 3\n"},
 		{"glob", args{"pattern": "**/*.go"}, "src/b.go\n"},
-		{"list_dir", args{"path": "."}, "n/  folder\nsrc/  folder\n"},
+		{"list_dir", args{"path": "."}, "n/  directory\nsrc/  directory\n"},
 	} {
 		o := use(t, e, step.tool, step.args)
 		if diff := cmp.Diff(step.want, o.Result.Text()); diff != "" || o.Err != nil {
@@ -177,7 +177,7 @@ func TestLocalShell(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		s := Scope{Env: e, OnOutput: func(p []byte) { cancel() }}
 		o := registry(t).Run(ctx, s, call(t, "shell", args{"command": "echo begin; sleep 60"}))
-		if kind(o) != KindCanceled || !strings.HasPrefix(o.Result.Text(), "begin\nthe call was stopped") {
+		if kind(o) != KindCanceled || !strings.HasPrefix(o.Result.Text(), "begin\nthe call was canceled") {
 			t.Errorf("%s: %s", kind(o), o.Result.Text())
 		}
 	})

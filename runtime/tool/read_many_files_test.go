@@ -44,7 +44,7 @@ func TestReadManyFiles(t *testing.T) {
 			args{"patterns": []string{"src/*.go"}},
 			"",
 			"=== src/b.go ===\n1 | package b\n\n=== src/c.go ===\n1 | package c\n[lines end with " +
-				"CRLF]\n[the file begins with a byte order mark]\n\n",
+				"CRLF]\n[the file starts with a byte order mark]\n\n",
 		},
 		{
 			"another name of the parameter",
@@ -68,7 +68,7 @@ func TestReadManyFiles(t *testing.T) {
 			args{"paths": []string{"nope", "a.txt", "d", "secret"}},
 			"",
 			"=== nope ===\n[not read: nope does not exist]\n\n=== a.txt ===\n1 | one\n2 | two\n\n=== d " +
-				"===\n[not read: d is a folder]\n\n=== secret ===\n[not read: no permission: open secret: " +
+				"===\n[not read: d is a directory]\n\n=== secret ===\n[not read: no permission: open secret: " +
 				"permission denied]\n\n",
 		},
 		{
@@ -84,8 +84,7 @@ func TestReadManyFiles(t *testing.T) {
 			"",
 			"=== \"odd\\nname\" ===\n1 | x\n\n",
 		},
-		{"nothing", args{}, KindValidation, "neither paths nor patterns are given; say which files to " +
-			"read"},
+		{"nothing", args{}, KindValidation, "paths and patterns are both missing; name the files to read"},
 		{"nothing matches", args{"patterns": []string{"*.md"}}, "", "[no files match *.md]\n"},
 		{"bad pattern", args{"patterns": []string{"["}}, KindValidation, ""},
 	} {

@@ -94,7 +94,7 @@ func TestArguments_9_3_3(t *testing.T) {
 		},
 		{
 			"5 MB", `{"name":"` + long + `"}`, KindValidation,
-			"are 5242891 bytes long, but at most 4194304 are taken",
+			"are 5242891 bytes long, but at most 4194304 are allowed",
 		},
 		{
 			"3 MB of the wrong type", `{"count":"` + long[:3<<20] + `"}`, KindValidation,
@@ -151,7 +151,7 @@ func TestArguments_9_3_3(t *testing.T) {
 func TestRun_9_3_2_UnknownTool(t *testing.T) {
 	o := registry(t, fake("a", anyObject, nil), fake("b", anyObject, nil)).Run(t.Context(), Scope{},
 		llm.ToolCall{ID: "7", Name: "c\x00" + strings.Repeat("d", 5000)})
-	if kind(o) != KindUnknownTool || !strings.Contains(o.Result.Text(), "the tools are a, b") ||
+	if kind(o) != KindUnknownTool || !strings.Contains(o.Result.Text(), "available tools: a, b") ||
 		len(o.Result.Text()) > 1000 {
 		t.Errorf("%s: %s", kind(o), o.Result.Text())
 	}
@@ -231,9 +231,9 @@ func TestRun_9_3_4_Errors(t *testing.T) {
 			"no permission: open f.txt: permission denied",
 		},
 		{"read-only", path(env.ErrReadOnly), KindPermission, "this environment is read-only"},
-		{"changed", path(env.ErrChanged), KindEditConflict, "f.txt was changed by somebody else"},
-		{"folder", path(env.ErrIsDir), KindOther, "f.txt is a folder"},
-		{"not a folder", path(env.ErrNotDir), KindOther, "f.txt is not a folder"},
+		{"changed", path(env.ErrChanged), KindEditConflict, "f.txt was changed by another process"},
+		{"folder", path(env.ErrIsDir), KindOther, "f.txt is a directory"},
+		{"not a folder", path(env.ErrNotDir), KindOther, "f.txt is not a directory"},
 		{"device", path(env.ErrNotRegular), KindOther, "f.txt is a device"},
 		{"disk full", path(env.ErrNoSpace), KindOther, "the disk is full"},
 		{
@@ -247,7 +247,7 @@ func TestRun_9_3_4_Errors(t *testing.T) {
 		{"closed", path(fs.ErrClosed), KindEnvironment, "the environment is closed"},
 		{
 			"gone", fmt.Errorf("exec: %w", env.ErrGone), KindEnvironment,
-			"the environment is gone and will not come back",
+			"the environment no longer exists",
 		},
 		{
 			"unknown outcome", fmt.Errorf("exec: %w", env.ErrUnknownOutcome), KindEnvironment,
@@ -314,7 +314,7 @@ func TestRunPanic_F28(t *testing.T) {
 	o := registry(t, tool).Run(t.Context(), Scope{Logger: slog.New(slog.NewTextHandler(&log, nil))},
 		llm.ToolCall{ID: "7", Name: "t"})
 	text := o.Result.Text()
-	if kind(o) != KindPanic || !strings.HasPrefix(text, "so far\nthe tool t broke down (secret") ||
+	if kind(o) != KindPanic || !strings.HasPrefix(text, "so far\nthe tool t panicked (secret") ||
 		len(text) > 1000 {
 		t.Errorf("%s: %s", kind(o), text)
 	}
@@ -343,7 +343,7 @@ func TestRunCanceled(t *testing.T) {
 			context.Cause(ctx))}
 	})
 	o := registry(t, tool).Run(ctx, Scope{}, llm.ToolCall{Name: "t"})
-	if want := "so far\nthe call was stopped before it was done: the user said stop"; kind(o) != KindCanceled || o.Result.Text() != want || !errors.Is(o.Err, why) {
+	if want := "so far\nthe call was canceled before it ended: the user said stop"; kind(o) != KindCanceled || o.Result.Text() != want || !errors.Is(o.Err, why) {
 		t.Errorf("%s: %q", kind(o), o.Result.Text())
 	}
 	ran = false

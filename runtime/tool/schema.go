@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"math/big"
 	"net/url"
 	"slices"
@@ -28,8 +27,8 @@ type argumentSchema struct {
 // compileSchema compiles the JSON Schema of a tool's arguments: draft 7, 2020-12, and the drafts
 // between. A draft 4 or 6 schema is read as draft 7.
 //
-// A schema may come from a stranger, so every $ref must point into the same document and must not
-// lead back to itself: the library would read the first from elsewhere and follow the second
+// A schema may come from an untrusted MCP server, so every $ref must point into the same document
+// and must not lead back to itself: the library would load other documents and follow a cycle
 // forever.
 func compileSchema(schema json.RawMessage) (*argumentSchema, error) {
 	var s argumentSchema
@@ -63,62 +62,17 @@ func compileSchema(schema json.RawMessage) (*argumentSchema, error) {
 	return &s, nil
 }
 
-// lazySchema returns a function that compiles schema when it is first called. Errors of the schema
-// are returned at once: one whose keywords could be wrong in more ways than isPlain checks is
-// compiled now.
-func lazySchema(schema json.RawMessage) (func() (*argumentSchema, error), error) {
-	compiled := sync.OnceValues(func() (*argumentSchema, error) { return compileSchema(schema) })
-	var doc map[string]any
-	if json.Unmarshal(schema, &doc) == nil && doc["type"] == "object" && isPlain(doc) {
+// lazySchema returns a function that compiles the schema of t when it is first called. It returns
+// errors of the schema at once: only the schemas of the built-in tools are not compiled now, because
+// compiling all of them would dominate the start of the program.
+func lazySchema(t Tool) (func() (*argumentSchema, error), error) {
+	compiled := sync.OnceValues(func() (*argumentSchema, error) { return compileSchema(t.Schema) })
+	if t.proven != "" && t.proven == string(t.Schema) {
 		return compiled, nil
 	}
 	_, err := compiled()
 	return compiled, err
 }
-
-// isPlain reports whether v is a schema that compiles without an error. It accepts the keywords of
-// the built-in tools only.
-func isPlain(v any) bool {
-	schema, ok := v.(map[string]any)
-	if !ok {
-		return false
-	}
-	for keyword, value := range schema {
-		switch keyword {
-		case "type":
-			name, _ := value.(string)
-			ok = slices.Contains(typeNames, name)
-		case "description":
-			_, ok = value.(string)
-		case "additionalProperties":
-			_, ok = value.(bool)
-		case "properties":
-			var properties map[string]any
-			properties, ok = value.(map[string]any)
-			for _, property := range properties {
-				ok = ok && isPlain(property)
-			}
-		case "items":
-			ok = isPlain(value)
-		case "enum":
-			_, ok = value.([]any)
-		case "required":
-			_, ok = value.([]any)
-			ok = ok && texts(value) != nil
-		case "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems":
-			n, isNumber := value.(float64)
-			ok = isNumber && n >= 0 && n < 1<<31 && n == math.Trunc(n)
-		default:
-			ok = false
-		}
-		if !ok {
-			return false
-		}
-	}
-	return true
-}
-
-var typeNames = []string{"array", "boolean", "integer", "null", "number", "object", "string"}
 
 func refuseDocument(u *url.URL) (*jsonschema.Schema, error) {
 	return nil, fmt.Errorf("%s: a schema may not refer to other documents", shown(u.String()))
@@ -157,20 +111,20 @@ func (s *argumentSchema) validateRefs(v any, root bool) error {
 }
 
 // cyclic reports whether validating a value by the schema v validates the same value by v again.
-// open is true for the references on the way, and false for those that were found to be sound.
+// open is true for the references on the path to v, and false for those without a cycle.
 func (s *argumentSchema) cyclic(v any, open map[string]bool) bool {
 	switch v := v.(type) {
 	case []any:
 		return slices.ContainsFunc(v, func(item any) bool { return s.cyclic(item, open) })
 	case map[string]any:
 		if ref, ok := v["$ref"].(string); ok {
-			onWay, seen := open[ref]
+			onPath, seen := open[ref]
 			if !seen {
 				open[ref] = true
-				onWay = s.cyclic(s.lookup(ref), open)
+				onPath = s.cyclic(s.lookup(ref), open)
 				open[ref] = false
 			}
-			if onWay {
+			if onPath {
 				return true
 			}
 		}
@@ -235,8 +189,8 @@ func (s *argumentSchema) validate(arguments map[string]any) error {
 	return errors.New(strings.Join(e.problems, "\n"))
 }
 
-// withoutNumbers returns v with each json.Number as an int64, or as a float64 where that is no
-// integer in range: the library takes a json.Number for a string.
+// withoutNumbers returns v with each json.Number as an int64, or as a float64 if it is no integer in
+// range: the library treats a json.Number as a string.
 func withoutNumbers(v any) any {
 	switch v := v.(type) {
 	case json.Number:
@@ -262,16 +216,17 @@ func withoutNumbers(v any) any {
 }
 
 // explanation collects the problems of invalid arguments in words that a model can act on. The
-// library reports the first problem only, by its place in the schema. explanation decides nothing:
-// it covers the keywords that tools use, and leaves the rest to the library's words.
+// library reports only the first problem, by its position in the schema. explanation does not decide
+// whether arguments are valid: it covers the keywords that tools use, and for other keywords the
+// model reads the library's message.
 type explanation struct{ problems []string }
 
 func (e *explanation) add(path []string, format string, args ...any) {
-	place := strings.Join(path, ".")
-	if place != "" {
-		place = shown(place) + ": "
+	at := strings.Join(path, ".")
+	if at != "" {
+		at = shown(at) + ": "
 	}
-	e.problems = append(e.problems, "- "+place+cutRunes(fmt.Sprintf(format, args...), 200))
+	e.problems = append(e.problems, "- "+at+cutRunes(fmt.Sprintf(format, args...), 200))
 }
 
 // walk compares v, which stands at path in the arguments, with a part of the schema s.

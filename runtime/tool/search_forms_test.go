@@ -50,7 +50,7 @@ func TestAnthropicGrep(t *testing.T) {
 		"a.b\nsub/a_test.go:1:// needle aXb\nsub/v.ts:1:needle\n"
 	lines := strings.SplitAfter(all, "\n")
 	more := func(n, offset int) string {
-		return fmt.Sprintf("[stopped after %d results, there are more: narrow the pattern or the "+
+		return fmt.Sprintf("[stopped after %d results, more match: narrow the pattern or the "+
 			"path, or go on with offset %d]\n", n, offset)
 	}
 	checkForms(t, AnthropicGrep(), formsTree(), []formCase{
@@ -119,7 +119,7 @@ func TestAnthropicGrep(t *testing.T) {
 			"offset at the end",
 			args{"pattern": "needle", "offset": 6},
 			"",
-			"[6 results were found, and offset leaves out 6]\n",
+			"[6 results match, and offset leaves out 6]\n",
 		},
 		{
 			"offset of nothing",
@@ -163,7 +163,7 @@ func TestAnthropicGrep(t *testing.T) {
 			"pattern": "needle", "output_mode": "files_with_matches",
 			"-C": 1,
 		}, KindValidation, "lines around matches can only be shown with the matching lines, " +
-			"but the output is files_with_matches; leave them out, or ask for output_mode content"},
+			"but the output is files_with_matches; leave them out, or use output_mode content"},
 		{
 			"around in two ways",
 			args{"pattern": "x", "-C": 1, "-A": 2},
@@ -209,13 +209,13 @@ func TestAnthropicGrep(t *testing.T) {
 	o := registry(t, AnthropicGrep()).Run(t.Context(), Scope{Env: formsTree()}, call(t, "grep",
 		args{"pattern": "x", "type": "golang"}))
 	if text := o.Result.Text(); kind(o) != KindValidation || !strings.HasPrefix(text,
-		"there is no type of files golang; use glob_filter, or one of these: ada, ") || !strings.Contains(text, ", go, ") {
+		"unknown type of files golang; use glob_filter, or one of these: ada, ") || !strings.Contains(text, ", go, ") {
 		t.Errorf("%s: %s", kind(o), text)
 	}
 }
 
 func TestGeminiGrep(t *testing.T) {
-	const more = "[stopped after 2 results, there are more: narrow the pattern or the path, or " +
+	const more = "[stopped after 2 results, more match: narrow the pattern or the path, or " +
 		"raise max_results]\n"
 	checkForms(t, GeminiGrep(), formsTree(), []formCase{
 		{"native names", args{
@@ -298,7 +298,7 @@ func TestGeminiGrep(t *testing.T) {
 			args{"pattern": "x", "names_only": true, "after": 1},
 			KindValidation,
 			"lines around matches can only be shown with the matching lines, but the output is " +
-				"files_with_matches; leave them out, or ask for output_mode content",
+				"files_with_matches; leave them out, or use output_mode content",
 		},
 		{
 			"contradicting cases",
@@ -346,7 +346,7 @@ func TestGrepOutputs(t *testing.T) {
 		{
 			AnthropicGrep(),
 			args{"pattern": "needle", "path": "output://c1", "-B": 1, "head_limit": 1},
-			"output://c1-1-ab\noutput://c1:2:needle\n[stopped after 1 results, there are more: narrow " +
+			"output://c1-1-ab\noutput://c1:2:needle\n[stopped after 1 results, more match: narrow " +
 				"the pattern or the path, or go on with offset 1]\n",
 		},
 		{
@@ -427,7 +427,7 @@ func TestAnthropicGlob(t *testing.T) {
 	}
 	checkForms(t, AnthropicGlob(), m, []formCase{
 		{"one too many", args{"pattern": "f*"}, "", newest(100, 1) +
-			"[these are the 100 newest files, there are more: narrow the pattern or the path]\n"},
+			"[these are the 100 newest files, more match: narrow the pattern or the path]\n"},
 		{"just enough", args{"pattern": "f0*"}, "", newest(99, 0)},
 		{"case counts", args{"pattern": "F09*"}, "", "[no files match]\n"},
 	})

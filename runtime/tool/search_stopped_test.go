@@ -39,10 +39,10 @@ func (s *stopping) Walk(
 // Every form of grep says that a search has ended at a limit, whatever it has found.
 func TestGrepStopped(t *testing.T) {
 	const (
-		overTime = "[stopped after 30s with a part of the files not searched, since the pattern has " +
-			"no text in it to look for: narrow the path, or add to the pattern]\n"
+		overTime = "[stopped after 30s with a part of the files not searched, since the pattern " +
+			"requires no literal text: narrow the path, or add text to the pattern]\n"
 		overBytes = "[stopped after 2 GiB with a part of the files not searched, since the pattern " +
-			"has no text in it to look for: narrow the path, or add to the pattern]\n"
+			"requires no literal text: narrow the path, or add text to the pattern]\n"
 	)
 	forms := map[string]Tool{"core": Grep(), "Anthropic": AnthropicGrep(), "Gemini": GeminiGrep()}
 	for name, tool := range forms {
@@ -68,7 +68,7 @@ func TestGrepStopped(t *testing.T) {
 				}, "a\n" + note},
 				"more than allowed": {
 					args{"pattern": "[0-9]", "max_results": 1},
-					"a:1:1\n[stopped after 1 results, there are more: narrow the pattern or the path, or " + more +
+					"a:1:1\n[stopped after 1 results, more match: narrow the pattern or the path, or " + more +
 						"]\n" + note,
 				},
 			} {

@@ -76,7 +76,7 @@ func TestGrep(t *testing.T) {
 			"more than allowed",
 			args{"pattern": "func", "path": "a.go", "max_results": 1},
 			"",
-			"a.go:3:func A() {}\n[stopped after 1 results, there are more: narrow the pattern or the " +
+			"a.go:3:func A() {}\n[stopped after 1 results, more match: narrow the pattern or the " +
 				"path, or raise max_results]\n",
 		},
 		{"none", args{"pattern": "nothing", "path": "sub"}, "", "[no matches in 2 files]\n"},
@@ -90,7 +90,7 @@ func TestGrep(t *testing.T) {
 			"pattern": "func", "output_mode": "files_with_matches",
 			"glob_filter": "*.{go,txt}", "max_results": 2,
 		}, "", "a.go\nsub/b.go\n[stopped after 2 " +
-			"results, there are more: narrow the pattern or the path, or raise max_results]\n"},
+			"results, more match: narrow the pattern or the path, or raise max_results]\n"},
 		{
 			"count",
 			args{"pattern": "func", "output_mode": "count", "glob_filter": "*.go"},
@@ -177,20 +177,17 @@ func TestListDir(t *testing.T) {
 		want string
 	}{
 		{"one level", args{"path": "."}, "", ".gitignore  file  9 bytes\na.go  file  35 bytes\nbin  " +
-			"file  5 bytes\nempty/  folder\nignored/  folder\nlink  link\nsub/  " +
-			"folder\n\"two\\nlines.go\"  file  12 bytes\nwide  file  5007 bytes\n"},
+			"file  5 bytes\nempty/  directory\nignored/  directory\nlink  symlink\nsub/  directory\n\"two\\nlines.go\"  file  12 bytes\nwide  file  5007 bytes\n"},
 		{
 			"two levels",
 			args{"path": "/work", "depth": 2},
 			"",
-			".gitignore  file  9 bytes\na.go  file  35 bytes\nbin  file  5 bytes\nempty/  folder\nlink  " +
-				"link\nsub/  folder\nsub/b.go  file  12 bytes\nsub/c.txt  file  13 " +
+			".gitignore  file  9 bytes\na.go  file  35 bytes\nbin  file  5 bytes\nempty/  directory\nlink  symlink\nsub/  directory\nsub/b.go  file  12 bytes\nsub/c.txt  file  13 " +
 				"bytes\n\"two\\nlines.go\"  file  12 bytes\nwide  file  5007 bytes\n",
 		},
-		{"empty", args{"path": "empty"}, "", "[the folder is empty]\n"},
+		{"empty", args{"path": "empty"}, "", "[the directory is empty]\n"},
 		{"missing", args{"path": "nope"}, KindNotFound, "nope does not exist"},
-		{"file", args{"path": "a.go"}, KindOther, "a.go is not a folder, or one of the folders in its " +
-			"path is a file"},
+		{"file", args{"path": "a.go"}, KindOther, "a.go is not a directory, or a directory in its path is a file"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := use(t, searchable(), "list_dir", tt.args)
@@ -205,8 +202,7 @@ func TestListDir(t *testing.T) {
 			files[fmt.Sprintf("f%06d", i)] = ""
 		}
 		text := use(t, newMemory(files), "list_dir", args{"path": "."}).Result.Text()
-		if !strings.HasSuffix(text, "[stopped after 2000 entries; list a folder below this one, or "+
-			"use glob]\n") {
+		if !strings.HasSuffix(text, "[stopped after 2000 entries; list a subdirectory, or use glob]\n") {
 			t.Errorf("got … %q", text[len(text)-200:])
 		}
 	})
