@@ -38,7 +38,7 @@ func proveEditFormat(t *testing.T, p provider) {
 	wantContains(t, "the ambiguous edit's result", s.shown(2)[0], "occurs 2 times", "at lines 3, 4",
 		"replace_all")
 	wantContains(t, "the result of replacing all", s.shown(3)[0], "made 2 replacements", "lines 3, 4")
-	wantContains(t, "the loose edit's result", s.shown(4)[0], "made 1 replacement", "found only")
+	wantContains(t, "the loose edit's result", s.shown(4)[0], "made 1 replacement", "matched only")
 	wantContains(t, "the lost edit's result", s.shown(5)[0], "old_string is not in f.py")
 	for n, failed := range []bool{1: false, 2: true, 3: false, 4: false, 5: true} {
 		if n > 0 {

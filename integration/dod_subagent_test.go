@@ -415,7 +415,7 @@ func proveAgentControl(t *testing.T, p provider) {
 	after := shown(own[10])
 	p.wantResults(t, own[10], true, false, true, true)
 	for _, i := range []int{0, 2, 3} {
-		wantContains(t, "a call for a closed agent", after[i], "there is no such agent")
+		wantContains(t, "a call for a closed agent", after[i], "no agent has this ID")
 	}
 	if len(res.Agents) != 3 || s.State() != agent.SessionIdle {
 		t.Errorf("agents %+v, the session is %s", res.Agents, s.State())

@@ -151,7 +151,7 @@ func TestCloseAgent_9_9_6(t *testing.T) {
 		!strings.HasSuffix(got, "one") {
 		t.Errorf("close_agent said %q", got)
 	}
-	if got := c.result(t, "", 4, 0); !strings.Contains(got, "there is no such agent") {
+	if got := c.result(t, "", 4, 0); !strings.Contains(got, "no agent has this ID") {
 		t.Errorf("a second close_agent said %q", got)
 	}
 	_ = s.Close()
@@ -455,7 +455,7 @@ func TestTheCheckSeesNoChange(t *testing.T) {
 	if ended < 0 || ended > check {
 		t.Errorf("the agent ended at %d, the check at %d", ended, check)
 	}
-	if got := c.result(t, "", 3, 0); !strings.Contains(got, "there is no such agent") {
+	if got := c.result(t, "", 3, 0); !strings.Contains(got, "no agent has this ID") {
 		t.Errorf("wait for it said %q", got)
 	}
 }
