@@ -131,20 +131,20 @@ func TestInstructions_9_2_4(t *testing.T) {
 	own := map[string]map[string]string{
 		"openai": {
 			"the patch format": `(?s)\*\*\* Begin Patch.*\*\*\* End Patch`,
-			"its documents":    `\.codex/instructions\.md`, "time-out": `ten seconds|timeout_ms`,
+			"its documents":    `\.codex/instructions\.md`, "timeout": `ten seconds|timeout_ms`,
 		},
 		"anthropic": {
 			"which tool":       `(?m)^# Which tool for what$`,
-			"edits, not files": "Prefer editing a file that exists",
+			"edits, not files": "Prefer editing an existing file",
 			"edit, not write":  "`edit_file` to `write_file`",
 			"old_string":       "`old_string` exactly", "it is unique": `exactly once|unique`,
 			"replace_all": "replace_all", "its documents": `CLAUDE\.md`,
-			"time-out": "two minutes", "output modes": "files_with_matches", "lines around": "`-C`",
+			"timeout": "two minutes", "output modes": "files_with_matches", "lines around": "`-C`",
 		},
 		"gemini": {
 			"several files": "read_many_files", "its documents": `GEMINI\.md`,
 			"old_string": "`old_string` must be exactly", "it is unique": `occur only once`,
-			"time-out": "ten seconds", "lines around": "`context`",
+			"timeout": "ten seconds", "lines around": "`context`",
 		},
 	}
 	for _, p := range families() {

@@ -62,7 +62,7 @@ func TestUnknownIsNotInvented(t *testing.T) {
 // TestToolsThatAreNotOffered checks that a model is told which of the tools that the instructions
 // speak of it does not have.
 func TestToolsThatAreNotOffered(t *testing.T) {
-	const said = "\nNot offered here, whatever the text above says of them: "
+	const said = "\nNot available in this run, although mentioned above: "
 	for _, p := range []profile.Profile{
 		profile.OpenAI("m"), profile.Anthropic("m"),
 		profile.Gemini("m"),
