@@ -2,7 +2,7 @@
 // machine, a container, a pod and a remote host are environments; their methods return the same
 // results.
 //
-// The interface has ten methods, composed of roles. [ReadFile], [ReadFiles], [Output] and [FS] are
+// The interface has twelve methods, composed of roles. [ReadFile], [ReadFiles], [Output] and [FS] are
 // functions over it, and so are packages search, snapshot, transfer and wrap below this one. An
 // environment may implement an optional interface ([MultiReader], search.Searcher) to be faster;
 // the functions then mean the same.
@@ -41,7 +41,7 @@
 //
 //		rename, so that a reader never sees half a file. Where rename is impossible it writes in place
 //		and reports so. Remove is not recursive unless requested.
-//	 8. Stat follows symlinks, ReadDir does not. Errors are *fs.PathError that wrap fs.ErrNotExist,
+//	 8. Stat follows symlinks; Lstat, ReadLink and ReadDir do not. Errors are *fs.PathError that wrap fs.ErrNotExist,
 //	    fs.ErrPermission and so on. Special files never hang a read.
 //	 9. Every method may be called concurrently. Close is idempotent and bounded; afterwards methods
 //	    return fs.ErrClosed.

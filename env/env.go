@@ -42,16 +42,21 @@ type Runner interface {
 	Exec(ctx context.Context, cmd Command) (Result, error)
 }
 
-// FileReader reads files and folders. Errors are *fs.PathError.
+// FileReader reads files and directories. Errors are *fs.PathError.
 type FileReader interface {
-	// Open opens a regular file for reading; links are followed. A folder is ErrIsDir, a device,
-	// socket or named pipe is ErrNotRegular, without blocking. The caller closes the file. The end of
-	// ctx may end reads of it.
+	// Open opens a regular file for reading and follows symlinks. A directory is ErrIsDir; a device,
+	// socket or FIFO is ErrNotRegular, and Open does not block on it. The caller closes the file. The
+	// end of ctx may end reads of it.
 	Open(ctx context.Context, name string) (fs.File, error)
-	// Stat describes a file, following links.
+	// Stat describes a file and follows symlinks.
 	Stat(ctx context.Context, name string) (fs.FileInfo, error)
-	// ReadDir lists a folder, sorted by name. Entries describe links themselves, not what they point
-	// to. A file that is no folder is ErrNotDir.
+	// Lstat is Stat, but describes a symlink itself.
+	Lstat(ctx context.Context, name string) (fs.FileInfo, error)
+	// ReadLink returns the target of a symlink as the symlink holds it, on Windows with slashes. A
+	// file of another type is fs.ErrInvalid.
+	ReadLink(ctx context.Context, name string) (string, error)
+	// ReadDir lists a directory, sorted by name. Entries describe symlinks themselves. A file of
+	// another type is ErrNotDir.
 	ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error)
 }
 

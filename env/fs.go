@@ -10,8 +10,8 @@ import (
 )
 
 // FS returns the working directory of e as a file system of package io/fs. It implements
-// fs.ReadDirFS, fs.StatFS and fs.ReadFileFS; the latter has no limit of size, unlike [ReadFile]
-// here. Names follow the rules of fs.ValidPath and may thus not leave the working directory by
+// fs.ReadDirFS, fs.ReadLinkFS, fs.StatFS and fs.ReadFileFS; unlike [ReadFile], the latter has no
+// limit of size. Names follow the rules of fs.ValidPath and may thus not leave the working directory by
 // themselves, but links may: this is no confinement.
 //
 // Package io/fs has no contexts, so ctx serves all calls, and when it ends, they fail. The file
@@ -32,6 +32,7 @@ type fileSystem struct {
 
 var (
 	_ fs.ReadDirFS   = fileSystem{}
+	_ fs.ReadLinkFS  = fileSystem{}
 	_ fs.StatFS      = fileSystem{}
 	_ fs.ReadFileFS  = fileSystem{}
 	_ fs.ReadDirFile = (*openDir)(nil)
@@ -62,6 +63,22 @@ func (f fileSystem) Stat(name string) (fs.FileInfo, error) {
 		return nil, err
 	}
 	return f.inner.Stat(f.ctx, name)
+}
+
+// Lstat describes a file, or a symlink itself.
+func (f fileSystem) Lstat(name string) (fs.FileInfo, error) {
+	if err := f.check("lstat", name); err != nil {
+		return nil, err
+	}
+	return f.inner.Lstat(f.ctx, name)
+}
+
+// ReadLink returns the target of a symlink.
+func (f fileSystem) ReadLink(name string) (string, error) {
+	if err := f.check("readlink", name); err != nil {
+		return "", err
+	}
+	return f.inner.ReadLink(f.ctx, name)
 }
 
 // ReadDir lists a folder, sorted by name.

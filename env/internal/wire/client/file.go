@@ -17,25 +17,42 @@ import (
 
 // Stat implements env.Environment.
 func (c *Client) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
-	info, err := c.stat(ctx, name)
-	if err != nil {
-		return nil, pathError("stat", name, err)
+	return c.describe(ctx, "stat", name)
+}
+
+// Lstat implements env.Environment.
+func (c *Client) Lstat(ctx context.Context, name string) (fs.FileInfo, error) {
+	return c.describe(ctx, "lstat", name)
+}
+
+func (c *Client) describe(ctx context.Context, op, name string) (fs.FileInfo, error) {
+	var info wire.FileInfo
+	if err := c.get(ctx, "/"+op, name, &info); err != nil {
+		return nil, pathError(op, name, err)
 	}
 	return fileInfo{info}, nil
 }
 
-func (c *Client) stat(ctx context.Context, name string) (wire.FileInfo, error) {
-	var info wire.FileInfo
+// ReadLink implements env.Environment.
+func (c *Client) ReadLink(ctx context.Context, name string) (string, error) {
+	var target wire.Text
+	if err := c.get(ctx, "/link", name, &target); err != nil {
+		return "", pathError("readlink", name, err)
+	}
+	return string(target), nil
+}
+
+// get requests the value that path has for the file name.
+func (c *Client) get(ctx context.Context, path, name string, value any) error {
 	query, err := named("name", name)
 	if err != nil {
-		return info, err
+		return err
 	}
 	if err := c.enter(ctx); err != nil {
-		return info, err
+		return err
 	}
 	defer c.calls.Done()
-	err = c.value(ctx, request{method: "GET", path: "/stat", query: query}, &info)
-	return info, err
+	return c.value(ctx, request{method: "GET", path: path, query: query}, value)
 }
 
 // ReadDir implements env.Environment.
