@@ -180,10 +180,7 @@ func TestLayers_9_8(t *testing.T) {
 		WorkDir: "/w", Platform: "linux", OSVersion: "6.1", Date: "2026-01-02", Model: "m",
 		KnowledgeCutoff: "2025-08",
 		Git:             &profile.Git{Root: "/w", Branch: "trunk"},
-		Docs: []profile.Doc{{
-			Path: "/w/AGENTS.md",
-			Text: "DOC",
-		}},
+		Docs:            []profile.Doc{{Path: "/w/AGENTS.md", Text: "DOC"}},
 	}
 	seen := map[string]string{}
 	for _, p := range families() {

@@ -138,11 +138,8 @@ func TestWithModel(t *testing.T) {
 		got  profile.Profile
 		want figures
 	}{
-		"as made": {big, figures{"big", "2026-01", 500_000, 100_000, 32_000, true, false}},
-		"smaller": {big.WithModel("small"), figures{
-			"small", "", 5_000, 1_000, 1_000, false,
-			true,
-		}},
+		"as made":  {big, figures{"big", "2026-01", 500_000, 100_000, 32_000, true, false}},
+		"smaller":  {big.WithModel("small"), figures{"small", "", 5_000, 1_000, 1_000, false, true}},
 		"and back": {big.WithModel("small").WithModel("big"), of(big)},
 		"not listed": {big.WithModel("other"), figures{
 			"other", "",

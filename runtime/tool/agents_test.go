@@ -62,8 +62,7 @@ func TestAgentToolArguments(t *testing.T) {
 		problem    string
 	}{
 		"task only": {"spawn_agent", `{"task": "t"}`, fakeAgents{
-			did:   "spawn",
-			spawn: SpawnRequest{Task: "t", Kind: "general"},
+			did: "spawn", spawn: SpawnRequest{Task: "t", Kind: "general"},
 		}, ""},
 		"everything": {"spawn_agent", `{"task": "t", "agent_type": "explore", "working_dir": "d", "model": "m", "max_turns": 7}`, fakeAgents{did: "spawn", spawn: SpawnRequest{Task: "t", Kind: "explore", Dir: "d", Model: "m", MaxTurns: 7}}, ""},
 		"empty texts": {
@@ -72,8 +71,7 @@ func TestAgentToolArguments(t *testing.T) {
 			"",
 		},
 		"a whole float": {"spawn_agent", `{"task": "t", "max_turns": 7.0}`, fakeAgents{
-			did:   "spawn",
-			spawn: SpawnRequest{Task: "t", Kind: "general", MaxTurns: 7},
+			did: "spawn", spawn: SpawnRequest{Task: "t", Kind: "general", MaxTurns: 7},
 		}, ""},
 		"many turns": {
 			"spawn_agent", `{"task": "t", "max_turns": 9007199254740991}`,
@@ -94,8 +92,7 @@ func TestAgentToolArguments(t *testing.T) {
 		"turns in words": {"spawn_agent", `{"task": "t", "max_turns": "7"}`, fakeAgents{}, "max_turns"},
 		"other field":    {"spawn_agent", `{"task": "t", "colour": "red"}`, fakeAgents{}, "colour"},
 		"send": {"send_input", `{"agent_id": "a", "message": "m"}`, fakeAgents{
-			did: "send",
-			id:  "a", message: "m",
+			did: "send", id: "a", message: "m",
 		}, ""},
 		"no message": {"send_input", `{"agent_id": "a"}`, fakeAgents{}, "message"},
 		"blank message": {
@@ -169,10 +166,7 @@ func TestAgentToolResults(t *testing.T) {
 		},
 		"unknown": {err: errors.Join(ErrNoAgent), want: "no agent has this ID", kind: KindNotFound},
 		"outside": {err: env.ErrOutside, want: "the file is outside the working directory, and only files below it can be used", kind: KindPermission},
-		"other": {
-			err: errors.New("8 agents run already"), want: "8 agents run already",
-			kind: KindOther,
-		},
+		"other":   {err: errors.New("8 agents run already"), want: "8 agents run already", kind: KindOther},
 	}
 	for name, tt := range tests {
 		for _, call := range []llm.ToolCall{

@@ -158,8 +158,8 @@ func (p *patcher) update(ctx context.Context, op v4a.Op) error {
 	return err
 }
 
-// file returns the place of the file name, which may not exist but is no folder.
-func (p *patcher) file(ctx context.Context, name string) (place, error) {
+// file returns the location of the file name, which may not exist but is not a directory.
+func (p *patcher) file(ctx context.Context, name string) (location, error) {
 	at, err := p.root.resolve(ctx, name, true)
 	if err == nil && at.info != nil && at.info.IsDir() {
 		err = errorf(KindOther, "%s is a directory", shown(name))
@@ -167,8 +167,8 @@ func (p *patcher) file(ctx context.Context, name string) (place, error) {
 	return at, err
 }
 
-// target is file for a name that the patch adds.
-func (p *patcher) target(ctx context.Context, name string) (place, error) {
+// target is file for a name that the patch creates.
+func (p *patcher) target(ctx context.Context, name string) (location, error) {
 	at, err := p.file(ctx, name)
 	if err == nil && at.info != nil {
 		err = p.root.checkSpelling(ctx, at.name)
@@ -178,7 +178,7 @@ func (p *patcher) target(ctx context.Context, name string) (place, error) {
 
 // rewrite replaces data by content.
 func (p *patcher) rewrite(
-	ctx context.Context, name string, at place, data []byte, content string,
+	ctx context.Context, name string, at location, data []byte, content string,
 ) error {
 	if string(data) == content {
 		p.notes = append(p.notes, fmt.Sprintf("%s: the patch changes nothing in it", shown(name)))
@@ -194,7 +194,7 @@ func (p *patcher) rewrite(
 }
 
 // move writes content to the new file, with the mode of the old one, and removes the old one.
-func (p *patcher) move(ctx context.Context, op v4a.Op, from, to place, content string) error {
+func (p *patcher) move(ctx context.Context, op v4a.Op, from, to location, content string) error {
 	info, err := p.e.Stat(ctx, from.name)
 	if err != nil {
 		return err

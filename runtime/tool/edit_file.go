@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env"
@@ -98,15 +99,15 @@ func edit(name, content, old, replacement string, all bool) (edited, error) {
 	case len(e.lines) > 0:
 		e.content = strings.ReplaceAll(body, exact, exactReplacement)
 	default:
-		places, level := v4a.Find(body, old)
-		if len(places) != 1 || all || strings.TrimSpace(old) == "" {
-			return edited{}, notFound(name, body, old, places, level)
+		lines, level := v4a.Find(body, old)
+		if len(lines) != 1 || all || strings.TrimSpace(old) == "" {
+			return edited{}, notFound(name, body, old, lines, level)
 		}
-		content, ok := v4a.Replace(body, old, replacement, places[0])
+		content, ok := v4a.Replace(body, old, replacement, lines[0])
 		if !ok {
-			return edited{}, unclear(name, body, old, places[0], level)
+			return edited{}, unclear(name, body, old, lines[0], level)
 		}
-		e = edited{content: content, lines: places, note: loosely(level)}
+		e = edited{content: content, lines: lines, note: loosely(level)}
 	}
 	if e.content == body {
 		return edited{}, errorf(KindValidation, "new_string would not change %s", shown(name))
@@ -163,9 +164,9 @@ func occurrences(content, old string, all bool) []int {
 	if all {
 		step = len(old)
 	}
-	var places []int
+	var lines []int
 	line, from := 1, 0
-	for at := 0; at <= len(content) && (all || len(places) < mostCounted); at += step {
+	for at := 0; at <= len(content) && (all || len(lines) < mostCounted); at += step {
 		i := strings.Index(content[at:], old)
 		if i < 0 {
 			break
@@ -173,9 +174,9 @@ func occurrences(content, old string, all bool) []int {
 		at += i
 		line += strings.Count(content[from:at], "\n")
 		from = at
-		places = append(places, line)
+		lines = append(lines, line)
 	}
-	return places
+	return lines
 }
 
 func plural(numbers []int) string {
@@ -188,48 +189,52 @@ func plural(numbers []int) string {
 // list formats at most ten numbers for a sentence.
 func list(numbers []int) string {
 	const most = 10
-	text := strings.Trim(strings.ReplaceAll(fmt.Sprint(numbers[:min(most, len(numbers))]), " ", ", "), "[]")
+	var texts []string
+	for _, n := range numbers[:min(most, len(numbers))] {
+		texts = append(texts, strconv.Itoa(n))
+	}
+	text := strings.Join(texts, ", ")
 	if more := len(numbers) - most; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
 }
 
-// notFound reports the part of content that is most similar to old, which matches loosely at places
+// notFound reports the part of content that is most similar to old, which matches loosely at lines
 // or not at all.
-func notFound(name, content, old string, places []int, level v4a.Level) *Error {
-	if len(places) == 0 || strings.TrimSpace(old) == "" {
+func notFound(name, content, old string, lines []int, level v4a.Level) *Error {
+	if len(lines) == 0 || strings.TrimSpace(old) == "" {
 		for line := range strings.Lines(old) {
 			if strings.TrimSpace(line) == "" {
 				continue
 			}
-			if places, _ = v4a.Find(content, line); len(places) > 0 {
+			if lines, _ = v4a.Find(content, line); len(lines) > 0 {
 				return errorf(KindEditConflict, "old_string is not in %s. Its first line is at line%s %s, but "+
-					"the lines after it differ; read them again", shown(name), plural(places), list(places))
+					"the lines after it differ; read them again", shown(name), plural(lines), list(lines))
 			}
 			break
 		}
 		return errorf(KindEditConflict, "old_string is not in %s, and no line is similar to its first "+
 			"line; read the file again", shown(name))
 	}
-	if len(places) > 1 {
+	if len(lines) > 1 {
 		return errorf(KindEditConflict, "old_string does not match %s exactly, and %s it matches several "+
 			"times, at lines %s. Nothing was changed; give old_string exactly as in the file, with more "+
 			"lines around it. The file has at line %d:\n%s",
-			shown(name), level, list(places), places[0], excerptOf(content, old, places[0]))
+			shown(name), level, list(lines), lines[0], excerptOf(content, old, lines[0]))
 	}
 	return errorf(KindEditConflict, "old_string does not match %s exactly, but %s it matches, at line "+
 		"%s; replace_all needs exact text. The file has there:\n%s\nGive old_string exactly like this",
-		shown(name), level, list(places), excerptOf(content, old, places[0]))
+		shown(name), level, list(lines), excerptOf(content, old, lines[0]))
 }
 
-// unclear reports that old matches at the line place, but that the indentation of new lines is
+// unclear reports that old matches at the line first, but that the indentation of new lines is
 // ambiguous.
-func unclear(name, content, old string, place int, level v4a.Level) *Error {
+func unclear(name, content, old string, first int, level v4a.Level) *Error {
 	return errorf(KindEditConflict, "old_string does not match %s exactly. It matches %s, at line %d, "+
 		"but the indentation of new_string there is ambiguous. The file has there:\n%s\nGive old_string "+
 		"exactly like this, and new_string with the same indentation",
-		shown(name), level, place, excerptOf(content, old, place))
+		shown(name), level, first, excerptOf(content, old, first))
 }
 
 // excerptOf returns the lines of content, from first on, that old matches, cut to a readable size.

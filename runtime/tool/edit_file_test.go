@@ -217,8 +217,7 @@ func TestLocalEditsKeepModeAndMark(t *testing.T) {
 		args args
 	}{
 		{"edit_file", args{
-			"file_path": "run.sh", "old_string": "    say \"a\"",
-			"new_string": "    say \"b\"",
+			"file_path": "run.sh", "old_string": "    say \"a\"", "new_string": "    say \"b\"",
 		}},
 		{"apply_patch", patch("*** Update File: run.sh\n@@\n-    say \"a\"\n+\tsay \"b\"\n")},
 	} {

@@ -22,10 +22,8 @@ func TestReadFile(t *testing.T) {
 		"a.txt": "one\ntwo\nthree\n", "noend": "one\ntwo", "empty": "", "crlf": "one\r\ntwo\r\n",
 		"bom": "\uFEFFone\n",
 		"big": numbered(5000), "long": long + "\nnext\n", "latin": "caf\xe9\n", "link": "-> a.txt",
-		"d/":  "",
-		"elf": "\x7fELF\x02\x01\x01\x00\x00", "zip": "PK\x03\x04\x00", "odd": "a\x00b",
-		"utf16": "\xff\xfea\x00",
-		"lines": "\n\n\n", "esc": "\x1b[31mred\n",
+		"d/": "", "elf": "\x7fELF\x02\x01\x01\x00\x00", "zip": "PK\x03\x04\x00", "odd": "a\x00b",
+		"utf16": "\xff\xfea\x00", "lines": "\n\n\n", "esc": "\x1b[31mred\n",
 	})
 	for _, tt := range []struct {
 		name string
@@ -39,89 +37,65 @@ func TestReadFile(t *testing.T) {
 		{"no last newline", args{"file_path": "noend"}, "", "1 | one\n2 | two\n"},
 		{"only newlines", args{"file_path": "lines"}, "", "1 | \n2 | \n3 | \n"},
 		{
-			"offset",
-			args{"file_path": "a.txt", "offset": 2},
-			"",
+			"offset", args{"file_path": "a.txt", "offset": 2}, "",
 			"2 | two\n3 | three\n[lines 2 to 3, the end of the file]\n",
 		},
 		{
-			"limit",
-			args{"file_path": "a.txt", "limit": 2},
-			"",
+			"limit", args{"file_path": "a.txt", "limit": 2}, "",
 			"1 | one\n2 | two\n[lines 1 to 2 of 3; go on with offset 3]\n",
 		},
 		{"limit to the end", args{"file_path": "a.txt", "limit": 3}, "", "1 | one\n2 | two\n3 | three\n"},
 		{
-			"offset and limit",
-			args{"file_path": "a.txt", "offset": 2, "limit": 1},
-			"",
+			"offset and limit", args{"file_path": "a.txt", "offset": 2, "limit": 1}, "",
 			"2 | two\n[lines 2 to 2 of 3; go on with offset 3]\n",
 		},
 		{
-			"huge limit",
-			args{"file_path": "a.txt", "offset": 3, "limit": 1 << 53},
-			"",
+			"huge limit", args{"file_path": "a.txt", "offset": 3, "limit": 1 << 53}, "",
 			"3 | three\n[lines 3 to 3, the end of the file]\n",
 		},
 		{
-			"beyond the end",
-			args{"file_path": "a.txt", "offset": 4},
-			KindValidation,
+			"beyond the end", args{"file_path": "a.txt", "offset": 4}, KindValidation,
 			"offset 4 is beyond the end of a.txt, which has 3 lines",
 		},
 		{"empty", args{"file_path": "empty"}, "", "[empty is empty]"},
 		{"crlf", args{"file_path": "crlf"}, "", "1 | one\n2 | two\n[lines end with CRLF]\n"},
 		{
-			"byte order mark",
-			args{"file_path": "bom"},
-			"",
+			"byte order mark", args{"file_path": "bom"}, "",
 			"1 | one\n[the file starts with a byte order mark]\n",
 		},
 		{"not UTF-8", args{"file_path": "latin"}, "", "1 | caf\uFFFD\n"},
 		{"escapes stay", args{"file_path": "esc"}, "", "1 | \x1b[31mred\n"},
 		{"missing", args{"file_path": "nope"}, KindNotFound, "nope does not exist"},
 		{
-			"folder",
-			args{"file_path": "d"},
-			KindOther,
+			"folder", args{"file_path": "d"}, KindOther,
 			"d is a directory; use list_dir to list it: open d: is a directory",
 		},
 		{
-			"ELF",
-			args{"file_path": "elf"},
-			KindOther,
+			"ELF", args{"file_path": "elf"}, KindOther,
 			"elf is a binary file (an ELF program or library, 9 bytes); it cannot be shown as text",
 		},
 		{
-			"zip",
-			args{"file_path": "zip"},
-			KindOther,
+			"zip", args{"file_path": "zip"}, KindOther,
 			"zip is a binary file (a zip archive or a document in zip format, 5 bytes); it cannot be " +
 				"shown as text",
 		},
 		{
-			"unknown binary",
-			args{"file_path": "odd"},
-			KindOther,
+			"unknown binary", args{"file_path": "odd"}, KindOther,
 			"odd is a binary file (type unknown, 3 bytes); it cannot be shown as text",
 		},
 		{
-			"UTF-16",
-			args{"file_path": "utf16"},
-			KindOther,
+			"UTF-16", args{"file_path": "utf16"}, KindOther,
 			"utf16 is a binary file (possibly text in UTF-16, 4 bytes); it cannot be shown as text",
 		},
 		{
-			"offset zero",
-			args{"file_path": "a.txt", "offset": 0},
-			KindValidation,
+			"offset zero", args{"file_path": "a.txt", "offset": 0}, KindValidation,
 			"the arguments do not fit read_file:\n- offset: minimum: got 0, want 1",
 		},
 		{
 			"no outputs",
 			args{"file_path": "output://x"},
 			KindNotFound,
-			"output://x cannot be read: this session keeps no outputs",
+			"open output://x: this session keeps no outputs",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -170,8 +144,7 @@ func TestReadFileImages(t *testing.T) {
 		"wav": "RIFF\x00\x00\x00\x00WAVE",
 	})
 	for name, mime := range map[string]string{
-		"p.txt": "image/png", "j": "image/jpeg",
-		"g": "image/gif", "w": "image/webp",
+		"p.txt": "image/png", "j": "image/jpeg", "g": "image/gif", "w": "image/webp",
 	} {
 		o := use(t, m, "read_file", args{"file_path": name})
 		if len(o.Result.Parts) != 2 || o.Result.Parts[1].Image == nil ||
@@ -224,16 +197,14 @@ func TestOutputScheme_C1(t *testing.T) {
 			"read_file",
 			args{"file_path": "output://c/2"},
 			KindNotFound,
-			"output://c/2 cannot be read; only an output that was shortened has such a name, which its " +
-				"mark tells: file does not exist",
+			"open output://c/2: file does not exist (only the mark of a shortened output gives such a name)",
 		},
 		{"grep", args{"pattern": "^one$", "path": "output://c/1"}, "", "output://c/1:1:one\n"},
 		{
 			"grep",
 			args{"pattern": "x", "path": "output://c/2"},
 			KindNotFound,
-			"output://c/2 cannot be read; only an output that was shortened has such a name, which its " +
-				"mark tells: file does not exist",
+			"open output://c/2: file does not exist (only the mark of a shortened output gives such a name)",
 		},
 	} {
 		o := registry(t).Run(t.Context(), s, call(t, tt.tool, tt.args))
@@ -253,16 +224,13 @@ func TestWriteFile(t *testing.T) {
 		change        event.FileChange
 	}{
 		{"a.txt", "new\n", "", "overwrote a.txt: 4 bytes", event.FileChange{
-			Path: "a.txt",
-			Kind: event.FileModified,
+			Path: "a.txt", Kind: event.FileModified,
 		}},
 		{"/work/n/b.txt", "é", "", "created /work/n/b.txt: 2 bytes", event.FileChange{
-			Path: "n/b.txt",
-			Kind: event.FileCreated,
+			Path: "n/b.txt", Kind: event.FileCreated,
 		}},
 		{"/tmp/c", "", "", "created /tmp/c: 0 bytes", event.FileChange{
-			Path: "/tmp/c",
-			Kind: event.FileCreated,
+			Path: "/tmp/c", Kind: event.FileCreated,
 		}},
 		{"d", "x", KindOther, "d is a directory", event.FileChange{}},
 		{"full", "x", KindOther, "the disk is full: write full: no space left", event.FileChange{}},
@@ -359,8 +327,7 @@ func TestEditFile(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			m := newMemory(map[string]string{"f": tt.file})
 			o := use(t, m, "edit_file", args{
-				"file_path": "f", "old_string": tt.old, "new_string": tt.new,
-				"replace_all": tt.all,
+				"file_path": "f", "old_string": tt.old, "new_string": tt.new, "replace_all": tt.all,
 			})
 			if diff := cmp.Diff(tt.text, o.Result.Text()); diff != "" || kind(o) != tt.kind {
 				t.Errorf("%s\n%s", kind(o), diff)
@@ -379,8 +346,7 @@ func TestEditFile(t *testing.T) {
 	}
 	t.Run("missing", func(t *testing.T) {
 		o := use(t, newMemory(nil), "edit_file", args{
-			"file_path": "f", "old_string": "a",
-			"new_string": "b",
+			"file_path": "f", "old_string": "a", "new_string": "b",
 		})
 		if kind(o) != KindNotFound {
 			t.Errorf("%s: %s", kind(o), o.Result.Text())
@@ -389,8 +355,7 @@ func TestEditFile(t *testing.T) {
 	t.Run("concurrent change", func(t *testing.T) {
 		m := newMemory(map[string]string{"f": "a"})
 		o := use(t, &meddler{memory: m, name: "f"}, "edit_file", args{
-			"file_path": "f", "old_string": "a",
-			"new_string": "b",
+			"file_path": "f", "old_string": "a", "new_string": "b",
 		})
 		if kind(o) != KindEditConflict || string(m.nodes["/work/f"].data) != "meddled" {
 			t.Errorf("%s: %s", kind(o), o.Result.Text())

@@ -71,8 +71,7 @@ func TestLocalReadThenEdit_9_12(t *testing.T) {
 		{"write_file", args{"file_path": "n/new.txt", "content": "x\n"}, "created n/new.txt: 2 bytes"},
 		{"read_file", args{"file_path": "src/a.go"}, "1 | package a\n2 | \n3 | var X = 1\n"},
 		{
-			"edit_file",
-			args{"file_path": "src/a.go", "old_string": "X = 1", "new_string": "X = 2"},
+			"edit_file", args{"file_path": "src/a.go", "old_string": "X = 1", "new_string": "X = 2"},
 			"made 1 replacement in src/a.go, at line 3",
 		},
 		{"apply_patch", patch("*** Update File: src/a.go\n*** Move to: src/b.go\n@@\n-var X = 2\n+var " +
@@ -242,8 +241,7 @@ func TestLocalShellMemory_F13(t *testing.T) {
 		}
 	}}
 	o := registry(t).Run(t.Context(), s, call(t, "shell", args{
-		"command":    "yes | head -c 268435456",
-		"timeout_ms": int(5 * time.Minute / time.Millisecond),
+		"command": "yes | head -c 268435456", "timeout_ms": int(5 * time.Minute / time.Millisecond),
 	}))
 	if o.Err != nil || o.Output.Size < 256<<20 {
 		t.Fatalf("%v, %d bytes", o.Err, o.Output.Size)
@@ -264,8 +262,7 @@ func TestLocalGlobAbove(t *testing.T) {
 		t.Fatal(err)
 	}
 	if o := use(t, e, "glob", args{
-		"pattern": "*.go",
-		"path":    "link/..",
+		"pattern": "*.go", "path": "link/..",
 	}); o.Result.Text() != "link/../f.go\n" {
 		t.Errorf("%v: %q", o.Err, o.Result.Text())
 	}

@@ -25,8 +25,7 @@ import (
 const strict = `{
 	"type": "object",
 	"properties": {
-		"name": {"type": "string"},
-		"count": {"type": "integer", "minimum": 1},
+		"name": {"type": "string"}, "count": {"type": "integer", "minimum": 1},
 		"list": {"type": "array", "items": {"type": "object", "properties": {"kind": {"enum": ["x", "y"]}}}}
 	},
 	"required": ["name"],
@@ -175,8 +174,7 @@ func TestRunOutcome(t *testing.T) {
 	var heard []string
 	c := llm.ToolCall{ID: "7", Name: "t", Arguments: "{}"}
 	o := registry(t, tool).Run(t.Context(), Scope{
-		OnOutput: func(p []byte) { heard = append(heard, string(p)) },
-		Clock:    &jumping{now: start},
+		OnOutput: func(p []byte) { heard = append(heard, string(p)) }, Clock: &jumping{now: start},
 	}, c)
 	if o.Duration <= 0 || o.Duration > time.Minute {
 		t.Errorf("the call took %s", o.Duration)
@@ -246,8 +244,7 @@ func TestRun_9_3_4_Errors(t *testing.T) {
 		},
 		{"closed", path(fs.ErrClosed), KindEnvironment, "the environment is closed"},
 		{
-			"gone", fmt.Errorf("exec: %w", env.ErrGone), KindEnvironment,
-			"the environment no longer exists",
+			"gone", fmt.Errorf("exec: %w", env.ErrGone), KindEnvironment, "the environment no longer exists",
 		},
 		{
 			"unknown outcome", fmt.Errorf("exec: %w", env.ErrUnknownOutcome), KindEnvironment,
@@ -394,9 +391,7 @@ func TestRun_9_5_Truncation(t *testing.T) {
 		{"10 MB in one line", line, nil, 30_000, "output://out-1"},
 		{"a session's limit", line, map[string]Limit{"t": {Chars: 100}}, 100, "output://out-1"},
 		{
-			"a session's limit of lines", numbered(5000),
-			map[string]Limit{"t": {Lines: 10}},
-			100,
+			"a session's limit of lines", numbered(5000), map[string]Limit{"t": {Lines: 10}}, 100,
 			"with 4990 line breaks",
 		},
 		{"another tool's limit", "short", map[string]Limit{"u": {Chars: 1}}, 30_000, "short\n[end]"},

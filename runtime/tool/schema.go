@@ -1,7 +1,6 @@
 package tool
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -229,7 +228,7 @@ func (e *explanation) add(path []string, format string, args ...any) {
 	e.problems = append(e.problems, "- "+at+cutRunes(fmt.Sprintf(format, args...), 200))
 }
 
-// walk compares v, which stands at path in the arguments, with a part of the schema s.
+// walk compares v, the value at path in the arguments, with a part of the schema s.
 func (e *explanation) walk(s *argumentSchema, part, v any, path []string) {
 	schema, ok := part.(map[string]any)
 	if !ok {
@@ -255,11 +254,11 @@ func (e *explanation) walk(s *argumentSchema, part, v any, path []string) {
 	}
 	switch v := v.(type) {
 	case json.Number:
-		e.number(schema, v, path)
+		e.limits(schema, v.String(), path, "minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 	case string:
-		e.bounds(schema, "minLength", "maxLength", utf8.RuneCountInString(v), path)
+		e.limits(schema, strconv.Itoa(utf8.RuneCountInString(v)), path, "minLength", "maxLength")
 	case []any:
-		e.bounds(schema, "minItems", "maxItems", len(v), path)
+		e.limits(schema, strconv.Itoa(len(v)), path, "minItems", "maxItems")
 		for i, item := range v {
 			e.walk(s, schema["items"], item, append(slices.Clip(path), strconv.Itoa(i)))
 		}
@@ -283,11 +282,12 @@ func (e *explanation) object(s *argumentSchema, schema, v map[string]any, path [
 			unknown = append(unknown, name)
 		}
 	}
-	if noun := "property"; len(missing) > 0 {
-		if len(missing) > 1 {
-			noun = "properties"
-		}
-		e.add(path, "missing %s '%s'", noun, strings.Join(missing, "', '"))
+	switch len(missing) {
+	case 0:
+	case 1:
+		e.add(path, "missing property '%s'", missing[0])
+	default:
+		e.add(path, "missing properties '%s'", strings.Join(missing, "', '"))
 	}
 	if schema["additionalProperties"] == false && schema["patternProperties"] == nil &&
 		len(unknown) > 0 {
@@ -295,30 +295,22 @@ func (e *explanation) object(s *argumentSchema, schema, v map[string]any, path [
 	}
 }
 
-func (e *explanation) number(schema map[string]any, v json.Number, path []string) {
-	got, ok := new(big.Rat).SetString(v.String())
-	if !ok {
-		return
-	}
-	for keyword, wrong := range map[string]func(sign int) bool{
-		"minimum":          func(sign int) bool { return sign < 0 },
-		"exclusiveMinimum": func(sign int) bool { return sign <= 0 },
-		"maximum":          func(sign int) bool { return sign > 0 },
-		"exclusiveMaximum": func(sign int) bool { return sign >= 0 },
-	} {
-		limit, ok := schema[keyword].(float64)
-		if ok && wrong(got.Cmp(new(big.Rat).SetFloat64(limit))) {
-			e.add(path, "%s: got %s, want %v", keyword, v, limit)
+// limits checks a number, or the length of a string or an array, against keywords of the schema.
+func (e *explanation) limits(
+	schema map[string]any, got string, path []string, keywords ...string,
+) {
+	n, ok := new(big.Rat).SetString(got)
+	for _, keyword := range keywords {
+		limit, given := schema[keyword].(float64)
+		if !ok || !given {
+			continue
 		}
-	}
-}
-
-func (e *explanation) bounds(schema map[string]any, least, most string, n int, path []string) {
-	if limit, ok := schema[least].(float64); ok && float64(n) < limit {
-		e.add(path, "%s: got %d, want %v", least, n, limit)
-	}
-	if limit, ok := schema[most].(float64); ok && float64(n) > limit {
-		e.add(path, "%s: got %d, want %v", most, n, limit)
+		sign := n.Cmp(new(big.Rat).SetFloat64(limit))
+		bound, exclusive := strings.CutPrefix(strings.ToLower(keyword), "exclusive")
+		if sign == 0 && exclusive || sign < 0 && strings.HasPrefix(bound, "min") ||
+			sign > 0 && strings.HasPrefix(bound, "max") {
+			e.add(path, "%s: got %s, want %v", keyword, got, limit)
+		}
 	}
 }
 
@@ -359,10 +351,10 @@ func typeOf(v any) string {
 }
 
 func isType(v any, name string) bool {
-	if name != "integer" {
+	number, ok := v.(json.Number)
+	if name != "integer" || !ok {
 		return typeOf(v) == name
 	}
-	number, _ := v.(json.Number)
-	n, ok := new(big.Rat).SetString(cmp.Or(number.String(), "none"))
+	n, ok := new(big.Rat).SetString(number.String())
 	return ok && n.IsInt()
 }

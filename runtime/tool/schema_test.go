@@ -16,11 +16,8 @@ func TestSchemasRefused(t *testing.T) {
 			`"properties":{"a":{"$ref":"https://example.com/s"}}`,
 			"may not refer to other documents",
 		},
-		"relative": {
-			`"properties":{"a":{"$ref":"other.json#/a"}}`,
-			"may not refer to other documents",
-		},
-		"itself": {`"$ref":"#"`, "leads back to itself"},
+		"relative": {`"properties":{"a":{"$ref":"other.json#/a"}}`, "may not refer to other documents"},
+		"itself":   {`"$ref":"#"`, "leads back to itself"},
 		"through a keyword": {
 			`"properties":{"a":{"$ref":"#/$defs/x"}},"$defs":{"x":{"anyOf":[{"not":{"$ref":"#/$defs/y"}}]},"y":{"$ref":"#/$defs/x"}}`,
 			"leads back to itself",
@@ -61,10 +58,7 @@ func TestProblemsOfArguments(t *testing.T) {
 		"list":{"type":"array","minItems":1,"items":{"$ref":"#/$defs/item"}}, "odd":{"oneOf":[{"const":1},{"const":2}]}, "even":{"multipleOf":2}},
 		"$defs":{"item":{"type":"object","required":["k"],"properties":{"k":{"enum":["a","b"]},"more":{"$ref":"#/$defs/item"}}}}`
 	for name, tt := range map[string]struct{ drafts, args, want string }{
-		"fits": {
-			"", `{"n":1.0,"s":null,"list":[{"k":"a","more":{"k":"b"}}],"odd":2,"even":4}`,
-			"",
-		},
+		"fits":        {"", `{"n":1.0,"s":null,"list":[{"k":"a","more":{"k":"b"}}],"odd":2,"even":4}`, ""},
 		"missing":     {"", `{}`, "- missing properties 'n', 's'"},
 		"one missing": {"", `{"n":1}`, "- missing property 's'"},
 		"types": {

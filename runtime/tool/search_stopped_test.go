@@ -63,8 +63,7 @@ func TestGrepStopped(t *testing.T) {
 				"no matches": {args{"pattern": "[A-Z]"}, "[no matches in 2 files]\n" + note +
 					"[1 binary files were not searched]\n"},
 				"files": {args{
-					"pattern": "[0-9]", "path": "a",
-					"output_mode": "files_with_matches",
+					"pattern": "[0-9]", "path": "a", "output_mode": "files_with_matches",
 				}, "a\n" + note},
 				"more than allowed": {
 					args{"pattern": "[0-9]", "max_results": 1},

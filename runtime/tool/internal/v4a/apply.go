@@ -38,7 +38,7 @@ func Apply(content string, chunks []Chunk) (string, []Match, error) {
 	f := &file{lines: lines, index: newIndex(texts(lines))}
 	matches := make([]Match, 0, len(chunks))
 	for i, c := range chunks {
-		m, err := f.place(c)
+		m, err := f.locate(c)
 		if err != nil {
 			return "", nil, &ConflictError{Chunk: i + 1, Pos: c.Pos, Message: err.Error()}
 		}
@@ -126,7 +126,7 @@ type edit struct {
 	lines     []line
 }
 
-func (f *file) place(c Chunk) (Match, error) {
+func (f *file) locate(c Chunk) (Match, error) {
 	start, hint, doubtful, err := f.follow(c.Hints)
 	if err != nil {
 		return Match{}, err
@@ -292,12 +292,12 @@ func (f *file) find(old []string, s span) (at int, level Level, err error) {
 }
 
 func ambiguous(found []int, level Level) error {
-	var places []string
+	var numbers []string
 	for _, at := range found {
-		places = append(places, fmt.Sprint(at+1))
+		numbers = append(numbers, fmt.Sprint(at+1))
 	}
-	if len(places) > 5 {
-		places = append(places[:5], "more")
+	if len(numbers) > 5 {
+		numbers = append(numbers[:5], "more")
 	}
 	how := "the @@ line is ambiguous, and the old lines match " + level.String()
 	if level > Exact {
@@ -305,7 +305,7 @@ func ambiguous(found []int, level Level) error {
 	}
 	return fmt.Errorf("%s, at several positions: lines %s; give the lines exactly as in the file, "+
 		"with more lines around them or an @@ line above",
-		how, strings.Join(places, ", "))
+		how, strings.Join(numbers, ", "))
 }
 
 // explain reports why old does not match from the line start on.

@@ -33,8 +33,7 @@ func TestReplace(t *testing.T) {
 		{"left of the margin", "a\n b\n", "        b", "c", ""},
 		{"as the file, or deeper", "x\n    a \n", "a\n", "    b\n", ""},
 		{
-			"as the file, or deeper, also what stays", "x\n    a \n    b \n", "a\nb\n", "    a\n    b\n",
-			"",
+			"as the file, or deeper, also what stays", "x\n    a \n    b \n", "a\nb\n", "    a\n    b\n", "",
 		},
 		{
 			"deeper, since another line is not", "x\n    a \n", "a\n", "if a:\n    b\n",
