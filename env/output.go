@@ -46,7 +46,10 @@ func Output(
 		}
 	}
 	cmd.Stdout, cmd.Stderr = out.Stdout, out.Stderr
-	if opts.Combined {
+	switch {
+	case cmd.TTY != nil:
+		cmd.Stderr = nil // a terminal has one stream
+	case opts.Combined:
 		cmd.Stderr = out.Stdout
 	}
 	result, err := r.Exec(ctx, cmd)

@@ -91,7 +91,7 @@ func TestApplyPatch(t *testing.T) {
 			map[string]string{"a.txt": modified}, nil,
 		},
 		{
-			"through a link to a folder", "*** Add File: dirlink/n.txt\n+x\n", "A dirlink/n.txt\n",
+			"through a link to a directory", "*** Add File: dirlink/n.txt\n+x\n", "A dirlink/n.txt\n",
 			map[string]string{"src/n.txt": "x\n"}, nil,
 		},
 		{
@@ -212,20 +212,20 @@ func TestApplyPatchErrors(t *testing.T) {
 			"update of a missing file", "*** Update File: n.txt\n@@\n-x\n", KindNotFound,
 			"update n.txt: n.txt does not exist\nNothing was changed.\n",
 		},
-		{"update of a folder", "*** Update File: src\n@@\n-x\n", KindOther, "src is a directory"},
+		{"update of a directory", "*** Update File: src\n@@\n-x\n", KindOther, "src is a directory"},
 		{
 			"update that does not match", "*** Update File: a.txt\n@@\n-x\n", KindEditConflict,
 			"update a.txt: chunk 1 (line 3 of the patch): these lines are not in the file",
 		},
 		{"delete of a missing file", "*** Delete File: n.txt\n", KindNotFound, "n.txt does not exist"},
 		{
-			"delete of a folder", "*** Delete File: src\n", KindOther,
+			"delete of a directory", "*** Delete File: src\n", KindOther,
 			"src is a directory; a patch deletes only files",
 		},
-		{"add over a folder", add("src"), KindOther, "src is a directory"},
+		{"add over a directory", add("src"), KindOther, "src is a directory"},
 		{"add below a file", add("a.txt/n.txt"), KindOther, "a.txt is not a directory"},
 		{
-			"rename to a folder", "*** Update File: a.txt\n*** Move to: src\n", KindOther,
+			"rename to a directory", "*** Update File: a.txt\n*** Move to: src\n", KindOther,
 			"src is a directory",
 		},
 		{"the root itself", add("."), KindOther, "is the working directory"},
@@ -237,7 +237,7 @@ func TestApplyPatchErrors(t *testing.T) {
 		{"upward from below", add("src/../../n.txt"), KindPermission, outside},
 		{"absolute", add("/etc/n.txt"), KindPermission, outside},
 		{"absolute and upward", add("/work/../etc/n.txt"), KindPermission, outside},
-		{"a folder whose name begins like the root", add("/worker/x"), KindPermission, outside},
+		{"a directory whose name begins like the root", add("/worker/x"), KindPermission, outside},
 		{"delete outside", "*** Delete File: /etc/passwd\n", KindPermission, outside},
 		{"update outside", "*** Update File: ../etc/passwd\n@@\n-root\n", KindPermission, outside},
 		{"rename to outside", "*** Update File: a.txt\n*** Move to: ../n.txt\n", KindPermission, outside},

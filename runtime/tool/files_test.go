@@ -67,7 +67,7 @@ func TestReadFile(t *testing.T) {
 		{"escapes stay", args{"file_path": "esc"}, "", "1 | \x1b[31mred\n"},
 		{"missing", args{"file_path": "nope"}, KindNotFound, "nope does not exist"},
 		{
-			"folder", args{"file_path": "d"}, KindOther,
+			"directory", args{"file_path": "d"}, KindOther,
 			"d is a directory; use list_dir to list it: open d: is a directory",
 		},
 		{
@@ -125,7 +125,7 @@ func TestReadFile(t *testing.T) {
 // A file of any size is read in bounded memory, and what is shown of it is bounded too.
 func TestReadFileHuge(t *testing.T) {
 	m := newMemory(map[string]string{"huge": strings.Repeat(strings.Repeat("x", 9999)+"\n", 5000)})
-	o := registry(t).Run(t.Context(), Scope{Env: m, Spool: folderSpool{dir: t.TempDir()}},
+	o := registry(t).Run(t.Context(), Scope{Env: m, Spool: dirSpool{dir: t.TempDir()}},
 		call(t, "read_file", args{"file_path": "huge"}))
 	if o.Output.Size > maxReadBytes+1<<16 || !strings.HasSuffix(o.Result.Text(),
 		"[lines 1 to 420 of more than 2098; go on with offset 421]\n") {

@@ -16,7 +16,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/local"
 )
 
-// here makes an environment of this machine in a folder with files.
+// here makes an environment of this machine in a directory with files.
 func here(t *testing.T, files map[string]string) (env.Environment, string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "work")
@@ -187,7 +187,7 @@ func TestLocalShellOutput_C1(t *testing.T) {
 	posix(t)
 	e, _ := here(t, nil)
 	outputs := map[string]func() (io.ReadCloser, error){}
-	s := Scope{Env: e, Spool: folderSpool{dir: t.TempDir()}, Outputs: func(id string) (io.ReadCloser,
+	s := Scope{Env: e, Spool: dirSpool{dir: t.TempDir()}, Outputs: func(id string) (io.ReadCloser,
 		error,
 	) {
 		return outputs[id]()
@@ -253,7 +253,7 @@ func TestLocalShellMemory_F13(t *testing.T) {
 
 var _ io.Writer = (*recorder)(nil)
 
-// TestLocalGlobAbove searches a folder above what a link leads to: the names that are told lead
+// TestLocalGlobAbove searches a directory above what a link leads to: the names that are told lead
 // there, too.
 func TestLocalGlobAbove(t *testing.T) {
 	posix(t)

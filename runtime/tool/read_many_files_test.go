@@ -134,7 +134,7 @@ func TestReadManyFilesTogether(t *testing.T) {
 		names = append(names, name)
 	}
 	o := registry(t).Run(t.Context(), Scope{
-		Env: newMemory(files), Spool: folderSpool{dir: t.TempDir()},
+		Env: newMemory(files), Spool: dirSpool{dir: t.TempDir()},
 	}, call(t, "read_many_files", args{"paths": names}))
 	if o.Output.Size > maxReadBytes+2*maxManyFile || !strings.HasSuffix(o.Result.Text(),
 		"=== f7 ===\n[not shown: the files above are long enough; read it in another call]\n\n") {

@@ -230,8 +230,8 @@ func TestRun_9_3_4_Errors(t *testing.T) {
 		},
 		{"read-only", path(env.ErrReadOnly), KindPermission, "this environment is read-only"},
 		{"changed", path(env.ErrChanged), KindEditConflict, "f.txt was changed by another process"},
-		{"folder", path(env.ErrIsDir), KindOther, "f.txt is a directory"},
-		{"not a folder", path(env.ErrNotDir), KindOther, "f.txt is not a directory"},
+		{"directory", path(env.ErrIsDir), KindOther, "f.txt is a directory"},
+		{"not a directory", path(env.ErrNotDir), KindOther, "f.txt is not a directory"},
 		{"device", path(env.ErrNotRegular), KindOther, "f.txt is a device"},
 		{"disk full", path(env.ErrNoSpace), KindOther, "the disk is full"},
 		{
@@ -398,7 +398,7 @@ func TestRun_9_5_Truncation(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := registry(t, write(tt.text)).Run(t.Context(), Scope{
-				Spool: folderSpool{dir: t.TempDir()}, Outputs: outputs, OutputID: "out-1", Limits: tt.limit,
+				Spool: dirSpool{dir: t.TempDir()}, Outputs: outputs, OutputID: "out-1", Limits: tt.limit,
 			}, llm.ToolCall{ID: "1", Name: "t"})
 			text := o.Result.Text()
 			if n := utf8.RuneCountInString(text); n > tt.chars+300 {

@@ -318,7 +318,7 @@ func TestGeminiGlob(t *testing.T) {
 	checkForms(t, GeminiGlob(), m, []formCase{
 		{"case does not count", args{"pattern": "**/*.GO"}, "", "sub/b.go\nA.Go\n"},
 		{"case counts", args{"pattern": "**/*.go", "case_sensitive": true}, "", "sub/b.go\n"},
-		{"a folder", args{"pattern": "B.*", "dir_path": "sub"}, "", "sub/b.go\n"},
+		{"a directory", args{"pattern": "B.*", "dir_path": "sub"}, "", "sub/b.go\n"},
 		{
 			"ignored", args{"pattern": "**/*.go", "respect_git_ignore": false}, "",
 			"sub/b.go\nout/c.go\nA.Go\n",

@@ -44,15 +44,15 @@ func TestGrep(t *testing.T) {
 			"a.go:3:func A() {}\na.go:4:func a() {}\n",
 		},
 		{
-			"folder", args{"pattern": "func", "path": "sub"}, "",
+			"directory", args{"pattern": "func", "path": "sub"}, "",
 			"sub/b.go:1:func B() {}\nsub/c.txt:1:func in text\n",
 		},
 		{
-			"absolute folder", args{"pattern": "B", "path": "/work/sub"}, "",
+			"absolute directory", args{"pattern": "B", "path": "/work/sub"}, "",
 			"/work/sub/b.go:1:func B() {}\n",
 		},
 		{
-			"ignored folder by name", args{"pattern": "D", "path": "ignored"}, "",
+			"ignored directory by name", args{"pattern": "D", "path": "ignored"}, "",
 			"ignored/d.go:1:func D() {}\n",
 		},
 		{
@@ -126,8 +126,8 @@ func TestGlob(t *testing.T) {
 		want string
 	}{
 		{"newest first", args{"pattern": "**/*.go"}, "", "sub/b.go\n\"two\\nlines.go\"\na.go\n"},
-		{"folder", args{"pattern": "*", "path": "sub/"}, "", "sub/b.go\nsub/c.txt\n"},
-		{"absolute folder", args{"pattern": "*.go", "path": "/work/sub"}, "", "/work/sub/b.go\n"},
+		{"directory", args{"pattern": "*", "path": "sub/"}, "", "sub/b.go\nsub/c.txt\n"},
+		{"absolute directory", args{"pattern": "*.go", "path": "/work/sub"}, "", "/work/sub/b.go\n"},
 		{"none", args{"pattern": "*.rs"}, "", "[no files match]\n"},
 		{
 			"bad pattern", args{"pattern": "[a"}, KindValidation,
