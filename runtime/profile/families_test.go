@@ -100,7 +100,7 @@ func TestSearchParameters(t *testing.T) {
 			for alias, name := range tool.Aliases {
 				aliases = append(aliases, alias+"="+name)
 				if _, known := schema.Properties[name]; !known {
-					t.Errorf("%s: %s of %s stands for %s, which it does not take", p.ID, alias, tool.Name, name)
+					t.Errorf("%s: %s of %s is an alias of %s, which is no parameter", p.ID, alias, tool.Name, name)
 				}
 			}
 			slices.Sort(names)
@@ -155,7 +155,7 @@ func TestInstructions_9_2_4(t *testing.T) {
 				}
 			}
 		}
-		// A tool or a file that is not there would mislead.
+		// The instructions name no tool or file that the model does not have.
 		offered := map[string]bool{}
 		for _, tool := range p.Tools {
 			offered[tool.Name] = true
@@ -202,7 +202,7 @@ func TestLayers_9_8(t *testing.T) {
 		} {
 			i := strings.LastIndex(got, want)
 			if i <= at {
-				t.Errorf("%s: %q stands at %d, after %d", p.ID, want, i, at)
+				t.Errorf("%s: %q is at %d, after %d", p.ID, want, i, at)
 			}
 			at = i
 		}
@@ -239,6 +239,6 @@ func TestNew(t *testing.T) {
 	}
 	if p, err := profile.New("openai", "gpt-5.2", profile.Models{}); err != nil ||
 		p.ContextWindow != profile.UnknownContextWindow {
-		t.Errorf("the empty table knows a model: %d, %v", p.ContextWindow, err)
+		t.Errorf("the empty table has a model: %d, %v", p.ContextWindow, err)
 	}
 }

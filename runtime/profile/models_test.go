@@ -187,7 +187,7 @@ func TestParseModelsErrors(t *testing.T) {
 	}
 }
 
-// FuzzParseModels checks that a table is refused with a line, or holds only what a profile can use.
+// FuzzParseModels checks that an error names a line, and that a valid table has usable entries.
 func FuzzParseModels(f *testing.F) {
 	f.Add([]byte(`{"as_of": "2026-01-02", "models": [{"provider": "openai", "prefix": "x", "context_window": 7, "max_output": 1, "knowledge_cutoff": "2025-08", "reasoning": true, "vision": false}]}`))
 	f.Add([]byte("{\"models\": [\n{\"provider\": \"gemini\", \"prefix\": \"gemini-2.5-pro\"}]}"))
@@ -196,7 +196,7 @@ func FuzzParseModels(f *testing.F) {
 		m, err := profile.ParseModels(data)
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), "models: line ") {
-				t.Errorf("the error tells no line: %v", err)
+				t.Errorf("the error names no line: %v", err)
 			}
 			return
 		}

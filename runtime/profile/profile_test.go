@@ -31,7 +31,7 @@ func TestLayersInOrder(t *testing.T) {
 	} {
 		i := strings.Index(got, want)
 		if i <= at {
-			t.Errorf("%q stands at %d, after %d:\n%s", want, i, at, got)
+			t.Errorf("%q is at %d, after %d:\n%s", want, i, at, got)
 		}
 		at = i
 	}
@@ -40,7 +40,7 @@ func TestLayersInOrder(t *testing.T) {
 	}
 }
 
-// TestUnknownIsNotInvented leaves out what could not be found out.
+// TestUnknownIsNotInvented checks that unknown facts are left out.
 func TestUnknownIsNotInvented(t *testing.T) {
 	p := profile.OpenAI("some-model")
 	p.Instructions = ""
@@ -103,7 +103,7 @@ func TestToolsThatAreNotOffered(t *testing.T) {
 		for _, tool := range p.Tools {
 			if strings.Contains(tool.Name, "_") && strings.Count(p.Instructions,
 				tool.Name) != strings.Count(p.Instructions, "`"+tool.Name+"`") {
-				t.Errorf("%s: %s stands without quotes", p.ID, tool.Name)
+				t.Errorf("%s: %s is not in quotes", p.ID, tool.Name)
 			}
 		}
 	}

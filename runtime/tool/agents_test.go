@@ -13,7 +13,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-// fakeAgents notes what is asked of it and gives always the same answer.
+// fakeAgents records its last call and always returns the same state.
 type fakeAgents struct {
 	state AgentState
 	err   error
@@ -58,7 +58,7 @@ func agentRegistry(t *testing.T, f *fakeAgents) *Registry {
 func TestAgentToolArguments(t *testing.T) {
 	tests := map[string]struct {
 		tool, args string
-		want       fakeAgents // what was asked; nothing if the call is refused
+		want       fakeAgents // the recorded call; empty if the arguments are rejected
 		problem    string
 	}{
 		"task only": {"spawn_agent", `{"task": "t"}`, fakeAgents{
@@ -120,7 +120,7 @@ func TestAgentToolArguments(t *testing.T) {
 				Arguments: tt.args,
 			})
 			if diff := cmp.Diff(tt.want, *f, cmp.AllowUnexported(fakeAgents{})); diff != "" {
-				t.Errorf("asked (-want +got):\n%s", diff)
+				t.Errorf("calls (-want +got):\n%s", diff)
 			}
 			if tt.problem == "" {
 				if o.Err != nil {
@@ -234,7 +234,7 @@ func TestAgentToolsAreDescribed(t *testing.T) {
 	}
 }
 
-// TestLongResultOfAnAgentIsCut keeps the status, which stands first, and the end of the text.
+// A long result is cut in the middle: the status at its start and the end of the text stay.
 func TestLongResultOfAnAgentIsCut(t *testing.T) {
 	f := &fakeAgents{state: AgentState{
 		ID: "agent_1", Kind: "general", Status: AgentCompleted,

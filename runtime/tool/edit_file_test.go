@@ -14,7 +14,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/tool/internal/v4a"
 )
 
-// styles are the forms in which one text can stand in a file.
+// styles are the encodings that a text can have in a file.
 var styles = map[string]func(string) string{
 	"plain": func(s string) string { return s },
 	"crlf":  func(s string) string { return strings.ReplaceAll(s, "\n", "\r\n") },
@@ -125,7 +125,7 @@ func TestEditFileLoosely(t *testing.T) {
 					t.Error(diff)
 				}
 				if loose := e.note != ""; loose != (tt.level != "") || !strings.Contains(e.note, tt.level) {
-					t.Errorf("the model is told %q, want %q", e.note, tt.level)
+					t.Errorf("the note is %q, want %q", e.note, tt.level)
 				}
 			})
 		}
@@ -192,7 +192,7 @@ func TestEditFileLooselySpecialFiles(t *testing.T) {
 	}
 }
 
-// A loose match is told in the result, and a loose match that is not unique changes nothing.
+// The result reports a loose match, and a loose match that is not unique changes nothing.
 func TestEditFileTellsLevel(t *testing.T) {
 	m := newMemory(map[string]string{"f": "x\n\ta\n", "g": "\ta\n  a\n"})
 	o := use(t, m, "edit_file", args{"file_path": "f", "old_string": "    a", "new_string": "    b"})
@@ -271,7 +271,7 @@ func FuzzEditFile(f *testing.F) {
 			return
 		}
 		if e.content == content {
-			t.Fatal("nothing was changed, and it was not said")
+			t.Fatal("nothing was changed, and no error reports it")
 		}
 		if all {
 			return

@@ -37,58 +37,82 @@ func TestReadFile(t *testing.T) {
 		{"no last newline", args{"file_path": "noend"}, "", "1 | one\n2 | two\n"},
 		{"only newlines", args{"file_path": "lines"}, "", "1 | \n2 | \n3 | \n"},
 		{
-			"offset", args{"file_path": "a.txt", "offset": 2}, "",
+			"offset",
+			args{"file_path": "a.txt", "offset": 2},
+			"",
 			"2 | two\n3 | three\n[lines 2 to 3, the end of the file]\n",
 		},
 		{
-			"limit", args{"file_path": "a.txt", "limit": 2}, "",
+			"limit",
+			args{"file_path": "a.txt", "limit": 2},
+			"",
 			"1 | one\n2 | two\n[lines 1 to 2 of 3; go on with offset 3]\n",
 		},
 		{"limit to the end", args{"file_path": "a.txt", "limit": 3}, "", "1 | one\n2 | two\n3 | three\n"},
 		{
-			"offset and limit", args{"file_path": "a.txt", "offset": 2, "limit": 1}, "",
+			"offset and limit",
+			args{"file_path": "a.txt", "offset": 2, "limit": 1},
+			"",
 			"2 | two\n[lines 2 to 2 of 3; go on with offset 3]\n",
 		},
 		{
-			"huge limit", args{"file_path": "a.txt", "offset": 3, "limit": 1 << 53}, "",
+			"huge limit",
+			args{"file_path": "a.txt", "offset": 3, "limit": 1 << 53},
+			"",
 			"3 | three\n[lines 3 to 3, the end of the file]\n",
 		},
 		{
-			"beyond the end", args{"file_path": "a.txt", "offset": 4}, KindValidation,
+			"beyond the end",
+			args{"file_path": "a.txt", "offset": 4},
+			KindValidation,
 			"offset 4 is beyond the end of a.txt, which has 3 lines",
 		},
 		{"empty", args{"file_path": "empty"}, "", "[empty is empty]"},
 		{"crlf", args{"file_path": "crlf"}, "", "1 | one\n2 | two\n[lines end with CRLF]\n"},
 		{
-			"byte order mark", args{"file_path": "bom"}, "",
+			"byte order mark",
+			args{"file_path": "bom"},
+			"",
 			"1 | one\n[the file starts with a byte order mark]\n",
 		},
 		{"not UTF-8", args{"file_path": "latin"}, "", "1 | caf\uFFFD\n"},
 		{"escapes stay", args{"file_path": "esc"}, "", "1 | \x1b[31mred\n"},
 		{"missing", args{"file_path": "nope"}, KindNotFound, "nope does not exist"},
 		{
-			"directory", args{"file_path": "d"}, KindOther,
+			"directory",
+			args{"file_path": "d"},
+			KindOther,
 			"d is a directory; use list_dir to list it: open d: is a directory",
 		},
 		{
-			"ELF", args{"file_path": "elf"}, KindOther,
+			"ELF",
+			args{"file_path": "elf"},
+			KindOther,
 			"elf is a binary file (an ELF program or library, 9 bytes); it cannot be shown as text",
 		},
 		{
-			"zip", args{"file_path": "zip"}, KindOther,
+			"zip",
+			args{"file_path": "zip"},
+			KindOther,
 			"zip is a binary file (a zip archive or a document in zip format, 5 bytes); it cannot be " +
 				"shown as text",
 		},
 		{
-			"unknown binary", args{"file_path": "odd"}, KindOther,
+			"unknown binary",
+			args{"file_path": "odd"},
+			KindOther,
 			"odd is a binary file (type unknown, 3 bytes); it cannot be shown as text",
 		},
 		{
-			"UTF-16", args{"file_path": "utf16"}, KindOther,
+			"UTF-16",
+			args{"file_path": "utf16"},
+			KindOther,
 			"utf16 is a binary file (possibly text in UTF-16, 4 bytes); it cannot be shown as text",
 		},
 		{
-			"offset zero", args{"file_path": "a.txt", "offset": 0}, KindValidation,
+			"offset zero",
+			args{"file_path": "a.txt", "offset": 0},
+			KindValidation,
 			"the arguments do not fit read_file:\n- offset: minimum: got 0, want 1",
 		},
 		{
@@ -122,7 +146,7 @@ func TestReadFile(t *testing.T) {
 	})
 }
 
-// A file of any size is read in bounded memory, and what is shown of it is bounded too.
+// A file of any size is read in bounded memory, and the output is bounded, too.
 func TestReadFileHuge(t *testing.T) {
 	m := newMemory(map[string]string{"huge": strings.Repeat(strings.Repeat("x", 9999)+"\n", 5000)})
 	o := registry(t).Run(t.Context(), Scope{Env: m, Spool: dirSpool{dir: t.TempDir()}},

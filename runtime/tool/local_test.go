@@ -16,7 +16,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/local"
 )
 
-// here makes an environment of this machine in a directory with files.
+// here returns a local environment in a new directory with files.
 func here(t *testing.T, files map[string]string) (env.Environment, string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "work")
@@ -71,7 +71,8 @@ func TestLocalReadThenEdit_9_12(t *testing.T) {
 		{"write_file", args{"file_path": "n/new.txt", "content": "x\n"}, "created n/new.txt: 2 bytes"},
 		{"read_file", args{"file_path": "src/a.go"}, "1 | package a\n2 | \n3 | var X = 1\n"},
 		{
-			"edit_file", args{"file_path": "src/a.go", "old_string": "X = 1", "new_string": "X = 2"},
+			"edit_file",
+			args{"file_path": "src/a.go", "old_string": "X = 1", "new_string": "X = 2"},
 			"made 1 replacement in src/a.go, at line 3",
 		},
 		{"apply_patch", patch("*** Update File: src/a.go\n*** Move to: src/b.go\n@@\n-var X = 2\n+var " +
@@ -253,8 +254,8 @@ func TestLocalShellMemory_F13(t *testing.T) {
 
 var _ io.Writer = (*recorder)(nil)
 
-// TestLocalGlobAbove searches a directory above what a link leads to: the names that are told lead
-// there, too.
+// TestLocalGlobAbove searches the parent directory of the target of a symlink: the reported names
+// are valid.
 func TestLocalGlobAbove(t *testing.T) {
 	posix(t)
 	e, dir := here(t, map[string]string{"other/sub/x": "", "other/f.go": "", "g.go": ""})

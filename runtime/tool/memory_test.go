@@ -30,7 +30,7 @@ type memory struct {
 	shell []string
 	// fail makes operations on a name fail; the key is such as "write a.txt".
 	fail map[string]error
-	// calls notes what was done, such as "write /work/a".
+	// calls records the changes, such as "write /work/a".
 	calls []string
 }
 

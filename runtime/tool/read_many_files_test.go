@@ -28,20 +28,28 @@ func TestReadManyFiles(t *testing.T) {
 		want string
 	}{
 		{
-			"names", args{"paths": []string{"src/b.go", "a.txt"}}, "",
+			"names",
+			args{"paths": []string{"src/b.go", "a.txt"}},
+			"",
 			"=== src/b.go ===\n1 | package b\n\n=== a.txt ===\n1 | one\n2 | two\n\n",
 		},
 		{
-			"each once", args{"paths": []string{"a.txt", "./a.txt", "/work/../work/a.txt", "a.txt"}}, "",
+			"each once",
+			args{"paths": []string{"a.txt", "./a.txt", "/work/../work/a.txt", "a.txt"}},
+			"",
 			"=== a.txt ===\n1 | one\n2 | two\n\n=== /work/../work/a.txt ===\n1 | one\n2 | two\n\n",
 		},
 		{
-			"pattern", args{"patterns": []string{"src/*.go"}}, "",
+			"pattern",
+			args{"patterns": []string{"src/*.go"}},
+			"",
 			"=== src/b.go ===\n1 | package b\n\n=== src/c.go ===\n1 | package c\n[lines end with " +
 				"CRLF]\n[the file starts with a byte order mark]\n\n",
 		},
 		{
-			"another name of the parameter", args{"include": []string{"src/d/*"}}, "",
+			"another name of the parameter",
+			args{"include": []string{"src/d/*"}},
+			"",
 			"=== src/d/e.go ===\n1 | package e\n\n",
 		},
 		{"names and patterns", args{"paths": []string{"src/d/e.go"}, "patterns": []string{
@@ -49,23 +57,31 @@ func TestReadManyFiles(t *testing.T) {
 			"*.md",
 		}}, "", "=== src/d/e.go ===\n1 | package e\n\n[no files match *.md]\n"},
 		{
-			"not text", args{"paths": []string{"elf", "img", "empty"}}, "",
+			"not text",
+			args{"paths": []string{"elf", "img", "empty"}},
+			"",
 			"=== elf ===\n[a binary file: an ELF program or library, 9 bytes]\n\n=== img ===\n[an image: " +
 				"image/gif, 7 bytes; read_file shows it]\n\n=== empty ===\n[empty]\n\n",
 		},
 		{
-			"some are missing", args{"paths": []string{"nope", "a.txt", "d", "secret"}}, "",
+			"some are missing",
+			args{"paths": []string{"nope", "a.txt", "d", "secret"}},
+			"",
 			"=== nope ===\n[not read: nope does not exist]\n\n=== a.txt ===\n1 | one\n2 | two\n\n=== d " +
 				"===\n[not read: d is a directory]\n\n=== secret ===\n[not read: no permission: open secret: " +
 				"permission denied]\n\n",
 		},
 		{
-			"all are missing", args{"paths": []string{"nope", "no"}}, KindNotFound,
+			"all are missing",
+			args{"paths": []string{"nope", "no"}},
+			KindNotFound,
 			"=== nope ===\n[not read: nope does not exist]\n\n=== no ===\n[not read: no does not " +
 				"exist]\n\nnone of the files could be read",
 		},
 		{
-			"a name with a line break", args{"paths": []string{"odd\nname"}}, "",
+			"a name with a line break",
+			args{"paths": []string{"odd\nname"}},
+			"",
 			"=== \"odd\\nname\" ===\n1 | x\n\n",
 		},
 		{"nothing", args{}, KindValidation, "paths and patterns are both missing; name the files to read"},
@@ -87,26 +103,26 @@ func TestReadManyFiles(t *testing.T) {
 			"\n2000 | 2000\n[lines 1 to 2000 of 2500; go on with offset 2001]\n",
 		} {
 			if !strings.Contains(text, want) {
-				t.Errorf("there is no %q in %.300q", want, text)
+				t.Errorf("%q is missing in %.300q", want, text)
 			}
 		}
 	})
 }
 
-// multiReader counts how often it is asked for files.
+// multiReader records the calls of ReadFiles.
 type multiReader struct {
 	*memory
-	asked [][]string
+	calls [][]string
 }
 
 func (e *multiReader) ReadFiles(
 	ctx context.Context, names []string, limit int64,
 ) ([]env.FileContent, error) {
-	e.asked = append(e.asked, names)
+	e.calls = append(e.calls, names)
 	return env.ReadFiles(ctx, e.memory, names, limit)
 }
 
-// All files are asked for at once, and no more of them than the limit.
+// All files are read with one call, and no more of them than the limit.
 func TestReadManyFilesAtOnce(t *testing.T) {
 	files := map[string]string{"first": "x"}
 	for i := range maxManyFiles + 20 {
@@ -116,8 +132,8 @@ func TestReadManyFilesAtOnce(t *testing.T) {
 	text := use(t, e, "read_many_files", args{
 		"paths": []string{"first"}, "patterns": []string{"many/*"},
 	}).Result.Text()
-	if len(e.asked) != 1 || len(e.asked[0]) != maxManyFiles || e.asked[0][0] != "first" {
-		t.Errorf("asked %d times: %.300v", len(e.asked), e.asked)
+	if len(e.calls) != 1 || len(e.calls[0]) != maxManyFiles || e.calls[0][0] != "first" {
+		t.Errorf("%d calls: %.300v", len(e.calls), e.calls)
 	}
 	if want := "[21 more files match many/*; give a narrower pattern or their names]\n"; !strings.HasSuffix(text, want) {
 		t.Errorf("got … %q, want %q", text[len(text)-100:], want)

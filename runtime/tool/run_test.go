@@ -391,7 +391,9 @@ func TestRun_9_5_Truncation(t *testing.T) {
 		{"10 MB in one line", line, nil, 30_000, "output://out-1"},
 		{"a session's limit", line, map[string]Limit{"t": {Chars: 100}}, 100, "output://out-1"},
 		{
-			"a session's limit of lines", numbered(5000), map[string]Limit{"t": {Lines: 10}}, 100,
+			"a session's limit of lines", numbered(5000),
+			map[string]Limit{"t": {Lines: 10}},
+			100,
 			"with 4990 line breaks",
 		},
 		{"another tool's limit", "short", map[string]Limit{"u": {Chars: 1}}, 30_000, "short\n[end]"},
@@ -423,7 +425,7 @@ func TestRun_9_5_Truncation(t *testing.T) {
 	}
 }
 
-// Whatever a model sends, there is exactly one well-formed result for it.
+// Every call, whatever its arguments, gets exactly one well-formed result.
 func FuzzRun(f *testing.F) {
 	f.Add("read_file", `{"file_path":"a.txt"}`)
 	f.Add("edit_file", `{"file_path":"a.txt","old_string":"a","new_string":"b"}`)
