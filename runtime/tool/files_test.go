@@ -25,12 +25,7 @@ func TestReadFile(t *testing.T) {
 		"d/": "", "elf": "\x7fELF\x02\x01\x01\x00\x00", "zip": "PK\x03\x04\x00", "odd": "a\x00b",
 		"utf16": "\xff\xfea\x00", "lines": "\n\n\n", "esc": "\x1b[31mred\n",
 	})
-	for _, tt := range []struct {
-		name string
-		args args
-		kind ErrorKind
-		want string
-	}{
+	checkCalls(t, ReadFile(), m, []callCase{
 		{"whole", args{"file_path": "a.txt"}, "", "1 | one\n2 | two\n3 | three\n"},
 		{"absolute", args{"file_path": "/work/a.txt"}, "", "1 | one\n2 | two\n3 | three\n"},
 		{"link", args{"file_path": "link"}, "", "1 | one\n2 | two\n3 | three\n"},
@@ -121,14 +116,7 @@ func TestReadFile(t *testing.T) {
 			KindNotFound,
 			"open output://x: this session keeps no outputs",
 		},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			o := use(t, m, "read_file", tt.args)
-			if diff := cmp.Diff(tt.want, o.Result.Text()); diff != "" || kind(o) != tt.kind {
-				t.Errorf("%s\n%s", kind(o), diff)
-			}
-		})
-	}
+	})
 	t.Run("2000 lines", func(t *testing.T) {
 		text := use(t, m, "read_file", args{"file_path": "big"}).Result.Text()
 		if !strings.HasPrefix(text, "1 | 1\n2 | 2\n") || !strings.HasSuffix(text,

@@ -25,26 +25,6 @@ func formsTree() *memory {
 	})
 }
 
-type formCase struct {
-	name string
-	args args
-	kind ErrorKind
-	want string
-}
-
-// checkForms runs the tool with each case.
-func checkForms(t *testing.T, tool Tool, m *memory, cases []formCase) {
-	t.Helper()
-	for _, tt := range cases {
-		t.Run(tt.name, func(t *testing.T) {
-			o := registry(t, tool).Run(t.Context(), Scope{Env: m}, call(t, tool.Name, tt.args))
-			if diff := cmp.Diff(tt.want, o.Result.Text()); diff != "" || kind(o) != tt.kind {
-				t.Errorf("%s\n%s", kind(o), diff)
-			}
-		})
-	}
-}
-
 func TestAnthropicGrep(t *testing.T) {
 	all := "log:2:needle 1\nlog:6:needle 2\nlog:7:needle 3\nsub/a.go:1:// needle " +
 		"a.b\nsub/a_test.go:1:// needle aXb\nsub/v.ts:1:needle\n"
@@ -53,7 +33,7 @@ func TestAnthropicGrep(t *testing.T) {
 		return fmt.Sprintf("[stopped after %d results, more match: narrow the pattern or the "+
 			"path, or go on with offset %d]\n", n, offset)
 	}
-	checkForms(t, AnthropicGrep(), formsTree(), []formCase{
+	checkCalls(t, AnthropicGrep(), formsTree(), []callCase{
 		{"lines by default", args{"pattern": "needle"}, "", all},
 		{"all", args{"pattern": "needle", "head_limit": 0}, "", all},
 		{
@@ -197,8 +177,8 @@ func TestAnthropicGrep(t *testing.T) {
 			KindOther, "read large: the file has more than 4 MiB, too many for matches of several lines",
 		},
 	})
-	checkForms(t, AnthropicGrep(), newMemory(map[string]string{"n": strings.Repeat("x\n", 150)}),
-		[]formCase{
+	checkCalls(t, AnthropicGrep(), newMemory(map[string]string{"n": strings.Repeat("x\n", 150)}),
+		[]callCase{
 			{"no limit", args{"pattern": "x", "head_limit": 0, "offset": 149}, "", "n:150:x\n"},
 			{"the usual limit", args{"pattern": "x", "offset": 49, "-n": false}, "", strings.Repeat("n:x\n",
 				100) + more(100, 149)},
@@ -214,7 +194,7 @@ func TestAnthropicGrep(t *testing.T) {
 func TestGeminiGrep(t *testing.T) {
 	const more = "[stopped after 2 results, more match: narrow the pattern or the path, or " +
 		"raise max_results]\n"
-	checkForms(t, GeminiGrep(), formsTree(), []formCase{
+	checkCalls(t, GeminiGrep(), formsTree(), []callCase{
 		{"native names", args{
 			"pattern": "needle", "dir_path": "sub", "include_pattern": "*.{go,ts}",
 			"exclude_pattern": "*_test.go", "total_max_matches": 2,
@@ -373,7 +353,7 @@ func TestGeminiGlob(t *testing.T) {
 	for name, age := range map[string]time.Duration{"A.Go": 3, "sub/b.go": 1, "out/c.go": 2} {
 		m.nodes["/work/"+name].time = time.Unix(1e9, 0).Add(-age * time.Hour)
 	}
-	checkForms(t, GeminiGlob(), m, []formCase{
+	checkCalls(t, GeminiGlob(), m, []callCase{
 		{"case does not count", args{"pattern": "**/*.GO"}, "", "sub/b.go\nA.Go\n"},
 		{"case counts", args{"pattern": "**/*.go", "case_sensitive": true}, "", "sub/b.go\n"},
 		{"a directory", args{"pattern": "B.*", "dir_path": "sub"}, "", "sub/b.go\n"},
@@ -391,7 +371,7 @@ func TestGeminiGlob(t *testing.T) {
 			"the arguments do not fit glob:\n- case_sensitive: got string, want boolean",
 		},
 	})
-	checkForms(t, Glob(), m, []formCase{
+	checkCalls(t, Glob(), m, []callCase{
 		{"case counts in the core", args{"pattern": "**/*.go"}, "", "sub/b.go\n"},
 		{
 			"the core is strict",
@@ -418,7 +398,7 @@ func TestAnthropicGlob(t *testing.T) {
 		}
 		return list.String()
 	}
-	checkForms(t, AnthropicGlob(), m, []formCase{
+	checkCalls(t, AnthropicGlob(), m, []callCase{
 		{"one too many", args{"pattern": "f*"}, "", newest(100, 1) +
 			"[these are the 100 newest files, more match: narrow the pattern or the path]\n"},
 		{"just enough", args{"pattern": "f0*"}, "", newest(99, 0)},

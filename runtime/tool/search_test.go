@@ -27,12 +27,7 @@ func searchable() *memory {
 }
 
 func TestGrep(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		args args
-		kind ErrorKind
-		want string
-	}{
+	checkCalls(t, Grep(), searchable(), []callCase{
 		{
 			"all",
 			args{"pattern": "^func [A-Z]"},
@@ -112,14 +107,7 @@ func TestGrep(t *testing.T) {
 				"'files_with_matches', 'count'",
 		},
 		{"missing path", args{"pattern": "B", "path": "nope"}, KindNotFound, "nope does not exist"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			o := use(t, searchable(), "grep", tt.args)
-			if diff := cmp.Diff(tt.want, o.Result.Text()); diff != "" || kind(o) != tt.kind {
-				t.Errorf("%s\n%s", kind(o), diff)
-			}
-		})
-	}
+	})
 	t.Run("bad pattern", func(t *testing.T) {
 		o := use(t, searchable(), "grep", args{"pattern": "a(" + strings.Repeat("b", 10_000)})
 		if text := o.Result.Text(); kind(o) != KindValidation || !strings.HasPrefix(text,
@@ -139,12 +127,7 @@ func TestGrep(t *testing.T) {
 }
 
 func TestGlob(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		args args
-		kind ErrorKind
-		want string
-	}{
+	checkCalls(t, Glob(), searchable(), []callCase{
 		{"newest first", args{"pattern": "**/*.go"}, "", "sub/b.go\n\"two\\nlines.go\"\na.go\n"},
 		{"directory", args{"pattern": "*", "path": "sub/"}, "", "sub/b.go\nsub/c.txt\n"},
 		{"absolute directory", args{"pattern": "*.go", "path": "/work/sub"}, "", "/work/sub/b.go\n"},
@@ -156,23 +139,11 @@ func TestGlob(t *testing.T) {
 			`the pattern is malformed: glob "[a": syntax error in pattern`,
 		},
 		{"missing path", args{"pattern": "*", "path": "nope"}, KindNotFound, "nope does not exist"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			o := use(t, searchable(), "glob", tt.args)
-			if diff := cmp.Diff(tt.want, o.Result.Text()); diff != "" || kind(o) != tt.kind {
-				t.Errorf("%s\n%s", kind(o), diff)
-			}
-		})
-	}
+	})
 }
 
 func TestListDir(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		args args
-		kind ErrorKind
-		want string
-	}{
+	checkCalls(t, ListDir(), searchable(), []callCase{
 		{"one level", args{"path": "."}, "", ".gitignore  file  9 bytes\na.go  file  35 bytes\nbin  " +
 			"file  5 bytes\nempty/  directory\nignored/  directory\nlink  symlink\nsub/  directory\n\"two\\nlines.go\"  file  12 bytes\nwide  file  5007 bytes\n"},
 		{
@@ -185,14 +156,7 @@ func TestListDir(t *testing.T) {
 		{"empty", args{"path": "empty"}, "", "[the directory is empty]\n"},
 		{"missing", args{"path": "nope"}, KindNotFound, "nope does not exist"},
 		{"file", args{"path": "a.go"}, KindOther, "a.go is not a directory, or a directory in its path is a file"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			o := use(t, searchable(), "list_dir", tt.args)
-			if diff := cmp.Diff(tt.want, o.Result.Text()); diff != "" || kind(o) != tt.kind {
-				t.Errorf("%s\n%s", kind(o), diff)
-			}
-		})
-	}
+	})
 	t.Run("many", func(t *testing.T) {
 		files := map[string]string{}
 		for i := range maxListed + 1 {
