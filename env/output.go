@@ -19,9 +19,9 @@ type OutputOptions struct {
 
 // Captured holds the captured output. Neither capture is ever nil.
 type Captured struct {
-	// Stdout holds stdout; with OutputOptions.Combined both streams.
+	// Stdout holds stdout; with OutputOptions.Combined or a TTY both streams.
 	Stdout *Capture
-	// Stderr holds stderr; with OutputOptions.Combined nothing.
+	// Stderr holds stderr; with OutputOptions.Combined or a TTY nothing.
 	Stderr *Capture
 }
 

@@ -248,14 +248,16 @@ func (p *patcher) note(name string, chunks []v4a.Chunk, matches []v4a.Match) {
 func (p *patcher) changes() []event.FileChange {
 	var changes []event.FileChange
 	for _, t := range p.files {
+		kind := event.FileModified
 		switch {
-		case t.before && t.now:
-			changes = append(changes, event.FileChange{Path: t.name, Kind: event.FileModified})
-		case t.now:
-			changes = append(changes, event.FileChange{Path: t.name, Kind: event.FileCreated})
-		case t.before:
-			changes = append(changes, event.FileChange{Path: t.name, Kind: event.FileDeleted})
+		case !t.before && !t.now:
+			continue
+		case !t.before:
+			kind = event.FileCreated
+		case !t.now:
+			kind = event.FileDeleted
 		}
+		changes = append(changes, event.FileChange{Path: t.name, Kind: kind})
 	}
 	return changes
 }
@@ -263,8 +265,7 @@ func (p *patcher) changes() []event.FileChange {
 // summary has one line for each file, then the notes.
 func (p *patcher) summary() string {
 	marks := map[event.ChangeKind]string{
-		event.FileCreated: "A", event.FileModified: "M",
-		event.FileDeleted: "D",
+		event.FileCreated: "A", event.FileModified: "M", event.FileDeleted: "D",
 	}
 	var b strings.Builder
 	for _, c := range p.changes() {

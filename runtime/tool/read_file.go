@@ -199,14 +199,14 @@ func (v *view) result(name string) (Result, error) {
 		return Result{}, errorf(KindValidation, "offset %d is beyond the end of %s, which has %d lines",
 			v.first, shown(name), v.number)
 	}
-	text := ""
+	text, more := "", ""
+	if v.more {
+		more = "more than "
+	}
 	switch {
-	case v.more:
-		text = fmt.Sprintf("[lines %d to %d of more than %d; go on with offset %d]\n", v.first, v.last,
-			v.number, v.last+1)
 	case v.last < v.number:
-		text = fmt.Sprintf("[lines %d to %d of %d; go on with offset %d]\n", v.first, v.last, v.number,
-			v.last+1)
+		text = fmt.Sprintf("[lines %d to %d of %s%d; go on with offset %d]\n", v.first, v.last, more,
+			v.number, v.last+1)
 	case v.first > 1:
 		text = fmt.Sprintf("[lines %d to %d, the end of the file]\n", v.first, v.last)
 	}

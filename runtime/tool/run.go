@@ -33,9 +33,6 @@ type Scope struct {
 	// Outputs opens the whole outputs of earlier calls; see Call.Outputs. Without it, results do not
 	// mention them.
 	Outputs func(id string) (io.ReadCloser, error)
-	// OutputID is the name of this call's output in the spool and for Outputs; empty means the call's
-	// ID. It should be unique in the session, which the ID of a call need not be.
-	OutputID string
 	// DefaultTimeout and MaxTimeout bound commands; zero means the constants of these names.
 	DefaultTimeout, MaxTimeout time.Duration
 	// Limits override the limits of tools by name. A zero field keeps the tool's own value; negative
@@ -52,13 +49,6 @@ type Scope struct {
 	Logger *slog.Logger
 }
 
-func (s Scope) now() time.Time {
-	if s.Clock == nil {
-		return time.Now()
-	}
-	return s.Clock.Now()
-}
-
 func (s Scope) logger() *slog.Logger {
 	if s.Logger == nil {
 		return slog.New(slog.DiscardHandler)
@@ -70,8 +60,11 @@ func (s Scope) logger() *slog.Logger {
 // Result answers the call; every failure is an error result. If ctx ends, Run still waits for the
 // tool, so that nothing of the call runs after Run has returned.
 func (r *Registry) Run(ctx context.Context, s Scope, c llm.ToolCall) Outcome {
-	o := Outcome{Call: c, Started: s.now()}
 	began := time.Now()
+	o := Outcome{Call: c, Started: began}
+	if s.Clock != nil {
+		o.Started = s.Clock.Now()
+	}
 	limit := Limit{}
 	mode := cleanFile
 	e, known := r.get(c.Name)
@@ -81,13 +74,13 @@ func (r *Registry) Run(ctx context.Context, s Scope, c llm.ToolCall) Outcome {
 			mode = cleanText
 		}
 	}
-	rec := newRecorder(cmp.Or(s.OutputID, c.ID), limit.over(s.Limits[c.Name]), mode, s.Spool, s.OnOutput)
-	var result Result
-	var failure *Error
+	rec := newRecorder(c.ID, limit.over(s.Limits[c.Name]), mode, s.Spool, s.OnOutput)
+	result, failure := Result{}, (*Error)(nil)
 	if known {
 		result, failure = e.execute(ctx, s, c, rec)
 	} else {
-		failure = r.unknown(c.Name)
+		names := cmp.Or(strings.Join(r.Names(), ", "), "none")
+		failure = errorf(KindUnknownTool, "unknown tool %s (available tools: %s)", shown(c.Name), names)
 	}
 	trailer := result.Text
 	switch {
@@ -129,11 +122,6 @@ func parts(text string, images []llm.Image) []llm.Part {
 	return parts
 }
 
-func (r *Registry) unknown(name string) *Error {
-	names := cmp.Or(strings.Join(r.Names(), ", "), "none")
-	return errorf(KindUnknownTool, "unknown tool %s (available tools: %s)", shown(name), names)
-}
-
 // execute validates the arguments and runs the tool. It turns a panic in either into an error.
 func (e entry) execute(
 	ctx context.Context, s Scope, c llm.ToolCall, out io.Writer,
@@ -160,13 +148,8 @@ func (e entry) execute(
 	}
 	call := &Call{
 		ID: c.ID, Name: c.Name, Args: args, Env: s.Env, Out: out, Outputs: s.Outputs,
-		DefaultTimeout: s.DefaultTimeout, MaxTimeout: s.MaxTimeout,
-	}
-	if call.MaxTimeout <= 0 {
-		call.MaxTimeout = MaxTimeout
-	}
-	if call.DefaultTimeout <= 0 {
-		call.DefaultTimeout = DefaultTimeout
+		DefaultTimeout: cmp.Or(max(s.DefaultTimeout, 0), DefaultTimeout),
+		MaxTimeout:     cmp.Or(max(s.MaxTimeout, 0), MaxTimeout),
 	}
 	if s.Backups != nil && s.Env != nil && !e.tool.ReadOnly {
 		kept := newBackupEnv(s.Env, s.Backups)

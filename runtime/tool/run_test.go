@@ -400,8 +400,8 @@ func TestRun_9_5_Truncation(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := registry(t, write(tt.text)).Run(t.Context(), Scope{
-				Spool: dirSpool{dir: t.TempDir()}, Outputs: outputs, OutputID: "out-1", Limits: tt.limit,
-			}, llm.ToolCall{ID: "1", Name: "t"})
+				Spool: dirSpool{dir: t.TempDir()}, Outputs: outputs, Limits: tt.limit,
+			}, llm.ToolCall{ID: "out-1", Name: "t"})
 			text := o.Result.Text()
 			if n := utf8.RuneCountInString(text); n > tt.chars+300 {
 				t.Errorf("the model sees %d characters", n)
