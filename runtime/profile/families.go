@@ -24,9 +24,9 @@ var (
 // Providers returns the IDs of the profiles that [New] can return.
 func Providers() []string { return []string{"openai", "anthropic", "gemini"} }
 
-// New returns the profile of a provider for one of its models, with figures from models. A model that
-// is not listed has a context window of [UnknownContextWindow] tokens and an unknown cut-off. A
-// provider that is not one of [Providers] is an error.
+// New returns the profile of a provider for one of its models, with figures from models. A model
+// that is not listed has a context window of [UnknownContextWindow] tokens and an unknown cut-off.
+// A provider that is not one of [Providers] is an error.
 func New(provider, name string, models Models) (Profile, error) {
 	f := family(provider)
 	if f == nil {
@@ -36,14 +36,14 @@ func New(provider, name string, models Models) (Profile, error) {
 	return f().describe(name, models), nil
 }
 
-// OpenAI returns the profile for OpenAI's models, and for others that a server offers through one of
-// OpenAI's APIs. Files are edited with apply_patch, and the timeout of commands is 10 seconds. Figures
-// are from [DefaultModels], see [New].
+// OpenAI returns the profile for OpenAI's models, and for others that a server offers through one
+// of OpenAI's APIs. Files are edited with apply_patch, and the timeout of commands is 10 seconds.
+// Figures are from [DefaultModels], see [New].
 func OpenAI(name string) Profile { return openai().describe(name, DefaultModels()) }
 
-// Anthropic returns the profile for Anthropic's Claude models. Files are edited with edit_file, grep
-// and glob are [tool.AnthropicGrep] and [tool.AnthropicGlob], and the timeout of commands is 120
-// seconds. Figures are from [DefaultModels], see [New].
+// Anthropic returns the profile for Anthropic's Claude models. Files are edited with edit_file,
+// grep and glob are [tool.AnthropicGrep] and [tool.AnthropicGlob], and the timeout of commands is
+// 120 seconds. Figures are from [DefaultModels], see [New].
 func Anthropic(name string) Profile { return anthropic().describe(name, DefaultModels()) }
 
 // Gemini returns the profile for Google's Gemini models. Files are edited with edit_file,
@@ -104,8 +104,8 @@ func gemini() Profile {
 }
 
 // maxAnswerTokens limits answers where a request must set a limit. Servers count the limit and the
-// input against the context together, so the largest possible limit would take context away from the
-// input.
+// input against the context together, so the largest possible limit would take context away from
+// the input.
 const maxAnswerTokens = 32_000
 
 // describe completes the profile of a family for one model.

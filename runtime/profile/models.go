@@ -47,16 +47,16 @@ type Model struct {
 	Vision    bool `json:"vision"`
 }
 
-// Models is a table of models. The zero value is empty. A table is immutable and safe for concurrent
-// use.
+// Models is a table of models. The zero value is empty. A table is immutable and safe for
+// concurrent use.
 type Models struct {
 	asOf string
 	// list is sorted by provider and prefix.
 	list []Model
 }
 
-// DefaultModels returns the built-in table. It covers models of OpenAI, Anthropic and Google, with the
-// figures that they publish.
+// DefaultModels returns the built-in table. It covers models of OpenAI, Anthropic and Google, with
+// the figures that they publish.
 func DefaultModels() Models { return builtin() }
 
 var builtin = sync.OnceValue(func() Models {
@@ -71,10 +71,10 @@ var builtin = sync.OnceValue(func() Models {
 //
 //	{"as_of": "2026-01-31", "models": [{"provider": "openai", "prefix": "my-model", "context_window": 65536}]}
 //
-// The keys of an entry are those of [Model] in JSON. Provider and prefix are required. Other missing
-// keys default to the built-in entry that matches the prefix, and without one to unknown or false;
-// only the context window must then be in the entry. Unknown keys, repeated keys, two entries for one
-// prefix, and figures out of range are errors, which name the line.
+// The keys of an entry are those of [Model] in JSON. Provider and prefix are required. Other
+// missing keys default to the built-in entry that matches the prefix, and without one to unknown or
+// false; only the context window must then be in the entry. Unknown keys, repeated keys, two
+// entries for one prefix, and figures out of range are errors, which name the line.
 func ParseModels(data []byte) (Models, error) {
 	base := DefaultModels()
 	m, err := parseModels(data, base)
@@ -97,9 +97,9 @@ func (m Models) AsOf() string { return m.asOf }
 // List returns all entries, sorted by provider and prefix.
 func (m Models) List() []Model { return slices.Clone(m.list) }
 
-// Lookup returns the entry of a provider with the longest prefix that matches the model name. If none
-// matches, it looks up the part of the name after the last slash: servers put "models/" or the maker
-// of a model in front.
+// Lookup returns the entry of a provider with the longest prefix that matches the model name. If
+// none matches, it looks up the part of the name after the last slash: servers put "models/" or the
+// maker of a model in front.
 func (m Models) Lookup(provider, name string) (Model, bool) {
 	// Of two prefixes of one name, the longer one is sorted after the shorter.
 	for _, e := range slices.Backward(m.list) {

@@ -52,8 +52,8 @@ type Profile struct {
 }
 
 // WithModel returns the profile for another model of the same provider, with figures from the table
-// that the profile was created with. A profile that [New], [OpenAI], [Anthropic] or [Gemini] did not
-// return keeps its figures, and so does one that is for this model already.
+// that the profile was created with. A profile that [New], [OpenAI], [Anthropic] or [Gemini] did
+// not return keeps its figures, and so does one that is for this model already.
 func (p Profile) WithModel(name string) Profile {
 	if p.models == nil || name == p.Model {
 		p.Model = name
@@ -62,8 +62,8 @@ func (p Profile) WithModel(name string) Profile {
 	return p.describe(name, *p.models)
 }
 
-// Surroundings describes the environment and the project to a model. It is taken once, when a session
-// starts.
+// Surroundings describes the environment and the project to a model. It is taken once, when a
+// session starts.
 type Surroundings struct {
 	WorkDir   string `json:"workdir"`
 	Platform  string `json:"platform"`
@@ -104,8 +104,8 @@ type Doc struct {
 
 // System returns the system prompt. Its layers, of which later ones have priority, are the family's
 // instructions, the surroundings, the tools, the project's instructions and the user's override. It
-// lists tools that the instructions mention and that are not among tools. Equal arguments give equal
-// bytes.
+// lists tools that the instructions mention and that are not among tools. Equal arguments give
+// equal bytes.
 func (p Profile) System(s Surroundings, tools []llm.ToolSpec, override string) string {
 	var b strings.Builder
 	b.WriteString(strings.TrimSpace(p.Instructions))

@@ -139,8 +139,8 @@ type spawnArgs struct {
 	MaxTurns integer `json:"max_turns"`
 }
 
-// agentResult describes a sub-agent to the model. The failure of a sub-agent is not a failure of the
-// call.
+// agentResult describes a sub-agent to the model. The failure of a sub-agent is not a failure of
+// the call.
 func agentResult(s AgentState, err error) (Result, error) {
 	if errors.Is(err, ErrNoAgent) {
 		return Result{}, errorf(KindNotFound, "%w", err)

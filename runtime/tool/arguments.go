@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"slices"
@@ -22,8 +21,8 @@ const (
 	maxProblems = 5
 )
 
-// parseArguments returns the validated arguments of a call of t, with aliases renamed. Errors are of
-// KindValidation, and short however long the arguments are.
+// parseArguments returns the validated arguments of a call of t, with aliases renamed. Errors are
+// of KindValidation, and short however long the arguments are.
 func parseArguments(
 	t Tool, schema func() (*argumentSchema, error), text string,
 ) (json.RawMessage, *Error) {
@@ -63,8 +62,8 @@ func parseArguments(
 	return raw, nil
 }
 
-// sameInAnyCase rejects keys that differ only in case. Package json decodes both into the same field
-// of a struct, so the tool could run with another value than the one that was validated.
+// sameInAnyCase rejects keys that differ only in case. Package json decodes both into the same
+// field of a struct, so the tool could run with another value than the one that was validated.
 func sameInAnyCase(object map[string]any) error {
 	seen := map[string]string{}
 	for _, key := range slices.Sorted(maps.Keys(object)) {
@@ -107,14 +106,12 @@ func decode(raw json.RawMessage) (any, error) {
 	return decodeValue(d, 0)
 }
 
+// decodeValue decodes the next value of valid JSON, for which Token returns no error.
 func decodeValue(d *json.Decoder, depth int) (any, error) {
 	if depth > maxNesting {
 		return nil, fmt.Errorf("are nested more than %d levels deep", maxNesting)
 	}
-	token, err := d.Token()
-	if err != nil {
-		return nil, notEOF(err)
-	}
+	token, _ := d.Token()
 	switch v := token.(type) {
 	case json.Delim:
 		if v == '{' {
@@ -128,8 +125,8 @@ func decodeValue(d *json.Decoder, depth int) (any, error) {
 			}
 			list = append(list, item)
 		}
-		_, err := d.Token()
-		return list, notEOF(err)
+		_, _ = d.Token() // the closing bracket
+		return list, nil
 	case json.Number:
 		// The validation computes exactly, so an exponent of nine digits would exhaust the memory.
 		exponent := strings.IndexAny(v.String(), "eE")
@@ -143,27 +140,19 @@ func decodeValue(d *json.Decoder, depth int) (any, error) {
 func decodeObject(d *json.Decoder, depth int) (any, error) {
 	object := map[string]any{}
 	for d.More() {
-		token, err := d.Token()
-		if err != nil {
-			return nil, notEOF(err)
-		}
+		token, _ := d.Token()
 		key, _ := token.(string)
 		if _, repeated := object[key]; repeated {
 			return nil, fmt.Errorf("hold the key %s twice in one object", shown(key))
 		}
-		if object[key], err = decodeValue(d, depth+1); err != nil {
+		value, err := decodeValue(d, depth+1)
+		if err != nil {
 			return nil, err
 		}
+		object[key] = value
 	}
-	_, err := d.Token()
-	return object, notEOF(err)
-}
-
-func notEOF(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
-	}
-	return err
+	_, _ = d.Token() // the closing brace
+	return object, nil
 }
 
 // integer is a whole number as JSON Schema understands it, where 10.0 is one.

@@ -15,12 +15,13 @@ import (
 // maxLinks is how many symlinks a name may lead through.
 const maxLinks = 40
 
-// root confines names to the working directory of an environment, also where symlinks lead out of it.
+// root confines names to the working directory of an environment, also where symlinks lead out of
+// it.
 //
 // It resolves a name before the file is used, because an environment has no call that does both: a
-// process that replaces a directory by a symlink between the two can still redirect a write. So root
-// stops a mistaken patch, but not a hostile program in the environment, which is the task of the
-// environment's isolation.
+// process that replaces a directory by a symlink between the two can still redirect a write. So
+// root stops a mistaken patch, but not a hostile program in the environment, which is the task of
+// the environment's isolation.
 type root struct {
 	e env.Environment
 	// dir is the working directory.

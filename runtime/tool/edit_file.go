@@ -75,8 +75,8 @@ type edited struct {
 	note string
 }
 
-// edit replaces old in content where it matches exactly, or otherwise where lines match those of old
-// loosely. A byte order mark is not part of the text.
+// edit replaces old in content where it matches exactly, or otherwise where lines match those of
+// old loosely. A byte order mark is not part of the text.
 func edit(name, content, old, replacement string, all bool) (edited, error) {
 	const bom = "\uFEFF"
 	body, hasBOM := strings.CutPrefix(content, bom)
@@ -218,21 +218,21 @@ func notFound(name, content, old string, lines []int, level v4a.Level) *Error {
 			"line; read the file again", shown(name))
 	}
 	if len(lines) > 1 {
-		return errorf(KindEditConflict, "old_string does not match %s exactly, and %s it matches several "+
-			"times, at lines %s. Nothing was changed; give old_string exactly as in the file, with more "+
+		return errorf(KindEditConflict, "old_string does not match %s exactly, and %s it matches "+
+			"several times, at lines %s. Nothing was changed; give old_string exactly as in the file, with more "+
 			"lines around it. The file has at line %d:\n%s",
 			shown(name), level, list(lines), lines[0], excerptOf(content, old, lines[0]))
 	}
-	return errorf(KindEditConflict, "old_string does not match %s exactly, but %s it matches, at line "+
-		"%s; replace_all needs exact text. The file has there:\n%s\nGive old_string exactly like this",
+	return errorf(KindEditConflict, "old_string does not match %s exactly, but %s it matches, at "+
+		"line %s; replace_all needs exact text. The file has there:\n%s\nGive old_string exactly like this",
 		shown(name), level, list(lines), excerptOf(content, old, lines[0]))
 }
 
 // unclear reports that old matches at the line first, but that the indentation of new lines is
 // ambiguous.
 func unclear(name, content, old string, first int, level v4a.Level) *Error {
-	return errorf(KindEditConflict, "old_string does not match %s exactly. It matches %s, at line %d, "+
-		"but the indentation of new_string there is ambiguous. The file has there:\n%s\nGive old_string "+
+	return errorf(KindEditConflict, "old_string does not match %s exactly. It matches %s, at line "+
+		"%d, but the indentation of new_string there is ambiguous. The file has there:\n%s\nGive old_string "+
 		"exactly like this, and new_string with the same indentation",
 		shown(name), level, first, excerptOf(content, old, first))
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/search"
@@ -36,8 +35,8 @@ func classify(ctx context.Context, err error) *Error {
 func describe(err error) (kind ErrorKind, text string) {
 	switch {
 	case errors.Is(err, env.ErrUnknownOutcome):
-		return KindEnvironment, "the connection to the environment was lost, and the operation may or may " +
-			"not have been done; check before you repeat it: " + err.Error()
+		return KindEnvironment, "the connection to the environment was lost, and the operation may or " +
+			"may not have been done; check before you repeat it: " + err.Error()
 	case errors.Is(err, env.ErrGone):
 		return KindEnvironment, "the environment no longer exists: " + err.Error()
 	case errors.Is(err, fs.ErrClosed):
@@ -49,8 +48,8 @@ func describe(err error) (kind ErrorKind, text string) {
 		name = shown(pathErr.Path)
 	}
 	var start *env.StartError
-	if errors.As(err, &start) {
-		name = "the command " + shown(strings.Join(start.Argv[:min(1, len(start.Argv))], ""))
+	if errors.As(err, &start) && len(start.Argv) > 0 {
+		name = "the command " + shown(start.Argv[0])
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -58,7 +57,8 @@ func describe(err error) (kind ErrorKind, text string) {
 	case errors.Is(err, env.ErrReadOnly):
 		return KindPermission, "this environment is read-only, nothing was changed: " + err.Error()
 	case errors.Is(err, env.ErrOutside):
-		return KindPermission, name + " is outside the working directory, and only files below it can be used"
+		return KindPermission, name + " is outside the working directory, and only files below it " +
+			"can be used"
 	case errors.Is(err, fs.ErrPermission):
 		return KindPermission, "no permission: " + err.Error()
 	case errors.Is(err, env.ErrChanged):

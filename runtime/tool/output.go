@@ -13,8 +13,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 )
 
-// recorder is the writer in Call.Out. It keeps all bytes, up to event.InlineLimit in memory and more
-// of them in the spool, and the part that the model will see.
+// recorder is the writer in Call.Out. It keeps all bytes, up to event.InlineLimit in memory and
+// more of them in the spool, and the part that the model will see.
 type recorder struct {
 	mu       sync.Mutex
 	id       string
@@ -134,8 +134,8 @@ func (r *recorder) lose(err error) {
 	}
 }
 
-// finish ends the output with trailer, on a line of its own. It returns the whole output and the text
-// for the model; readable reports whether the model can read outputs in the spool.
+// finish ends the output with trailer, on a line of its own. It returns the whole output and the
+// text for the model; readable reports whether the model can read outputs in the spool.
 func (r *recorder) finish(
 	trailer string, readable bool,
 ) (out event.Output, text string, truncated bool) {

@@ -38,8 +38,8 @@ func NewRegistry(tools ...Tool) (*Registry, error) {
 var toolName = lazyregexp.New(`^[a-zA-Z0-9_-]{1,64}$`)
 
 // Register adds t, or replaces the tool of the same name without changing the order. It returns an
-// error, and leaves the registry unchanged, if a provider might reject the name, if Run is nil, or if
-// the schema is malformed, refers to other documents or has a root that is not an object.
+// error, and leaves the registry unchanged, if a provider might reject the name, if Run is nil, or
+// if the schema is malformed, refers to other documents or has a root that is not an object.
 func (r *Registry) Register(t Tool) error {
 	if !toolName().MatchString(t.Name) {
 		return fmt.Errorf("register tool %s: a name must have 1 to 64 letters, digits, _ or -",
@@ -95,8 +95,8 @@ func (r *Registry) Names() []string {
 	return slices.Clone(r.order)
 }
 
-// Definitions returns the specifications of the tools that are sent to a model, in the order of their
-// registration.
+// Definitions returns the specifications of the tools that are sent to a model, in the order of
+// their registration.
 func (r *Registry) Definitions() []llm.ToolSpec {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

@@ -56,9 +56,9 @@ func (s Scope) logger() *slog.Logger {
 	return s.Logger
 }
 
-// Run runs one call: look up, validate, execute, truncate, record. It always returns an outcome whose
-// Result answers the call; every failure is an error result. If ctx ends, Run still waits for the
-// tool, so that nothing of the call runs after Run has returned.
+// Run runs one call: look up, validate, execute, truncate, record. It always returns an outcome
+// whose Result answers the call; every failure is an error result. If ctx ends, Run still waits for
+// the tool, so that nothing of the call runs after Run has returned.
 func (r *Registry) Run(ctx context.Context, s Scope, c llm.ToolCall) Outcome {
 	began := time.Now()
 	o := Outcome{Call: c, Started: began}

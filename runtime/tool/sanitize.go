@@ -10,9 +10,9 @@ import (
 // Sanitize returns the output of a command in a form that is safe to show to a model or on a
 // terminal:
 //
-//   - Terminal control sequences are removed with their contents: colours, cursor movements, titles,
-//     hyperlinks, clipboard contents. An unterminated sequence stops at the end of its line, so that
-//     it cannot hide the text that follows.
+//   - Terminal control sequences are removed with their contents: colours, cursor movements,
+//     titles, hyperlinks, clipboard contents. An unterminated sequence stops at the end of its line,
+//     so that it cannot hide the text that follows.
 //   - "\r\n" becomes "\n". A lone carriage return starts its line over, as on a terminal: only the
 //     last state of a progress bar remains. In a line of more than 8 KiB it becomes a line break.
 //   - Other control characters, except line break and tab, become visible: U+2400 and following for
@@ -27,8 +27,8 @@ func Sanitize(s string) string {
 }
 
 // A Sanitizer sanitizes text that arrives in pieces and goes to a terminal, as [Sanitize] does.
-// Sequences and characters may be split anywhere. It does not delay lines, so a lone carriage return
-// becomes a line break. It is not safe for concurrent use.
+// Sequences and characters may be split anywhere. It does not delay lines, so a lone carriage
+// return becomes a line break. It is not safe for concurrent use.
 type Sanitizer struct {
 	w   io.Writer
 	c   cleaner

@@ -62,8 +62,8 @@ func compileSchema(schema json.RawMessage) (*argumentSchema, error) {
 }
 
 // lazySchema returns a function that compiles the schema of t when it is first called. It returns
-// errors of the schema at once: only the schemas of the built-in tools are not compiled now, because
-// compiling all of them would dominate the start of the program.
+// errors of the schema at once: only the schemas of the built-in tools are not compiled now,
+// because compiling all of them would dominate the start of the program.
 func lazySchema(t Tool) (func() (*argumentSchema, error), error) {
 	compiled := sync.OnceValues(func() (*argumentSchema, error) { return compileSchema(t.Schema) })
 	if t.proven != "" && t.proven == string(t.Schema) {
@@ -188,8 +188,8 @@ func (s *argumentSchema) validate(arguments map[string]any) error {
 	return errors.New(strings.Join(e.problems, "\n"))
 }
 
-// withoutNumbers returns v with each json.Number as an int64, or as a float64 if it is no integer in
-// range: the library treats a json.Number as a string.
+// withoutNumbers returns v with each json.Number as an int64, or as a float64 if it is no integer
+// in range: the library treats a json.Number as a string.
 func withoutNumbers(v any) any {
 	switch v := v.(type) {
 	case json.Number:
@@ -215,9 +215,9 @@ func withoutNumbers(v any) any {
 }
 
 // explanation collects the problems of invalid arguments in words that a model can act on. The
-// library reports only the first problem, by its position in the schema. explanation does not decide
-// whether arguments are valid: it covers the keywords that tools use, and for other keywords the
-// model reads the library's message.
+// library reports only the first problem, by its position in the schema. explanation does not
+// decide whether arguments are valid: it covers the keywords that tools use, and for other keywords
+// the model reads the library's message.
 type explanation struct{ problems []string }
 
 func (e *explanation) add(path []string, format string, args ...any) {

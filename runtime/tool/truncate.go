@@ -122,7 +122,8 @@ func shares(n int, keep Keep) (front, back int) {
 	}
 }
 
-// text returns the cut text with a mark in place of the missing part. where explains how to read it.
+// text returns the cut text with a mark in place of the missing part. where explains how to read
+// it.
 func (t cut) text(where string) string {
 	if !t.truncated {
 		return string(t.head)

@@ -27,10 +27,10 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("chunk %d (line %d of the patch): %s", e.Chunk, e.Pos, e.Message)
 }
 
-// Apply applies chunks to content and returns the result, and one Match for each chunk. Lines that no
-// chunk removes stay byte by byte, but the result ends in a newline. Added lines get the line ending
-// of most lines and, where the old lines of their chunk have another indentation than the file, the
-// indentation of the file. A byte order mark stays. Errors are *ConflictError.
+// Apply applies chunks to content and returns the result, and one Match for each chunk. Lines that
+// no chunk removes stay byte by byte, but the result ends in a newline. Added lines get the line
+// ending of most lines and, where the old lines of their chunk have another indentation than the
+// file, the indentation of the file. A byte order mark stays. Errors are *ConflictError.
 func Apply(content string, chunks []Chunk) (string, []Match, error) {
 	const bom = "\uFEFF"
 	body, hasBOM := strings.CutPrefix(content, bom)
@@ -184,9 +184,9 @@ func textsOf(lines []Line, added bool) []string {
 	return found
 }
 
-// replacement returns the lines that replace the old lines of a chunk, which match have in the file.
-// New lines get the indentation of the file where the old ones have another one. It reports false if
-// that indentation is ambiguous.
+// replacement returns the lines that replace the old lines of a chunk, which match have in the
+// file. New lines get the indentation of the file where the old ones have another one. It reports
+// false if that indentation is ambiguous.
 func replacement(lines []Line, have []line) ([]line, bool) {
 	indent := newIndents(textsOf(lines, false), texts(have), textsOf(lines, true))
 	var repl []line
@@ -208,11 +208,11 @@ func replacement(lines []Line, have []line) ([]line, bool) {
 	return repl, true
 }
 
-// unclear reports that the old lines match have at that index, but that the indentation of new lines
-// is ambiguous.
+// unclear reports that the old lines match have at that index, but that the indentation of new
+// lines is ambiguous.
 func unclear(have []line, at int, level Level) error {
-	return fmt.Errorf("the old lines match only %s, at line %d, and the indentation of the new ones is "+
-		"ambiguous; give the lines exactly as in the file:%s", level, at+1, excerpt(texts(have)))
+	return fmt.Errorf("the old lines match only %s, at line %d, and the indentation of the new ones "+
+		"is ambiguous; give the lines exactly as in the file:%s", level, at+1, excerpt(texts(have)))
 }
 
 // excerpt formats the first lines for a message, each on a line of its own.
@@ -264,7 +264,8 @@ type span struct {
 	unique bool
 }
 
-// find returns the index where old matches, or -1. Several matches at an inexact level are an error.
+// find returns the index where old matches, or -1. Several matches at an inexact level are an
+// error.
 func (f *file) find(old []string, s span) (at int, level Level, err error) {
 	for level = Exact; level < levels; level++ {
 		lines, pattern := f.index.at(level), level.foldAll(old)

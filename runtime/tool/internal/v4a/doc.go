@@ -7,8 +7,8 @@
 // "*** Add File: NAME" with lines that start with +, "*** Delete File: NAME", and "*** Update File:
 // NAME" with an optional "*** Move to: NAME" and chunks. A chunk starts with "@@", which the first
 // one may lack; text after it names a line above the change. Lines of a chunk start with a space
-// (kept), - (removed) or + (added). "*** End of File" after a chunk means that it ends at the end of
-// the file.
+// (kept), - (removed) or + (added). "*** End of File" after a chunk means that it ends at the end
+// of the file.
 //
 // # Matching
 //

@@ -87,8 +87,8 @@ func (l Level) foldAll(lines []string) []string {
 	return folded
 }
 
-// search returns up to most indexes in lines, from the index from on, where pattern matches. It takes
-// time linear in the number of lines (Knuth, Morris and Pratt). The pattern is not empty.
+// search returns up to most indexes in lines, from the index from on, where pattern matches. It
+// takes time linear in the number of lines (Knuth, Morris and Pratt). The pattern is not empty.
 func search(lines, pattern []string, from, most int) []int {
 	// next[i] is the length of the longest proper prefix of the pattern that ends at its line i.
 	next := make([]int, len(pattern))

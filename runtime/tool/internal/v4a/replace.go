@@ -7,14 +7,14 @@ import (
 	"unicode"
 )
 
-// Replace replaces the lines of text that old matches from line first on, which [Find] has returned.
-// It replaces whole lines and changes nothing else.
+// Replace replaces the lines of text that old matches from line first on, which [Find] has
+// returned. It replaces whole lines and changes nothing else.
 //
-// Lines that old and replacement have in common stay byte by byte as they are in text. The others get
-// the line ending of most of the replaced lines, and the indentation of text where old has another
-// one. The last line ends as the replaced one did, so that a text without a final newline stays so.
-// Replace reports false if the indentation of a new line does not follow from that of the others,
-// because a guess might change the meaning of the text.
+// Lines that old and replacement have in common stay byte by byte as they are in text. The others
+// get the line ending of most of the replaced lines, and the indentation of text where old has
+// another one. The last line ends as the replaced one did, so that a text without a final newline
+// stays so. Replace reports false if the indentation of a new line does not follow from that of the
+// others, because a guess might change the meaning of the text.
 func Replace(text, old, replacement string, first int) (string, bool) {
 	lines, was, now := split(text), split(old), split(replacement)
 	at := first - 1
@@ -163,8 +163,8 @@ func (in indents) apply(s string) (string, bool) {
 	return to + s[len(from):], true
 }
 
-// derive derives an unknown indentation from the known ones, if each text uses only one character and
-// the known depths are proportional.
+// derive derives an unknown indentation from the known ones, if each text uses only one character
+// and the known depths are proportional.
 func (in indents) derive(from string) (string, bool) {
 	was, have := byte(0), byte(0)
 	type depth struct{ from, to int }
