@@ -89,7 +89,7 @@ func provePatch(t *testing.T, p provider) {
 	wantContains(t, "the loose patch's result", s.shown(2)[0], "M loose.txt")
 	wantContains(t, "the lost patch's result", s.shown(3)[0], "f.py")
 	wantContains(t, "the result of the patch outside", s.shown(4)[0], "outside")
-	wantContains(t, "the result of what is no patch", s.shown(4)[1], "the patch cannot be read")
+	wantContains(t, "the result of what is no patch", s.shown(4)[1], "parse the patch: ")
 	var kinds []string
 	for _, f := range res.Failures {
 		kinds = append(kinds, f.Kind)

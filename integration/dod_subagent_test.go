@@ -142,8 +142,8 @@ func proveSharedEnvironment(t *testing.T, p provider) {
 		t.Errorf("glob shows %q", got[2])
 	}
 	for i, text := range got[4:] {
-		if !strings.Contains(text, "outside of the working directory") && !strings.Contains(text,
-			"out of the working directory") {
+		if !strings.Contains(text, "is outside the working directory") &&
+			!strings.Contains(text, "leads out of the working directory") {
 			t.Errorf("refused call %d: %s", i, text)
 		}
 		if strings.Contains(text, "1 | secret") {
