@@ -106,7 +106,7 @@ func grepCancelledWithoutMatches(c *caseT) {
 }
 
 func walkCancelled(c *caseT) {
-	c.folders(1, 10_000)
+	c.folders(1, c.size(10_000, 2_000))
 	c.both(func(what string, e env.Environment) {
 		var found atomic.Int64
 		c.ends("Walk"+what, func(ctx context.Context, cancel func()) error {
