@@ -119,7 +119,7 @@ func (c *caseT) closeSeen(markers ...marker) {
 				"and Options.Alive is not set")
 		}
 	}
-	if problem := c.place.close(); problem != "" {
+	if problem := c.subject.close(); problem != "" {
 		c.errorf("%s", problem)
 	}
 	if c.opts.Alive == nil {

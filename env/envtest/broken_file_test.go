@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -155,7 +156,7 @@ func brokenFiles() []breakage {
 			return strings.ReplaceAll(name,
 				"%C5%91", "ő")
 		}), []string{"file/names"}},
-		{"relative names begin at a folder of their own", func(t *testing.T,
+		{"relative names begin at a directory of their own", func(t *testing.T,
 			good env.Environment,
 		) env.Environment {
 			dir := t.TempDir()
@@ -177,13 +178,13 @@ func brokenFiles() []breakage {
 				err = errors.New(err.Error())
 			}
 			return err
-		}), []string{"file/link_loop", "copy/in_not_a_folder"}},
+		}), []string{"file/link_loop", "copy/in_not_a_directory"}},
 		{"a missing file is any error", errorsOf(hidden(fs.ErrNotExist)), []string{"file/links_followed"}},
 		{
 			"a name below a file is any error", errorsOf(hidden(env.ErrNotDir)),
 			[]string{"file/below_a_file", "file/readdir_of_file"},
 		},
-		{"a folder is any error", errorsOf(hidden(env.ErrIsDir)), []string{"file/folder_is_no_file"}},
+		{"a directory is any error", errorsOf(hidden(env.ErrIsDir)), []string{"file/directory_is_no_file"}},
 		{"missing rights are any error", errorsOf(hidden(fs.ErrPermission)), []string{
 			"file/permission",
 			"write/read_only_file",
@@ -295,7 +296,7 @@ func brokenWrites() []breakage {
 			w, err := good.WriteFile(ctx, name, r, opts)
 			w.InPlace = !w.InPlace
 			return w, err
-		}), []string{"write/in_fixed_folder", "write/atomic"}},
+		}), []string{"write/in_fixed_directory", "write/atomic"}},
 		{"writes append", writeOf(func(ctx context.Context, good env.Environment, name string,
 			r io.Reader, opts env.WriteOptions,
 		) (env.Written, error) {
@@ -340,7 +341,22 @@ func brokenWrites() []breakage {
 	}
 }
 
+// meeting holds a gate for each environment.
+type meeting struct{ gates sync.Map }
+
+// wait waits, for a bounded time, until another goroutine waits for the same environment.
+func (m *meeting) wait(e env.Environment) {
+	value, _ := m.gates.LoadOrStore(e, make(chan struct{}))
+	gate, _ := value.(chan struct{})
+	select {
+	case gate <- struct{}{}:
+	case <-gate:
+	case <-time.After(2 * time.Second):
+	}
+}
+
 func brokenConditions() []breakage {
+	var writers meeting
 	return []breakage{
 		{"MustNotExist is checked before", writeOf(func(ctx context.Context, good env.Environment,
 			name string, r io.Reader, opts env.WriteOptions,
@@ -348,7 +364,9 @@ func brokenConditions() []breakage {
 			if _, err := good.Stat(ctx, name); err == nil && opts.MustNotExist {
 				return env.Written{}, &fs.PathError{Op: "write", Path: name, Err: fs.ErrExist}
 			}
-			time.Sleep(20 * time.Millisecond)
+			if opts.MustNotExist {
+				writers.wait(good)
+			}
 			opts.MustNotExist = false
 			return good.WriteFile(ctx, name, r, opts)
 		}), []string{"write/must_not_exist_one_winner"}},
@@ -359,7 +377,9 @@ func brokenConditions() []breakage {
 			if opts.IfSHA256 != "" && err == nil && fmt.Sprintf("%x", sha256.Sum256(old)) != opts.IfSHA256 {
 				return env.Written{}, &fs.PathError{Op: "write", Path: name, Err: env.ErrChanged}
 			}
-			time.Sleep(200 * time.Millisecond)
+			if opts.IfSHA256 != "" {
+				writers.wait(good)
+			}
 			if err == nil {
 				opts.IfSHA256 = ""
 			}
@@ -369,7 +389,7 @@ func brokenConditions() []breakage {
 			a.remove = func(ctx context.Context, name string, _ env.RemoveOptions) error {
 				return good.Remove(ctx, name, env.RemoveOptions{Recursive: true})
 			}
-		}), []string{"remove/folder"}},
+		}), []string{"remove/directory"}},
 		{"Remove is never recursive", alter(func(good env.Environment, a *altered) {
 			a.remove = func(ctx context.Context, name string, _ env.RemoveOptions) error {
 				return good.Remove(ctx, name, env.RemoveOptions{})

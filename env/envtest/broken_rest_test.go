@@ -71,7 +71,7 @@ func brokenCopies() []breakage {
 				return naiveUnpack(host(good, dir), archive)
 			}
 		}), []string{"copy/in"}},
-		{"CopyIn empties the folder", alter(func(good env.Environment, a *altered) {
+		{"CopyIn empties the directory", alter(func(good env.Environment, a *altered) {
 			a.copyIn = func(ctx context.Context, dir string, archive io.Reader) error {
 				_ = os.RemoveAll(host(good, dir))
 				return good.CopyIn(ctx, dir, archive)
@@ -103,7 +103,7 @@ func brokenCopyOut() []breakage {
 			}
 			return entries
 		}), []string{"copy/out"}},
-		{"CopyOut leaves out empty folders", entriesOf(func(_ env.Environment, _ string,
+		{"CopyOut leaves out empty directories", entriesOf(func(_ env.Environment, _ string,
 			entries []tarEntry,
 		) []tarEntry {
 			return slices.DeleteFunc(entries, func(e tarEntry) bool { return e.Typeflag == tar.TypeDir })
@@ -294,7 +294,7 @@ func brokenRest() []breakage {
 			info.Guarantees = []env.Guarantee{{Promise: env.KillTree, Strength: env.Enforced, By: "nobody"}}
 		}), []string{"kill/env_cleared_escapee_dies"}},
 		{
-			"Info names another folder", infoOf(func(info *env.Info) { info.WorkDir = "/" }),
+			"Info names another directory", infoOf(func(info *env.Info) { info.WorkDir = "/" }),
 			[]string{"info/workdir"},
 		},
 		{"Info changes", func(_ *testing.T, good env.Environment) env.Environment {

@@ -112,7 +112,7 @@ func execNotExecutable(c *caseT) {
 	cmd := env.Command{Argv: []string{c.abs("plain")}}
 	c.wantStartError("a file without the right to execute", c.exec(cmd), cmd, fs.ErrPermission)
 	cmd = env.Command{Argv: []string{c.abs()}}
-	c.wantStartError("a folder as program", c.exec(cmd), cmd, nil)
+	c.wantStartError("a directory as program", c.exec(cmd), cmd, nil)
 	cmd = c.script("./plain")
 	cmd.Dir = c.dir
 	c.wantExit("a shell that may not execute a program", c.exec(cmd), 126)
@@ -226,7 +226,7 @@ func execPathLookup(c *caseT) {
 			"/bin"), ":")
 	}
 	cmd := env.Command{Argv: []string{"envtest-tool"}}
-	c.wantStartError("a program that is in no folder of PATH", c.exec(cmd), cmd, fs.ErrNotExist)
+	c.wantStartError("a program that is in no directory of PATH", c.exec(cmd), cmd, fs.ErrNotExist)
 	for _, tc := range []struct {
 		vars []string
 		want string

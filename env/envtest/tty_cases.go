@@ -221,7 +221,7 @@ func ttyInterrupt(c *caseT) {
 	c.poll("the child to run", func() bool { return len(s.result) > 0 || c.allAlive(1, []marker{m}) })
 	s.types("\x03", false)
 	r := s.end()
-	c.gone(c.place, m)
+	c.gone(c.subject, m)
 	c.wantExit("a shell whose child was interrupted", r, 5)
 	if !strings.Contains(r.stdout, "caught\r\n") || !strings.Contains(r.stdout, "status 130\r\n") {
 		c.errorf("the screen shows %q, want the trap's text and the status 130 of the child", r.stdout)
@@ -369,7 +369,7 @@ func (c *caseT) ttyFamily() (env.Command, []marker) {
 func ttyTimeout(c *caseT) {
 	cmd, m := c.ttyFamily()
 	r := c.timeOut(cmd, m...)
-	c.gone(c.place, m...)
+	c.gone(c.subject, m...)
 	c.wantTimedOut(r)
 }
 
@@ -377,7 +377,7 @@ func ttyCancel(c *caseT) {
 	cmd, m := c.ttyFamily()
 	cmd.Timeout = 0
 	r := c.cancelled(cmd, errEnough, 1, m...)
-	c.gone(c.place, m...)
+	c.gone(c.subject, m...)
 	c.wantCancelled(r, errEnough)
 }
 
