@@ -87,8 +87,8 @@ func (c *caseT) out(dir string, names ...string) ([]string, error) {
 	return l, errors.Join(err, r.Close())
 }
 
-// wantOut records a failure unless CopyOut gives exactly these entries. One for the directory itself
-// is left out.
+// wantOut records a failure unless CopyOut gives exactly these entries. One for the directory
+// itself is left out.
 func (c *caseT) wantOut(what string, want []string, dir string, names ...string) {
 	got, err := c.out(dir, names...)
 	if err != nil {

@@ -67,8 +67,8 @@ func Run(t *testing.T, opts Options) {
 	wg.Wait()
 }
 
-// lanes bounds the number of cases that run at the same time. Most cases wait rather than compute, so
-// that the bound of package testing, the number of processors, is too low.
+// lanes bounds the number of cases that run at the same time. Most cases wait rather than compute,
+// so that the bound of package testing, the number of processors, is too low.
 type lanes struct {
 	once sync.Once
 	free chan struct{}

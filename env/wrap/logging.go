@@ -331,8 +331,8 @@ func varNames(assignments []string) []string {
 	return names
 }
 
-// countWriters wraps the writers of cmd in counters. If both are the same value, they stay the same,
-// so that the environment does not overlap their calls.
+// countWriters wraps the writers of cmd in counters. If both are the same value, they stay the
+// same, so that the environment does not overlap their calls.
 func countWriters(cmd *env.Command) (stdout, stderr *countingWriter) {
 	if cmd.Stdout != nil {
 		stdout = &countingWriter{inner: cmd.Stdout}

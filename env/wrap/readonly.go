@@ -12,9 +12,9 @@ import (
 )
 
 // ReadOnly rejects every write to e: WriteFile, Remove and CopyIn return a *fs.PathError that wraps
-// ErrReadOnly. Exec returns a *StartError that wraps ErrReadOnly unless allow accepts the command; a
-// nil allow accepts none, and Info then reports no shell. Reading and searching are unchanged, even
-// where e runs a program for them.
+// ErrReadOnly. Exec returns a *StartError that wraps ErrReadOnly unless allow accepts the command;
+// a nil allow accepts none, and Info then reports no shell. Reading and searching are unchanged,
+// even where e runs a program for them.
 //
 // This process enforces it, and the returned value offers no way around it. An accepted command may
 // do whatever e permits, writes included. So allow has to check the variables and the directory of

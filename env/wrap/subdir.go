@@ -11,10 +11,10 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// Subdir makes dir the working directory of e and rejects names outside of it. Names are relative to
-// dir; a name that leads out of it is a *fs.PathError that wraps ErrOutside, and for the directory
-// of a command a *StartError that wraps that. Dir is absolute or relative to e's working directory.
-// It cannot be removed.
+// Subdir makes dir the working directory of e and rejects names outside of it. Names are relative
+// to dir; a name that leads out of it is a *fs.PathError that wraps ErrOutside, and for the
+// directory of a command a *StartError that wraps that. Dir is absolute or relative to e's working
+// directory. It cannot be removed.
 //
 // Subdir prevents mistakes, not attacks: it checks names as text. A symlink below dir may lead out
 // of it, and ReadLink returns such a target; a command may do whatever e permits.

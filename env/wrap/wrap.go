@@ -34,8 +34,8 @@ type Options struct {
 }
 
 // Apply wraps e as opts configures. Logging is outermost, so that it also records rejected calls.
-// ReadOnly comes next, so that Allow gets a command with all its variables. FilterVars is innermost,
-// so that no decorator adds a variable after it.
+// ReadOnly comes next, so that Allow gets a command with all its variables. FilterVars is
+// innermost, so that no decorator adds a variable after it.
 func Apply(e env.Environment, opts Options) env.Environment {
 	var logging, readOnly func(env.Environment) env.Environment
 	if opts.Logger != nil {
