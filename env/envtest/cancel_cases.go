@@ -38,8 +38,10 @@ func (c *caseT) endless(name string) {
 // directories creates directories with some files.
 func (c *caseT) directories(count, files int) {
 	c.unix()
-	c.sh(`n=$1 m=$2 i=0; set --; while [ $i -lt $n ]; do set -- "$@" d$i; i=$((i + 1)); done; mkdir "$@"
-for d; do j=0; while [ $j -lt $m ]; do : >"$d/f$j"; j=$((j + 1)); done; done`, fmt.Sprint(count), fmt.Sprint(files))
+	c.sh(`n=$1 m=$2 i=0; set --
+while [ $i -lt $n ]; do set -- "$@" d$i; i=$((i + 1)); done; mkdir "$@"
+for d; do j=0; while [ $j -lt $m ]; do : >"$d/f$j"; j=$((j + 1)); done; done`,
+		fmt.Sprint(count), fmt.Sprint(files))
 }
 
 // ends calls a search, which has to end because of its cancellation.

@@ -212,7 +212,9 @@ func fileBelowFile(c *caseT) {
 func filePermission(c *caseT) {
 	c.unix()
 	c.ordinaryUser()
-	c.sh(`echo secret >secret; chmod 000 secret; mkdir closed; echo x >closed/file; chmod 000 closed; mkdir fixed; echo x >fixed/file; chmod 555 fixed`)
+	c.sh(`echo secret >secret; chmod 000 secret
+mkdir closed; echo x >closed/file; chmod 000 closed
+mkdir fixed; echo x >fixed/file; chmod 555 fixed`)
 	c.cleanup(func() { c.exec(c.script(`chmod 755 "$1/closed" "$1/fixed"`, c.dir)) })
 	for name, list := range map[string][]fileMethod{
 		c.name("secret"):         methods("Open"),
@@ -369,7 +371,8 @@ func fileOpenFile(c *caseT) {
 
 func fileStat(c *caseT) {
 	c.unix()
-	c.sh(`printf 12345 >file; chmod 640 file; TZ=UTC0 touch -t 200102030405.06 file; mkdir folder; chmod 750 folder; mkdir open; chmod 777 open`)
+	c.sh(`printf 12345 >file; chmod 640 file; TZ=UTC0 touch -t 200102030405.06 file
+mkdir folder; chmod 750 folder; mkdir open; chmod 777 open`)
 	info, err := c.e.Stat(c.ctx, c.name("file"))
 	if err != nil {
 		c.fatalf("Stat: %v", err)

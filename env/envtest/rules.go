@@ -43,8 +43,9 @@ const (
 	ruleSpecial   = "special files never block a read"
 	rulePathError = "errors of files are *fs.PathError that wrap fs.ErrNotExist, fs.ErrPermission " +
 		"and so on"
-	ruleStat    = "Stat describes a file and follows symlinks"
-	ruleLstat   = "Lstat and ReadLink describe a symlink itself; ReadLink of another file is fs.ErrInvalid"
+	ruleStat  = "Stat describes a file and follows symlinks"
+	ruleLstat = "Lstat and ReadLink describe a symlink itself; ReadLink of another file is " +
+		"fs.ErrInvalid"
 	ruleReadDir = "ReadDir lists a directory, sorted by name; entries describe symlinks " +
 		"themselves"
 	ruleWrite   = "WriteFile replaces the content of the file by the bytes of the reader"

@@ -190,7 +190,8 @@ func searchGlob(c *caseT) {
 
 func searchGlobOrder(c *caseT) {
 	c.unix()
-	c.sh(`for i in 1 2 3 4 5; do : >"$i.txt"; touch -t "20010101000$i.00" "$i.txt"; done; : >0.txt; touch -t 200001010000.00 0.txt; touch -t 200101010003.00 a.txt`)
+	c.sh(`for i in 1 2 3 4 5; do : >"$i.txt"; touch -t "20010101000$i.00" "$i.txt"; done
+: >0.txt; touch -t 200001010000.00 0.txt; touch -t 200101010003.00 a.txt`)
 	c.both(func(what string, e env.Environment) {
 		got, err := c.glob(e, search.GlobOptions{Pattern: "*.txt", Dir: c.dir})
 		c.wantList("Glob"+what, err, got, "5.txt", "4.txt", "3.txt", "a.txt", "2.txt", "1.txt", "0.txt")

@@ -240,7 +240,8 @@ func ttyInput(c *caseT) {
 	c.wantExit("a command that reads a terminal", s.end(), 0)
 	c.equal("what was typed into a terminal in raw mode", c.read(c.name("copy")), text)
 
-	s = c.run(c.onTerminal(`stty -echo; echo ready; read -r line; echo "first $line"; read -r line; echo "second $line"; exit 3`))
+	s = c.run(c.onTerminal(`stty -echo; echo ready; read -r line; echo "first $line"
+read -r line; echo "second $line"; exit 3`))
 	s.shows("ready")
 	s.types("one\n", false)
 	s.shows("first one")
@@ -339,7 +340,8 @@ func ttyStderr(c *caseT) {
 }
 
 func ttyDiscarded(c *caseT) {
-	res, err := c.e.Exec(c.ctx, c.onTerminal(`i=0; while [ $i -lt 20000 ]; do echo more; i=$((i+1)); done; exit 3`))
+	cmd := c.onTerminal(`i=0; while [ $i -lt 20000 ]; do echo more; i=$((i+1)); done; exit 3`)
+	res, err := c.e.Exec(c.ctx, cmd)
 	c.wantExit("a command without a writer", ran{Result: res, err: err}, 3)
 }
 
