@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env"
-	"github.com/sandboxagent/sandboxagent/env/internal/gitindex"
 	"github.com/sandboxagent/sandboxagent/env/internal/gitrepo"
 	"github.com/sandboxagent/sandboxagent/env/internal/pathname"
 )
@@ -26,7 +25,7 @@ func trackedFiles(
 			return nil, "", err
 		}
 		if git != nil {
-			index, err := env.ReadFile(ctx, e, pathname.Join(git.Private, "index"), gitindex.MaxSize)
+			index, err := env.ReadFile(ctx, e, pathname.Join(git.Private, "index"), gitrepo.MaxIndexSize)
 			if env.IsFatal(ctx, err) {
 				return nil, "", err
 			}
@@ -43,7 +42,7 @@ func trackedFiles(
 // indexNames returns the names of the files and links in an index that are below a folder, relative
 // to it.
 func indexNames(index []byte, below string) []string {
-	x, err := gitindex.Parse(index)
+	x, err := gitrepo.ParseIndex(index)
 	if err != nil {
 		return nil
 	}

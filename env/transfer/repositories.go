@@ -5,7 +5,7 @@ import (
 	"path"
 
 	"github.com/sandboxagent/sandboxagent/env/internal/pathname"
-	"github.com/sandboxagent/sandboxagent/env/internal/vcs"
+	"github.com/sandboxagent/sandboxagent/env/internal/gitrepo"
 )
 
 // repositories finds what belongs to version control programs in a folder of the host.
@@ -32,7 +32,7 @@ func (r *repositories) holds(name string) bool {
 		if c != '/' {
 			continue
 		}
-		if above := name[:i]; vcs.MayBeFolder(path.Base(above)) || r.isRepository(above, i < len(name)) {
+		if above := name[:i]; gitrepo.MayBeControlName(path.Base(above)) || r.isRepository(above, i < len(name)) {
 			r.tell(above)
 			return true
 		}
