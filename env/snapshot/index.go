@@ -10,10 +10,9 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/pathname"
 )
 
-// trackedFiles returns the names, relative to dir, of the files and links that git tracks below
-// dir, and the name of dir in its repository, with a slash at its end unless it is empty. There are
-// no names where there is no repository, and where its index cannot be read or understood: then
-// only ignore files count.
+// trackedFiles returns the names, relative to dir, of the files and symlinks that git tracks below
+// dir, and the name of dir in its repository, with a trailing slash unless it is empty. It returns
+// no names outside of a repository, and if the index is unreadable or malformed.
 func trackedFiles(
 	ctx context.Context, e env.FileReader, dir string,
 ) (names []string, prefix string, err error) {
@@ -39,8 +38,8 @@ func trackedFiles(
 	return nil, "", nil
 }
 
-// indexNames returns the names of the files and links in an index that are below a folder, relative
-// to it.
+// indexNames returns the names of the files and symlinks in an index that are below a directory,
+// relative to it.
 func indexNames(index []byte, below string) []string {
 	x, err := gitrepo.ParseIndex(index)
 	if err != nil {
