@@ -42,14 +42,14 @@ type GlobOptions struct {
 	IgnoreCase bool
 	// NoIgnore includes ignored files, see WalkOptions.
 	NoIgnore bool
-	// Limit bounds the number of returned entries, the newest; 0 means all. Glob holds at most twice as
-	// many in memory, or a thousand.
+	// Limit bounds the number of returned entries, the newest; 0 means all. Glob holds at most twice
+	// as many in memory, or a thousand.
 	Limit int
 }
 
 // Glob returns the regular files, and symlinks to regular files, whose names match opts.Pattern,
-// newest first, those of equal time by name. Names are relative to opts.Dir. Walk defines which files
-// are ignored.
+// newest first, those of equal time by name. Names are relative to opts.Dir. Walk defines which
+// files are ignored.
 //
 // A malformed pattern is ErrBadPattern, a missing Dir fs.ErrNotExist. If some directories or files
 // could not be read, the error is an *UnreadableError with all other entries; any other error comes
@@ -153,8 +153,8 @@ type glob [][]string
 // anyElements is the element that matches any number of elements.
 const anyElements = "**"
 
-// parseGlob compiles a pattern. If trees is set, a trailing slash, also of an alternative, means the
-// tree of the directory. Errors wrap ErrBadPattern.
+// parseGlob compiles a pattern. If trees is set, a trailing slash, also of an alternative, means
+// the tree of the directory. Errors wrap ErrBadPattern.
 func parseGlob(pattern string, trees bool) (glob, error) {
 	if len(pattern) > maxPattern {
 		return nil, fmt.Errorf("%w: it has more than %d bytes", ErrBadPattern, maxPattern)
@@ -270,8 +270,8 @@ func matchElements(pattern, name []string, below bool) bool {
 	}
 }
 
-// expandBraces appends the patterns without braces that pattern means, and subtracts the bytes that it
-// reads from work. A matcher that tries alternatives as it goes would take exponential time.
+// expandBraces appends the patterns without braces that pattern means, and subtracts the bytes that
+// it reads from work. A matcher that tries alternatives as it goes would take exponential time.
 func expandBraces(to []string, pattern string, work *int) ([]string, error) {
 	if *work -= len(pattern); *work < 0 {
 		return nil, fmt.Errorf("%w: it has too many braces", ErrBadPattern)

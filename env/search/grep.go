@@ -71,8 +71,8 @@ type GrepOptions struct {
 	Path string
 	// Glob selects files of a directory. Without a slash, as in *.go, it matches the last element of a
 	// name, else the name relative to Path. The syntax is that of GlobOptions.Pattern, except that a
-	// trailing slash means the tree of a directory, and a leading "!" needs quoting. Exclude leaves out
-	// files, and directories with their trees.
+	// trailing slash means the tree of a directory, and a leading "!" needs quoting. Exclude leaves
+	// out files, and directories with their trees.
 	Glob, Exclude string
 	// Types selects files of a directory by type, see FileTypes. An unknown type is ErrBadPattern.
 	Types []string
@@ -133,8 +133,8 @@ type GrepStats struct {
 // Grep calls fn for each line that matches opts.Pattern, file by file in the order of Walk, and
 // line by line. It searches the regular files below opts.Path, not symlinks; Walk defines which are
 // ignored. A file with a NUL byte in its first 8 KiB is binary and skipped. Lines end with "\n" or
-// "\r\n"; a byte order mark is not part of the first line; bytes that are not UTF-8 match as U+FFFD.
-// Memory is bounded, however long a file or a line is.
+// "\r\n"; a byte order mark is not part of the first line; bytes that are not UTF-8 match as
+// U+FFFD. Memory is bounded, however long a file or a line is.
 //
 // An error of fn ends the search with that error; fs.SkipAll ends it without one.
 //

@@ -30,8 +30,8 @@ const (
 	maxGrepWorkers = 8
 )
 
-// regularOpener is implemented by environments that open faster a file that ReadDir has just reported
-// as regular.
+// regularOpener is implemented by environments that open faster a file that ReadDir has just
+// reported as regular.
 type regularOpener interface {
 	// OpenRegular returns the file and its size in bytes. If the file is no longer regular it returns
 	// an error, and does not block on a FIFO.
@@ -101,8 +101,8 @@ type grepResult struct {
 	unread error
 }
 
-// searchDir searches the tree below root, several files at once, and delivers the results in the order
-// of the walk.
+// searchDir searches the tree below root, several files at once, and delivers the results in the
+// order of the walk.
 func (g *grepper) searchDir(ctx context.Context, root string, opts WalkOptions) error {
 	ctx, cancel := context.WithCancel(ctx)
 	wanted, unwanted := context.WithCancel(g.ctx)

@@ -96,8 +96,8 @@ func (w *walker) innerRules(
 	return rules, nil
 }
 
-// pushExclude returns the rules in the git directory of the repository whose top is at. Shown is the
-// name of the git directory relative to root.
+// pushExclude returns the rules in the git directory of the repository whose top is at. Shown is
+// the name of the git directory relative to root.
 func (w *walker) pushExclude(
 	ctx context.Context, at string, git *gitrepo.Dirs, shown string,
 ) (*gitignore.Stack, error) {

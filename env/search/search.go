@@ -16,8 +16,8 @@ type Searcher interface {
 	Grep(ctx context.Context, opts GrepOptions, fn func(GrepMatch) error) (GrepStats, error)
 }
 
-// UnreadableError accompanies the results of Glob and Grep if some files or directories could not be
-// read. The results are complete otherwise.
+// UnreadableError accompanies the results of Glob and Grep if some files or directories could not
+// be read. The results are complete otherwise.
 type UnreadableError struct {
 	// Count is the number of files and directories that could not be read.
 	Count int

@@ -46,18 +46,19 @@ type WalkOptions struct {
 //
 // Unless opts.NoIgnore is set, Walk leaves out the files that git ignores: entries named .git, and
 // those that .gitignore files and git's info/exclude exclude. It reads them in root and below, and
-// in the directories above root up to the top of a repository, which is a directory with a .git that
-// has a HEAD, or is a file that points to a git directory. The top of another repository starts
-// without rules. If root itself is ignored, only ignore files in it and below count. The directories
-// above root are those in its path, with symlinks not resolved; for a relative root e needs a method
-// Info.
+// in the directories above root up to the top of a repository, which is a directory with a .git
+// that has a HEAD, or is a file that points to a git directory. The top of another repository
+// starts without rules. If root itself is ignored, only ignore files in it and below count. The
+// directories above root are those in its path, with symlinks not resolved; for a relative root e
+// needs a method Info.
 //
 // If fn returns fs.SkipDir for a directory, Walk skips the directory, for a file the rest of its
 // directory; fs.SkipAll ends the walk without an error, any other error ends it with that error.
 //
 // Walk reports an unreadable directory a second time, with Err, and continues; likewise an ignore
 // file, whose name starts with ".." if it is above root. It leaves out files that vanish meanwhile.
-// It returns an error if root cannot be read, if ctx ends, and if the environment is closed or gone.
+// It returns an error if root cannot be read, if ctx ends, and if the environment is closed or
+// gone.
 func Walk(
 	ctx context.Context, e env.FileReader, root string, opts WalkOptions, fn func(Entry) error,
 ) error {

@@ -72,8 +72,8 @@ func (f fileState) same(g fileState) bool {
 	return f.mode == g.mode && f.size == g.size && f.sha256 == g.sha256
 }
 
-// Pack writes the tree to w in the form that CopyIn reads: directories, empty ones too, then files and
-// symlinks, sorted by name. Files have the mode 0o644 or 0o755 and their modification time,
+// Pack writes the tree to w in the form that CopyIn reads: directories, empty ones too, then files
+// and symlinks, sorted by name. Files have the mode 0o644 or 0o755 and their modification time,
 // directories the mode 0o755. It does not close w.
 func (s *Snapshot) Pack(ctx context.Context, w *tar.Writer) error {
 	for _, name := range slices.Sorted(maps.Keys(s.dirs)) {

@@ -45,17 +45,17 @@ type PatchStats struct {
 	Unreadable []string
 }
 
-// WritePatch writes the difference between two snapshots as a patch for git apply, with binary files,
-// file modes, symlinks and renames. Applied to exactly the files of before it makes exactly those of
-// after. Names in it are relative to the top of the git repository that the directory was in when
-// before was taken, as git apply reads them in any directory of it, else to the directory; names in
-// PatchStats are relative to the directory. The patch of equal snapshots is empty. The same snapshots
-// give the same bytes.
+// WritePatch writes the difference between two snapshots as a patch for git apply, with binary
+// files, file modes, symlinks and renames. Applied to exactly the files of before it makes exactly
+// those of after. Names in it are relative to the top of the git repository that the directory was
+// in when before was taken, as git apply reads them in any directory of it, else to the directory;
+// names in PatchStats are relative to the directory. The patch of equal snapshots is empty. The
+// same snapshots give the same bytes.
 //
 // A file with a NUL byte, or of more than 8 MiB, is written as binary. A new file that shares at
 // least half of its lines with a deleted one counts as renamed; among very many or very large files
-// only those with equal content do. As in git, directories exist only through their files. Hashes in
-// the patch are SHA-1, so that binary changes do not apply in a repository that uses SHA-256.
+// only those with equal content do. As in git, directories exist only through their files. Hashes
+// in the patch are SHA-1, so that binary changes do not apply in a repository that uses SHA-256.
 func WritePatch(ctx context.Context, w io.Writer, before, after *Snapshot) (PatchStats, error) {
 	p := &patchWriter{w: bufio.NewWriter(w), before: before, after: after}
 	stats, err := p.write(ctx)

@@ -52,8 +52,8 @@ func writeHunks(w *bufio.Writer, old, now []byte) (insertions, deletions int) {
 	return insertions, deletions
 }
 
-// hunkRange returns the lines of a hunk: the number of the first, and how many. An empty range has the
-// number of the line before it.
+// hunkRange returns the lines of a hunk: the number of the first, and how many. An empty range has
+// the number of the line before it.
 func hunkRange(start, end int) string {
 	switch n := end - start; n {
 	case 0:
@@ -104,9 +104,9 @@ func (l lines) len() int { return len(l.starts) - 1 }
 // line returns line i with its newline, if it has one.
 func (l lines) line(i int) []byte { return l.text[l.starts[i]:l.starts[i+1]] }
 
-// diffLines returns edits that make b of a. Its time is about linear in the number of lines: it splits
-// regions at lines that occur once in both texts, and compares only the rest line by line, with a
-// bounded search.
+// diffLines returns edits that make b of a. Its time is about linear in the number of lines: it
+// splits regions at lines that occur once in both texts, and compares only the rest line by line,
+// with a bounded search.
 func diffLines(a, b lines) []edit {
 	ids := make(map[string]rune)
 	number := func(l lines) []rune {
@@ -201,8 +201,8 @@ func (d *lineDiff) anchors(a0, a1, b0, b1 int) []match {
 	return longestRising(unique)
 }
 
-// longestRising returns the longest subsequence of matches, which are sorted by a, that is sorted by b
-// as well.
+// longestRising returns the longest subsequence of matches, which are sorted by a, that is sorted
+// by b as well.
 func longestRising(matches []match) []match {
 	// ends[n] is the match with the smallest b that ends a rising subsequence of n+1 matches; before
 	// links each to its predecessor.

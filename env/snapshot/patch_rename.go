@@ -48,9 +48,9 @@ func (p *patchWriter) renames(ctx context.Context, deleted, added []string) ([]c
 	return changes, nil
 }
 
-// exactRenames pairs files with the same content, preferably with the same base name, and returns the
-// rest. It pairs no empty files, whose equality means nothing, and no symlinks: git apply refuses to
-// make a directory in place of a renamed symlink.
+// exactRenames pairs files with the same content, preferably with the same base name, and returns
+// the rest. It pairs no empty files, whose equality means nothing, and no symlinks: git apply
+// refuses to make a directory in place of a renamed symlink.
 func (p *patchWriter) exactRenames(
 	ctx context.Context, deleted, added []string,
 ) (goneLeft, newLeft []string, renamed []change, err error) {
@@ -169,8 +169,8 @@ func otherBase(c change) int {
 	return 1
 }
 
-// lineBag is a text file without order: the number of bytes in each distinct line, sorted by the hash
-// of the line. It is empty for symlinks, empty files and binary files.
+// lineBag is a text file without order: the number of bytes in each distinct line, sorted by the
+// hash of the line. It is empty for symlinks, empty files and binary files.
 type lineBag struct {
 	size  int64
 	lines []lineWeight

@@ -81,8 +81,8 @@ func writePatch(t testing.TB, before, after *snapshot.Snapshot) ([]byte, snapsho
 	return patch.Bytes(), stats
 }
 
-// checkPatch applies the patch between two trees with git, in a plain directory and in a repository,
-// and reverts it.
+// checkPatch applies the patch between two trees with git, in a plain directory and in a
+// repository, and reverts it.
 func checkPatch(
 	t *testing.T, before, after map[string]treefake.File,
 ) ([]byte, snapshot.PatchStats) {

@@ -24,8 +24,8 @@ import (
 
 // Snapshot is the recorded state of a tree: the content of each file and whether it is executable,
 // the target of each symlink, and the names of the directories. Names, sizes and hashes take about
-// 200 bytes of memory per file; contents are in an unlinked file of the host until Close. A Snapshot
-// is immutable; its methods and WritePatch may be called concurrently.
+// 200 bytes of memory per file; contents are in an unlinked file of the host until Close. A
+// Snapshot is immutable; its methods and WritePatch may be called concurrently.
 type Snapshot struct {
 	// files by their names relative to the directory.
 	files map[string]fileState
@@ -75,8 +75,8 @@ type Options struct {
 	// Exclude, if set, reports the names to leave out as if git ignored them, with the trees of
 	// directories. Names are relative to the directory. Calls are not concurrent.
 	Exclude func(name string, isDir bool) bool
-	// Omit, if set, reports the names to leave out even if git tracks them, Include names them, or Base
-	// has them, with the trees of directories. Names are relative to the directory. Calls are not
+	// Omit, if set, reports the names to leave out even if git tracks them, Include names them, or
+	// Base has them, with the trees of directories. Names are relative to the directory. Calls are not
 	// concurrent.
 	Omit func(name string) bool
 	// SpoolDir is the directory of the host that stores file contents; the default is os.TempDir.
@@ -104,14 +104,15 @@ const (
 )
 
 // Take records the state of the tree below dir; empty means the working directory. It records all
-// files and symlinks but those that git ignores, see search.Walk, and those that git tracks, ignored
-// or not. An untracked file that git ignores at first and no longer at a second snapshot counts as
-// new. As in git, special files, owners, and permissions other than the owner's right to execute are
-// not part of a snapshot; directories and times are, for Pack, but comparisons ignore them.
+// files and symlinks but those that git ignores, see search.Walk, and those that git tracks,
+// ignored or not. An untracked file that git ignores at first and no longer at a second snapshot
+// counts as new. As in git, special files, owners, and permissions other than the owner's right to
+// execute are not part of a snapshot; directories and times are, for Pack, but comparisons ignore
+// them.
 //
 // A file without read permission does not fail the snapshot, nor does one that is too large since
-// opts.Base; Unreadable lists them. If the tree changes meanwhile, each file has a state that it had
-// at some time. A tree beyond the limits of opts is env.ErrTreeTooLarge.
+// opts.Base; Unreadable lists them. If the tree changes meanwhile, each file has a state that it
+// had at some time. A tree beyond the limits of opts is env.ErrTreeTooLarge.
 //
 // Contents arrive in one stream, or in a few for trees of thousands of files, never in a round trip
 // per file. The caller closes the snapshot.
@@ -191,8 +192,8 @@ func (s *Snapshot) open(name string) *io.SectionReader {
 	return io.NewSectionReader(s.spool, state.offset, state.size)
 }
 
-// validTreeName reports whether a name can be part of a patch. The environment, which returns it, is
-// not trusted.
+// validTreeName reports whether a name can be part of a patch. The environment, which returns it,
+// is not trusted.
 func validTreeName(name string) bool {
 	if strings.ContainsRune(name, 0) {
 		return false

@@ -33,10 +33,10 @@ type DownloadOptions struct {
 	SkipRepositories func(name string)
 }
 
-// Download copies the slash-separated names in the directory dir of an environment, or its whole tree
-// if there are none, into the directory dst of the host; dir/x becomes dst/x. It makes a missing dst,
-// replaces existing files and keeps others. An empty dir means the working directory. A missing name
-// is fs.ErrNotExist.
+// Download copies the slash-separated names in the directory dir of an environment, or its whole
+// tree if there are none, into the directory dst of the host; dir/x becomes dst/x. It makes a
+// missing dst, replaces existing files and keeps others. An empty dir means the working directory.
+// A missing name is fs.ErrNotExist.
 //
 // The environment is not trusted. A name out of dst, a symlink out of dst, and an entry below a
 // symlink end the download with env.ErrEscapes, a device or a FIFO with another error, and a tree

@@ -24,7 +24,8 @@ func findRepositories(root *os.Root, found func(name string)) *repositories {
 	}
 }
 
-// contains reports whether a clean name, or a directory above it, belongs to a version control system.
+// contains reports whether a clean name, or a directory above it, belongs to a version control
+// system.
 func (r *repositories) contains(name string) bool {
 	for i, c := range name + "/" {
 		if c != '/' {

@@ -16,9 +16,9 @@ import (
 
 // UploadOptions are options of Upload. The zero value uploads the whole source.
 type UploadOptions struct {
-	// Names are slash-separated names relative to the source directory, of files or of directories with
-	// their trees, to upload; none means all. A name that leaves the directory is env.ErrEscapes, a
-	// missing one fs.ErrNotExist. They are an error if the source is a file.
+	// Names are slash-separated names relative to the source directory, of files or of directories
+	// with their trees, to upload; none means all. A name that leaves the directory is env.ErrEscapes,
+	// a missing one fs.ErrNotExist. They are an error if the source is a file.
 	Names []string
 	// SkipRepositories, if set, leaves out the directories and files of version control systems below
 	// the source, as DownloadOptions.SkipRepositories does: they may contain credentials. It is called
@@ -28,13 +28,13 @@ type UploadOptions struct {
 }
 
 // Upload copies src, a file or directory of the host, into the directory dir of an environment, and
-// makes a missing dir; an empty dir means the working directory. It copies the entries of a directory,
-// so that src/x becomes dir/x; a file keeps its base name. It follows src if that is a symlink, copies
-// symlinks below it as symlinks, whatever their targets, and leaves out sockets, FIFOs and devices. It
-// reads nothing outside src, even if the tree changes meanwhile.
+// makes a missing dir; an empty dir means the working directory. It copies the entries of a
+// directory, so that src/x becomes dir/x; a file keeps its base name. It follows src if that is a
+// symlink, copies symlinks below it as symlinks, whatever their targets, and leaves out sockets,
+// FIFOs and devices. It reads nothing outside src, even if the tree changes meanwhile.
 //
-// The data is streamed, in one round trip and in bounded memory. After an error dir may have a part of
-// the tree.
+// The data is streamed, in one round trip and in bounded memory. After an error dir may have a part
+// of the tree.
 func Upload(ctx context.Context, e env.Copier, src, dir string, opts UploadOptions) error {
 	dir = cmp.Or(dir, ".")
 	pack, closeSource, err := openSource(src, opts)

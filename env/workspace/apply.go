@@ -84,9 +84,9 @@ func (e *ConflictError) Unwrap() []error {
 	return errs
 }
 
-// Apply makes the changes in the directory of the host, all or none. Each changed file must equal the
-// uploaded one, a new file must not exist, symlinks must not lead out of the directory, and nothing
-// may be Unreadable. Apply checks all of that before it changes anything, and returns a
+// Apply makes the changes in the directory of the host, all or none. Each changed file must equal
+// the uploaded one, a new file must not exist, symlinks must not lead out of the directory, and
+// nothing may be Unreadable. Apply checks all of that before it changes anything, and returns a
 // *ConflictError with all names that do not pass.
 //
 // Apply writes new contents to a stage, a directory .sandboxagent-apply-… in the directory, and
@@ -99,8 +99,8 @@ func (e *ConflictError) Unwrap() []error {
 // README with the steps to undo the changes. A workspace excludes it and has a note.
 //
 // A file keeps its permissions, except the right to execute, and, where the system allows it, its
-// owner. Directories that become empty are removed. A second Apply is a conflict, unless the changes
-// are empty.
+// owner. Directories that become empty are removed. A second Apply is a conflict, unless the
+// changes are empty.
 func (c *Changes) Apply(ctx context.Context) (Applied, error) {
 	applied, err := c.apply(ctx)
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/snapshot"
 )
 
-// check makes an edit of each name, and returns a ConflictError of the given conflicts and those with
-// the state of the host.
+// check makes an edit of each name, and returns a ConflictError of the given conflicts and those
+// with the state of the host.
 func (t *transaction) check(ctx context.Context, names []string, conflicts []Conflict) error {
 	removed := make(map[string]bool)
 	for _, name := range names {
@@ -51,8 +51,8 @@ func (t *transaction) check(ctx context.Context, names []string, conflicts []Con
 	return nil
 }
 
-// validate reports why an edit conflicts with the state of the host. Removed files do not, since all
-// are removed before files are placed at their names.
+// validate reports why an edit conflicts with the state of the host. Removed files do not, since
+// all are removed before files are placed at their names.
 func (t *transaction) validate(e *edit, removed map[string]bool) error {
 	if !safeName(e.name) {
 		return ErrName
@@ -120,8 +120,8 @@ func (t *transaction) validateParents(name string, removed map[string]bool) erro
 	return nil
 }
 
-// isRemoved reports whether the file name of the host is a removed one, whose name differs in letter
-// case only.
+// isRemoved reports whether the file name of the host is a removed one, whose name differs in
+// letter case only.
 func (t *transaction) isRemoved(fi fs.FileInfo, name string, removed map[string]bool) bool {
 	for other := range removed {
 		if removed[other] && other != name && strings.EqualFold(other, name) {

@@ -10,10 +10,10 @@
 // # Git
 //
 // A directory that is the top of a git repository is uploaded with a .git made for the purpose, and
-// so are repositories in it, such as submodules. That .git holds references, objects, the index, and
-// settings from a list of harmless ones. Credentials, addresses with user names, headers, included
-// files, hooks, programs of any kind, and logs stay on the host. Commits made in the environment
-// stay in it; no part of a .git is ever brought back.
+// so are repositories in it, such as submodules. That .git holds references, objects, the index,
+// and settings from a list of harmless ones. Credentials, addresses with user names, headers,
+// included files, hooks, programs of any kind, and logs stay on the host. Commits made in the
+// environment stay in it; no part of a .git is ever brought back.
 //
 // Other directories of version control systems stay on the host: bare and separate git directories,
 // recognized by their content, and those of other systems, recognized by their names. Changes never
@@ -33,8 +33,8 @@
 // # Trust
 //
 // The directory is trusted as far as git trusts it: a repository that it borrows objects from is
-// uploaded with it. Repositories inside it are not trusted: they may refer only to themselves and to
-// git's directory for submodules.
+// uploaded with it. Repositories inside it are not trusted: they may refer only to themselves and
+// to git's directory for submodules.
 //
 // The environment is not trusted. The size of changes is bounded. Apply touches nothing outside the
 // directory, no directory of a version control system in it, and no file that differs from the

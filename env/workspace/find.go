@@ -68,7 +68,8 @@ type finder struct {
 	dirs map[string]bool
 	// ignoring are the directories with an ignore file.
 	ignoring []string
-	// outer are the rules above the workspace, prefix its name in its repository with a trailing slash.
+	// outer are the rules above the workspace, prefix its name in its repository with a trailing
+	// slash.
 	outer  *gitignore.Stack
 	prefix string
 }
@@ -134,8 +135,8 @@ func (f *finder) add(r *repository) {
 	}
 }
 
-// noteConversions adds a note for each repository whose settings or attributes convert files between
-// index and working tree. Dirs are the directories with an attributes file.
+// noteConversions adds a note for each repository whose settings or attributes convert files
+// between index and working tree. Dirs are the directories with an attributes file.
 func (w *Workspace) noteConversions(dirs []string) {
 	kinds := make(map[*repository]map[string]bool)
 	for _, r := range w.repos {
@@ -201,8 +202,8 @@ func readAttributes(kinds map[string]bool, attributes string) {
 	}
 }
 
-// readInner reads the repository whose top a directory of the workspace is, if any. It is not trusted:
-// it may refer only to itself and to the directory for submodules of the outer repository.
+// readInner reads the repository whose top a directory of the workspace is, if any. It is not
+// trusted: it may refer only to itself and to the directory for submodules of the outer repository.
 func (f *finder) readInner(name string) {
 	dir := filepath.Join(f.w.dir, filepath.FromSlash(name))
 	fi, err := os.Lstat(filepath.Join(dir, gitrepo.DirName))

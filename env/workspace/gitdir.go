@@ -18,8 +18,8 @@ const gitFilePrefix = "gitdir: "
 // maxSmall bounds the size of git's short files, in bytes.
 const maxSmall = 1 << 20
 
-// findGit returns the git directories of the working tree whose top is dir, with symlinks resolved. A
-// missing .git is fs.ErrNotExist. Unlike gitrepo.Find it reports a broken .git with the remedy.
+// findGit returns the git directories of the working tree whose top is dir, with symlinks resolved.
+// A missing .git is fs.ErrNotExist. Unlike gitrepo.Find it reports a broken .git with the remedy.
 func findGit(dir string) (gitrepo.Dirs, error) {
 	name := filepath.Join(dir, gitrepo.DirName)
 	fi, err := os.Stat(name)
@@ -94,8 +94,8 @@ func readFile(root *os.Root, name string, limit int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, limit))
 }
 
-// openFile opens a regular file and returns its size. It checks the type first, since opening a FIFO
-// would wait.
+// openFile opens a regular file and returns its size. It checks the type first, since opening a
+// FIFO would wait.
 func openFile(root *os.Root, name string) (*os.File, int64, error) {
 	fi, err := root.Stat(name)
 	if err != nil {
@@ -119,8 +119,8 @@ func openFile(root *os.Root, name string) (*os.File, int64, error) {
 	return f, fi.Size(), nil
 }
 
-// enclosingRepository returns the nearest parent directory of dir that is the top of a working tree;
-// empty if none is.
+// enclosingRepository returns the nearest parent directory of dir that is the top of a working
+// tree; empty if none is.
 func enclosingRepository(dir string) string {
 	for up := filepath.Dir(dir); up != dir; dir, up = up, filepath.Dir(up) {
 		if isTop(up) {
@@ -130,8 +130,8 @@ func enclosingRepository(dir string) string {
 	return ""
 }
 
-// isTop reports whether git takes a directory for the top of a working tree: its .git is a directory
-// with a HEAD, or a file that points to one.
+// isTop reports whether git takes a directory for the top of a working tree: its .git is a
+// directory with a HEAD, or a file that points to one.
 func isTop(dir string) bool {
 	name := filepath.Join(dir, gitrepo.DirName)
 	fi, err := os.Stat(name)

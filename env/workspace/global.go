@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// globalRules returns the ignore rules of the user, which have the lowest precedence. The settings of
-// a repository, nil without one, can name another file.
+// globalRules returns the ignore rules of the user, which have the lowest precedence. The settings
+// of a repository, nil without one, can name another file.
 func (w *Workspace) globalRules(settings []setting) []byte {
 	home, _ := os.UserHomeDir()
 	configDir := os.Getenv("XDG_CONFIG_HOME")

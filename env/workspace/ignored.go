@@ -32,8 +32,8 @@ func validatePatterns(patterns []string) error {
 	return nil
 }
 
-// findIgnored returns the names of the files and symlinks that match an UploadIgnored pattern, or are
-// below a directory that does, ignored or not.
+// findIgnored returns the names of the files and symlinks that match an UploadIgnored pattern, or
+// are below a directory that does, ignored or not.
 func (w *Workspace) findIgnored(ctx context.Context, host env.FileReader) ([]string, error) {
 	patterns := w.opts.UploadIgnored
 	if len(patterns) == 0 {

@@ -255,8 +255,8 @@ func (s *objectSender) packs(ctx context.Context, store *os.Root) error {
 	return nil
 }
 
-// send writes files of a store that belong together; none if one is missing. It skips files that were
-// sent from another store, which have the same content.
+// send writes files of a store that belong together; none if one is missing. It skips files that
+// were sent from another store, which have the same content.
 func (s *objectSender) send(ctx context.Context, store *os.Root, names ...string) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -299,7 +299,8 @@ func unreadable(err error) error {
 	return fmt.Errorf("read its objects: %w (make them readable, or repair them with git fsck)", err)
 }
 
-// readDir returns the sorted names in a directory. It opens "name/." since opening a FIFO would wait.
+// readDir returns the sorted names in a directory. It opens "name/." since opening a FIFO would
+// wait.
 func readDir(root *os.Root, name string) ([]string, error) {
 	f, err := root.Open(name + "/.")
 	if err != nil {

@@ -196,7 +196,8 @@ func TestNoteOfUnreadableDir(t *testing.T) {
 		workspace.Options{}).Notes())
 }
 
-// Open refuses git directories with symlinks into another repository, as git-new-workdir makes them.
+// Open refuses git directories with symlinks into another repository, as git-new-workdir makes
+// them.
 func TestSymlinksInGitDir(t *testing.T) {
 	t.Parallel()
 	needGit(t)

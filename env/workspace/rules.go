@@ -17,8 +17,8 @@ const ignoreFile = ".gitignore"
 
 // ignoreRules are the ignore rules of git on the host. An environment lacks some of them: rules of
 // the user, in directories above the workspace, and in the git directories of linked working trees
-// and submodules. Those have a lower precedence than the ignore files in the workspace, so the latter
-// are included, as recorded.
+// and submodules. Those have a lower precedence than the ignore files in the workspace, so the
+// latter are included, as recorded.
 type ignoreRules struct {
 	// prefix is the name of the workspace in its repository, with a trailing slash; empty at the top.
 	prefix string
@@ -30,8 +30,8 @@ type ignoreRules struct {
 
 // HostRules returns a function that reports the names that git on the host ignores in the directory
 // dir by rules outside of it: those of the user, and those in the git directories of linked working
-// trees and submodules. It is for snapshot.Options.Exclude, where an environment works in dir itself;
-// nil means no such rules.
+// trees and submodules. It is for snapshot.Options.Exclude, where an environment works in dir
+// itself; nil means no such rules.
 func HostRules(
 	ctx context.Context, dir string,
 ) (excluded func(name string, isDir bool) bool, err error) {

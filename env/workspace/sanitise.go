@@ -20,8 +20,8 @@ const (
 // A check returns the uploaded value of a setting, perhaps changed, and whether it is uploaded.
 type check func(value string) (string, bool)
 
-// allowedSettings are the uploaded settings, by section and key; all others stay on the host. None of
-// them names a program, a file or a credential. Two dots stand for a section with a name.
+// allowedSettings are the uploaded settings, by section and key; all others stay on the host. None
+// of them names a program, a file or a credential. Two dots stand for a section with a name.
 var allowedSettings = map[string]check{
 	"core.filemode": boolean, "core.ignorecase": boolean, "core.symlinks": boolean,
 	"core.precomposeunicode": boolean,

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// cutShort runs Apply until it checks its context for the n-th time and ends it there as a kill does,
-// without an undo. It reports whether Apply got that far.
+// cutShort runs Apply until it checks its context for the n-th time and ends it there as a kill
+// does, without an undo. It reports whether Apply got that far.
 func cutShort(t *testing.T, c *Changes, n int) bool {
 	t.Helper()
 	ended := make(chan error, 1)

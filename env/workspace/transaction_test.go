@@ -101,8 +101,8 @@ func prepare(t *testing.T) (*Changes, string) {
 	return changesFrom(t, w, envDir), host
 }
 
-// changesFrom returns the changes between a workspace and the directory of an environment. The end of
-// the test closes both.
+// changesFrom returns the changes between a workspace and the directory of an environment. The end
+// of the test closes both.
 func changesFrom(t *testing.T, w *Workspace, envDir string) *Changes {
 	t.Helper()
 	e, err := local.New(local.Config{Dir: envDir})

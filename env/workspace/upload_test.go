@@ -17,7 +17,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/workspace"
 )
 
-// model is the repository that makeRepository copies: git commands are most of the time of the tests.
+// model is the repository that makeRepository copies: git commands are most of the time of the
+// tests.
 var model struct {
 	once sync.Once
 	dir  string
@@ -57,8 +58,8 @@ func makeModel(t testing.TB, dir string) {
 	git(t, dir, "tag", "v1", "HEAD~1")
 }
 
-// sameGit checks that git prints the same in both directories, and that the repository in the second
-// is complete and works.
+// sameGit checks that git prints the same in both directories, and that the repository in the
+// second is complete and works.
 func sameGit(t *testing.T, host, envDir string) {
 	t.Helper()
 	if fi, err := os.Lstat(filepath.Join(envDir, ".git")); err != nil || !fi.IsDir() {

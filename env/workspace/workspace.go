@@ -61,9 +61,9 @@ type Workspace struct {
 	rules *ignoreRules
 }
 
-// Open records the directory dir of the host, with symlinks in its path resolved. A missing directory
-// is fs.ErrNotExist, another file env.ErrNotDir, a tree beyond the limits of o env.ErrTreeTooLarge,
-// and a git directory ErrGitDir. The caller closes the workspace.
+// Open records the directory dir of the host, with symlinks in its path resolved. A missing
+// directory is fs.ErrNotExist, another file env.ErrNotDir, a tree beyond the limits of o
+// env.ErrTreeTooLarge, and a git directory ErrGitDir. The caller closes the workspace.
 func Open(ctx context.Context, dir string, o Options) (_ *Workspace, err error) {
 	defer func() {
 		if err != nil {
@@ -149,9 +149,9 @@ func (w *Workspace) Files() int { return w.before.Len() }
 // Close removes the record. The caller closes the changes of the workspace before.
 func (w *Workspace) Close() error { return w.before.Close() }
 
-// Upload sends the workspace to the working directory of e, which must be empty or missing, else the
-// error is ErrNotEmpty. The data is streamed, in bounded memory and one round trip. After an error
-// the environment may have a part of the files.
+// Upload sends the workspace to the working directory of e, which must be empty or missing, else
+// the error is ErrNotEmpty. The data is streamed, in bounded memory and one round trip. After an
+// error the environment may have a part of the files.
 func (w *Workspace) Upload(ctx context.Context, e env.Environment) error {
 	if err := w.upload(ctx, e); err != nil {
 		return fmt.Errorf("upload %s: %w", w.dir, err)

@@ -42,8 +42,8 @@ func Parse(content []byte) *Rules {
 	return r
 }
 
-// Match returns the decision of the last rule that matches name, which is relative to the directory of
-// the ignore file.
+// Match returns the decision of the last rule that matches name, which is relative to the directory
+// of the ignore file.
 func (r *Rules) Match(name string, isDir bool) Decision {
 	base := name[strings.LastIndexByte(name, '/')+1:]
 	for i := len(r.rules) - 1; i >= 0; i-- {
@@ -66,8 +66,8 @@ type Stack struct {
 	rules *Rules
 }
 
-// Push returns a stack of s and the rules of the directory dir, which take precedence. Dir is relative
-// to a top directory, the same for the whole stack; "" is the top itself.
+// Push returns a stack of s and the rules of the directory dir, which take precedence. Dir is
+// relative to a top directory, the same for the whole stack; "" is the top itself.
 func (s *Stack) Push(dir string, rules *Rules) *Stack {
 	if len(rules.rules) == 0 {
 		return s
@@ -78,8 +78,8 @@ func (s *Stack) Push(dir string, rules *Rules) *Stack {
 	return &Stack{outer: s, dir: dir, rules: rules}
 }
 
-// Ignored reports whether the rules exclude the entry name, relative to the top directory. It ignores
-// the directories above the entry, which may be excluded themselves.
+// Ignored reports whether the rules exclude the entry name, relative to the top directory. It
+// ignores the directories above the entry, which may be excluded themselves.
 func (s *Stack) Ignored(name string, isDir bool) bool {
 	for ; s != nil; s = s.outer {
 		below, ok := strings.CutPrefix(name, s.dir)

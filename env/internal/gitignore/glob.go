@@ -27,9 +27,9 @@ type class [4]uint64
 func (c *class) add(b byte)      { c[b/64] |= 1 << (b % 64) }
 func (c *class) has(b byte) bool { return c[b/64]&(1<<(b%64)) != 0 }
 
-// parseGlob compiles a pattern; it reports false for one that can never match. Two stars differ from
-// one only in an anchored pattern. As in git, two stars are special after a slash or at the start of
-// pattern, which is the first special byte of the line, and three mean the same as two.
+// parseGlob compiles a pattern; it reports false for one that can never match. Two stars differ
+// from one only in an anchored pattern. As in git, two stars are special after a slash or at the
+// start of pattern, which is the first special byte of the line, and three mean the same as two.
 func parseGlob(pattern string, anchored bool) ([]token, bool) {
 	var glob []token
 	for i := 0; i < len(pattern); {
@@ -72,8 +72,8 @@ func parseGlob(pattern string, anchored bool) ([]token, bool) {
 	return glob, true
 }
 
-// parseClass compiles the class at the start of pattern and returns its length. It reports false for a
-// class without an end, and for one with an unknown name such as [:letters:].
+// parseClass compiles the class at the start of pattern and returns its length. It reports false
+// for a class without an end, and for one with an unknown name such as [:letters:].
 func parseClass(pattern string) (set *class, length int, ok bool) {
 	set = &class{}
 	i := 1
@@ -135,8 +135,9 @@ func parseClass(pattern string) (set *class, length int, ok bool) {
 	}
 }
 
-// className returns the name in a text that starts with [:name:]. It reports false if the next closing
-// bracket does not end a name. Without a closing bracket the class around it is malformed anyway.
+// className returns the name in a text that starts with [:name:]. It reports false if the next
+// closing bracket does not end a name. Without a closing bracket the class around it is malformed
+// anyway.
 func className(text string) (string, bool) {
 	text = text[len("[:"):]
 	end := strings.IndexByte(text, ']')
@@ -190,9 +191,9 @@ func (c *class) addNamed(name string) bool {
 	return true
 }
 
-// matchGlob reports whether glob matches all of name. Its time is at most the product of both lengths
-// per directory of name: of several stars only the last one is retried, since a longer match of an
-// earlier one would leave the later only fewer choices; likewise for dirs.
+// matchGlob reports whether glob matches all of name. Its time is at most the product of both
+// lengths per directory of name: of several stars only the last one is retried, since a longer
+// match of an earlier one would leave the later only fewer choices; likewise for dirs.
 func matchGlob(glob []token, name string) bool {
 	retry := struct{ star, starName, dirs, dirsName int }{star: -1, dirs: -1}
 	g, n := 0, 0

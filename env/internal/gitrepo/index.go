@@ -168,9 +168,9 @@ func (x *Index) Portable(index []byte) ([]byte, error) {
 	return sum.Sum(out), nil
 }
 
-// prefixLength decodes how many bytes of the previous name to cut, and the length n of the encoding;
-// n is 0 if it is malformed. Each byte but the last has its high bit set, and counts one more than
-// its bits.
+// prefixLength decodes how many bytes of the previous name to cut, and the length n of the
+// encoding; n is 0 if it is malformed. Each byte but the last has its high bit set, and counts one
+// more than its bits.
 func prefixLength(b []byte) (cut uint64, n int) {
 	for i, c := range b {
 		if i > 8 {

@@ -17,8 +17,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// headSize is the length of the start of a file that is read before its header is written. A file that
-// fits is packed with the size read, even if it changes meanwhile.
+// headSize is the length of the start of a file that is read before its header is written. A file
+// that fits is packed with the size read, even if it changes meanwhile.
 const headSize = 64 << 10
 
 // PackOptions are options of Pack.
@@ -178,8 +178,8 @@ func vanished(root *os.Root, name string, err error) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// entry packs one file, symlink or directory with its tree. Local is its name in root, full its name
-// in the archive.
+// entry packs one file, symlink or directory with its tree. Local is its name in root, full its
+// name in the archive.
 func (p *packer) entry(root *os.Root, local string, fi fs.FileInfo, full string) error {
 	switch {
 	case fi.IsDir():

@@ -15,7 +15,8 @@ const (
 	maxTrailer = 1 << 20
 )
 
-// Reader reads a tar stream like a tar.Reader, but reports a stream that was cut between two entries.
+// Reader reads a tar stream like a tar.Reader, but reports a stream that was cut between two
+// entries.
 type Reader struct {
 	tr  *tar.Reader
 	src *countingReader
@@ -28,10 +29,10 @@ func NewReader(ctx context.Context, r io.Reader) *Reader {
 	return &Reader{tr: tar.NewReader(src), src: src}
 }
 
-// Next skips the rest of the current entry and returns the header of the next one. At the end of the
-// archive it reads r to its end, so that the sender can finish and report an error, and returns
-// io.EOF. A stream without end mark is io.ErrUnexpectedEOF. An error of the sender may wrap io.EOF, so
-// callers compare with ==.
+// Next skips the rest of the current entry and returns the header of the next one. At the end of
+// the archive it reads r to its end, so that the sender can finish and report an error, and returns
+// io.EOF. A stream without end mark is io.ErrUnexpectedEOF. An error of the sender may wrap io.EOF,
+// so callers compare with ==.
 func (r *Reader) Next() (*tar.Header, error) {
 	if _, err := io.Copy(io.Discard, r.tr); err != nil {
 		return nil, err

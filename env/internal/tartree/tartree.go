@@ -1,10 +1,10 @@
 // Package tartree packs directories into tar streams and unpacks them, on both sides through an
 // os.Root, so that no name, symlink or race leads out of the directory.
 //
-// Archives keep contents, permission bits, modification times, symlinks, empty directories and names
-// of any length. They do not keep owners, hard links (each name becomes a separate file) and times of
-// symlinks. Unpack drops the setuid, setgid and sticky bits, so that an archive cannot grant its
-// creator's rights.
+// Archives keep contents, permission bits, modification times, symlinks, empty directories and
+// names of any length. They do not keep owners, hard links (each name becomes a separate file) and
+// times of symlinks. Unpack drops the setuid, setgid and sticky bits, so that an archive cannot
+// grant its creator's rights.
 //
 // Unpack treats an archive as hostile. The kernel keeps names inside the root where the system
 // supports it (openat, by os.Root); this package validates the entries.
@@ -69,12 +69,12 @@ func openDir(in *os.Root, name string) (*os.Root, error) {
 	return root, err
 }
 
-// maxName is the longest path that a system accepts; an os.Root would make longer ones, directory by
-// directory.
+// maxName is the longest path that a system accepts; an os.Root would make longer ones, directory
+// by directory.
 const maxName = 4096
 
-// cleanName validates a relative slash-separated name and returns it without redundant elements; "."
-// is the root itself. It refuses all ".." elements, whose meaning depends on symlinks.
+// cleanName validates a relative slash-separated name and returns it without redundant elements;
+// "." is the root itself. It refuses all ".." elements, whose meaning depends on symlinks.
 func cleanName(name string) (string, error) {
 	if name == "" || len(name) > maxName || strings.ContainsRune(name, 0) {
 		return "", ErrInvalidName
@@ -102,8 +102,8 @@ func cleanName(name string) (string, error) {
 	return clean, nil
 }
 
-// Limit converts a limit whose zero means byDefault, and negative values no limit, into one whose zero
-// means no limit.
+// Limit converts a limit whose zero means byDefault, and negative values no limit, into one whose
+// zero means no limit.
 func Limit(n, byDefault int64) int64 {
 	if n == 0 {
 		return byDefault

@@ -36,15 +36,15 @@ type UnpackOptions struct {
 
 // Unpack writes the tree in the tar stream r below root and reads r to its end.
 //
-// Unpack removes an existing file or symlink and makes it again, so that it writes through no link; of
-// two entries with one name the last wins. Existing directories stay and take the mode of their entry.
-// A file in place of a directory is syscall.ENOTDIR, a directory in place of a file syscall.EISDIR.
-// Directories get their modes and times at the end, so that read-only ones can be filled. A hard link
-// becomes a copy of its target, which must be in the root.
+// Unpack removes an existing file or symlink and makes it again, so that it writes through no link;
+// of two entries with one name the last wins. Existing directories stay and take the mode of their
+// entry. A file in place of a directory is syscall.ENOTDIR, a directory in place of a file
+// syscall.EISDIR. Directories get their modes and times at the end, so that read-only ones can be
+// filled. A hard link becomes a copy of its target, which must be in the root.
 //
 // Names that leave the root, devices and FIFOs are an *EntryError, and so is any other error of one
-// entry. A stream without end mark is io.ErrUnexpectedEOF. Entries before an error stay. After the end
-// of ctx, Unpack returns when the current Read of r does.
+// entry. A stream without end mark is io.ErrUnexpectedEOF. Entries before an error stay. After the
+// end of ctx, Unpack returns when the current Read of r does.
 func Unpack(ctx context.Context, root *os.Root, r io.Reader, opts UnpackOptions) (err error) {
 	u := &unpacker{
 		root: root,
@@ -133,8 +133,8 @@ func (u *unpacker) entry(h *tar.Header) error {
 }
 
 // openParent makes and opens the parent directory of an entry, and with RefuseOutsideLinks refuses
-// symlinks in its path. The directory stays open for the next entry, so that the cost of an entry does
-// not grow with its depth. The caller does not close it.
+// symlinks in its path. The directory stays open for the next entry, so that the cost of an entry
+// does not grow with its depth. The caller does not close it.
 func (u *unpacker) openParent(dir string) (*os.Root, error) {
 	if dir == "." {
 		return u.root, nil
@@ -245,8 +245,8 @@ func (u *unpacker) dir(in *os.Root, name string, h *tar.Header) error {
 	return nil
 }
 
-// finishDirs sets the modes and times of the directories, deepest first, since a mode may deny access
-// to subdirectories.
+// finishDirs sets the modes and times of the directories, deepest first, since a mode may deny
+// access to subdirectories.
 func (u *unpacker) finishDirs() error {
 	names := slices.Sorted(maps.Keys(u.dirs))
 	slices.Reverse(names)
@@ -303,8 +303,8 @@ func (u *unpacker) file(in *os.Root, name string, r io.Reader, size int64, h *ta
 // permissions returns the permission bits of an entry.
 func permissions(h *tar.Header) fs.FileMode { return fs.FileMode(h.Mode) & fs.ModePerm }
 
-// replace removes the file or symlink base in a directory, if it exists, and calls create, which must
-// return fs.ErrExist if another program has made a file meanwhile.
+// replace removes the file or symlink base in a directory, if it exists, and calls create, which
+// must return fs.ErrExist if another program has made a file meanwhile.
 func replace(in *os.Root, base string, create func() error) error {
 	var err error
 	for range 3 {
@@ -340,9 +340,9 @@ func (u *unpacker) symlink(in *os.Root, name, target string) error {
 	return replace(in, base, func() error { return in.Symlink(target, base) })
 }
 
-// staysInside reports whether a symlink called name, reached through no other symlink, leads to a name
-// in the root. It allows only leading "..": the name before another one may be a symlink to any
-// directory.
+// staysInside reports whether a symlink called name, reached through no other symlink, leads to a
+// name in the root. It allows only leading "..": the name before another one may be a symlink to
+// any directory.
 func staysInside(name, target string) bool {
 	if path.IsAbs(target) {
 		return false

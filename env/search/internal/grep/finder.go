@@ -121,7 +121,8 @@ func indexFrom(text []byte, from int, b byte) int {
 	return len(text)
 }
 
-// equalFold reports whether text equals small, which is in lower case, in any case of ASCII letters.
+// equalFold reports whether text equals small, which is in lower case, in any case of ASCII
+// letters.
 func equalFold(text, small []byte) bool {
 	for i, c := range text {
 		if lowerByte(c) != small[i] {

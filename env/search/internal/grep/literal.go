@@ -28,8 +28,8 @@ type language struct {
 	some []literal
 }
 
-// required returns literals of which each match of an expression contains one, nil if not known, and
-// whether each line with one of them has a match. A literal with a line feed is in no line.
+// required returns literals of which each match of an expression contains one, nil if not known,
+// and whether each line with one of them has a match. A literal with a line feed is in no line.
 func required(re *syntax.Regexp) (some []literal, enough bool) {
 	l := analyze(re)
 	enough = l.exact != nil && !hasAnchor(re)
@@ -87,8 +87,9 @@ func analyze(re *syntax.Regexp) language {
 	return language{}
 }
 
-// ofRunes is the language of one text. It splits the text at letters beyond ASCII if their case does
-// not count, at U+FFFD, which any invalid byte matches, and at surrogates, and keeps the best part.
+// ofRunes is the language of one text. It splits the text at letters beyond ASCII if their case
+// does not count, at U+FFFD, which any invalid byte matches, and at surrogates, and keeps the best
+// part.
 func ofRunes(runes []rune, fold bool) language {
 	var parts []literal
 	at := 0
@@ -240,8 +241,8 @@ func rareness(all []literal) int {
 	return max(1, least-2*(len(all)-1))
 }
 
-// frequent is the rareness of a literal in so many lines that it hardly excludes any: one of the most
-// frequent bytes.
+// frequent is the rareness of a literal in so many lines that it hardly excludes any: one of the
+// most frequent bytes.
 const frequent = 16 + 2*40/8
 
 // common are bytes of source code, the most frequent first. Others are rarer.

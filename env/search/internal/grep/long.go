@@ -66,8 +66,8 @@ func (p *Pattern) textSize() int {
 	return size
 }
 
-// contains reports whether the line has one of the texts, the longest of the given size. It stops at
-// the end of the line and of ctx, and at an error, which the next Read returns.
+// contains reports whether the line has one of the texts, the longest of the given size. It stops
+// at the end of the line and of ctx, and at an error, which the next Read returns.
 func (l *longLine) contains(texts []finder, size int) bool {
 	buf := make([]byte, size-1+len(l.f.piece))
 	n := 0

@@ -86,8 +86,8 @@ func (p *Pattern) spans(ctx context.Context, text []byte) (all [][]int, err erro
 	return all, nil
 }
 
-// span returns the next match from a position on, or nil. After the context has ended the result has
-// no meaning.
+// span returns the next match from a position on, or nil. After the context has ended the result
+// has no meaning.
 func (s *Scanner) span(at int) ([]int, error) {
 	if len(s.cursors) > 0 && s.find(at) < 0 {
 		return nil, nil
@@ -125,9 +125,9 @@ func (s *Scanner) prefixAt(at int) int {
 	return at + i
 }
 
-// tryPrefixes tries the expression at the positions of its literal prefix, and gives up when that reads
-// more than the distance covered. It returns a match, or the first position not tried; -1 if none is
-// left.
+// tryPrefixes tries the expression at the positions of its literal prefix, and gives up when that
+// reads more than the distance covered. It returns a match, or the first position not tried; -1 if
+// none is left.
 func (s *Scanner) tryPrefixes(here *regexp.Regexp, at int) (span []int, next int) {
 	prefix, _ := s.p.re.LiteralPrefix()
 	if prefix == "" {
@@ -169,8 +169,8 @@ func (s *Scanner) try(re *regexp.Regexp, group, at int) []int {
 	return []int{at + found[2*group], at + found[2*group+1]}
 }
 
-// behind are expressions for matches after the first character of a text, in their first group. They
-// read that character too, as ^ and \b need.
+// behind are expressions for matches after the first character of a text, in their first group.
+// They read that character too, as ^ and \b need.
 type behind struct {
 	// here matches at the second character, later there or later. Later is nil if the original
 	// expression gives the same result.

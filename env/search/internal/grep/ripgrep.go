@@ -8,10 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// Ripgrep returns an expression for ripgrep that matches each line, with its ending, that p matches,
-// and may match others. It avoids all syntax with another meaning in ripgrep: it consists of classes
-// of bytes, and matches any bytes where those do not suffice. It is empty if it would match every
-// line.
+// Ripgrep returns an expression for ripgrep that matches each line, with its ending, that p
+// matches, and may match others. It avoids all syntax with another meaning in ripgrep: it consists
+// of classes of bytes, and matches any bytes where those do not suffice. It is empty if it would
+// match every line.
 func (p *Pattern) Ripgrep() string {
 	if p.re.MatchString("") {
 		return ""

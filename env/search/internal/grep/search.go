@@ -20,7 +20,8 @@ const (
 	pieceSize  = 64 << 10
 	// probeSize is the length of the start of a file in which a NUL byte means that it is binary.
 	probeSize = 8 << 10
-	// MaxMultiline bounds the size of a file in a multiline search, which holds it in memory, in bytes.
+	// MaxMultiline bounds the size of a file in a multiline search, which holds it in memory, in
+	// bytes.
 	MaxMultiline = 4 << 20
 )
 
@@ -74,15 +75,16 @@ func NewSearcher(p *Pattern, opts Options) *Searcher {
 	return &Searcher{pattern: p, opts: opts, size: bufferSize}
 }
 
-// Search calls fn for the matching lines of r and their context lines, in order. Lines end with "\n"
-// or "\r\n"; a byte order mark is not part of the first one, and one of UTF-16 makes Search decode
-// the file. It returns the error of fn or r, ErrBinary before it calls fn, or the cause of ctx.
+// Search calls fn for the matching lines of r and their context lines, in order. Lines end with
+// "\n" or "\r\n"; a byte order mark is not part of the first one, and one of UTF-16 makes Search
+// decode the file. It returns the error of fn or r, ErrBinary before it calls fn, or the cause of
+// ctx.
 func (s *Searcher) Search(ctx context.Context, r io.Reader, fn func(Line) error) error {
 	return s.file(ctx, r, fn).search()
 }
 
-// SearchLines is Search for a file in which only the lines with the given ascending numbers, and lines
-// longer than the buffer, may match.
+// SearchLines is Search for a file in which only the lines with the given ascending numbers, and
+// lines longer than the buffer, may match.
 func (s *Searcher) SearchLines(
 	ctx context.Context, r io.Reader, lines []int, fn func(Line) error,
 ) error {
@@ -239,7 +241,8 @@ type ended struct{ err error }
 
 func (e ended) Read([]byte) (int, error) { return 0, cmp.Or(e.err, io.EOF) }
 
-// searchLines searches the complete lines from kept to end, and forgets those that no context needs.
+// searchLines searches the complete lines from kept to end, and forgets those that no context
+// needs.
 func (f *file) searchLines(end int) error {
 	scan := f.pattern.Scan(f.ctx, f.data[:end])
 	for from := f.kept; ; from = f.shown {
@@ -273,8 +276,8 @@ func (f *file) forget(at int) {
 	f.kept, f.counted, f.shown = f.kept-at, 0, max(0, f.shown-at)
 }
 
-// makeRoom keeps at least half of data free for unsearched text: it grows data, or forgets the first
-// kept lines.
+// makeRoom keeps at least half of data free for unsearched text: it grows data, or forgets the
+// first kept lines.
 func (f *file) makeRoom() {
 	half := len(f.data) / 2
 	switch {
