@@ -308,7 +308,8 @@ func TestWalkUnreadable(t *testing.T) {
 		d.deny[root+"/.gitignore"], d.deny[root+"/.git/info/exclude"] = fs.ErrPermission,
 			errors.New("broken")
 		want := []string{"../.git/info/exclude: broken", "../.gitignore: permission denied", ".gitignore"}
-		if diff := cmp.Diff(want, walkNames(t, fakeEnvironment{d}, "c", search.WalkOptions{})); diff != "" {
+		got := walkNames(t, fakeEnvironment{d}, "c", search.WalkOptions{})
+		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
 	})

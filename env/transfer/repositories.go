@@ -31,7 +31,8 @@ func (r *repositories) contains(name string) bool {
 		if c != '/' {
 			continue
 		}
-		if above := name[:i]; gitrepo.MayBeControlName(path.Base(above)) || r.isGitDir(above, i < len(name)) {
+		above := name[:i]
+		if gitrepo.MayBeControlName(path.Base(above)) || r.isGitDir(above, i < len(name)) {
 			r.report(above)
 			return true
 		}

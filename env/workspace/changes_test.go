@@ -249,7 +249,8 @@ func TestConflicts(t *testing.T) {
 			map[string]error{"link": env.ErrChanged},
 		},
 		{
-			"symlink became file", func(t *testing.T, dir string) { put(t, dir, tree{"link": text("same")}) },
+			"symlink became file",
+			func(t *testing.T, dir string) { put(t, dir, tree{"link": text("same")}) },
 			map[string]error{"link": env.ErrChanged},
 		},
 		{
@@ -263,7 +264,8 @@ func TestConflicts(t *testing.T) {
 			})
 		}, map[string]error{"new": workspace.ErrAppeared}},
 		{
-			"more in the directory", func(t *testing.T, dir string) { put(t, dir, tree{"dir/y": text("y\n")}) },
+			"more in the directory",
+			func(t *testing.T, dir string) { put(t, dir, tree{"dir/y": text("y\n")}) },
 			map[string]error{"dir": workspace.ErrAppeared},
 		},
 		{"symlink instead of directory", func(t *testing.T, dir string) {
@@ -271,7 +273,8 @@ func TestConflicts(t *testing.T) {
 				tree{"in": {Target: "/tmp"}})
 		}, map[string]error{"in/new": workspace.ErrThroughSymlink}},
 		{
-			"file instead of directory", func(t *testing.T, dir string) { put(t, dir, tree{"in": text("x")}) },
+			"file instead of directory",
+			func(t *testing.T, dir string) { put(t, dir, tree{"in": text("x")}) },
 			map[string]error{"in/new": env.ErrNotDir},
 		},
 		{"several", func(t *testing.T, dir string) {

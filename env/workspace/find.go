@@ -238,8 +238,8 @@ func (f *finder) openInner(name, dir string, fi fs.FileInfo) (*repository, error
 		return nil, errors.New("it is a linked working tree")
 	}
 	if git.Linked && (f.common == "" || !belowModules(f.common, git.Private)) {
-		return nil, fmt.Errorf("it is in %s, which is not the directory for submodules of this repository",
-			git.Private)
+		return nil, fmt.Errorf("it is in %s, which is not the directory for submodules of this "+
+			"repository", git.Private)
 	}
 	return openRepository(name, git, git.Linked)
 }

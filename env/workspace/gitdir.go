@@ -41,7 +41,8 @@ func findGit(dir string) (gitrepo.Dirs, error) {
 	}
 	if _, err := os.Stat(filepath.Join(private, gitrepo.Head)); err != nil {
 		return gitrepo.Dirs{}, fmt.Errorf("%s points to %s, which is not a git repository "+
-			"(repair it with git worktree repair or git submodule update --init, or remove it)", name, private)
+			"(repair it with git worktree repair or git submodule update --init, or remove it)",
+			name, private)
 	}
 	common := private
 	content, err := readHostFile(filepath.Join(private, gitrepo.CommonDir))

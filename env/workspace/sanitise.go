@@ -50,17 +50,22 @@ var (
 	objectPattern = lazyregexp.New(`^(?:[0-9a-f]{40}|[0-9a-f]{64})$`)
 )
 
+var (
+	word       = matching(wordPattern)
+	refName    = matching(refPattern)
+	refSpec    = matching(specPattern)
+	option     = matching(optionPattern)
+	filterSpec = matching(filterPattern)
+)
+
 func boolean(v string) (string, bool) {
 	return v, slices.Contains([]string{"", "true", "false", "yes", "no", "on", "off", "0", "1"},
 		strings.ToLower(v))
 }
 
-func matching(p func() *regexp.Regexp, v string) (string, bool) { return v, p().MatchString(v) }
-func word(v string) (string, bool)                              { return matching(wordPattern, v) }
-func refName(v string) (string, bool)                           { return matching(refPattern, v) }
-func refSpec(v string) (string, bool)                           { return matching(specPattern, v) }
-func option(v string) (string, bool)                            { return matching(optionPattern, v) }
-func filterSpec(v string) (string, bool)                        { return matching(filterPattern, v) }
+func matching(p func() *regexp.Regexp) check {
+	return func(v string) (string, bool) { return v, p().MatchString(v) }
+}
 
 // line is one line of any text.
 func line(v string) (string, bool) { return v, !strings.ContainsAny(v, "\x00\n\r") }

@@ -81,8 +81,8 @@ func TestKilledApply(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if notes := w.Notes(); len(notes) != 1 || !strings.Contains(notes[0], filepath.Base(stages[0])) ||
-				!strings.Contains(notes[0], readmeName) {
+			notes := strings.Join(w.Notes(), "\n")
+			if !strings.HasPrefix(notes, filepath.Base(stages[0])) || !strings.Contains(notes, readmeName) {
 				t.Errorf("notes %q", notes)
 			}
 			for _, name := range w.before.Files() {
