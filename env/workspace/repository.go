@@ -285,7 +285,9 @@ func (r *repository) readInfo(private, common *os.Root) error {
 		in   *os.Root
 		name string
 	}{
-		{common, "info/exclude"}, {common, "info/attributes"}, {private, "info/sparse-checkout"},
+		{common, "info/exclude"},
+		{common, "info/attributes"},
+		{private, "info/sparse-checkout"},
 		{common, "shallow"},
 	} {
 		content, err := readFile(f.in, f.name, maxList)
