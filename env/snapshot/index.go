@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"context"
-	"path"
 	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env"
@@ -16,26 +15,26 @@ import (
 func trackedFiles(
 	ctx context.Context, e env.FileReader, dir string,
 ) (names []string, prefix string, err error) {
-	top := pathname.Absolute(e, dir)
-	below := ""
-	for strings.Contains(top, "/") {
-		git, err := gitrepo.Find(ctx, e, top)
-		if err != nil {
-			return nil, "", err
-		}
-		if git != nil {
-			index, err := env.ReadFile(ctx, e, pathname.Join(git.Private, "index"), gitrepo.MaxIndexSize)
-			if env.IsFatal(ctx, err) {
-				return nil, "", err
-			}
-			return indexNames(index, below), below, nil
-		}
-		if top == "/" {
-			break
-		}
-		top, below = path.Dir(top), path.Base(top)+"/"+below
+	abs := pathname.Absolute(e, dir)
+	if abs == "" {
+		return nil, "", nil
 	}
-	return nil, "", nil
+	top := abs
+	git, err := gitrepo.Find(ctx, e, top)
+	if err == nil && git == nil {
+		top, git, err = gitrepo.FindAbove(ctx, e, abs)
+	}
+	if err != nil || git == nil {
+		return nil, "", err
+	}
+	if top != abs {
+		prefix = strings.TrimPrefix(strings.TrimPrefix(abs, top), "/") + "/"
+	}
+	index, err := env.ReadFile(ctx, e, pathname.Join(git.Private, "index"), gitrepo.MaxIndexSize)
+	if env.IsFatal(ctx, err) {
+		return nil, "", err
+	}
+	return indexNames(index, prefix), prefix, nil
 }
 
 // indexNames returns the names of the files and symlinks in an index that are below a directory,

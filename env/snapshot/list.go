@@ -100,9 +100,9 @@ func (t *taker) checkEntries() error {
 // candidate is a file that may exist: its name below a directory that exists.
 type candidate struct{ dir, rest string }
 
-// wantExisting wants those of names that are files or symlinks and not below a symlink, which would
-// make one file appear twice. It lists each of their directories at most once, concurrently, and
-// starts from the directories that the walk has found.
+// wantExisting adds to t.wanted those of names that are files or symlinks and not below a symlink,
+// which would make one file appear twice. It lists each of their directories at most once,
+// concurrently, and starts from the directories that the walk has found.
 func (t *taker) wantExisting(ctx context.Context, names []string) error {
 	var open []candidate
 	for _, name := range names {

@@ -141,7 +141,7 @@ func (j *judgement) mounts() {
 	case len(j.document.Mounts) > 0:
 		found = fmt.Sprintf("%d, all known", len(j.document.Mounts))
 	}
-	j.add("mounts", "the configuration", "only those that were asked for", found, len(others) == 0)
+	j.add("mounts", "the configuration", "only those requested", found, len(others) == 0)
 }
 
 // pointOf returns the mount point with its symlinks resolved.
@@ -265,6 +265,6 @@ func (j *judgement) vars() {
 	case j.document.Vars != nil:
 		found = fmt.Sprintf("%d, all known", len(j.document.Vars))
 	}
-	j.add("variables", "the helper", "only those of the image and those that were asked for", found,
+	j.add("variables", "the helper", "only those of the image and those requested", found,
 		len(others) == 0)
 }

@@ -113,7 +113,7 @@ func (s *Scanner) match(line []byte) bool {
 	if len(line) <= s.p.short {
 		return s.p.re.Match(line)
 	}
-	// A reader that ends early looks like the end of the line, so check the context too.
+	// The expression takes a reader that ends early for the end of the line: check the context too.
 	return s.p.re.MatchReader(s.p.reader(s.ctx, bytes.NewReader(line))) && s.ctx.Err() == nil
 }
 
