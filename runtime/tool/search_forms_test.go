@@ -174,7 +174,7 @@ func TestAnthropicGrep(t *testing.T) {
 		{
 			"too large for several lines",
 			args{"pattern": "needle", "multiline": true, "path": "large"},
-			KindOther, "read large: the file has more than 4 MiB, too many for matches of several lines",
+			KindOther, "read large: the file has more than 4 MiB, too many for a multiline search",
 		},
 	})
 	checkCalls(t, AnthropicGrep(), newMemory(map[string]string{"n": strings.Repeat("x\n", 150)}),
