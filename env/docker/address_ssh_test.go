@@ -16,6 +16,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/docker"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
@@ -163,7 +164,9 @@ func TestSSHGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	box, err := e.Open(t.Context(), config(t, docker.Config{TTL: 3 * time.Second}))
+	box, err := e.Open(t.Context(), config(t, docker.Config{
+		Options: remote.Options{TTL: 3 * time.Second},
+	}))
 	if err != nil {
 		t.Fatal(errors.Join(err, e.Close()))
 	}

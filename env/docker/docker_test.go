@@ -76,7 +76,7 @@ func config(tb testing.TB, c docker.Config) docker.Config {
 		c.Image = "debian:bookworm-slim"
 	}
 	c.Pull = docker.PullNever
-	c.HelperProgram.Path = helperProgram
+	c.Helper.Binary = helperProgram
 	c.Note = func(line string) { tb.Log(line) }
 	return c
 }

@@ -47,7 +47,6 @@ type Engine struct {
 	options []string        // the daemon's security options; nil until known
 	machine string          // the processor of the daemon's machine; empty until known
 	volumes map[string]bool // existing helper volumes
-	digests map[string]file // by path
 }
 
 // Connect connects to a daemon and negotiates the version of its API. The error is a *ConfigError
@@ -60,11 +59,11 @@ func Connect(ctx context.Context, a Address) (*Engine, error) {
 	}
 	api, err := client.NewClientWithOpts(append(opts, client.WithAPIVersionNegotiation())...)
 	if err != nil {
-		return nil, &ConfigError{Field: "address", Reason: fmt.Sprintf("%s: %v", address, err)}
+		return nil, badConfig("address", "%s: %v", address, err)
 	}
 	e := &Engine{
 		api: api, address: address, creates: semaphore.NewWeighted(maxCreates),
-		volumes: make(map[string]bool), digests: make(map[string]file),
+		volumes: make(map[string]bool),
 	}
 	if e.config, err = loadConfig(); err != nil {
 		return nil, errors.Join(err, api.Close())
@@ -179,7 +178,7 @@ func (e *Engine) checkSecurity(ctx context.Context, c Config) error {
 		}
 		if _, profile, ok := strings.Cut(o, "profile="); ok && profile != "builtin" &&
 			profile != "default" {
-			c.note("the daemon's system call filter is " + profile +
+			c.Note("the daemon's system call filter is " + profile +
 				" instead of Docker's default; \"env verify\" tests it in part")
 		}
 		return nil

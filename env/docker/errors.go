@@ -14,21 +14,20 @@ import (
 	"github.com/docker/docker/client"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 )
 
-// ConfigError reports an invalid field of Config or Address, or a conflict between two.
-type ConfigError struct {
-	// Field is the name of the field, in lower case.
-	Field  string
-	Reason string
-	// Err is the cause; it may be nil. The message is the Reason alone.
-	Err error
+// Errors of all backends. A ConfigError reports an invalid field of Config or Address, and a
+// StartError a container that did not start.
+type (
+	ConfigError = remote.ConfigError
+	StartError  = remote.StartError
+)
+
+// badConfig returns a *ConfigError.
+func badConfig(field, format string, args ...any) error {
+	return remote.BadConfig(backend, field, format, args...)
 }
-
-func (e *ConfigError) Error() string { return "docker: " + e.Field + ": " + e.Reason }
-
-// Unwrap returns the cause.
-func (e *ConfigError) Unwrap() error { return e.Err }
 
 // DaemonError reports a daemon that is absent, does not answer or is unfit.
 type DaemonError struct {
@@ -108,19 +107,6 @@ func (e *ImageError) Error() string {
 
 // Unwrap returns the cause.
 func (e *ImageError) Unwrap() error { return e.Err }
-
-// StartError reports a container that did not start.
-type StartError struct {
-	Image string
-	Err   error
-}
-
-func (e *StartError) Error() string {
-	return fmt.Sprintf("docker: start a container of %s: %v", e.Image, e.Err)
-}
-
-// Unwrap returns the cause.
-func (e *StartError) Unwrap() error { return e.Err }
 
 // A Reason is the reason for a GoneError.
 type Reason string

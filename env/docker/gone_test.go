@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/docker"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
@@ -164,7 +165,7 @@ func TestGone(t *testing.T) {
 	}
 	defer e.Close() //nolint:errcheck // the connection has served
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
-		if done, err := e.Collect(t.Context(), docker.CollectOptions{}); err != nil || len(done) > 0 {
+		if done, err := e.Collect(t.Context(), remote.CollectOptions{}); err != nil || len(done) > 0 {
 			t.Log(done, err)
 			break
 		}

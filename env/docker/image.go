@@ -48,7 +48,7 @@ func (e *Engine) image(ctx context.Context, c Config) (image.InspectResponse, st
 			return found, images.DefaultReference, e.checkPlatform(ctx, c, images.DefaultReference, found)
 		}
 		ref = images.PublicReference
-		c.note(fmt.Sprintf("the image is %s, which may lack git and other tools (\"sandboxagent image "+
+		c.Note(fmt.Sprintf("the image is %s, which may lack git and other tools (\"sandboxagent image "+
 			"build base\" builds %s)",
 			ref, images.DefaultReference))
 	}
@@ -78,13 +78,6 @@ func (e *Engine) image(ctx context.Context, c Config) (image.InspectResponse, st
 	return found, ref, e.checkPlatform(ctx, c, ref, found)
 }
 
-// note reports a note to the caller.
-func (c Config) note(line string) {
-	if c.Note != nil {
-		c.Note(line)
-	}
-}
-
 // checkPlatform returns an error for an image that cannot run on the daemon.
 func (e *Engine) checkPlatform(
 	ctx context.Context, c Config, ref string, found image.InspectResponse,
@@ -106,7 +99,7 @@ func (e *Engine) checkPlatform(
 		}
 		return nil
 	}
-	arch, err := e.arch(ctx)
+	arch, err := e.Arch(ctx)
 	if err != nil {
 		return err
 	}
@@ -117,8 +110,8 @@ func (e *Engine) checkPlatform(
 	return nil
 }
 
-// arch returns the processor of the daemon's machine, in the Go toolchain's names.
-func (e *Engine) arch(ctx context.Context) (string, error) {
+// Arch returns the processor of the daemon's machine, in the Go toolchain's names.
+func (e *Engine) Arch(ctx context.Context) (string, error) {
 	e.mu.Lock()
 	known := e.machine
 	e.mu.Unlock()

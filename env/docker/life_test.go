@@ -121,7 +121,7 @@ func TestWrongArchitecture(t *testing.T) {
 
 // helped gives a configuration the helper of the tests.
 func helped(c docker.Config) docker.Config {
-	c.HelperProgram.Path = helperProgram
+	c.Helper.Binary = helperProgram
 	return c
 }
 

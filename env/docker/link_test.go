@@ -16,6 +16,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/docker"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
@@ -94,8 +95,8 @@ func TestPartition(t *testing.T) {
 func closeCutOff(t *testing.T, d *daemons.Docker) {
 	e, proxy := farAway(t, d)
 	box, err := e.Open(t.Context(), config(t, docker.Config{
-		Image: "busybox:latest",
-		TTL:   5 * time.Second,
+		Image:   "busybox:latest",
+		Options: remote.Options{TTL: 5 * time.Second},
 	}))
 	if err != nil {
 		t.Fatal(err)

@@ -40,8 +40,7 @@ func (e *Environment) Verify(ctx context.Context, host verify.Host) (_ verify.Re
 	}
 	x := e.config.expect(found, state.Mounts)
 	x.Host = host
-	return verify.Run(ctx, e, append([]string{programDir + "/" + programName},
-		e.handle.program.args...), x)
+	return verify.Run(ctx, e, append([]string{programPath}, e.handle.program.Args...), x)
 }
 
 // expect returns the guarantees of a container of this configuration. Mounted are its mounts
@@ -63,7 +62,7 @@ func (c Config) expect(found image.InspectResponse, mounted []container.MountPoi
 	x.Executable = x.Writable
 	x.ReadOnly = slices.DeleteFunc([]string{"/", "/usr", "/etc"},
 		func(dir string) bool { return c.isWritable(dir, found) })
-	x.Helper = programDir + "/" + programName
+	x.Helper = programPath
 	// elsewhere the helper has no filter
 	if slices.Contains([]string{"amd64", "arm64", ""}, found.Architecture) {
 		x.Filters = helperFilters

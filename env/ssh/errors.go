@@ -14,23 +14,21 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/sandboxagent/sandboxagent/env/remote"
 )
 
-// ConfigError reports an invalid value of Target or Config, or a file of theirs that cannot be
-// used.
-type ConfigError struct {
-	// Field is the name of the value, in lower case: "host", "identity", "known-hosts", "config",
-	// "timeout", "var", "ttl", "start timeout", "helper-dir", "helper program", "session",
-	// "working directory"; or "StrictHostKeyChecking", a setting that Target.AcceptNew replaces.
-	Field  string
-	Reason string
-}
+// Errors of all backends. A ConfigError reports an invalid field of Target or Config, or a file of
+// theirs that cannot be used; its field "StrictHostKeyChecking" is a setting that Target.AcceptNew
+// replaces. A StartError reports an environment that could not be started on a connected host.
+type (
+	ConfigError = remote.ConfigError
+	StartError  = remote.StartError
+)
 
-func (e *ConfigError) Error() string { return "ssh: " + e.Field + ": " + e.Reason }
-
-// badConfig returns a ConfigError.
+// badConfig returns a *ConfigError.
 func badConfig(field, format string, args ...any) error {
-	return &ConfigError{Field: field, Reason: fmt.Sprintf(format, args...)}
+	return remote.BadConfig(backend, field, format, args...)
 }
 
 // ConnectError reports that a host could not be reached, or does not speak SSH.
@@ -277,15 +275,3 @@ func (e *HelperDirError) Error() string {
 	return "no directory on the host is writable and allows execution for the helper: tried " +
 		cleanText(strings.Join(e.Dirs, ", "))
 }
-
-// StartError reports that an environment could not be started on a connected host.
-type StartError struct {
-	// Host is user@host:port.
-	Host string
-	Err  error
-}
-
-func (e *StartError) Error() string { return "ssh: start on " + e.Host + ": " + e.Err.Error() }
-
-// Unwrap returns the cause.
-func (e *StartError) Unwrap() error { return e.Err }

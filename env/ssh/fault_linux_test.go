@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/env/ssh"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
@@ -403,8 +404,8 @@ func lostWhileOpening(t *testing.T, s *daemons.SSHD) {
 			}
 			defer h.Close() //nolint:errcheck // never fails
 			e, err := h.Open(t.Context(), config(t, ssh.Config{
-				WorkDir: work, Session: session,
-				TTL: 5 * time.Second,
+				WorkDir: work,
+				Options: remote.Options{Session: session, TTL: 5 * time.Second},
 			}))
 			if err != nil {
 				return err
@@ -447,7 +448,7 @@ func lostWhileClosing(t *testing.T, s *daemons.SSHD) {
 	for i := range 8 {
 		e, err := h.Open(t.Context(), config(t, ssh.Config{
 			WorkDir: s.MakeFolder(t),
-			TTL:     5 * time.Second,
+			Options: remote.Options{TTL: 5 * time.Second},
 		}))
 		if err != nil {
 			t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/env/ssh"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
@@ -64,7 +65,9 @@ func partition(t *testing.T, s *daemons.SSHD, phase string) {
 	if testing.Short() {
 		to = impatient(t, to)
 	}
-	e := open(t, connect(t, to), ssh.Config{WorkDir: s.MakeFolder(t), TTL: 2 * time.Minute})
+	e := open(t, connect(t, to), ssh.Config{
+		WorkDir: s.MakeFolder(t), Options: remote.Options{TTL: 2 * time.Minute},
+	})
 	switch phase {
 	case "request":
 		part(t, proxy)
@@ -128,8 +131,8 @@ func TestPartitionWhileOpening(t *testing.T) {
 				}
 				defer h.Close() //nolint:errcheck // never fails
 				e, err := h.Open(ctx, config(t, ssh.Config{
-					WorkDir: work, Session: session,
-					TTL: partitionTime() + 5*time.Second,
+					WorkDir: work,
+					Options: remote.Options{Session: session, TTL: partitionTime() + 5*time.Second},
 				}))
 				if err != nil {
 					return err
@@ -156,7 +159,9 @@ func TestPartitionForGood(t *testing.T) {
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	proxy, to := behind(t, s)
 	h := connect(t, to)
-	e, err := h.Open(t.Context(), config(t, ssh.Config{TTL: 2 * time.Second}))
+	e, err := h.Open(t.Context(), config(t, ssh.Config{
+		Options: remote.Options{TTL: 2 * time.Second},
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +191,9 @@ func TestPartitionWhileClosing(t *testing.T) {
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	proxy, to := behind(t, s)
 	h := connect(t, to)
-	e, err := h.Open(t.Context(), config(t, ssh.Config{TTL: 2 * time.Second}))
+	e, err := h.Open(t.Context(), config(t, ssh.Config{
+		Options: remote.Options{TTL: 2 * time.Second},
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/env/ssh"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
@@ -146,7 +147,10 @@ func TestSilentHost(t *testing.T) {
 		"no answer within") {
 		t.Errorf("list: %v", err)
 	}
-	ticket := ssh.Ticket{Session: "x", Dir: "/tmp/x", Program: "/tmp/y", Token: "z", TTL: time.Minute}
+	ticket := ssh.Ticket{
+		Ticket: remote.Ticket{Session: "x", Token: "z", TTL: time.Minute},
+		Dir:    "/tmp/x", Program: "/tmp/y",
+	}
 	if _, err := h.Attach(t.Context(), ticket); err == nil || !strings.Contains(err.Error(),
 		"no answer within") {
 		t.Errorf("attach: %v", err)
@@ -173,7 +177,7 @@ func TestDamagedFolder(t *testing.T) {
 	if err != nil || len(list) != 1 || list[0].Session != e.Session() {
 		t.Errorf("%+v, %v", list, err)
 	}
-	if done, err := h.Collect(t.Context(), ssh.CollectOptions{}); err != nil || len(done) != 0 {
+	if done, err := h.Collect(t.Context(), remote.CollectOptions{}); err != nil || len(done) != 0 {
 		t.Errorf("%+v, %v", done, err)
 	}
 	if res, err := e.Exec(t.Context(), env.Command{Argv: []string{
@@ -188,8 +192,12 @@ func TestDamagedFolder(t *testing.T) {
 func TestSessionIsTaken(t *testing.T) {
 	t.Parallel()
 	h := connect(t, target(t, server(t, daemons.SSHDConfig{Account: account()})))
-	e := open(t, h, ssh.Config{Session: "same"})
-	_, err := h.Open(t.Context(), config(t, ssh.Config{Session: "same"}))
+	e := open(t, h, ssh.Config{
+		Options: remote.Options{Session: "same"},
+	})
+	_, err := h.Open(t.Context(), config(t, ssh.Config{
+		Options: remote.Options{Session: "same"},
+	}))
 	if config := (*ssh.ConfigError)(nil); !errors.As(err, &config) || config.Field != "session" {
 		t.Errorf("%T %v", err, err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/env/ssh"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
@@ -121,7 +122,7 @@ func TestSandboxLandlockDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = e.Close()
-	if _, err := h.Collect(t.Context(), ssh.CollectOptions{}); err != nil {
+	if _, err := h.Collect(t.Context(), remote.CollectOptions{}); err != nil {
 		t.Error(err)
 	}
 	nothingLeft(t, s, e.Session())

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/env/ssh"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
@@ -193,7 +194,7 @@ func TestSandboxDies(t *testing.T) {
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	work, h := repository(t, s), connect(t, target(t, s))
 	e, err := h.Open(t.Context(), config(t, ssh.Config{
-		WorkDir: work, TTL: 2 * time.Second,
+		WorkDir: work, Options: remote.Options{TTL: 2 * time.Second},
 		Sandbox: &env.Sandbox{Require: true},
 	}))
 	if err != nil {
@@ -221,7 +222,7 @@ func TestSandboxDies(t *testing.T) {
 		t.Errorf("afterwards: %v", err)
 	}
 	_ = e.Close()
-	if _, err := h.Collect(t.Context(), ssh.CollectOptions{}); err != nil {
+	if _, err := h.Collect(t.Context(), remote.CollectOptions{}); err != nil {
 		t.Error(err)
 	}
 	nothingLeft(t, s, e.Session())

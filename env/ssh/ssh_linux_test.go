@@ -94,7 +94,7 @@ func connect(tb testing.TB, t ssh.Target) *ssh.Host {
 // config completes a configuration for tests.
 func config(tb testing.TB, c ssh.Config) ssh.Config {
 	tb.Helper()
-	c.HelperProgram.Path = helperProgram
+	c.Helper.Binary = helperProgram
 	c.Note = func(line string) { tb.Log(line) }
 	return c
 }

@@ -41,7 +41,7 @@ func packAs(t *testing.T, program []byte, digest string) fstest.MapFS {
 	}
 }
 
-func mustFind(t *testing.T, files fs.FS) *Helper {
+func mustFind(t *testing.T, files fs.FS) *Program {
 	t.Helper()
 	h, err := find(files, "linux", "amd64")
 	if err != nil {
@@ -54,9 +54,9 @@ func TestFind(t *testing.T) {
 	program := []byte("a program")
 	sum := sha256.Sum256(program)
 	h := mustFind(t, pack(t, program))
-	if want := hex.EncodeToString(sum[:]); h.Digest() != want ||
-		h.Name() != "sandboxd-linux-amd64-"+want {
-		t.Errorf("found %q with digest %q", h.Name(), h.Digest())
+	if want := hex.EncodeToString(sum[:]); h.Digest != want ||
+		h.Name != "sandboxd-linux-amd64-"+want {
+		t.Errorf("found %q with digest %q", h.Name, h.Digest)
 	}
 	r, err := h.Open()
 	if err != nil {
@@ -92,7 +92,7 @@ func TestFindNothing(t *testing.T) {
 			}
 			for _, part := range []string{
 				"linux/amd64", "make build HELPERS=linux/amd64",
-				"--helper-binary FILE",
+				"set Helper.Binary",
 			} {
 				if !strings.Contains(err.Error(), part) {
 					t.Errorf("%q lacks %s", err, part)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"text/tabwriter"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/sandboxagent/sandboxagent/env/docker"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/images"
 )
 
@@ -156,20 +156,23 @@ func (b *builder) build(ctx context.Context, i images.Image) error {
 
 // imageProgram returns a program that goes into an image.
 func (b *builder) imageProgram(ctx context.Context, name string) ([]byte, error) {
-	if name == "sandboxd" {
-		return b.engine.HelperFor(ctx)
-	}
-	self, err := executable()
+	arch, err := b.engine.Arch(ctx)
 	if err != nil {
 		return nil, err
 	}
-	fits, err := b.engine.IsProgram(ctx, self)
-	if err != nil {
-		return nil, err
+	var h remote.Helper
+	if name != "sandboxd" {
+		if h.Binary, err = executable(); err != nil {
+			return nil, err
+		}
 	}
-	if !fits {
+	p, err := h.Resolve(ctx, "linux", arch)
+	switch {
+	case err != nil && h.Binary != "":
 		return nil, errors.New("this program is not static, or not for the daemon's machine; \"make " +
 			"build\" on Linux builds one that goes into an image")
+	case err != nil:
+		return nil, err
 	}
-	return os.ReadFile(self)
+	return p.Content()
 }
