@@ -17,12 +17,11 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/remote"
 )
 
-// Errors of all backends. A ConfigError reports an invalid field of Config or Address, and a
-// StartError a container that did not start.
-type (
-	ConfigError = remote.ConfigError
-	StartError  = remote.StartError
-)
+// ConfigError reports an invalid field of Config or Address, or a conflict between two.
+type ConfigError = remote.ConfigError
+
+// StartError reports a container that did not start.
+type StartError = remote.StartError
 
 // badConfig returns a *ConfigError.
 func badConfig(field, format string, args ...any) error {

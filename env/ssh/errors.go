@@ -18,13 +18,12 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/remote"
 )
 
-// Errors of all backends. A ConfigError reports an invalid field of Target or Config, or a file of
-// theirs that cannot be used; its field "StrictHostKeyChecking" is a setting that Target.AcceptNew
-// replaces. A StartError reports an environment that could not be started on a connected host.
-type (
-	ConfigError = remote.ConfigError
-	StartError  = remote.StartError
-)
+// ConfigError reports an invalid value of Target or Config, or a file of theirs that cannot be used.
+// The field "StrictHostKeyChecking" is a setting that Target.AcceptNew replaces.
+type ConfigError = remote.ConfigError
+
+// StartError reports an environment that could not be started on a connected host.
+type StartError = remote.StartError
 
 // badConfig returns a *ConfigError.
 func badConfig(field, format string, args ...any) error {
