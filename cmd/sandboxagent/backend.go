@@ -83,7 +83,7 @@ type opened struct {
 	keeping *keeping
 }
 
-// keeping is what it takes to leave an environment and to reattach to it.
+// keeping is for leaving an environment and for reattaching to it.
 type keeping struct {
 	session string
 	// ttl is how long the environment lives without a client.

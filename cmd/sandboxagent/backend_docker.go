@@ -209,10 +209,14 @@ type dockerEnvironment struct {
 
 // Close implements env.Environment.
 func (d *dockerEnvironment) Close() error {
-	return errors.Join(d.Environment.Close(), d.engine.Close())
+	err := d.Environment.Close()
+	if err != nil {
+		err = fmt.Errorf("%w (\"sandboxagent env gc\" removes what is left)", err)
+	}
+	return errors.Join(err, d.engine.Close())
 }
 
-// dockerKept is what is stored to reattach to a container.
+// dockerKept is stored to reattach to a container.
 type dockerKept struct {
 	docker.Ticket
 	// Daemon is the address of the daemon that the container is on.

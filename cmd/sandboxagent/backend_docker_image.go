@@ -21,7 +21,7 @@ func (p *program) imagesCommand() *cli.Command {
 		Name:      "image list",
 		Usage:     "list the images that can be built, and whether the daemon has them",
 		ArgsUsage: "[flags]",
-		Description: "Each line has the name, the reference, the size or a dash, and what is in the " +
+		Description: "Each line has the name, the reference, the size or a dash, and the content of the " +
 			"image.",
 		Action: p.action(p.listImages),
 	}
@@ -32,8 +32,8 @@ func (p *program) buildCommand() *cli.Command {
 		Name:      "image build",
 		Usage:     "build images for sandboxes: " + strings.Join(imageNames(), ", "),
 		ArgsUsage: "[flags] NAME...",
-		Description: `What the build says goes to standard error, the references of the images that were built to standard output. An image
-that another one is built on is built first if the daemon does not have it.`,
+		Description: `Prints the output of the build on standard error, and the references of the images on standard output. The base
+of an image is built first if the daemon does not have it.`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "base", Usage: "build on the image `REF` instead of the one that is " +
 				"meant for it"},
@@ -59,7 +59,7 @@ func (p *program) listImages(ctx context.Context, c *cli.Context) (int, error) {
 	}
 	return codeDone, withDocker(ctx, func(e *docker.Engine) error {
 		table := tabwriter.NewWriter(p.std.out, 0, 8, 2, ' ', 0)
-		_, _ = fmt.Fprintln(table, "NAME\tREFERENCE\tSIZE\tDESCRIPTION") // Flush tells of errors
+		_, _ = fmt.Fprintln(table, "NAME\tREFERENCE\tSIZE\tDESCRIPTION") // Flush returns the error
 		for _, i := range images.List() {
 			size := "-"
 			found, err := e.FindImage(ctx, i.Reference)
@@ -79,14 +79,13 @@ func (p *program) listImages(ctx context.Context, c *cli.Context) (int, error) {
 // buildImages is the command image build.
 func (p *program) buildImages(ctx context.Context, c *cli.Context) (int, error) {
 	if c.NArg() == 0 {
-		return 0, usagef("which image? There are %s", strings.Join(imageNames(), ", "))
+		return 0, usagef("the name of the image is missing (known: %s)", strings.Join(imageNames(), ", "))
 	}
 	var wanted []images.Image
 	for _, name := range c.Args().Slice() {
 		i, ok := images.Find(name)
 		if !ok {
-			return 0, usagef("there is no image %q to build; there are %s", name, strings.Join(imageNames(),
-				", "))
+			return 0, usagef("unknown image %q (known: %s)", name, strings.Join(imageNames(), ", "))
 		}
 		if i.Base == "" && c.IsSet("base") {
 			return 0, usagef("--base: the image %s is built on none", name)
@@ -115,7 +114,7 @@ type builder struct {
 	base, network string
 }
 
-// build builds an image, and before it the one of ours that it is built on, if that is not there.
+// build builds an image, and before it its base, if that is one of images.List and missing.
 func (b *builder) build(ctx context.Context, i images.Image) error {
 	for _, other := range images.List() {
 		if other.Reference != i.Base || b.base != "" {
@@ -148,7 +147,7 @@ func (b *builder) build(ctx context.Context, i images.Image) error {
 	out, end := printable(b.program.std.err)
 	err := b.engine.Build(ctx, pr, docker.BuildOptions{
 		Reference: i.Reference, Args: args, Network: b.network,
-		// who cannot see it misses nothing else
+		// a failed write loses only progress
 		Progress: func(line string) { _, _ = fmt.Fprintln(out, line) },
 	})
 	return errors.Join(err, end())

@@ -156,7 +156,7 @@ type sshEnvironment struct {
 // Close implements env.Environment.
 func (s *sshEnvironment) Close() error { return errors.Join(s.Environment.Close(), s.host.Close()) }
 
-// sshKept is what is stored to reattach to an environment on a remote host.
+// sshKept is stored to reattach to an environment on a remote host.
 type sshKept struct {
 	ssh.Ticket
 	Target sshTarget `json:"target"`

@@ -164,8 +164,7 @@ func (e *Engine) remove(ctx context.Context, name string) error {
 	case errdefs.IsConflict(err): // its removal is in progress
 		return e.awaitRemoval(ctx, name)
 	}
-	return fmt.Errorf("remove the container %s: %w (\"sandboxagent env gc\" tries again)", name,
-		e.explain(ctx, err))
+	return fmt.Errorf("remove the container %s: %w", name, e.explain(ctx, err))
 }
 
 // awaitRemoval waits until a container is removed.

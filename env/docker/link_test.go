@@ -190,44 +190,6 @@ func (w *waitFor) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestSlowLinks works over links that are slow in every way.
-func TestSlowLinks(t *testing.T) {
-	full(t, "slow links take half a minute")
-	t.Parallel()
-	d := remoteDaemon(t)
-	t.Run("links", func(t *testing.T) {
-		for _, tt := range []struct {
-			kind, attributes string
-			size             int
-		}{
-			{"slicer", `{"average_size":1,"size_variation":0,"delay":3000}`, 100},
-			{"latency", `{"latency":500,"jitter":0}`, 100_000},
-			{"bandwidth", `{"rate":10}`, 50_000},
-		} {
-			t.Run(tt.kind, func(t *testing.T) {
-				t.Parallel()
-				e, proxy := farAway(t, d)
-				box := open(t, e, docker.Config{Image: "busybox:latest"})
-				defer spoil(t, proxy, tt.kind, tt.attributes)()
-				content := bytes.Repeat([]byte("0123456789"), tt.size/10)
-				if _, err := box.WriteFile(t.Context(), "f", bytes.NewReader(content),
-					env.WriteOptions{}); err != nil {
-					t.Fatal(err)
-				}
-				var out bytes.Buffer
-				res, err := box.Exec(t.Context(), env.Command{
-					Argv:   []string{"/bin/sh", "-c", "cat f; exit 3"},
-					Stdout: &out,
-				})
-				if err != nil || res.ExitCode != 3 || !bytes.Equal(out.Bytes(), content) {
-					t.Errorf("%+v, %v, %d of %d bytes", res, err, out.Len(), len(content))
-				}
-			})
-		}
-	})
-	nothingLeft(t, d.Host())
-}
-
 // restart starts a proxy that was stopped. A connection of somebody else's may have its port for a
 // while.
 func restart(t *testing.T, proxy *toxiproxy.Proxy) {

@@ -67,7 +67,7 @@ func findLocalFiles() localFiles {
 	return l
 }
 
-// dot returns the name of a file in ~/.ssh, or nothing if there is no home directory.
+// dot returns the name of a file in ~/.ssh, or nothing without a home directory.
 func (l localFiles) dot(name string) string {
 	if l.home == "" {
 		return ""
