@@ -14,8 +14,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/remote"
 )
 
-// socketName is the abstract socket of the helper, for clients that reconnect. Only processes in the
-// container's network namespace can connect.
+// socketName is the abstract socket of the helper, for clients that reconnect. Only processes in
+// the container's network namespace can connect.
 const socketName = "@sandboxagent"
 
 // spec is the daemon's description of a container.

@@ -57,8 +57,8 @@ func (e *Engine) ensureProgram(
 	return e.explain(ctx, err)
 }
 
-// load fills the volume of a program. The program gets its name once it is complete, also when other
-// clients load it at the same time.
+// load fills the volume of a program. The program gets its name once it is complete, also when
+// other clients load it at the same time.
 func (e *Engine) load(ctx context.Context, c Config, p *remote.Program, image string) (err error) {
 	name := volumeName(p)
 	defer func() {

@@ -66,9 +66,9 @@ type Ticket struct {
 
 // Environment is an environment that a helper serves. Open and Attach return it.
 //
-// It implements env.Environment, search.Searcher and env.MultiReader. Kill kills everything that the
-// environment started, with SIGKILL, and returns when that is dead; it is for programs that have to
-// end at once, and Close remains to be called.
+// It implements env.Environment, search.Searcher and env.MultiReader. Kill kills everything that
+// the environment started, with SIGKILL, and returns when that is dead; it is for programs that
+// have to end at once, and Close remains to be called.
 type Environment struct {
 	served
 	client  *client.Client

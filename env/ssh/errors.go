@@ -18,8 +18,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/remote"
 )
 
-// ConfigError reports an invalid value of Target or Config, or a file of theirs that cannot be used.
-// The field "StrictHostKeyChecking" is a setting that Target.AcceptNew replaces.
+// ConfigError reports an invalid value of Target or Config, or a file of theirs that cannot be
+// used. The field "StrictHostKeyChecking" is a setting that Target.AcceptNew replaces.
 type ConfigError = remote.ConfigError
 
 // StartError reports an environment that could not be started on a connected host.

@@ -175,8 +175,8 @@ func (p *process) explainEnd(err error) error {
 const shellLine = "exec /bin/sh"
 
 // runScript sends a script to a shell of the host, after its variables, and passes the answers to a
-// function until it returns true or an error. The caller closes the process, whose stdin then belongs
-// to what the script started.
+// function until it returns true or an error. The caller closes the process, whose stdin then
+// belongs to what the script started.
 func (h *Host) runScript(
 	ctx context.Context, vars [][2]string, script string, answer func(line string) (bool, error),
 ) (_ *process, err error) {

@@ -46,7 +46,7 @@ type MissingError struct {
 	Err error
 }
 
-func (e *MissingError) Error() string { return e.Text("set Helper.Binary to the file of one") }
+func (e *MissingError) Error() string { return e.Text("name the file of one") }
 
 // Text returns the message of the error with the caller's way to name a file.
 func (e *MissingError) Text(remedy string) string {

@@ -92,7 +92,7 @@ func TestFindNothing(t *testing.T) {
 			}
 			for _, part := range []string{
 				"linux/amd64", "make build HELPERS=linux/amd64",
-				"set Helper.Binary",
+				"name the file of one",
 			} {
 				if !strings.Contains(err.Error(), part) {
 					t.Errorf("%q lacks %s", err, part)

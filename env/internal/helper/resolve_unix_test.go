@@ -68,7 +68,7 @@ func TestResolveFiles(t *testing.T) {
 			"s390x",
 			"make build HELPERS=linux/s390x",
 		},
-		{"nothing", Source{NoBuild: true}, "riscv64", "set Helper.Binary"},
+		{"nothing", Source{NoBuild: true}, "riscv64", "name the file of one"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h, err := tt.source.Resolve(t.Context(), "linux", tt.arch)
