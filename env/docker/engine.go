@@ -76,10 +76,11 @@ func Connect(ctx context.Context, a Address) (*Engine, error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		if explained := e.explain(ctx, err); explained != err { //nolint:errorlint // identity tells whether it was explained
-			return nil, explained
+		var daemon *DaemonError
+		if err = e.explain(ctx, err); !errors.As(err, &daemon) {
+			err = &DaemonError{Address: address, Err: err}
 		}
-		return nil, &DaemonError{Address: address, Err: err}
+		return nil, err
 	}
 	if ping.OSType != "" && ping.OSType != "linux" {
 		_ = api.Close()

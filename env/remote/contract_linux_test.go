@@ -47,7 +47,8 @@ func TestContract(t *testing.T) {
 // needBubblewrap skips a test where bubblewrap cannot make a sandbox.
 func needBubblewrap(t *testing.T) {
 	t.Helper()
-	out, err := exec.Command("bwrap", "--unshare-all", "--ro-bind", "/", "/", "--", "true").CombinedOutput()
+	cmd := exec.Command("bwrap", "--unshare-all", "--ro-bind", "/", "/", "--", "true")
+	out, err := cmd.CombinedOutput()
 	if err == nil {
 		return
 	}

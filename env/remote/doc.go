@@ -6,15 +6,16 @@
 //
 // The configuration of a backend embeds [Options], which Options.Complete validates. Then a backend
 //
-// 1. creates the sandbox, and labels it with Options.Session for later listing; 2. delivers the
-// helper that Helper.Resolve returns for the platform of the sandbox; 3. starts Program.Serve in
-// the sandbox, and passes stdin and stdout of that process to [Open] as
+//  1. creates the sandbox, and labels it with Options.Session for later listing;
+//  2. delivers the helper that Helper.Resolve returns for the platform of the sandbox;
+//  3. starts Program.Serve in the sandbox, and passes stdin and stdout of that process to [Open] as
 //     Config.Stream;
-// 4. opens more streams in Config.Dial, by Program.Dial in another process of the sandbox. The
-//     client calls it when it has lost a stream, and resumes commands and files where they stopped.
-//     An error that wraps env.ErrGone ends the environment, such as for exit code [ExitGone] of
-//     Program.Dial, or a sandbox that does not exist any more; after any other it tries again;
-// 5. releases the sandbox in Config.Close.
+//  4. opens more streams in Config.Dial, by Program.Dial in another process of the sandbox;
+//  5. releases the sandbox in Config.Close.
+//
+// The client calls Config.Dial when it has lost a stream, and resumes commands and files where they
+// stopped. An error that wraps env.ErrGone ends the environment, such as for exit code [ExitGone] of
+// Program.Dial, or for a sandbox that does not exist any more; after any other it tries again.
 //
 // A backend without a way to a second stream leaves Config.Dial nil: the loss of the stream ends
 // the environment. The example runs a helper in bubblewrap in this way.

@@ -142,7 +142,9 @@ func open(
 		return nil, err
 	}
 	cfg.Stream = nil
-	return &Environment{served: c, client: c, cfg: cfg, info: cfg.describe(c.Info()), token: token}, nil
+	return &Environment{
+		served: c, client: c, cfg: cfg, info: cfg.describe(c.Info()), token: token,
+	}, nil
 }
 
 func closeStream(s io.Closer) error {

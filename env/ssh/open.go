@@ -290,7 +290,9 @@ func (p *helperProcess) connect(ctx context.Context) (io.ReadWriteCloser, error)
 		}
 	}
 	vars := [][2]string{{"c", quoteAll(p.program.Dial(p.file, p.socket()))}}
-	proc, err := p.host.runScript(ctx, vars, dialScript, func(string) (bool, error) { return true, nil })
+	proc, err := p.host.runScript(ctx, vars, dialScript, func(string) (bool, error) {
+		return true, nil
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -116,7 +116,8 @@ func (r *resolver) readSettings(ctx context.Context, a address) (settings, error
 			args = append(args, o[0], o[1])
 		}
 	}
-	cmd := isolate(exec.Command(program, append(args, "--", a.host)...)) //nolint:noctx // runBounded kills its tree
+	args = append(args, "--", a.host)
+	cmd := isolate(exec.Command(program, args...)) //nolint:noctx // runBounded kills its tree
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	out, err := runBounded(ctx, cmd, settingsTime)
 	if err != nil {
