@@ -105,7 +105,7 @@ func TestLabelsStayWithTheirContainer(t *testing.T) {
 	daemon(t, host, "rmi", daemon(t, host, "inspect", "--format", "{{index .RepoTags 0}}", layer))
 }
 
-// TestImageWithVolume uses an image that declares one of the folders a volume.
+// TestImageWithVolume uses an image that declares one of the directories a volume.
 func TestImageWithVolume(t *testing.T) {
 	t.Parallel()
 	host, e := daemons.DockerHost(t), connect(t)

@@ -273,7 +273,7 @@ func TestPullCredentials(t *testing.T) {
 					if err := os.WriteFile(helper+".broken", nil, 0o600); err != nil {
 						t.Fatal(err)
 					}
-					defer os.Remove(helper + ".broken") //nolint:errcheck // the folder is temporary
+					defer os.Remove(helper + ".broken") //nolint:errcheck // the directory is temporary
 				}
 				p := newPuller(t, tt.configuration)
 				id := p.add(t, "tool:1", "")

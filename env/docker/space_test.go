@@ -160,7 +160,8 @@ func TestFullWorkspace(t *testing.T) {
 func TestFullDaemon(t *testing.T) {
 	d := newSmallDisk(t, 96<<20)
 	e := connectTo(t, d.Host())
-	// Each step fails somewhere between these: images of two folders, the helper's volume, containers.
+	// Each step fails somewhere between these: images of two directories, the helper's volume,
+	// containers.
 	var refused, worked int
 	for _, leave := range []int64{
 		0, 8 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 8 << 20,

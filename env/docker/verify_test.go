@@ -101,8 +101,8 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// daemonFolder is a folder that the daemon's machine has, which for the daemon of the tests is this
-// one.
+// daemonFolder is a directory that the daemon's machine has, which for the daemon of the tests is
+// this one.
 func daemonFolder(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())

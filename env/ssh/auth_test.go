@@ -429,7 +429,7 @@ func TestNamedIdentityIsChecked(t *testing.T) {
 	}
 	for name, tc := range map[string]struct{ file, want string }{
 		"missing":           {m.dot("missing"), "is not there"},
-		"a folder":          {m.home, "is a directory"},
+		"a directory":       {m.home, "is a directory"},
 		"no key":            {m.write(t, "text", "hello"), "is no private key that can be used here"},
 		"others can use it": {open, "has the mode 0640"},
 	} {

@@ -66,11 +66,11 @@ func server(t *testing.T, c daemons.SSHDConfig) *daemons.SSHD {
 			}
 		}()
 		eventually(t, "the end of all processes", func() bool { return len(s.Processes()) == 0 })
-		folder := fmt.Sprintf("/tmp/sandboxagent-%d", user)
-		if found, _ := filepath.Glob(folder + "/e-*"); len(found) > 0 {
+		directory := fmt.Sprintf("/tmp/sandboxagent-%d", user)
+		if found, _ := filepath.Glob(directory + "/e-*"); len(found) > 0 {
 			t.Errorf("left: %v", found)
 		}
-		_ = os.RemoveAll(folder)
+		_ = os.RemoveAll(directory)
 	})
 	return s
 }
@@ -139,7 +139,7 @@ func freeze(s *daemons.SSHD) {
 	}
 }
 
-// left returns what there is of an environment: processes that carry its name, and folders.
+// left returns what there is of an environment: processes that carry its name, and directories.
 func left(t *testing.T, s *daemons.SSHD, session string) []string {
 	t.Helper()
 	found, _ := filepath.Glob(fmt.Sprintf("/tmp/sandboxagent-%d*/e-%s", uid(t, s.Home()), session))

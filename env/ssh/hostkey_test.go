@@ -254,7 +254,7 @@ func TestAcceptedKeysOfManyAtOnce(t *testing.T) {
 	}
 	if info, err := os.Stat(m.dot("new")); err != nil || info.Mode().Perm()&0o077 != 0 &&
 		os.PathSeparator == '/' {
-		t.Errorf("the new folder: %v, %v", info.Mode(), err)
+		t.Errorf("the new directory: %v, %v", info.Mode(), err)
 	}
 	if info, err := os.Stat(m.dot("new/known_hosts")); err != nil || info.Mode().Perm()&0o077 != 0 &&
 		os.PathSeparator == '/' {
@@ -265,8 +265,8 @@ func TestAcceptedKeysOfManyAtOnce(t *testing.T) {
 func TestKnownHostsFileThatCannotBeUsed(t *testing.T) {
 	m := newHome(t)
 	for name, target := range map[string]Target{
-		"missing":  {KnownHosts: m.dot("missing")},
-		"a folder": {KnownHosts: m.home, AcceptNew: true},
+		"missing":     {KnownHosts: m.dot("missing")},
+		"a directory": {KnownHosts: m.home, AcceptNew: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			target.Host = "h"

@@ -171,7 +171,7 @@ func TestAttachRefused(t *testing.T) {
 	}{
 		{"empty", func(p *ssh.Ticket) { *p = ssh.Ticket{} }},
 		{"session", func(p *ssh.Ticket) { p.Session = "../x" }},
-		{"folder", func(p *ssh.Ticket) { p.Dir = "x" }},
+		{"directory", func(p *ssh.Ticket) { p.Dir = "x" }},
 		{"program", func(p *ssh.Ticket) { p.Program = "" }},
 		{"ttl", func(p *ssh.Ticket) { p.TTL = -1 }},
 	} {
@@ -190,7 +190,7 @@ func TestAttachRefused(t *testing.T) {
 	bad = good
 	bad.Dir += "x"
 	if _, err := h.Attach(t.Context(), bad); !errors.Is(err, env.ErrGone) {
-		t.Errorf("another folder: %v", err)
+		t.Errorf("another directory: %v", err)
 	}
 	does(t, e, "true")
 }

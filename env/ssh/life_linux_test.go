@@ -170,8 +170,8 @@ func TestClientKilledWhileOpening(t *testing.T) {
 	}
 }
 
-// TestLaunchCutOff ends the connection when the folder of an environment is there and its helper is
-// not started yet.
+// TestLaunchCutOff ends the connection when the directory of an environment is there and its helper
+// is not started yet.
 func TestLaunchCutOff(t *testing.T) {
 	t.Parallel()
 	bin, err := os.MkdirTemp("/tmp", "ssh-test-bin-") //nolint:usetesting // an ordinary user passes through it

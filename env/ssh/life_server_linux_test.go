@@ -157,9 +157,9 @@ func TestSilentHost(t *testing.T) {
 	}
 }
 
-// TestDamagedFolder lets a folder among those of the environments have a name that none of them
-// has.
-func TestDamagedFolder(t *testing.T) {
+// TestDamagedDirectory lets a directory among those of the environments have a name that none of
+// them has.
+func TestDamagedDirectory(t *testing.T) {
 	t.Parallel()
 	if account() == nil {
 		t.Skip("an account of its own needs root")

@@ -31,7 +31,7 @@ func needSandbox(t *testing.T, by sandbox.Mechanism) {
 	}
 }
 
-// repository makes a repository without hooks in a folder of the account.
+// repository makes a repository without hooks in a directory of the account.
 func repository(t *testing.T, s *daemons.SSHD) string {
 	t.Helper()
 	dir := s.MakeFolder(t)
@@ -113,7 +113,7 @@ func TestSandbox(t *testing.T) {
 					t.Errorf("%s: %+v, %v", script, res, err)
 				}
 			}
-			// A home folder below /tmp is one in the private /tmp.
+			// A home directory below /tmp is one in the private /tmp.
 			_, _ = e.WriteFile(t.Context(), s.Home()+"/outside", strings.NewReader("x"), env.WriteOptions{})
 			if _, err := os.Stat(s.Home() + "/outside"); err == nil {
 				t.Error("a file outside was written")
@@ -228,7 +228,7 @@ func TestSandboxDies(t *testing.T) {
 	nothingLeft(t, s, e.Session())
 }
 
-// TestNoSandbox has hosts, folders and ways on which there is none.
+// TestNoSandbox has hosts, directories and ways on which there is none.
 func TestNoSandbox(t *testing.T) {
 	t.Parallel()
 	s := server(t, daemons.SSHDConfig{Account: account()})
@@ -237,7 +237,7 @@ func TestNoSandbox(t *testing.T) {
 		config ssh.Config
 		want   string
 	}{
-		"at home": {ssh.Config{}, "the home folder"},
+		"at home": {ssh.Config{}, "the home directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := tt.config
@@ -263,6 +263,6 @@ func TestNoSandbox(t *testing.T) {
 		Sandbox: &env.Sandbox{Write: []string{"missing"}},
 	}))
 	if err == nil || !strings.Contains(err.Error(), s.Home()+"/missing") {
-		t.Errorf("a folder that is missing: %v", err)
+		t.Errorf("a directory that is missing: %v", err)
 	}
 }

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 		if err != nil {
 			panic(err)
 		}
-		defer os.RemoveAll(dir) //nolint:errcheck // the system's temporary folder is cleaned
+		defer os.RemoveAll(dir) //nolint:errcheck // the system's temporary directory is cleaned
 		helperProgram = filepath.Join(dir, "sandboxd")
 		build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", helperProgram,
 			"../../cmd/sandboxd")

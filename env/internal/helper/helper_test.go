@@ -19,7 +19,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
-// pack returns a folder with a program for linux/amd64.
+// pack returns a directory with a program for linux/amd64.
 func pack(t *testing.T, program []byte) fstest.MapFS {
 	t.Helper()
 	sum := sha256.Sum256(program)
@@ -73,7 +73,7 @@ func TestFindNothing(t *testing.T) {
 		name  string
 		files fstest.MapFS
 	}{
-		{"an empty folder", fstest.MapFS{"bin/.gitignore": {}}},
+		{"an empty directory", fstest.MapFS{"bin/.gitignore": {}}},
 		{"another platform", fstest.MapFS{"bin/sandboxd-linux-arm64-" + strings.Repeat("0", 64) +
 			".gz": {}}},
 		{"a name without a digest", fstest.MapFS{"bin/sandboxd-linux-amd64-.gz": {}}},

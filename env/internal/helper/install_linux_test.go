@@ -76,7 +76,7 @@ func TestInstallOnce(t *testing.T) {
 		t.Error("the second use made another file")
 	}
 	if entries, err := os.ReadDir(filepath.Dir(i.Name())); err != nil || len(entries) != 1 {
-		t.Errorf("the folder holds %v, %v", entries, err)
+		t.Errorf("the directory holds %v, %v", entries, err)
 	}
 }
 
@@ -179,7 +179,7 @@ func TestInstallAtOnce(t *testing.T) {
 	all.Wait()
 	if entries, err := os.ReadDir(filepath.Join(cache, "sandboxagent")); err != nil ||
 		len(entries) != 1 {
-		t.Errorf("the folder holds %v, %v", entries, err)
+		t.Errorf("the directory holds %v, %v", entries, err)
 	}
 }
 
