@@ -222,8 +222,7 @@ func (c Config) checkTargets() error {
 // forbidden are directories that give control of the daemon's machine.
 var forbidden = []string{
 	"/", "/proc", "/sys", "/dev", "/etc", "/root", "/boot", "/run", "/var", "/var/run", "/var/lib",
-	"/home", "/usr",
-	"/bin", "/sbin", "/lib", "/lib64",
+	"/home", "/usr", "/bin", "/sbin", "/lib", "/lib64",
 }
 
 // forbiddenBelow are directories of which no part may be mounted.
@@ -303,10 +302,9 @@ func (c Config) tmpfs() map[string]string {
 
 // volumes returns the volumes of the container.
 func (c Config) volumes() []mount.Mount {
-	labels := &mount.VolumeOptions{Labels: map[string]string{
-		labelKind:    kindVolume,
-		labelSession: c.Session,
-	}}
+	labels := &mount.VolumeOptions{
+		Labels: map[string]string{labelKind: kindVolume, labelSession: c.Session},
+	}
 	return []mount.Mount{
 		{Type: mount.TypeVolume, Target: c.WorkDir, VolumeOptions: labels},
 		{Type: mount.TypeVolume, Target: c.home(), VolumeOptions: labels},

@@ -90,8 +90,8 @@ func Connect(ctx context.Context, a Address) (*Engine, error) {
 	api.NegotiateAPIVersionPing(ping)
 	if versions.LessThan(api.ClientVersion(), minVersion) {
 		_ = api.Close()
-		err := fmt.Errorf("its API has version %s; %s is needed (Docker 20.10)", api.ClientVersion(),
-			minVersion)
+		err := fmt.Errorf("its API has version %s; %s is needed (Docker 20.10)",
+			api.ClientVersion(), minVersion)
 		return nil, &DaemonError{Address: address, Err: err}
 	}
 	e.life, e.end = context.WithCancel(context.WithoutCancel(ctx))

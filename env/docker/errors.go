@@ -152,8 +152,8 @@ func (e *Engine) explain(ctx context.Context, err error) error {
 		return err
 	case isUnreachable(err):
 		return &DaemonError{Address: e.address, Err: e.cause(err)}
-	case strings.Contains(err.Error(), "no space left on device"), strings.Contains(err.Error(),
-		"disk quota exceeded"):
+	case strings.Contains(err.Error(), "no space left on device"),
+		strings.Contains(err.Error(), "disk quota exceeded"):
 		return fmt.Errorf("%w on the daemon's disk: %w", env.ErrNoSpace, err)
 	}
 	return err

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,8 +35,7 @@ const (
 
 // architectures maps the kernel's names of processors to those of the Go toolchain.
 var architectures = map[string]string{
-	"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm",
-	"i686": "386",
+	"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386",
 }
 
 // image returns the image of a container and its reference on the daemon. It pulls the image as
@@ -48,9 +48,8 @@ func (e *Engine) image(ctx context.Context, c Config) (image.InspectResponse, st
 			return found, images.DefaultReference, e.checkPlatform(ctx, c, images.DefaultReference, found)
 		}
 		ref = images.PublicReference
-		c.Note(fmt.Sprintf("the image is %s, which may lack git and other tools (\"sandboxagent image "+
-			"build base\" builds %s)",
-			ref, images.DefaultReference))
+		c.Note(fmt.Sprintf("the image is %s, which may lack git and other tools "+
+			"(\"sandboxagent image build base\" builds %s)", ref, images.DefaultReference))
 	}
 	if c.Pull != PullAlways {
 		found, err := e.findImage(ctx, ref)
@@ -164,10 +163,11 @@ func (e *Engine) pullRetrying(
 	auth, err := e.config.login(key)
 	if err != nil {
 		err = fmt.Errorf("read credentials for %s: %w", domain, err)
-		return &ImageError{
-			Reference: ref, Problem: ImageDenied, Err: err,
-			Hint: "docker login stores them",
-		}
+		const hint = "docker login stores them"
+		return &ImageError{Reference: ref, Problem: ImageDenied, Err: err, Hint: hint}
+	}
+	again := func(err error, d time.Duration) {
+		progress(fmt.Sprintf("%v; again in %s", err, d.Round(time.Second)))
 	}
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = time.Second, 10*time.Second
@@ -184,11 +184,7 @@ func (e *Engine) pullRetrying(
 			err = backoff.Permanent(err)
 		}
 		return struct{}{}, err
-	}, backoff.WithBackOff(wait), backoff.WithMaxTries(maxPulls), backoff.WithNotify(func(err error,
-		d time.Duration,
-	) {
-		progress(fmt.Sprintf("%v; again in %s", err, d.Round(time.Second)))
-	}))
+	}, backoff.WithBackOff(wait), backoff.WithMaxTries(maxPulls), backoff.WithNotify(again))
 	return err
 }
 
@@ -199,8 +195,7 @@ func (e *Engine) pullOnce(
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watchdog := time.AfterFunc(pullIdleTimeout, func() {
-		cancel(fmt.Errorf("no progress for %s",
-			pullIdleTimeout))
+		cancel(fmt.Errorf("no progress for %s", pullIdleTimeout))
 	})
 	defer watchdog.Stop()
 	body, err := e.api.ImagePull(ctx, ref, image.PullOptions{RegistryAuth: auth, Platform: platform})
@@ -278,12 +273,7 @@ func (e *Engine) imageError(ctx context.Context, ref string, err error) error {
 	}
 	text := removeReference(strings.ToLower(err.Error()), ref)
 	has := func(parts ...string) bool {
-		for _, p := range parts {
-			if strings.Contains(text, p) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(text, p) })
 	}
 	problem, hint := ImageUnreachable, ""
 	switch {
@@ -315,11 +305,9 @@ func removeReference(text, ref string) string {
 	if err != nil {
 		return text
 	}
-	parts := []string{
-		ref, named.String(), named.Name(), reference.Path(named),
-		reference.Domain(named),
-	}
-	for _, part := range parts {
+	for _, part := range []string{
+		ref, named.String(), named.Name(), reference.Path(named), reference.Domain(named),
+	} {
 		text = strings.ReplaceAll(text, strings.ToLower(part), "")
 	}
 	if tagged, ok := named.(reference.Tagged); ok {

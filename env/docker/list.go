@@ -250,6 +250,6 @@ func (e *Engine) removeVolumes(ctx context.Context, session string) error {
 // Discard removes all containers and volumes of a session, for a client that died during Open.
 func (e *Engine) Discard(ctx context.Context, session string) error {
 	name := namePrefix + session
-	return errors.Join(e.remove(ctx, name), e.remove(ctx, name+loaderSuffix), e.removeVolumes(ctx,
-		session))
+	return errors.Join(e.remove(ctx, name), e.remove(ctx, name+loaderSuffix),
+		e.removeVolumes(ctx, session))
 }

@@ -159,15 +159,14 @@ func (e *Engine) launch(ctx context.Context, c Config, h *handle, s spec) (_ *st
 	for _, w := range created.Warnings {
 		// a limit is not enforced
 		if strings.Contains(w, "discarded") || strings.Contains(w, "without swap") {
-			return nil, startError(h.image, fmt.Errorf("the daemon cannot enforce a limit: %s",
-				strings.TrimSpace(w)))
+			err := fmt.Errorf("the daemon cannot enforce a limit: %s", strings.TrimSpace(w))
+			return nil, startError(h.image, err)
 		}
 		c.Note("docker: " + w)
 	}
 	e.watch.follow(h.id)
 	hijacked, err := e.api.ContainerAttach(ctx, h.id, container.AttachOptions{
-		Stream: true,
-		Stdin:  true, Stdout: true, Stderr: true,
+		Stream: true, Stdin: true, Stdout: true, Stderr: true,
 	})
 	if err != nil {
 		return nil, e.createError(ctx, h, err)

@@ -62,8 +62,8 @@ func (e *Engine) prepare(
 		return e.makePrepared(ctx, c, found.ID, ref)
 	})
 	if err != nil {
-		return "", fmt.Errorf("create a layer with the directories %s and %s: %w", c.WorkDir, c.home(),
-			e.explain(ctx, err))
+		return "", fmt.Errorf("create a layer with the directories %s and %s: %w",
+			c.WorkDir, c.home(), e.explain(ctx, err))
 	}
 	id, _ = made.(string)
 	return id, nil

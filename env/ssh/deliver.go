@@ -40,8 +40,8 @@ func (h *Host) deliver(ctx context.Context, p *remote.Program, target string) er
 
 // deliverSFTP is deliver by SFTP, in a session of its own.
 func (h *Host) deliverSFTP(ctx context.Context, data []byte, target string) error {
-	startCtx, cancel := context.WithTimeoutCause(ctx, sftpTime, fmt.Errorf("no answer within %s",
-		sftpTime))
+	startCtx, cancel := context.WithTimeoutCause(ctx, sftpTime,
+		fmt.Errorf("no answer within %s", sftpTime))
 	defer cancel()
 	s, err := h.session(startCtx)
 	if err != nil {

@@ -58,8 +58,8 @@ func (e *ConnectError) hint() string {
 		return "nothing listens on that port; is the SSH server running, and the port right?"
 	case errors.As(e.Err, &slow), errors.Is(e.Err, os.ErrDeadlineExceeded):
 		return "is the host up, and does a firewall let SSH through?"
-	case errors.Is(e.Err, io.EOF), errors.Is(e.Err,
-		syscall.ECONNRESET), strings.Contains(e.Err.Error(), "version string"):
+	case errors.Is(e.Err, io.EOF), errors.Is(e.Err, syscall.ECONNRESET),
+		strings.Contains(e.Err.Error(), "version string"):
 		return "is that an SSH server?"
 	}
 	return ""
@@ -127,20 +127,20 @@ func (e *HostKeyError) Error() string {
 	switch e.Kind {
 	case HostKeyUnknown:
 		return fmt.Sprintf("ssh: the host key of %s is not known: it shows %s; compare that with what "+
-			"the host's owner says, then"+
-			" add it, with \"ssh %s\" once, or with \"ssh-keyscan\" into %s", host, shown, e.login(),
+			"the host's owner says, then add it, with \"ssh %s\" once, or with \"ssh-keyscan\" "+
+			"into %s", host, shown, e.login(),
 			cmp.Or(e.File, "a known_hosts file"))
 	case HostKeyChanged:
 		return fmt.Sprintf("ssh: the host key of %s has changed: it shows %s, and it should be %s; "+
-			"somebody may be in between, or the"+
-			" host was set up anew: ask its owner, and take the old line out if so", host, shown, list)
+			"somebody may be in between, or the host was set up anew: ask its owner, and take the old "+
+			"line out if so", host, shown, list)
 	case HostKeyRevoked:
 		return fmt.Sprintf("ssh: the host key of %s is revoked: it shows %s, marked @revoked as %s; "+
 			"ask the host's owner", host, shown, list)
 	case HostKeyTypes:
 		return fmt.Sprintf("ssh: the host %s has none of the host keys that are known: they are %s, "+
-			"%s; ask its owner which"+
-			" keys it should have, and take the old lines out if they are none of them", host, list,
+			"%s; ask its owner which keys it should have, and take the old lines out if they are none of "+
+			"them", host, list,
 			cleanText(e.Reason))
 	}
 	return fmt.Sprintf("ssh: the certificate of the host %s is not good: %s (it shows %s); ask the "+

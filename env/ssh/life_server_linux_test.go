@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -229,6 +230,40 @@ func TestHelperDir(t *testing.T) {
 		if !errors.As(err, &none) || len(none.Dirs) != 1 || !strings.HasPrefix(none.Dirs[0], want) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestHelperIsBuilt opens an environment with a helper for which nothing is configured: the embedded
+// one, or one that the Go toolchain builds once the host has named its processor.
+func TestHelperIsBuilt(t *testing.T) {
+	t.Parallel()
+	h := connect(t, target(t, server(t, daemons.SSHDConfig{Account: account()})))
+	e, err := h.Open(t.Context(), ssh.Config{
+		Options: remote.Options{Helper: remote.Helper{Cache: t.TempDir()}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	does(t, e, "true")
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNoHelper reports a host for which there is no helper.
+func TestNoHelper(t *testing.T) {
+	t.Parallel()
+	h := connect(t, target(t, server(t, daemons.SSHDConfig{Account: account()})))
+	e, err := h.Open(t.Context(), ssh.Config{
+		Options: remote.Options{Helper: remote.Helper{NoBuild: true}},
+	})
+	if err == nil {
+		t.Skip("a helper is embedded", e.Close())
+	}
+	var missing *remote.MissingHelperError
+	var start *ssh.StartError
+	if !errors.As(err, &missing) || missing.Arch != runtime.GOARCH || !errors.As(err, &start) {
+		t.Error(err)
 	}
 }
 

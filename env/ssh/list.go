@@ -114,8 +114,8 @@ func (h *Host) Collect(
 
 // boundScript bounds ctx by scriptTimeout.
 func (h *Host) boundScript(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, h.scriptTimeout, fmt.Errorf("no answer within %s",
-		h.scriptTimeout))
+	return context.WithTimeoutCause(ctx, h.scriptTimeout,
+		fmt.Errorf("no answer within %s", h.scriptTimeout))
 }
 
 // runList runs listScript and returns its answers.
