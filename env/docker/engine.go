@@ -1,11 +1,13 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/docker/docker/api/types/image"
@@ -43,9 +45,9 @@ type Engine struct {
 	life context.Context //nolint:containedctx // of shared calls
 	end  context.CancelFunc
 
+	known atomic.Pointer[system.Info] // nil until the daemon has described itself
+
 	mu      sync.Mutex
-	options []string        // the daemon's security options; nil until known
-	machine string          // the processor of the daemon's machine; empty until known
 	volumes map[string]bool // existing helper volumes
 }
 
@@ -137,30 +139,35 @@ func (e *Engine) call(ctx context.Context, do func(context.Context) error) error
 	return &DaemonError{Address: e.address, Err: fmt.Errorf("no answer within %s", callTimeout)}
 }
 
-// security returns the daemon's security options.
-func (e *Engine) security(ctx context.Context) ([]string, error) {
-	known, err := e.share(ctx, "security", func() (any, error) {
-		e.mu.Lock()
-		known := e.options
-		e.mu.Unlock()
-		if known != nil {
-			return known, nil
-		}
-		var info system.Info
-		err := e.call(e.life, func(ctx context.Context) (err error) {
-			info, err = e.api.Info(ctx)
+// info returns the description of the daemon, which it gets once.
+func (e *Engine) info(ctx context.Context) (*system.Info, error) {
+	if known := e.known.Load(); known != nil {
+		return known, nil
+	}
+	_, err := e.share(ctx, "info", func() (any, error) {
+		return nil, e.call(e.life, func(ctx context.Context) error {
+			info, err := e.api.Info(ctx)
+			if err == nil {
+				e.known.Store(&info)
+			}
 			return err
 		})
-		if err != nil {
-			return nil, err
-		}
-		e.mu.Lock()
-		e.options = append(info.SecurityOptions, "")
-		e.mu.Unlock()
-		return info.SecurityOptions, nil
 	})
-	options, _ := known.([]string)
-	return options, e.explain(ctx, err)
+	return e.known.Load(), e.explain(ctx, err)
+}
+
+// architectures maps the kernel's names of processors to those of the Go toolchain.
+var architectures = map[string]string{
+	"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386", "loongarch64": "loong64",
+}
+
+// Arch returns the processor of the daemon's machine, as the Go toolchain names it.
+func (e *Engine) Arch(ctx context.Context) (string, error) {
+	info, err := e.info(ctx)
+	if err != nil {
+		return "", err
+	}
+	return cmp.Or(architectures[info.Architecture], info.Architecture), nil
 }
 
 // checkSecurity returns an error if the daemon runs containers without a system call filter.
@@ -169,11 +176,11 @@ func (e *Engine) checkSecurity(ctx context.Context, c Config) error {
 	if c.Runtime != "" {
 		return nil
 	}
-	options, err := e.security(ctx)
+	info, err := e.info(ctx)
 	if err != nil {
 		return err
 	}
-	for _, o := range options {
+	for _, o := range info.SecurityOptions {
 		if !strings.HasPrefix(o, "name=seccomp") || strings.Contains(o, "profile=unconfined") {
 			continue
 		}

@@ -1,7 +1,6 @@
 package docker
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,7 +14,6 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 	"github.com/docker/cli/cli/config/configfile"
-	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/registry"
 
@@ -32,11 +30,6 @@ const (
 	dockerHub = "docker.io"
 	hubLogin  = "https://index.docker.io/v1/"
 )
-
-// architectures maps the kernel's names of processors to those of the Go toolchain.
-var architectures = map[string]string{
-	"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386",
-}
 
 // image returns the image of a container and its reference on the daemon. It pulls the image as
 // c.Pull permits.
@@ -107,28 +100,6 @@ func (e *Engine) checkPlatform(
 			" runs where emulation is set up")
 	}
 	return nil
-}
-
-// Arch returns the processor of the daemon's machine, in the Go toolchain's names.
-func (e *Engine) Arch(ctx context.Context) (string, error) {
-	e.mu.Lock()
-	known := e.machine
-	e.mu.Unlock()
-	if known != "" {
-		return known, nil
-	}
-	var version types.Version
-	err := e.call(ctx, func(ctx context.Context) (err error) {
-		version, err = e.api.ServerVersion(ctx)
-		return err
-	})
-	if err != nil {
-		return "", e.explain(ctx, err)
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.machine = cmp.Or(architectures[version.Arch], version.Arch)
-	return e.machine, nil
 }
 
 // pull downloads an image, once for all concurrent callers. It continues when a caller's context

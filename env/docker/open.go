@@ -36,7 +36,7 @@ func (e *Engine) Open(ctx context.Context, c Config) (*Environment, error) {
 		return nil, err
 	}
 	early := ctx
-	e.work.Go(func() { _, _ = e.security(early) }) // checkSecurity finds the result
+	e.work.Go(func() { _, _ = e.info(early) }) // checkSecurity finds the result
 	found, ref, err := e.image(ctx, c)
 	if err != nil {
 		return nil, err
@@ -146,8 +146,8 @@ func (e *Engine) launch(ctx context.Context, c Config, h *handle, s spec) (_ *st
 	defer cancel()
 	created, err := e.api.ContainerCreate(cctx, s.config, s.host, s.net, platform, h.name)
 	if err != nil && c.atMost && strings.Contains(err.Error(), "Range of CPUs") {
-		var info system.Info
-		if info, err = e.api.Info(cctx); err == nil {
+		var info *system.Info
+		if info, err = e.info(cctx); err == nil {
 			s.host.NanoCPUs = int64(info.NCPU) * 1e9
 			created, err = e.api.ContainerCreate(cctx, s.config, s.host, s.net, platform, h.name)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/system"
 
 	"github.com/sandboxagent/sandboxagent/env/verify"
 )
@@ -31,7 +32,9 @@ func Promises(
 
 // CheckSecurity checks the security options of a daemon.
 func CheckSecurity(ctx context.Context, c Config, options ...string) error {
-	return (&Engine{options: options}).checkSecurity(ctx, c)
+	e := &Engine{}
+	e.known.Store(&system.Info{SecurityOptions: options})
+	return e.checkSecurity(ctx, c)
 }
 
 // OpenWeaker opens an environment whose container differs from what its configuration promises.
