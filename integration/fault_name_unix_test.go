@@ -304,6 +304,14 @@ func (l liar) Stat(_ context.Context, name string) (fs.FileInfo, error) {
 	return nil, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrNotExist}
 }
 
+func (l liar) Lstat(ctx context.Context, name string) (fs.FileInfo, error) {
+	return l.Stat(ctx, name)
+}
+
+func (l liar) ReadLink(_ context.Context, name string) (string, error) {
+	return "", &fs.PathError{Op: "readlink", Path: name, Err: fs.ErrNotExist}
+}
+
 func (l liar) ReadDir(_ context.Context, name string) ([]fs.DirEntry, error) {
 	if name != "." {
 		return nil, &fs.PathError{Op: "readdir", Path: name, Err: fs.ErrNotExist}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"sync"
 	"time"
 
@@ -178,11 +177,7 @@ func (c Config) describe(info env.Info) env.Info {
 }
 
 // Info implements env.Environment.
-func (e *Environment) Info() env.Info {
-	info := e.info
-	info.Shell, info.Guarantees = slices.Clone(info.Shell), slices.Clone(info.Guarantees)
-	return info
-}
+func (e *Environment) Info() env.Info { return e.info.Clone() }
 
 // Session returns the name of the environment.
 func (e *Environment) Session() string { return e.cfg.Session }
