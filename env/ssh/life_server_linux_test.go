@@ -233,10 +233,14 @@ func TestHelperDir(t *testing.T) {
 	}
 }
 
-// TestHelperIsBuilt opens an environment with a helper for which nothing is configured: the embedded
-// one, or one that the Go toolchain builds once the host has named its processor.
+// TestHelperIsBuilt opens an environment without a configured or embedded helper: the Go toolchain
+// builds one when the host has named its processor.
 func TestHelperIsBuilt(t *testing.T) {
 	t.Parallel()
+	none := remote.Helper{NoBuild: true}
+	if _, err := none.Resolve(t.Context(), "linux", runtime.GOARCH); err == nil {
+		t.Skip("a helper is embedded")
+	}
 	h := connect(t, target(t, server(t, daemons.SSHDConfig{Account: account()})))
 	e, err := h.Open(t.Context(), ssh.Config{
 		Options: remote.Options{Helper: remote.Helper{Cache: t.TempDir()}},
@@ -253,13 +257,12 @@ func TestHelperIsBuilt(t *testing.T) {
 // TestNoHelper reports a host for which there is no helper.
 func TestNoHelper(t *testing.T) {
 	t.Parallel()
-	h := connect(t, target(t, server(t, daemons.SSHDConfig{Account: account()})))
-	e, err := h.Open(t.Context(), ssh.Config{
-		Options: remote.Options{Helper: remote.Helper{NoBuild: true}},
-	})
-	if err == nil {
-		t.Skip("a helper is embedded", e.Close())
+	none := remote.Helper{NoBuild: true}
+	if _, err := none.Resolve(t.Context(), "linux", runtime.GOARCH); err == nil {
+		t.Skip("a helper is embedded")
 	}
+	h := connect(t, target(t, server(t, daemons.SSHDConfig{Account: account()})))
+	_, err := h.Open(t.Context(), ssh.Config{Options: remote.Options{Helper: none}})
 	var missing *remote.MissingHelperError
 	var start *ssh.StartError
 	if !errors.As(err, &missing) || missing.Arch != runtime.GOARCH || !errors.As(err, &start) {
