@@ -114,8 +114,8 @@ func work(t *testing.T, box env.Environment) {
 	}
 }
 
-// TestSSHCut ends all connections while a command runs: it goes on, once, and nothing that it says
-// is lost.
+// TestSSHCut ends all connections while a command runs: it continues, runs once, and loses no
+// output.
 func TestSSHCut(t *testing.T) {
 	s := overSSH(t)
 	e, err := docker.Connect(t.Context(), docker.Address{Host: s.Host()})
@@ -307,7 +307,7 @@ func TestSSHRefuses(t *testing.T) {
 	}
 }
 
-// TestSSHSilent gives up on a host that takes connections and says nothing.
+// TestSSHSilent connects to a host that accepts connections and sends nothing.
 func TestSSHSilent(t *testing.T) {
 	useClient(t, daemons.NewSSHD(t, daemons.SSHDConfig{}))
 	silent, err := net.Listen("tcp", "127.0.0.1:0")

@@ -38,7 +38,8 @@ func exists(tb testing.TB, host, id string) bool {
 	return err == nil
 }
 
-// nothingLeft checks that a daemon has no container of ours, and no volume but helpers'.
+// nothingLeft checks that a daemon has no container of this package, and no volumes but those of
+// helpers.
 func nothingLeft(tb testing.TB, host string) {
 	tb.Helper()
 	var left string

@@ -90,7 +90,7 @@ func TestPartition(t *testing.T) {
 	nothingLeft(t, d.Host())
 }
 
-// closeCutOff closes an environment to which there is no way any more: the error is about the
+// closeCutOff closes an environment that cannot be reached any more: the error is about the
 // daemon, and the container ends by itself.
 func closeCutOff(t *testing.T, d *daemons.Docker) {
 	e, proxy := farAway(t, d)
@@ -184,7 +184,7 @@ func (w *waitFor) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// restart starts a proxy that was stopped. A connection of somebody else's may have its port for a
+// restart starts a proxy that was stopped. A connection of another process may have its port for a
 // while.
 func restart(t *testing.T, proxy *toxiproxy.Proxy) {
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {

@@ -39,9 +39,9 @@ func names(t *testing.T, e *docker.Engine) []string {
 	return all
 }
 
-// TestListIsOursOnly makes containers with labels like ours, which an image can hand on to whoever
-// uses it.
-func TestListIsOursOnly(t *testing.T) {
+// TestListIgnoresOtherContainers creates containers with labels of this package, which containers
+// inherit from images.
+func TestListIgnoresOtherContainers(t *testing.T) {
 	t.Parallel()
 	host, e := daemons.DockerHost(t), connect(t)
 	for _, labels := range []string{

@@ -189,7 +189,7 @@ func TestFullDaemon(t *testing.T) {
 	fileTrip(t, open(t, e, docker.Config{Image: daemons.Busybox}), "f")
 }
 
-// wantFull checks that an error says that the daemon's disk is full.
+// wantFull checks that an error reports the daemon's full disk.
 func wantFull(t *testing.T, err error) {
 	t.Helper()
 	if !errors.Is(err, env.ErrNoSpace) || !strings.Contains(err.Error(), "daemon's disk") ||
@@ -199,7 +199,7 @@ func wantFull(t *testing.T, err error) {
 	t.Log(err)
 }
 
-// TestFullPull fetches an image that there is no room for: once, and again when there is.
+// TestFullPull pulls an image onto a full disk, and again when it has space.
 func TestFullPull(t *testing.T) {
 	d := newSmallDisk(t, 64<<20)
 	t.Setenv(daemons.HostVar, d.Host())

@@ -137,10 +137,8 @@ func open(
 		Token: token, Start: start, Redial: cfg.TTL,
 	})
 	if err != nil {
-		_ = closeStream(cfg.Stream) // the client may have closed it
-		return nil, err
+		return nil, errors.Join(err, closeStream(first)) // the client closes streams that it got
 	}
-	cfg.Stream = nil
 	return &Environment{
 		served: c, client: c, cfg: cfg, info: cfg.describe(c.Info()), token: token,
 	}, nil

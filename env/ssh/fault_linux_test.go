@@ -139,7 +139,7 @@ func freeze(s *daemons.SSHD) {
 	}
 }
 
-// left returns what there is of an environment: processes that carry its name, and directories.
+// left returns the processes and directories of an environment.
 func left(t *testing.T, s *daemons.SSHD, session string) []string {
 	t.Helper()
 	found, _ := filepath.Glob(fmt.Sprintf("/tmp/sandboxagent-%d*/e-%s", uid(t, s.Home()), session))
@@ -365,7 +365,7 @@ func lostAgain(t *testing.T, s *daemons.SSHD) {
 	cutting.Wait()
 }
 
-// typed reports whether an error says that there is no way to a host, or no start.
+// typed reports whether an error is a *ConnectError or a *StartError.
 func typed(err error) bool {
 	var c *ssh.ConnectError
 	var s *ssh.StartError

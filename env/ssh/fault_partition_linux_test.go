@@ -142,12 +142,12 @@ func TestPartitionWhileOpening(t *testing.T) {
 			if err != nil && !typed(err) && !errors.Is(err, env.ErrGone) {
 				t.Errorf("%T %v", err, err)
 			}
-			nothingLeft(t, s, session) // the proxy has closed the connections, and nobody comes back
+			nothingLeft(t, s, session) // the proxy has closed the connections for good
 		})
 	}
 }
 
-// TestPartitionForGood closes an environment to which there is no way any more. It ends by itself.
+// TestPartitionForGood closes an environment that cannot be reached any more. It ends by itself.
 func TestPartitionForGood(t *testing.T) {
 	t.Parallel()
 	s := server(t, daemons.SSHDConfig{Account: account()})
@@ -165,7 +165,7 @@ func TestPartitionForGood(t *testing.T) {
 		result <- err
 	}()
 	eventually(t, "the command runs", func() bool { return len(left(t, s, e.Session())) > 2 })
-	proxy.Stop() // nobody listens any more
+	proxy.Stop() // later connections are refused
 	if err := <-result; !errors.Is(err, env.ErrGone) || !errors.Is(err, env.ErrUnknownOutcome) {
 		t.Errorf("the command: %v", err)
 	}

@@ -56,7 +56,7 @@ func FuzzParseListed(f *testing.F) {
 	})
 }
 
-// reading returns answers from what a host says.
+// reading returns the answers in the output of a host.
 func reading(text string) *answers {
 	exited := make(chan struct{})
 	close(exited)

@@ -98,7 +98,7 @@ func TestAttach(t *testing.T) {
 	if err := third.Leave(); err != nil {
 		t.Error(err)
 	}
-	last := attach() // nobody was there
+	last := attach() // no client was connected
 	does(t, last, "cat f")
 	if err := last.Close(); err != nil {
 		t.Errorf("close: %v", err)

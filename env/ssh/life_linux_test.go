@@ -41,7 +41,7 @@ type client struct {
 	Host, Key, KnownHosts, WorkDir, Session string
 }
 
-// TestClientProcess is the client that other tests kill. It tells of each step.
+// TestClientProcess is the client that other tests kill. It prints each step.
 func TestClientProcess(t *testing.T) {
 	text := os.Getenv(clientVar)
 	if text == "" {
@@ -336,8 +336,9 @@ func TestCollectAll(t *testing.T) {
 	}
 }
 
-// TestHostKeyChangesMeanwhile connects again to what is another host by now. Nothing is sent to it.
-func TestHostKeyChangesMeanwhile(t *testing.T) {
+// TestHostKeyChangesBeforeReconnect connects again to what is another host by now. Nothing is sent
+// to it.
+func TestHostKeyChangesBeforeReconnect(t *testing.T) {
 	t.Parallel()
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	h := connect(t, target(t, s))

@@ -133,7 +133,7 @@ func TestServers(t *testing.T) {
 	}
 }
 
-// TestSilentHost looks at the environments of a host that says nothing.
+// TestSilentHost lists the environments of a host that sends nothing.
 func TestSilentHost(t *testing.T) {
 	t.Parallel()
 	if account() == nil {
@@ -254,7 +254,7 @@ func TestHelperIsBuilt(t *testing.T) {
 	}
 }
 
-// TestNoHelper reports a host for which there is no helper.
+// TestNoHelper opens an environment on a host without a helper for its processor.
 func TestNoHelper(t *testing.T) {
 	t.Parallel()
 	none := remote.Helper{NoBuild: true}

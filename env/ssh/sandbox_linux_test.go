@@ -177,7 +177,7 @@ func TestSandboxReturn(t *testing.T) {
 	}
 }
 
-// guarantee returns what an environment says of a promise.
+// guarantee returns the guarantee of an environment for a promise.
 func guarantee(e env.Environment, p env.Promise) env.Guarantee {
 	for _, g := range e.Info().Guarantees {
 		if g.Promise == p {

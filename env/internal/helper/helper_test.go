@@ -102,7 +102,7 @@ func TestFindNothing(t *testing.T) {
 	}
 }
 
-func TestOpenTellsOfBadContent(t *testing.T) {
+func TestOpenBadContent(t *testing.T) {
 	good := pack(t, []byte("a program"))
 	broken := fstest.MapFS{}
 	for name, f := range good {
@@ -134,7 +134,7 @@ func TestOpenTellsOfBadContent(t *testing.T) {
 	}
 }
 
-func TestStartStaysExact(t *testing.T) {
+func TestStartRoundTrip(t *testing.T) {
 	for _, want := range []Start{
 		{Inherit: vars.None},
 		{
@@ -156,7 +156,7 @@ func TestStartStaysExact(t *testing.T) {
 	}
 }
 
-func TestStartNotGiven(t *testing.T) {
+func TestStartDefaults(t *testing.T) {
 	var got Start
 	if err := json.Unmarshal([]byte(`{}`), &got); err != nil || got.Inherit != vars.None {
 		t.Errorf("%+v, %v: want nothing to be inherited", got, err)

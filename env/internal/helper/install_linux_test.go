@@ -80,7 +80,7 @@ func TestInstallOnce(t *testing.T) {
 	}
 }
 
-func TestInstallReplacesWhatIsNotTheHelper(t *testing.T) {
+func TestInstallReplacesOtherFiles(t *testing.T) {
 	content := program(t, "true")
 	for _, tt := range []struct {
 		name string
