@@ -49,7 +49,7 @@ func TestDockerUnreadable(t *testing.T) {
 				t.Errorf("exit code %d, want %d\n%s", got.code, kind.code, got.stderr)
 			}
 			wantContains(t, "the message", got.stderr,
-				`--apply: nothing is applied, since these cannot be read: "a", "d"`, patch)
+				`--apply: nothing is applied because of unreadable files: "a", "d"`, patch)
 			if diff := cmp.Diff(files, readTree(t, dir)); diff != "" {
 				t.Errorf("the host is not as it was (-want +got):\n%s", diff)
 			}
@@ -100,8 +100,8 @@ func TestDockerTransferRepository(t *testing.T) {
 	if got.code != 0 {
 		t.Errorf("exit code %d\n%s", got.code, got.stderr)
 	}
-	wantContains(t, "standard error", got.stderr, `--upload: ".git" is left out`,
-		`--download: ".git" is left out`)
+	wantContains(t, "standard error", got.stderr, `--upload: ".git" is skipped`,
+		`--download: ".git" is skipped`)
 	if diff := cmp.Diff(want, readTree(t, filepath.Join(dir, ".git"))); diff != "" {
 		t.Errorf("the repository has changed (-want +got):\n%s", diff)
 	}

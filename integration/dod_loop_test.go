@@ -14,6 +14,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
+	journal "github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
 // loopProofs prove 9.1, 9.6, 9.7 and 9.11.
@@ -90,7 +91,7 @@ var loopProofs = map[string]func(*testing.T){
 			t.Errorf("after ten equal calls the model was told %q", note.Text())
 		}
 		turns := s.History()
-		if turns[len(turns)-2].Kind != agent.TurnSteering || len(data[event.LoopDetection](s)) != 1 {
+		if turns[len(turns)-2].Kind != journal.TurnSteering || len(data[event.LoopDetection](s)) != 1 {
 			t.Errorf("the warning is a turn of kind %s", turns[len(turns)-2].Kind)
 		}
 	},
@@ -132,8 +133,8 @@ var loopProofs = map[string]func(*testing.T){
 	},
 	"9.6.3": func(t *testing.T) {
 		s := proveSteering(t)
-		if !slices.ContainsFunc(s.History(), func(turn agent.Turn) bool {
-			return turn.Kind == agent.TurnSteering && turn.Text() == "use the other file"
+		if !slices.ContainsFunc(s.History(), func(turn journal.Turn) bool {
+			return turn.Kind == journal.TurnSteering && turn.Text() == "use the other file"
 		}) {
 			t.Errorf("history %+v", s.History())
 		}

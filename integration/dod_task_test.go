@@ -18,6 +18,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
+	journal "github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
@@ -121,7 +122,7 @@ func proveSteeringMidTask(t *testing.T, p provider) {
 		steered[0].Text != "write right.txt and not wrong.txt" {
 		t.Errorf("events %+v", steered)
 	}
-	if n := slices.IndexFunc(s.History(), func(turn agent.Turn) bool { return turn.Kind == agent.TurnSteering }); n != 3 {
+	if n := slices.IndexFunc(s.History(), func(turn journal.Turn) bool { return turn.Kind == journal.TurnSteering }); n != 3 {
 		t.Errorf("the message is turn %d of the history", n)
 	}
 	inOrder(t, s.kinds(), event.KindToolCallEnd, event.KindSteeringInjected, event.KindTextEnd,
@@ -234,7 +235,7 @@ func proveLoopWarning(t *testing.T, p provider) {
 		"repeat the same pattern") {
 		t.Errorf("events %+v", loops)
 	}
-	if turns := s.History(); turns[len(turns)-2].Kind != agent.TurnSteering {
+	if turns := s.History(); turns[len(turns)-2].Kind != journal.TurnSteering {
 		t.Errorf("the warning is a turn of kind %s", turns[len(turns)-2].Kind)
 	}
 	s.wantFile("f.txt", "text\n")

@@ -59,7 +59,7 @@ var (
 	sdks      = regexp.MustCompile(`^(github\.com/docker/|k8s\.io/|golang\.org/x/crypto/ssh|github\.com/pkg/sftp|` +
 		`github\.com/sashabaranov/go-openai|github\.com/anthropics/|google\.golang\.org/genai)`)
 	core = regexp.MustCompile(`^` + module + `/(env|env/(envtest|internal/.*|remote|search|snapshot|transfer|vars|wrap|workspace|verify)|policy|` +
-		`runtime/(agent|tool|profile|event|store|llm))$`)
+		`runtime/(agent|session|tool|profile|event|llm))$`)
 )
 
 func TestImportDirections(t *testing.T) {

@@ -32,13 +32,17 @@ func (p *program) buildCommand() *cli.Command {
 		Name:      "image build",
 		Usage:     "build images for sandboxes: " + strings.Join(imageNames(), ", "),
 		ArgsUsage: "[flags] NAME...",
-		Description: `Prints the output of the build on standard error, and the references of the images on standard output. The base
-of an image is built first if the daemon does not have it.`,
+		Description: `
+Writes the output of the build to standard error, and the references of the built images to
+standard output. Builds a missing base image of this list first.`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "base", Usage: "build on the image `REF` instead of the one that is " +
-				"meant for it"},
-			&cli.StringFlag{Name: "build-network", Usage: "the `NETWORK` that the build's commands " +
-				"reach, such as host (default: the daemon's)"},
+			&cli.StringFlag{
+				Name: "base", Usage: "build on the image `REF` instead of the default base",
+			},
+			&cli.StringFlag{
+				Name: "build-network", DefaultText: "that of the daemon",
+				Usage: "connect the commands of the build to `NETWORK`, such as host",
+			},
 		},
 		Action: p.action(p.buildImages),
 	}
@@ -79,7 +83,7 @@ func (p *program) listImages(ctx context.Context, c *cli.Context) (int, error) {
 // buildImages is the command image build.
 func (p *program) buildImages(ctx context.Context, c *cli.Context) (int, error) {
 	if c.NArg() == 0 {
-		return 0, usagef("the name of the image is missing (known: %s)", strings.Join(imageNames(), ", "))
+		return 0, usagef("the image is missing (known: %s)", strings.Join(imageNames(), ", "))
 	}
 	var wanted []images.Image
 	for _, name := range c.Args().Slice() {
@@ -88,7 +92,7 @@ func (p *program) buildImages(ctx context.Context, c *cli.Context) (int, error) 
 			return 0, usagef("unknown image %q (known: %s)", name, strings.Join(imageNames(), ", "))
 		}
 		if i.Base == "" && c.IsSet("base") {
-			return 0, usagef("--base: the image %s is built on none", name)
+			return 0, usagef("--base: the image %s has no base", name)
 		}
 		wanted = append(wanted, i)
 	}
@@ -114,7 +118,7 @@ type builder struct {
 	base, network string
 }
 
-// build builds an image, and before it its base, if that is one of images.List and missing.
+// build builds an image, after its base if that is one of this project and missing.
 func (b *builder) build(ctx context.Context, i images.Image) error {
 	for _, other := range images.List() {
 		if other.Reference != i.Base || b.base != "" {
@@ -147,13 +151,13 @@ func (b *builder) build(ctx context.Context, i images.Image) error {
 	out, end := printable(b.program.std.err)
 	err := b.engine.Build(ctx, pr, docker.BuildOptions{
 		Reference: i.Reference, Args: args, Network: b.network,
-		// a failed write loses only progress
+		// a failure to show progress does not fail the build
 		Progress: func(line string) { _, _ = fmt.Fprintln(out, line) },
 	})
 	return errors.Join(err, end())
 }
 
-// imageProgram returns a program that goes into an image.
+// imageProgram returns the program that an image contains.
 func (b *builder) imageProgram(ctx context.Context, name string) ([]byte, error) {
 	arch, err := b.engine.Arch(ctx)
 	if err != nil {
@@ -168,8 +172,8 @@ func (b *builder) imageProgram(ctx context.Context, name string) ([]byte, error)
 	p, err := h.Resolve(ctx, "linux", arch)
 	switch {
 	case err != nil && h.Binary != "":
-		return nil, errors.New("this program is not static, or not for the daemon's machine; \"make " +
-			"build\" on Linux builds one that goes into an image")
+		return nil, errors.New("this program is not static, or not for the platform of the daemon " +
+			"(run \"make build\" on Linux)")
 	case err != nil:
 		return nil, err
 	}

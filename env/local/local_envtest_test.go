@@ -14,6 +14,7 @@ import (
 // TestContract runs the conformance suite. What commands read and write and what files hold is the
 // same behind the helper, of which TestSupervisedContract has all cases.
 func TestContract(t *testing.T) {
+	t.Parallel()
 	groups := []string{"kill", "background", "life"}
 	if full() {
 		groups = nil
@@ -30,9 +31,10 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// TestContractConfined runs the conformance suite in a folder of the working directory.
+// TestContractConfined runs the conformance suite in a directory of the working directory.
 func TestContractConfined(t *testing.T) {
-	const outside = "the names lie outside of the folder"
+	t.Parallel()
+	const outside = "the names lie outside of the directory"
 	envtest.Run(t, envtest.Options{
 		Small:  true,
 		Groups: []string{"exec", "file", "write", "remove", "copy", "search", "readfiles"},

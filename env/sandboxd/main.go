@@ -85,10 +85,10 @@ func mainServe(args []string) int {
 		return usage(err)
 	}
 	if *ttl <= 0 {
-		return usage(fmt.Errorf("--ttl %s: want more than 0", *ttl))
+		return usage(fmt.Errorf("--ttl %s: must be more than 0", *ttl))
 	}
 	if *dir != "" && (!filepath.IsAbs(*dir) || filepath.Dir(*dir) == *dir) {
-		return usage(fmt.Errorf("--folder %s: want an absolute path", *dir))
+		return usage(fmt.Errorf("--folder %s: must be an absolute path", *dir))
 	}
 	around := serveConfig{
 		socket:  *socket,
@@ -122,11 +122,13 @@ type serveConfig struct {
 
 // serve serves until the end, or starts another helper that does so in a sandbox. It returns the
 // exit code, and whether commands may still run.
-func (s serveConfig) serve(want string, confined, inside bool) (code int, orphans bool, err error) {
+func (s serveConfig) serve(
+	sandboxText string, confined, inside bool,
+) (code int, orphans bool, err error) {
 	var in setup
-	if want != "" {
+	if sandboxText != "" {
 		var within *sandboxedHelper
-		if within, in, err = startSandboxed(want, s); err != nil {
+		if within, in, err = startSandboxed(sandboxText, s); err != nil {
 			return 0, false, err
 		} else if within != nil {
 			code, orphans = within.wait()
@@ -186,7 +188,7 @@ func mainDial(args []string) int {
 		return usage(err)
 	}
 	if *pid < 0 {
-		return usage(fmt.Errorf("--pid %d: want the number of a process", *pid))
+		return usage(fmt.Errorf("--pid %d: must be the number of a process", *pid))
 	}
 	if err := dial(*socket, *pid); err != nil {
 		code := fail(err)

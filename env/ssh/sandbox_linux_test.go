@@ -237,7 +237,7 @@ func TestNoSandbox(t *testing.T) {
 		config ssh.Config
 		want   string
 	}{
-		"at home": {ssh.Config{}, "the home "},
+		"at home": {ssh.Config{}, "the home directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := tt.config
