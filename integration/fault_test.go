@@ -320,7 +320,7 @@ func provePanickingTool(t *testing.T, w wire) {
 	wantContains(t, "the result after the panics", shown[4], "still here")
 	for i, name := range map[int]string{1: "peek", 3: "poke"} {
 		wantContains(t, "the result", shown[i], "so far\n",
-			"the tool "+name+" broke down (boom in "+name+")")
+			"the tool "+name+" panicked (boom in "+name+")")
 		wantContains(t, "the log", log.String(), "boom in "+name)
 	}
 	wantContains(t, "the log", log.String(), "goroutine", "provePanickingTool")

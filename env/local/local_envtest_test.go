@@ -52,7 +52,7 @@ func TestContractConfined(t *testing.T) {
 		Known: map[string]string{
 			"file/device":                outside,
 			"file/relative_and_absolute": outside,
-			"file/folder_is_no_file":     outside,
+			"file/directory_is_no_file":  outside,
 			"file/missing":               outside,
 			"readfiles/special_files":    outside,
 		},

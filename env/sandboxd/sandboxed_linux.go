@@ -212,7 +212,7 @@ func (s serveConfig) start(
 			_ = stream.Close()
 		}
 	}()
-	args := []string{"serve", "--confined", "--inside", "--ttl", s.ttl.String()}
+	args := []string{"serve", "--confined", "--nested", "--ttl", s.ttl.String()}
 	if s.socket != "" {
 		args = append(args, "--socket", s.socket)
 	}

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -98,7 +97,7 @@ func TestSandboxedHelper(t *testing.T) {
 					ttl = "3s"
 				}
 				require := helper.Sandbox{Dir: work, Sandbox: env.Sandbox{Require: true}}
-				argv := sandboxArgv(t, require, "--socket", socket, "--folder", directory, "--ttl", ttl)
+				argv := sandboxArgv(t, require, "--socket", socket, "--dir", directory, "--ttl", ttl)
 				p := launch(t, argv, func(cmd *exec.Cmd) {
 					cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "TMPDIR=" + t.TempDir()}
 					if by == sandbox.Landlock {
@@ -171,7 +170,9 @@ func TestSandboxedHelper(t *testing.T) {
 						gone(work+"/.git/hooks")
 				})
 				if left {
-					_ = exec.CommandContext(t.Context(), "pkill", "-9", "-f", "sleep "+mark).Run()
+					for _, pid := range sleepers(t, mark) {
+						_ = unix.Kill(pid, unix.SIGKILL)
+					}
 				}
 				if _, err := os.Lstat(work + "/file"); err != nil {
 					t.Error(err)
@@ -181,18 +182,27 @@ func TestSandboxedHelper(t *testing.T) {
 	}
 }
 
-// runs reports whether a process sleeps for so long, in whichever sandbox.
-func runs(t *testing.T, mark string) bool {
+// sleepers returns the processes that run "sleep mark", in whichever sandbox.
+func sleepers(t *testing.T, mark string) (pids []int) {
 	t.Helper()
 	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.ContainsFunc(names, func(name string) bool {
+	for _, name := range names {
 		got, err := os.ReadFile(name)
-		return err == nil && string(got) == "sleep\x00"+mark+"\x00"
-	})
+		if err != nil || string(got) != "sleep\x00"+mark+"\x00" {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }
+
+// runs reports whether a process runs "sleep mark".
+func runs(t *testing.T, mark string) bool { return len(sleepers(t, mark)) > 0 }
 
 // childOf returns the only child of a process, but for one that tidies up.
 func childOf(t *testing.T, pid int) (child int) {

@@ -123,7 +123,7 @@ func TestNestedDirectories(t *testing.T) {
 	cfg.Subagents.MaxDepth = 2
 	res := submit(t, newSession(t, cfg), "go")
 	if got := c.result(t, "agent_1", 1, 0); !strings.Contains(got,
-		"../other lies outside of the working directory") {
+		"../other is outside the working directory") {
 		t.Errorf("a directory outside returns %q", got)
 	}
 	if diff := cmp.Diff([]event.FileChange{{Path: "a/b/new", Kind: event.FileCreated}},
@@ -143,15 +143,15 @@ func TestSpawnIsRefused(t *testing.T) {
 			spawn("a", map[string]any{"working_dir": "nowhere"}),
 			"nowhere does not exist",
 		},
-		"a file":        {spawn("a", map[string]any{"working_dir": "file"}), "file is not a folder"},
+		"a file":        {spawn("a", map[string]any{"working_dir": "file"}), "file is not a directory"},
 		"unknown kind":  {spawn("a", map[string]any{"agent_type": "poet"}), "agent_type"},
 		"no task":       {call("a", "spawn_agent", nil), "task"},
 		"empty task":    {spawn("a", map[string]any{"task": " \n"}), "task is empty"},
 		"no turns":      {spawn("a", map[string]any{"max_turns": 0}), "max_turns"},
 		"unknown field": {spawn("a", map[string]any{"colour": "red"}), "colour"},
-		"unknown id":    {onAgent("wait", "agent_9"), `there is no such agent: "agent_9"`},
-		"send to none":  {send("agent_9", "hello"), `there is no such agent: "agent_9"`},
-		"close none":    {onAgent("close_agent", "agent_9"), `there is no such agent: "agent_9"`},
+		"unknown id":    {onAgent("wait", "agent_9"), `no agent has this ID: "agent_9"`},
+		"send to none":  {send("agent_9", "hello"), `no agent has this ID: "agent_9"`},
+		"close none":    {onAgent("close_agent", "agent_9"), `no agent has this ID: "agent_9"`},
 		"empty message": {send("agent_9", " "), "message is empty"},
 	}
 	for name, tt := range tests {

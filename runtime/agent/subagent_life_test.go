@@ -410,7 +410,7 @@ func TestSubagentsEndBeforeVerify(t *testing.T) {
 	if ended < 0 || ended > check {
 		t.Errorf("the agent ended at %d, the check at %d", ended, check)
 	}
-	if got := c.result(t, "", 3, 0); !strings.Contains(got, "there is no such agent") {
+	if got := c.result(t, "", 3, 0); !strings.Contains(got, "no agent has this ID") {
 		t.Errorf("wait for it returned %q", got)
 	}
 }

@@ -242,7 +242,7 @@ func TestFailingStoreOfSubagents(t *testing.T) {
 			spawned, waited := c.result(t, "", 1, 0), c.result(t, "", 2, 0)
 			switch {
 			case failAt <= 2 && (!strings.Contains(spawned, errDisk.Error()) || !strings.Contains(waited,
-				"there is no such agent")):
+				"no agent has this ID")):
 				t.Errorf("spawn_agent returned %q, wait %q", spawned, waited)
 			case failAt > 2 && failAt < 8 && (!strings.Contains(waited, "status: failed") ||
 				!strings.Contains(waited, errDisk.Error())):
