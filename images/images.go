@@ -1,9 +1,8 @@
 // Package images holds the product's images as sources: Dockerfiles that the Engine API's classic
-// builder and BuildKit both understand. It knows no client; WriteContext makes what a build is
-// sent.
+// builder and BuildKit both understand. WriteContext writes the context of a build.
 //
 // Every image but the helper runs as the user 10001:10001 by default, whose home is /home/sandbox
-// and who owns /workspace, and works with a read-only root if these two folders are writable. Such
+// and who owns /workspace, and works with a read-only root if these two directories are writable. Such
 // images carry PreparedLabel.
 package images
 
@@ -19,8 +18,7 @@ import (
 const (
 	// DefaultReference names the image that a sandbox has by default, once it is built.
 	DefaultReference = "sandboxagent-base:latest"
-	// PublicReference names the image that takes its place until then, and on which it is built by
-	// default.
+	// PublicReference names the default image until then, and the base of it.
 	PublicReference = "debian:bookworm-slim"
 	// PreparedLabel is the label of images that have a user and a workspace for sandboxes; its value
 	// is the user's and the group's number, as 10001:10001.
@@ -42,7 +40,7 @@ type Image struct {
 	Base string
 	// From are references of images from which files are copied.
 	From []string
-	// Programs are the files that WriteContext wants from its caller: static programs for the image's
+	// Programs are the files that the caller of WriteContext passes: static programs for the image's
 	// platform.
 	Programs []string
 }
@@ -94,7 +92,7 @@ var dockerfiles embed.FS
 // Dockerfile returns the source of the image with a name.
 func Dockerfile(name string) ([]byte, error) {
 	if _, ok := Find(name); !ok {
-		return nil, fmt.Errorf("images: there is no image %q", name)
+		return nil, fmt.Errorf("images: unknown image %q", name)
 	}
 	return dockerfiles.ReadFile(name + "/Dockerfile")
 }
@@ -105,7 +103,7 @@ func Dockerfile(name string) ([]byte, error) {
 func WriteContext(w io.Writer, name string, programs map[string][]byte) error {
 	image, ok := Find(name)
 	if !ok {
-		return fmt.Errorf("images: there is no image %q", name)
+		return fmt.Errorf("images: unknown image %q", name)
 	}
 	source, err := Dockerfile(name)
 	if err != nil {

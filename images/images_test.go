@@ -161,8 +161,8 @@ func (f *full) Write(p []byte) (int, error) {
 
 func TestContextFails(t *testing.T) {
 	for _, tt := range []struct{ name, image, want string }{
-		{"unknown", "../go", `no image "../go"`},
-		{"empty name", "", `no image ""`},
+		{"unknown", "../go", `unknown image "../go"`},
+		{"empty name", "", `unknown image ""`},
 		{"without its program", "helper", "needs the program sandboxd"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/docker"
 	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/env/workspace"
 	"github.com/sandboxagent/sandboxagent/images"
 )
@@ -63,10 +64,10 @@ func openContainer(t testing.TB, dir string) env.Environment {
 	}
 	closeAfter(t, engine)
 	e, err := engine.Open(t.Context(), docker.Config{
-		Image: images.DefaultReference, HelperProgram: docker.HelperProgram{
-			Path: command(t),
-			Args: []string{"__sandboxd"},
+		Options: remote.Options{
+			Helper: remote.Helper{Binary: command(t), Args: []string{"__sandboxd"}},
 		},
+		Image: images.DefaultReference,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -58,7 +58,7 @@ var (
 	providers = regexp.MustCompile(`^` + module + `/runtime/llm/(openai|anthropic|gemini)(/|$)`)
 	sdks      = regexp.MustCompile(`^(github\.com/docker/|k8s\.io/|golang\.org/x/crypto/ssh|github\.com/pkg/sftp|` +
 		`github\.com/sashabaranov/go-openai|github\.com/anthropics/|google\.golang\.org/genai)`)
-	core = regexp.MustCompile(`^` + module + `/(env|env/(envtest|internal/.*|search|snapshot|transfer|vars|wrap|workspace|verify)|policy|` +
+	core = regexp.MustCompile(`^` + module + `/(env|env/(envtest|internal/.*|remote|search|snapshot|transfer|vars|wrap|workspace|verify)|policy|` +
 		`runtime/(agent|session|tool|profile|event|llm))$`)
 )
 
@@ -103,6 +103,7 @@ func TestImportDirections(t *testing.T) {
 // below env; internal ones are free.
 var arrows = map[string][]string{
 	"env":          nil,
+	"env/remote":   {"env", "env/search", "env/vars"},
 	"env/vars":     nil,
 	"env/search":   {"env"},
 	"env/transfer": {"env"},

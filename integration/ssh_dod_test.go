@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/env/ssh"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
@@ -41,7 +42,10 @@ func logIn(t testing.TB, s *daemons.SSHD) *ssh.Host {
 func openOnHost(t testing.TB, dir string) env.Environment {
 	t.Helper()
 	e, err := sshOfProofs.Load().Open(t.Context(), ssh.Config{
-		WorkDir: dir, HelperProgram: ssh.HelperProgram{Path: command(t), Args: []string{"__sandboxd"}},
+		Options: remote.Options{
+			Helper: remote.Helper{Binary: command(t), Args: []string{"__sandboxd"}},
+		},
+		WorkDir: dir,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
@@ -45,8 +46,8 @@ type remoteBackend interface {
 		err error)
 	// list returns the environments on the server as rows below a header; no rows if it has none.
 	list(ctx context.Context) (rows [][]string, err error)
-	// gc removes what killed programs left behind and returns what it removed, also after an error.
-	gc(ctx context.Context, opts gcOptions) ([]removal, error)
+	// gc removes what killed programs left behind and returns that, also after an error.
+	gc(ctx context.Context, opts remote.CollectOptions) ([]remote.Collected, error)
 }
 
 // backends returns all backends in the order in which help lists them. note, which may be nil,
@@ -82,7 +83,7 @@ type opened struct {
 	keeping *keeping
 }
 
-// keeping is what it takes to leave an environment and to reattach to it.
+// keeping is for leaving an environment and for reattaching to it.
 type keeping struct {
 	session string
 	// ttl is how long the environment lives without a client.
@@ -92,12 +93,6 @@ type keeping struct {
 	// leave disconnects and keeps the environment.
 	leave func() error
 }
-
-// gcOptions are the flags of env gc.
-type gcOptions struct{ dryRun, all bool }
-
-// removal is something that gc removed, or would remove.
-type removal struct{ name, reason string }
 
 // serverHelp joins one line of usage of each remote backend.
 func serverHelp(line func(remoteBackend) string) string {

@@ -15,20 +15,13 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/docker"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 )
 
 // dockerBackend runs commands in a container.
 type dockerBackend struct {
 	note   func(string)
 	config docker.Config
-	remote remoteOptions
-}
-
-// dockerFlags names what the fields of docker.ConfigError are set with. Other fields have the flag
-// of their name.
-var dockerFlags = map[string]string{
-	"address": "DOCKER_HOST", "helper": "--helper-binary", "working directory": "working directory",
-	"session": "session",
 }
 
 func (*dockerBackend) name() string { return "docker" }
@@ -98,18 +91,16 @@ func (*dockerBackend) flags() []cli.Flag {
 }
 
 func (b *dockerBackend) parse(c *cli.Context) (err error) {
-	if b.remote, err = parseRemoteFlags(c); err != nil {
+	options, err := parseRemoteFlags(c, b.note)
+	if err != nil {
 		return err
 	}
 	cfg := docker.Config{
+		Options: options, Progress: b.note,
 		Image: c.String("image"), Pull: docker.PullPolicy(c.String("pull")),
 		Platform: c.String("platform"), CPUs: c.Float64("cpus"), PIDs: c.Int64("pids"),
 		Network: docker.Network(c.String("network")), User: c.String("user"),
 		Runtime: c.String("runtime"),
-		TTL:     b.remote.ttl, Note: b.note, Progress: b.note,
-	}
-	if path, args, ifMissing := b.remote.helper(); path != "" {
-		cfg.HelperProgram = docker.HelperProgram{Path: path, Args: args, IfMissing: ifMissing}
 	}
 	for _, name := range []string{"cpus", "pids"} {
 		if c.IsSet(name) && c.Float64(name) == 0 && c.Int64(name) == 0 {
@@ -203,7 +194,7 @@ func (b *dockerBackend) open(ctx context.Context, o openConfig) (_ opened, err e
 		},
 		isolated: true,
 		keeping: &keeping{
-			session: cfg.Session, ttl: b.remote.ttl,
+			session: cfg.Session, ttl: cfg.TTL,
 			stored: dockerKept{Ticket: t, Daemon: engine.Address()},
 			leave:  func() error { return errors.Join(e.Leave(), engine.Close()) },
 		},
@@ -218,10 +209,14 @@ type dockerEnvironment struct {
 
 // Close implements env.Environment.
 func (d *dockerEnvironment) Close() error {
-	return errors.Join(d.Environment.Close(), d.engine.Close())
+	err := d.Environment.Close()
+	if err != nil {
+		err = fmt.Errorf("%w (\"sandboxagent env gc\" removes what is left)", err)
+	}
+	return errors.Join(err, d.engine.Close())
 }
 
-// dockerKept is what is stored to reattach to a container.
+// dockerKept is stored to reattach to a container.
 type dockerKept struct {
 	docker.Ticket
 	// Daemon is the address of the daemon that the container is on.
@@ -258,21 +253,18 @@ func (b *dockerBackend) list(ctx context.Context) (rows [][]string, err error) {
 			rows = [][]string{{"NAME", "STATE", "AGE", "OWNER", "IMAGE", "NOTE"}}
 		}
 		for _, s := range all {
-			rows = append(rows, []string{s.Name, s.State, age(s.Created), s.Owner, s.Image, s.Why})
+			rows = append(rows, []string{s.Name, s.State, age(s.Created), s.Owner, s.Image, s.Note})
 		}
 		return err
 	})
 	return rows, err
 }
 
-func (b *dockerBackend) gc(ctx context.Context, opts gcOptions) (removed []removal, err error) {
+func (b *dockerBackend) gc(
+	ctx context.Context, opts remote.CollectOptions,
+) (removed []remote.Collected, err error) {
 	err = withDocker(ctx, func(e *docker.Engine) error {
-		all, err := e.Collect(ctx, docker.CollectOptions{DryRun: opts.dryRun, All: opts.all})
-		for _, c := range all {
-			if c.Err == nil {
-				removed = append(removed, removal{c.Kind + " " + c.Name, c.Why})
-			}
-		}
+		removed, err = e.Collect(ctx, opts)
 		return err
 	})
 	return removed, err
@@ -303,11 +295,8 @@ func withDocker(ctx context.Context, work func(*docker.Engine) error) (err error
 
 // dockerError turns mistakes of the user into usageErrors and adds flags that help.
 func dockerError(err error) error {
-	var config *docker.ConfigError
 	var image *docker.ImageError
 	switch {
-	case errors.As(err, &config):
-		return usagef("%s: %s", cmp.Or(dockerFlags[config.Field], "--"+config.Field), config.Reason)
 	case errors.As(err, &image) && image.Problem == docker.ImageBadReference:
 		return usagef("--image: %s", image.Error())
 	case errors.As(err, &image) && image.Problem == docker.ImagePlatform:
@@ -315,5 +304,5 @@ func dockerError(err error) error {
 	case errors.As(err, &image) && image.Problem == docker.ImageMissing && image.Err == nil:
 		return fmt.Errorf("%w (--pull=missing pulls it)", err)
 	}
-	return err
+	return remoteError(&dockerBackend{}, err, map[string]string{"address": "DOCKER_HOST"})
 }

@@ -12,30 +12,29 @@ import (
 )
 
 const (
-	// janitorArgument makes this program the one that cleans up after another one of its kind. Users
-	// have no use for it.
+	// janitorArgument starts this program as the janitor of another one. It is not for users.
 	janitorArgument = "__discard"
-	// dismissal is what the janitor is told when there is nothing to clean up.
+	// dismissal is written to the janitor if it has nothing to clean up.
 	dismissal = "done\n"
-	// lateTime is how long a daemon may take to finish what it was asked for by a client that is gone.
+	// lateTime bounds how long a daemon takes to finish a request of a client that has died.
 	lateTime = 20 * time.Second
 )
 
 // isJanitor reports whether the program was started to clean up.
 func isJanitor(args []string) bool { return len(args) == 3 && args[1] == janitorArgument }
 
-// janitor waits until the program that started it is done with the start of a container, and
-// removes what there is of it if that program ended before.
+// janitor waits until the program that started it has started a container, and removes the remains
+// of the container if that program ended before.
 func janitor(in io.Reader, session string) int {
-	said, _ := io.ReadAll(io.LimitReader(in, int64(len(dismissal))))
-	if string(said) == dismissal {
+	line, _ := io.ReadAll(io.LimitReader(in, int64(len(dismissal))))
+	if string(line) == dismissal {
 		return codeDone
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*lateTime)
 	defer cancel()
 	engine, err := docker.Connect(ctx, docker.Address{})
 	if err != nil {
-		return codeEnvironment // there is nobody left to tell
+		return codeEnvironment // no process reads an error
 	}
 	defer engine.Close() //nolint:errcheck // the connection has served
 	code := codeDone
@@ -55,7 +54,8 @@ type guard struct {
 }
 
 // startJanitor starts a janitor for a session, in a session of its own, so that what kills this
-// program does not kill it. Where that is not possible there is none, and "env gc" does its work.
+// program does not kill it. Where that is
+// impossible the result is nil, and "env gc" does its work.
 func startJanitor(session string) *guard {
 	self, err := os.Executable()
 	if err != nil {
@@ -81,7 +81,7 @@ func startJanitor(session string) *guard {
 	return &guard{cmd: cmd, in: in}
 }
 
-// dismiss ends the janitor, for which there is nothing to do.
+// dismiss ends the janitor, which has nothing to do.
 func (g *guard) dismiss() {
 	if g == nil {
 		return

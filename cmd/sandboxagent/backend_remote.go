@@ -1,11 +1,15 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
@@ -30,39 +34,51 @@ func remoteFlags() []cli.Flag {
 	}
 }
 
-// remoteOptions are the values of remoteFlags but --keep.
-type remoteOptions struct {
-	ttl          time.Duration
-	helperBinary string
-}
-
-func parseRemoteFlags(c *cli.Context) (remoteOptions, error) {
-	o := remoteOptions{ttl: c.Duration("ttl"), helperBinary: c.String("helper-binary")}
-	if c.IsSet("ttl") && o.ttl == 0 {
+// parseRemoteFlags reads remoteFlags but --keep. note receives lines for the user.
+func parseRemoteFlags(c *cli.Context, note func(string)) (remote.Options, error) {
+	o := remote.Options{TTL: cmp.Or(c.Duration("ttl"), defaultTTL), Note: note}
+	if c.IsSet("ttl") && c.Duration("ttl") == 0 {
 		return o, usagef("--ttl is 0; leave it out for the default")
 	}
-	if o.ttl == 0 {
-		o.ttl = defaultTTL
-	}
-	if o.helperBinary != "" {
-		if err := checkExists(o.helperBinary); err != nil {
+	if o.Helper.Binary = c.String("helper-binary"); o.Helper.Binary != "" {
+		if err := checkExists(o.Helper.Binary); err != nil {
 			return o, usagef("--helper-binary: %s", err)
 		}
+	} else if self, err := executable(); err == nil {
+		o.Helper.Program, o.Helper.Args = self, []string{helperArgument}
 	}
 	return o, nil
 }
 
-// helper returns the program to run as the helper. ifMissing reports that an embedded helper has
-// precedence. Without path there is no such program.
-func (o remoteOptions) helper() (path string, args []string, ifMissing bool) {
-	if o.helperBinary != "" {
-		return o.helperBinary, nil, false
+// remoteError turns an invalid configuration into a usageError and names flags instead of the fields
+// of the library. names has the fields that are not named like their flag.
+func remoteError(b backend, err error, names map[string]string) error {
+	var config *remote.ConfigError
+	var missing *remote.MissingHelperError
+	helperText := func(text string) string {
+		if errors.As(err, &missing) {
+			const remedy = "name the file of one: --helper-binary FILE"
+			text = strings.ReplaceAll(text, missing.Error(), missing.Text(remedy))
+		}
+		return text
 	}
-	self, err := executable()
-	if err != nil {
-		return "", nil, false
+	switch {
+	case errors.As(err, &config):
+		name := names[config.Field]
+		switch {
+		case name != "":
+		case config.Field == "helper":
+			name = "--helper-binary"
+		case config.Field == "var" || findFlag(b.flags(), config.Field) != nil:
+			name = "--" + config.Field
+		default:
+			name = config.Field
+		}
+		return usagef("%s: %s", name, helperText(config.Reason))
+	case errors.As(err, &missing):
+		return errors.New(helperText(err.Error()))
 	}
-	return self, []string{helperArgument}, true
+	return err
 }
 
 // checkExists returns why a file cannot be found.

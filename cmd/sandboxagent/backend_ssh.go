@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/env/ssh"
 	envtransfer "github.com/sandboxagent/sandboxagent/env/transfer"
 )
@@ -23,17 +23,11 @@ import (
 type sshBackend struct {
 	note    func(string)
 	target  ssh.Target
-	remote  remoteOptions
+	options remote.Options
 	sandbox sandboxOptions
 	// helperDir is the directory of the remote host that the helper is stored in; empty means the
 	// default.
 	helperDir string
-}
-
-// sshFlags names the flags of the fields of ssh.ConfigError. Other fields have none.
-var sshFlags = map[string]string{
-	"host": "--host", "identity": "--identity", "known-hosts": "--known-hosts", "ttl": "--ttl",
-	"var": "--var", "helper": "--helper-binary", "helper-dir": "--helper-dir",
 }
 
 func (*sshBackend) name() string { return "ssh" }
@@ -77,7 +71,7 @@ func (b *sshBackend) flags() []cli.Flag {
 }
 
 func (b *sshBackend) parse(c *cli.Context) (err error) {
-	if b.remote, err = parseRemoteFlags(c); err != nil {
+	if b.options, err = parseRemoteFlags(c, b.note); err != nil {
 		return err
 	}
 	if err := b.parseConnection(c); err != nil {
@@ -101,15 +95,12 @@ func (b *sshBackend) parseConnection(c *cli.Context) error {
 }
 
 func (b *sshBackend) open(ctx context.Context, o openConfig) (_ opened, err error) {
-	cfg := ssh.Config{WorkDir: o.dir, TTL: b.remote.ttl, HelperDir: b.helperDir, Note: o.note}
+	cfg := ssh.Config{Options: b.options, WorkDir: o.dir, HelperDir: b.helperDir}
 	if cfg.Vars, err = remoteVars(o); err != nil {
 		return opened{}, err
 	}
 	if b.sandbox.wanted() {
 		cfg.Sandbox = &b.sandbox.Sandbox
-	}
-	if path, args, ifMissing := b.remote.helper(); path != "" {
-		cfg.HelperProgram = ssh.HelperProgram{Path: path, Args: args, IfMissing: ifMissing}
 	}
 	if err := cfg.Validate(); err != nil {
 		return opened{}, sshError(err)
@@ -131,7 +122,7 @@ func (b *sshBackend) open(ctx context.Context, o openConfig) (_ opened, err erro
 		isolated: isolates(e.Info()),
 		account:  host.Way(),
 		keeping: &keeping{
-			session: e.Session(), ttl: b.remote.ttl,
+			session: e.Session(), ttl: cfg.TTL,
 			stored: sshKept{Ticket: t, Target: absoluteTarget(b.target)},
 			leave:  func() error { return errors.Join(e.Leave(), host.Close()) },
 		},
@@ -165,7 +156,7 @@ type sshEnvironment struct {
 // Close implements env.Environment.
 func (s *sshEnvironment) Close() error { return errors.Join(s.Environment.Close(), s.host.Close()) }
 
-// sshKept is what is stored to reattach to an environment on a remote host.
+// sshKept is stored to reattach to an environment on a remote host.
 type sshKept struct {
 	ssh.Ticket
 	Target sshTarget `json:"target"`
@@ -221,33 +212,22 @@ func (b *sshBackend) list(ctx context.Context) (rows [][]string, err error) {
 			rows = [][]string{{"NAME", "STATE", "AGE", "TTL", "FROM", "NOTE"}}
 		}
 		for _, l := range all {
-			state, note := "running", fmt.Sprintf("process %d", l.PID)
-			if !l.Running {
-				state, note = "dead", "its helper was killed; env gc removes its remains"
-			}
 			started := "-"
 			if !l.Created.IsZero() {
 				started = age(l.Created)
 			}
-			rows = append(rows, []string{l.Session, state, started, l.TTL.String(), l.From, note})
+			rows = append(rows, []string{l.Session, l.State, started, l.TTL.String(), l.Owner, l.Note})
 		}
 		return err
 	})
 	return rows, err
 }
 
-func (b *sshBackend) gc(ctx context.Context, opts gcOptions) (removed []removal, err error) {
+func (b *sshBackend) gc(
+	ctx context.Context, opts remote.CollectOptions,
+) (removed []remote.Collected, err error) {
 	err = b.withHost(ctx, func(h *ssh.Host) error {
-		all, err := h.Collect(ctx, ssh.CollectOptions{DryRun: opts.dryRun, All: opts.all})
-		for _, c := range all {
-			reason := "its helper was killed"
-			if c.Running {
-				reason = "it was running"
-			}
-			if c.Err == nil {
-				removed = append(removed, removal{"environment " + c.Session, reason})
-			}
-		}
+		removed, err = h.Collect(ctx, opts)
 		return err
 	})
 	return removed, err
@@ -323,8 +303,6 @@ func sshError(err error) error {
 	switch {
 	case errors.As(err, &config) && config.Field == "StrictHostKeyChecking":
 		return usagef("%s: %s (--accept-new-host-key accepts unknown keys)", config.Field, config.Reason)
-	case errors.As(err, &config):
-		return usagef("%s: %s", cmp.Or(sshFlags[config.Field], config.Field), config.Reason)
 	case errors.As(err, &key) && key.Kind == ssh.HostKeyUnknown:
 		return fmt.Errorf("%w; --accept-new-host-key adds it", err)
 	case errors.As(err, &login) && len(login.Keys) == 0:
@@ -334,5 +312,5 @@ func sshError(err error) error {
 	case errors.As(err, &dir):
 		return fmt.Errorf("%w; --helper-dir DIR names another one", err)
 	}
-	return err
+	return remoteError(&sshBackend{}, err, nil)
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/sandboxagent/sandboxagent/env/remote"
 )
 
 func (p *program) gcCommand() *cli.Command {
@@ -39,15 +41,19 @@ func (p *program) gc(ctx context.Context, c *cli.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	opts := gcOptions{dryRun: c.Bool("dry-run"), all: c.Bool("all")}
+	opts := remote.CollectOptions{DryRun: c.Bool("dry-run"), All: c.Bool("all")}
 	removed, err := b.gc(ctx, opts)
 	out, end := printable(p.std.out)
 	verb := "removed"
-	if opts.dryRun {
+	if opts.DryRun {
 		verb = "would remove"
 	}
 	for _, r := range removed {
-		if _, werr := fmt.Fprintf(out, "%s %s: %s\n", verb, r.name, r.reason); werr != nil {
+		if r.Err != nil {
+			continue // err reports it
+		}
+		_, werr := fmt.Fprintf(out, "%s %s %s: %s\n", verb, r.Kind, r.Name, r.Reason)
+		if werr != nil {
 			return codeDone, errors.Join(err, werr)
 		}
 	}

@@ -22,13 +22,13 @@ import (
 // canaryVar is a variable of this process while it verifies, which no environment may show.
 const canaryVar = "SANDBOXAGENT_CANARY"
 
-// canaryFolder is how the folder of the file begins that no environment may show.
-const canaryFolder = "sandboxagent-verify-"
+// canaryDir is the prefix of the directory of the file that no environment may show.
+const canaryDir = "sandboxagent-verify-"
 
-// commLength is how much of a program's name the kernel keeps for its process.
+// commLength is the length of a process name in the kernel.
 const commLength = 15
 
-// verifier is an environment that proves what it promises.
+// verifier is an environment that can prove its guarantees.
 type verifier interface {
 	Verify(ctx context.Context, host verify.Host) (verify.Report, error)
 }
@@ -41,11 +41,11 @@ func (p *program) verifyCommand() *cli.Command {
 		})
 	return &cli.Command{
 		Name:      "env verify",
-		Usage:     "make an environment and prove from the inside that it keeps what it promises",
+		Usage:     "open an environment and test from the inside that its guarantees hold",
 		ArgsUsage: "[flags]",
-		Description: `Each line has ok or BROKEN, what was looked at, what was found, what was wanted, and who keeps the promise. Exit
-status: 0 all promises are kept, 1 at least one is not, or there is no sandbox that can be verified, 2 wrong usage, 6 the
-environment failed, or a sandbox that is required is not to be had.`,
+		Description: `Each line has ok or BROKEN, the property, the value that was found, the expected one, and what enforces the
+guarantee. Exit codes: 0 all guarantees hold, 1 at least one does not, or no sandbox can be verified, 2 wrong usage, 6 the
+environment failed, or a required sandbox is unavailable.`,
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{
 				Name: "output", Value: formatText,
@@ -118,8 +118,8 @@ func (p *program) verify(ctx context.Context, c *cli.Context) (code int, err err
 	return codeDone, nil
 }
 
-// verifyEnvironment has an environment prove what it promises. An error that wraps
-// errors.ErrUnsupported means that there is no sandbox.
+// verifyEnvironment has an environment prove its guarantees. An error that wraps
+// errors.ErrUnsupported means that it has no sandbox.
 func verifyEnvironment(
 	ctx context.Context, e *environment, host verify.Host,
 ) (verify.Report, error) {
@@ -130,27 +130,27 @@ func verifyEnvironment(
 	return v.Verify(ctx, host)
 }
 
-// verification is what the command prints.
+// verification is the output of the command.
 type verification struct {
 	Environment string `json:"environment"`
-	// Sandbox says that there is one that can be verified.
+	// Sandbox reports that the environment has a sandbox that can be verified.
 	Sandbox  bool             `json:"sandbox"`
 	OK       bool             `json:"ok"`
 	Findings []verify.Finding `json:"findings"`
-	// Promises are what an environment says of itself, whether it is verified or not.
+	// Promises are the guarantees of the environment, verified or not.
 	Promises []env.Guarantee `json:"promises"`
-	// rights are those of commands where there is no sandbox.
+	// rights are those of commands without a sandbox.
 	rights string
 }
 
-// prepareHost prepares what must not be found from the inside: a file, somebody who listens, also
-// on a unix socket, this process, and a variable of it. The caller calls remove in the end.
+// prepareHost creates what no command may find: a file, a listener on TCP and one on a unix socket,
+// and a variable of this process. The caller calls remove in the end.
 func prepareHost(ctx context.Context) (host verify.Host, remove func() error, err error) {
-	// Who would be refused the folder could not tell whether it is there, and the private one of a
-	// user may be within one.
-	dir, err := os.MkdirTemp("/tmp", canaryFolder)
+	// A user's private temporary directory would be inaccessible to commands anyway, which proves
+	// nothing.
+	dir, err := os.MkdirTemp("/tmp", canaryDir)
 	if err != nil {
-		dir, err = os.MkdirTemp("", canaryFolder)
+		dir, err = os.MkdirTemp("", canaryDir)
 	}
 	if err != nil {
 		return host, nil, err
@@ -181,7 +181,7 @@ func prepareHost(ctx context.Context) (host verify.Host, remove func() error, er
 	}, remove, nil
 }
 
-// showVerification prints what was found.
+// showVerification prints the result.
 func (p *program) showVerification(r verification, format string) error {
 	if format == formatJSON {
 		e := json.NewEncoder(p.std.out)
@@ -194,7 +194,7 @@ func (p *program) showVerification(r verification, format string) error {
 		showPromises(table, r)
 		return errors.Join(table.Flush(), end())
 	}
-	_, _ = fmt.Fprintln(table, "RESULT\tNAME\tFOUND\tWANTED\tBY") // Flush tells of errors
+	_, _ = fmt.Fprintln(table, "RESULT\tNAME\tFOUND\tWANTED\tBY") // Flush returns the error
 	broken := 0
 	for _, f := range r.Findings {
 		word := "ok"
@@ -211,7 +211,7 @@ func (p *program) showVerification(r verification, format string) error {
 	return errors.Join(err, end())
 }
 
-// showPromises prints what an environment says of itself where nothing was verified.
+// showPromises prints the guarantees of an environment that was not verified.
 func showPromises(w io.Writer, r verification) {
 	if r.rights == "" {
 		_, _ = fmt.Fprintf(w, "the sandbox of the environment %s cannot be verified from here; it "+

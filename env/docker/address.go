@@ -3,7 +3,6 @@ package docker
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
@@ -40,7 +39,7 @@ type Address struct {
 // options returns the options of a client, and the address for messages.
 func (a Address) options() (opts []client.Opt, name string, err error) {
 	if a.Host != "" && a.Context != "" {
-		return nil, "", &ConfigError{Field: "address", Reason: "a host and a context exclude each other"}
+		return nil, "", badConfig("address", "a host and a context exclude each other")
 	}
 	host := cmp.Or(a.Host, os.Getenv(client.EnvOverrideHost))
 	if a.Context == "" && host != "" {
@@ -62,8 +61,7 @@ func (a Address) hostOptions(host string) ([]client.Opt, string, error) {
 	if !isSSH(host) {
 		if _, err := client.ParseHostURL(host); err != nil {
 			const examples = "unix:///var/run/docker.sock, tcp://host:2376 or ssh://host"
-			return nil, "", &ConfigError{Field: "address", Reason: fmt.Sprintf("%q is none such as %s: %v",
-				host, examples, err)}
+			return nil, "", badConfig("address", "%q is none such as %s: %v", host, examples, err)
 		}
 		secure := client.WithTLSClientConfigFromEnv()
 		if dir := a.Certificates; dir != "" {
@@ -74,7 +72,7 @@ func (a Address) hostOptions(host string) ([]client.Opt, string, error) {
 	}
 	opts, err := sshOptions(host)
 	if err != nil {
-		return nil, "", &ConfigError{Field: "address", Reason: fmt.Sprintf("%q: %v", host, err)}
+		return nil, "", badConfig("address", "%q: %v", host, err)
 	}
 	return opts, host, nil
 }
@@ -103,10 +101,8 @@ func contextOptions(name string) ([]client.Opt, string, error) {
 			func() any { return &dockercontext.EndpointMeta{} }),
 	))
 	fail := func(err error) ([]client.Opt, string, error) {
-		return nil, "", &ConfigError{
-			Field:  "address",
-			Reason: fmt.Sprintf("the docker context %q: %v; \"docker context ls\" lists all", name, err),
-		}
+		return nil, "", badConfig("address",
+			"the docker context %q: %v; \"docker context ls\" lists all", name, err)
 	}
 	meta, err := contexts.GetMetadata(name)
 	if err != nil {
@@ -143,10 +139,7 @@ type dockerConfig struct {
 func loadConfig() (dockerConfig, error) {
 	file, err := config.Load(config.Dir())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
-		return dockerConfig{}, &ConfigError{
-			Field:  "address",
-			Reason: fmt.Sprintf("the configuration of the docker command: %v", err),
-		}
+		return dockerConfig{}, badConfig("address", "the configuration of the docker command: %v", err)
 	}
 	if file == nil {
 		file = config.LoadDefaultConfigFile(io.Discard)

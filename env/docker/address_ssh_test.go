@@ -16,6 +16,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/docker"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
@@ -113,8 +114,8 @@ func work(t *testing.T, box env.Environment) {
 	}
 }
 
-// TestSSHCut ends all connections while a command runs: it goes on, once, and nothing that it says
-// is lost.
+// TestSSHCut ends all connections while a command runs: it continues, runs once, and loses no
+// output.
 func TestSSHCut(t *testing.T) {
 	s := overSSH(t)
 	e, err := docker.Connect(t.Context(), docker.Address{Host: s.Host()})
@@ -163,7 +164,9 @@ func TestSSHGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	box, err := e.Open(t.Context(), config(t, docker.Config{TTL: 3 * time.Second}))
+	box, err := e.Open(t.Context(), config(t, docker.Config{
+		Options: remote.Options{TTL: 3 * time.Second},
+	}))
 	if err != nil {
 		t.Fatal(errors.Join(err, e.Close()))
 	}
@@ -304,7 +307,7 @@ func TestSSHRefuses(t *testing.T) {
 	}
 }
 
-// TestSSHSilent gives up on a host that takes connections and says nothing.
+// TestSSHSilent connects to a host that accepts connections and sends nothing.
 func TestSSHSilent(t *testing.T) {
 	useClient(t, daemons.NewSSHD(t, daemons.SSHDConfig{}))
 	silent, err := net.Listen("tcp", "127.0.0.1:0")

@@ -67,8 +67,8 @@ type native struct {
 	id  string // of a plain container
 }
 
-// newNative starts a container that others would work in, with folders of this machine: it sleeps,
-// and what runs in it is started by the exec call.
+// newNative starts a container that others would work in, with directories of this machine: it
+// sleeps, and what runs in it is started by the exec call.
 func newNative(b *testing.B, image string, binds ...string) *native {
 	b.Helper()
 	api, err := client.NewClientWithOpts(client.WithHost(daemons.DockerHost(b)),

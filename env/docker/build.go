@@ -33,8 +33,7 @@ func (e *Engine) Build(ctx context.Context, source io.Reader, o BuildOptions) er
 	}
 	answer, err := e.api.ImageBuild(ctx, source, build.ImageBuildOptions{
 		Tags: []string{o.Reference}, BuildArgs: args, NetworkMode: o.Network, Remove: true,
-		ForceRemove: true,
-		Version:     build.BuilderV1,
+		ForceRemove: true, Version: build.BuilderV1,
 	})
 	if err == nil {
 		err = errors.Join(readProgress(answer.Body, o.Progress), answer.Body.Close())
@@ -58,10 +57,8 @@ func (e *Engine) FindImage(ctx context.Context, ref string) (ImageInfo, error) {
 	found, err := e.findImage(ctx, ref)
 	switch {
 	case errdefs.IsNotFound(err):
-		return ImageInfo{}, &ImageError{
-			Reference: ref, Problem: ImageMissing,
-			Hint: "the daemon does not have it",
-		}
+		const hint = "the daemon does not have it"
+		return ImageInfo{}, &ImageError{Reference: ref, Problem: ImageMissing, Hint: hint}
 	case err != nil:
 		return ImageInfo{}, fmt.Errorf("docker: image %s: %w", ref, e.explain(ctx, err))
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-
-	"github.com/sandboxagent/sandboxagent/env/internal/helper"
 )
 
 // TestCancelledCalls cancels calls, which the client reports as a daemon that it cannot connect to.
@@ -26,15 +24,5 @@ func TestCancelledCalls(t *testing.T) {
 	}
 	if err := e.explain(ctx, refused); !errors.Is(err, why) {
 		t.Errorf("without a time limit: %v", err)
-	}
-}
-
-// TestMissingHelper reports a processor without a helper.
-func TestMissingHelper(t *testing.T) {
-	_, err := (&Engine{}).program(Config{}, "riscv64")
-	var missing *helper.MissingError
-	if wrapped := error(&ConfigError{Field: "helper", Err: err}); !errors.As(wrapped, &missing) ||
-		missing.Arch != "riscv64" {
-		t.Error(err)
 	}
 }

@@ -9,24 +9,22 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/distribution/reference"
 	"github.com/docker/docker/api/types/mount"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 )
 
 // Defaults of Config.
 const (
-	DefaultCPUs         = 2.0
-	DefaultMemory       = 4 << 30
-	DefaultPIDs         = 512
-	DefaultUser         = "10001:10001"
-	DefaultTTL          = 60 * time.Second
-	DefaultStartTimeout = 2 * time.Minute
-	DefaultWorkDir      = "/workspace"
+	DefaultCPUs    = 2.0
+	DefaultMemory  = 4 << 30
+	DefaultPIDs    = 512
+	DefaultUser    = "10001:10001"
+	DefaultWorkDir = "/workspace"
 )
 
 const (
@@ -80,6 +78,10 @@ type Tmpfs struct {
 // call filter, no network, limited CPUs, memory and processes, and nothing of the host. The working
 // directory, the home directory and /tmp are writable.
 type Config struct {
+	// Options apply to all backends. Vars come after those of the image, and the daemon does not see
+	// them. StartTimeout does not include a pull.
+	remote.Options
+
 	// Image is the reference of an image. The default is "sandboxagent-base:latest" if the daemon has
 	// it, else "debian:bookworm-slim".
 	Image string
@@ -97,10 +99,7 @@ type Config struct {
 	PIDs    int64
 	Network Network // default NetworkNone
 	// User is "UID", "UID:GID" or "root"; the default is DefaultUser.
-	User string
-	// Vars are environment variables of every command, "NAME=value", besides the image's. The daemon
-	// does not see them.
-	Vars   []string
+	User   string
 	Mounts []Mount
 	Tmpfs  []Tmpfs
 	// Runtime is the name of a runtime of the daemon, such as "runsc"; the default is the daemon's.
@@ -109,36 +108,12 @@ type Config struct {
 	Labels map[string]string
 	// WorkDir is an absolute directory on a volume of the container; the default is DefaultWorkDir.
 	WorkDir string
-	// TTL is the time that the container lives without a client; 0 means DefaultTTL. It is rounded up
-	// to milliseconds.
-	TTL time.Duration
-	// StartTimeout bounds the start, without a pull; 0 means DefaultStartTimeout.
-	StartTimeout time.Duration
-	// HelperProgram, if not the zero value, replaces the embedded helper.
-	HelperProgram HelperProgram
-	// Session names the container: lower-case letters, digits and hyphens. The default is random.
-	Session string
-	// Note, if set, gets one line for each notable condition that is no error.
-	Note func(line string)
 
 	// atMost permits fewer CPUs.
 	atMost bool
 }
 
-// HelperProgram is a static program for the platform of the image that calls sandboxd.Main.
-type HelperProgram struct {
-	Path string
-	// Args precede the arguments of sandboxd.Main.
-	Args []string
-	// IfMissing uses the program only if no helper is embedded and the program is static and for the
-	// right processor.
-	IfMissing bool
-}
-
-var (
-	userPattern    = lazyregexp.New(`^[0-9]{1,9}(:[0-9]{1,9})?$`)
-	sessionPattern = lazyregexp.New(`^[a-z0-9][a-z0-9-]{0,62}$`)
-)
+var userPattern = lazyregexp.New(`^[0-9]{1,9}(:[0-9]{1,9})?$`)
 
 // Validate reports the first invalid field of c that can be found without the daemon: a
 // *ConfigError, or an *ImageError for a bad reference.
@@ -150,7 +125,11 @@ func (c Config) Validate() error {
 // check validates the configuration and returns it with its defaults.
 func (c Config) check() (Config, error) {
 	bad := func(field, format string, args ...any) (Config, error) {
-		return c, &ConfigError{Field: field, Reason: fmt.Sprintf(format, args...)}
+		return c, badConfig(field, format, args...)
+	}
+	var err error
+	if c.Options, err = c.Complete(backend); err != nil {
+		return c, err
 	}
 	c.Pull = cmp.Or(c.Pull, PullMissing)
 	c.Network = cmp.Or(c.Network, NetworkNone)
@@ -160,8 +139,6 @@ func (c Config) check() (Config, error) {
 	c.PIDs = cmp.Or(c.PIDs, DefaultPIDs)
 	c.User = cmp.Or(c.User, DefaultUser)
 	c.WorkDir = cmp.Or(c.WorkDir, DefaultWorkDir)
-	c.TTL = cmp.Or(c.TTL, DefaultTTL)
-	c.StartTimeout = cmp.Or(c.StartTimeout, DefaultStartTimeout)
 	if c.User == "root" {
 		c.User = "0:0"
 	}
@@ -181,11 +158,6 @@ func (c Config) check() (Config, error) {
 			"differ between images", c.User)
 	case !path.IsAbs(c.WorkDir) || path.Clean(c.WorkDir) != c.WorkDir || c.WorkDir == "/":
 		return bad("working directory", "%q is not an absolute, clean directory", c.WorkDir)
-	case c.TTL < 0 || c.StartTimeout < 0:
-		return bad("ttl", "negative")
-	case c.Session != "" && !sessionPattern().MatchString(c.Session):
-		return bad("session", "%q does not consist of up to 63 lower-case letters, digits and hyphens",
-			c.Session)
 	}
 	if !strings.Contains(c.User, ":") {
 		c.User += ":" + c.User
@@ -214,25 +186,23 @@ func (c Config) checkTargets() error {
 	}
 	add := func(field, target string) error {
 		if !path.IsAbs(target) || path.Clean(target) != target || target == "/" {
-			return &ConfigError{Field: field, Reason: fmt.Sprintf("%q is not an absolute, clean path in "+
-				"the container", target)}
+			return badConfig(field, "%q is not an absolute, clean path in the container", target)
 		}
 		if within(target, "/proc") || within(target, "/sys") {
-			return &ConfigError{Field: field, Reason: fmt.Sprintf("%s would cover a file system of the "+
-				"kernel", target)}
+			return badConfig(field, "%s would cover a file system of the kernel", target)
 		}
 		if use, ok := taken[target]; ok {
-			return &ConfigError{Field: field, Reason: fmt.Sprintf("%s is %s already", target, use)}
+			return badConfig(field, "%s is %s already", target, use)
 		}
 		if strings.HasPrefix(target, programDir+"/") {
-			return &ConfigError{Field: field, Reason: fmt.Sprintf("%s is the helper's", programDir)}
+			return badConfig(field, "%s is the helper's", programDir)
 		}
 		taken[target] = "used by another " + field
 		return nil
 	}
 	for _, t := range c.Tmpfs {
 		if t.Size < 0 {
-			return &ConfigError{Field: "tmpfs", Reason: fmt.Sprintf("%s has a negative size", t.Target)}
+			return badConfig("tmpfs", "%s has a negative size", t.Target)
 		}
 		if err := add("tmpfs", t.Target); err != nil {
 			return err
@@ -252,8 +222,7 @@ func (c Config) checkTargets() error {
 // forbidden are directories that give control of the daemon's machine.
 var forbidden = []string{
 	"/", "/proc", "/sys", "/dev", "/etc", "/root", "/boot", "/run", "/var", "/var/run", "/var/lib",
-	"/home", "/usr",
-	"/bin", "/sbin", "/lib", "/lib64",
+	"/home", "/usr", "/bin", "/sbin", "/lib", "/lib64",
 }
 
 // forbiddenBelow are directories of which no part may be mounted.
@@ -266,7 +235,7 @@ var forbiddenBelow = []string{
 // checkSource rejects mounts that would undo the isolation.
 func checkSource(source string) error {
 	bad := func(reason string) error {
-		return &ConfigError{Field: "mount", Reason: fmt.Sprintf("%q %s", source, reason)}
+		return badConfig("mount", "%q %s", source, reason)
 	}
 	if !path.IsAbs(source) || path.Clean(source) != source {
 		return bad("is not an absolute, clean path on the daemon's machine")
@@ -289,18 +258,14 @@ func (c Config) platform() (*ocispec.Platform, error) {
 	}
 	parts := strings.Split(c.Platform, "/")
 	if len(parts) < 2 || len(parts) > 3 || slices.Contains(parts, "") {
-		return nil, &ConfigError{
-			Field:  "platform",
-			Reason: fmt.Sprintf("%q is not of the form linux/amd64", c.Platform),
-		}
+		return nil, badConfig("platform", "%q is not of the form linux/amd64", c.Platform)
 	}
 	p := &ocispec.Platform{OS: parts[0], Architecture: parts[1]}
 	if len(parts) == 3 {
 		p.Variant = parts[2]
 	}
 	if p.OS != "linux" {
-		return nil, &ConfigError{Field: "platform", Reason: fmt.Sprintf("%q: the environment is Linux",
-			c.Platform)}
+		return nil, badConfig("platform", "%q: the environment is Linux", c.Platform)
 	}
 	return p, nil
 }
@@ -337,10 +302,9 @@ func (c Config) tmpfs() map[string]string {
 
 // volumes returns the volumes of the container.
 func (c Config) volumes() []mount.Mount {
-	labels := &mount.VolumeOptions{Labels: map[string]string{
-		labelKind:    kindVolume,
-		labelSession: c.Session,
-	}}
+	labels := &mount.VolumeOptions{
+		Labels: map[string]string{labelKind: kindVolume, labelSession: c.Session},
+	}
 	return []mount.Mount{
 		{Type: mount.TypeVolume, Target: c.WorkDir, VolumeOptions: labels},
 		{Type: mount.TypeVolume, Target: c.home(), VolumeOptions: labels},

@@ -10,26 +10,13 @@ import (
 	"github.com/docker/docker/api/types/mount"
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/go-units"
+
+	"github.com/sandboxagent/sandboxagent/env/remote"
 )
 
-const (
-	// socketName is the abstract socket of the helper, for clients that reconnect. Only processes in
-	// the container's network namespace can connect.
-	socketName = "@sandboxagent"
-)
-
-// command returns the command line of PID 1, the helper.
-func (c Config) command(p *program) []string {
-	argv := append([]string{programDir + "/" + programName}, p.args...)
-	return append(argv, "serve", "--socket", socketName, "--ttl", c.TTL.String())
-}
-
-// dialCommand returns the command line of a process that bridges its stdin and stdout to the
-// helper.
-func dialCommand(p *program) []string {
-	argv := append([]string{programDir + "/" + programName}, p.args...)
-	return append(argv, "dial", "--socket", socketName, "--pid", "1")
-}
+// socketName is the abstract socket of the helper, for clients that reconnect. Only processes in
+// the container's network namespace can connect.
+const socketName = "@sandboxagent"
 
 // spec is the daemon's description of a container.
 type spec struct {
@@ -88,9 +75,9 @@ func (c Config) spec(imageID string, argv []string, extra ...mount.Mount) spec {
 }
 
 // helperMount returns the read-only mount of the helper's volume.
-func helperMount(p *program) mount.Mount {
+func helperMount(p *remote.Program) mount.Mount {
 	return mount.Mount{
-		Type: mount.TypeVolume, Source: p.volume(), Target: programDir, ReadOnly: true,
+		Type: mount.TypeVolume, Source: volumeName(p), Target: programDir, ReadOnly: true,
 		VolumeOptions: &mount.VolumeOptions{NoCopy: true},
 	}
 }

@@ -62,7 +62,7 @@ func throughProxy(t *testing.T, suffix string) <-chan struct{} {
 	return ended
 }
 
-// makeContext has the docker command make a context in the folder of its configuration.
+// makeContext has the docker command make a context in the directory of its configuration.
 func makeContext(t *testing.T, dir, name, endpoint string) {
 	t.Helper()
 	out, err := exec.Command("docker", "--config", dir, "context", "create", name, "--docker",

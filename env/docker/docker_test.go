@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 		if err != nil {
 			panic(err)
 		}
-		defer os.RemoveAll(dir) //nolint:errcheck // the system's temporary folder is cleaned
+		defer os.RemoveAll(dir) //nolint:errcheck // the system's temporary directory is cleaned
 		helperProgram = filepath.Join(dir, "sandboxd")
 		build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", helperProgram,
 			"../../cmd/sandboxd")
@@ -76,7 +76,7 @@ func config(tb testing.TB, c docker.Config) docker.Config {
 		c.Image = "debian:bookworm-slim"
 	}
 	c.Pull = docker.PullNever
-	c.HelperProgram.Path = helperProgram
+	c.Helper.Binary = helperProgram
 	c.Note = func(line string) { tb.Log(line) }
 	return c
 }

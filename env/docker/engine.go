@@ -1,11 +1,13 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/docker/docker/api/types/image"
@@ -43,11 +45,10 @@ type Engine struct {
 	life context.Context //nolint:containedctx // of shared calls
 	end  context.CancelFunc
 
+	known atomic.Pointer[system.Info] // nil until the daemon has described itself
+
 	mu      sync.Mutex
-	options []string        // the daemon's security options; nil until known
-	machine string          // the processor of the daemon's machine; empty until known
 	volumes map[string]bool // existing helper volumes
-	digests map[string]file // by path
 }
 
 // Connect connects to a daemon and negotiates the version of its API. The error is a *ConfigError
@@ -60,11 +61,11 @@ func Connect(ctx context.Context, a Address) (*Engine, error) {
 	}
 	api, err := client.NewClientWithOpts(append(opts, client.WithAPIVersionNegotiation())...)
 	if err != nil {
-		return nil, &ConfigError{Field: "address", Reason: fmt.Sprintf("%s: %v", address, err)}
+		return nil, badConfig("address", "%s: %v", address, err)
 	}
 	e := &Engine{
 		api: api, address: address, creates: semaphore.NewWeighted(maxCreates),
-		volumes: make(map[string]bool), digests: make(map[string]file),
+		volumes: make(map[string]bool),
 	}
 	if e.config, err = loadConfig(); err != nil {
 		return nil, errors.Join(err, api.Close())
@@ -77,10 +78,11 @@ func Connect(ctx context.Context, a Address) (*Engine, error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		if explained := e.explain(ctx, err); explained != err { //nolint:errorlint // identity tells whether it was explained
-			return nil, explained
+		var daemon *DaemonError
+		if err = e.explain(ctx, err); !errors.As(err, &daemon) {
+			err = &DaemonError{Address: address, Err: err}
 		}
-		return nil, &DaemonError{Address: address, Err: err}
+		return nil, err
 	}
 	if ping.OSType != "" && ping.OSType != "linux" {
 		_ = api.Close()
@@ -90,8 +92,8 @@ func Connect(ctx context.Context, a Address) (*Engine, error) {
 	api.NegotiateAPIVersionPing(ping)
 	if versions.LessThan(api.ClientVersion(), minVersion) {
 		_ = api.Close()
-		err := fmt.Errorf("its API has version %s; %s is needed (Docker 20.10)", api.ClientVersion(),
-			minVersion)
+		err := fmt.Errorf("its API has version %s; %s is needed (Docker 20.10)",
+			api.ClientVersion(), minVersion)
 		return nil, &DaemonError{Address: address, Err: err}
 	}
 	e.life, e.end = context.WithCancel(context.WithoutCancel(ctx))
@@ -137,30 +139,35 @@ func (e *Engine) call(ctx context.Context, do func(context.Context) error) error
 	return &DaemonError{Address: e.address, Err: fmt.Errorf("no answer within %s", callTimeout)}
 }
 
-// security returns the daemon's security options.
-func (e *Engine) security(ctx context.Context) ([]string, error) {
-	known, err := e.share(ctx, "security", func() (any, error) {
-		e.mu.Lock()
-		known := e.options
-		e.mu.Unlock()
-		if known != nil {
-			return known, nil
-		}
-		var info system.Info
-		err := e.call(e.life, func(ctx context.Context) (err error) {
-			info, err = e.api.Info(ctx)
+// info returns the description of the daemon, which it gets once.
+func (e *Engine) info(ctx context.Context) (*system.Info, error) {
+	if known := e.known.Load(); known != nil {
+		return known, nil
+	}
+	_, err := e.share(ctx, "info", func() (any, error) {
+		return nil, e.call(e.life, func(ctx context.Context) error {
+			info, err := e.api.Info(ctx)
+			if err == nil {
+				e.known.Store(&info)
+			}
 			return err
 		})
-		if err != nil {
-			return nil, err
-		}
-		e.mu.Lock()
-		e.options = append(info.SecurityOptions, "")
-		e.mu.Unlock()
-		return info.SecurityOptions, nil
 	})
-	options, _ := known.([]string)
-	return options, e.explain(ctx, err)
+	return e.known.Load(), e.explain(ctx, err)
+}
+
+// architectures maps the kernel's names of processors to those of the Go toolchain.
+var architectures = map[string]string{
+	"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386", "loongarch64": "loong64",
+}
+
+// Arch returns the processor of the daemon's machine, as the Go toolchain names it.
+func (e *Engine) Arch(ctx context.Context) (string, error) {
+	info, err := e.info(ctx)
+	if err != nil {
+		return "", err
+	}
+	return cmp.Or(architectures[info.Architecture], info.Architecture), nil
 }
 
 // checkSecurity returns an error if the daemon runs containers without a system call filter.
@@ -169,17 +176,17 @@ func (e *Engine) checkSecurity(ctx context.Context, c Config) error {
 	if c.Runtime != "" {
 		return nil
 	}
-	options, err := e.security(ctx)
+	info, err := e.info(ctx)
 	if err != nil {
 		return err
 	}
-	for _, o := range options {
+	for _, o := range info.SecurityOptions {
 		if !strings.HasPrefix(o, "name=seccomp") || strings.Contains(o, "profile=unconfined") {
 			continue
 		}
 		if _, profile, ok := strings.Cut(o, "profile="); ok && profile != "builtin" &&
 			profile != "default" {
-			c.note("the daemon's system call filter is " + profile +
+			c.Note("the daemon's system call filter is " + profile +
 				" instead of Docker's default; \"env verify\" tests it in part")
 		}
 		return nil

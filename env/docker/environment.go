@@ -4,31 +4,34 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
-	"github.com/sandboxagent/sandboxagent/env/internal/remote"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// backend is the name of this package in env.Info.
-const backend = "docker"
+const (
+	// backend is the name of this package in env.Info and in errors.
+	backend = "docker"
+	// closeTimeout bounds the time that the helper has to end its commands before its container is
+	// removed.
+	closeTimeout = 10 * time.Second
+)
 
-// base hides the embedded field.
-type base = remote.Place
+// served hides the embedded field.
+type served = remote.Environment
 
-// Environment is an environment in a container. It is made by Engine.Open.
+// Environment is an environment in a container. Engine.Open and Engine.Attach return it.
 //
-// It implements env.Environment, search.Searcher and env.MultiReader. Kill sends SIGKILL to all
-// processes that it started and returns when they are dead, for a program that has to end at once;
-// Close remains to be called.
+// It implements env.Environment, search.Searcher and env.MultiReader, and has the methods Kill,
+// Leave and Session of remote.Environment. Close removes the container, for all of its clients; one
+// that is gone already is no error. If the daemon does not answer, Close returns an error after a
+// minute, and the container ends by itself after Config.TTL.
 type Environment struct {
-	base
-	handle  *handle
-	config  Config // with its defaults
-	token   string
-	closing sync.Once
+	*served
+	handle *handle
+	config Config // with its defaults; Attach knows only Session and TTL
 }
 
 var (
@@ -37,12 +40,75 @@ var (
 	_ env.MultiReader = (*Environment)(nil)
 )
 
-func newEnvironment(h *handle, in remote.Inside, c Config) *Environment {
-	return &Environment{base: remote.New(in, backend, c.isolation()), handle: h, config: c}
+// Container returns the name of the container.
+func (e *Environment) Container() string { return e.handle.name }
+
+// Ticket identifies an environment for Attach. It is a secret: with it and the daemon anybody can
+// use the environment. Its fields are for encoding; their meaning may change.
+type Ticket struct {
+	remote.Ticket
+	Container string `json:"container"`
+}
+
+// Ticket returns the ticket for reattaching to the environment.
+func (e *Environment) Ticket() Ticket {
+	return Ticket{Ticket: e.served.Ticket(), Container: e.handle.id}
+}
+
+// Attach reattaches to a running environment, which may have other clients. The error is
+// env.ErrGone if it has ended. Close removes the container for all clients; Leave disconnects only
+// this one.
+func (e *Engine) Attach(ctx context.Context, t Ticket) (*Environment, error) {
+	if !t.Valid() || t.Container == "" {
+		return nil, badConfig("session", "the ticket is invalid")
+	}
+	h := &handle{
+		engine: e, id: t.Container, name: namePrefix + t.Session,
+		program: &remote.Program{Args: t.Args},
+	}
+	e.watch.follow(h.id)
+	cfg := h.connection()
+	// Another process configured the container.
+	cfg.Isolation = func(env.Guarantee) env.Guarantee { return env.Guarantee{} }
+	served, err := remote.Attach(ctx, cfg, t.Ticket)
+	if err != nil {
+		e.watch.forget(h.id)
+		return nil, fmt.Errorf("docker: %w", err)
+	}
+	c := Config{Options: remote.Options{Session: t.Session, TTL: t.TTL}}
+	return &Environment{served: served, handle: h, config: c}, nil
+}
+
+// connection returns the configuration of a client of the container's helper.
+func (h *handle) connection() remote.Config {
+	return remote.Config{
+		Backend: backend, Dial: h.dial, Args: h.program.Args, Close: h.close,
+		Left: func() { h.engine.watch.forget(h.id) },
+	}
+}
+
+// close removes the container after the helper has ended its commands, or after closeTimeout.
+func (h *handle) close(closeHelper func() error) error {
+	closed := make(chan error, 1)
+	go func() { closed <- closeHelper() }()
+	var cerr error
+	select {
+	case cerr = <-closed:
+		closed = nil
+	case <-time.After(closeTimeout):
+	}
+	err := h.discard(context.Background())
+	if closed != nil {
+		cerr = <-closed // without a container it ends
+	}
+	if cerr != nil && !errors.Is(cerr, env.ErrGone) {
+		err = errors.Join(fmt.Errorf("docker: %w", cerr), err)
+	}
+	return err
 }
 
 // isolation returns the guarantee of the container.
-func (c Config) isolation() env.Guarantee {
+func (c Config) isolation(env.Guarantee) env.Guarantee {
 	by := "the kernel's namespaces, no capabilities, no_new_privs and Docker's system call filter"
 	if c.Runtime != "" {
 		by = "the runtime " + c.Runtime + ", with " + by
@@ -54,39 +120,4 @@ func (c Config) isolation() env.Guarantee {
 		by += "; configured mounts show the host's files"
 	}
 	return env.Guarantee{Strength: env.Enforced, By: by}
-}
-
-// Container returns the name of the container.
-func (e *Environment) Container() string { return e.handle.name }
-
-// closeTimeout bounds the time that the helper has to end its commands before its container is
-// removed.
-const closeTimeout = 10 * time.Second
-
-// Close implements env.Environment. It removes the container; one that is gone already is no error.
-// If the daemon does not answer, Close returns an error after a minute, and the container ends by
-// itself after Config.TTL.
-func (e *Environment) Close() error {
-	var err error
-	e.closing.Do(func() {
-		closed := make(chan error, 1)
-		go func() { closed <- e.base.Close() }()
-		var cerr error
-		select {
-		case cerr = <-closed:
-			closed = nil
-		case <-time.After(closeTimeout):
-		}
-		err = e.handle.discard(context.Background())
-		if closed != nil {
-			cerr = <-closed // without a container it ends
-		}
-		if cerr != nil && !errors.Is(cerr, env.ErrGone) {
-			err = errors.Join(fmt.Errorf("docker: %w", cerr), err)
-		}
-		if e.handle.first != nil {
-			err = errors.Join(err, e.handle.first.Close())
-		}
-	})
-	return err
 }

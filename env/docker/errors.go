@@ -14,21 +14,19 @@ import (
 	"github.com/docker/docker/client"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 )
 
 // ConfigError reports an invalid field of Config or Address, or a conflict between two.
-type ConfigError struct {
-	// Field is the name of the field, in lower case.
-	Field  string
-	Reason string
-	// Err is the cause; it may be nil. The message is the Reason alone.
-	Err error
+type ConfigError = remote.ConfigError
+
+// StartError reports a container that did not start.
+type StartError = remote.StartError
+
+// badConfig returns a *ConfigError.
+func badConfig(field, format string, args ...any) error {
+	return remote.BadConfig(backend, field, format, args...)
 }
-
-func (e *ConfigError) Error() string { return "docker: " + e.Field + ": " + e.Reason }
-
-// Unwrap returns the cause.
-func (e *ConfigError) Unwrap() error { return e.Err }
 
 // DaemonError reports a daemon that is absent, does not answer or is unfit.
 type DaemonError struct {
@@ -109,19 +107,6 @@ func (e *ImageError) Error() string {
 // Unwrap returns the cause.
 func (e *ImageError) Unwrap() error { return e.Err }
 
-// StartError reports a container that did not start.
-type StartError struct {
-	Image string
-	Err   error
-}
-
-func (e *StartError) Error() string {
-	return fmt.Sprintf("docker: start a container of %s: %v", e.Image, e.Err)
-}
-
-// Unwrap returns the cause.
-func (e *StartError) Unwrap() error { return e.Err }
-
 // A Reason is the reason for a GoneError.
 type Reason string
 
@@ -167,8 +152,8 @@ func (e *Engine) explain(ctx context.Context, err error) error {
 		return err
 	case isUnreachable(err):
 		return &DaemonError{Address: e.address, Err: e.cause(err)}
-	case strings.Contains(err.Error(), "no space left on device"), strings.Contains(err.Error(),
-		"disk quota exceeded"):
+	case strings.Contains(err.Error(), "no space left on device"),
+		strings.Contains(err.Error(), "disk quota exceeded"):
 		return fmt.Errorf("%w on the daemon's disk: %w", env.ErrNoSpace, err)
 	}
 	return err

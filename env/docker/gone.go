@@ -37,8 +37,8 @@ func (h *handle) gone(ctx context.Context, state container.InspectResponse, err 
 		if time.Since(h.unreachable) < daemonTimeout {
 			return nil
 		}
-		return &GoneError{Container: h.name, Reason: ReasonUnreachable, Detail: h.engine.explain(ctx,
-			err).Error()}
+		detail := h.engine.explain(ctx, err).Error()
+		return &GoneError{Container: h.name, Reason: ReasonUnreachable, Detail: detail}
 	}
 	restarted := !h.unreachable.IsZero()
 	f := h.engine.watch.end(ctx, h.id, exitTimeout)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/docker"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
@@ -37,7 +38,8 @@ func exists(tb testing.TB, host, id string) bool {
 	return err == nil
 }
 
-// nothingLeft checks that a daemon has no container of ours, and no volume but helpers'.
+// nothingLeft checks that a daemon has no container of this package, and no volumes but those of
+// helpers.
 func nothingLeft(tb testing.TB, host string) {
 	tb.Helper()
 	var left string
@@ -164,7 +166,7 @@ func TestGone(t *testing.T) {
 	}
 	defer e.Close() //nolint:errcheck // the connection has served
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
-		if done, err := e.Collect(t.Context(), docker.CollectOptions{}); err != nil || len(done) > 0 {
+		if done, err := e.Collect(t.Context(), remote.CollectOptions{}); err != nil || len(done) > 0 {
 			t.Log(done, err)
 			break
 		}

@@ -1,12 +1,12 @@
 package docker
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,7 +14,6 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 	"github.com/docker/cli/cli/config/configfile"
-	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/registry"
 
@@ -32,12 +31,6 @@ const (
 	hubLogin  = "https://index.docker.io/v1/"
 )
 
-// architectures maps the kernel's names of processors to those of the Go toolchain.
-var architectures = map[string]string{
-	"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm",
-	"i686": "386",
-}
-
 // image returns the image of a container and its reference on the daemon. It pulls the image as
 // c.Pull permits.
 func (e *Engine) image(ctx context.Context, c Config) (image.InspectResponse, string, error) {
@@ -48,9 +41,8 @@ func (e *Engine) image(ctx context.Context, c Config) (image.InspectResponse, st
 			return found, images.DefaultReference, e.checkPlatform(ctx, c, images.DefaultReference, found)
 		}
 		ref = images.PublicReference
-		c.note(fmt.Sprintf("the image is %s, which may lack git and other tools (\"sandboxagent image "+
-			"build base\" builds %s)",
-			ref, images.DefaultReference))
+		c.Note(fmt.Sprintf("the image is %s, which may lack git and other tools "+
+			"(\"sandboxagent image build base\" builds %s)", ref, images.DefaultReference))
 	}
 	if c.Pull != PullAlways {
 		found, err := e.findImage(ctx, ref)
@@ -78,13 +70,6 @@ func (e *Engine) image(ctx context.Context, c Config) (image.InspectResponse, st
 	return found, ref, e.checkPlatform(ctx, c, ref, found)
 }
 
-// note reports a note to the caller.
-func (c Config) note(line string) {
-	if c.Note != nil {
-		c.Note(line)
-	}
-}
-
 // checkPlatform returns an error for an image that cannot run on the daemon.
 func (e *Engine) checkPlatform(
 	ctx context.Context, c Config, ref string, found image.InspectResponse,
@@ -106,7 +91,7 @@ func (e *Engine) checkPlatform(
 		}
 		return nil
 	}
-	arch, err := e.arch(ctx)
+	arch, err := e.Arch(ctx)
 	if err != nil {
 		return err
 	}
@@ -115,28 +100,6 @@ func (e *Engine) checkPlatform(
 			" runs where emulation is set up")
 	}
 	return nil
-}
-
-// arch returns the processor of the daemon's machine, in the Go toolchain's names.
-func (e *Engine) arch(ctx context.Context) (string, error) {
-	e.mu.Lock()
-	known := e.machine
-	e.mu.Unlock()
-	if known != "" {
-		return known, nil
-	}
-	var version types.Version
-	err := e.call(ctx, func(ctx context.Context) (err error) {
-		version, err = e.api.ServerVersion(ctx)
-		return err
-	})
-	if err != nil {
-		return "", e.explain(ctx, err)
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.machine = cmp.Or(architectures[version.Arch], version.Arch)
-	return e.machine, nil
 }
 
 // pull downloads an image, once for all concurrent callers. It continues when a caller's context
@@ -171,10 +134,11 @@ func (e *Engine) pullRetrying(
 	auth, err := e.config.login(key)
 	if err != nil {
 		err = fmt.Errorf("read credentials for %s: %w", domain, err)
-		return &ImageError{
-			Reference: ref, Problem: ImageDenied, Err: err,
-			Hint: "docker login stores them",
-		}
+		const hint = "docker login stores them"
+		return &ImageError{Reference: ref, Problem: ImageDenied, Err: err, Hint: hint}
+	}
+	again := func(err error, d time.Duration) {
+		progress(fmt.Sprintf("%v; again in %s", err, d.Round(time.Second)))
 	}
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = time.Second, 10*time.Second
@@ -191,11 +155,7 @@ func (e *Engine) pullRetrying(
 			err = backoff.Permanent(err)
 		}
 		return struct{}{}, err
-	}, backoff.WithBackOff(wait), backoff.WithMaxTries(maxPulls), backoff.WithNotify(func(err error,
-		d time.Duration,
-	) {
-		progress(fmt.Sprintf("%v; again in %s", err, d.Round(time.Second)))
-	}))
+	}, backoff.WithBackOff(wait), backoff.WithMaxTries(maxPulls), backoff.WithNotify(again))
 	return err
 }
 
@@ -206,8 +166,7 @@ func (e *Engine) pullOnce(
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watchdog := time.AfterFunc(pullIdleTimeout, func() {
-		cancel(fmt.Errorf("no progress for %s",
-			pullIdleTimeout))
+		cancel(fmt.Errorf("no progress for %s", pullIdleTimeout))
 	})
 	defer watchdog.Stop()
 	body, err := e.api.ImagePull(ctx, ref, image.PullOptions{RegistryAuth: auth, Platform: platform})
@@ -285,12 +244,7 @@ func (e *Engine) imageError(ctx context.Context, ref string, err error) error {
 	}
 	text := removeReference(strings.ToLower(err.Error()), ref)
 	has := func(parts ...string) bool {
-		for _, p := range parts {
-			if strings.Contains(text, p) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(text, p) })
 	}
 	problem, hint := ImageUnreachable, ""
 	switch {
@@ -322,11 +276,9 @@ func removeReference(text, ref string) string {
 	if err != nil {
 		return text
 	}
-	parts := []string{
-		ref, named.String(), named.Name(), reference.Path(named),
-		reference.Domain(named),
-	}
-	for _, part := range parts {
+	for _, part := range []string{
+		ref, named.String(), named.Name(), reference.Path(named), reference.Domain(named),
+	} {
 		text = strings.ReplaceAll(text, strings.ToLower(part), "")
 	}
 	if tagged, ok := named.(reference.Tagged); ok {

@@ -1,9 +1,8 @@
 package docker
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"fmt"
+	"maps"
 	"os"
 	"os/user"
 	"strconv"
@@ -36,13 +35,6 @@ const (
 	namePrefix   = "sandboxagent-"
 	loaderSuffix = "-loader"
 )
-
-// newSession returns a random name for a session.
-func newSession() string {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
-}
 
 // owner returns user@machine.
 func owner() string {
@@ -82,9 +74,7 @@ func processEnded(label string) bool {
 // labels returns the labels of a container.
 func (c Config) labels(kind string, now time.Time) map[string]string {
 	all := make(map[string]string, len(c.Labels)+7)
-	for name, value := range c.Labels {
-		all[name] = value
-	}
+	maps.Copy(all, c.Labels)
 	all[labelSession] = c.Session
 	all[labelImage] = c.Image
 	all[labelKind] = kind

@@ -42,7 +42,7 @@ func TestOutOfMemory(t *testing.T) {
 	}
 }
 
-// TestEmptyImage works in an image with one program and no folder.
+// TestEmptyImage works in an image with one program and no directory.
 func TestEmptyImage(t *testing.T) {
 	t.Parallel()
 	for _, user := range []string{docker.DefaultUser, "root"} {
@@ -121,7 +121,7 @@ func TestWrongArchitecture(t *testing.T) {
 
 // helped gives a configuration the helper of the tests.
 func helped(c docker.Config) docker.Config {
-	c.HelperProgram.Path = helperProgram
+	c.Helper.Binary = helperProgram
 	return c
 }
 

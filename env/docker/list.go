@@ -14,43 +14,36 @@ import (
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/volume"
+
+	"github.com/sandboxagent/sandboxagent/env/remote"
 )
 
-// creationGrace is the maximum time between the creation of a volume and of its container.
-const creationGrace = 10 * time.Second
+const (
+	// creationGrace is the maximum time between the creation of a volume and of its container.
+	creationGrace = 10 * time.Second
+	// loaderTimeout is the maximum age of a loader container.
+	loaderTimeout = 10 * time.Minute
+)
 
-// loaderTimeout is the maximum age of a loader container.
-const loaderTimeout = 10 * time.Minute
-
-// Sandbox is a container of this package.
-type Sandbox struct {
+// Listed is a container of this package. Its State is the daemon's: created, running, exited, dead.
+// Its Owner is user@machine of the creator.
+type Listed struct {
+	remote.Listed
 	// ID and Name are the container's; Session is a part of the name.
-	ID, Name, Session string
-	Image             string
-	// State is the daemon's: created, running, exited, dead.
-	State   string
-	Created time.Time
-	// Owner is user@machine of the creator.
-	Owner string
-	// Mine: the owner is this user on this machine.
-	Mine bool
-	// Garbage: the container is of no use any more. Why is the reason for either.
-	Garbage bool
-	Why     string
+	ID, Name string
+	Image    string
+	// Abandoned: the container runs, and the process of this user and machine that created it has
+	// ended.
+	Abandoned bool
 }
 
 // List returns the containers of this package on the daemon, of all owners, the oldest first.
-func (e *Engine) List(ctx context.Context) ([]Sandbox, error) {
-	var found []container.Summary
-	only := filters.NewArgs(filters.Arg("label", labelKind))
-	err := e.call(ctx, func(ctx context.Context) (err error) {
-		found, err = e.api.ContainerList(ctx, container.ListOptions{All: true, Filters: only})
-		return err
-	})
+func (e *Engine) List(ctx context.Context) ([]Listed, error) {
+	found, err := e.containers(ctx, filters.NewArgs(filters.Arg("label", labelKind)))
 	if err != nil {
-		return nil, fmt.Errorf("docker: list containers: %w", e.explain(ctx, err))
+		return nil, err
 	}
-	list := make([]Sandbox, 0, len(found))
+	list := make([]Listed, 0, len(found))
 	me, now := owner(), time.Now()
 	for _, c := range found {
 		name := ""
@@ -61,18 +54,35 @@ func (e *Engine) List(ctx context.Context) ([]Sandbox, error) {
 		if !ok { // an image can pass such labels on
 			continue
 		}
-		s := Sandbox{
-			ID: c.ID, Name: name, Session: session, State: c.State, Created: time.Unix(c.Created, 0),
-			Image: cmp.Or(c.Labels[labelImage], c.Image), Owner: c.Labels[labelOwner],
+		ttl, _ := time.ParseDuration(c.Labels[labelLease]) // loaders have none
+		l := Listed{
+			Listed: remote.Listed{
+				Session: session, State: c.State, Created: time.Unix(c.Created, 0), TTL: ttl,
+				Owner: c.Labels[labelOwner],
+			},
+			ID: c.ID, Name: name, Image: cmp.Or(c.Labels[labelImage], c.Image),
 		}
-		s.Mine = s.Owner == me
-		s.Garbage, s.Why = assess(s, c.Labels, now)
-		list = append(list, s)
+		l.assess(c.Labels, now, l.Owner == me && processEnded(c.Labels[labelProcess]))
+		list = append(list, l)
 	}
-	slices.SortFunc(list, func(a, b Sandbox) int {
+	slices.SortFunc(list, func(a, b Listed) int {
 		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Name, b.Name))
 	})
 	return list, nil
+}
+
+// containers returns the containers of the daemon that match a filter.
+func (e *Engine) containers(
+	ctx context.Context, only filters.Args,
+) (found []container.Summary, err error) {
+	err = e.call(ctx, func(ctx context.Context) (err error) {
+		found, err = e.api.ContainerList(ctx, container.ListOptions{All: true, Filters: only})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("docker: list containers: %w", e.explain(ctx, err))
+	}
+	return found, nil
 }
 
 // sessionOf returns the session of a container of this package, whose name and labels match.
@@ -90,153 +100,94 @@ func sessionOf(name string, labels map[string]string) (session string, ok bool) 
 	return "", false
 }
 
-// assess decides whether a container is garbage.
-func assess(s Sandbox, labels map[string]string, now time.Time) (garbage bool, why string) {
-	switch {
-	case s.State == container.StateRunning, s.State == container.StatePaused,
-		s.State == container.StateRestarting:
-		// Without a client it ends by itself.
-		if s.Mine && processEnded(labels[labelProcess]) {
-			return false, "its client has ended; it ends " + labels[labelLease] + " after that"
-		}
-		return false, "in use"
-	case s.State == container.StateRemoving:
-		return false, "it is being removed"
-	case s.State != container.StateCreated:
-		return true, "it has ended"
-	case labels[labelKind] == kindLoader:
-		// It has no other labels, which would become labels of the committed image.
-		if now.Sub(s.Created) > loaderTimeout {
-			return true, "its loader has died"
-		}
-		return false, "it is being filled"
-	}
-	if s.Mine && processEnded(labels[labelProcess]) {
-		return true, "its client ended before it started"
-	}
+// assess sets Garbage, Abandoned and Note. orphan reports that the creating process has ended.
+func (l *Listed) assess(labels map[string]string, now time.Time, orphan bool) {
 	by, err := time.Parse(time.RFC3339, labels[labelReady])
-	if err != nil || now.After(by) {
-		return true, "it was never started"
+	live := slices.Contains([]container.ContainerState{
+		container.StateRunning, container.StatePaused, container.StateRestarting,
+	}, l.State)
+	switch {
+	case live && orphan:
+		l.Abandoned = l.State == container.StateRunning
+		l.Note = "its client has ended; it ends " + labels[labelLease] + " after that"
+	case live:
+		l.Note = "in use" // without a client it ends by itself
+	case l.State == container.StateRemoving:
+		l.Note = "it is being removed"
+	case l.State != container.StateCreated:
+		l.Garbage, l.Note = true, "it has ended"
+	case labels[labelKind] == kindLoader && now.Sub(l.Created) > loaderTimeout:
+		l.Garbage, l.Note = true, "its loader has died"
+	case labels[labelKind] == kindLoader:
+		l.Note = "it is being filled"
+	case orphan:
+		l.Garbage, l.Note = true, "its client ended before it started"
+	case err != nil || now.After(by):
+		l.Garbage, l.Note = true, "it was never started"
+	default:
+		l.Note = "it is about to start"
 	}
-	return false, "it is about to start"
 }
 
-// CollectOptions are options of Collect. The zero value removes garbage only.
-type CollectOptions struct {
-	// DryRun removes nothing.
-	DryRun bool
-	// All removes also running containers of this user and machine whose creating process has ended,
-	// and what is kept for later containers: volumes with helpers, and layers on images. What is in
-	// use is never removed.
-	All bool
-}
-
-// Collected is an object that Collect removed, or would remove.
-type Collected struct {
-	// Kind is "container", "volume" or "layer".
-	Kind, Name, Why string
-	// Err is the error of the removal.
-	Err error
-}
-
-// Collect removes what clients that died left behind. It returns the removed objects, and those
-// that it failed to remove, whose errors are also joined in the error.
-func (e *Engine) Collect(ctx context.Context, opts CollectOptions) ([]Collected, error) {
+// Collect removes what clients that died left behind: containers, and volumes without a container.
+// With o.All it also removes the containers that are Abandoned, and what is kept for later
+// containers: volumes with helpers, and layers on images. What is in use is never removed.
+func (e *Engine) Collect(
+	ctx context.Context, o remote.CollectOptions,
+) ([]remote.Collected, error) {
 	list, err := e.List(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var done []Collected
-	var errs []error
-	add := func(c Collected, remove func() error) {
-		if !opts.DryRun {
-			if c.Err = remove(); c.Err != nil {
-				errs = append(errs, c.Err)
+	return o.Collect(func(add func(kind, name, reason string, remove func() error)) error {
+		for _, l := range list {
+			if l.Garbage || o.All && l.Abandoned {
+				add("container", l.Name, l.Note, func() error { return e.remove(ctx, l.ID) })
 			}
 		}
-		done = append(done, c)
-	}
-	for _, s := range list {
-		left := s.Mine && s.State == container.StateRunning && s.Why != "in use"
-		if s.Garbage || opts.All && left {
-			add(Collected{Kind: "container", Name: s.Name, Why: s.Why}, func() error {
-				return e.remove(ctx,
-					s.ID)
-			})
+		addVolume := func(name, reason string) {
+			add("volume", name, reason, func() error { return e.removeVolume(ctx, name) })
 		}
-	}
-	left, err := e.volumesOf(ctx, "")
-	if err != nil {
-		return done, errors.Join(append(errs, err)...)
-	}
-	for _, v := range left {
-		if created, err := time.Parse(time.RFC3339, v.CreatedAt); err == nil &&
-			time.Since(created) < creationGrace {
-			continue // its container may be in creation
+		left, err := e.unusedVolumes(ctx, kindVolume, "")
+		for _, v := range left {
+			// The container of a new one may be in creation.
+			if created, err := time.Parse(time.RFC3339, v.CreatedAt); err != nil ||
+				time.Since(created) >= creationGrace {
+				addVolume(v.Name, "its container is gone")
+			}
 		}
-		add(Collected{Kind: "volume", Name: v.Name, Why: "its container is gone"},
-			func() error { return e.removeVolume(ctx, v.Name) })
-	}
-	if !opts.All {
-		return done, errors.Join(errs...)
-	}
-	unused := filters.NewArgs(filters.Arg("label", labelKind+"="+kindHelper), filters.Arg("dangling",
-		"true"))
-	volumes, err := e.api.VolumeList(ctx, volume.ListOptions{Filters: unused})
-	if err != nil {
-		return done, errors.Join(append(errs, fmt.Errorf("docker: list volumes: %w", e.explain(ctx,
-			err)))...)
-	}
-	for _, v := range volumes.Volumes {
-		const why = "no container uses this helper; the next one stores it again"
-		add(Collected{Kind: "volume", Name: v.Name, Why: why}, func() error {
-			return e.removeVolume(ctx,
-				v.Name)
-		})
-	}
-	layers, err := e.api.ImageList(ctx, image.ListOptions{Filters: filters.NewArgs(filters.Arg("label",
-		labelKind+"="+kindPrepared))})
-	if err != nil {
-		return done, errors.Join(append(errs, fmt.Errorf("docker: list images: %w", e.explain(ctx,
-			err)))...)
-	}
-	used, err := e.usedImages(ctx)
-	if err != nil {
-		return done, errors.Join(append(errs, err)...)
-	}
-	for _, l := range layers {
-		if used[l.ID] {
-			continue
+		if err != nil || !o.All {
+			return err
 		}
-		prepared := func(tag string) bool { return strings.HasPrefix(tag, preparedName+":") }
-		if !slices.ContainsFunc(l.RepoTags, prepared) && !isNameless(l.RepoTags) {
-			continue // an image that a user built on a layer inherits its label
+		helpers, err := e.unusedVolumes(ctx, kindHelper, "")
+		for _, v := range helpers {
+			addVolume(v.Name, "no container uses this helper; the next one stores it again")
 		}
-		const why = "two directories on top of an image; the next container of it creates them again"
-		name := cmp.Or(strings.Join(l.RepoTags, " "), l.ID)
-		add(Collected{Kind: "layer", Name: name, Why: why}, func() error {
-			return e.removeLayer(ctx,
-				l.ID)
-		})
-	}
-	return done, errors.Join(errs...)
+		layers, lerr := e.unusedLayers(ctx)
+		for _, l := range layers {
+			name := cmp.Or(strings.Join(l.RepoTags, " "), l.ID)
+			add("layer", name, "two directories on top of an image; the next container of it creates them "+
+				"again", func() error { return e.removeLayer(ctx, l.ID) })
+		}
+		return errors.Join(err, lerr)
+	})
 }
 
-// usedImages returns the IDs of the images that containers use.
-func (e *Engine) usedImages(ctx context.Context) (map[string]bool, error) {
-	var all []container.Summary
-	err := e.call(ctx, func(ctx context.Context) (err error) {
-		all, err = e.api.ContainerList(ctx, container.ListOptions{All: true})
-		return err
-	})
+// unusedLayers returns the prepared images that no container uses and no user has named.
+func (e *Engine) unusedLayers(ctx context.Context) ([]image.Summary, error) {
+	only := filters.NewArgs(filters.Arg("label", labelKind+"="+kindPrepared))
+	layers, err := e.api.ImageList(ctx, image.ListOptions{Filters: only})
 	if err != nil {
-		return nil, fmt.Errorf("docker: list containers: %w", e.explain(ctx, err))
+		return nil, fmt.Errorf("docker: list images: %w", e.explain(ctx, err))
 	}
-	used := make(map[string]bool)
-	for _, c := range all {
-		used[c.ImageID] = true
-	}
-	return used, nil
+	containers, err := e.containers(ctx, filters.NewArgs())
+	return slices.DeleteFunc(layers, func(l image.Summary) bool {
+		uses := func(c container.Summary) bool { return c.ImageID == l.ID }
+		prepared := func(tag string) bool { return strings.HasPrefix(tag, preparedName+":") }
+		// An image that a user built on a layer inherits its label.
+		return err != nil || slices.ContainsFunc(containers, uses) ||
+			!slices.ContainsFunc(l.RepoTags, prepared) && !isNameless(l.RepoTags)
+	}), err
 }
 
 // isNameless reports whether an image has no name.
@@ -265,10 +216,12 @@ func (e *Engine) removeVolume(ctx context.Context, name string) error {
 	return fmt.Errorf("docker: remove the volume %s: %w", name, e.explain(ctx, err))
 }
 
-// volumesOf returns the unused volumes of a session, or of all sessions if it is empty.
-func (e *Engine) volumesOf(ctx context.Context, session string) ([]*volume.Volume, error) {
-	only := filters.NewArgs(filters.Arg("label", labelKind+"="+kindVolume), filters.Arg("dangling",
-		"true"))
+// unusedVolumes returns the volumes of a kind that no container uses: those of a session, or all if
+// it is empty.
+func (e *Engine) unusedVolumes(
+	ctx context.Context, kind, session string,
+) ([]*volume.Volume, error) {
+	only := filters.NewArgs(filters.Arg("label", labelKind+"="+kind), filters.Arg("dangling", "true"))
 	if session != "" {
 		only.Add("label", labelSession+"="+session)
 	}
@@ -287,7 +240,7 @@ func (e *Engine) volumesOf(ctx context.Context, session string) ([]*volume.Volum
 func (e *Engine) removeVolumes(ctx context.Context, session string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	left, err := e.volumesOf(ctx, session)
+	left, err := e.unusedVolumes(ctx, kindVolume, session)
 	for _, v := range left {
 		err = errors.Join(err, e.removeVolume(ctx, v.Name))
 	}
@@ -297,6 +250,6 @@ func (e *Engine) removeVolumes(ctx context.Context, session string) error {
 // Discard removes all containers and volumes of a session, for a client that died during Open.
 func (e *Engine) Discard(ctx context.Context, session string) error {
 	name := namePrefix + session
-	return errors.Join(e.remove(ctx, name), e.remove(ctx, name+loaderSuffix), e.removeVolumes(ctx,
-		session))
+	return errors.Join(e.remove(ctx, name), e.remove(ctx, name+loaderSuffix),
+		e.removeVolumes(ctx, session))
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/sandboxagent/sandboxagent/env/docker"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
@@ -38,9 +39,9 @@ func names(t *testing.T, e *docker.Engine) []string {
 	return all
 }
 
-// TestListIsOursOnly makes containers with labels like ours, which an image can hand on to whoever
-// uses it.
-func TestListIsOursOnly(t *testing.T) {
+// TestListIgnoresOtherContainers creates containers with labels of this package, which containers
+// inherit from images.
+func TestListIgnoresOtherContainers(t *testing.T) {
 	t.Parallel()
 	host, e := daemons.DockerHost(t), connect(t)
 	for _, labels := range []string{
@@ -56,11 +57,13 @@ func TestListIsOursOnly(t *testing.T) {
 		}
 		daemon(t, host, "rm", id)
 	}
-	box := open(t, e, docker.Config{Image: daemons.Busybox, Session: "list-test-ours"})
+	box := open(t, e, docker.Config{
+		Options: remote.Options{Session: "list-test-ours"}, Image: daemons.Busybox,
+	})
 	if !slices.Contains(names(t, e), box.Container()) {
 		t.Error("an environment is not listed")
 	}
-	done, err := e.Collect(t.Context(), docker.CollectOptions{DryRun: true, All: true})
+	done, err := e.Collect(t.Context(), remote.CollectOptions{DryRun: true, All: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +74,7 @@ func TestListIsOursOnly(t *testing.T) {
 	}
 	for _, d := range done {
 		if d.Name == box.Container() || strings.Contains(layers, d.Name) {
-			t.Errorf("%s %s would be removed: %s", d.Kind, d.Name, d.Why)
+			t.Errorf("%s %s would be removed: %s", d.Kind, d.Name, d.Reason)
 		}
 	}
 }
@@ -102,7 +105,7 @@ func TestLabelsStayWithTheirContainer(t *testing.T) {
 	daemon(t, host, "rmi", daemon(t, host, "inspect", "--format", "{{index .RepoTags 0}}", layer))
 }
 
-// TestImageWithVolume uses an image that declares one of the folders a volume.
+// TestImageWithVolume uses an image that declares one of the directories a volume.
 func TestImageWithVolume(t *testing.T) {
 	t.Parallel()
 	host, e := daemons.DockerHost(t), connect(t)

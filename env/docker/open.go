@@ -3,9 +3,6 @@ package docker
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -23,9 +20,7 @@ import (
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/system"
 
-	"github.com/sandboxagent/sandboxagent/env/internal/helper"
-	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
-	"github.com/sandboxagent/sandboxagent/env/vars"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 )
 
 // Open creates a container and returns the environment in it when it is ready. Errors are
@@ -37,12 +32,11 @@ func (e *Engine) Open(ctx context.Context, c Config) (*Environment, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Session = cmp.Or(c.Session, newSession())
 	if c.Mounts, err = e.resolve(c.Mounts); err != nil {
 		return nil, err
 	}
 	early := ctx
-	e.work.Go(func() { _, _ = e.security(early) }) // checkSecurity finds the result
+	e.work.Go(func() { _, _ = e.info(early) }) // checkSecurity finds the result
 	found, ref, err := e.image(ctx, c)
 	if err != nil {
 		return nil, err
@@ -54,9 +48,9 @@ func (e *Engine) Open(ctx context.Context, c Config) (*Environment, error) {
 	timeout := fmt.Errorf("the container was not ready within %s", c.StartTimeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, c.StartTimeout, timeout)
 	defer cancel()
-	p, err := e.program(c, cmp.Or(found.Architecture, "amd64"))
+	p, err := c.Helper.Resolve(ctx, "linux", cmp.Or(found.Architecture, "amd64"))
 	if err != nil {
-		return nil, &ConfigError{Field: "helper", Reason: err.Error(), Err: err}
+		return nil, &ConfigError{Backend: backend, Field: "helper", Reason: err.Error(), Err: err}
 	}
 	for try := 1; ; try++ {
 		if err := e.ensureProgram(ctx, c, p, found.ID, try > 1); err != nil {
@@ -86,8 +80,7 @@ func (e *Engine) resolve(mounts []Mount) ([]Mount, error) {
 			}
 		}
 		if info, err := os.Stat(resolved); err == nil && info.Mode().Type() == fs.ModeSocket {
-			return nil, &ConfigError{Field: "mount", Reason: fmt.Sprintf("%q is a socket, which could "+
-				"lead out of the sandbox", m.Source)}
+			return nil, badConfig("mount", "%q is a socket, which could lead out of the sandbox", m.Source)
 		}
 	}
 	return mounts, nil
@@ -98,46 +91,39 @@ func (e *Engine) resolve(mounts []Mount) ([]Mount, error) {
 func isProgramMissing(err error) bool {
 	var start *StartError
 	text := fmt.Sprint(err)
-	return errors.As(err, &start) && strings.Contains(text, programDir+"/"+programName) &&
+	return errors.As(err, &start) && strings.Contains(text, programPath) &&
 		strings.Contains(text, "no such file")
 }
 
 // openWith creates the container with a helper.
 func (e *Engine) openWith(
-	ctx context.Context, c Config, ref string, found image.InspectResponse, p *program,
+	ctx context.Context, c Config, ref string, found image.InspectResponse, p *remote.Program,
 ) (_ *Environment, err error) {
 	prepared, err := e.prepare(ctx, c, found)
 	if err != nil {
-		return nil, &StartError{Image: ref, Err: err}
+		return nil, startError(ref, err)
 	}
-	h := &handle{engine: e, name: namePrefix + c.Session, image: ref, program: p, ttl: c.TTL}
-	attached, err := e.launch(ctx, c, h, c.spec(prepared, c.command(p), helperMount(p)))
+	h := &handle{engine: e, name: namePrefix + c.Session, image: ref, program: p}
+	s := c.spec(prepared, p.Serve(programPath, socketName, c.TTL), helperMount(p))
+	return e.openSpec(ctx, c, h, s, c.vars(found))
+}
+
+// openSpec creates the container of a spec and opens the environment in it.
+func (e *Engine) openSpec(
+	ctx context.Context, c Config, h *handle, s spec, vars []string,
+) (*Environment, error) {
+	attached, err := e.launch(ctx, c, h, s)
 	if err != nil {
 		return nil, err
 	}
-	start, err := json.Marshal(helper.Start{Dir: c.WorkDir, Vars: c.vars(found), Inherit: vars.None})
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("docker: %w", err), h.discard(ctx))
-	}
-	h.first = attached
-	token := newToken()
-	client, err := client.Open(ctx, client.Config{
-		Dial: h.dial, Token: token, Start: start,
-		Redial: c.TTL,
-	})
+	cfg := h.connection()
+	cfg.Session, cfg.TTL, cfg.Stream = c.Session, c.TTL, attached
+	cfg.Dir, cfg.Vars, cfg.Isolation = c.WorkDir, vars, c.isolation
+	served, err := remote.Open(ctx, cfg)
 	if err != nil {
 		return nil, errors.Join(h.startFailure(ctx, attached, err), h.discard(ctx))
 	}
-	opened := newEnvironment(h, client, c)
-	opened.token = token
-	return opened, nil
-}
-
-// newToken returns a random secret for the helper's socket.
-func newToken() string {
-	var b [24]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return base64.RawURLEncoding.EncodeToString(b[:])
+	return &Environment{served: served, handle: h, config: c}, nil
 }
 
 // launch creates and starts a container and returns the stream to PID 1.
@@ -160,42 +146,46 @@ func (e *Engine) launch(ctx context.Context, c Config, h *handle, s spec) (_ *st
 	defer cancel()
 	created, err := e.api.ContainerCreate(cctx, s.config, s.host, s.net, platform, h.name)
 	if err != nil && c.atMost && strings.Contains(err.Error(), "Range of CPUs") {
-		var info system.Info
-		if info, err = e.api.Info(cctx); err == nil {
+		var info *system.Info
+		if info, err = e.info(cctx); err == nil {
 			s.host.NanoCPUs = int64(info.NCPU) * 1e9
 			created, err = e.api.ContainerCreate(cctx, s.config, s.host, s.net, platform, h.name)
 		}
 	}
 	if err != nil {
-		return nil, e.startError(ctx, h, err)
+		return nil, e.createError(ctx, h, err)
 	}
 	h.id = created.ID
 	for _, w := range created.Warnings {
 		// a limit is not enforced
 		if strings.Contains(w, "discarded") || strings.Contains(w, "without swap") {
-			return nil, &StartError{Image: h.image, Err: fmt.Errorf("the daemon cannot enforce a limit: %s",
-				strings.TrimSpace(w))}
+			err := fmt.Errorf("the daemon cannot enforce a limit: %s", strings.TrimSpace(w))
+			return nil, startError(h.image, err)
 		}
-		c.note("docker: " + w)
+		c.Note("docker: " + w)
 	}
 	e.watch.follow(h.id)
 	hijacked, err := e.api.ContainerAttach(ctx, h.id, container.AttachOptions{
-		Stream: true,
-		Stdin:  true, Stdout: true, Stderr: true,
+		Stream: true, Stdin: true, Stdout: true, Stderr: true,
 	})
 	if err != nil {
-		return nil, e.startError(ctx, h, err)
+		return nil, e.createError(ctx, h, err)
 	}
 	attached := newStream(hijacked)
 	if err := e.api.ContainerStart(cctx, h.id, container.StartOptions{}); err != nil {
 		_ = attached.Close() // there is an error already
-		return nil, e.startError(ctx, h, err)
+		return nil, e.createError(ctx, h, err)
 	}
 	return attached, nil
 }
 
-// startError returns the error for a container that did not start.
-func (e *Engine) startError(ctx context.Context, h *handle, err error) error {
+// startError returns the *StartError of a container.
+func startError(image string, err error) error {
+	return &StartError{Backend: backend, Object: "a container of " + image, Err: err}
+}
+
+// createError returns the error for a container that the daemon did not create or start.
+func (e *Engine) createError(ctx context.Context, h *handle, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("docker: start a container of %s: %w", h.image, context.Cause(ctx))
 	}
@@ -210,7 +200,7 @@ func (e *Engine) startError(ctx context.Context, h *handle, err error) error {
 			Hint: "the daemon's machine lacks emulation for its programs",
 		}
 	}
-	return &StartError{Image: h.image, Err: explained}
+	return startError(h.image, explained)
 }
 
 // handle is the container of an environment.
@@ -218,21 +208,14 @@ type handle struct {
 	engine   *Engine
 	id, name string
 	image    string
-	program  *program
-	ttl      time.Duration
-	first    *stream // to PID 1; nil once dial has returned it
+	program  *remote.Program
 
 	mu          sync.Mutex
 	unreachable time.Time // first failed call; zero while the daemon answers
 }
 
-// dial returns a stream to the helper: first the one to PID 1, later ones over an exec of its own.
-// Calls do not overlap.
+// dial returns a stream to the helper over an exec of its own.
 func (h *handle) dial(ctx context.Context) (io.ReadWriteCloser, error) {
-	if s := h.first; s != nil {
-		h.first = nil
-		return s, nil
-	}
 	state, err := h.inspect(ctx)
 	if gone := h.gone(ctx, state, err); gone != nil {
 		return nil, gone
@@ -240,7 +223,7 @@ func (h *handle) dial(ctx context.Context) (io.ReadWriteCloser, error) {
 	if err != nil {
 		return nil, h.engine.explain(ctx, err)
 	}
-	hijacked, err := h.exec(ctx, dialCommand(h.program))
+	hijacked, err := h.exec(ctx, h.program.Dial(programPath, socketName, "--pid", "1"))
 	if err != nil {
 		return nil, err
 	}
@@ -286,7 +269,7 @@ func (h *handle) startFailure(ctx context.Context, s *stream, err error) error {
 	case f.died:
 		err = fmt.Errorf("%w; the helper exited with code %s", err, f.exitCode)
 	}
-	return &StartError{Image: h.image, Err: err}
+	return startError(h.image, err)
 }
 
 // discard removes the container and its volumes within cleanupTimeout, also when ctx has ended.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"path"
 	"strings"
@@ -63,8 +62,8 @@ func (e *Engine) prepare(
 		return e.makePrepared(ctx, c, found.ID, ref)
 	})
 	if err != nil {
-		return "", fmt.Errorf("create a layer with the directories %s and %s: %w", c.WorkDir, c.home(),
-			e.explain(ctx, err))
+		return "", fmt.Errorf("create a layer with the directories %s and %s: %w",
+			c.WorkDir, c.home(), e.explain(ctx, err))
 	}
 	id, _ = made.(string)
 	return id, nil
@@ -76,9 +75,6 @@ func within(name, dir string) bool {
 	return name == dir || dir == "/" || strings.HasPrefix(name, dir+"/")
 }
 
-// loaderLabels returns the labels of a container that is never started.
-func loaderLabels() map[string]string { return map[string]string{labelKind: kindLoader} }
-
 // makePrepared commits the layer from a container that is never started.
 func (e *Engine) makePrepared(
 	ctx context.Context, c Config, imageID, ref string,
@@ -87,33 +83,19 @@ func (e *Engine) makePrepared(
 	if err != nil {
 		return "", err
 	}
-	name := namePrefix + c.Session + loaderSuffix
-	_, err = e.api.ContainerCreate(ctx, &container.Config{
-		Image: imageID, Labels: loaderLabels(), NetworkDisabled: true, Entrypoint: []string{"/none"},
-	}, &container.HostConfig{
-		NetworkMode: "none",
-		LogConfig:   container.LogConfig{Type: "none"},
-	}, nil, nil, name)
-	if errdefs.IsConflict(err) {
-		return "", err
-	}
-	defer func() {
-		ctx, cancel := detached(ctx, cleanupTimeout)
-		defer cancel()
-		err = errors.Join(err, e.remove(ctx, name))
-	}()
-	if err == nil {
-		err = e.api.CopyToContainer(ctx, name, "/", bytes.NewReader(archive),
-			container.CopyToContainerOptions{})
-	}
-	if err != nil {
-		return "", err
-	}
-	made, err := e.api.ContainerCommit(ctx, name, container.CommitOptions{
-		Reference: ref, Comment: "directories of a sandbox", Changes: []string{"LABEL " + labelKind +
-			"=" + kindPrepared},
+	err = e.withLoader(ctx, c, imageID, nil, func(loader string) error {
+		if err := e.api.CopyToContainer(ctx, loader, "/", bytes.NewReader(archive),
+			container.CopyToContainerOptions{}); err != nil {
+			return err
+		}
+		made, err := e.api.ContainerCommit(ctx, loader, container.CommitOptions{
+			Reference: ref, Comment: "directories of a sandbox",
+			Changes: []string{"LABEL " + labelKind + "=" + kindPrepared},
+		})
+		id = made.ID
+		return err
 	})
-	return made.ID, err
+	return id, err
 }
 
 // directories returns the directories of the user as a tar stream.

@@ -127,7 +127,7 @@ func TestPullMissing(t *testing.T) {
 	if len(asked) == 0 {
 		t.Error("the registry was not asked")
 	}
-	p.add(t, "tool:1", "") // which nobody looks at
+	p.add(t, "tool:1", "") // which is not pulled
 	if again, err := p.open(t, t.Context(), docker.Config{Image: image}); err != nil || again != id {
 		t.Errorf("then it is %s, %v", again, err)
 	}
@@ -273,7 +273,7 @@ func TestPullCredentials(t *testing.T) {
 					if err := os.WriteFile(helper+".broken", nil, 0o600); err != nil {
 						t.Fatal(err)
 					}
-					defer os.Remove(helper + ".broken") //nolint:errcheck // the folder is temporary
+					defer os.Remove(helper + ".broken") //nolint:errcheck // the directory is temporary
 				}
 				p := newPuller(t, tt.configuration)
 				id := p.add(t, "tool:1", "")

@@ -160,7 +160,8 @@ func TestFullWorkspace(t *testing.T) {
 func TestFullDaemon(t *testing.T) {
 	d := newSmallDisk(t, 96<<20)
 	e := connectTo(t, d.Host())
-	// Each step fails somewhere between these: images of two folders, the helper's volume, containers.
+	// Each step fails somewhere between these: images of two directories, the helper's volume,
+	// containers.
 	var refused, worked int
 	for _, leave := range []int64{
 		0, 8 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 8 << 20,
@@ -188,7 +189,7 @@ func TestFullDaemon(t *testing.T) {
 	fileTrip(t, open(t, e, docker.Config{Image: daemons.Busybox}), "f")
 }
 
-// wantFull checks that an error says that the daemon's disk is full.
+// wantFull checks that an error reports the daemon's full disk.
 func wantFull(t *testing.T, err error) {
 	t.Helper()
 	if !errors.Is(err, env.ErrNoSpace) || !strings.Contains(err.Error(), "daemon's disk") ||
@@ -198,7 +199,7 @@ func wantFull(t *testing.T, err error) {
 	t.Log(err)
 }
 
-// TestFullPull fetches an image that there is no room for: once, and again when there is.
+// TestFullPull pulls an image onto a full disk, and again when it has space.
 func TestFullPull(t *testing.T) {
 	d := newSmallDisk(t, 64<<20)
 	t.Setenv(daemons.HostVar, d.Host())

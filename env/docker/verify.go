@@ -40,8 +40,7 @@ func (e *Environment) Verify(ctx context.Context, host verify.Host) (_ verify.Re
 	}
 	x := e.config.expect(found, state.Mounts)
 	x.Host = host
-	return verify.Run(ctx, e, append([]string{programDir + "/" + programName},
-		e.handle.program.args...), x)
+	return verify.Run(ctx, e, append([]string{programPath}, e.handle.program.Args...), x)
 }
 
 // expect returns the guarantees of a container of this configuration. Mounted are its mounts
@@ -49,12 +48,9 @@ func (e *Environment) Verify(ctx context.Context, host verify.Host) (_ verify.Re
 func (c Config) expect(found image.InspectResponse, mounted []container.MountPoint) verify.Expect {
 	uid, gid := c.ids()
 	x := verify.Expect{
-		Unprivileged: true, Filters: 1, User: &verify.User{
-			UID: uid,
-			GID: gid,
-		}, Writable: []string{c.WorkDir, c.home(), tempDir},
-		OwnNamespaces: true, NoNetwork: c.Network != NetworkFull, PIDs: c.PIDs, Memory: c.Memory,
-		CPUs:          c.CPUs,
+		Unprivileged: true, Filters: 1, User: &verify.User{UID: uid, GID: gid},
+		Writable: []string{c.WorkDir, c.home(), tempDir}, OwnNamespaces: true,
+		NoNetwork: c.Network != NetworkFull, PIDs: c.PIDs, Memory: c.Memory, CPUs: c.CPUs,
 		NoCredentials: true, Mounts: c.expectedMounts(found),
 	}
 	for _, t := range c.Tmpfs {
@@ -63,7 +59,7 @@ func (c Config) expect(found image.InspectResponse, mounted []container.MountPoi
 	x.Executable = x.Writable
 	x.ReadOnly = slices.DeleteFunc([]string{"/", "/usr", "/etc"},
 		func(dir string) bool { return c.isWritable(dir, found) })
-	x.Helper = programDir + "/" + programName
+	x.Helper = programPath
 	// elsewhere the helper has no filter
 	if slices.Contains([]string{"amd64", "arm64", ""}, found.Architecture) {
 		x.Filters = helperFilters
@@ -74,9 +70,10 @@ func (c Config) expect(found image.InspectResponse, mounted []container.MountPoi
 	}
 	// A mount of the host that is not configured is unexpected, even where another mount is expected.
 	for _, m := range mounted {
-		asked := slices.ContainsFunc(c.Mounts, func(a Mount) bool { return a.Target == path.Clean(m.Destination) })
-		if m.Type == mount.TypeBind && !asked {
-			x.Mounts = slices.DeleteFunc(x.Mounts, func(w verify.Mount) bool { return w.Point == path.Clean(m.Destination) })
+		at := path.Clean(m.Destination)
+		configured := slices.ContainsFunc(c.Mounts, func(a Mount) bool { return a.Target == at })
+		if m.Type == mount.TypeBind && !configured {
+			x.Mounts = slices.DeleteFunc(x.Mounts, func(w verify.Mount) bool { return w.Point == at })
 		}
 	}
 	return x
@@ -84,19 +81,19 @@ func (c Config) expect(found image.InspectResponse, mounted []container.MountPoi
 
 // isWritable reports whether the configuration or the image makes a directory writable.
 func (c Config) isWritable(dir string, found image.InspectResponse) bool {
-	asked := []string{c.WorkDir, c.home()}
+	writable := []string{c.WorkDir, c.home()}
 	for _, t := range c.Tmpfs {
-		asked = append(asked, t.Target)
+		writable = append(writable, t.Target)
 	}
 	for _, m := range c.Mounts {
 		if !m.ReadOnly {
-			asked = append(asked, m.Target)
+			writable = append(writable, m.Target)
 		}
 	}
 	if found.Config != nil {
-		asked = slices.AppendSeq(asked, maps.Keys(found.Config.Volumes))
+		writable = slices.AppendSeq(writable, maps.Keys(found.Config.Volumes))
 	}
-	return slices.ContainsFunc(asked, func(a string) bool { return within(dir, a) })
+	return slices.ContainsFunc(writable, func(a string) bool { return within(dir, a) })
 }
 
 // expectedMounts returns the mounts of a container.

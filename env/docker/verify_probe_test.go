@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandboxagent/sandboxagent/env/docker"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/env/verify"
 )
 
@@ -103,7 +104,9 @@ func TestVerifyFilterOfDaemon(t *testing.T) {
 		"name=apparmor":                   {refused: true},
 	} {
 		noted := false
-		err := docker.CheckSecurity(t.Context(), docker.Config{Note: func(string) { noted = true }},
+		err := docker.CheckSecurity(t.Context(), docker.Config{
+			Options: remote.Options{Note: func(string) { noted = true }},
+		},
 			option)
 		if noted != want.noted || (err != nil) != want.refused {
 			t.Errorf("%s: noted %v, %v", option, noted, err)

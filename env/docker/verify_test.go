@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/sandboxagent/sandboxagent/env/docker"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/env/verify"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
@@ -75,9 +76,9 @@ func TestVerify(t *testing.T) {
 		"base":    {Image: "sandboxagent-base:latest"},
 		"asked": {
 			CPUs: 0.5, Memory: 256 << 20, PIDs: 128, User: "4711:815", WorkDir: "/somewhere/else",
-			Vars:   []string{"WORD=x"},
-			Tmpfs:  []docker.Tmpfs{{Target: "/scratch"}},
-			Mounts: []docker.Mount{{Source: "/tmp/nobody-has-this", Target: "/data", ReadOnly: true}},
+			Options: remote.Options{Vars: []string{"WORD=x"}},
+			Tmpfs:   []docker.Tmpfs{{Target: "/scratch"}},
+			Mounts:  []docker.Mount{{Source: "/tmp/nobody-has-this", Target: "/data", ReadOnly: true}},
 		},
 		"over a link":           {Tmpfs: []docker.Tmpfs{{Target: "/var/run/x"}}},
 		"the system writable":   {WorkDir: "/usr/work", Tmpfs: []docker.Tmpfs{{Target: "/etc"}}},
@@ -100,8 +101,8 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// daemonFolder is a folder that the daemon's machine has, which for the daemon of the tests is this
-// one.
+// daemonFolder is a directory that the daemon's machine has, which for the daemon of the tests is
+// this one.
 func daemonFolder(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())

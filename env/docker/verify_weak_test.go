@@ -43,7 +43,7 @@ func asRoot(capabilities ...string) func(*containerConfig, *hostConfig) {
 	return func(c *containerConfig, h *hostConfig) { c.User, h.CapAdd = "0:0", capabilities }
 }
 
-// bound shows a folder or file of the daemon's machine.
+// bound shows a directory or file of the daemon's machine.
 func bound(source, target string) func(*containerConfig, *hostConfig) {
 	return onHost(func(h *hostConfig) {
 		h.Mounts = append(h.Mounts, mount.Mount{
@@ -53,7 +53,7 @@ func bound(source, target string) func(*containerConfig, *hostConfig) {
 	})
 }
 
-// instead shows a folder of the daemon's machine where a volume would be.
+// instead shows a directory of the daemon's machine where a volume would be.
 func instead(target, source string) func(*containerConfig, *hostConfig) {
 	return onHost(func(h *hostConfig) {
 		i := slices.IndexFunc(h.Mounts, func(m mount.Mount) bool { return m.Target == target })
@@ -78,8 +78,7 @@ func isInitial(t *testing.T, kind string) bool {
 
 // rights are the weakenings of what a command may do.
 func rights() []weakening {
-	// The folders belong to the user that was asked for, and root without capabilities is like anybody
-	// else.
+	// The directories belong to the configured user, and root without capabilities is like any other.
 	root := []string{"user", "writable-directories", "executable-directories"}
 	capable := append([]string{"capabilities"}, root...)
 	return []weakening{
@@ -128,8 +127,8 @@ const littleFilter = `{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[
 	{"names":["keyctl","bpf","perf_event_open","syslog","unshare","mount"],"action":"SCMP_ACT_ERRNO"},
 	{"names":["clone"],"action":"SCMP_ACT_ERRNO","args":[{"index":0,"value":268435456,"valueTwo":268435456,"op":"SCMP_CMP_MASKED_EQ"}]}]}`
 
-// folders are the weakenings of what a command sees and writes.
-func folders(t *testing.T, canary verify.Host) []weakening {
+// directories are the weakenings of what a command sees and writes.
+func directories(t *testing.T, canary verify.Host) []weakening {
 	t.Helper()
 	socket, secrets := filepath.Join(daemonFolder(t), "docker.sock"), daemonFolder(t)
 	l, err := net.Listen("unix", socket)
@@ -166,15 +165,15 @@ func folders(t *testing.T, canary verify.Host) []weakening {
 			name: "a token", weaken: bound(secrets, "/run/secrets/kubernetes.io/serviceaccount"),
 			want: []string{"mounts", "credentials"},
 		},
-		{name: "a folder of the host", weaken: bound("/etc", "/mnt"), want: []string{"mounts"}},
-		{name: "a folder with a file of the host", weaken: bound(filepath.Dir(canary.Files[0]),
+		{name: "a directory of the host", weaken: bound("/etc", "/mnt"), want: []string{"mounts"}},
+		{name: "a directory with a file of the host", weaken: bound(filepath.Dir(canary.Files[0]),
 			filepath.Dir(canary.Files[0])), want: []string{"mounts", "host-files"}},
 		{
-			name: "the working folder of the host", weaken: instead("/workspace", open),
+			name: "the working directory of the host", weaken: instead("/workspace", open),
 			want: []string{"mounts"},
 		},
 		{
-			name: "the home folder of the host", weaken: instead("/home/sandbox", open),
+			name: "the home directory of the host", weaken: instead("/home/sandbox", open),
 			want: []string{"mounts"},
 		},
 		{name: "/tmp of the host", weaken: onHost(func(h *hostConfig) {
@@ -271,7 +270,7 @@ func TestVerifyWeaker(t *testing.T) {
 	seen := make(map[string]bool)
 	var mu sync.Mutex
 	t.Run("containers", func(t *testing.T) {
-		for _, w := range slices.Concat(rights(), folders(t, h), namespaces(t), bounds()) {
+		for _, w := range slices.Concat(rights(), directories(t, h), namespaces(t), bounds()) {
 			t.Run(w.name, func(t *testing.T) {
 				t.Parallel()
 				box, err := e.OpenWeaker(t.Context(), config(t, docker.Config{}), w.weaken, w.vars...)

@@ -87,8 +87,8 @@ func (w *watch) run() {
 		messages, errs := w.api.Events(w.life, events.ListOptions{
 			Since: since,
 			Filters: filters.NewArgs(
-				filters.Arg("type", string(events.ContainerEventType)), filters.Arg("label",
-					labelKind+"="+kindSandbox),
+				filters.Arg("type", string(events.ContainerEventType)),
+				filters.Arg("label", labelKind+"="+kindSandbox),
 			),
 		})
 	reading:

@@ -7,10 +7,8 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/system"
 
-	"github.com/sandboxagent/sandboxagent/env/internal/helper"
-	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
-	envvars "github.com/sandboxagent/sandboxagent/env/vars"
 	"github.com/sandboxagent/sandboxagent/env/verify"
 )
 
@@ -34,7 +32,9 @@ func Promises(
 
 // CheckSecurity checks the security options of a daemon.
 func CheckSecurity(ctx context.Context, c Config, options ...string) error {
-	return (&Engine{options: options}).checkSecurity(ctx, c)
+	e := &Engine{}
+	e.known.Store(&system.Info{SecurityOptions: options})
+	return e.checkSecurity(ctx, c)
 }
 
 // OpenWeaker opens an environment whose container differs from what its configuration promises.
@@ -46,12 +46,11 @@ func (e *Engine) OpenWeaker(
 	if err != nil {
 		return nil, err
 	}
-	c.Session = newSession()
 	found, ref, err := e.image(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	p, err := e.program(c, found.Architecture)
+	p, err := c.Helper.Resolve(ctx, "linux", found.Architecture)
 	if err != nil {
 		return nil, err
 	}
@@ -62,27 +61,8 @@ func (e *Engine) OpenWeaker(
 	if err != nil {
 		return nil, err
 	}
-	h := &handle{engine: e, name: namePrefix + c.Session, image: ref, program: p, ttl: c.TTL}
-	s := c.spec(prepared, c.command(p), helperMount(p))
+	h := &handle{engine: e, name: namePrefix + c.Session, image: ref, program: p}
+	s := c.spec(prepared, p.Serve(programPath, socketName, c.TTL), helperMount(p))
 	weaken(s.config, s.host)
-	attached, err := e.launch(ctx, c, h, s)
-	if err != nil {
-		return nil, err
-	}
-	h.first = attached
-	start, err := json.Marshal(helper.Start{
-		Dir: c.WorkDir, Vars: append(c.vars(found), vars...),
-		Inherit: envvars.None,
-	})
-	if err != nil {
-		return nil, errors.Join(err, h.discard(ctx))
-	}
-	client, err := client.Open(ctx, client.Config{
-		Dial: h.dial, Token: newToken(), Start: start,
-		Redial: c.TTL,
-	})
-	if err != nil {
-		return nil, errors.Join(h.startFailure(ctx, attached, err), h.discard(ctx))
-	}
-	return newEnvironment(h, client, c), nil
+	return e.openSpec(ctx, c, h, s, append(c.vars(found), vars...))
 }

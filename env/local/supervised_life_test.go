@@ -323,7 +323,7 @@ func TestEmbeddedHelper(t *testing.T) {
 	err := use()
 	var missing *local.HelperError
 	if errors.As(err, &missing) {
-		if !strings.Contains(err.Error(), `"make build"`) {
+		if !strings.Contains(err.Error(), `"make build `) {
 			t.Errorf("%v does not say what to do", err)
 		}
 		return

@@ -49,8 +49,7 @@ func (l *login) config(ctx context.Context, check *hostCheck) *gossh.ClientConfi
 		User: l.hop.user,
 		Auth: []gossh.AuthMethod{gossh.PublicKeysCallback(collect)},
 		AuthCallback: func(c *gossh.ClientAuthContext) (gossh.AuthMethod, error) {
-			return l.next(ctx,
-				c), nil
+			return l.next(ctx, c), nil
 		},
 		HostKeyCallback:   check.check,
 		HostKeyAlgorithms: check.algorithms(),
@@ -191,8 +190,8 @@ func (l *login) held(public gossh.PublicKey) []gossh.Signer {
 // add adds a key of the agent.
 func (l *login) add(s gossh.Signer, from string, certs []*gossh.Certificate) {
 	held := l.agent
-	l.addSigner(s.PublicKey(), from, certs, func(rand io.Reader, data []byte,
-		algorithm string,
+	l.addSigner(s.PublicKey(), from, certs, func(
+		rand io.Reader, data []byte, algorithm string,
 	) (*gossh.Signature, error) {
 		defer l.pause()()
 		err := held.patient()
@@ -224,8 +223,8 @@ func (l *login) addLocked(ctx context.Context, k *keyFile, certs []*gossh.Certif
 		}
 		k.public = s.PublicKey()
 	}
-	l.addSigner(k.public, k.path, certs, func(rand io.Reader, data []byte,
-		algorithm string,
+	l.addSigner(k.public, k.path, certs, func(
+		rand io.Reader, data []byte, algorithm string,
 	) (*gossh.Signature, error) {
 		s, err := l.route.open(ctx, k, l.pause)
 		if err != nil {
@@ -253,8 +252,8 @@ func (l *login) addSigner(
 
 // signer returns a signer that records its failure in l.
 func (l *login) signer(public gossh.PublicKey, at int, sign signFunc) *keySigner {
-	return &keySigner{public: public, sign: func(rand io.Reader, data []byte,
-		algorithm string,
+	return &keySigner{public, func(
+		rand io.Reader, data []byte, algorithm string,
 	) (*gossh.Signature, error) {
 		sig, err := sign(rand, data, algorithm)
 		if err != nil {
@@ -278,8 +277,8 @@ func (l *login) put(s gossh.Signer, from string) {
 	if parsed, err := gossh.ParsePublicKey(plainKey(key)); err == nil {
 		key = parsed
 	}
-	l.keys = append(l.keys, fmt.Sprintf("%s %s (%s)", kind, gossh.FingerprintSHA256(key),
-		cleanText(from)))
+	l.keys = append(l.keys,
+		fmt.Sprintf("%s %s (%s)", kind, gossh.FingerprintSHA256(key), cleanText(from)))
 }
 
 // explain returns the *AuthError for a failed handshake, or nil if it failed for another reason.

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// agentListTime bounds how long an agent takes to say which keys it has.
+	// agentListTime bounds the wait for the list of keys.
 	agentListTime = 5 * time.Second
-	// agentSignTime bounds how long it takes to sign, which may be by the hand of a person.
+	// agentSignTime bounds the wait for a signature, for which a person may touch a token.
 	agentSignTime = 2 * time.Minute
 )
 
@@ -24,17 +24,17 @@ type agentKeys struct {
 	stop    func() bool
 }
 
-// openAgent asks the agent behind a socket for its keys. The caller closes it.
+// openAgent gets the keys of the agent behind a socket. The caller closes it.
 func openAgent(ctx context.Context, socket string) (*agentKeys, error) {
-	ask, cancel := context.WithTimeout(ctx, agentListTime)
+	dialCtx, cancel := context.WithTimeout(ctx, agentListTime)
 	defer cancel()
 	var d net.Dialer
-	conn, err := d.DialContext(ask, "unix", socket)
+	conn, err := d.DialContext(dialCtx, "unix", socket)
 	if err != nil {
 		return nil, fmt.Errorf("ssh-agent: %w", err)
 	}
 	a := &agentKeys{conn: conn}
-	a.stop = context.AfterFunc(ctx, func() { _ = conn.Close() }) // whoever uses it gets an error
+	a.stop = context.AfterFunc(ctx, func() { _ = conn.Close() }) // its users get an error
 	if err = conn.SetDeadline(time.Now().Add(agentListTime)); err == nil {
 		a.signers, err = agent.NewClient(conn).Signers()
 	}

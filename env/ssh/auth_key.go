@@ -122,7 +122,7 @@ func plainKey(key gossh.PublicKey) []byte {
 type keySigner struct {
 	public gossh.PublicKey
 	// sign signs with an algorithm.
-	sign func(rand io.Reader, data []byte, algorithm string) (*gossh.Signature, error)
+	sign signFunc
 }
 
 func (s *keySigner) PublicKey() gossh.PublicKey { return s.public }

@@ -327,7 +327,7 @@ func (stubborn) Sign(gossh.PublicKey, []byte) (*gossh.Signature, error) {
 	return nil, errors.New("denied")
 }
 
-func TestLoginGoesOnAfterAnAgentThatDenies(t *testing.T) {
+func TestLoginAfterAgentDenial(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the tests' agent listens on a Unix socket")
 	}
@@ -352,7 +352,7 @@ func TestLoginGoesOnAfterAnAgentThatDenies(t *testing.T) {
 	}
 }
 
-func TestPassphraseIsAskedForOnce(t *testing.T) {
+func TestPassphrasePromptedOnce(t *testing.T) {
 	host, key := newKey(t, "ed25519"), newKey(t, "ed25519")
 	s := newServer(t, serverConfig{
 		keys:  []gossh.Signer{host.signer},
@@ -405,7 +405,7 @@ func TestPassphraseEndsWithTheContext(t *testing.T) {
 	}
 }
 
-func TestClockStandsStillWhileAPersonIsAsked(t *testing.T) {
+func TestPromptStopsClock(t *testing.T) {
 	l := &login{hop: &hop{timeout: time.Hour}, clock: time.AfterFunc(time.Hour, func() {})}
 	goOn := l.pause()
 	if l.clock.Stop() {
@@ -420,7 +420,7 @@ func TestClockStandsStillWhileAPersonIsAsked(t *testing.T) {
 	}
 }
 
-func TestNamedIdentityIsChecked(t *testing.T) {
+func TestNamedIdentityValidated(t *testing.T) {
 	m := newHome(t)
 	key := newKey(t, "ed25519")
 	open := m.write(t, "open", key.private(t, ""))
@@ -429,7 +429,7 @@ func TestNamedIdentityIsChecked(t *testing.T) {
 	}
 	for name, tc := range map[string]struct{ file, want string }{
 		"missing":           {m.dot("missing"), "is not there"},
-		"a folder":          {m.home, "is a directory"},
+		"a directory":       {m.home, "is a directory"},
 		"no key":            {m.write(t, "text", "hello"), "is no private key that can be used here"},
 		"others can use it": {open, "has the mode 0640"},
 	} {

@@ -34,7 +34,7 @@ var errLost = errors.New("the connection was lost")
 // Host is a host that Connect logged in to. Its methods may be called concurrently.
 type Host struct {
 	route *route
-	// dialing is held while a connection is made, so that those who wait for it can share it.
+	// dialing is held while a connection is made, so that waiting calls can share it.
 	dialing chan struct{}
 	// scriptTimeout is scriptTime, except in tests.
 	scriptTimeout time.Duration
@@ -53,7 +53,7 @@ type conn struct {
 	dead chan struct{}
 	// room is how many sessions the connection can have, used how many it has.
 	room, used int
-	// users counts those who need it, for a session or another channel.
+	// users counts its sessions and other channels.
 	users int
 	// opened means that it has had a session.
 	opened bool
@@ -82,7 +82,7 @@ func Connect(ctx context.Context, t Target) (*Host, error) {
 		return nil, err
 	}
 	h.giveBack(c, 0)
-	r.passphrase = nil // a reconnect asks no questions
+	r.passphrase = nil // reconnecting prompts for none
 	return h, nil
 }
 

@@ -7,12 +7,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/pkg/sftp"
 
-	"github.com/sandboxagent/sandboxagent/env/internal/helper"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 )
 
 const (
@@ -23,73 +22,10 @@ const (
 	sftpParallel = 64
 )
 
-// program is a helper that can be delivered.
-type program struct {
-	name, digest string
-	open         func() (io.ReadCloser, error)
-}
-
-// programs are the available helpers, by the architecture as the Go toolchain names it.
-type programs struct {
-	byArch map[string]program
-	args   []string
-}
-
-// architectures are those for which a helper may exist.
-var architectures = []string{"amd64", "arm64"}
-
-// findPrograms returns the available helpers. It is no error if none is: it depends on the host.
-func findPrograms(p HelperProgram) (*programs, error) {
-	all := &programs{byArch: make(map[string]program)}
-	if p.Path == "" || p.IfMissing {
-		for _, arch := range architectures {
-			h, err := helper.Find("linux", arch)
-			var missing *helper.MissingError
-			switch {
-			case errors.As(err, &missing):
-			case err != nil:
-				return nil, fmt.Errorf("ssh: %w", err)
-			default:
-				all.byArch[arch] = program{h.Name(), h.Digest(), h.Open}
-			}
-		}
-		if p.Path == "" || len(all.byArch) > 0 {
-			return all, nil
-		}
-	}
-	arch, err := helper.Arch(p.Path)
-	if err == nil && !slices.Contains(architectures, arch) {
-		err = fmt.Errorf("%s is for %s, not for amd64 or arm64", p.Path, arch)
-	}
-	if err != nil && p.IfMissing {
-		return all, nil
-	}
-	var digest string
-	if err == nil {
-		digest, err = helper.Digest(p.Path)
-	}
-	if err != nil {
-		return nil, badConfig("helper program", "%v", err)
-	}
-	all.args = p.Args
-	all.byArch[arch] = program{
-		"sandboxd-linux-" + arch + "-" + digest, digest, func() (io.ReadCloser,
-			error,
-		) {
-			return os.Open(p.Path)
-		},
-	}
-	return all, nil
-}
-
 // deliver writes a helper into the file target of the host: by SFTP, or else through a shell.
-func (h *Host) deliver(ctx context.Context, p program, target string) error {
-	r, err := p.open()
+func (h *Host) deliver(ctx context.Context, p *remote.Program, target string) error {
+	data, err := p.Content()
 	if err != nil {
-		return err
-	}
-	data, err := io.ReadAll(r)
-	if err = errors.Join(err, r.Close()); err != nil {
 		return err
 	}
 	sftpErr := h.deliverSFTP(ctx, data, target)
@@ -104,8 +40,8 @@ func (h *Host) deliver(ctx context.Context, p program, target string) error {
 
 // deliverSFTP is deliver by SFTP, in a session of its own.
 func (h *Host) deliverSFTP(ctx context.Context, data []byte, target string) error {
-	startCtx, cancel := context.WithTimeoutCause(ctx, sftpTime, fmt.Errorf("no answer within %s",
-		sftpTime))
+	startCtx, cancel := context.WithTimeoutCause(ctx, sftpTime,
+		fmt.Errorf("no answer within %s", sftpTime))
 	defer cancel()
 	s, err := h.session(startCtx)
 	if err != nil {

@@ -22,7 +22,7 @@ func (r *route) dialCounted(ctx context.Context) (*gossh.Client, *atomic.Int64, 
 		client, err := r.dialHop(ctx, h, last, received)
 		if err != nil {
 			if last.client != nil {
-				_ = last.client.Close() // err says more
+				_ = last.client.Close() // err explains more
 			}
 			return nil, nil, err
 		}
@@ -63,7 +63,7 @@ func (r *route) dialHop(
 	}
 	check, err := r.newHostCheck(h)
 	if err != nil {
-		_ = conn.Close() // err says more
+		_ = conn.Close() // err explains more
 		return nil, err
 	}
 	l := &login{route: r, hop: h, clock: clock, failed: -1}

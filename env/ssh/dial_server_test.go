@@ -186,7 +186,7 @@ type server struct {
 	users []string
 }
 
-// serverConfig says what a server does.
+// serverConfig configures a server.
 type serverConfig struct {
 	// keys are those of the host.
 	keys []gossh.Signer

@@ -14,7 +14,7 @@ import (
 	gossh "golang.org/x/crypto/ssh"
 )
 
-func TestDialWhatIsNoServer(t *testing.T) {
+func TestDialNoServer(t *testing.T) {
 	silent := func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
 	for name, tc := range map[string]struct {
 		serve func(net.Conn)
@@ -64,7 +64,7 @@ func TestDialWhatIsNoServer(t *testing.T) {
 	}
 }
 
-func TestDialWhereNobodyListens(t *testing.T) {
+func TestDialRefused(t *testing.T) {
 	m := newHome(t)
 	err := m.connect(t, Target{Host: "user@127.0.0.1:1"})
 	var failed *ConnectError
@@ -74,7 +74,7 @@ func TestDialWhereNobodyListens(t *testing.T) {
 	}
 }
 
-func TestDialTakesLinesBeforeTheVersion(t *testing.T) {
+func TestDialLinesBeforeVersion(t *testing.T) {
 	host, key := newKey(t, "ed25519"), newKey(t, "ed25519")
 	s := newServer(t, serverConfig{
 		keys: []gossh.Signer{host.signer}, users: []gossh.PublicKey{key.public()},
@@ -203,7 +203,7 @@ func TestJump(t *testing.T) {
 	eventually(t, "the end of all connections", func() bool { return w.open() == [3]int{} })
 }
 
-func TestJumpEndsWithAnyOfItsHosts(t *testing.T) {
+func TestJumpHostLost(t *testing.T) {
 	for i, name := range []string{"first", "second", "last"} {
 		t.Run(name, func(t *testing.T) {
 			w := newChain(t)
@@ -222,7 +222,7 @@ func TestJumpEndsWithAnyOfItsHosts(t *testing.T) {
 	}
 }
 
-func TestJumpToWhatIsNotThere(t *testing.T) {
+func TestJumpToMissingHost(t *testing.T) {
 	w := newChain(t)
 	err := w.connect(t, Target{Host: "behind"})
 	var failed *ConnectError

@@ -14,23 +14,20 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/sandboxagent/sandboxagent/env/remote"
 )
 
 // ConfigError reports an invalid value of Target or Config, or a file of theirs that cannot be
-// used.
-type ConfigError struct {
-	// Field is the name of the value, in lower case: "host", "identity", "known-hosts", "config",
-	// "timeout", "var", "ttl", "start timeout", "helper-dir", "helper program", "session",
-	// "working directory"; or "StrictHostKeyChecking", a setting that Target.AcceptNew replaces.
-	Field  string
-	Reason string
-}
+// used. The field "StrictHostKeyChecking" is a setting that Target.AcceptNew replaces.
+type ConfigError = remote.ConfigError
 
-func (e *ConfigError) Error() string { return "ssh: " + e.Field + ": " + e.Reason }
+// StartError reports an environment that could not be started on a connected host.
+type StartError = remote.StartError
 
-// badConfig returns a ConfigError.
+// badConfig returns a *ConfigError.
 func badConfig(field, format string, args ...any) error {
-	return &ConfigError{Field: field, Reason: fmt.Sprintf(format, args...)}
+	return remote.BadConfig(backend, field, format, args...)
 }
 
 // ConnectError reports that a host could not be reached, or does not speak SSH.
@@ -61,8 +58,8 @@ func (e *ConnectError) hint() string {
 		return "nothing listens on that port; is the SSH server running, and the port right?"
 	case errors.As(e.Err, &slow), errors.Is(e.Err, os.ErrDeadlineExceeded):
 		return "is the host up, and does a firewall let SSH through?"
-	case errors.Is(e.Err, io.EOF), errors.Is(e.Err,
-		syscall.ECONNRESET), strings.Contains(e.Err.Error(), "version string"):
+	case errors.Is(e.Err, io.EOF), errors.Is(e.Err, syscall.ECONNRESET),
+		strings.Contains(e.Err.Error(), "version string"):
 		return "is that an SSH server?"
 	}
 	return ""
@@ -130,20 +127,20 @@ func (e *HostKeyError) Error() string {
 	switch e.Kind {
 	case HostKeyUnknown:
 		return fmt.Sprintf("ssh: the host key of %s is not known: it shows %s; compare that with what "+
-			"the host's owner says, then"+
-			" add it, with \"ssh %s\" once, or with \"ssh-keyscan\" into %s", host, shown, e.login(),
+			"the host's owner says, then add it, with \"ssh %s\" once, or with \"ssh-keyscan\" "+
+			"into %s", host, shown, e.login(),
 			cmp.Or(e.File, "a known_hosts file"))
 	case HostKeyChanged:
 		return fmt.Sprintf("ssh: the host key of %s has changed: it shows %s, and it should be %s; "+
-			"somebody may be in between, or the"+
-			" host was set up anew: ask its owner, and take the old line out if so", host, shown, list)
+			"somebody may be in between, or the host was set up anew: ask its owner, and take the old "+
+			"line out if so", host, shown, list)
 	case HostKeyRevoked:
 		return fmt.Sprintf("ssh: the host key of %s is revoked: it shows %s, marked @revoked as %s; "+
 			"ask the host's owner", host, shown, list)
 	case HostKeyTypes:
 		return fmt.Sprintf("ssh: the host %s has none of the host keys that are known: they are %s, "+
-			"%s; ask its owner which"+
-			" keys it should have, and take the old lines out if they are none of them", host, list,
+			"%s; ask its owner which keys it should have, and take the old lines out if they are none of "+
+			"them", host, list,
 			cleanText(e.Reason))
 	}
 	return fmt.Sprintf("ssh: the certificate of the host %s is not good: %s (it shows %s); ask the "+
@@ -277,15 +274,3 @@ func (e *HelperDirError) Error() string {
 	return "no directory on the host is writable and allows execution for the helper: tried " +
 		cleanText(strings.Join(e.Dirs, ", "))
 }
-
-// StartError reports that an environment could not be started on a connected host.
-type StartError struct {
-	// Host is user@host:port.
-	Host string
-	Err  error
-}
-
-func (e *StartError) Error() string { return "ssh: start on " + e.Host + ": " + e.Err.Error() }
-
-// Unwrap returns the cause.
-func (e *StartError) Unwrap() error { return e.Err }

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/env/ssh"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
@@ -65,11 +66,11 @@ func server(t *testing.T, c daemons.SSHDConfig) *daemons.SSHD {
 			}
 		}()
 		eventually(t, "the end of all processes", func() bool { return len(s.Processes()) == 0 })
-		folder := fmt.Sprintf("/tmp/sandboxagent-%d", user)
-		if found, _ := filepath.Glob(folder + "/e-*"); len(found) > 0 {
+		directory := fmt.Sprintf("/tmp/sandboxagent-%d", user)
+		if found, _ := filepath.Glob(directory + "/e-*"); len(found) > 0 {
 			t.Errorf("left: %v", found)
 		}
-		_ = os.RemoveAll(folder)
+		_ = os.RemoveAll(directory)
 	})
 	return s
 }
@@ -138,7 +139,7 @@ func freeze(s *daemons.SSHD) {
 	}
 }
 
-// left returns what there is of an environment: processes that carry its name, and folders.
+// left returns the processes and directories of an environment.
 func left(t *testing.T, s *daemons.SSHD, session string) []string {
 	t.Helper()
 	found, _ := filepath.Glob(fmt.Sprintf("/tmp/sandboxagent-%d*/e-%s", uid(t, s.Home()), session))
@@ -364,7 +365,7 @@ func lostAgain(t *testing.T, s *daemons.SSHD) {
 	cutting.Wait()
 }
 
-// typed reports whether an error says that there is no way to a host, or no start.
+// typed reports whether an error is a *ConnectError or a *StartError.
 func typed(err error) bool {
 	var c *ssh.ConnectError
 	var s *ssh.StartError
@@ -403,8 +404,8 @@ func lostWhileOpening(t *testing.T, s *daemons.SSHD) {
 			}
 			defer h.Close() //nolint:errcheck // never fails
 			e, err := h.Open(t.Context(), config(t, ssh.Config{
-				WorkDir: work, Session: session,
-				TTL: 5 * time.Second,
+				WorkDir: work,
+				Options: remote.Options{Session: session, TTL: 5 * time.Second},
 			}))
 			if err != nil {
 				return err
@@ -447,7 +448,7 @@ func lostWhileClosing(t *testing.T, s *daemons.SSHD) {
 	for i := range 8 {
 		e, err := h.Open(t.Context(), config(t, ssh.Config{
 			WorkDir: s.MakeFolder(t),
-			TTL:     5 * time.Second,
+			Options: remote.Options{TTL: 5 * time.Second},
 		}))
 		if err != nil {
 			t.Fatal(err)

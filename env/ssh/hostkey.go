@@ -140,11 +140,11 @@ func (noKey) Verify([]byte, *gossh.Signature) error { return errors.New("no key"
 
 // known returns the keys of a host, or the authorities that sign certificates for it.
 func (k *hostKeys) known(address string, authorities bool) []xknownhosts.KnownKey {
-	var want *xknownhosts.KeyError
-	if !errors.As(k.check(address, &net.TCPAddr{}, noKey{}), &want) {
+	var unknown *xknownhosts.KeyError
+	if !errors.As(k.check(address, &net.TCPAddr{}, noKey{}), &unknown) {
 		return nil
 	}
-	return slices.DeleteFunc(want.Want, func(key xknownhosts.KnownKey) bool {
+	return slices.DeleteFunc(unknown.Want, func(key xknownhosts.KnownKey) bool {
 		return k.authorities[fmt.Sprintf("%s:%d", key.Filename, key.Line)] != authorities
 	})
 }

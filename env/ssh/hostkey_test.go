@@ -161,7 +161,7 @@ func TestHostKey(t *testing.T) {
 	}
 }
 
-func TestAcceptedKeyIsKnownFromThenOn(t *testing.T) {
+func TestAcceptedKeyStored(t *testing.T) {
 	key, ed, changed := newKey(t, "ed25519"), newKey(t, "ed25519"), newKey(t, "ed25519")
 	for name, tc := range map[string]struct{ config, hosts string }{
 		"in the file":         {},
@@ -219,7 +219,7 @@ func TestAcceptedKeyIsKnownFromThenOn(t *testing.T) {
 	}
 }
 
-func TestAcceptedKeysOfManyAtOnce(t *testing.T) {
+func TestConcurrentAcceptedKeys(t *testing.T) {
 	m := newHome(t)
 	const n = 8
 	keys := make([]sshKey, n)
@@ -254,7 +254,7 @@ func TestAcceptedKeysOfManyAtOnce(t *testing.T) {
 	}
 	if info, err := os.Stat(m.dot("new")); err != nil || info.Mode().Perm()&0o077 != 0 &&
 		os.PathSeparator == '/' {
-		t.Errorf("the new folder: %v, %v", info.Mode(), err)
+		t.Errorf("the new directory: %v, %v", info.Mode(), err)
 	}
 	if info, err := os.Stat(m.dot("new/known_hosts")); err != nil || info.Mode().Perm()&0o077 != 0 &&
 		os.PathSeparator == '/' {
@@ -262,11 +262,11 @@ func TestAcceptedKeysOfManyAtOnce(t *testing.T) {
 	}
 }
 
-func TestKnownHostsFileThatCannotBeUsed(t *testing.T) {
+func TestUnusableKnownHosts(t *testing.T) {
 	m := newHome(t)
 	for name, target := range map[string]Target{
-		"missing":  {KnownHosts: m.dot("missing")},
-		"a folder": {KnownHosts: m.home, AcceptNew: true},
+		"missing":     {KnownHosts: m.dot("missing")},
+		"a directory": {KnownHosts: m.home, AcceptNew: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			target.Host = "h"
@@ -278,7 +278,7 @@ func TestKnownHostsFileThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-func TestHostKeyIsJudgedAgain(t *testing.T) {
+func TestHostKeyOfLaterExchange(t *testing.T) {
 	m := newHome(t)
 	first, other := newKey(t, "ed25519").public(), newKey(t, "ed25519").public()
 	h := &hop{knownAddress: "h:22", userKnown: []string{m.dot("known_hosts")}, acceptNew: true}

@@ -1,8 +1,8 @@
 # Starts the helper on a host, in any POSIX shell. The client sends, before this text, the variables
-# m (the mark of its answers), i (the name of the environment), t (its TTL), g (arguments of the helper),
-# b (those for a sandbox), hd (the directory for the helper, or empty), n_ARCH and h_ARCH (name and digest
-# of the helper), and u_f, the file of a helper that was just sent, or empty. Each answer is a line: the
-# mark and words. The shell reads all of it before it runs any of it: what follows is for the helper.
+# m (the mark of its answers), i (the name of the environment), t (its TTL), b (arguments for a sandbox),
+# hd (the directory for the helper, or empty), u_f (the file of a helper that was just sent, or empty), and
+# n_ARCH, h_ARCH and g_ARCH (name, digest and arguments of the helpers). Each answer is a line: the mark
+# and words. The shell reads all of it before it runs any of it: what follows is for the helper.
 say() { printf '%s %s\n' "$m" "$*"; }
 
 # mine DIR makes DIR a directory that no other user can write to. It fails if another user owns DIR.
@@ -51,9 +51,17 @@ main() {
   echo
   say system "$(uname -s)" "$arch"
   say home "$HOME"
+  # The Go name of the processor.
+  case $arch in
+  x86_64) arch=amd64 ;;
+  aarch64) arch=arm64 ;;
+  armv[67]*) arch=arm ;;
+  i[3-6]86) arch=386 ;;
+  loongarch64) arch=loong64 ;;
+  esac
   case $(uname -s)/$arch in
-  Linux/x86_64 | Linux/amd64) n=$n_amd64 h=$h_amd64 arch=amd64 ;;
-  Linux/aarch64 | Linux/arm64) n=$n_arm64 h=$h_arm64 arch=arm64 ;;
+  Linux/*[!a-z0-9]*) say unfit; exit ;;
+  Linux/*) eval "n=\$n_$arch h=\$h_$arch g=\$g_$arch" ;;
   *) say unfit; exit ;;
   esac
   [ -n "$n" ] || { say missing "$arch"; exit; }
@@ -114,7 +122,7 @@ main() {
   cd -- "$HOME" 2>/dev/null || cd /
   umask "$um"
   command -v shopt >/dev/null 2>&1 && shopt -s execfail # else a failed exec ends bash without its trap for EXIT
-  say run "$r" "$f"
+  say run "$arch" "$r" "$f"
   eval "exec \"\$f\" $g serve --socket \"\$r/s\" --dir \"\$r\" --ttl \"\$t\" $b"
   exit 126
 }

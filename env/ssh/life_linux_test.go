@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/env/ssh"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
@@ -40,7 +41,7 @@ type client struct {
 	Host, Key, KnownHosts, WorkDir, Session string
 }
 
-// TestClientProcess is the client that other tests kill. It tells of each step.
+// TestClientProcess is the client that other tests kill. It prints each step.
 func TestClientProcess(t *testing.T) {
 	text := os.Getenv(clientVar)
 	if text == "" {
@@ -59,8 +60,8 @@ func TestClientProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	e, err := h.Open(t.Context(), config(t, ssh.Config{
-		WorkDir: c.WorkDir, Session: c.Session,
-		TTL: 2 * time.Second,
+		WorkDir: c.WorkDir,
+		Options: remote.Options{Session: c.Session, TTL: 2 * time.Second},
 	}))
 	if err != nil {
 		t.Fatal(err)
@@ -169,8 +170,8 @@ func TestClientKilledWhileOpening(t *testing.T) {
 	}
 }
 
-// TestLaunchCutOff ends the connection when the folder of an environment is there and its helper is
-// not started yet.
+// TestLaunchCutOff ends the connection when the directory of an environment is there and its helper
+// is not started yet.
 func TestLaunchCutOff(t *testing.T) {
 	t.Parallel()
 	bin, err := os.MkdirTemp("/tmp", "ssh-test-bin-") //nolint:usetesting // an ordinary user passes through it
@@ -191,7 +192,9 @@ func TestLaunchCutOff(t *testing.T) {
 	const session = "cut-off"
 	opened := make(chan error, 1)
 	go func() {
-		_, err := h.Open(t.Context(), config(t, ssh.Config{Session: session}))
+		_, err := h.Open(t.Context(), config(t, ssh.Config{
+			Options: remote.Options{Session: session},
+		}))
 		opened <- err
 	}()
 	eventually(t, "the script waits", func() bool {
@@ -228,7 +231,9 @@ func TestHelperKilled(t *testing.T) {
 	t.Parallel()
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	h := connect(t, target(t, s))
-	dead, err := h.Open(t.Context(), config(t, ssh.Config{TTL: time.Hour}))
+	dead, err := h.Open(t.Context(), config(t, ssh.Config{
+		Options: remote.Options{TTL: time.Hour},
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +250,7 @@ func TestHelperKilled(t *testing.T) {
 	}()
 	eventually(t, "the command runs", func() bool { return len(left(t, s, dead.Session())) > 4 })
 	l := helperOf(t, h, dead.Session())
-	if !l.Running || l.PID <= 1 || l.TTL != time.Hour || l.From != "127.0.0.1" ||
+	if l.Garbage || l.PID <= 1 || l.TTL != time.Hour || l.Owner != "127.0.0.1" ||
 		time.Since(l.Created).Abs() > time.Minute {
 		t.Fatalf("%+v", l)
 	}
@@ -261,16 +266,16 @@ func TestHelperKilled(t *testing.T) {
 	if err := dead.Close(); !errors.Is(err, env.ErrGone) {
 		t.Errorf("close: %v", err)
 	}
-	if l := helperOf(t, h, dead.Session()); l.Running {
+	if l := helperOf(t, h, dead.Session()); !l.Garbage {
 		t.Errorf("it runs: %+v", l)
 	}
 	survivors := left(t, s, dead.Session())
 	if len(survivors) < 2 {
 		t.Fatalf("no process survives: %v", survivors)
 	}
-	for _, opts := range []ssh.CollectOptions{{DryRun: true}, {}} {
+	for _, opts := range []remote.CollectOptions{{DryRun: true}, {}} {
 		done, err := h.Collect(ctx, opts)
-		if err != nil || len(done) != 1 || done[0].Session != dead.Session() || done[0].Err != nil {
+		if err != nil || len(done) != 1 || done[0].Name != dead.Session() || done[0].Err != nil {
 			t.Errorf("%+v: %+v, %v", opts, done, err)
 		}
 		if now := left(t, s, dead.Session()); opts.DryRun && !slices.Equal(now, survivors) ||
@@ -278,7 +283,7 @@ func TestHelperKilled(t *testing.T) {
 			t.Errorf("%+v leaves %v", opts, now)
 		}
 	}
-	if done, err := h.Collect(ctx, ssh.CollectOptions{}); err != nil || len(done) > 0 {
+	if done, err := h.Collect(ctx, remote.CollectOptions{}); err != nil || len(done) > 0 {
 		t.Errorf("%+v, %v", done, err)
 	}
 	if _, err := lives.Exec(ctx, env.Command{Argv: []string{"/bin/true"}}); err != nil {
@@ -293,7 +298,9 @@ func TestCollectAll(t *testing.T) {
 		t.Skip("other tests have the same user") // whose environments would end, too
 	}
 	s := server(t, daemons.SSHDConfig{Account: account()})
-	e, err := connect(t, target(t, s)).Open(t.Context(), config(t, ssh.Config{TTL: time.Hour}))
+	e, err := connect(t, target(t, s)).Open(t.Context(), config(t, ssh.Config{
+		Options: remote.Options{TTL: time.Hour},
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,11 +316,11 @@ func TestCollectAll(t *testing.T) {
 		result <- err
 	}()
 	eventually(t, "the command runs", func() bool { return len(left(t, s, e.Session())) > 4 })
-	if done, err := other.Collect(ctx, ssh.CollectOptions{DryRun: true, All: true}); err != nil ||
-		len(done) != 1 || !done[0].Running {
+	if done, err := other.Collect(ctx, remote.CollectOptions{DryRun: true, All: true}); err != nil ||
+		len(done) != 1 || done[0].Reason != "it was running" {
 		t.Errorf("%+v, %v", done, err)
 	}
-	if done, err := other.Collect(ctx, ssh.CollectOptions{All: true}); err != nil || len(done) != 1 ||
+	if done, err := other.Collect(ctx, remote.CollectOptions{All: true}); err != nil || len(done) != 1 ||
 		done[0].Err != nil {
 		t.Errorf("%+v, %v", done, err)
 	}
@@ -329,12 +336,15 @@ func TestCollectAll(t *testing.T) {
 	}
 }
 
-// TestHostKeyChangesMeanwhile connects again to what is another host by now. Nothing is sent to it.
-func TestHostKeyChangesMeanwhile(t *testing.T) {
+// TestHostKeyChangesBeforeReconnect connects again to what is another host by now. Nothing is sent
+// to it.
+func TestHostKeyChangesBeforeReconnect(t *testing.T) {
 	t.Parallel()
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	h := connect(t, target(t, s))
-	e, err := h.Open(t.Context(), config(t, ssh.Config{TTL: time.Hour}))
+	e, err := h.Open(t.Context(), config(t, ssh.Config{
+		Options: remote.Options{TTL: time.Hour},
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}

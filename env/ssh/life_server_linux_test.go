@@ -5,12 +5,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/env/ssh"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
@@ -131,7 +133,7 @@ func TestServers(t *testing.T) {
 	}
 }
 
-// TestSilentHost looks at the environments of a host that says nothing.
+// TestSilentHost lists the environments of a host that sends nothing.
 func TestSilentHost(t *testing.T) {
 	t.Parallel()
 	if account() == nil {
@@ -146,16 +148,19 @@ func TestSilentHost(t *testing.T) {
 		"no answer within") {
 		t.Errorf("list: %v", err)
 	}
-	ticket := ssh.Ticket{Session: "x", Dir: "/tmp/x", Program: "/tmp/y", Token: "z", TTL: time.Minute}
+	ticket := ssh.Ticket{
+		Ticket: remote.Ticket{Session: "x", Token: "z", TTL: time.Minute},
+		Dir:    "/tmp/x", Program: "/tmp/y",
+	}
 	if _, err := h.Attach(t.Context(), ticket); err == nil || !strings.Contains(err.Error(),
 		"no answer within") {
 		t.Errorf("attach: %v", err)
 	}
 }
 
-// TestDamagedFolder lets a folder among those of the environments have a name that none of them
-// has.
-func TestDamagedFolder(t *testing.T) {
+// TestDamagedDirectory lets a directory among those of the environments have a name that none of
+// them has.
+func TestDamagedDirectory(t *testing.T) {
 	t.Parallel()
 	if account() == nil {
 		t.Skip("an account of its own needs root")
@@ -173,7 +178,7 @@ func TestDamagedFolder(t *testing.T) {
 	if err != nil || len(list) != 1 || list[0].Session != e.Session() {
 		t.Errorf("%+v, %v", list, err)
 	}
-	if done, err := h.Collect(t.Context(), ssh.CollectOptions{}); err != nil || len(done) != 0 {
+	if done, err := h.Collect(t.Context(), remote.CollectOptions{}); err != nil || len(done) != 0 {
 		t.Errorf("%+v, %v", done, err)
 	}
 	if res, err := e.Exec(t.Context(), env.Command{Argv: []string{
@@ -188,8 +193,12 @@ func TestDamagedFolder(t *testing.T) {
 func TestSessionIsTaken(t *testing.T) {
 	t.Parallel()
 	h := connect(t, target(t, server(t, daemons.SSHDConfig{Account: account()})))
-	e := open(t, h, ssh.Config{Session: "same"})
-	_, err := h.Open(t.Context(), config(t, ssh.Config{Session: "same"}))
+	e := open(t, h, ssh.Config{
+		Options: remote.Options{Session: "same"},
+	})
+	_, err := h.Open(t.Context(), config(t, ssh.Config{
+		Options: remote.Options{Session: "same"},
+	}))
 	if config := (*ssh.ConfigError)(nil); !errors.As(err, &config) || config.Field != "session" {
 		t.Errorf("%T %v", err, err)
 	}
@@ -221,6 +230,43 @@ func TestHelperDir(t *testing.T) {
 		if !errors.As(err, &none) || len(none.Dirs) != 1 || !strings.HasPrefix(none.Dirs[0], want) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestHelperIsBuilt opens an environment without a configured or embedded helper: the Go toolchain
+// builds one when the host has named its processor.
+func TestHelperIsBuilt(t *testing.T) {
+	t.Parallel()
+	none := remote.Helper{NoBuild: true}
+	if _, err := none.Resolve(t.Context(), "linux", runtime.GOARCH); err == nil {
+		t.Skip("a helper is embedded")
+	}
+	h := connect(t, target(t, server(t, daemons.SSHDConfig{Account: account()})))
+	e, err := h.Open(t.Context(), ssh.Config{
+		Options: remote.Options{Helper: remote.Helper{Cache: t.TempDir()}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	does(t, e, "true")
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNoHelper opens an environment on a host without a helper for its processor.
+func TestNoHelper(t *testing.T) {
+	t.Parallel()
+	none := remote.Helper{NoBuild: true}
+	if _, err := none.Resolve(t.Context(), "linux", runtime.GOARCH); err == nil {
+		t.Skip("a helper is embedded")
+	}
+	h := connect(t, target(t, server(t, daemons.SSHDConfig{Account: account()})))
+	_, err := h.Open(t.Context(), ssh.Config{Options: remote.Options{Helper: none}})
+	var missing *remote.MissingHelperError
+	var start *ssh.StartError
+	if !errors.As(err, &missing) || missing.Arch != runtime.GOARCH || !errors.As(err, &start) {
+		t.Error(err)
 	}
 }
 

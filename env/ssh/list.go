@@ -3,15 +3,14 @@ package ssh
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
-	"io"
 	"path"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 )
 
 // listScript lists and removes environments. It is sent to a shell, after its variables.
@@ -26,20 +25,13 @@ const (
 	maxListed = 10_000
 )
 
-// Listed is an environment of the logged-in user on a host.
+// Listed is an environment of the logged-in user on a host. Its State is "running" or "dead"; one
+// whose helper was killed is garbage. Its Owner is the address of the client that opened it; empty
+// if unknown.
 type Listed struct {
-	// Session is its name.
-	Session string
-	// Running means that its helper runs. One whose helper was killed is garbage.
-	Running bool
+	remote.Listed
 	// PID is the process ID of the helper.
 	PID int
-	// Created is when it was opened, by the host's clock; zero if unknown.
-	Created time.Time
-	// TTL is how long its helper lives without a client.
-	TTL time.Duration
-	// From is the address of the client that opened it; empty if unknown.
-	From string
 
 	dir string
 }
@@ -69,11 +61,15 @@ func parseListed(line string) (Listed, error) {
 	pid, err := strconv.Atoi(words[2])
 	created, err2 := strconv.ParseInt(words[3], 10, 64)
 	session, ok := strings.CutPrefix(path.Base(words[6]), "e-")
-	if err != nil || err2 != nil || !ok || !sessionPattern().MatchString(session) ||
+	if err != nil || err2 != nil || !ok || !remote.IsSession(session) ||
 		!path.IsAbs(words[6]) {
 		return Listed{}, unexpected(line)
 	}
-	l := Listed{Session: session, Running: words[1] == "1", PID: pid, dir: words[6]}
+	l := Listed{PID: pid, dir: words[6]}
+	l.Session, l.State, l.Note = session, "running", fmt.Sprintf("process %d", pid)
+	if words[1] != "1" {
+		l.State, l.Garbage, l.Note = "dead", true, "its helper was killed"
+	}
 	if created > 0 {
 		l.Created = time.Unix(created, 0)
 	}
@@ -81,90 +77,64 @@ func parseListed(line string) (Listed, error) {
 		l.TTL = ttl
 	}
 	if words[5] != "-" {
-		l.From = cleanText(words[5])
+		l.Owner = cleanText(words[5])
 	}
 	return l, nil
 }
 
-// CollectOptions are options of Collect. The zero value removes garbage only.
-type CollectOptions struct {
-	// DryRun removes nothing.
-	DryRun bool
-	// All ends running environments too.
-	All bool
-}
-
-// Collected is an environment that Collect removed, or would remove.
-type Collected struct {
-	Listed
-	// Err is why it could not be removed.
-	Err error
-}
-
 // Collect removes what killed helpers left on the host: their directories, and the processes whose
-// variables name them. The error joins those of the results.
-func (h *Host) Collect(ctx context.Context, opts CollectOptions) ([]Collected, error) {
+// variables name them. With o.All it ends running environments too.
+func (h *Host) Collect(
+	ctx context.Context, o remote.CollectOptions,
+) ([]remote.Collected, error) {
 	list, err := h.List(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var done []Collected
-	var errs []error
-	for _, l := range list {
-		if l.Running && !opts.All {
-			continue
-		}
-		c := Collected{Listed: l}
-		if !opts.DryRun {
-			lines, err := h.runList(ctx, "remove", l.dir)
-			if err == nil && (len(lines) == 0 || lines[0] != "removed") {
-				err = fmt.Errorf("ssh: %s: %s could not be removed", h, l.dir)
+	return o.Collect(func(add func(kind, name, reason string, remove func() error)) error {
+		for _, l := range list {
+			if !l.Garbage && !o.All {
+				continue
 			}
-			c.Err = err
-			errs = append(errs, err)
+			reason := l.Note
+			if !l.Garbage {
+				reason = "it was running"
+			}
+			add("environment", l.Session, reason, func() error {
+				lines, err := h.runList(ctx, "remove", l.dir)
+				if err == nil && (len(lines) == 0 || lines[0] != "removed") {
+					err = fmt.Errorf("ssh: %s: %s could not be removed", h, l.dir)
+				}
+				return err
+			})
 		}
-		done = append(done, c)
-	}
-	return done, errors.Join(errs...)
+		return nil
+	})
 }
 
 // boundScript bounds ctx by scriptTimeout.
 func (h *Host) boundScript(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, h.scriptTimeout, fmt.Errorf("no answer within %s",
-		h.scriptTimeout))
+	return context.WithTimeoutCause(ctx, h.scriptTimeout,
+		fmt.Errorf("no answer within %s", h.scriptTimeout))
 }
 
 // runList runs listScript and returns its answers.
 func (h *Host) runList(ctx context.Context, action, dir string) (lines []string, err error) {
 	ctx, cancel := h.boundScript(ctx)
 	defer cancel()
-	p, err := h.start(ctx, shellLine)
-	if err != nil {
-		return nil, err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = p.Close() })
-	defer func() {
-		if !stop() && err != nil {
-			err = context.Cause(ctx)
-		}
-		_ = p.Close()
-		if err != nil {
-			err = fmt.Errorf("ssh: %s environments on %s: %w", action, h, err)
-		}
-	}()
-	mark := newMark()
-	script := "m=" + quote(mark) + "\na=" + quote(action) + "\nw=" + quote(dir) + "\n" + listScript
-	go func() { _, _ = io.WriteString(p.in, script) }() // a failure ends the answers
-	answers := answers{p: p, mark: mark}
-	for len(lines) < maxListed {
-		line, err := answers.next()
-		if err != nil {
-			return nil, err
-		}
+	vars := [][2]string{{"a", action}, {"w", dir}}
+	p, err := h.runScript(ctx, vars, listScript, func(line string) (bool, error) {
 		if line == "done" {
-			return lines, nil
+			return true, nil
 		}
-		lines = append(lines, line)
+		if lines = append(lines, line); len(lines) > maxListed {
+			return true, fmt.Errorf("%w: more than %d environments", env.ErrProtocol, maxListed)
+		}
+		return false, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ssh: %s environments on %s: %w", action, h, err)
 	}
-	return nil, fmt.Errorf("%w: more than %d environments", env.ErrProtocol, maxListed)
+	_ = p.Close()
+	return lines, nil
 }

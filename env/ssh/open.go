@@ -1,44 +1,37 @@
 package ssh
 
 import (
-	"cmp"
 	"context"
-	"crypto/rand"
 	_ "embed"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"path"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
-	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
-	envvars "github.com/sandboxagent/sandboxagent/env/vars"
+	"github.com/sandboxagent/sandboxagent/env/remote"
+	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
-// launchScript starts the helper. It is sent to a shell, after its variables.
-//
-//go:embed launch.sh
-var launchScript string
-
-const (
-	// shellLine starts a shell that reads a script from stdin. Every login shell accepts it.
-	shellLine = "exec /bin/sh"
-	// maxRejected is how many logins in a row a host may reject before reconnecting stops.
-	maxRejected = 5
+// Scripts that are sent to a shell, after their variables.
+var (
+	//go:embed launch.sh
+	launchScript string
+	//go:embed dial.sh
+	dialScript string
 )
+
+// maxRejected is how many logins in a row a host may reject before reconnecting stops.
+const maxRejected = 5
 
 // Open opens an environment on the host. Errors are *ConfigError, *StartError, *ConnectError,
 // *HostKeyError, *AuthError, fs.ErrClosed, or the end of ctx. After an error nothing is left on the
 // host but the helper's file; if the connection was lost at the wrong moment, until Config.TTL has
 // passed.
 func (h *Host) Open(ctx context.Context, c Config) (_ *Environment, err error) {
-	if c, err = c.complete(); err != nil {
+	if c, err = c.check(); err != nil {
 		return nil, err
 	}
 	if err := h.hold(); err != nil {
@@ -49,70 +42,212 @@ func (h *Host) Open(ctx context.Context, c Config) (_ *Environment, err error) {
 			h.release()
 		}
 	}()
-	c.Session = cmp.Or(c.Session, strings.ToLower(rand.Text()))
 	ctx, cancel := context.WithTimeoutCause(ctx, c.StartTimeout,
-		&StartError{Host: h.String(), Err: fmt.Errorf("not ready within %s", c.StartTimeout)})
+		h.startError(fmt.Errorf("not ready within %s", c.StartTimeout)))
 	defer cancel()
-	found, err := findPrograms(c.HelperProgram)
+	l, err := h.newLaunch(ctx, c)
+	if err == nil {
+		err = l.run(ctx)
+	}
+	var e *Environment
+	if err == nil {
+		e, err = l.serve(ctx)
+	}
+	var config *ConfigError
+	var start *StartError
+	switch cause := context.Cause(ctx); {
+	case err == nil:
+		return e, nil
+	case errors.As(err, &config):
+		return nil, err
+	case errors.As(cause, &start):
+		return nil, start
+	case cause != nil:
+		return nil, fmt.Errorf("ssh: start on %s: %w", h, cause)
+	}
+	return nil, h.startError(err)
+}
+
+// startError returns a *StartError.
+func (h *Host) startError(err error) error {
+	return &StartError{Backend: backend, Object: "an environment on " + h.String(), Err: err}
+}
+
+// helperProcess is the helper of an environment, and how to connect to it.
+type helperProcess struct {
+	host    *Host
+	program *remote.Program
+	file    string // of the program on the host
+	dir     string // holds its socket
+	// viaSession means that the server does not connect to sockets.
+	viaSession bool
+	// rejected counts failed logins in a row.
+	rejected int
+}
+
+func (p *helperProcess) socket() string { return p.dir + "/s" }
+
+// launch starts the helper of an environment.
+type launch struct {
+	host    *Host
+	config  Config
+	sandbox string // as text; may be empty
+	// programs are the helpers that are available without a build, by the Go name of the processor.
+	programs map[string]*remote.Program
+	// sent is the file of a helper that was just delivered.
+	sent string
+
+	// The results: the first stream of the helper, which has read nothing yet, the helper, and the
+	// user's home directory.
+	first  *process
+	helper *helperProcess
+	home   string
+	system string
+}
+
+// likely are the processors whose helpers the first attempt offers.
+var likely = []string{"amd64", "arm64"}
+
+func (h *Host) newLaunch(ctx context.Context, c Config) (*launch, error) {
+	l := &launch{host: h, config: c, programs: make(map[string]*remote.Program)}
+	if c.Sandbox != nil {
+		var err error
+		l.sandbox, err = helper.Sandbox{Dir: c.WorkDir, Sandbox: *c.Sandbox}.Text()
+		if err != nil {
+			return nil, err
+		}
+	}
+	available := c.Helper
+	available.NoBuild = true
+	for _, arch := range likely {
+		if p, err := available.Resolve(ctx, "linux", arch); err == nil {
+			l.programs[arch] = p
+		}
+	}
+	return l, nil
+}
+
+// run starts the helper, which it finds and delivers first if necessary.
+func (l *launch) run(ctx context.Context) error {
+	for range 4 {
+		word, rest, err := l.try(ctx)
+		if err != nil {
+			return err
+		}
+		switch word {
+		case "run":
+			return nil
+		case "unfit":
+			return fmt.Errorf("the helper does not run on the host's system, %s", l.system)
+		case "missing":
+			if l.programs[rest] != nil {
+				return unexpected(word)
+			}
+			if l.programs[rest], err = l.config.Helper.Resolve(ctx, "linux", rest); err != nil {
+				return err
+			}
+		case "unverified":
+			return errors.New("the host has none of sha256sum, openssl and shasum, which verify the " +
+				"helper")
+		case "nowhere":
+			return &HelperDirError{Dirs: strings.Fields(rest)}
+		case "taken":
+			return badConfig("session", "an environment %q exists on the host", l.config.Session)
+		case "send":
+			arch, target, _ := strings.Cut(rest, " ")
+			p := l.programs[arch]
+			if p == nil || !path.IsAbs(target) || l.sent != "" {
+				return unexpected(word + " " + rest)
+			}
+			if err := l.host.deliver(ctx, p, target); err != nil {
+				return fmt.Errorf("send the helper to %s: %w", target, err)
+			}
+			l.sent = target
+		case "damaged":
+			return errors.New("the helper was damaged on its way")
+		default:
+			return unexpected(word + " " + rest)
+		}
+	}
+	return unexpected("send")
+}
+
+// unexpected returns the error for an invalid answer of a script.
+func unexpected(answer string) error {
+	return fmt.Errorf("%w: the host's shell answers %q", env.ErrProtocol, cleanText(answer))
+}
+
+// try runs the launch script once and returns its last answer. If its word is "run", the helper was
+// started.
+func (l *launch) try(ctx context.Context) (word, rest string, err error) {
+	p, err := l.host.runScript(ctx, l.vars(), launchScript, func(line string) (bool, error) {
+		switch word, rest, _ = strings.Cut(line, " "); word {
+		case "system":
+			l.system = cleanText(rest)
+			return false, nil
+		case "home":
+			l.home = rest
+			return false, nil
+		case "run":
+			// ARCH DIR FILE; the directory's name has no space in it, that of the file may.
+			arch, names, _ := strings.Cut(rest, " ")
+			name := "/e-" + l.config.Session
+			dir, file, ok := strings.Cut(names, name+" ")
+			if !ok || !path.IsAbs(dir) || !path.IsAbs(file) || l.programs[arch] == nil {
+				return true, unexpected(line)
+			}
+			l.helper = &helperProcess{
+				host: l.host, program: l.programs[arch], file: file, dir: dir + name,
+			}
+		}
+		return true, nil
+	})
+	if err == nil && word == "run" {
+		l.first = p
+	} else if err == nil {
+		_ = p.Close()
+	}
+	return word, rest, err
+}
+
+// vars returns the variables of the launch script.
+func (l *launch) vars() [][2]string {
+	c, sandbox := l.config, ""
+	if l.sandbox != "" {
+		sandbox = quoteAll([]string{"--sandbox", l.sandbox})
+	}
+	vars := [][2]string{
+		{"i", c.Session},
+		{"t", fmt.Sprintf("%dms", c.TTL.Milliseconds())},
+		{"b", sandbox},
+		{"hd", c.HelperDir},
+		{"u_f", l.sent},
+	}
+	for arch, p := range l.programs {
+		vars = append(vars, [2]string{"n_" + arch, p.Name}, [2]string{"h_" + arch, p.Digest},
+			[2]string{"g_" + arch, quoteAll(p.Args)})
+	}
+	return vars
+}
+
+// serve opens the environment behind the helper.
+func (l *launch) serve(ctx context.Context) (*Environment, error) {
+	dir, err := workDir(l.home, l.config.WorkDir)
 	if err != nil {
+		return nil, errors.Join(err, l.first.Close())
+	}
+	c := l.helper.connection(l.config.TTL)
+	c.Session, c.TTL, c.Stream = l.config.Session, l.config.TTL, l.first.stream()
+	c.Dir, c.Inherit = dir, vars.Core
+	c.Vars = append([]string{SessionVar + "=" + c.Session}, l.config.Vars...)
+	served, err := remote.Open(ctx, c)
+	if err != nil {
+		if ctx.Err() == nil && errors.Is(err, io.ErrUnexpectedEOF) {
+			err = fmt.Errorf("%w; it printed %q", err, cleanText(l.first.stderr.String()))
+		}
 		return nil, err
 	}
-	p := &helperProcess{host: h, ttl: c.TTL, args: found.args, helperDir: c.HelperDir}
-	if c.Sandbox != nil {
-		if p.sandbox, err = (helper.Sandbox{Dir: c.WorkDir, Sandbox: *c.Sandbox}).Text(); err != nil {
-			return nil, fmt.Errorf("ssh: %w", err)
-		}
-	}
-	home, err := p.launch(ctx, c.Session, found)
-	if err != nil {
-		return nil, h.startError(ctx, err)
-	}
-	return h.serve(ctx, c, p, home)
-}
-
-// serve opens the environment behind a helper that was launched.
-func (h *Host) serve(
-	ctx context.Context, c Config, p *helperProcess, home string,
-) (*Environment, error) {
-	first := p.first
-	dir, err := workDir(home, c.WorkDir)
-	if err != nil {
-		return nil, errors.Join(err, first.Close())
-	}
-	vars := append([]string{SessionVar + "=" + c.Session}, c.Vars...)
-	start, err := json.Marshal(helper.Start{Dir: dir, Vars: vars, Inherit: envvars.Core})
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("ssh: %w", err), first.Close())
-	}
-	token := rand.Text()
-	client, err := client.Open(ctx, client.Config{
-		Dial: p.dial, Token: token, Start: start,
-		Redial: c.TTL,
-	})
-	if err != nil {
-		_ = first.Close() // its helper exits without a client
-		if ctx.Err() == nil && errors.Is(err, io.ErrUnexpectedEOF) {
-			err = fmt.Errorf("%w; it printed %q", err, cleanText(first.stderr.String()))
-		}
-		return nil, h.startError(ctx, err)
-	}
-	return newEnvironment(h, client, c, p, token), nil
-}
-
-// startError returns the error of Open.
-func (h *Host) startError(ctx context.Context, err error) error {
-	var late *StartError
-	var config *ConfigError
-	if errors.As(err, &config) {
-		return err
-	}
-	switch cause := context.Cause(ctx); {
-	case errors.As(cause, &late):
-		return late
-	case cause != nil:
-		return fmt.Errorf("ssh: start on %s: %w", h, cause)
-	}
-	return &StartError{Host: h.String(), Err: err}
+	return &Environment{served: served, helper: l.helper}, nil
 }
 
 // workDir returns the absolute name of the working directory.
@@ -124,162 +259,9 @@ func workDir(home, dir string) (string, error) {
 	return helper.Absolute(home, dir), nil
 }
 
-// helperProcess is the helper of an environment, and how to connect to it.
-type helperProcess struct {
-	host      *Host
-	ttl       time.Duration
-	program   string // its file
-	args      []string
-	sandbox   string // as text; may be empty
-	helperDir string // Config.HelperDir
-	dir       string // holds its socket
-	// first is the session that started it, until dial returns its stream.
-	first *process
-	// viaSession means that the server does not connect to sockets.
-	viaSession bool
-	// rejected counts failed logins in a row.
-	rejected int
-}
-
-func (p *helperProcess) socket() string { return p.dir + "/s" }
-
-// launch starts the helper, which it delivers first if necessary, and returns the user's home
-// directory. The helper has read nothing yet.
-func (p *helperProcess) launch(
-	ctx context.Context, id string, found *programs,
-) (home string, err error) {
-	sent := ""
-	for range 3 {
-		r, err := p.try(ctx, id, found, sent)
-		if err != nil {
-			return "", err
-		}
-		words := append(strings.Fields(r.last), "")
-		switch {
-		case words[0] == "run" && len(words) > 2:
-			return r.home, nil
-		case words[0] == "unfit":
-			return "", fmt.Errorf("the helper does not run on the host's system, %s", r.system)
-		case words[0] == "missing":
-			return "", &helper.MissingError{OS: "linux", Arch: cleanText(words[1])}
-		case words[0] == "unverified":
-			return "", errors.New("the host has none of sha256sum, openssl and shasum, which verify the " +
-				"helper")
-		case words[0] == "nowhere":
-			return "", &HelperDirError{Dirs: strings.Fields(r.last)[1:]}
-		case words[0] == "taken":
-			return "", badConfig("session", "an environment %q exists on the host", id)
-		case words[0] == "send" && len(words) > 3 && sent == "":
-			arch, target, _ := strings.Cut(strings.TrimPrefix(r.last, "send "), " ")
-			chosen, ok := found.byArch[arch]
-			if !ok || !path.IsAbs(target) {
-				return "", unexpected(r.last)
-			}
-			if err := p.host.deliver(ctx, chosen, target); err != nil {
-				return "", fmt.Errorf("send the helper to %s: %w", target, err)
-			}
-			sent = target
-		case words[0] == "damaged":
-			return "", errors.New("the helper was damaged on its way")
-		default:
-			return "", unexpected(r.last)
-		}
-	}
-	return "", unexpected("send")
-}
-
-// unexpected returns the error for an invalid answer of a script.
-func unexpected(answer string) error {
-	return fmt.Errorf("%w: the host's shell answers %q", env.ErrProtocol, cleanText(answer))
-}
-
-// launchReport holds the answers of the launch script.
-type launchReport struct {
-	system, home string
-	last         string // the last answer
-}
-
-// try runs the launch script once. If the last answer is "run", p.first is the helper.
-func (p *helperProcess) try(
-	ctx context.Context, id string, found *programs, sent string,
-) (r launchReport, err error) {
-	mark := newMark()
-	proc, err := p.host.start(ctx, shellLine)
-	if err != nil {
-		return r, err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = proc.Close() })
-	defer func() {
-		if !stop() && err == nil {
-			err = context.Cause(ctx)
-		}
-		if err != nil || !strings.HasPrefix(r.last, "run ") {
-			_ = proc.Close()
-		}
-	}()
-	script := p.script(mark, id, found, sent)
-	go func() { _, _ = io.WriteString(proc.in, script) }() // a failure ends the answers
-	lines := answers{p: proc, mark: mark}
-	for {
-		line, err := lines.next()
-		if err != nil {
-			return r, err
-		}
-		word, rest, _ := strings.Cut(line, " ")
-		switch word {
-		case "system":
-			r.system = cleanText(rest)
-			continue
-		case "home":
-			r.home = rest
-			continue
-		}
-		r.last = line
-		if word == "run" {
-			// The directory's name has no space in it; that of the helper may.
-			dir, program, ok := strings.Cut(rest, "/e-"+id+" ")
-			if !ok || !path.IsAbs(dir) || !path.IsAbs(program) {
-				return r, unexpected(line)
-			}
-			p.first, p.dir, p.program = proc, dir+"/e-"+id, program
-		}
-		return r, nil
-	}
-}
-
-// script returns the launch script with its variables.
-func (p *helperProcess) script(mark, id string, found *programs, sent string) string {
-	sandbox := ""
-	if p.sandbox != "" {
-		sandbox = quoteAll([]string{"--sandbox", p.sandbox})
-	}
-	ttl := strconv.FormatInt(int64((p.ttl+time.Millisecond-1)/time.Millisecond), 10) + "ms"
-	vars := [][2]string{
-		{"m", mark}, {"i", id}, {"t", ttl}, {"g", quoteAll(found.args)}, {"b", sandbox}, {
-			"hd",
-			p.helperDir,
-		}, {"u_f", sent},
-	}
-	for _, arch := range architectures {
-		helper := found.byArch[arch]
-		vars = append(vars, [2]string{"n_" + arch, helper.name}, [2]string{"h_" + arch, helper.digest})
-	}
-	var script strings.Builder
-	for _, v := range vars {
-		script.WriteString(v[0] + "=" + quote(v[1]) + "\n")
-	}
-	script.WriteString(launchScript)
-	return script.String()
-}
-
-// dial returns a stream to the helper: at first over the session that started it, then to its
-// socket. Calls must not overlap.
+// dial returns a stream to the helper's socket.
 func (p *helperProcess) dial(ctx context.Context) (io.ReadWriteCloser, error) {
-	if first := p.first; first != nil {
-		p.first = nil
-		return first.stream(), nil
-	}
-	s, err := p.redial(ctx)
+	s, err := p.connect(ctx)
 	var key *HostKeyError
 	var login *AuthError
 	switch {
@@ -295,7 +277,8 @@ func (p *helperProcess) dial(ctx context.Context) (io.ReadWriteCloser, error) {
 	return s, err
 }
 
-func (p *helperProcess) redial(ctx context.Context) (io.ReadWriteCloser, error) {
+// connect is dial for one attempt.
+func (p *helperProcess) connect(ctx context.Context) (io.ReadWriteCloser, error) {
 	if !p.viaSession {
 		c, err := p.host.socket(ctx, p.socket())
 		if err == nil {
@@ -306,38 +289,13 @@ func (p *helperProcess) redial(ctx context.Context) (io.ReadWriteCloser, error) 
 			return nil, err
 		}
 	}
-	// The output of the login comes before the mark.
-	mark := newMark()
-	argv := append([]string{p.program}, append(p.args[:len(p.args):len(p.args)], "dial", "--socket",
-		p.socket())...)
-	proc, err := p.host.start(ctx, "exec /bin/sh -c "+quote("echo; echo "+mark+` run; exec "$0" "$@"`)+" "+quoteAll(argv))
+	vars := [][2]string{{"c", quoteAll(p.program.Dial(p.file, p.socket()))}}
+	proc, err := p.host.runScript(ctx, vars, dialScript, func(string) (bool, error) {
+		return true, nil
+	})
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = proc.Close() })
-	defer stop()
-	if _, err := (&answers{p: proc, mark: mark}).next(); err != nil {
-		return nil, errors.Join(err, proc.Close())
-	}
 	p.viaSession = true
 	return proc.stream(), nil
-}
-
-// newMark returns a word that no output contains by chance.
-func newMark() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return "SANDBOXAGENT-" + hex.EncodeToString(b[:])
-}
-
-// quote returns text as one word of a POSIX shell, and of other shells if text has no backslash or
-// exclamation mark.
-func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
-
-func quoteAll(words []string) string {
-	quoted := make([]string, len(words))
-	for i, w := range words {
-		quoted[i] = quote(w)
-	}
-	return strings.Join(quoted, " ")
 }

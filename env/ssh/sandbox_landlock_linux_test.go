@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/env/ssh"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
@@ -24,13 +25,13 @@ func withoutBubblewrap(t *testing.T) *daemons.SSHD {
 	}})
 }
 
-// temporary returns the folder for temporary files of the commands in e.
+// temporary returns the directory for temporary files of the commands in e.
 func temporary(t *testing.T, e env.Environment) string {
 	t.Helper()
 	dir := strings.TrimSpace(does(t, e, "echo $TMPDIR"))
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() || !strings.HasPrefix(filepath.Base(dir),
 		"sandboxagent-tmp-") {
-		t.Errorf("the folder for temporary files is %q: %v", dir, err)
+		t.Errorf("the directory for temporary files is %q: %v", dir, err)
 	}
 	return dir
 }
@@ -121,11 +122,11 @@ func TestSandboxLandlockDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = e.Close()
-	if _, err := h.Collect(t.Context(), ssh.CollectOptions{}); err != nil {
+	if _, err := h.Collect(t.Context(), remote.CollectOptions{}); err != nil {
 		t.Error(err)
 	}
 	nothingLeft(t, s, e.Session())
-	eventually(t, "the end of the folder for temporary files", func() bool {
+	eventually(t, "the end of the directory for temporary files", func() bool {
 		_,
 			err := os.Lstat(temp)
 		return err != nil

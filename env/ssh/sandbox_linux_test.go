@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/env/ssh"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
@@ -30,7 +31,7 @@ func needSandbox(t *testing.T, by sandbox.Mechanism) {
 	}
 }
 
-// repository makes a repository without hooks in a folder of the account.
+// repository makes a repository without hooks in a directory of the account.
 func repository(t *testing.T, s *daemons.SSHD) string {
 	t.Helper()
 	dir := s.MakeFolder(t)
@@ -112,7 +113,7 @@ func TestSandbox(t *testing.T) {
 					t.Errorf("%s: %+v, %v", script, res, err)
 				}
 			}
-			// A home folder below /tmp is one in the private /tmp.
+			// A home directory below /tmp is one in the private /tmp.
 			_, _ = e.WriteFile(t.Context(), s.Home()+"/outside", strings.NewReader("x"), env.WriteOptions{})
 			if _, err := os.Stat(s.Home() + "/outside"); err == nil {
 				t.Error("a file outside was written")
@@ -176,7 +177,7 @@ func TestSandboxReturn(t *testing.T) {
 	}
 }
 
-// guarantee returns what an environment says of a promise.
+// guarantee returns the guarantee of an environment for a promise.
 func guarantee(e env.Environment, p env.Promise) env.Guarantee {
 	for _, g := range e.Info().Guarantees {
 		if g.Promise == p {
@@ -193,7 +194,7 @@ func TestSandboxDies(t *testing.T) {
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	work, h := repository(t, s), connect(t, target(t, s))
 	e, err := h.Open(t.Context(), config(t, ssh.Config{
-		WorkDir: work, TTL: 2 * time.Second,
+		WorkDir: work, Options: remote.Options{TTL: 2 * time.Second},
 		Sandbox: &env.Sandbox{Require: true},
 	}))
 	if err != nil {
@@ -221,13 +222,13 @@ func TestSandboxDies(t *testing.T) {
 		t.Errorf("afterwards: %v", err)
 	}
 	_ = e.Close()
-	if _, err := h.Collect(t.Context(), ssh.CollectOptions{}); err != nil {
+	if _, err := h.Collect(t.Context(), remote.CollectOptions{}); err != nil {
 		t.Error(err)
 	}
 	nothingLeft(t, s, e.Session())
 }
 
-// TestNoSandbox has hosts, folders and ways on which there is none.
+// TestNoSandbox has hosts, directories and ways on which there is none.
 func TestNoSandbox(t *testing.T) {
 	t.Parallel()
 	s := server(t, daemons.SSHDConfig{Account: account()})
@@ -262,6 +263,6 @@ func TestNoSandbox(t *testing.T) {
 		Sandbox: &env.Sandbox{Write: []string{"missing"}},
 	}))
 	if err == nil || !strings.Contains(err.Error(), s.Home()+"/missing") {
-		t.Errorf("a folder that is missing: %v", err)
+		t.Errorf("a directory that is missing: %v", err)
 	}
 }

@@ -67,7 +67,7 @@ func findLocalFiles() localFiles {
 	return l
 }
 
-// dot returns the name of a file in ~/.ssh, or nothing if there is no home directory.
+// dot returns the name of a file in ~/.ssh, or nothing without a home directory.
 func (l localFiles) dot(name string) string {
 	if l.home == "" {
 		return ""
@@ -116,7 +116,8 @@ func (r *resolver) readSettings(ctx context.Context, a address) (settings, error
 			args = append(args, o[0], o[1])
 		}
 	}
-	cmd := isolate(exec.Command(program, append(args, "--", a.host)...)) //nolint:noctx // runBounded kills its tree
+	args = append(args, "--", a.host)
+	cmd := isolate(exec.Command(program, args...)) //nolint:noctx // runBounded kills its tree
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	out, err := runBounded(ctx, cmd, settingsTime)
 	if err != nil {
@@ -180,9 +181,8 @@ func (r *resolver) add(ctx context.Context, spec, field string, trail []string, 
 	circular := slices.Contains(trail, spec)
 	trail = append(slices.Clip(trail), spec)
 	if circular {
-		return badConfig("config", "ProxyJump is circular: %s; the jump host itself takes \"ProxyJump "+
-			"none\"",
-			cleanText(strings.Join(trail, ", ")))
+		return badConfig("config", "ProxyJump is circular: %s; the jump host itself takes "+
+			"\"ProxyJump none\"", cleanText(strings.Join(trail, ", ")))
 	}
 	s, err := r.readSettings(ctx, a)
 	if err != nil {
@@ -223,8 +223,8 @@ func (r *resolver) makeHop(a address, s settings) (*hop, error) {
 		aliveCount:    defaultAliveCount,
 	}
 	if n := s.number("serveraliveinterval"); n > 0 {
-		h.aliveInterval, h.aliveCount = time.Duration(n)*time.Second, max(1,
-			s.number("serveralivecountmax"))
+		h.aliveInterval = time.Duration(n) * time.Second
+		h.aliveCount = max(1, s.number("serveralivecountmax"))
 	}
 	var err error
 	if h.port, err = checkPort(h.port); err != nil {
@@ -322,8 +322,7 @@ func (r *resolver) addKeys(h *hop, s settings, tokens map[byte]string) (err erro
 	}
 	if h.identitiesOnly && len(h.identities) > 0 { // the defaults, which are not distinguished
 		names = slices.DeleteFunc(slices.Clone(names), func(n string) bool {
-			return strings.HasPrefix(n,
-				"~/.ssh/id_")
+			return strings.HasPrefix(n, "~/.ssh/id_")
 		})
 	}
 	found, err := r.files(names, tokens)
@@ -364,8 +363,8 @@ func (r *resolver) addKnownHosts(h *hop, s settings) error {
 		h.acceptNew = true
 	case v == "false" || v == "no" || v == "off":
 		return badConfig("StrictHostKeyChecking", "the ssh_config turns it off for %s, with which "+
-			"anybody could be the host;"+
-			" set it to accept-new, which trusts the key of a new host and keeps it", h.alias)
+			"anybody could be the host; set it to accept-new, which trusts the key of a new host and "+
+			"keeps it", h.alias)
 	}
 	if s.get("revokedhostkeys") != "" {
 		return badConfig("config", "RevokedHostKeys is not supported; lines with @revoked in a "+

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 		if err != nil {
 			panic(err)
 		}
-		defer os.RemoveAll(dir) //nolint:errcheck // the system's temporary folder is cleaned
+		defer os.RemoveAll(dir) //nolint:errcheck // the system's temporary directory is cleaned
 		helperProgram = filepath.Join(dir, "sandboxd")
 		build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", helperProgram,
 			"../../cmd/sandboxd")
@@ -94,7 +94,7 @@ func connect(tb testing.TB, t ssh.Target) *ssh.Host {
 // config completes a configuration for tests.
 func config(tb testing.TB, c ssh.Config) ssh.Config {
 	tb.Helper()
-	c.HelperProgram.Path = helperProgram
+	c.Helper.Binary = helperProgram
 	c.Note = func(line string) { tb.Log(line) }
 	return c
 }

@@ -3,6 +3,7 @@ package ssh
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 )
 
 const (
@@ -20,8 +22,6 @@ const (
 	maxNoise = 1 << 20
 	// exitTime bounds the wait for the exit code after the end of stdout.
 	exitTime = 2 * time.Second
-	// exitGone is the exit code of "sandboxd dial" if no helper listens on the socket.
-	exitGone = 3
 )
 
 // stream is a channel of a connection whose Close ends Read and Write at once. The channel's own
@@ -165,10 +165,62 @@ func (p *process) explainEnd(err error) error {
 		return err
 	}
 	var exit *gossh.ExitError
-	if errors.As(p.exitErr, &exit) && exit.ExitStatus() == exitGone {
+	if errors.As(p.exitErr, &exit) && exit.ExitStatus() == remote.ExitGone {
 		return fmt.Errorf("%w: its helper has ended: %s", env.ErrGone, cleanText(p.stderr.String()))
 	}
 	return err
+}
+
+// shellLine starts a shell that reads a script from stdin. Every login shell accepts it.
+const shellLine = "exec /bin/sh"
+
+// runScript sends a script to a shell of the host, after its variables, and passes the answers to a
+// function until it returns true or an error. The caller closes the process, whose stdin then
+// belongs to what the script started.
+func (h *Host) runScript(
+	ctx context.Context, vars [][2]string, script string, answer func(line string) (bool, error),
+) (_ *process, err error) {
+	p, err := h.start(ctx, shellLine)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = p.Close() })
+	defer func() {
+		if !stop() {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			_ = p.Close()
+		}
+	}()
+	// The mark is in no other output by chance.
+	lines := answers{p: p, mark: "SANDBOXAGENT-" + rand.Text()}
+	var text strings.Builder
+	for _, v := range append(vars, [2]string{"m", lines.mark}) {
+		text.WriteString(v[0] + "=" + quote(v[1]) + "\n")
+	}
+	go func() { _, _ = io.WriteString(p.in, text.String()+script) }() // a failure ends the answers
+	for {
+		line, err := lines.next()
+		if err != nil {
+			return nil, err
+		}
+		if done, err := answer(line); done || err != nil {
+			return p, err
+		}
+	}
+}
+
+// quote returns text as one word of a POSIX shell, and of other shells if text has no backslash or
+// exclamation mark.
+func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+
+func quoteAll(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = quote(w)
+	}
+	return strings.Join(quoted, " ")
 }
 
 // answers reads the lines of a script that begin with its mark, and drops all others.

@@ -49,7 +49,7 @@ func TestEmbeddedHelpers(t *testing.T) {
 			if of, err := Arch(name); of != arch || err != nil {
 				t.Errorf("it is for %q, %v", of, err)
 			}
-			if digest, err := Digest(name); digest != h.Digest() || err != nil {
+			if digest, err := Digest(name); digest != h.Digest || err != nil {
 				t.Errorf("its digest is %q, %v", digest, err)
 			}
 		})

@@ -50,7 +50,7 @@ func Arch(path string) (string, error) {
 // File returns the program in a file as the helper for a platform; args make it serve as one. For
 // Linux it must be a static program for the processor; for another system the platform must be that
 // of this process.
-func File(path, goos, goarch string, args ...string) (*Helper, error) {
+func File(path, goos, goarch string, args ...string) (*Program, error) {
 	switch {
 	case goos == "linux":
 		arch, err := Arch(path)
@@ -68,9 +68,9 @@ func File(path, goos, goarch string, args ...string) (*Helper, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Helper{
-		name: prefix + goos + "-" + goarch + "-" + digest, digest: digest, args: args,
-		open: func() (io.ReadCloser, error) { return os.Open(path) },
+	return &Program{
+		Name: prefix + goos + "-" + goarch + "-" + digest, Digest: digest, Args: args,
+		Open: func() (io.ReadCloser, error) { return os.Open(path) },
 	}, nil
 }
 

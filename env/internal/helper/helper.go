@@ -1,11 +1,11 @@
-// Package helper finds the helper, the program sandboxd, for a platform, and holds the forms in
-// which it gets there: the embedded programs, files, and the settings with which a helper starts.
+// Package helper finds the helper, the program sandboxd, for a platform, and has the configuration
+// with which a helper starts.
 //
 // # Finding
 //
 // [Source.Resolve] returns the first of these that runs on the platform:
 //
-//  1. the file that the caller names (--helper-binary FILE), and then nothing else
+//  1. the file that the caller names, and then nothing else
 //  2. the embedded helper; "make build" embeds linux/amd64 and linux/arm64, and
 //     "make build HELPERS=linux/riscv64" others
 //  3. the running program, if the caller has arguments with which it serves as a helper
@@ -46,11 +46,13 @@ type MissingError struct {
 	Err error
 }
 
-func (e *MissingError) Error() string {
+func (e *MissingError) Error() string { return e.Text("name the file of one") }
+
+// Text returns the message of the error with the caller's way to name a file.
+func (e *MissingError) Text(remedy string) string {
 	text := fmt.Sprintf("no helper for %s/%s is embedded in this program (embed one: "+
-		"\"make build HELPERS=%[1]s/%[2]s\" in a checkout of %[3]s; "+
-		"or name one: --helper-binary FILE)",
-		e.OS, e.Arch, modulePath)
+		"\"make build HELPERS=%[1]s/%[2]s\" in a checkout of %[3]s; or %[4]s)",
+		e.OS, e.Arch, modulePath, remedy)
 	if e.Err != nil {
 		text += "; build one: " + e.Err.Error()
 	}
@@ -65,19 +67,24 @@ func (e *MissingError) Unwrap() []error {
 	return []error{fs.ErrNotExist, e.Err}
 }
 
-// A Helper is a program that serves as a helper. Find, File and Source.Resolve make it.
-type Helper struct {
-	name   string
-	digest string
-	args   []string
-	open   func() (io.ReadCloser, error)
+// Program is a program that serves as a helper. Find, File and Source.Resolve return it.
+type Program struct {
+	// Name is a file name with the platform and the digest.
+	Name string
+	// Digest is the SHA-256 of the program in hexadecimal.
+	Digest string
+	// Args make the program serve as a helper; they go before all other arguments.
+	Args []string
+	// Open returns the content, which the caller closes. An embedded program with another digest
+	// ends with an error instead of io.EOF.
+	Open func() (io.ReadCloser, error)
 }
 
 // Find returns the embedded helper for a platform, which is named as by the Go toolchain. If none
 // is embedded, the error is a *MissingError.
-func Find(goos, goarch string) (*Helper, error) { return find(bin, goos, goarch) }
+func Find(goos, goarch string) (*Program, error) { return find(bin, goos, goarch) }
 
-func find(files fs.FS, goos, goarch string) (*Helper, error) {
+func find(files fs.FS, goos, goarch string) (*Program, error) {
 	entries, err := fs.ReadDir(files, "bin")
 	if err != nil {
 		return nil, err
@@ -96,8 +103,8 @@ func find(files fs.FS, goos, goarch string) (*Helper, error) {
 }
 
 // embedded returns the helper in a compressed file.
-func embedded(files fs.FS, file, name, digest string) *Helper {
-	return &Helper{name: name, digest: digest, open: func() (io.ReadCloser, error) {
+func embedded(files fs.FS, file, name, digest string) *Program {
+	return &Program{Name: name, Digest: digest, Open: func() (io.ReadCloser, error) {
 		f, err := files.Open(file)
 		if err != nil {
 			return nil, err
@@ -109,19 +116,6 @@ func embedded(files fs.FS, file, name, digest string) *Helper {
 		return &content{name: name, digest: digest, file: f, z: z, sum: newSum()}, nil
 	}}
 }
-
-// Name returns a file name with the platform and the digest of the program.
-func (h *Helper) Name() string { return h.name }
-
-// Digest returns the SHA-256 of the program in hexadecimal.
-func (h *Helper) Digest() string { return h.digest }
-
-// Args returns the arguments that make the program serve as a helper; they go before all others.
-func (h *Helper) Args() []string { return h.args }
-
-// Open returns the program. The caller closes it. An embedded program with another digest ends with
-// an error instead of io.EOF.
-func (h *Helper) Open() (io.ReadCloser, error) { return h.open() }
 
 // content reads an embedded program and verifies it.
 type content struct {

@@ -19,7 +19,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
-// pack returns a folder with a program for linux/amd64.
+// pack returns a directory with a program for linux/amd64.
 func pack(t *testing.T, program []byte) fstest.MapFS {
 	t.Helper()
 	sum := sha256.Sum256(program)
@@ -41,7 +41,7 @@ func packAs(t *testing.T, program []byte, digest string) fstest.MapFS {
 	}
 }
 
-func mustFind(t *testing.T, files fs.FS) *Helper {
+func mustFind(t *testing.T, files fs.FS) *Program {
 	t.Helper()
 	h, err := find(files, "linux", "amd64")
 	if err != nil {
@@ -54,9 +54,9 @@ func TestFind(t *testing.T) {
 	program := []byte("a program")
 	sum := sha256.Sum256(program)
 	h := mustFind(t, pack(t, program))
-	if want := hex.EncodeToString(sum[:]); h.Digest() != want ||
-		h.Name() != "sandboxd-linux-amd64-"+want {
-		t.Errorf("found %q with digest %q", h.Name(), h.Digest())
+	if want := hex.EncodeToString(sum[:]); h.Digest != want ||
+		h.Name != "sandboxd-linux-amd64-"+want {
+		t.Errorf("found %q with digest %q", h.Name, h.Digest)
 	}
 	r, err := h.Open()
 	if err != nil {
@@ -73,7 +73,7 @@ func TestFindNothing(t *testing.T) {
 		name  string
 		files fstest.MapFS
 	}{
-		{"an empty folder", fstest.MapFS{"bin/.gitignore": {}}},
+		{"an empty directory", fstest.MapFS{"bin/.gitignore": {}}},
 		{"another platform", fstest.MapFS{"bin/sandboxd-linux-arm64-" + strings.Repeat("0", 64) +
 			".gz": {}}},
 		{"a name without a digest", fstest.MapFS{"bin/sandboxd-linux-amd64-.gz": {}}},
@@ -92,7 +92,7 @@ func TestFindNothing(t *testing.T) {
 			}
 			for _, part := range []string{
 				"linux/amd64", "make build HELPERS=linux/amd64",
-				"--helper-binary FILE",
+				"name the file of one",
 			} {
 				if !strings.Contains(err.Error(), part) {
 					t.Errorf("%q lacks %s", err, part)
@@ -102,7 +102,7 @@ func TestFindNothing(t *testing.T) {
 	}
 }
 
-func TestOpenTellsOfBadContent(t *testing.T) {
+func TestOpenBadContent(t *testing.T) {
 	good := pack(t, []byte("a program"))
 	broken := fstest.MapFS{}
 	for name, f := range good {
@@ -134,7 +134,7 @@ func TestOpenTellsOfBadContent(t *testing.T) {
 	}
 }
 
-func TestStartStaysExact(t *testing.T) {
+func TestStartRoundTrip(t *testing.T) {
 	for _, want := range []Start{
 		{Inherit: vars.None},
 		{
@@ -156,7 +156,7 @@ func TestStartStaysExact(t *testing.T) {
 	}
 }
 
-func TestStartNotGiven(t *testing.T) {
+func TestStartDefaults(t *testing.T) {
 	var got Start
 	if err := json.Unmarshal([]byte(`{}`), &got); err != nil || got.Inherit != vars.None {
 		t.Errorf("%+v, %v: want nothing to be inherited", got, err)

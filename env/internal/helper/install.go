@@ -41,19 +41,19 @@ func cacheDir(cache string) (string, error) {
 // sandboxagent in cache, or in the user's cache directory if cache is empty, under its Name. The
 // first use creates it; each use verifies it and replaces one with another digest. The caller
 // closes the result.
-func (h *Helper) Install(cache string) (*Installed, error) {
+func (p *Program) Install(cache string) (*Installed, error) {
 	dir, err := cacheDir(cache)
 	if err != nil {
 		return nil, err
 	}
-	if i, err := h.verified(dir); err == nil {
+	if i, err := p.verified(dir); err == nil {
 		return i, nil
 	}
 	// A file with any defect is created anew.
-	if err := h.extract(dir); err != nil {
+	if err := p.extract(dir); err != nil {
 		return nil, fmt.Errorf("install helper in %s: %w", dir, err)
 	}
-	i, err := h.verified(dir)
+	i, err := p.verified(dir)
 	if err != nil {
 		return nil, fmt.Errorf("install helper in %s: another process changed it: %w", dir, err)
 	}
@@ -61,14 +61,14 @@ func (h *Helper) Install(cache string) (*Installed, error) {
 }
 
 // verified opens the file if it holds the helper and only this user may write to it.
-func (h *Helper) verified(dir string) (*Installed, error) {
-	name := filepath.Join(dir, h.name)
+func (p *Program) verified(dir string) (*Installed, error) {
+	name := filepath.Join(dir, p.Name)
 	f, err := openOwned(name)
 	if err != nil {
 		return nil, err
 	}
 	s := newSum()
-	if _, err = io.Copy(s, io.LimitReader(f, maxSize)); err == nil && s.hex() != h.digest {
+	if _, err = io.Copy(s, io.LimitReader(f, maxSize)); err == nil && s.hex() != p.Digest {
 		err = fmt.Errorf("%s: the content has another digest", name)
 	}
 	if err != nil {
@@ -95,17 +95,17 @@ func openOwned(name string) (*os.File, error) {
 }
 
 // extract creates the file. Several processes may do so at once.
-func (h *Helper) extract(dir string) (err error) {
-	name := filepath.Join(dir, h.name)
+func (p *Program) extract(dir string) (err error) {
+	name := filepath.Join(dir, p.Name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	r, err := h.Open()
+	r, err := p.Open()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	tmp, err := os.CreateTemp(dir, h.name+".tmp-")
+	tmp, err := os.CreateTemp(dir, p.Name+".tmp-")
 	if err != nil {
 		return err
 	}

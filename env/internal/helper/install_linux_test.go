@@ -29,7 +29,7 @@ func program(t *testing.T, name string) []byte {
 }
 
 // install installs the helper, and closes it when the test ends.
-func install(t *testing.T, h *Helper, cache string) *Installed {
+func install(t *testing.T, h *Program, cache string) *Installed {
 	t.Helper()
 	i, err := h.Install(cache)
 	if err != nil {
@@ -57,7 +57,7 @@ func TestInstallOnce(t *testing.T) {
 	h := mustFind(t, pack(t, content))
 	cache := t.TempDir()
 	i := install(t, h, cache)
-	if want := filepath.Join(cache, "sandboxagent", h.Name()); i.Name() != want {
+	if want := filepath.Join(cache, "sandboxagent", h.Name); i.Name() != want {
 		t.Errorf("installed as %s, want %s", i.Name(), want)
 	}
 	for name, want := range map[string]fs.FileMode{
@@ -76,11 +76,11 @@ func TestInstallOnce(t *testing.T) {
 		t.Error("the second use made another file")
 	}
 	if entries, err := os.ReadDir(filepath.Dir(i.Name())); err != nil || len(entries) != 1 {
-		t.Errorf("the folder holds %v, %v", entries, err)
+		t.Errorf("the directory holds %v, %v", entries, err)
 	}
 }
 
-func TestInstallReplacesWhatIsNotTheHelper(t *testing.T) {
+func TestInstallReplacesOtherFiles(t *testing.T) {
 	content := program(t, "true")
 	for _, tt := range []struct {
 		name string
@@ -179,7 +179,7 @@ func TestInstallAtOnce(t *testing.T) {
 	all.Wait()
 	if entries, err := os.ReadDir(filepath.Join(cache, "sandboxagent")); err != nil ||
 		len(entries) != 1 {
-		t.Errorf("the folder holds %v, %v", entries, err)
+		t.Errorf("the directory holds %v, %v", entries, err)
 	}
 }
 
@@ -248,7 +248,7 @@ func TestInstallRemovesWhatIsOld(t *testing.T) {
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	if got, want := strings.Join(names, " "), h.Name()+" sandboxd-linux-amd64-recent something-else"; got != want {
+	if got, want := strings.Join(names, " "), h.Name+" sandboxd-linux-amd64-recent something-else"; got != want {
 		t.Errorf("what is left: %s, want %s", got, want)
 	}
 }

@@ -10,10 +10,11 @@ import (
 type Source struct {
 	// Binary is a file with a helper. Nothing else is used if it is set.
 	Binary string
-	// Program is a program that serves as a helper with Args before all other arguments, such as
-	// the running one. It is used where no helper is embedded and it runs on the platform.
+	// Program is a program that serves as a helper, such as the running one. It is used where no
+	// helper is embedded and it runs on the platform.
 	Program string
-	Args    []string
+	// Args go before all other arguments of Binary and Program.
+	Args []string
 	// NoBuild keeps the Go toolchain from building a helper.
 	NoBuild bool
 	// Cache is the directory for helpers that were built; empty means the user's cache directory.
@@ -23,9 +24,9 @@ type Source struct {
 // Resolve returns the helper for a platform, which is named as by the Go toolchain, in the order of
 // the package comment. If it finds none the error is a *MissingError. Building takes up to 5
 // minutes, less with an earlier end of ctx.
-func (s Source) Resolve(ctx context.Context, goos, goarch string) (*Helper, error) {
+func (s Source) Resolve(ctx context.Context, goos, goarch string) (*Program, error) {
 	if s.Binary != "" {
-		return File(s.Binary, goos, goarch)
+		return File(s.Binary, goos, goarch, s.Args...)
 	}
 	h, err := Find(goos, goarch)
 	var missing *MissingError

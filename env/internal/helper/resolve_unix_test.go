@@ -68,7 +68,7 @@ func TestResolveFiles(t *testing.T) {
 			"s390x",
 			"make build HELPERS=linux/s390x",
 		},
-		{"nothing", Source{NoBuild: true}, "riscv64", "--helper-binary FILE"},
+		{"nothing", Source{NoBuild: true}, "riscv64", "name the file of one"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h, err := tt.source.Resolve(t.Context(), "linux", tt.arch)
@@ -81,9 +81,9 @@ func TestResolveFiles(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !strings.HasPrefix(h.Name(), "sandboxd-linux-riscv64-"+h.Digest()) ||
-				len(h.Args()) != len(tt.source.Args) {
-				t.Errorf("%s with digest %s and arguments %q", h.Name(), h.Digest(), h.Args())
+			if !strings.HasPrefix(h.Name, "sandboxd-linux-riscv64-"+h.Digest) ||
+				len(h.Args) != len(tt.source.Args) {
+				t.Errorf("%s with digest %s and arguments %q", h.Name, h.Digest, h.Args)
 			}
 		})
 	}

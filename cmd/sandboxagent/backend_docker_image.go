@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"text/tabwriter"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/sandboxagent/sandboxagent/env/docker"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/images"
 )
 
@@ -21,7 +21,7 @@ func (p *program) imagesCommand() *cli.Command {
 		Name:      "image list",
 		Usage:     "list the images that can be built, and whether the daemon has them",
 		ArgsUsage: "[flags]",
-		Description: "Each line has the name, the reference, the size or a dash, and what is in the " +
+		Description: "Each line has the name, the reference, the size or a dash, and the content of the " +
 			"image.",
 		Action: p.action(p.listImages),
 	}
@@ -63,7 +63,7 @@ func (p *program) listImages(ctx context.Context, c *cli.Context) (int, error) {
 	}
 	return codeDone, withDocker(ctx, func(e *docker.Engine) error {
 		table := tabwriter.NewWriter(p.std.out, 0, 8, 2, ' ', 0)
-		_, _ = fmt.Fprintln(table, "NAME\tREFERENCE\tSIZE\tDESCRIPTION") // Flush tells of errors
+		_, _ = fmt.Fprintln(table, "NAME\tREFERENCE\tSIZE\tDESCRIPTION") // Flush returns the error
 		for _, i := range images.List() {
 			size := "-"
 			found, err := e.FindImage(ctx, i.Reference)
@@ -89,8 +89,7 @@ func (p *program) buildImages(ctx context.Context, c *cli.Context) (int, error) 
 	for _, name := range c.Args().Slice() {
 		i, ok := images.Find(name)
 		if !ok {
-			return 0, usagef("unknown image %q (known: %s)", name, strings.Join(imageNames(),
-				", "))
+			return 0, usagef("unknown image %q (known: %s)", name, strings.Join(imageNames(), ", "))
 		}
 		if i.Base == "" && c.IsSet("base") {
 			return 0, usagef("--base: the image %s has no base", name)
@@ -160,20 +159,23 @@ func (b *builder) build(ctx context.Context, i images.Image) error {
 
 // imageProgram returns the program that an image contains.
 func (b *builder) imageProgram(ctx context.Context, name string) ([]byte, error) {
-	if name == "sandboxd" {
-		return b.engine.HelperFor(ctx)
-	}
-	self, err := executable()
+	arch, err := b.engine.Arch(ctx)
 	if err != nil {
 		return nil, err
 	}
-	fits, err := b.engine.IsProgram(ctx, self)
-	if err != nil {
-		return nil, err
+	var h remote.Helper
+	if name != "sandboxd" {
+		if h.Binary, err = executable(); err != nil {
+			return nil, err
+		}
 	}
-	if !fits {
+	p, err := h.Resolve(ctx, "linux", arch)
+	switch {
+	case err != nil && h.Binary != "":
 		return nil, errors.New("this program is not static, or not for the platform of the daemon " +
 			"(run \"make build\" on Linux)")
+	case err != nil:
+		return nil, err
 	}
-	return os.ReadFile(self)
+	return p.Content()
 }

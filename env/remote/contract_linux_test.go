@@ -1,0 +1,69 @@
+package remote_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/envtest"
+	"github.com/sandboxagent/sandboxagent/env/remote"
+)
+
+// TestContract runs the conformance suite over the example.
+func TestContract(t *testing.T) {
+	needBubblewrap(t)
+	// An embedded helper may be older than this source.
+	binary := filepath.Join(t.TempDir(), "sandboxd")
+	build := exec.Command("go", "build", "-o", binary, "../../cmd/sandboxd")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	envtest.Run(t, envtest.Options{
+		New: func(t *testing.T) env.Environment {
+			e, err := openBubblewrap(t.Context(), "/", remote.Options{
+				Vars:   []string{"PATH=" + os.Getenv("PATH")},
+				Helper: remote.Helper{Binary: binary},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return e
+		},
+		Alive: alive,
+		Small: testing.Short(),
+	})
+}
+
+// needBubblewrap skips a test where bubblewrap cannot make a sandbox.
+func needBubblewrap(t *testing.T) {
+	t.Helper()
+	cmd := exec.Command("bwrap", "--unshare-all", "--ro-bind", "/", "/", "--", "true")
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		return
+	}
+	if strings.Contains(os.Getenv("SANDBOXAGENT_REQUIRE"), "sandbox") {
+		t.Fatalf("SANDBOXAGENT_REQUIRE: bwrap: %v: %s", err, out)
+	}
+	t.Skipf("needs bubblewrap and user namespaces: %v: %s", err, out)
+}
+
+// alive reports whether a process with exactly these words runs on this machine.
+func alive(t *testing.T, argv ...string) bool {
+	t.Helper()
+	want := strings.Join(argv, "\x00") + "\x00"
+	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if got, err := os.ReadFile(name); err == nil && string(got) == want {
+			return true
+		}
+	}
+	return false
+}
