@@ -33,10 +33,10 @@ type progress struct {
 	stop    chan struct{}
 	stopped sync.WaitGroup
 
-	mu    sync.Mutex
+	mu      sync.Mutex
 	started time.Time
-	doing string
-	since time.Time
+	doing   string
+	since   time.Time
 	// running are the unfinished tool calls.
 	running []runningCall
 	tokens  int64
