@@ -97,7 +97,7 @@ func (d *dockerHost) victim(t *testing.T, flags ...string) *victim {
 func (v *victim) processes(t *testing.T) int {
 	t.Helper()
 	n := 0
-	for _, pid := range v.left(t) {
+	for _, pid := range v.left() {
 		if pid != v.Process.Pid {
 			n++
 		}
@@ -133,21 +133,6 @@ func (v *victim) awaitEnd(ctx context.Context, deadline time.Time) error {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-}
-
-// processesWith lists the processes of this machine that have text in their arguments.
-func processesWith(text string) []int {
-	var pids []int
-	names, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is a good one
-	for _, name := range names {
-		var pid int
-		b, err := os.ReadFile(name)
-		if _, serr := fmt.Sscanf(name, "/proc/%d/", &pid); err == nil && serr == nil && bytes.Contains(b,
-			[]byte(text)) {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
 }
 
 // awaitJanitors waits until no process is left that cleans up in this daemon.

@@ -32,7 +32,7 @@ func poem(t *testing.T) string {
 	return dir
 }
 
-// rewrite is what the model does to the poem; it finds out first whether it is alone.
+// rewrite is a model that checks the sandbox and then changes the poem.
 const rewrite = `turns:
   - expect: {user: {contains: rewrite}, tools: [shell]}
     calls:
@@ -46,7 +46,7 @@ const rewrite = `turns:
     text: It is rewritten.
 `
 
-// rewritten is the tree that results, with what was there before.
+// rewritten is the resulting tree, with the files that git ignores.
 var rewritten = map[string]string{
 	"poem.txt": "roses\nlilies\n", "run.sh": "echo run\n", ".gitignore": "*.log\n",
 	"new.txt": strings.Repeat("a line\n", 20), "bin.dat": "\x00\x01",
@@ -54,7 +54,7 @@ var rewritten = map[string]string{
 	"debug.log": "ignored\n",
 }
 
-// readTree returns the files below dir, but for what is below a .git in it.
+// readTree returns the files below dir by name, without those of a .git directory below it.
 func readTree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	tree := map[string]string{}
@@ -87,8 +87,7 @@ func readTree(t *testing.T, dir string) map[string]string {
 	return tree
 }
 
-// TestDockerRun looks at what a run in a container does to the host: nothing but what was asked
-// for.
+// TestDockerRun checks that a run in a container changes on the host only what its flags name.
 func TestDockerRun(t *testing.T) {
 	t.Parallel()
 	d := sharedDocker(t)
@@ -116,7 +115,7 @@ func TestDockerRun(t *testing.T) {
 			t.Errorf("the result is %+v", res)
 		}
 		if diff := cmp.Diff(before, readTree(t, dir)); diff != "" {
-			t.Errorf("the folder of the host has changed (-before +after):\n%s", diff)
+			t.Errorf("the directory of the host has changed (-before +after):\n%s", diff)
 		}
 		git(t, clean, "apply", "--index", patch)
 		writeTree(t, clean, map[string]string{"untracked.txt": "not tracked\n", "debug.log": "ignored\n"})
@@ -139,13 +138,10 @@ func TestDockerRun(t *testing.T) {
 			t.Errorf("the host has another tree (-want +got):\n%s", diff)
 		}
 	})
-	for _, named := range []bool{false, true} {
-		t.Run(map[bool]string{false: "conflict", true: "conflict with a named patch"}[named],
-			func(t *testing.T) {
-				t.Parallel()
-				proveConflict(t, d, named)
-			})
-	}
+	t.Run("conflict", func(t *testing.T) {
+		t.Parallel()
+		proveConflict(t, d)
+	})
 	t.Run("failed run is not applied", func(t *testing.T) {
 		t.Parallel()
 		dir := poem(t)
@@ -163,7 +159,7 @@ func TestDockerRun(t *testing.T) {
 	})
 	t.Run("transfers", func(t *testing.T) {
 		t.Parallel()
-		dir, in, out := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "new", "folder")
+		dir, in, out := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "new", "dir")
 		writeTree(t, in, map[string]string{
 			"data/a.csv": "1,2\n", "data/sub/b.csv": "3\n",
 			"one.txt": "one\n",
@@ -183,13 +179,13 @@ func TestDockerRun(t *testing.T) {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 		if left := readTree(t, dir); len(left) > 0 {
-			t.Errorf("the working folder has got %v", left)
+			t.Errorf("the working directory has got %v", left)
 		}
 	})
 }
 
 // proveConflict changes a file of the host while the model changes it in the container.
-func proveConflict(t *testing.T, d *dockerHost, named bool) {
+func proveConflict(t *testing.T, d *dockerHost) {
 	dir := poem(t)
 	srv := llmtest.NewServer(t, func(r *llmtest.Request) llmtest.Reply {
 		if r.Number == 0 {
@@ -202,10 +198,6 @@ func proveConflict(t *testing.T, d *dockerHost, named bool) {
 	want["poem.txt"] = "the user's own\n"
 	state, args := t.TempDir(), []string{"run", "--apply", "--model=openai/gpt-5.2", "--base-url=" +
 		srv.URL(), "--output=stream-json", "rewrite it"}
-	patch := filepath.Join(t.TempDir(), "out.patch")
-	if named {
-		args = append(args, "--patch", patch)
-	}
 	got := d.run(t, dir, []string{"OPENAI_API_KEY=" + srv.Key(), "SANDBOXAGENT_STATE_DIR=" + state},
 		args...)
 	_, res := records(t, got.stdout)
@@ -216,7 +208,7 @@ func proveConflict(t *testing.T, d *dockerHost, named bool) {
 	if diff := cmp.Diff(want, readTree(t, dir)); diff != "" {
 		t.Errorf("the host is not as it was (-want +got):\n%s", diff)
 	}
-	if named && res.Patch != patch || !named && !strings.HasPrefix(res.Patch, state) {
+	if !strings.HasPrefix(res.Patch, state) {
 		t.Errorf("the patch is in %q", res.Patch)
 	}
 	b, err := os.ReadFile(res.Patch)
@@ -228,8 +220,8 @@ func proveConflict(t *testing.T, d *dockerHost, named bool) {
 	}
 }
 
-// TestDockerExitCodes ends runs in every way there is. Each tells the truth, in its code and in its
-// record, and leaves no container.
+// TestDockerExitCodes ends runs in every way in which a container has a part, and checks the exit
+// code, the record, the patch, and that no container is left.
 func TestDockerExitCodes(t *testing.T) {
 	t.Parallel()
 	d := sharedDocker(t)
@@ -247,25 +239,9 @@ func TestDockerExitCodes(t *testing.T) {
 		text   string
 	}{
 		"done": {script: `turns: [{text: ok}]`, code: 0, status: "completed"},
-		"task failed": {
-			script: `turns: [{calls: [{tool: exit, args: {code: 1, reason: no}}]}]`, code: 1,
-			status: "task_failed",
-		},
 		"check failed": {
 			script: `turns: [{text: ok}, {text: ok}, {text: ok}]`,
 			flags:  []string{"--verify=false"}, code: 1, status: "verify_failed",
-		},
-		"limit": {
-			script: `turns: [{calls: [{tool: list_dir, args: {path: .}}]}, {text: ok}]`,
-			flags:  []string{"--max-tool-rounds=1"}, code: 3, status: "limit_reached",
-		},
-		"human": {
-			script: `turns: [{calls: [{tool: ask_user, args: {question: "Why?"}}]}]`,
-			code:   4, status: "awaiting_human",
-		},
-		"model error": {
-			script: `turns: [{error: {status: 401, message: no key}}]`, code: 5,
-			status: "model_error",
 		},
 		"removed": {
 			script: long, code: 6, status: "environment_error", text: "removed",

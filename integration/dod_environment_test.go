@@ -73,7 +73,7 @@ var environmentProofs = map[string]func(*testing.T){
 		if d := res.ToolCalls[0].Duration; d < env.GraceTime {
 			t.Errorf("SIGKILL came after %s, before the time to end by itself was over", d)
 		}
-		if running(t, marker) {
+		if running(marker) {
 			t.Error("the command is alive")
 		}
 	},

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -128,7 +127,7 @@ var profileProofs = map[string]func(*testing.T){
 		}
 		wantContains(t, "the result", s.shown(1)[0], "so far", "exit code 3")
 	},
-	"9.3.5": proveParallel,
+	"9.3.5": withFirst(proveParallelCalls),
 	"9.8.1": withEach(func(t *testing.T, p provider) {
 		if system := prompt(t, p.session(t, saying("yes"))); !strings.HasPrefix(system,
 			strings.TrimSpace(p.profile.Instructions)) {
@@ -297,57 +296,6 @@ func prompt(t *testing.T, s *session) string {
 	t.Helper()
 	s.submit("hello")
 	return s.request(0).System
-}
-
-// proveParallel runs three read-only calls that wait for each other, and then two that change
-// something, which must not overlap.
-func proveParallel(t *testing.T) {
-	var together sync.WaitGroup
-	together.Add(3)
-	meet := custom("meet", "")
-	meet.ReadOnly = true
-	meet.Run = func(ctx context.Context, c *tool.Call) (tool.Result, error) {
-		together.Done()
-		all := make(chan struct{})
-		go func() { together.Wait(); close(all) }()
-		select {
-		case <-all:
-			return tool.Result{Text: "met " + c.ID}, nil
-		case <-ctx.Done():
-			return tool.Result{}, ctx.Err()
-		}
-	}
-	ids := []llmtest.Call{}
-	for _, id := range []string{"a", "b", "c"} {
-		c := use("meet", map[string]any{"target": id})
-		c.ID = id
-		ids = append(ids, c)
-	}
-	s := newSession(t, llmtest.Sequence(
-		llmtest.Use(ids...),
-		llmtest.Use(shell("mkdir lock && sleep 0.2 && rmdir lock"), shell("mkdir lock && rmdir lock")),
-		llmtest.Say("done"),
-	), func(c *agent.Config) { c.Tools = []tool.Tool{meet} })
-	res := s.submit("go")
-	for i, want := range []string{"met a", "met b", "met c"} {
-		if got := s.shown(1); !slices.Contains(got, want) {
-			t.Errorf("result %d: %q", i, got)
-		}
-	}
-	for _, c := range res.ToolCalls {
-		if !c.Success {
-			t.Errorf("%s %s: %s", c.Name, c.Arguments, c.Result)
-		}
-	}
-	var order []string
-	for _, turn := range s.History() {
-		for _, r := range turn.Results {
-			order = append(order, r.CallID)
-		}
-	}
-	if !slices.Equal(order[:3], []string{"a", "b", "c"}) {
-		t.Errorf("results come in the order %v", order)
-	}
 }
 
 func proveProjectDocs(t *testing.T, p provider) {

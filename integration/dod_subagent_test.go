@@ -387,7 +387,7 @@ func proveAgentControl(t *testing.T, p provider) {
 	))
 	var aliveAtEnd atomic.Bool
 	s.Subscribe(10_000, func(e event.Event) {
-		if end, ok := e.Data.(event.ToolCallEnd); ok && end.Name == "close_agent" && running(t, marker) {
+		if end, ok := e.Data.(event.ToolCallEnd); ok && end.Name == "close_agent" && running(marker) {
 			aliveAtEnd.Store(true)
 		}
 	})
@@ -409,7 +409,7 @@ func proveAgentControl(t *testing.T, p provider) {
 	wantContains(t, "the second wait", shown(own[7])[0], "status: completed", "output:\nrested")
 	wantContains(t, "close_agent", shown(own[9])[0], "agent_id: agent_2", "status: failed",
 		"success: false")
-	if aliveAtEnd.Load() || running(t, marker) {
+	if aliveAtEnd.Load() || running(marker) {
 		t.Error("what the closed agent ran is alive")
 	}
 	after := shown(own[10])

@@ -21,8 +21,8 @@ import (
 
 // TestFault23Clock runs sessions while the time of day jumps.
 func TestFault23Clock(t *testing.T) {
-	t.Run("F23_order_and_durations", func(t *testing.T) { onWires(t, proveOrderByNumber) })
-	t.Run("F23_time_limit_of_the_run", func(t *testing.T) { onWires(t, proveLimitByTimer) })
+	t.Run("F23_order_and_durations", func(t *testing.T) { onFirstWire(t, proveOrderByNumber) })
+	t.Run("F23_time_limit_of_the_run", func(t *testing.T) { onFirstWire(t, proveLimitByTimer) })
 }
 
 // jumpyClock is right, an hour fast or an hour slow, and another of these each time it is looked

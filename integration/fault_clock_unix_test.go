@@ -53,7 +53,7 @@ func TestFault23Suspend(t *testing.T) {
 		"--timeout") {
 		t.Errorf("exit code %d, want 124\n%s", got, stderr.String())
 	}
-	if running(t, marker) {
+	if running(marker) {
 		t.Error("the command is alive")
 	}
 }

@@ -86,7 +86,7 @@ func newArena(t *testing.T, rounds int) *arena {
 		"x": outsideText, "y": outsideText,
 		"sub/z": outsideText,
 	})
-	if err := syscall.Mkfifo(filepath.Join(a.outside, "pipe"), 0o640); err != nil {
+	if err := syscall.Mkfifo(filepath.Join(a.outside, "fifo"), 0o640); err != nil {
 		t.Fatal(err)
 	}
 	a.before = a.state(a.outside)
@@ -143,7 +143,7 @@ func (a *arena) target(form, up string) string {
 		"relative link to a file":            up + "outside/x",
 		"link through the root of a process": "/proc/self/root" + a.outside,
 		"link through a link":                filepath.Join(a.inside, "second"),
-		"link to a pipe":                     a.outside + "/pipe",
+		"link to a pipe":                     a.outside + "/fifo",
 		"link to a device":                   "/dev/zero",
 	}[form]
 }

@@ -35,10 +35,10 @@ func TestFaultsOfSignals(t *testing.T) {
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, syscall.SIGHUP)
 	t.Cleanup(func() { signal.Stop(caught) })
-	t.Run("F24_one_signal", func(t *testing.T) { onWires(t, proveSignals) })
-	t.Run("F24_two_interrupts", func(t *testing.T) { onWires(t, proveTwoInterrupts) })
-	t.Run("F24_closed_standard_output", func(t *testing.T) { onWires(t, proveClosedOutput) })
-	t.Run("F24_SIGPIPE", func(t *testing.T) { onWires(t, proveSIGPIPE) })
+	t.Run("F24_one_signal", func(t *testing.T) { onFirstWire(t, proveSignals) })
+	t.Run("F24_two_interrupts", func(t *testing.T) { onFirstWire(t, proveTwoInterrupts) })
+	t.Run("F24_closed_standard_output", func(t *testing.T) { onFirstWire(t, proveClosedOutput) })
+	t.Run("F24_SIGPIPE", func(t *testing.T) { onFirstWire(t, proveSIGPIPE) })
 }
 
 // program is a run of the program that goes on while it is looked at.
@@ -80,7 +80,7 @@ func newProgram(t *testing.T, flags ...string) *program {
 		if t.Failed() {
 			t.Logf("stdout: %.3000s\nstderr: %.2000s", p.stdout.String(), p.stderr.String())
 		}
-		for _, pid := range p.left(t) {
+		for _, pid := range p.left() {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended by now
 		}
 	})
@@ -96,30 +96,14 @@ func (p *program) ask(t *testing.T, w wire, brain llmtest.Brain) {
 }
 
 // left lists the processes of the tree that run.
-func (p *program) left(t *testing.T) []int {
-	t.Helper()
-	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var pids []int
-	for _, name := range names {
-		var pid int
-		b, err := os.ReadFile(name)
-		if _, scanErr := fmt.Sscanf(name, "/proc/%d/", &pid); err == nil && scanErr == nil &&
-			strings.Contains(string(b), p.marker) {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
-}
+func (p *program) left() []int { return processesWith(p.marker) }
 
 // awaitTree waits until all of the tree runs.
 func (p *program) awaitTree(t *testing.T) {
 	t.Helper()
 	await(t, "the tree", func() bool {
 		_, err := os.Stat(filepath.Join(p.dir, "ready"))
-		return err == nil && len(p.left(t)) >= 5
+		return err == nil && len(p.left()) >= 5
 	})
 }
 
@@ -138,7 +122,7 @@ func (p *program) end(t *testing.T) int {
 // status.
 func (p *program) checkEnd(t *testing.T, status string) {
 	t.Helper()
-	if left := p.left(t); len(left) > 0 {
+	if left := p.left(); len(left) > 0 {
 		t.Errorf("the processes %v are left", left)
 	}
 	dirs, err := filepath.Glob(filepath.Join(p.state, "sessions", "*"))
@@ -255,7 +239,7 @@ func proveTwoInterrupts(t *testing.T, w wire) {
 	_ = pw.Close() // the program has its own
 	await(t, "the tree", func() bool {
 		_, err := os.Stat(filepath.Join(p.dir, "ready"))
-		return err == nil && len(p.left(t)) >= 4
+		return err == nil && len(p.left()) >= 4
 	})
 	done := make(chan int, 1)
 	go func() {
@@ -279,7 +263,7 @@ func proveTwoInterrupts(t *testing.T, w wire) {
 		t.Errorf("exit code %d", code)
 	}
 	// It waits only for a moment until what it has killed is dead.
-	await(t, "the processes to end", func() bool { return len(p.left(t)) == 0 })
+	await(t, "the processes to end", func() bool { return len(p.left()) == 0 })
 }
 
 // proveClosedOutput takes the reader of the events away while the tree runs and prints.
@@ -300,7 +284,7 @@ func proveClosedOutput(t *testing.T, w wire) {
 	}
 	await(t, "the tree", func() bool {
 		_, err := os.Stat(filepath.Join(p.dir, "ready"))
-		return err == nil && len(p.left(t)) >= 4
+		return err == nil && len(p.left()) >= 4
 	})
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		t.Fatal(err)

@@ -198,7 +198,7 @@ func proveCloseBesideCalls(t *testing.T) {
 			})
 		}
 		calls.Wait()
-		if running(t, marker) {
+		if running(marker) {
 			t.Errorf("round %d: a process is left", round)
 		}
 	}

@@ -19,11 +19,11 @@ import (
 func TestFaultsOnTerminal(t *testing.T) {
 	for _, format := range []string{"text", "json", "stream-json"} {
 		t.Run("F16_standard_output_"+format, func(t *testing.T) {
-			onWires(t, func(t *testing.T, w wire) { proveTerminalOutput(t, w, format) })
+			onFirstWire(t, func(t *testing.T, w wire) { proveTerminalOutput(t, w, format) })
 		})
 	}
-	t.Run("F16_whole_screen", func(t *testing.T) { onWires(t, proveScreen) })
-	t.Run("F16_error_of_the_server", func(t *testing.T) { onWires(t, proveServerErrorOnScreen) })
+	t.Run("F16_whole_screen", func(t *testing.T) { onFirstWire(t, proveScreen) })
+	t.Run("F16_error_of_the_server", func(t *testing.T) { onFirstWire(t, proveServerErrorOnScreen) })
 	t.Run("F16_exec", func(t *testing.T) {
 		t.Parallel()
 		p := newProgram(t)

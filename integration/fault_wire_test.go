@@ -237,6 +237,13 @@ func generateWire() wire {
 	}
 }
 
+// onFirstWire runs a test of something that no wire can change.
+func onFirstWire(t *testing.T, prove func(*testing.T, wire)) {
+	t.Helper()
+	t.Parallel()
+	prove(t, wires()[0])
+}
+
 // onWires runs a test on all wires.
 func onWires(t *testing.T, prove func(*testing.T, wire)) {
 	t.Helper()

@@ -92,6 +92,11 @@ func withEach(prove func(*testing.T, provider)) func(*testing.T) {
 	}
 }
 
+// withFirst makes a proof with the first provider from a proof with any.
+func withFirst(prove func(*testing.T, provider)) func(*testing.T) {
+	return func(t *testing.T) { prove(t, families()[0]) }
+}
+
 // session is a session in the place of its test, against a strict model server over real HTTP.
 type session struct {
 	*agent.Session
@@ -316,21 +321,6 @@ func wantContains(t *testing.T, what, text string, parts ...string) {
 			t.Errorf("%s lacks %q:\n%.2000s", what, p, text)
 		}
 	}
-}
-
-// running reports whether a process of this machine has marker in its command line.
-func running(t *testing.T, marker string) bool {
-	t.Helper()
-	dirs, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range dirs {
-		if b, err := os.ReadFile(name); err == nil && strings.Contains(string(b), marker) {
-			return true
-		}
-	}
-	return false
 }
 
 // instant is a clock on which waiting takes no time.

@@ -161,31 +161,9 @@ func (k *soak) checkLeftovers(t *testing.T) {
 			t.Errorf("the process %s is left: %q", name, line)
 		}
 	}
-	if children := childProcesses(t); len(children) > 0 {
-		t.Errorf("children of this process are left: %q", children)
+	if children := childrenOf(t, os.Getpid()); len(children) > 0 {
+		t.Errorf("children of this process are left: %v", children)
 	}
-}
-
-// childProcesses lists the processes that this one has started, those too that have ended and
-// nobody has waited for.
-func childProcesses(t *testing.T) []string {
-	t.Helper()
-	names, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var list []string
-	for _, name := range names {
-		stat, err := os.ReadFile(name)
-		if err != nil {
-			continue // it has ended
-		}
-		_, rest, _ := strings.Cut(string(stat), ") ")
-		if fields := strings.Fields(rest); len(fields) > 1 && fields[1] == strconv.Itoa(os.Getpid()) {
-			list = append(list, string(stat))
-		}
-	}
-	return list
 }
 
 // logGaps tells how long the slowest turns took, at first and in the end. Other load on the machine

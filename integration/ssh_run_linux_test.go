@@ -237,7 +237,7 @@ func TestSSHCommands(t *testing.T) {
 			"removed environment "+id) {
 			t.Errorf("%+v", got)
 		}
-		if running(t, mark) {
+		if running(mark) {
 			t.Error("a process is left")
 		}
 		if got := call(t, "env", "attach", id, "--", "true"); got.code != 125 ||
@@ -264,11 +264,11 @@ func TestSSHKilled(t *testing.T) {
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the processes", func() bool { return len(p.left(t)) > 3 })
+	await(t, "the processes", func() bool { return len(p.left()) > 3 })
 	_ = p.Process.Signal(syscall.SIGKILL)
 	_ = p.Wait()
 	await(t, "the end of all processes", func() bool {
-		return len(p.left(t)) == 0 &&
+		return len(p.left()) == 0 &&
 			len(s.Processes()) == 0
 	})
 	await(t, "the end of their directory", func() bool {
