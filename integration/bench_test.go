@@ -71,7 +71,7 @@ func BenchmarkVersion(b *testing.B) {
 }
 
 // BenchmarkFirstRequest is the time from the start of sandboxagent run to the arrival of its first
-// request, in an empty folder and in a git repository, with and without a sandbox, and the memory
+// request, in an empty directory and in a git repository, with and without a sandbox, and the memory
 // used until then.
 func BenchmarkFirstRequest(b *testing.B) {
 	repository := b.TempDir()
@@ -286,7 +286,7 @@ func benchTurn(b *testing.B, e env.Environment, wire int) {
 }
 
 // BenchmarkPrompt counts the tokens of what every request holds before the conversation, in an
-// empty folder: the system prompt, and the names, descriptions and schemas of the tools as JSON.
+// empty directory: the system prompt, and the names, descriptions and schemas of the tools as JSON.
 // Tokens are those of OpenAI's encoding o200k_base for all, for the other providers publish no
 // encoding.
 func BenchmarkPrompt(b *testing.B) {

@@ -13,7 +13,7 @@ import (
 
 // differences are requirements of which less is proven in a container, each with the reason.
 var differences = map[string]string{
-	"9.8.4": "from the repository's root as the working directory, for a folder inside it goes " +
+	"9.8.4": "from the repository's root as the working directory, for a directory below it goes " +
 		"into the container alone",
 }
 

@@ -122,7 +122,7 @@ exit 7`, count))
 	}
 }
 
-// hostileImage has in each folder of /evil one thing that must not come to the host.
+// hostileImage has in each directory of /evil one thing that must not come to the host.
 const hostileImage = `FROM %s
 RUN mkdir -p /evil/absolute /evil/climbing /evil/chain/a /evil/device /evil/pipe /evil/setuid /evil/names /evil/inside/deep \
  && ln -s /etc/passwd /evil/absolute/x \
@@ -229,12 +229,12 @@ func hostileChanges() map[string]hostileChange {
 printf '[core]\n\tfsmonitor = touch /tmp/owned\n' >>.git/config; echo new >new.txt`,
 			want: map[string]string{"new.txt": "new\n"},
 		},
-		"git under other names": {command: `mkdir -p .GIT sub/.Git; echo x >.GIT/config; echo x >sub/.Git/config; echo new >new.txt`, want: map[string]string{"new.txt": "new\n", ".GIT/config": "", "sub/.Git/config": ""}},
-		"git of Windows":        {command: `mkdir 'git~1'; echo x >'git~1/config'`, refused: "git~1"},
-		"absolute link":         {command: `ln -s /etc/passwd link`, refused: "link"},
-		"climbing link":         {command: `ln -s ../../../etc link`, refused: "link"},
-		"folder becomes a link": {command: `rm -r notes; ln -s ../outside notes; mkdir ../outside 2>/dev/null || true`, refused: "notes"},
-		"link becomes a folder": {
+		"git under other names":    {command: `mkdir -p .GIT sub/.Git; echo x >.GIT/config; echo x >sub/.Git/config; echo new >new.txt`, want: map[string]string{"new.txt": "new\n", ".GIT/config": "", "sub/.Git/config": ""}},
+		"git of Windows":           {command: `mkdir 'git~1'; echo x >'git~1/config'`, refused: "git~1"},
+		"absolute link":            {command: `ln -s /etc/passwd link`, refused: "link"},
+		"climbing link":            {command: `ln -s ../../../etc link`, refused: "link"},
+		"directory becomes a link": {command: `rm -r notes; ln -s ../outside notes; mkdir ../outside 2>/dev/null || true`, refused: "notes"},
+		"link becomes a directory": {
 			command: `rm way; mkdir way; echo inside >way/secret`,
 			want:    map[string]string{"way/secret": "inside\n"},
 		},

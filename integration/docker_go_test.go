@@ -43,23 +43,18 @@ func (d *dockerHost) goImage(t *testing.T) string {
 	}
 	d.need(t, images.DefaultReference)
 	d.need(t, daemons.Golang)
-	// The build cache then has what the modules of these tests need of the standard library.
+	files := map[string]string{}
+	for name, text := range readTree(t, shop(t)) {
+		files["shop/"+name] = text
+	}
+	// The build cache of the image has what the tests need of the standard library.
 	return d.build(t, "go", fmt.Sprintf(`FROM %s AS go
 FROM %s
 COPY --from=go /usr/local/go /usr/local/go
 ENV GOTOOLCHAIN=local CGO_ENABLED=0 PATH=/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-COPY go.mod main.go main_test.go /tmp/warm/
-RUN cd /tmp/warm && HOME=/home/sandbox && export HOME && go test . && go build -o /dev/null .
-`, daemons.Golang, images.DefaultReference), smallModule())
-}
-
-// smallModule is a module without dependencies.
-func smallModule() map[string]string {
-	return map[string]string{
-		"go.mod":       "module example.com/m\n\ngo 1.24\n",
-		"main.go":      "package main\n\nimport \"fmt\"\n\nfunc main() { fmt.Println(3) }\n",
-		"main_test.go": "package main\n\nimport \"testing\"\n\nfunc Test(*testing.T) {}\n",
-	}
+COPY shop /tmp/warm/
+RUN cd /tmp/warm && HOME=/home/sandbox && export HOME && go vet ./... && (go test ./... || true)
+`, daemons.Golang, images.DefaultReference), files)
 }
 
 // build builds an image from a Dockerfile, with files beside it, and removes it after the test.

@@ -131,7 +131,7 @@ func proveOperations(t *testing.T) {
 	must(fstest.TestFS(env.FS(ctx, e), "a/b/c.txt", "copy/b/c.txt"))
 	must(e.Remove(ctx, "a", env.RemoveOptions{Recursive: true}))
 	if _, err := e.Stat(ctx, "a"); err == nil {
-		t.Error("a removed folder is there")
+		t.Error("a removed directory is there")
 	}
 	if i := e.Info(); i.OS == "" || i.Arch == "" || i.WorkDir == "" || len(i.Shell) == 0 {
 		t.Errorf("%+v", i)

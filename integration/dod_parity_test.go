@@ -121,15 +121,15 @@ func (s *session) wantChanges(res agent.Result, want ...event.FileChange) {
 
 func proveCreation(t *testing.T, p provider) {
 	const content = "grüße\n\tan alle\n"
-	s := p.session(t, llmtest.Sequence(llmtest.Use(p.create("new/folder/hello.txt", content)),
+	s := p.session(t, llmtest.Sequence(llmtest.Use(p.create("new/directory/hello.txt", content)),
 		llmtest.Say("It is there.")))
-	res := s.submit("make new/folder/hello.txt")
-	s.wantFile("new/folder/hello.txt", content)
-	s.wantChanges(res, event.FileChange{Path: "new/folder/hello.txt", Kind: event.FileCreated})
+	res := s.submit("make new/directory/hello.txt")
+	s.wantFile("new/directory/hello.txt", content)
+	s.wantChanges(res, event.FileChange{Path: "new/directory/hello.txt", Kind: event.FileCreated})
 	wantContains(t, "the result", s.shown(1)[0], "hello.txt")
 	p.wantResults(t, s.request(1), false)
 	if first := s.request(0).Messages; len(first) != 1 || first[0].Role != llm.RoleUser ||
-		first[0].Text() != "make new/folder/hello.txt" {
+		first[0].Text() != "make new/directory/hello.txt" {
 		t.Errorf("the model was asked %+v", first)
 	}
 	if res.Final != "It is there." || s.request(0).Model != p.profile.Model ||
@@ -270,7 +270,7 @@ func proveShell(t *testing.T, p provider) {
 	wantContains(t, "the first result", s.shown(1)[0], s.env.Info().WorkDir+"\n", "to out\n",
 		"to err\n", "[exit code 3 after ")
 	wantContains(t, "the second result", s.shown(2)[0], "[exit code 0 after ")
-	// the folder of the second did not stay
+	// the directory of the second did not stay
 	wantContains(t, "the third result", s.shown(3)[0], "42\n[exit code 0 after ")
 	s.wantFile("answer", "42")
 	p.wantResults(t, s.request(1), true)

@@ -324,7 +324,7 @@ func proveProjectDocs(t *testing.T, p provider) {
 	}
 	if strings.Contains(system, "rule of other") || work == dir && strings.Contains(system,
 		"rule of sub") {
-		t.Error("the rules of another folder are loaded")
+		t.Error("the rules of another directory are loaded")
 	}
 
 	long := t.TempDir()

@@ -126,7 +126,7 @@ func smoke(t *testing.T, s *session) {
 		t.Errorf("sleep was not stopped: %+v", res.Failures)
 	}
 	if res.Final == "" || s.State() != agent.SessionIdle {
-		t.Errorf("after the time-out the model says %q, and the session is %s", res.Final, s.State())
+		t.Errorf("after the timeout the model says %q, and the session is %s", res.Final, s.State())
 	}
 }
 

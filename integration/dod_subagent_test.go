@@ -95,7 +95,7 @@ func proveSpawn(t *testing.T, p provider) {
 	}
 }
 
-// proveSharedEnvironment has an agent that may work in a folder only, and one that sees what it
+// proveSharedEnvironment has an agent that may work in a directory only, and one that sees what it
 // did.
 func proveSharedEnvironment(t *testing.T, p provider) {
 	const inside, beside = "work in sub", "see what is there"
@@ -130,7 +130,7 @@ func proveSharedEnvironment(t *testing.T, p provider) {
 	res := s.submit("divide the work")
 	own := s.asked("divide the work")
 	p.wantResults(t, own[1], false, true)
-	wantContains(t, "the result for a folder that is not there", shown(own[1])[1],
+	wantContains(t, "the result for a directory that is not there", shown(own[1])[1],
 		"nowhere does not exist")
 	confined := s.asked(inside)
 	wantContains(t, "the system prompt", confined[0].System, "Working directory: "+workDir+"/sub\n")
@@ -155,7 +155,7 @@ func proveSharedEnvironment(t *testing.T, p provider) {
 	if _, err := s.env.Stat(t.Context(), "escaped.txt"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file outside was made (%v)", err)
 	}
-	wantContains(t, "what the agent without a folder of its own sees", shown(s.asked(beside)[1])[0],
+	wantContains(t, "what the agent without a directory of its own sees", shown(s.asked(beside)[1])[0],
 		"made\nsecret\n")
 	s.wantFile("shared.txt", "shared\n")
 	wantContains(t, "what the first agent sees", shown(own[5])[0], "1 | made")

@@ -257,12 +257,15 @@ func proveLongArguments(t *testing.T, w wire) {
 // provePairing plays random answers. Each request after them answers each call exactly once,
 // whatever they were.
 func provePairing(t *testing.T, w wire) {
-	const seeds, rounds = 8, 6
-	large := 5 << 20 // more than is taken
-	if raceDetector() {
-		large = 512 << 10 // megabytes take minutes with it; the soak comes without
+	const rounds = 6
+	seeds, large := uint64(8), 5<<20 // more than is accepted
+	if testing.Short() {
+		seeds = 3
 	}
-	for seed := range uint64(seeds) {
+	if testing.Short() || raceDetector() {
+		large = 512 << 10 // megabytes take minutes with the race detector
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			rnd := rand.New(rand.NewPCG(seed, uint64(len(w.name))))

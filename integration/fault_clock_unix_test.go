@@ -15,7 +15,7 @@ import (
 )
 
 // TestFault23Suspend stops the program until the time of its command is over, as a machine does
-// that sleeps while its clock goes on. Afterwards the time-out is neither forgotten nor counted
+// that sleeps while its clock goes on. Afterwards the timeout is neither forgotten nor counted
 // anew, and nothing is left.
 func TestFault23Suspend(t *testing.T) {
 	if _, err := os.Stat("/proc/self/cmdline"); err != nil {

@@ -192,7 +192,7 @@ func proveRequestedNames(t *testing.T) {
 	a.unchanged()
 }
 
-// liar is an environment with nothing but an archive, whose folders list what they are told.
+// liar is an environment with nothing but an archive, whose directories list what they are told.
 type liar struct {
 	tarball
 	names []string

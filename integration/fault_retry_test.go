@@ -97,7 +97,11 @@ func proveWaits(t *testing.T, w wire) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for _, share := range []float64{-1, 0, math.Nextafter(1, 0)} {
+			shares := []float64{-1, 0, math.Nextafter(1, 0)}
+			if w.name != wires()[0].name {
+				shares = shares[:1] // no wire changes the random part
+			}
+			for _, share := range shares {
 				var clock stopwatch
 				s := wireSession(t, w, func(r *llmtest.Request) llmtest.Reply {
 					if r.Number < len(capsAnswered) {
@@ -353,7 +357,7 @@ func proveWaitOfProgram(t *testing.T, w wire) {
 		},
 		"deadline": {
 			llmtest.TooMany("", "200"),
-			[]string{"--timeout=10s"},
+			[]string{"--timeout=3s"},
 			124,
 			"the run's time is over (--timeout)", 1,
 		},
@@ -364,8 +368,10 @@ func proveWaitOfProgram(t *testing.T, w wire) {
 			srv := llmtest.NewServer(t, llmtest.Storm(1, tt.fault, llmtest.Sequence(llmtest.Say("calm"))))
 			args := slices.Concat([]string{"run", "--yes", "go"}, modelFlags(srv, w), tt.flags)
 			got := runCommand(t, t.TempDir(), []string{"SANDBOXAGENT_API_KEY=" + srv.Key()}, args...)
-			if got.code != tt.code || len(srv.Requests()) != tt.requests {
-				t.Errorf("exit code %d after %d requests", got.code, len(srv.Requests()))
+			// A slow machine may not get as far as the first request before the deadline.
+			n, late := len(srv.Requests()), tt.code == 124
+			if got.code != tt.code || n > tt.requests || n < tt.requests && !late {
+				t.Errorf("exit code %d after %d requests", got.code, n)
 			}
 			wantContains(t, "standard error", got.stderr, tt.text)
 		})

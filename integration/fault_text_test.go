@@ -204,11 +204,11 @@ func proveBytesOfProgram(t *testing.T, w wire) {
 		!strings.HasPrefix(outputs[1], "neighbour äöü\n") {
 		t.Errorf("the outputs are %q", outputs)
 	}
-	folders, err := os.ReadDir(filepath.Join(state, "sessions"))
-	if err != nil || len(folders) != 1 {
-		t.Fatalf("%d sessions, %v", len(folders), err)
+	directories, err := os.ReadDir(filepath.Join(state, "sessions"))
+	if err != nil || len(directories) != 1 {
+		t.Fatalf("%d sessions, %v", len(directories), err)
 	}
-	readJournal(t, filepath.Join(state, "sessions", folders[0].Name()))
+	readJournal(t, filepath.Join(state, "sessions", directories[0].Name()))
 }
 
 // control is what a terminal acts on: the clipboard, a link, a device control string, an erased

@@ -84,8 +84,7 @@ func runCommand(t *testing.T, dir string, vars []string, args ...string) ran {
 	return ran{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
-// shop makes the repository of testdata/shop.txtar with a history of several commits, and things
-// that git ignores.
+// shop makes the repository of testdata/shop.txtar with several commits and ignored files.
 func shop(t *testing.T) string {
 	t.Helper()
 	archive, err := txtar.ParseFile(filepath.Join("testdata", "shop.txtar"))
@@ -108,8 +107,8 @@ func shop(t *testing.T) string {
 	return dir
 }
 
-// shopBrain is a model that repairs the shop: it looks around, sees the test fail, finds the cause
-// in another package, patches it, and sees the tests pass.
+// shopBrain is a model that repairs the shop: it lists files, runs the failing test, finds the cause
+// in another package, patches it, and runs the tests again.
 func shopBrain(t *testing.T) llmtest.Brain {
 	t.Helper()
 	see := func(r *llmtest.Request, parts ...string) {
@@ -190,8 +189,7 @@ func TestRealRepository(t *testing.T) {
 	proveInPlace(t, func(string) []string { return []string{"--env=local"} })
 }
 
-// proveInPlace has the program work on a repository in place, with flags that say where its folder
-// is found.
+// proveInPlace has the program work on a repository in place; flags select its directory.
 func proveInPlace(t *testing.T, flags func(dir string) []string) {
 	t.Helper()
 	if _, err := exec.LookPath("git"); err != nil {
@@ -202,8 +200,14 @@ func proveInPlace(t *testing.T, flags func(dir string) []string) {
 	git(t, dir, "clone", "-q", dir, clean)
 	patch := filepath.Join(t.TempDir(), "out.patch")
 	srv := llmtest.NewServer(t, shopBrain(t))
+	cache, err := exec.CommandContext(t.Context(), "go", "env", "GOCACHE").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	goCache := strings.TrimSpace(string(cache)) // else each run compiles the standard library
 	got := runCommand(t, dir, []string{"OPENAI_API_KEY=" + srv.Key()}, append(append([]string{"run"},
 		flags(dir)...), "--yes", "--model", "openai/gpt-5.2", "--base-url", srv.URL(),
+		"--allow-write", goCache, "--var", "GOCACHE="+goCache,
 		"--verify", "GOTOOLCHAIN=local go vet ./... && GOTOOLCHAIN=local go test ./...", "--patch", patch,
 		"--output", "stream-json", "Make the failing test pass.")...)
 	if got.code != 0 {

@@ -31,8 +31,8 @@ import (
 // canary is a variable of this process that commands must not see.
 const canary = "SANDBOXAGENT_CANARY_API_KEY"
 
-// parallel is how many tests run beside each other at least.
-const parallel = 3
+// parallel is the least number of tests that run beside each other.
+const parallel = 4
 
 func TestMain(m *testing.M) {
 	flag.Parse()

@@ -155,7 +155,7 @@ type job struct {
 	reasons []string
 }
 
-// startJob starts a container, with a working folder that belongs to owner, until the test ends.
+// startJob starts a container, with a working directory that belongs to owner, until the test ends.
 func startJob(t *testing.T, d *dockerHost, kind jobKind, user, owner int, look string) *job {
 	t.Helper()
 	mark := newMark()
@@ -233,7 +233,7 @@ func bubblewrapFiles(t *testing.T) []string {
 	return binds
 }
 
-// jobFiles are what is in the container besides programs: a working folder, what is outside of it,
+// jobFiles are what is in the container besides programs: a working directory, what is outside of it,
 // and a secret.
 func jobFiles(t *testing.T, home string, owner int) *bytes.Buffer {
 	t.Helper()
@@ -270,7 +270,7 @@ func jobFiles(t *testing.T, home string, owner int) *bytes.Buffer {
 	return &all
 }
 
-// exec runs a command in the container, in the working folder, to its end.
+// exec runs a command in the container, in the working directory, to its end.
 func (j *job) exec(t *testing.T, argv ...string) ran {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, fmt.Errorf("%q hangs", argv))
@@ -402,7 +402,7 @@ func (j *job) refuses(t *testing.T) {
 }
 
 // changes lists what differs from the image, less the helper that bubblewrap was tried with, and
-// folders that were used.
+// directories that were used.
 func (j *job) changes(t *testing.T) (names []string) {
 	t.Helper()
 	found, err := j.d.api.ContainerDiff(t.Context(), j.id)

@@ -139,12 +139,12 @@ func (k *soak) checkLeftovers(t *testing.T) {
 	for _, name := range []string{"tmp", "sessions"} {
 		left, err := os.ReadDir(filepath.Join(k.root, name))
 		if err != nil || len(left) > 0 {
-			t.Errorf("left in the folder %s: %v, %v", name, left, err)
+			t.Errorf("left in the directory %s: %v, %v", name, left, err)
 		}
 	}
 	if work, err := os.ReadDir(filepath.Join(k.root, "work")); err != nil ||
 		len(work) != len(k.lanes) {
-		t.Errorf("%d folders to work in are left of %d lanes, %v", len(work), len(k.lanes), err)
+		t.Errorf("%d directories to work in are left of %d lanes, %v", len(work), len(k.lanes), err)
 	}
 	if runtime.GOOS != "linux" {
 		return

@@ -335,7 +335,7 @@ func (p *soakPlay) fault() llmtest.Reply {
 		bad, _ := p.wire.bad("shell")
 		reply = llmtest.Use(bad)
 	case 5:
-		name, reply = "time-out", llmtest.Use(use("shell", map[string]any{
+		name, reply = "timeout", llmtest.Use(use("shell", map[string]any{
 			"command":    long,
 			"timeout_ms": 50,
 		}))

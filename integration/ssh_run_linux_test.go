@@ -103,7 +103,7 @@ func TestSSHMessages(t *testing.T) {
 		},
 		{"a network that nobody closes", flags(s, "--network=none"), []string{
 			"no sandbox is to be had",
-			"home folder",
+			"home directory",
 		}},
 		{"apply", flags(s, "--apply"), []string{"--apply has no effect with --env=ssh"}},
 		{"variables of this machine", flags(s, "--inherit-vars=all"), []string{"--pass-var"}},
@@ -133,11 +133,11 @@ func TestSSHMessages(t *testing.T) {
 			[]string{"127.0.0.1:1", "refused"},
 		},
 		{
-			"no such folder", flags(s, "--workdir=/nowhere/at/all"),
+			"no such directory", flags(s, "--workdir=/nowhere/at/all"),
 			[]string{"/nowhere/at/all does not exist"},
 		},
 		{
-			"no such folder to write", flags(s, "--workdir="+dir, "--allow-write=none/at/all"),
+			"no such directory to write", flags(s, "--workdir="+dir, "--allow-write=none/at/all"),
 			[]string{"--allow-write", "none/at/all", "must exist on the host"},
 		},
 		{
