@@ -76,8 +76,7 @@ func BenchmarkVersion(b *testing.B) {
 func BenchmarkFirstRequest(b *testing.B) {
 	repository := b.TempDir()
 	for _, args := range [][]string{{"init", "-q"}, {
-		"-c", "user.name=t", "-c", "user.email=t@e",
-		"commit", "-q", "--allow-empty", "-m", "x",
+		"-c", "user.name=t", "-c", "user.email=t@e", "commit", "-q", "--allow-empty", "-m", "x",
 	}} {
 		if out, err := exec.Command("git", append([]string{"-C", repository},
 			args...)...).CombinedOutput(); err != nil {
@@ -260,8 +259,7 @@ func benchTurn(b *testing.B, e env.Environment, wire int) {
 	a, err := agent.New(agent.Config{
 		Client: client, Profile: w.profile, Env: e, Store: agent.OnDisk(b.TempDir()),
 		Limits: agent.Limits{
-			MaxToolRounds:   rounds,
-			NoLoopDetection: true,
+			MaxToolRounds: rounds, NoLoopDetection: true,
 		}, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

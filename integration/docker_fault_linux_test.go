@@ -147,12 +147,10 @@ func proveHostileDownload(t *testing.T, d *dockerHost) {
 		"device": {want: map[string]string{"device/sda": "", "device/kmsg": ""}},
 		"pipe":   {want: map[string]string{"pipe/p": ""}},
 		"names": {want: map[string]string{
-			`names/..\..\x`: "1\n", "names/a\nb": "2\n",
-			"names/-rf": "3\n", "names/C:x": "4\n",
+			`names/..\..\x`: "1\n", "names/a\nb": "2\n", "names/-rf": "3\n", "names/C:x": "4\n",
 		}},
 		"inside": {want: map[string]string{
-			"inside/deep/f": "ok\n", "inside/l": "-> deep/f",
-			"inside/deep/g": "ok\n",
+			"inside/deep/f": "ok\n", "inside/l": "-> deep/f", "inside/deep/g": "ok\n",
 		}},
 		"setuid": {},
 	} {
@@ -253,8 +251,7 @@ printf '[core]\n\tfsmonitor = touch /tmp/owned\n' >>.git/config; echo new >new.t
 @@ -0,0 +1 @@
 +y'; printf y >'tab	and "quotes" \ é'; printf z >-rf`,
 			want: map[string]string{
-				"a\n+++ b/owned\n@@ -0,0 +1 @@\n+y": "x",
-				"tab\tand \"quotes\" \\ é":          "y", "-rf": "z",
+				"a\n+++ b/owned\n@@ -0,0 +1 @@\n+y": "x", "tab\tand \"quotes\" \\ é": "y", "-rf": "z",
 			},
 		},
 		"contents that look like a patch": {
@@ -273,8 +270,7 @@ func proveHostileChanges(t *testing.T, d *dockerHost) {
 			top := t.TempDir()
 			dir, outside := filepath.Join(top, "repository"), filepath.Join(top, "outside")
 			writeTree(t, top, map[string]string{
-				"repository/notes/old.txt": "old\n", "repository/f": "f\n",
-				"outside/secret": "secret\n",
+				"repository/notes/old.txt": "old\n", "repository/f": "f\n", "outside/secret": "secret\n",
 			})
 			if err := os.Symlink("../outside", filepath.Join(dir, "way")); err != nil {
 				t.Fatal(err)

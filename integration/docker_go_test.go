@@ -64,8 +64,7 @@ func (d *dockerHost) build(t *testing.T, name, dockerfile string, files map[stri
 	w := tar.NewWriter(&archive)
 	add := func(name, content string) {
 		err := w.WriteHeader(&tar.Header{
-			Typeflag: tar.TypeReg, Name: name, Mode: 0o644,
-			Size: int64(len(content)),
+			Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(content)),
 		})
 		if err == nil {
 			_, err = io.WriteString(w, content)
@@ -131,8 +130,7 @@ func (d *dockerHost) removeImage(t *testing.T, tag string) {
 	}
 	for _, id := range ids {
 		if _, err := d.api.ImageRemove(ctx, id, image.RemoveOptions{
-			Force:         true,
-			PruneChildren: true,
+			Force: true, PruneChildren: true,
 		}); err != nil {
 			t.Error(err)
 		}

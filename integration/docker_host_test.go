@@ -121,8 +121,7 @@ func (d *dockerHost) containers(ctx context.Context, mark string) ([]string, err
 		label = markLabel + "=" + mark
 	}
 	found, err := d.api.ContainerList(ctx, container.ListOptions{
-		All:     true,
-		Filters: filters.NewArgs(filters.Arg("label", label)),
+		All: true, Filters: filters.NewArgs(filters.Arg("label", label)),
 	})
 	names := []string{}
 	for _, c := range found {

@@ -161,8 +161,7 @@ func TestDockerRun(t *testing.T) {
 		t.Parallel()
 		dir, in, out := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "new", "dir")
 		writeTree(t, in, map[string]string{
-			"data/a.csv": "1,2\n", "data/sub/b.csv": "3\n",
-			"one.txt": "one\n",
+			"data/a.csv": "1,2\n", "data/sub/b.csv": "3\n", "one.txt": "one\n",
 		})
 		got := d.run(t, dir, nil, "run", "--upload", filepath.Join(in, "data")+":/tmp/in", "--upload",
 			filepath.Join(in, "one.txt"), "--download", "/tmp/out:"+out,
@@ -252,8 +251,7 @@ func TestDockerExitCodes(t *testing.T) {
 				}
 				id, _, _ := strings.Cut(list[0], " ")
 				if err := d.api.ContainerRemove(t.Context(), id, container.RemoveOptions{
-					Force:         true,
-					RemoveVolumes: true,
+					Force: true, RemoveVolumes: true,
 				}); err != nil {
 					t.Fatal(err)
 				}
@@ -261,12 +259,10 @@ func TestDockerExitCodes(t *testing.T) {
 		},
 		"timeout": {script: long, flags: []string{"--timeout=15s"}, code: 124, status: "timed_out"},
 		"interrupted": {
-			script: long, code: 130, status: "aborted", text: "interrupt",
-			at: signalled(os.Interrupt),
+			script: long, code: 130, status: "aborted", text: "interrupt", at: signalled(os.Interrupt),
 		},
 		"terminated": {
-			script: long, code: 143, status: "aborted", text: "terminat",
-			at: signalled(syscall.SIGTERM),
+			script: long, code: 143, status: "aborted", text: "terminat", at: signalled(syscall.SIGTERM),
 		},
 	}
 	for name, tt := range tests {
@@ -277,8 +273,7 @@ func TestDockerExitCodes(t *testing.T) {
 			writeTree(t, filepath.Dir(patch), map[string]string{"model.yaml": tt.script})
 			cmd := d.command(t, dir, mark, append([]string{
 				"run", "--output=stream-json", "--patch", patch,
-				"a task", "--model=script:" + filepath.Join(filepath.Dir(patch),
-					"model.yaml"),
+				"a task", "--model=script:" + filepath.Join(filepath.Dir(patch), "model.yaml"),
 			}, tt.flags...)...)
 			d.removeLeft(t, mark)
 			var stderr lockedBuffer

@@ -107,8 +107,7 @@ func TestDockerHidesSecretsOfJobs(t *testing.T) {
 		got := d.run(t, dir, jobVars(), "exec", "--workdir="+dir, "--upload", in+":/tmp/a",
 			"--upload-ignored=.env", "--pass-var=GITHUB_TOKEN", "--", "sh", "-c", lookEverywhere)
 		for _, place := range []string{
-			"/tmp/a/in.txt\n", "/workspace/.env\n", "/environ\n",
-			"GITHUB_TOKEN=",
+			"/tmp/a/in.txt\n", "/workspace/.env\n", "/environ\n", "GITHUB_TOKEN=",
 		} {
 			wantContains(t, "what is found", got.stdout, place)
 		}

@@ -25,8 +25,7 @@ var appendixProofs = map[string]func(*testing.T){
 	"A.1": withFirst(provePatch),
 	"A.2": func(t *testing.T) {
 		update := func(name, hunk string) llmtest.Call {
-			return patch("*** Update File: " + name + "\n" +
-				hunk)
+			return patch("*** Update File: " + name + "\n" + hunk)
 		}
 		s := newSession(t, llmtest.Sequence(llmtest.Use(
 			update("hint", "@@ def two():\n-    return 0\n+    return 2\n"),
@@ -118,8 +117,7 @@ func proveParameters(t *testing.T, p provider) {
 // on.
 func proveToolErrors(t *testing.T, p provider) {
 	conflict := use("edit_file", map[string]any{
-		"file_path": "f", "old_string": "not there",
-		"new_string": "x",
+		"file_path": "f", "old_string": "not there", "new_string": "x",
 	})
 	if p.name == "openai" {
 		conflict = patch("*** Update File: f\n@@\n-not there\n+x\n")
@@ -133,12 +131,10 @@ func proveToolErrors(t *testing.T, p provider) {
 		{tool.KindEditConflict, conflict, "f"},
 		{tool.KindShellExit, shell("echo so far; exit 7"), "so far"},
 		{tool.KindShellTimeout, use("shell", map[string]any{
-			"command":    "echo begun; sleep 300",
-			"timeout_ms": 3000,
+			"command": "echo begun; sleep 300", "timeout_ms": 3000,
 		}), "begun"},
 		{tool.KindPermission, use("write_file", map[string]any{
-			"file_path": "/outside.txt",
-			"content":   "x",
+			"file_path": "/outside.txt", "content": "x",
 		}), "outside"},
 		{tool.KindValidation, use("shell", map[string]any{"command": 7}), "command"},
 		{tool.KindUnknownTool, use("teleport", map[string]any{}), "teleport"},

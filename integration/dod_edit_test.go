@@ -19,8 +19,7 @@ func proveEditFormat(t *testing.T, p provider) {
 	}
 	edit := func(from, to string, all bool) llmtest.Call {
 		return use("edit_file", map[string]any{
-			"file_path": "f.py", "old_string": from, "new_string": to,
-			"replace_all": all,
+			"file_path": "f.py", "old_string": from, "new_string": to, "replace_all": all,
 		})
 	}
 	s := p.session(t, llmtest.Sequence(
@@ -95,8 +94,7 @@ func provePatch(t *testing.T, p provider) {
 		kinds = append(kinds, f.Kind)
 	}
 	if want := []string{
-		string(tool.KindEditConflict), string(tool.KindPermission),
-		string(tool.KindValidation),
+		string(tool.KindEditConflict), string(tool.KindPermission), string(tool.KindValidation),
 	}; !slices.Equal(kinds, want) {
 		t.Errorf("failures %v, want %v", kinds, want)
 	}

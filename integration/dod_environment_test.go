@@ -64,8 +64,7 @@ var environmentProofs = map[string]func(*testing.T){
 		command := "trap 'echo got TERM' TERM; echo before; while :; do sleep 0.05; : " + marker +
 			"; done"
 		s := newSession(t, llmtest.Sequence(llmtest.Use(use("shell", map[string]any{
-			"command":    command,
-			"timeout_ms": 3000,
+			"command": command, "timeout_ms": 3000,
 		})), llmtest.Say("killed")))
 		res := s.submit("go")
 		wantContains(t, "the result", s.shown(1)[0], "before", "got TERM", "more than 3000 ms",

@@ -201,8 +201,7 @@ var loopProofs = map[string]func(*testing.T){
 	"9.11.3": func(t *testing.T) {
 		s := newSession(t, func(*llmtest.Request) llmtest.Reply {
 			return llmtest.Reply{Fault: llmtest.Fault{
-				Status: 401, Code: "invalid_api_key",
-				Message: "Incorrect API key",
+				Status: 401, Code: "invalid_api_key", Message: "Incorrect API key",
 			}}
 		})
 		res, err := s.Submit(t.Context(), "go")
@@ -303,8 +302,7 @@ func proveContext(t *testing.T) {
 		replies = append(replies, r)
 	}
 	replies = append(replies, llmtest.Reply{Fault: llmtest.Fault{
-		Status: 400,
-		Code:   "context_length_exceeded", Message: "too long",
+		Status: 400, Code: "context_length_exceeded", Message: "too long",
 	}})
 	s := newSession(t, llmtest.Sequence(replies...), func(c *agent.Config) {
 		c.Profile.ContextWindow, c.Subagents.MaxDepth = 1000, -1

@@ -67,8 +67,7 @@ func patch(operations string) llmtest.Call {
 }
 
 func readFile(name string) llmtest.Call {
-	return use("read_file",
-		map[string]any{"file_path": name})
+	return use("read_file", map[string]any{"file_path": name})
 }
 
 // wantResults checks how many results a request ends with, and which of them are marked as failures
@@ -276,8 +275,7 @@ func proveShell(t *testing.T, p provider) {
 	p.wantResults(t, s.request(1), true)
 	p.wantResults(t, s.request(2), false)
 	if diff := cmp.Diff([]bool{false, true, true}, []bool{
-		res.ToolCalls[0].Success,
-		res.ToolCalls[1].Success, res.ToolCalls[2].Success,
+		res.ToolCalls[0].Success, res.ToolCalls[1].Success, res.ToolCalls[2].Success,
 	}); diff != "" {
 		t.Errorf("success (-want +got):\n%s", diff)
 	}
@@ -325,8 +323,7 @@ func proveSearch(t *testing.T, p provider) {
 	if p.name == "anthropic" {
 		for _, mode := range []string{"files_with_matches", "count"} {
 			calls = append(calls, use("grep", map[string]any{
-				"pattern": "func", "output_mode": mode,
-				"path": "src",
+				"pattern": "func", "output_mode": mode, "path": "src",
 			}))
 		}
 	}
@@ -350,22 +347,19 @@ func proveSearch(t *testing.T, p provider) {
 		t.Errorf("glob found %q, want the newest first: %q", got[1], want)
 	}
 	if want := []string{
-		"src/deep/b.go:2:func beta() {}",
-		"src/deep/b.go:3:func Beta() {}",
+		"src/deep/b.go:2:func beta() {}", "src/deep/b.go:3:func Beta() {}",
 	}; !slices.Equal(sortedLines(got[2]), want) {
 		t.Errorf("grep for any case found %q", got[2])
 	}
 	wantContains(t, "glob for nothing", got[3], "[no files match]")
 	if p.name == "anthropic" {
 		if want := []string{
-			"src/a.go", "src/deep/b.go",
-			"src/notes.md",
+			"src/a.go", "src/deep/b.go", "src/notes.md",
 		}; !slices.Equal(sortedLines(got[4]), want) {
 			t.Errorf("grep for files found %q", got[4])
 		}
 		if want := []string{
-			"src/a.go:1", "src/deep/b.go:2",
-			"src/notes.md:1",
+			"src/a.go:1", "src/deep/b.go:2", "src/notes.md:1",
 		}; !slices.Equal(sortedLines(got[5]), want) {
 			t.Errorf("grep for counts found %q", got[5])
 		}
@@ -397,8 +391,7 @@ func proveSeveralSteps(t *testing.T, p provider) {
 			return llmtest.Use(shell("sh test.sh"))
 		case 1:
 			return llmtest.Use(use("grep", map[string]any{
-				"pattern": step(last, `in (\w+)\(\)`) + `\(\)`,
-				"path":    "lib",
+				"pattern": step(last, `in (\w+)\(\)`) + `\(\)`, "path": "lib",
 			}))
 		case 2:
 			found = step(last, `(?m)^(lib/\w+\.sh):`)
@@ -438,8 +431,7 @@ func proveLargeFile(t *testing.T, p provider) {
 		case 1:
 			name := reference.FindString(shown(r)[0])
 			return llmtest.Use(use("read_file", map[string]any{
-				"file_path": name, "offset": 750,
-				"limit": 1,
+				"file_path": name, "offset": 750, "limit": 1,
 			}), use("grep", map[string]any{"pattern": "0800", "path": name}))
 		}
 		return llmtest.Say("I have seen it.")

@@ -188,8 +188,7 @@ var profileProofs = map[string]func(*testing.T){
 // document is the file with a project's instructions that only this provider's models are shown.
 func (p provider) document() string {
 	return map[string]string{
-		"openai": ".codex/instructions.md", "anthropic": "CLAUDE.md",
-		"gemini": "GEMINI.md",
+		"openai": ".codex/instructions.md", "anthropic": "CLAUDE.md", "gemini": "GEMINI.md",
 	}[p.name]
 }
 
@@ -223,8 +222,7 @@ func properties(t *testing.T, r *llmtest.Request, name string) []string {
 func proveClaudeTools(t *testing.T) {
 	s := families()[1].session(t, llmtest.Sequence(
 		llmtest.Use(use("edit_file", map[string]any{
-			"file_path": "f.txt", "old_string": "old",
-			"new_string": "new",
+			"file_path": "f.txt", "old_string": "old", "new_string": "new",
 		})),
 		llmtest.Use(use("grep", map[string]any{"pattern": "new", "output_mode": "count"}),
 			shell("echo awake")),
@@ -253,8 +251,7 @@ func proveGeminiTools(t *testing.T) {
 			"patterns": []string{"src/**/*.go"},
 		})),
 		llmtest.Use(use("edit_file", map[string]any{
-			"file_path": "f.txt", "old_string": "old",
-			"new_string": "new",
+			"file_path": "f.txt", "old_string": "old", "new_string": "new",
 		}), use("list_dir", map[string]any{"path": ".", "depth": 3})),
 		llmtest.Say("edited"),
 	))
@@ -329,8 +326,7 @@ func proveProjectDocs(t *testing.T, p provider) {
 
 	long := t.TempDir()
 	writeTree(t, long, map[string]string{
-		"AGENTS.md":  strings.Repeat("rule. ", 10_000),
-		p.document(): "beyond",
+		"AGENTS.md": strings.Repeat("rule. ", 10_000), p.document(): "beyond",
 	})
 	system = prompt(t, p.sessionIn(t, long, saying("yes")))
 	if n := strings.Count(system, "rule. "); n < 5_000 || n*6 > 32<<10 {

@@ -232,8 +232,7 @@ func realClient(t *testing.T, name string) llm.Client {
 	t.Helper()
 	vars := map[string][]string{
 		"openai": {"OPENAI_API_KEY"}, "anthropic": {"ANTHROPIC_API_KEY"}, "gemini": {
-			"GEMINI_API_KEY",
-			"GOOGLE_API_KEY",
+			"GEMINI_API_KEY", "GOOGLE_API_KEY",
 		},
 	}[name]
 	key := ""

@@ -31,8 +31,7 @@ var subagentProofs = map[string]func(*testing.T){
 // small is another model of the provider.
 func (p provider) small() string {
 	return map[string]string{
-		"openai": "gpt-5-mini", "anthropic": "claude-haiku-4-5",
-		"gemini": "gemini-2.5-flash",
+		"openai": "gpt-5-mini", "anthropic": "claude-haiku-4-5", "gemini": "gemini-2.5-flash",
 	}[p.name]
 }
 
@@ -51,8 +50,7 @@ func proveSpawn(t *testing.T, p provider) {
 	s := p.session(t, agents(
 		llmtest.Sequence(
 			llmtest.Use(use("spawn_agent", map[string]any{
-				"task": scoped, "model": p.small(),
-				"max_turns": 3,
+				"task": scoped, "model": p.small(), "max_turns": 3,
 			}), spawn(plain),
 				use("spawn_agent", map[string]any{"task": looking, "agent_type": "explore"}), use("spawn_agent",
 					map[string]any{"task": "x", "agent_type": "wizard"})),
@@ -160,8 +158,7 @@ func proveSharedEnvironment(t *testing.T, p provider) {
 	s.wantFile("shared.txt", "shared\n")
 	wantContains(t, "what the first agent sees", shown(own[5])[0], "1 | made")
 	if want := []event.FileChange{{
-		Path: "sub/made.txt",
-		Kind: event.FileCreated,
+		Path: "sub/made.txt", Kind: event.FileCreated,
 	}}; !slices.Equal(res.Changes, want) {
 		t.Errorf("changes %+v, want %+v", res.Changes, want)
 	}
@@ -173,8 +170,7 @@ func proveOwnHistory(t *testing.T, p provider) {
 		llmtest.Sequence(
 			llmtest.Use(spawn(task)), llmtest.Use(waitFor("agent_1")), llmtest.Say("first done"),
 			llmtest.Use(use("send_input", map[string]any{
-				"agent_id": "agent_1",
-				"message":  "and once more",
+				"agent_id": "agent_1", "message": "and once more",
 			})), llmtest.Use(waitFor("agent_1")), llmtest.Say("all done"),
 		), map[string]llmtest.Brain{task: llmtest.Sequence(
 			llmtest.Reply{Text: noise, Calls: []llmtest.Call{readFile("f.txt")}},
@@ -205,8 +201,7 @@ func proveOwnHistory(t *testing.T, p provider) {
 		texts = append(texts, string(m.Role)+" "+m.Text())
 	}
 	if want := []string{
-		"user " + task, "assistant " + noise, "tool ", "assistant It holds text.",
-		"user and once more",
+		"user " + task, "assistant " + noise, "tool ", "assistant It holds text.", "user and once more",
 	}; !slices.Equal(texts, want) {
 		t.Errorf("the agent's history is %q", texts)
 	}
@@ -298,10 +293,7 @@ func proveAgentResult(t *testing.T, p provider) {
 	spent := llm.Usage{Input: 100, Output: 7}
 	say := func(text string) llmtest.Reply { return llmtest.Reply{Text: text, Usage: spent} }
 	call := func(calls ...llmtest.Call) llmtest.Reply {
-		return llmtest.Reply{
-			Calls: calls,
-			Usage: spent,
-		}
+		return llmtest.Reply{Calls: calls, Usage: spent}
 	}
 	long := "BEGIN" + strings.Repeat("é", 50_000) + "END"
 	s := p.session(t, agents(
@@ -312,13 +304,11 @@ func proveAgentResult(t *testing.T, p provider) {
 		), map[string]llmtest.Brain{
 			"succeed": llmtest.Sequence(call(p.create("made.txt", "made\n")), say("line one\nline two")),
 			"give up": llmtest.Sequence(call(use("exit", map[string]any{
-				"code":   1,
-				"reason": "there is no such bug",
+				"code": 1, "reason": "there is no such bug",
 			}))),
 			"talk": llmtest.Sequence(say(long)),
 			"break": llmtest.Sequence(llmtest.Reply{Fault: llmtest.Fault{
-				Status:  400,
-				Message: "this cannot be asked",
+				Status: 400, Message: "this cannot be asked",
 			}}),
 		},
 	))
@@ -366,8 +356,7 @@ func proveAgentControl(t *testing.T, p provider) {
 		return use("send_input", map[string]any{"agent_id": "agent_1", "message": text})
 	}
 	closing := func(id string) llmtest.Call {
-		return use("close_agent",
-			map[string]any{"agent_id": id})
+		return use("close_agent", map[string]any{"agent_id": id})
 	}
 	s := p.session(t, agents(
 		llmtest.Sequence(

@@ -24,8 +24,7 @@ import (
 // chatClient asks a model through Chat Completions.
 func chatClient(s *llmtest.Server) (llm.Client, error) {
 	return openai.New(openai.Config{
-		BaseURL: s.URL(), APIKey: s.Key(), HTTPClient: s.Client(),
-		API: openai.Chat,
+		BaseURL: s.URL(), APIKey: s.Key(), HTTPClient: s.Client(), API: openai.Chat,
 	})
 }
 
@@ -73,8 +72,7 @@ func proveParallelCalls(t *testing.T, p provider) {
 		t.Errorf("results (-want +got):\n%s", diff)
 	}
 	for i, want := range []string{
-		"this is in a", "b.txt:1:this is in b", "nowhere.txt does not exist",
-		"this is in b",
+		"this is in a", "b.txt:1:this is in b", "nowhere.txt does not exist", "this is in b",
 	} {
 		wantContains(t, "a result", s.shown(2)[i], want)
 	}

@@ -181,8 +181,7 @@ func wantJumps(t *testing.T, what string, times []time.Time) {
 func proveLimitByTimer(t *testing.T, w wire) {
 	const limit = time.Second
 	s := jumpySession(t, w, endless(use("shell", map[string]any{
-		"command":    "sleep 1000",
-		"timeout_ms": 600_000,
+		"command": "sleep 1000", "timeout_ms": 600_000,
 	})), func(c *agent.Config) {
 		c.Limits.MaxDuration = limit
 	})

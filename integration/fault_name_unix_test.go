@@ -166,8 +166,7 @@ func proveRequestedNames(t *testing.T) {
 	}
 	defer before.Close() //nolint:errcheck // it was only read
 	after, err := snapshot.Take(t.Context(), e, "", snapshot.Options{
-		Include:  names,
-		SpoolDir: t.TempDir(),
+		Include: names, SpoolDir: t.TempDir(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -83,8 +83,7 @@ func newArena(t *testing.T, rounds int) *arena {
 		}
 	}
 	writeTree(t, a.outside, map[string]string{
-		"x": outsideText, "y": outsideText,
-		"sub/z": outsideText,
+		"x": outsideText, "y": outsideText, "sub/z": outsideText,
 	})
 	if err := syscall.Mkfifo(filepath.Join(a.outside, "fifo"), 0o640); err != nil {
 		t.Fatal(err)
@@ -191,8 +190,7 @@ func (a *arena) slots(names ...string) []*slot {
 func (s *slot) mend(form int) error {
 	name, target := s.waiting[form], s.a.target(forms[form], s.up)
 	want := map[string]fs.FileMode{
-		"directory": fs.ModeDir, "file": 0,
-		"pipe": fs.ModeNamedPipe,
+		"directory": fs.ModeDir, "file": 0, "pipe": fs.ModeNamedPipe,
 	}[forms[form]]
 	if target != "" {
 		want = fs.ModeSymlink
@@ -365,8 +363,7 @@ func raceDownloadFrom(t *testing.T, a *arena) {
 	target := filepath.Join(filepath.Dir(a.inside), "target")
 	var names [][]string
 	for _, list := range []string{
-		"", "d", "d/x", "d/sub/z d/y f.txt", "second/x",
-		"stable/deep/sub last",
+		"", "d", "d/x", "d/sub/z d/y f.txt", "second/x", "stable/deep/sub last",
 	} {
 		names = append(names, strings.Fields(list))
 	}

@@ -70,8 +70,7 @@ func newProgram(t *testing.T, flags ...string) *program {
 	p := &program{dir: t.TempDir(), state: t.TempDir(), marker: fmt.Sprintf("9%09d",
 		rand.IntN(1_000_000_000))}
 	p.Cmd = exec.CommandContext(t.Context(), command(t), append([]string{
-		"run", "--yes",
-		"--output=stream-json", "go on",
+		"run", "--yes", "--output=stream-json", "go on",
 	}, flags...)...)
 	p.Dir = p.dir
 	p.Env = append(os.Environ(), "SANDBOXAGENT_STATE_DIR="+p.state)
@@ -224,8 +223,7 @@ func proveTwoInterrupts(t *testing.T, w wire) {
 	command := strings.Replace(p.tree(), "touch ready",
 		"touch ready; head -c 3000000 /dev/zero | tr '\\0' x; touch written", 1)
 	p.ask(t, w, llmtest.Sequence(llmtest.Use(use("shell", map[string]any{
-		"command":    command,
-		"timeout_ms": 600_000,
+		"command": command, "timeout_ms": 600_000,
 	}))))
 	r, pw, err := os.Pipe()
 	if err != nil {

@@ -272,8 +272,7 @@ func proveSubscribers(t *testing.T, w wire) {
 		t.Errorf("%d events came and %d were missed, of %d", got.Load(), missed.Load(), all)
 	}
 	await(t, "the note of the panic", func() bool {
-		return strings.Contains(log.String(),
-			"the subscriber exploded")
+		return strings.Contains(log.String(), "the subscriber exploded")
 	})
 	if panics.Load() != 1 {
 		t.Errorf("the subscriber that panicked was called %d times", panics.Load())

@@ -167,8 +167,7 @@ func proveBytesOfProgram(t *testing.T, w wire) {
 	state := t.TempDir()
 	args := append([]string{"run", "--yes", "--output=stream-json", "go"}, modelFlags(srv, w)...)
 	got := runCommand(t, t.TempDir(), []string{
-		"SANDBOXAGENT_API_KEY=" + srv.Key(),
-		"SANDBOXAGENT_STATE_DIR=" + state,
+		"SANDBOXAGENT_API_KEY=" + srv.Key(), "SANDBOXAGENT_STATE_DIR=" + state,
 	}, args...)
 	if got.code != 0 {
 		t.Fatalf("exit code %d\n%s", got.code, got.stderr)

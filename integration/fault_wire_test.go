@@ -82,8 +82,7 @@ func openaiWire(api openai.API, model string) wire {
 		},
 		broken: map[string]llmtest.Fault{
 			"rate limit in a token": {
-				Fail: llmtest.AtText, Code: "rate_limit_exceeded",
-				Message: "Rate limit reached",
+				Fail: llmtest.AtText, Code: "rate_limit_exceeded", Message: "Rate limit reached",
 			},
 		},
 		refusals: map[string]refusal{
@@ -117,22 +116,16 @@ func messagesWire() wire {
 		profile: profile.Anthropic("claude-opus-5-5"), busy: llm.KindServer,
 		client: func(srv *llmtest.Server, idle time.Duration) (llm.Client, error) {
 			return anthropic.New(anthropic.Config{
-				BaseURL: srv.Root(), APIKey: srv.Key(),
-				HTTPClient: srv.Client(), IdleTimeout: idle,
+				BaseURL: srv.Root(), APIKey: srv.Key(), HTTPClient: srv.Client(), IdleTimeout: idle,
 			})
 		},
 		broken: map[string]llmtest.Fault{
-			"overloaded in a token": {
-				Fail: llmtest.AtText, Type: "overloaded_error",
-				Message: "Overloaded",
-			},
+			"overloaded in a token": {Fail: llmtest.AtText, Type: "overloaded_error", Message: "Overloaded"},
 			"overloaded in arguments": {
-				Fail: llmtest.AtArguments, Type: "overloaded_error",
-				Message: "Overloaded",
+				Fail: llmtest.AtArguments, Type: "overloaded_error", Message: "Overloaded",
 			},
 			"api error at the end": {
-				Fail: llmtest.AtEnd, Type: "api_error",
-				Message: "Internal server error",
+				Fail: llmtest.AtEnd, Type: "api_error", Message: "Internal server error",
 			},
 		},
 		refusals: map[string]refusal{
@@ -182,30 +175,25 @@ func generateWire() wire {
 		busy: llm.KindOverloaded,
 		client: func(srv *llmtest.Server, idle time.Duration) (llm.Client, error) {
 			return gemini.New(gemini.Config{
-				BaseURL: srv.Root(), APIKey: srv.Key(), HTTPClient: srv.Client(),
-				IdleTimeout: idle,
+				BaseURL: srv.Root(), APIKey: srv.Key(), HTTPClient: srv.Client(), IdleTimeout: idle,
 			})
 		},
 		broken: map[string]llmtest.Fault{
 			"unavailable in a token": {
-				Fail: llmtest.AtText, Code: "UNAVAILABLE",
-				Message: "The model is overloaded.",
+				Fail: llmtest.AtText, Code: "UNAVAILABLE", Message: "The model is overloaded.",
 			},
 			"unavailable in arguments": {
-				Fail: llmtest.AtArguments, Code: "UNAVAILABLE",
-				Message: "The model is overloaded.",
+				Fail: llmtest.AtArguments, Code: "UNAVAILABLE", Message: "The model is overloaded.",
 			},
 			"exhausted at the end": {
-				Fail: llmtest.AtEnd, Code: "RESOURCE_EXHAUSTED",
-				Message: "Resource has been exhausted.",
+				Fail: llmtest.AtEnd, Code: "RESOURCE_EXHAUSTED", Message: "Resource has been exhausted.",
 			},
 		},
 		waits: map[string]wireWait{
 			"429, RetryInfo": {says(429, "RESOURCE_EXHAUSTED", "You exceeded your current quota.",
 				minute+","+retryIn("7.5s")), 7500 * time.Millisecond},
 			"503, RetryInfo": {
-				says(503, "UNAVAILABLE", "The model is overloaded.", retryIn("2s")),
-				2 * time.Second,
+				says(503, "UNAVAILABLE", "The model is overloaded.", retryIn("2s")), 2 * time.Second,
 			},
 		},
 		refusals: map[string]refusal{

@@ -33,10 +33,7 @@ func (d *dockerHost) inImage(t *testing.T, ref, script string) string {
 	}, &container.HostConfig{
 		ReadonlyRootfs: true, NetworkMode: "none", CapDrop: []string{"ALL"},
 		SecurityOpt: []string{"no-new-privileges"},
-		Tmpfs: map[string]string{
-			"/tmp":          "exec",
-			"/home/sandbox": "exec,uid=10001,gid=10001,mode=0755",
-		},
+		Tmpfs:       map[string]string{"/tmp": "exec", "/home/sandbox": "exec,uid=10001,gid=10001,mode=0755"},
 	}, nil, nil, "")
 	if err != nil {
 		t.Fatal(err)
@@ -59,8 +56,7 @@ func (d *dockerHost) inImage(t *testing.T, ref, script string) string {
 		t.Fatal(err)
 	}
 	logs, err := c.ContainerLogs(t.Context(), made.ID, container.LogsOptions{
-		ShowStdout: true,
-		ShowStderr: true,
+		ShowStdout: true, ShowStderr: true,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -148,8 +148,7 @@ func shopBrain(t *testing.T) llmtest.Brain {
 *** End Patch
 `
 	test := use("shell", map[string]any{
-		"command":    "GOTOOLCHAIN=local go test ./...",
-		"timeout_ms": 300_000,
+		"command": "GOTOOLCHAIN=local go test ./...", "timeout_ms": 300_000,
 	})
 	return func(r *llmtest.Request) llmtest.Reply {
 		switch r.Number {

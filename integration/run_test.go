@@ -66,8 +66,7 @@ func families() []provider {
 			error,
 		) {
 			return anthropic.New(anthropic.Config{
-				BaseURL: s.Root(), APIKey: s.Key(),
-				HTTPClient: s.Client(),
+				BaseURL: s.Root(), APIKey: s.Key(), HTTPClient: s.Client(),
 			})
 		}},
 		{"gemini", profile.Gemini("gemini-2.5-pro"), func(s *llmtest.Server) (llm.Client, error) {

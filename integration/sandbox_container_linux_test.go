@@ -276,8 +276,7 @@ func (j *job) exec(t *testing.T, argv ...string) ran {
 	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, fmt.Errorf("%q hangs", argv))
 	defer cancel()
 	made, err := j.d.api.ContainerExecCreate(ctx, j.id, container.ExecOptions{
-		Cmd:          argv,
-		AttachStdout: true, AttachStderr: true, WorkingDir: project,
+		Cmd: argv, AttachStdout: true, AttachStderr: true, WorkingDir: project,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -429,8 +428,7 @@ func (j *job) goesWithout(t *testing.T) {
 	wantContains(t, "standard error", got.stderr, append([]string{note}, j.reasons...)...)
 
 	model := []string{
-		"run", "--sandbox=auto", "--output=stream-json", "--model=script:" + script,
-		"task",
+		"run", "--sandbox=auto", "--output=stream-json", "--model=script:" + script, "task",
 	}
 	if got := j.program(t, model...); got.code != 2 || !strings.Contains(got.stderr,
 		"--yes allows it") || j.has(t, "by-model") != "" {

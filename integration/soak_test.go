@@ -210,8 +210,7 @@ func (k *soak) session(ctx context.Context, l *lane, w wire, n int) (err error) 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	l.play = &soakPlay{
-		soak: k, wire: w, rnd: rand.New(rand.NewPCG(k.seed, uint64(n))),
-		gaps: &k.gaps[n], cancel: cancel,
+		soak: k, wire: w, rnd: rand.New(rand.NewPCG(k.seed, uint64(n))), gaps: &k.gaps[n], cancel: cancel,
 	}
 	srv, err := llmtest.Start(w.brain(l.play.answer))
 	if err != nil {
@@ -300,8 +299,7 @@ func (p *soakPlay) call(turn int) llmtest.Call {
 			})
 		}
 		return use("edit_file", map[string]any{
-			"file_path": file, "old_string": first + "a",
-			"new_string": first + "b",
+			"file_path": file, "old_string": first + "a", "new_string": first + "b",
 		})
 	case 2:
 		return use("read_file", map[string]any{"file_path": file})
@@ -336,8 +334,7 @@ func (p *soakPlay) fault() llmtest.Reply {
 		reply = llmtest.Use(bad)
 	case 5:
 		name, reply = "timeout", llmtest.Use(use("shell", map[string]any{
-			"command":    long,
-			"timeout_ms": 50,
+			"command": long, "timeout_ms": 50,
 		}))
 	case 6:
 		name, reply = "abort in a call", llmtest.Use(shell(long))

@@ -102,8 +102,7 @@ func TestSSHMessages(t *testing.T) {
 			[]string{"--memory has no effect with --env=ssh; it is for --env=docker"},
 		},
 		{"a network that nobody closes", flags(s, "--network=none"), []string{
-			"no sandbox is to be had",
-			"home directory",
+			"no sandbox is to be had", "home directory",
 		}},
 		{"apply", flags(s, "--apply"), []string{"--apply has no effect with --env=ssh"}},
 		{"variables of this machine", flags(s, "--inherit-vars=all"), []string{"--pass-var"}},
@@ -118,14 +117,12 @@ func TestSSHMessages(t *testing.T) {
 			[]string{"none of the host keys that are known", "ecdsa"},
 		},
 		{"no key is taken", flags(refusing), []string{
-			"takes none of the keys", refusing.Key(),
-			"authorized_keys",
+			"takes none of the keys", refusing.Key(), "authorized_keys",
 		}},
 		{"locked key", []string{"--env=ssh", "--host=" + s.User() + "@" + s.Address(), "--known-hosts=" +
 			s.KnownHosts(), "--identity=" + locked}, []string{locked, "ssh-agent"}},
 		{"missing key", flags(s, "--identity="+filepath.Join(dir, "none")), []string{
-			"--identity",
-			"none",
+			"--identity", "none",
 		}},
 		{
 			"refused port",

@@ -19,8 +19,7 @@ func TestTerminal(t *testing.T) {
 	for name, setUp := range map[string]func(t *testing.T) (flags, vars []string){
 		"local": func(*testing.T) (flags, vars []string) { return []string{"--env=local"}, nil },
 		"ssh": func(t *testing.T) (flags, vars []string) {
-			return hostFlags(sshd(t,
-				daemons.SSHDConfig{})), nil
+			return hostFlags(sshd(t, daemons.SSHDConfig{})), nil
 		},
 		"docker": func(t *testing.T) (flags, vars []string) {
 			d := sharedDocker(t)
@@ -53,8 +52,7 @@ func TestTerminal(t *testing.T) {
 				}
 			}()
 			await(t, "the first size", func() bool {
-				return strings.Contains(seen.String(),
-					"33 91\r\nready")
+				return strings.Contains(seen.String(), "33 91\r\nready")
 			})
 			if err := pty.Setsize(screen, &pty.Winsize{Rows: 44, Cols: 122}); err != nil {
 				t.Fatal(err)

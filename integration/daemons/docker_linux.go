@@ -46,8 +46,7 @@ func Available() error {
 		return errors.New("a private dockerd needs root")
 	}
 	for _, program := range []string{
-		"dockerd", "containerd", "runc", "ip", "nsenter", "mount",
-		"tar",
+		"dockerd", "containerd", "runc", "ip", "nsenter", "mount", "tar",
 	} {
 		if _, err := exec.LookPath(program); err != nil {
 			return fmt.Errorf("a private dockerd needs %s", program)

@@ -239,8 +239,7 @@ func busybox(ctx context.Context, _ string, w io.Writer) error {
 	for tool := range strings.FieldsSeq(string(tools)) {
 		if tool != "busybox" {
 			files = append(files, tar.Header{
-				Typeflag: tar.TypeSymlink, Name: "bin/" + tool,
-				Linkname: "busybox",
+				Typeflag: tar.TypeSymlink, Name: "bin/" + tool, Linkname: "busybox",
 			})
 		}
 	}

@@ -156,8 +156,7 @@ func randomLayer(t testing.TB) []byte {
 		}
 	}
 	err := w.WriteHeader(&tar.Header{
-		Typeflag: tar.TypeReg, Name: "random", Mode: 0o644,
-		Size: int64(len(content)),
+		Typeflag: tar.TypeReg, Name: "random", Mode: 0o644, Size: int64(len(content)),
 	})
 	if err == nil {
 		_, err = w.Write(content)

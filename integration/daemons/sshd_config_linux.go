@@ -53,8 +53,7 @@ func (s *SSHD) save(lines []string) error {
 // sftpServer is the program that serves files.
 func sftpServer() (string, error) {
 	for _, name := range []string{
-		"/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server",
-		"/usr/lib/ssh/sftp-server",
+		"/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", "/usr/lib/ssh/sftp-server",
 	} {
 		if _, err := os.Stat(name); err == nil {
 			return name, nil

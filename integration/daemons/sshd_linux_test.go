@@ -109,8 +109,7 @@ func TestSSHDUser(t *testing.T) {
 		t.Errorf("the home is %s, want %s", got, s.Home())
 	}
 	for kind, begins := range map[string]string{
-		"rsa":   "ssh-rsa AAAA",
-		"ecdsa": "ecdsa-sha2-nistp256 AAAA", "ed25519": "",
+		"rsa": "ssh-rsa AAAA", "ecdsa": "ecdsa-sha2-nistp256 AAAA", "ed25519": "",
 	} {
 		known, err := os.ReadFile(s.KnownHosts())
 		if err != nil {
@@ -213,8 +212,7 @@ func TestSSHDHome(t *testing.T) {
 				}
 			}
 			for command, want := range map[string]string{
-				write: tt.write, execute: tt.execute,
-				"t=$(mktemp) && rm $t": "",
+				write: tt.write, execute: tt.execute, "t=$(mktemp) && rm $t": "",
 			} {
 				_, errs, code := over(t, s, command)
 				if (code == 0) != (want == "") || !strings.Contains(errs, want) {
@@ -242,8 +240,7 @@ func TestSSHDLeavesNothing(t *testing.T) {
 	state := func() map[string]string {
 		all := map[string]string{}
 		for _, name := range []string{
-			"/proc/self/mountinfo", "/etc/passwd", "/etc/shadow",
-			"/etc/group",
+			"/proc/self/mountinfo", "/etc/passwd", "/etc/shadow", "/etc/group",
 		} {
 			text, err := os.ReadFile(name)
 			if err != nil && !errors.Is(err, os.ErrPermission) {
@@ -353,14 +350,8 @@ func TestSSHDCut(t *testing.T) {
 func TestSSHDRestart(t *testing.T) {
 	for name, c := range map[string]SSHDConfig{
 		"the user of the tests": {HostKeys: []string{"ed25519", "rsa"}},
-		"ordinary": {Account: &Account{
-			Home:    HomeReadOnly,
-			Profile: map[string]string{"f": "x"},
-		}},
-		"dropbear": {Account: &Account{}, Dropbear: true, HostKeys: []string{
-			"ed25519",
-			"ecdsa",
-		}},
+		"ordinary":              {Account: &Account{Home: HomeReadOnly, Profile: map[string]string{"f": "x"}}},
+		"dropbear":              {Account: &Account{}, Dropbear: true, HostKeys: []string{"ed25519", "ecdsa"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -454,8 +445,7 @@ func TestSSHDOptions(t *testing.T) {
 		t.Errorf("it says %q", got)
 	}
 	d := NewSSHD(t, SSHDConfig{Account: &Account{}, Dropbear: true, Options: []string{
-		"-c",
-		"echo forced",
+		"-c", "echo forced",
 	}})
 	if got := says(t, d, "echo mine"); got != "forced\n" {
 		t.Errorf("dropbear says %q", got)

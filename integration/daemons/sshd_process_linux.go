@@ -13,8 +13,7 @@ import (
 // command returns the command that starts the server, and what the server says when it listens.
 func (s *SSHD) command() (argv []string, listening string) {
 	argv, listening = []string{
-		s.program, "-D", "-e", "-f",
-		s.file("sshd_config"),
+		s.program, "-D", "-e", "-f", s.file("sshd_config"),
 	}, "Server listening on"
 	if s.config.Dropbear {
 		argv, listening = s.dropbear()
