@@ -5,16 +5,12 @@ package integration_test
 import (
 	"archive/tar"
 	"bytes"
-	"context"
 	"errors"
-	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -32,7 +28,6 @@ func TestFault17Names(t *testing.T) {
 	}{
 		{"F17_archives_that_are_downloaded", proveArchives},
 		{"F17_requested_names", proveRequestedNames},
-		{"F17_names_in_a_listing_that_lies", proveLiar},
 		{"F17_file_of_a_patch", provePatchFile},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -159,7 +154,7 @@ func proveRequestedNames(t *testing.T) {
 		}
 		a.checkDownload(target)
 	}
-	before, err := snapshot.Take(t.Context(), makeTarball(t).environment(), "",
+	before, err := snapshot.Take(t.Context(), newArena(t, 0).environment(), "",
 		snapshot.Options{SpoolDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -189,80 +184,6 @@ func proveRequestedNames(t *testing.T) {
 		t.Errorf("the patch holds what is outside:\n%s", patch.String())
 	}
 	a.unchanged()
-}
-
-// liar is an environment with nothing but an archive, whose directories list what they are told.
-type liar struct {
-	tarball
-	names []string
-}
-
-func (b tarball) environment(names ...string) liar { return liar{b, names} }
-
-func (l liar) Open(_ context.Context, name string) (fs.File, error) {
-	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
-}
-
-func (l liar) Stat(_ context.Context, name string) (fs.FileInfo, error) {
-	return nil, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrNotExist}
-}
-
-func (l liar) ReadDir(_ context.Context, name string) ([]fs.DirEntry, error) {
-	if name != "." {
-		return nil, &fs.PathError{Op: "readdir", Path: name, Err: fs.ErrNotExist}
-	}
-	var entries []fs.DirEntry
-	for _, name := range l.names {
-		entries = append(entries, fs.FileInfoToDirEntry(listed(name)))
-	}
-	return entries, nil
-}
-
-// listed is a regular file that is only a name.
-type listed string
-
-func (n listed) Name() string     { return string(n) }
-func (listed) Size() int64        { return 3 }
-func (listed) Mode() fs.FileMode  { return 0o600 }
-func (listed) ModTime() time.Time { return time.Time{} }
-func (listed) IsDir() bool        { return false }
-func (listed) Sys() any           { return nil }
-
-// proveLiar has an environment that lists names, and sends files, which must not come into a patch.
-func proveLiar(t *testing.T) {
-	names := []string{
-		"../up", "/absolute", "a/../../up", ".git/config", "sub/.GIT/hooks/run", "./here", "good",
-		"nul\x00", "", ".", "..", "double//slash", "tail/",
-	}
-	var entries []tar.Header
-	for _, name := range append(names, "unasked", "../unasked") {
-		if name != "" && !strings.ContainsRune(name, 0) && !strings.HasSuffix(name, "/") {
-			entries = append(entries, tar.Header{Name: name})
-		}
-	}
-	empty := makeTarball(t).environment()
-	full := makeTarball(t, entries...).environment(names...)
-	var snapshots []*snapshot.Snapshot
-	for _, l := range []liar{empty, full} {
-		s, err := snapshot.Take(t.Context(), l, "", snapshot.Options{SpoolDir: t.TempDir()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close() //nolint:errcheck // it was only read
-		snapshots = append(snapshots, s)
-	}
-	stats, err := snapshot.WritePatch(t.Context(), io.Discard, snapshots[0], snapshots[1])
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range stats.Files {
-		if f.Path != "good" {
-			t.Errorf("the patch has a file %q", f.Path)
-		}
-	}
-	if len(stats.Files) != 1 {
-		t.Errorf("the patch has %d files, want one", len(stats.Files))
-	}
 }
 
 // provePatchFile has a command replace what the name of the patch leads to.

@@ -3,7 +3,6 @@
 package integration_test
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -36,8 +35,6 @@ func TestFaultsOfSignals(t *testing.T) {
 	signal.Notify(caught, syscall.SIGHUP)
 	t.Cleanup(func() { signal.Stop(caught) })
 	t.Run("F24_one_signal", func(t *testing.T) { onFirstWire(t, proveSignals) })
-	t.Run("F24_two_interrupts", func(t *testing.T) { onFirstWire(t, proveTwoInterrupts) })
-	t.Run("F24_closed_standard_output", func(t *testing.T) { onFirstWire(t, proveClosedOutput) })
 	t.Run("F24_SIGPIPE", func(t *testing.T) { onFirstWire(t, proveSIGPIPE) })
 }
 
@@ -215,89 +212,6 @@ func proveSignals(t *testing.T, w wire) {
 			}
 		})
 	}
-}
-
-// proveTwoInterrupts has a run that the first interrupt cannot end, since nobody reads its events.
-func proveTwoInterrupts(t *testing.T, w wire) {
-	p := newProgram(t)
-	command := strings.Replace(p.tree(), "touch ready",
-		"touch ready; head -c 3000000 /dev/zero | tr '\\0' x; touch written", 1)
-	p.ask(t, w, llmtest.Sequence(llmtest.Use(use("shell", map[string]any{
-		"command": command, "timeout_ms": 600_000,
-	}))))
-	r, pw, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close() //nolint:errcheck // nobody reads it
-	p.Stdout = pw
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	_ = pw.Close() // the program has its own
-	await(t, "the tree", func() bool {
-		_, err := os.Stat(filepath.Join(p.dir, "ready"))
-		return err == nil && len(p.left()) >= 4
-	})
-	done := make(chan int, 1)
-	go func() {
-		_ = p.Wait() // the exit code tells more
-		done <- p.ProcessState.ExitCode()
-	}()
-	if err := p.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case code := <-done:
-		t.Fatalf("the first interrupt ended it with %d, which proves nothing of the second", code)
-	case <-time.After(300 * time.Millisecond): // two signals at once may be one to the kernel
-	}
-	await(t, "the second interrupt to end it", func() bool {
-		_ = p.Process.Signal(syscall.SIGINT) // it may have ended
-		time.Sleep(300 * time.Millisecond)
-		return len(done) > 0
-	})
-	if code := <-done; code != 130 {
-		t.Errorf("exit code %d", code)
-	}
-	// It waits only for a moment until what it has killed is dead.
-	await(t, "the processes to end", func() bool { return len(p.left()) == 0 })
-}
-
-// proveClosedOutput takes the reader of the events away while the tree runs and prints.
-func proveClosedOutput(t *testing.T, w wire) {
-	p := newProgram(t)
-	command := strings.Replace(p.tree(), "touch ready",
-		"touch ready; until test -e gone; do sleep 0.02; done; head -c 1000000 /dev/zero | tr '\\0' x", 1)
-	p.ask(t, w, func(*llmtest.Request) llmtest.Reply {
-		return llmtest.Use(use("shell", map[string]any{"command": command, "timeout_ms": 600_000}))
-	})
-	p.Stdout = nil
-	out, err := p.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	await(t, "the tree", func() bool {
-		_, err := os.Stat(filepath.Join(p.dir, "ready"))
-		return err == nil && len(p.left()) >= 4
-	})
-	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		t.Fatal(err)
-	}
-	_ = out.Close()
-	if err := os.WriteFile(filepath.Join(p.dir, "gone"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := p.end(t); got != 6 {
-		t.Errorf("exit code %d", got)
-	}
-	if strings.Contains(p.stderr.String(), "goroutine") {
-		t.Error("it crashed")
-	}
-	p.checkEnd(t, "internal_error")
 }
 
 // proveSIGPIPE checks that the signal alone is not the end.

@@ -3,8 +3,6 @@ package integration_test
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -246,35 +244,5 @@ func proveInPlace(t *testing.T, flags func(dir string) []string) {
 	}
 	if diff := git(t, clean, "diff", "--stat", "HEAD"); !strings.Contains(diff, "3 files changed") {
 		t.Errorf("%s", diff)
-	}
-}
-
-// TestGigabyteThroughExec lets exec pass on 1 GiB. Every byte arrives, and the program's memory
-// stays small, as the command itself sees it in the end.
-func TestGigabyteThroughExec(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("needs /proc")
-	}
-	if testing.Short() {
-		t.Skip("moves 1 GiB")
-	}
-	const size = 1 << 30
-	cmd := exec.CommandContext(t.Context(), command(t), "exec", "--", "sh", "-c",
-		fmt.Sprintf("head -c %d /dev/zero; cat /proc/$PPID/status >&2", size))
-	var status bytes.Buffer
-	cmd.Stderr = &status
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	n, err := io.Copy(io.Discard, out)
-	if werr := cmd.Wait(); err != nil || werr != nil || n != size {
-		t.Fatalf("%d bytes, %v, %v", n, err, werr)
-	}
-	if peak := peakOf(t, status.String()); peak > 64 {
-		t.Errorf("the program used %.1f MiB", peak)
 	}
 }
