@@ -71,8 +71,8 @@ func BenchmarkVersion(b *testing.B) {
 }
 
 // BenchmarkFirstRequest is the time from the start of sandboxagent run to the arrival of its first
-// request, in an empty directory and in a git repository, with and without a sandbox, and the memory
-// used until then.
+// request, in an empty directory and in a git repository, with and without a sandbox, and the
+// memory used until then.
 func BenchmarkFirstRequest(b *testing.B) {
 	repository := b.TempDir()
 	for _, args := range [][]string{{"init", "-q"}, {

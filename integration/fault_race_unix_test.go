@@ -131,8 +131,8 @@ var forms = []string{
 
 const harmlessForms = 4
 
-// target is where a form leads that is a link; empty if it is none. Up leads from the directory of the
-// link to that of inside.
+// target is where a form leads that is a link; empty if it is none. Up leads from the directory of
+// the link to that of inside.
 func (a *arena) target(form, up string) string {
 	return map[string]string{
 		"inner link":                         "stable",
@@ -444,8 +444,8 @@ func (b tarball) CopyOut(context.Context, string, ...string) (io.ReadCloser, err
 	return io.NopCloser(bytes.NewReader(b)), nil
 }
 
-// makeTarball makes an archive. Entries without a type are files, or directories if their names end in
-// a slash. A file holds three bytes.
+// makeTarball makes an archive. Entries without a type are files, or directories if their names end
+// in a slash. A file holds three bytes.
 func makeTarball(t *testing.T, entries ...tar.Header) tarball {
 	t.Helper()
 	var b bytes.Buffer

@@ -105,8 +105,8 @@ func shop(t *testing.T) string {
 	return dir
 }
 
-// shopBrain is a model that repairs the shop: it lists files, runs the failing test, finds the cause
-// in another package, patches it, and runs the tests again.
+// shopBrain is a model that repairs the shop: it lists files, runs the failing test, finds the
+// cause in another package, patches it, and runs the tests again.
 func shopBrain(t *testing.T) llmtest.Brain {
 	t.Helper()
 	see := func(r *llmtest.Request, parts ...string) {

@@ -159,8 +159,8 @@ var hostFree = regexp.MustCompile(`^runtime/(tool|profile)(/|$)`)
 
 var hostPackages = []string{"os", "os/exec", "path/filepath"}
 
-// TestSDKsStayInTheirPackages looks at all dependencies, so that no third package brings an SDK to a
-// package that does not import the SDK's own.
+// TestSDKsStayInTheirPackages looks at all dependencies, so that no third package brings an SDK to
+// a package that does not import the SDK's own.
 func TestSDKsStayInTheirPackages(t *testing.T) {
 	for _, p := range listPackages(t) {
 		name := strings.TrimPrefix(p.ImportPath, module+"/")

@@ -233,8 +233,8 @@ func bubblewrapFiles(t *testing.T) []string {
 	return binds
 }
 
-// jobFiles are what is in the container besides programs: a working directory, what is outside of it,
-// and a secret.
+// jobFiles are what is in the container besides programs: a working directory, what is outside of
+// it, and a secret.
 func jobFiles(t *testing.T, home string, owner int) *bytes.Buffer {
 	t.Helper()
 	var all bytes.Buffer

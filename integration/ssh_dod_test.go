@@ -37,7 +37,8 @@ func logIn(t testing.TB, s *daemons.SSHD) *ssh.Host {
 	return h
 }
 
-// openOnHost opens an environment in a directory of the host of TestDoDOnSSH, which is this machine.
+// openOnHost opens an environment in a directory of the host of TestDoDOnSSH, which is this
+// machine.
 func openOnHost(t testing.TB, dir string) env.Environment {
 	t.Helper()
 	e, err := sshOfProofs.Load().Open(t.Context(), ssh.Config{

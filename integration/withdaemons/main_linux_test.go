@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// program is a run of the program with a folder of its own for temporary files.
+// program is a run of the program with a directory of its own for temporary files.
 type program struct {
 	cmd    *exec.Cmd
 	temp   string
@@ -142,7 +142,7 @@ func TestSignalEndsCommand(t *testing.T) {
 func TestSignalWhileServicesStart(t *testing.T) {
 	needsDocker(t)
 	p := launch(t, nil, "--", "echo", "ran")
-	p.await(t, "the daemon's folder", func() bool {
+	p.await(t, "the daemon's directory", func() bool {
 		found, _ := filepath.Glob(filepath.Join(p.temp, "*"))
 		return len(found) > 0
 	})
