@@ -149,10 +149,14 @@ var benchWires = []struct {
 	{
 		name: "responses", profile: profile.OpenAI("gpt-5.2"),
 		answer: []string{
-			`{"type":"response.output_item.added","output_index":0,"item":{"type":"function_call","id":"f","call_id":"c","name":"shell","arguments":%[1]s,"status":"completed"}}`,
-			`{"type":"response.output_item.done","output_index":0,"item":{"type":"function_call","id":"f","call_id":"c","name":"shell","arguments":%[1]s,"status":"completed"}}`,
-			`{"type":"response.completed","response":{"id":"r","object":"response","status":"completed","model":"m",` +
-				`"output":[{"type":"function_call","id":"f","call_id":"c","name":"shell","arguments":%[1]s,"status":"completed"}],` +
+			`{"type":"response.output_item.added","output_index":0,"item":{"type":"function_call",` +
+				`"id":"f","call_id":"c","name":"shell","arguments":%[1]s,"status":"completed"}}`,
+			`{"type":"response.output_item.done","output_index":0,"item":{"type":"function_call","id":"f",` +
+				`"call_id":"c","name":"shell","arguments":%[1]s,"status":"completed"}}`,
+			`{"type":"response.completed","response":{"id":"r","object":"response","status":"completed",` +
+				`"model":"m",` +
+				`"output":[{"type":"function_call","id":"f","call_id":"c","name":"shell","arguments":%[1]s,` +
+				`"status":"completed"}],` +
 				`"usage":{"input_tokens":1,"output_tokens":1,"total_tokens":2}}}`,
 		},
 		client: func(root string) (llm.Client, error) {
@@ -162,9 +166,11 @@ var benchWires = []struct {
 	{
 		name: "chat", profile: profile.OpenAI("gpt-5.2"),
 		answer: []string{
-			`{"id":"r","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{"role":"assistant","tool_calls":` +
+			`{"id":"r","object":"chat.completion.chunk","model":"m","choices":[{"index":0,` +
+				`"delta":{"role":"assistant","tool_calls":` +
 				`[{"index":0,"id":"c","type":"function","function":{"name":"shell","arguments":%[1]s}}]}}]}`,
-			`{"id":"r","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}],` +
+			`{"id":"r","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{},` +
+				`"finish_reason":"tool_calls"}],` +
 				`"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}`,
 			`[DONE]`,
 		},
@@ -175,9 +181,12 @@ var benchWires = []struct {
 	{
 		name: "messages", profile: profile.Anthropic("claude-sonnet-4-5"),
 		answer: []string{
-			`{"type":"message_start","message":{"id":"r","type":"message","role":"assistant","model":"m","content":[],"usage":{"input_tokens":1,"output_tokens":1}}}`,
-			`{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"c","name":"shell","input":{}}}`,
-			`{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":%[1]s}}`,
+			`{"type":"message_start","message":{"id":"r","type":"message","role":"assistant","model":"m",` +
+				`"content":[],"usage":{"input_tokens":1,"output_tokens":1}}}`,
+			`{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"c",` +
+				`"name":"shell","input":{}}}`,
+			`{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta",` +
+				`"partial_json":%[1]s}}`,
 			`{"type":"content_block_stop","index":0}`,
 			`{"type":"message_delta","delta":{"stop_reason":"tool_use"},"usage":{"output_tokens":1}}`,
 			`{"type":"message_stop"}`,
@@ -189,8 +198,10 @@ var benchWires = []struct {
 	{
 		name: "generate", profile: profile.Gemini("gemini-2.5-pro"), raw: true,
 		answer: []string{
-			`{"candidates":[{"content":{"role":"model","parts":[{"functionCall":{"name":"shell","args":%[1]s}}]},"finishReason":"STOP","index":0}],` +
-				`"usageMetadata":{"promptTokenCount":1,"candidatesTokenCount":1,"totalTokenCount":2},"modelVersion":"m"}`,
+			`{"candidates":[{"content":{"role":"model","parts":[{"functionCall":{"name":"shell",` +
+				`"args":%[1]s}}]},"finishReason":"STOP","index":0}],` +
+				`"usageMetadata":{"promptTokenCount":1,"candidatesTokenCount":1,"totalTokenCount":2},` +
+				`"modelVersion":"m"}`,
 		},
 		client: func(root string) (llm.Client, error) {
 			return gemini.New(gemini.Config{BaseURL: root, APIKey: "k"})

@@ -112,7 +112,7 @@ func TestDockerBadInput(t *testing.T) {
 			t.Parallel()
 			got := d.try(t, tt, "run", "--model=script:"+script, "--output=stream-json", "a task")
 			if _, res := records(t, got.stdout); got.code != tt.code || res.ExitCode != tt.code {
-				t.Errorf("run exits with %d, and %d in the record %+v, want %d\n%s", got.code, res.ExitCode, res,
+				t.Errorf("run exits with %d, and %d in %+v, want %d\n%s", got.code, res.ExitCode, res,
 					tt.code, got.stderr)
 			}
 			tt.check(t, got)

@@ -51,7 +51,8 @@ func (d *dockerHost) goImage(t *testing.T) string {
 	return d.build(t, "go", fmt.Sprintf(`FROM %s AS go
 FROM %s
 COPY --from=go /usr/local/go /usr/local/go
-ENV GOTOOLCHAIN=local CGO_ENABLED=0 PATH=/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+ENV GOTOOLCHAIN=local CGO_ENABLED=0
+ENV PATH=/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 COPY shop /tmp/warm/
 RUN cd /tmp/warm && HOME=/home/sandbox && export HOME && go vet ./... && (go test ./... || true)
 `, daemons.Golang, images.DefaultReference), files)

@@ -133,7 +133,8 @@ func (d *dockerHost) containers(ctx context.Context, mark string) ([]string, err
 
 // volumes lists those that go with a container, of all runs.
 func (d *dockerHost) volumes(ctx context.Context) ([]string, error) {
-	found, err := d.api.VolumeList(ctx, volume.ListOptions{Filters: filters.NewArgs(filters.Arg("label", kindLabel+"=volume"))})
+	ours := filters.NewArgs(filters.Arg("label", kindLabel+"=volume"))
+	found, err := d.api.VolumeList(ctx, volume.ListOptions{Filters: ours})
 	if err != nil {
 		return nil, err
 	}

@@ -37,11 +37,21 @@ const rewrite = `turns:
   - expect: {user: {contains: rewrite}, tools: [shell]}
     calls:
       - tool: shell
-        args: {command: 'pwd; id -u; cat untracked.txt; test -e debug.log || echo no log; tail -n +3 /proc/net/dev | cut -d: -f1; git status --short || true'}
-  - expect: {result: {tool: shell, contains: ["/workspace\n10001\n", "not tracked\n", "no log\n", " lo\n"], not_contains: [eth0]}}
+        args:
+          command: |
+            pwd; id -u; cat untracked.txt; test -e debug.log || echo no log
+            tail -n +3 /proc/net/dev | cut -d: -f1; git status --short || true
+  - expect:
+      result:
+        tool: shell
+        contains: ["/workspace\n10001\n", "not tracked\n", "no log\n", " lo\n"]
+        not_contains: [eth0]
     calls:
       - tool: shell
-        args: {command: 'printf "roses\nlilies\n" >poem.txt; rm -r notes; chmod +x run.sh; mv moved.txt new.txt; printf "\000\001" >bin.dat; echo kept >added.txt; ln -s poem.txt link; echo x >more.log'}
+        args:
+          command: |
+            printf "roses\nlilies\n" >poem.txt; rm -r notes; chmod +x run.sh; mv moved.txt new.txt
+            printf "\000\001" >bin.dat; echo kept >added.txt; ln -s poem.txt link; echo x >more.log
   - expect: {result: {tool: shell, contains: "exit code 0"}}
     text: It is rewritten.
 `
@@ -166,7 +176,12 @@ func TestDockerRun(t *testing.T) {
 		got := d.run(t, dir, nil, "run", "--upload", filepath.Join(in, "data")+":/tmp/in", "--upload",
 			filepath.Join(in, "one.txt"), "--download", "/tmp/out:"+out,
 			script(t, `turns:
-  - calls: [{tool: shell, args: {command: 'cat /tmp/in/a.csv one.txt; mkdir -p /tmp/out/deep; cat /tmp/in/sub/b.csv >/tmp/out/deep/r.csv; ln -s deep/r.csv /tmp/out/latest'}}]
+  - calls:
+      - tool: shell
+        args:
+          command: |
+            cat /tmp/in/a.csv one.txt; mkdir -p /tmp/out/deep
+            cat /tmp/in/sub/b.csv >/tmp/out/deep/r.csv; ln -s deep/r.csv /tmp/out/latest
   - expect: {result: {tool: shell, contains: "1,2\none\n"}}
     text: done
 `), "copy")
@@ -227,7 +242,8 @@ func TestDockerExitCodes(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("a program of Windows gets no signals")
 	}
-	const long = `turns: [{calls: [{tool: shell, args: {command: 'echo begun >f; sleep 1000', timeout_ms: 500000}}]}]`
+	const long = `turns: [{calls: [{tool: shell, args: {command: 'echo begun >f; sleep 1000', ` +
+		`timeout_ms: 500000}}]}]`
 	tests := map[string]struct {
 		script string
 		flags  []string

@@ -33,7 +33,7 @@ func jobCheckout(t *testing.T) string {
 		git(t, c, "config", "http.https://github.com/.extraheader", "AUTHORIZATION: basic "+hidden)
 		git(t, c, "config", "url.https://x-access-token:"+hidden+"@github.com/.insteadOf",
 			"git@github.com:")
-		git(t, c, "config", "remote.ci.url", "https://gitlab-ci-token:"+hidden+"@gitlab.example.com/a/b.git")
+		git(t, c, "config", "remote.ci.url", "https://token:"+hidden+"@gitlab.example.com/a/b.git")
 		git(t, c, "config", "remote.ci.pushurl", "https://"+hidden+"@gitlab.example.com/a/b.git")
 		git(t, c, "config", "credential.helper", "!echo password="+hidden)
 		git(t, c, "config", "alias.secret", "!echo "+hidden)
@@ -76,7 +76,9 @@ func jobVars() []string {
 const lookEverywhere = `
 export LC_ALL=C
 grep -rlas -e '` + hiddenPattern + `' / --exclude-dir=proc --exclude-dir=sys
-for p in /proc/[0-9]*; do grep -las -e '` + hiddenPattern + `' $p/environ $p/cmdline $p/mountinfo; done
+for p in /proc/[0-9]*; do
+	grep -las -e '` + hiddenPattern + `' $p/environ $p/cmdline $p/mountinfo
+done
 git config --list --show-origin 2>/dev/null | grep -e '` + hiddenPattern + `'
 git -C lib config --list --show-origin 2>/dev/null | grep -e '` + hiddenPattern + `'
 env | grep -e '` + hiddenPattern + `'

@@ -12,7 +12,8 @@ func TestDockerVerify(t *testing.T) {
 	t.Run("text", func(t *testing.T) {
 		t.Parallel()
 		got := d.run(t, t.TempDir(), nil, "env", "verify")
-		if got.code != 0 || !strings.Contains(got.stdout, "\n0 of ") || strings.Contains(got.stdout, "BROKEN") {
+		if got.code != 0 || !strings.Contains(got.stdout, "\n0 of ") ||
+			strings.Contains(got.stdout, "BROKEN") {
 			t.Errorf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
 		}
 	})

@@ -58,7 +58,8 @@ func TestDockerTransferRepository(t *testing.T) {
 	git(t, dir, "config", "http.extraheader", "canary")
 	writeTree(t, dir, map[string]string{"a": "a\n"})
 	want := readTree(t, filepath.Join(dir, ".git"))
-	const script = `printf "[core]\n\tfsmonitor = touch planted; false\n" >>.git/config; echo b >a; ! grep -r canary . >&2 && test ! -e in/.git`
+	const script = `printf "[core]\n\tfsmonitor = touch planted; false\n" >>.git/config; echo b >a; ` +
+		`! grep -r canary . >&2 && test ! -e in/.git`
 	got := d.run(t, dir, []string{"SANDBOXAGENT_STATE_DIR=" + state}, "exec", "--workdir=.",
 		"--upload=.:in", "--apply", "--download=.", "--", "sh", "-c", script)
 	if got.code != 0 {

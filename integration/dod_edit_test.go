@@ -6,7 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
@@ -50,7 +49,7 @@ func proveEditFormat(t *testing.T, p provider) {
 		res.Failures[1].Kind != string(tool.KindEditConflict) {
 		t.Errorf("failures %+v", res.Failures)
 	}
-	if slices.ContainsFunc(s.request(0).Tools, func(spec llm.ToolSpec) bool { return spec.Name == "apply_patch" }) {
+	if slices.Contains(toolNames(s.request(0)), "apply_patch") {
 		t.Error("the model is offered apply_patch beside edit_file")
 	}
 }

@@ -98,7 +98,7 @@ func proveEveryKind(t *testing.T) {
 		event.KindTextEnd, event.KindToolCallStart,
 		event.KindToolOutputDelta, event.KindToolCallEnd, event.KindSteeringInjected,
 		event.KindLoopDetection, event.KindVerify, event.KindProcessingEnd)
-	failing := newSession(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Reply{Fault: llmtest.Fault{Status: 401}} })
+	failing := newSession(t, llmtest.Storm(1, llmtest.Fault{Status: 401}, saying("never")))
 	if _, err := failing.Submit(t.Context(), "go"); err == nil ||
 		len(data[event.Error](failing)) != 1 {
 		t.Errorf("after an error: %v, %v", err, failing.kinds())

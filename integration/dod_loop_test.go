@@ -51,7 +51,8 @@ var loopProofs = map[string]func(*testing.T){
 		if agent.DefaultMaxToolRounds != 200 {
 			t.Errorf("the default is %d", agent.DefaultMaxToolRounds)
 		}
-		s := newSession(t, endless(shell("true")), func(c *agent.Config) { c.Limits.NoLoopDetection = true })
+		s := newSession(t, endless(shell("true")),
+			func(c *agent.Config) { c.Limits.NoLoopDetection = true })
 		res, err := s.Submit(t.Context(), "go on")
 		if err != nil || res.Status != agent.StatusLimit || res.Limit != "tool_rounds" ||
 			len(res.ToolCalls) != 200 {
@@ -220,7 +221,8 @@ var loopProofs = map[string]func(*testing.T){
 
 func proveAbort(t *testing.T) {
 	marker := "abort-" + fmt.Sprint(time.Now().UnixNano())
-	s := newSession(t, endless(shell("sh -c 'sleep 300; : "+marker+"' & setsid sh -c 'sleep 300; : "+marker+"' & echo started; wait")))
+	s := newSession(t, endless(shell("sh -c 'sleep 300; : "+marker+"' & setsid sh -c 'sleep 300; : "+
+		marker+"' & echo started; wait")))
 	s.Subscribe(100, func(e event.Event) {
 		if d, ok := e.Data.(event.ToolOutputDelta); ok && strings.Contains(d.Text, "started") {
 			go s.Abort()

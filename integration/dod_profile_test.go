@@ -88,7 +88,7 @@ var profileProofs = map[string]func(*testing.T){
 		s.Tools().Unregister("grep")
 		s.submit("go")
 		wantContains(t, "the result", s.shown(1)[0], "registered after")
-		if slices.ContainsFunc(s.request(0).Tools, func(spec llm.ToolSpec) bool { return spec.Name == "grep" }) {
+		if slices.Contains(toolNames(s.request(0)), "grep") {
 			t.Error("a tool that was taken out is offered")
 		}
 	},
@@ -159,7 +159,9 @@ var profileProofs = map[string]func(*testing.T){
 	},
 	"9.8.4": withEach(proveProjectDocs),
 	"9.8.5": func(t *testing.T) {
-		s := newSession(t, saying("yes"), func(c *agent.Config) { c.Settings.Instructions = "Answer in French." })
+		s := newSession(t, saying("yes"), func(c *agent.Config) {
+			c.Settings.Instructions = "Answer in French."
+		})
 		s.write("AGENTS.md", "Answer in German.")
 		system := strings.TrimSpace(prompt(t, s))
 		if !strings.HasSuffix(system, "Answer in French.") {
@@ -279,7 +281,8 @@ func custom(name, result string) tool.Tool {
 	return tool.Tool{
 		ToolSpec: llm.ToolSpec{
 			Name: name, Description: "A tool of the host. It says what it did.",
-			Schema: json.RawMessage(`{"type":"object","properties":{"target":{"type":"string"}},"required":["target"]}`),
+			Schema: json.RawMessage(`{"type":"object","properties":{"target":{"type":"string"}},` +
+				`"required":["target"]}`),
 		},
 		Run: func(context.Context, *tool.Call) (tool.Result, error) {
 			return tool.Result{Text: result},

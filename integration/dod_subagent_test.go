@@ -257,7 +257,8 @@ func proveDepth(t *testing.T, p provider) {
 			nobody := func(*llmtest.Request) llmtest.Reply {
 				return llmtest.Reply{Violation: "there is an agent that must not be"}
 			}
-			s := p.session(t, agents(nobody, brains), func(c *agent.Config) { c.Subagents.MaxDepth = tt.depth })
+			s := p.session(t, agents(nobody, brains),
+				func(c *agent.Config) { c.Subagents.MaxDepth = tt.depth })
 			s.submit(tasks[0])
 			for i, may := range tt.may {
 				r := s.asked(tasks[i])

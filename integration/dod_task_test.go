@@ -119,7 +119,8 @@ func proveSteeringMidTask(t *testing.T, p provider) {
 		steered[0].Text != "write right.txt and not wrong.txt" {
 		t.Errorf("events %+v", steered)
 	}
-	if n := slices.IndexFunc(s.History(), func(turn agent.Turn) bool { return turn.Kind == agent.TurnSteering }); n != 3 {
+	steering := func(turn agent.Turn) bool { return turn.Kind == agent.TurnSteering }
+	if n := slices.IndexFunc(s.History(), steering); n != 3 {
 		t.Errorf("the message is turn %d of the history", n)
 	}
 	inOrder(t, s.kinds(), event.KindToolCallEnd, event.KindSteeringInjected, event.KindTextEnd,

@@ -194,19 +194,19 @@ func provePatchFile(t *testing.T) {
 		// at is the file that holds the patch afterwards; empty for none.
 		at string
 	}{
-		"nothing changes":                 {"out/patch", `true`, 0, "out/patch"},
-		"the directory is created again":  {"out/patch", `rmdir out; mkdir out`, 0, "out/patch"},
-		"the directory becomes a symlink": {"out/patch", `rmdir out; ln -s ../outside out`, 125, ""},
-		"a parent becomes a symlink":      {"a/sub/patch", `rm -r a; ln -s ../outside a`, 125, ""},
-		"the directory is removed":        {"out/patch", `rmdir out`, 125, ""},
-		"the directory was a symlink":     {"link/patch", `true`, 0, "out/patch"},
-		"that symlink changes":            {"link/patch", `ln -sfn ../outside link`, 0, "out/patch"},
-		"the file becomes a symlink":      {"out/patch", `ln -s ../../outside/x out/patch`, 0, "out/patch"},
-		"the file becomes a FIFO":         {"out/patch", `mkfifo out/patch`, 0, "out/patch"},
-		"the file becomes a device":       {"out/patch", `ln -s /dev/full out/patch`, 0, "out/patch"},
-		"the file becomes a directory":    {"out/patch", `mkdir out/patch`, 125, ""},
-		"a FIFO becomes another":          {"fifo", `rm fifo; mkfifo other fifo`, 125, ""},
-		"a FIFO becomes a symlink":        {"fifo", `rm fifo; ln -s ../outside/x fifo`, 125, ""},
+		"nothing changes":              {"out/patch", `true`, 0, "out/patch"},
+		"its parent is created again":  {"out/patch", `rmdir out; mkdir out`, 0, "out/patch"},
+		"its parent becomes a symlink": {"out/patch", `rmdir out; ln -s ../outside out`, 125, ""},
+		"a higher parent does":         {"a/sub/patch", `rm -r a; ln -s ../outside a`, 125, ""},
+		"its parent is removed":        {"out/patch", `rmdir out`, 125, ""},
+		"its parent was a symlink":     {"link/patch", `true`, 0, "out/patch"},
+		"that symlink changes":         {"link/patch", `ln -sfn ../outside link`, 0, "out/patch"},
+		"it becomes a symlink":         {"out/patch", `ln -s ../../outside/x out/patch`, 0, "out/patch"},
+		"it becomes a FIFO":            {"out/patch", `mkfifo out/patch`, 0, "out/patch"},
+		"it becomes a device":          {"out/patch", `ln -s /dev/full out/patch`, 0, "out/patch"},
+		"it becomes a directory":       {"out/patch", `mkdir out/patch`, 125, ""},
+		"a FIFO becomes another":       {"fifo", `rm fifo; mkfifo other fifo`, 125, ""},
+		"a FIFO becomes a symlink":     {"fifo", `rm fifo; ln -s ../outside/x fifo`, 125, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newArena(t, 0)

@@ -33,7 +33,8 @@ func (d *dockerHost) inImage(t *testing.T, ref, script string) string {
 	}, &container.HostConfig{
 		ReadonlyRootfs: true, NetworkMode: "none", CapDrop: []string{"ALL"},
 		SecurityOpt: []string{"no-new-privileges"},
-		Tmpfs:       map[string]string{"/tmp": "exec", "/home/sandbox": "exec,uid=10001,gid=10001,mode=0755"},
+		Tmpfs: map[string]string{"/tmp": "exec", "/home/sandbox": "exec,uid=10001,gid=10001," +
+			"mode=0755"},
 	}, nil, nil, "")
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +88,8 @@ func TestImagesAreBuiltByTheClassicBuilder(t *testing.T) {
 	const look = `echo "$(id -u):$(id -g) $(id -un) $HOME $PWD"
 stat -c '%n %u:%g' /home/sandbox /workspace
 touch "$HOME/x" /workspace/x
-git init -q . && git -c user.name=n -c user.email=e commit -q --allow-empty -m m && git log --format=%s
+git init -q . && git -c user.name=n -c user.email=e commit -q --allow-empty -m m
+git log --format=%s
 rg --version | head -n 1 | cut -d ' ' -f 1
 bash -c 'echo "${BASH_VERSION:+bash}"'
 test -s /etc/ssl/certs/ca-certificates.crt && echo certificates

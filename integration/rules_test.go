@@ -133,7 +133,8 @@ func TestEverySkipHasAReason(t *testing.T) {
 }
 
 func TestNothingIsUnfinished(t *testing.T) {
-	words := regexp.MustCompile(`(?i)//.*\b(TODO|FIXME|XXX|HACK|for now|not implemented|placeholder)\b`)
+	words := regexp.MustCompile(`(?i)//.*\b(TODO|FIXME|XXX|HACK|for now|not implemented|` +
+		`placeholder)\b`)
 	sources(t, func(name string, src []byte, _ *ast.File, _ *token.FileSet) {
 		if strings.HasSuffix(name, "integration/rules_test.go") {
 			return

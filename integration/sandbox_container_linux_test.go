@@ -71,11 +71,14 @@ func jobKinds() []jobKind {
 // oldFilter refuses what the filter of an old Docker does: namespaces, mounts, and Landlock, which
 // it does not know. Whether the error is EPERM or ENOSYS depends on the version of runc.
 func oldFilter(landlock syscall.Errno) string {
-	const newUser = `"args": [{"index": 0, "value": 268435456, "valueTwo": 268435456, "op": "SCMP_CMP_MASKED_EQ"}]`
+	const newUser = `"args": [{"index": 0, "value": 268435456, "valueTwo": 268435456, "op": ` +
+		`"SCMP_CMP_MASKED_EQ"}]`
 	return fmt.Sprintf(`seccomp={"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [
-		{"names": ["landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"], "action": "SCMP_ACT_ERRNO", "errnoRet": %d},
+		{"names": ["landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"],
+			"action": "SCMP_ACT_ERRNO", "errnoRet": %d},
 		{"names": ["unshare", "clone"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1, %s},
-		{"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": 38}, {"names": ["mount"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1}]}`, landlock, newUser)
+		{"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": 38},
+		{"names": ["mount"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1}]}`, landlock, newUser)
 }
 
 // TestSandboxInContainer runs the program in containers that have no privileges, as a job of a CI
@@ -120,7 +123,8 @@ func buildLook(t *testing.T) string {
 import "syscall"
 
 func main() {
-	if version, _, err := syscall.Syscall(444, 0, 0, 1); err != 0 { // landlock_create_ruleset, for its version
+	// landlock_create_ruleset, for its version
+	if version, _, err := syscall.Syscall(444, 0, 0, 1); err != 0 {
 		print(err.Error())
 	} else {
 		print(version)
@@ -488,7 +492,8 @@ func (j *job) confines(t *testing.T) {
 		if got.code != 3 || got.stdout != "ran\n" {
 			t.Errorf("%s: %+v", mode, got)
 		}
-		if note := "sandboxagent: note: the sandbox is not the strongest: Landlock, "; j.by == "Landlock" {
+		const note = "sandboxagent: note: the sandbox is not the strongest: Landlock, "
+		if j.by == "Landlock" {
 			wantContains(t, "standard error", got.stderr, append([]string{note}, j.reasons...)...)
 		} else if strings.Contains(got.stderr, "note:") {
 			t.Errorf("%s: %s", mode, got.stderr)

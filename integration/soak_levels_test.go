@@ -103,10 +103,11 @@ func (k *soak) still(t *testing.T) level {
 func (k *soak) settle(t *testing.T, want level) {
 	t.Helper()
 	var got level
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		if got = k.levels(t); got.files == want.files && got.goroutines == want.goroutines {
 			return
 		}
+		time.Sleep(50 * time.Millisecond)
 	}
 	t.Errorf("%d descriptors and %d goroutines, at first it were %d and %d", got.files, got.goroutines,
 		want.files, want.goroutines)

@@ -191,7 +191,8 @@ func TestSSHCommands(t *testing.T) {
 	})
 	t.Run("tool", func(t *testing.T) {
 		dir := s.MakeFolder(t)
-		if err := os.WriteFile(filepath.Join(dir, "a"), []byte("needle\n"), 0o644); err != nil { //nolint:gosec // for another user
+		name := filepath.Join(dir, "a")
+		if err := os.WriteFile(name, []byte("needle\n"), 0o644); err != nil { //nolint:gosec // public
 			t.Fatal(err)
 		}
 		got := call(t, on("tool", "grep", "--workdir="+dir, `--args={"pattern":"needle"}`)...)

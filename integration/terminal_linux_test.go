@@ -15,7 +15,8 @@ import (
 // user's terminal, follows it, and ^C reaches the command and not the program.
 func TestTerminal(t *testing.T) {
 	t.Parallel()
-	const script = `stty size; trap 'echo; stty size; exit 5' INT; trap 'echo resized' WINCH; echo ready; while :; do sleep 0.05; done`
+	const script = `stty size; trap 'echo; stty size; exit 5' INT; trap 'echo resized' WINCH; echo ` +
+		`ready; while :; do sleep 0.05; done`
 	for name, setUp := range map[string]func(t *testing.T) (flags, vars []string){
 		"ssh": func(t *testing.T) (flags, vars []string) {
 			return hostFlags(sshd(t, daemons.SSHDConfig{})), nil

@@ -202,7 +202,8 @@ func TestDockerOfKilledRun(t *testing.T) {
 	// It is not waited for yet: one that has ended does not count even then.
 	_ = child.Process.Kill()
 	t.Cleanup(func() { _ = child.Wait() })
-	if err := wait(t.Context(), stopTimeout, func() bool { return !alive(child.Process.Pid) }); err != nil {
+	ended := func() bool { return !alive(child.Process.Pid) }
+	if err := wait(t.Context(), stopTimeout, ended); err != nil {
 		t.Fatal(err)
 	}
 	if !alive(pid) || len(left(&old)) < 3 {

@@ -105,7 +105,8 @@ func (r *Registry) Add(t testing.TB, name, arch string) string {
 	repo, tag, _ := strings.Cut(name, ":")
 	layer := randomLayer(t)
 	config, err := json.Marshal(map[string]any{
-		"architecture": arch, "os": "linux", "config": map[string]any{"Labels": map[string]string{images.PreparedLabel: "10001:10001"}},
+		"architecture": arch, "os": "linux",
+		"config": map[string]any{"Labels": map[string]string{images.PreparedLabel: "10001:10001"}},
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{digest(layer)}},
 	})
 	if err != nil {

@@ -160,7 +160,9 @@ func TestSSHDAccount(t *testing.T) {
 				t.Errorf("the user has the number %d", uid)
 			}
 			where, _ := os.Readlink(shell)
-			got := strings.Split(output(t, s, `id -un; id -u; id -gn; echo "$HOME"; echo ~`+user+`; pwd; echo "$SHELL"; readlink /proc/$$/exe | sed s,.*/,,; echo "$FROM_PROFILE"; echo "$GREETING"; cat a/b/c`), "\n")
+			got := strings.Split(output(t, s, `id -un; id -u; id -gn; echo "$HOME"; echo ~`+user+`
+pwd; echo "$SHELL"; readlink /proc/$$/exe | sed s,.*/,,
+echo "$FROM_PROFILE"; echo "$GREETING"; cat a/b/c`), "\n")
 			want := []string{
 				user, fmt.Sprint(uid), map[bool]string{true: "root", false: user}[a.Root], s.Home(), s.Home(),
 				s.Home(), shell,

@@ -114,7 +114,8 @@ func TestCommandHasDocker(t *testing.T) {
 func TestSignalGoesToCommand(t *testing.T) {
 	needsDocker(t)
 	// The shell's child gets the signal too, and only when it has ended does the shell go on.
-	p := launch(t, nil, "sh", "-c", `trap 'echo caught' TERM; sh -c 'trap "echo child; exit 3" TERM; echo ready; while :; do sleep 0.1; done'; exit 9`)
+	p := launch(t, nil, "sh", "-c", `trap 'echo caught' TERM; sh -c 'trap "echo child; exit 3" TERM;`+
+		` echo ready; while :; do sleep 0.1; done'; exit 9`)
 	p.await(t, "ready", func() bool { return strings.Contains(p.stdout.String(), "ready") })
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
