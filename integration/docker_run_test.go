@@ -340,7 +340,7 @@ func signalled(s os.Signal) func(*testing.T, *os.Process, string) {
 // awaitFile waits until there is a file in the container of a run.
 func (d *dockerHost) awaitFile(t testing.TB, mark, name string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for {
 		list, err := d.containers(ctx, mark)

@@ -301,8 +301,8 @@ func proveShellTimeout(t *testing.T, p provider) {
 	if strings.Contains(text, "after\n") {
 		t.Errorf("the command went on: %s", text)
 	}
-	if d := res.ToolCalls[0].Duration; d > 15*time.Second || running(marker) {
-		t.Errorf("a process of the command is alive, or the command ran for %s", d)
+	if running(marker) {
+		t.Error("a process of the command is alive")
 	}
 	end := data[event.ToolCallEnd](s)[0]
 	if !end.IsError || end.ErrorKind != string(tool.KindShellTimeout) ||

@@ -105,8 +105,8 @@ func (p *program) awaitTree(t *testing.T) {
 
 func (p *program) end(t *testing.T) int {
 	t.Helper()
-	timer := time.AfterFunc(30*time.Second, func() {
-		t.Error("it did not end")
+	timer := time.AfterFunc(2*time.Minute, func() {
+		t.Error("the program did not end")
 		_ = p.Process.Kill() // it may have ended by now
 	})
 	defer timer.Stop()

@@ -111,12 +111,12 @@ func lastRun(t *testing.T, entries []store.Entry) string {
 	return ""
 }
 
-// await waits until cond holds.
-func await(t *testing.T, what string, cond func() bool) {
+// await waits until cond holds; event names it.
+func await(t *testing.T, event string, cond func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !cond(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !cond(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s did not happen", what)
+			t.Fatalf("%s did not happen", event)
 		}
 	}
 }

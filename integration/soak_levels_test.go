@@ -87,7 +87,7 @@ func (k *soak) levels(t *testing.T) level {
 func (k *soak) still(t *testing.T) level {
 	t.Helper()
 	last := k.levels(t)
-	for same, deadline := 0, time.Now().Add(20*time.Second); same < 10 &&
+	for same, deadline := 0, time.Now().Add(time.Minute); same < 10 &&
 		time.Now().Before(deadline); same++ {
 		time.Sleep(50 * time.Millisecond)
 		now := k.levels(t)
