@@ -230,7 +230,7 @@ func TestCIExamples(t *testing.T) {
 				checkPatch(t, group+"/"+job.name, runCI(t, job, vars))
 			}
 		}
-		nothingIsLeft(t, d.Host())
+		checkNoContainers(t, d.Host())
 	})
 }
 
@@ -242,8 +242,8 @@ func checkPatch(t *testing.T, job string, patch []byte) {
 	}
 }
 
-// nothingIsLeft fails if the daemon has a container.
-func nothingIsLeft(t *testing.T, host string) {
+// checkNoContainers fails if the daemon has a container.
+func checkNoContainers(t *testing.T, host string) {
 	t.Helper()
 	c, err := client.NewClientWithOpts(client.WithHost(host), client.WithAPIVersionNegotiation())
 	if err != nil {

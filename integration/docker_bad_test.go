@@ -159,7 +159,7 @@ func (d *dockerHost) try(t *testing.T, bad badInput, args ...string) ran {
 	cmd.Env = append(cmd.Env, bad.vars...)
 	d.removeLeft(t, mark)
 	got := finish(t, cmd)
-	d.nothing(t, mark)
+	d.checkNone(t, mark)
 	return got
 }
 

@@ -46,7 +46,7 @@ func TestDockerCrashes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("kills the program a hundred times")
 	}
-	d := ownDocker(t, daemons.Debian)
+	d := privateDocker(t, daemons.Debian)
 	t.Run("F1_kill_while_the_first_container_is_made", func(t *testing.T) { proveFirstCrashes(t, d) })
 	late := d.victim(t, "--ttl=1m")
 	if err := late.Start(); err != nil {
@@ -68,7 +68,7 @@ func TestDockerCrashes(t *testing.T) {
 	if left, err := d.volumes(t.Context()); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
-	d.nothing(t, "")
+	d.checkNone(t, "")
 }
 
 // victim is a run of the program that will not end well.

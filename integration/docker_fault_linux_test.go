@@ -75,7 +75,7 @@ func proveDockerGigabyte(t *testing.T, d *dockerHost) {
 	if code := cmd.ProcessState.ExitCode(); err != nil || more > 0 || code != 3 {
 		t.Errorf("%d bytes too many, %v, exit code %d", more, err, code)
 	}
-	d.nothing(t, mark)
+	d.checkNone(t, mark)
 }
 
 // proveForkBomb lets a command multiply until it meets the limit of processes. It ends when its

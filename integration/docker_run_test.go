@@ -310,7 +310,7 @@ func TestDockerExitCodes(t *testing.T) {
 				}
 			}
 			_ = cmd.Wait() // the exit code tells more
-			d.nothing(t, mark)
+			d.checkNone(t, mark)
 			_, res := records(t, stdout.String())
 			if code := cmd.ProcessState.ExitCode(); code != tt.code || res.ExitCode != tt.code ||
 				res.Status != tt.status || !strings.Contains(res.Error, tt.text) {

@@ -78,7 +78,7 @@ var environmentProofs = map[string]func(*testing.T){
 	},
 	"9.4.5": proveVariables,
 	"9.4.6": func(t *testing.T) {
-		own := &ownEnvironment{}
+		own := &userEnvironment{}
 		s := newSession(t, llmtest.Sequence(llmtest.Use(shell("say hello")), llmtest.Say("said")),
 			func(c *agent.Config) { c.Env = own })
 		s.submit("go")
@@ -88,7 +88,7 @@ var environmentProofs = map[string]func(*testing.T){
 
 func proveOperations(t *testing.T) {
 	ctx := t.Context()
-	e := openPlace(t, t.TempDir())
+	e := openEnvironment(t, t.TempDir())
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -176,14 +176,14 @@ func proveVariables(t *testing.T) {
 	}
 }
 
-// ownEnvironment is what a user of the library may write.
-type ownEnvironment struct{ env.Environment }
+// userEnvironment is what a user of the library may write.
+type userEnvironment struct{ env.Environment }
 
-func (*ownEnvironment) Info() env.Info {
+func (*userEnvironment) Info() env.Info {
 	return env.Info{Backend: "own", OS: "linux", WorkDir: "/", Shell: []string{"sh", "-c"}}
 }
 
-func (*ownEnvironment) Exec(_ context.Context, c env.Command) (env.Result, error) {
+func (*userEnvironment) Exec(_ context.Context, c env.Command) (env.Result, error) {
 	if c.Stdout != nil {
 		if _, err := fmt.Fprintf(c.Stdout, "my own environment ran %v\n", c.Argv); err != nil {
 			return env.Result{}, err
@@ -195,6 +195,6 @@ func (*ownEnvironment) Exec(_ context.Context, c env.Command) (env.Result, error
 	return env.Result{}, nil
 }
 
-func (*ownEnvironment) Open(_ context.Context, name string) (fs.File, error) {
+func (*userEnvironment) Open(_ context.Context, name string) (fs.File, error) {
 	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 }

@@ -24,7 +24,7 @@ var loopProofs = map[string]func(*testing.T){
 			t.Errorf("session %q is %s", s.ID(), s.State())
 		}
 		start := data[event.SessionStart](s)
-		if len(start) != 1 || start[0].Profile != "openai" || start[0].Backend != place(t) ||
+		if len(start) != 1 || start[0].Profile != "openai" || start[0].Backend != backendOf(t) ||
 			start[0].WorkDir != s.env.Info().WorkDir {
 			t.Errorf("the session began with %+v", start)
 		}

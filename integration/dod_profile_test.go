@@ -310,7 +310,7 @@ func proveProjectDocs(t *testing.T, p provider) {
 		"\nrule of deep", "\nown rule of deep",
 	}
 	work := filepath.Join(dir, "sub", "deep")
-	if place(t) == "docker" {
+	if backendOf(t) == "docker" {
 		work, rules = dir, rules[:2]
 	}
 	system := prompt(t, p.sessionIn(t, work, saying("yes")))

@@ -62,14 +62,14 @@ func proveSpawn(t *testing.T, p provider) {
 	), func(c *agent.Config) { c.Limits.NoLoopDetection = true })
 	s.write("src/a.txt", "a\n")
 	s.submit("have the files counted")
-	own := s.asked("have the files counted")
+	own := s.requestsOf("have the files counted")
 	if names := toolNames(own[0]); !slices.Contains(names, "spawn_agent") {
 		t.Errorf("the model is offered %v", names)
 	}
 	p.wantResults(t, own[1], false, false, false, true)
 	wantContains(t, "the result for a kind that there is not", shown(own[1])[3], "agent_type",
 		"'general', 'explore'")
-	first := s.asked(scoped)[0]
+	first := s.requestsOf(scoped)[0]
 	if len(first.Messages) != 1 || first.Messages[0].Role != llm.RoleUser || first.Model != p.small() {
 		t.Errorf("the agent was asked %+v of %s", first.Messages, first.Model)
 	}
@@ -79,7 +79,7 @@ func proveSpawn(t *testing.T, p provider) {
 		"ask_user") || slices.Contains(names, "spawn_agent") {
 		t.Errorf("the agent is offered %v", names)
 	}
-	if names := toolNames(s.asked(looking)[0]); !slices.Contains(names, "grep") ||
+	if names := toolNames(s.requestsOf(looking)[0]); !slices.Contains(names, "grep") ||
 		slices.Contains(names, "shell") || slices.Contains(names, "write_file") {
 		t.Errorf("an agent that only looks is offered %v", names)
 	}
@@ -88,8 +88,8 @@ func proveSpawn(t *testing.T, p provider) {
 	// The limit of 50 is reached by the 25th answer, whose calls get their results still.
 	wantContains(t, "the other agent's result", shown(own[2])[1], "turns_used: 51",
 		"the limit of turns was reached")
-	if first, second := len(s.asked(scoped)), len(s.asked(plain)); first != 1 || second != 25 {
-		t.Errorf("the agents asked %d and %d times", first, second)
+	if a, b := len(s.requestsOf(scoped)), len(s.requestsOf(plain)); a != 1 || b != 25 {
+		t.Errorf("the agents sent %d and %d requests", a, b)
 	}
 }
 
@@ -126,11 +126,11 @@ func proveSharedEnvironment(t *testing.T, p provider) {
 	s.write("secret.txt", "secret\n")
 	s.write("sub/given.txt", "given\n")
 	res := s.submit("divide the work")
-	own := s.asked("divide the work")
+	own := s.requestsOf("divide the work")
 	p.wantResults(t, own[1], false, true)
 	wantContains(t, "the result for a directory that is not there", shown(own[1])[1],
 		"nowhere does not exist")
-	confined := s.asked(inside)
+	confined := s.requestsOf(inside)
 	wantContains(t, "the system prompt", confined[0].System, "Working directory: "+workDir+"/sub\n")
 	got := shown(confined[1])
 	p.wantResults(t, confined[1], false, false, false, false, true, true, true, true, true, true)
@@ -153,7 +153,7 @@ func proveSharedEnvironment(t *testing.T, p provider) {
 	if _, err := s.env.Stat(t.Context(), "escaped.txt"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file outside was made (%v)", err)
 	}
-	wantContains(t, "what the agent without a directory of its own sees", shown(s.asked(beside)[1])[0],
+	wantContains(t, "the other agent's result", shown(s.requestsOf(beside)[1])[0],
 		"made\nsecret\n")
 	s.wantFile("shared.txt", "shared\n")
 	wantContains(t, "what the first agent sees", shown(own[5])[0], "1 | made")
@@ -180,7 +180,7 @@ func proveOwnHistory(t *testing.T, p provider) {
 	s.write("f.txt", "contents of f\n")
 	s.submit(secret)
 	s.submit("ask it again")
-	child := s.asked(task)
+	child := s.requestsOf(task)
 	if len(child) != 3 {
 		t.Fatalf("the agent asked %d times", len(child))
 	}
@@ -190,7 +190,7 @@ func proveOwnHistory(t *testing.T, p provider) {
 			t.Errorf("the agent knows what was said to the other: %s", body)
 		}
 	}
-	for _, r := range s.asked(secret) {
+	for _, r := range s.requestsOf(secret) {
 		if body := string(r.Body); strings.Contains(body, noise) || strings.Contains(body,
 			"contents of f") {
 			t.Errorf("the other knows what the agent did: %s", body)
@@ -261,7 +261,7 @@ func proveDepth(t *testing.T, p provider) {
 				func(c *agent.Config) { c.Subagents.MaxDepth = tt.depth })
 			s.submit(tasks[0])
 			for i, may := range tt.may {
-				r := s.asked(tasks[i])
+				r := s.requestsOf(tasks[i])
 				if got := slices.Contains(toolNames(r[0]), "spawn_agent"); got != may ||
 					strings.Contains(r[0].System, "\n- spawn_agent: ") != may {
 					t.Errorf("level %d may start agents: %t, want %t", i, got, may)
@@ -271,7 +271,7 @@ func proveDepth(t *testing.T, p provider) {
 					wantContains(t, "the result of spawn_agent", shown(r[1])[0], "spawn_agent")
 				}
 			}
-			if n := len(tt.may); n < len(tasks) && len(s.asked(tasks[n])) > 0 {
+			if n := len(tt.may); n < len(tasks) && len(s.requestsOf(tasks[n])) > 0 {
 				t.Errorf("there is an agent %d levels deep", n)
 			}
 			seen := map[origin]bool{}
@@ -314,7 +314,7 @@ func proveAgentResult(t *testing.T, p provider) {
 		},
 	))
 	res := s.submit("have it done")
-	own := s.asked("have it done")
+	own := s.requestsOf("have it done")
 	got := shown(own[2])
 	if want := "agent_id: agent_1\nagent_type: general\nstatus: completed\nsuccess: " +
 		"true\nturns_used: 4\noutput:\nline one\nline two"; got[0] != want {
@@ -382,7 +382,7 @@ func proveAgentControl(t *testing.T, p provider) {
 		}
 	})
 	res := s.submit("have it done")
-	own, worker := s.asked("have it done"), s.asked("work")
+	own, worker := s.requestsOf("have it done"), s.requestsOf("work")
 	wantContains(t, "send_input to one at work", shown(own[3])[0], "agent_id: agent_1",
 		"status: running")
 	messages := worker[1].Messages

@@ -61,7 +61,7 @@ func crashRun(t *testing.T, stay bool) *program {
 	} else {
 		replies = append(replies, llmtest.Say("done"))
 	}
-	p.ask(t, wires()[0], llmtest.Sequence(replies...))
+	p.useModel(t, wires()[0], llmtest.Sequence(replies...))
 	return p
 }
 

@@ -21,7 +21,7 @@ import (
 )
 
 // TestFaultsOfSignals sends signals to the program while a tree of processes runs below it that
-// does not want to end.
+// ignores SIGTERM.
 func TestFaultsOfSignals(t *testing.T) {
 	if _, err := os.Stat("/proc/self/cmdline"); err != nil {
 		t.Skipf("processes are looked for in /proc: %v", err)
@@ -61,7 +61,7 @@ sleep MARK5
 `, "MARK", p.marker)
 }
 
-// newProgram makes a run that asks srv.
+// newProgram makes a run.
 func newProgram(t *testing.T, flags ...string) *program {
 	t.Helper()
 	p := &program{dir: t.TempDir(), state: t.TempDir(), marker: fmt.Sprintf("9%09d",
@@ -83,8 +83,8 @@ func newProgram(t *testing.T, flags ...string) *program {
 	return p
 }
 
-// ask makes p ask a server, with the tree as the command of the model's call.
-func (p *program) ask(t *testing.T, w wire, brain llmtest.Brain) {
+// useModel starts a model server for p.
+func (p *program) useModel(t *testing.T, w wire, brain llmtest.Brain) {
 	t.Helper()
 	srv := llmtest.NewServer(t, w.brain(brain))
 	p.Args = append(p.Args, modelFlags(srv, w)...)
@@ -110,7 +110,7 @@ func (p *program) end(t *testing.T) int {
 		_ = p.Process.Kill() // it may have ended by now
 	})
 	defer timer.Stop()
-	_ = p.Wait() // the exit code tells more
+	_ = p.Wait() // the exit code is checked
 	return p.ProcessState.ExitCode()
 }
 
@@ -126,7 +126,7 @@ func (p *program) checkEnd(t *testing.T, status string) {
 		t.Fatalf("sessions %v, %v", dirs, err)
 	}
 	if got := lastRun(t, readJournal(t, dirs[0])); got != status {
-		t.Errorf("the journal says that the run ended with %s", got)
+		t.Errorf("by the journal the run ended with %s", got)
 	}
 }
 
@@ -189,7 +189,7 @@ func proveSignals(t *testing.T, w wire) {
 			if tt.reply != nil {
 				reply = *tt.reply
 			}
-			p.ask(t, w, func(*llmtest.Request) llmtest.Reply { return reply })
+			p.useModel(t, w, func(*llmtest.Request) llmtest.Reply { return reply })
 			if err := p.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -217,8 +217,8 @@ func proveSignals(t *testing.T, w wire) {
 // proveSIGPIPE checks that the signal alone is not the end.
 func proveSIGPIPE(t *testing.T, w wire) {
 	p := newProgram(t)
-	p.ask(t, w, llmtest.Sequence(llmtest.Use(shell("touch ready; until test -e go; do sleep 0.02; "+
-		"done")), llmtest.Say("done")))
+	const command = "touch ready; until test -e go; do sleep 0.02; done"
+	p.useModel(t, w, llmtest.Sequence(llmtest.Use(shell(command)), llmtest.Say("done")))
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}

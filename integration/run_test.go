@@ -28,7 +28,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
 )
 
-// canary is a variable of this process that commands must not see.
+// canary is an environment variable of this process that commands must not see.
 const canary = "SANDBOXAGENT_CANARY_API_KEY"
 
 // parallel is the least number of tests that run beside each other.
@@ -55,8 +55,7 @@ type provider struct {
 	client  func(*llmtest.Server) (llm.Client, error)
 }
 
-// families are the providers that there is a profile for. The first is that of sessions that do not
-// choose.
+// families lists the providers that have a profile. The first is the default of sessions.
 func families() []provider {
 	return []provider{
 		{"openai", profile.OpenAI("gpt-5.2"), func(s *llmtest.Server) (llm.Client, error) {
@@ -79,7 +78,7 @@ func families() []provider {
 func withEach(prove func(*testing.T, provider)) func(*testing.T) {
 	return func(t *testing.T) {
 		all := families()
-		if testing.Short() && place(t) != "local" {
+		if testing.Short() && backendOf(t) != "local" {
 			all = all[:1]
 		}
 		for _, p := range all {
@@ -96,7 +95,7 @@ func withFirst(prove func(*testing.T, provider)) func(*testing.T) {
 	return func(t *testing.T) { prove(t, families()[0]) }
 }
 
-// session is a session in the place of its test, against a strict model server over real HTTP.
+// session is a session in the environment of its test, with a strict model server over real HTTP.
 type session struct {
 	*agent.Session
 	t      *testing.T
@@ -107,7 +106,7 @@ type session struct {
 
 	mu     sync.Mutex
 	events []event.Event
-	// atCall is called once, when a call of a tool begins.
+	// atCall is called once, when a tool call starts.
 	atCall func()
 }
 
@@ -160,12 +159,12 @@ func (p provider) sessionIn(
 	return s
 }
 
-// sessionWith starts a session with this provider's profile whose model is asked through client.
+// sessionWith starts a session with this provider's profile and client.
 func (p provider) sessionWith(
 	t *testing.T, dir string, client llm.Client, change ...func(*agent.Config),
 ) *session {
 	t.Helper()
-	s := &session{t: t, dir: dir, env: openPlace(t, dir)}
+	s := &session{t: t, dir: dir, env: openEnvironment(t, dir)}
 	cfg := agent.Config{
 		Client: client, Profile: p.profile, Env: s.env, Store: agent.OnDisk(filepath.Join(t.TempDir(),
 			"sessions")),
@@ -199,7 +198,7 @@ func (s *session) sink(e event.Event) error {
 	return nil
 }
 
-// submit works on an input that must end well.
+// submit submits an input, whose run must complete.
 func (s *session) submit(text string) agent.Result {
 	s.t.Helper()
 	res, err := s.Submit(s.t.Context(), text)
@@ -209,24 +208,23 @@ func (s *session) submit(text string) agent.Result {
 	return res
 }
 
-// request returns what the model was sent at the n-th time, from 0.
+// request returns the n-th request to the model, from 0.
 func (s *session) request(n int) *llmtest.Request {
 	s.t.Helper()
 	all := s.server.Requests()
 	if n >= len(all) {
-		s.t.Fatalf("the model was asked %d times, not %d", len(all), n+1)
+		s.t.Fatalf("the model got %d requests, not %d", len(all), n+1)
 	}
 	return all[n]
 }
 
-// shown returns the results of tools that the model was sent last at its n-th request.
+// shown returns the tool results at the end of the n-th request.
 func (s *session) shown(n int) []string {
 	s.t.Helper()
 	return shown(s.request(n))
 }
 
-// shown returns the results of tools that a request ends with, apart from what the user says after
-// them.
+// shown returns the tool results at the end of a request; user messages may follow them.
 func shown(r *llmtest.Request) []string {
 	var out []string
 	for _, res := range results(r) {
@@ -292,7 +290,7 @@ func (s *session) read(name string) string {
 	return string(b)
 }
 
-// use makes a call from a map of arguments.
+// use makes a tool call from a map of arguments.
 func use(name string, args map[string]any) llmtest.Call {
 	b, err := json.Marshal(args)
 	if err != nil {
@@ -322,7 +320,7 @@ func wantContains(t *testing.T, what, text string, parts ...string) {
 	}
 }
 
-// instant is a clock on which waiting takes no time.
+// instant is a clock on which sleeping takes no time.
 type instant struct{}
 
 func (instant) Now() time.Time { return time.Now() }

@@ -81,9 +81,8 @@ func oldFilter(landlock syscall.Errno) string {
 		{"names": ["mount"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1}]}`, landlock, newUser)
 }
 
-// TestSandboxInContainer runs the program in containers that have no privileges, as a job of a CI
-// system does. What can be had there is found without the program: it must be what the program
-// makes use of, and tells.
+// TestSandboxInContainer runs the program in unprivileged containers, as the job of a CI system
+// does. The test finds the strongest sandbox without the program, which must use and report it.
 func TestSandboxInContainer(t *testing.T) {
 	t.Parallel()
 	d := sharedDocker(t)
@@ -94,11 +93,11 @@ func TestSandboxInContainer(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/user %d", kind.name, user), func(t *testing.T) {
 				t.Parallel()
 				j := startJob(t, d, kind, user, user, look)
-				j.see(t, kind)
+				j.probe(t, kind)
 				t.Logf("there is %q; %q", j.by, j.reasons)
 				if j.by == "" {
 					j.refuses(t)
-					j.goesWithout(t)
+					j.runsUnsandboxed(t)
 					return
 				}
 				j.confines(t)
@@ -111,7 +110,7 @@ func TestSandboxInContainer(t *testing.T) {
 		j := startJob(t, d, jobKinds()[0], 0, 1001, look)
 		j.reasons = []string{project + " belongs to user 1001"}
 		j.refuses(t)
-		j.goesWithout(t)
+		j.runsUnsandboxed(t)
 	})
 }
 
@@ -218,7 +217,7 @@ func (j *job) remove(t *testing.T, mark string) {
 	case <-gone:
 	case <-failed: //nolint:errcheck // it is gone already
 	}
-	j.d.nothing(t, mark)
+	j.d.checkNone(t, mark)
 }
 
 // bubblewrapFiles are mounts of this machine's bubblewrap and the libraries that it needs.
@@ -322,8 +321,8 @@ func (j *job) has(t *testing.T, names ...string) string {
 	return j.exec(t, slices.Concat([]string{"ls", "-d"}, names)...).stdout
 }
 
-// see finds which sandbox can be had in the container.
-func (j *job) see(t *testing.T, kind jobKind) {
+// probe finds the strongest sandbox that works in the container.
+func (j *job) probe(t *testing.T, kind jobKind) {
 	t.Helper()
 	if kind.bwrap {
 		got := j.exec(t, "bwrap", "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts",
@@ -357,7 +356,7 @@ func (j *job) see(t *testing.T, kind jobKind) {
 	}
 }
 
-// all does all that a sandbox prevents, and ends with a code of its own.
+// all is a script with all that a sandbox prevents; it exits with 3.
 func all(file string) string {
 	return fmt.Sprintf(`echo ran >%s && cat %s
 (echo x >%s) && echo wrote
@@ -366,10 +365,10 @@ wget -q -O- http://127.0.0.1:8080/page
 exit 3`, file, file, outside)
 }
 
-// unconfined is what that prints where nothing prevents it.
+// unconfined is its output without a sandbox.
 const unconfined = "ran\nwrote\nsecret\nreached\n"
 
-// refuses checks that nothing is done where a sandbox is insisted on, and that each reason is told.
+// refuses checks that nothing runs where a sandbox is required, and that messages name the reasons.
 func (j *job) refuses(t *testing.T) {
 	before := j.changes(t)
 	for _, test := range []struct {
@@ -421,9 +420,9 @@ func (j *job) changes(t *testing.T) (names []string) {
 	return names
 }
 
-// goesWithout checks that the program does without a sandbox where it may, and says so to people
-// and to programs.
-func (j *job) goesWithout(t *testing.T) {
+// runsUnsandboxed checks that the program runs commands without a sandbox where it may, and reports
+// that in a note and in events.
+func (j *job) runsUnsandboxed(t *testing.T) {
 	const note = "sandboxagent: note: commands run as this user on this machine; there is no sandbox: "
 	got := j.program(t, "exec", "--sandbox=auto", "--", "sh", "-c", all("by-auto"))
 	if got.code != 3 || got.stdout != unconfined || strings.Count(got.stderr, "\n") != 1 {
@@ -444,7 +443,7 @@ func (j *job) goesWithout(t *testing.T) {
 	}
 	wantContains(t, "standard error", got.stderr, append([]string{note, "without a sandbox"},
 		j.reasons...)...)
-	j.tells(t, got.stdout, map[env.Promise]env.Strength{
+	j.checkGuarantees(t, got.stdout, map[env.Promise]env.Strength{
 		env.Isolation: env.Absent, env.ConfinedWrites: env.Absent, env.HiddenSecrets: env.Absent,
 		env.NoNetwork: env.Absent,
 	})
@@ -453,8 +452,8 @@ func (j *job) goesWithout(t *testing.T) {
 	}
 }
 
-// tells checks what a run promised, at its start and in its end.
-func (j *job) tells(t *testing.T, stdout string, want map[env.Promise]env.Strength) {
+// checkGuarantees checks the guarantees of a run, in its first and last events.
+func (j *job) checkGuarantees(t *testing.T, stdout string, want map[env.Promise]env.Strength) {
 	t.Helper()
 	events, res := records(t, stdout)
 	told := [][]env.Guarantee{res.Guarantees}
@@ -480,7 +479,7 @@ func (j *job) tells(t *testing.T, stdout string, want map[env.Promise]env.Streng
 	}
 }
 
-// confines checks that a sandbox prevents what it must, and that a lesser one is told.
+// confines checks that a sandbox confines commands, and that a note reports a weaker one.
 func (j *job) confines(t *testing.T) {
 	off := j.program(t, "exec", "--sandbox=off", "--", "sh", "-c", all("by-off"))
 	if removed := j.exec(t, "rm", outside); off.code != 3 || off.stdout != unconfined ||
@@ -504,7 +503,7 @@ func (j *job) confines(t *testing.T) {
 	}
 }
 
-// enforces checks what is promised, and what can be insisted on.
+// enforces checks the guarantees, and --enforce for each.
 func (j *job) enforces(t *testing.T) {
 	want := map[env.Promise]env.Strength{
 		env.Isolation: env.Enforced, env.HiddenProcesses: env.Enforced,
@@ -518,7 +517,7 @@ func (j *job) enforces(t *testing.T) {
 	if got.code != 0 {
 		t.Errorf("a model in a sandbox: %+v", got)
 	}
-	j.tells(t, got.stdout, want)
+	j.checkGuarantees(t, got.stdout, want)
 	strong := []string{"exec", "--network=none"}
 	for promise, strength := range want {
 		if strength == env.Enforced {

@@ -14,7 +14,7 @@ import (
 // sshOfProofs is the host of the sessions of TestDoDOnSSH while that runs.
 var sshOfProofs atomic.Pointer[ssh.Host]
 
-// TestDoDOnSSH proves the definition of done once more, with all sessions on a host over SSH.
+// TestDoDOnSSH proves the definition of done with all sessions on a remote host.
 func TestDoDOnSSH(t *testing.T) {
 	t.Parallel()
 	s := daemons.NewSSHD(t, daemons.SSHDConfig{Vars: []string{"PATH=" + os.Getenv("PATH")}})

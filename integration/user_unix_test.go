@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// nobody is a user without rights.
+// nobody is an unprivileged user.
 const nobody = 65534
 
 // TestOrdinaryUser runs tests of environments once more as a user without rights, since root may
@@ -41,7 +41,7 @@ func TestOrdinaryUser(t *testing.T) {
 			if err := os.CopyFS(here, os.DirFS(filepath.Join("..", filepath.FromSlash(pkg)))); err != nil {
 				t.Fatal(err)
 			}
-			if err := own(dir); err != nil {
+			if err := chownTree(dir); err != nil {
 				t.Fatal(err)
 			}
 			cmd := exec.CommandContext(t.Context(), bin, "-test.short", "-test.timeout=20m")
@@ -56,8 +56,8 @@ func TestOrdinaryUser(t *testing.T) {
 	}
 }
 
-// own gives a tree to nobody.
-func own(dir string) error {
+// chownTree gives a tree to nobody.
+func chownTree(dir string) error {
 	return filepath.WalkDir(dir, func(name string, _ os.DirEntry, err error) error {
 		if err != nil {
 			return err
