@@ -153,8 +153,7 @@ func proveSharedEnvironment(t *testing.T, p provider) {
 	if _, err := s.env.Stat(t.Context(), "escaped.txt"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file outside was made (%v)", err)
 	}
-	wantContains(t, "the other agent's result", shown(s.requestsOf(beside)[1])[0],
-		"made\nsecret\n")
+	wantContains(t, "the other agent's result", shown(s.requestsOf(beside)[1])[0], "made\nsecret\n")
 	s.wantFile("shared.txt", "shared\n")
 	wantContains(t, "what the first agent sees", shown(own[5])[0], "1 | made")
 	if want := []event.FileChange{{

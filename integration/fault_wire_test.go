@@ -142,16 +142,20 @@ func messagesWire() wire {
 				says(403, "permission_error", "Your API key may not use this."), llm.KindAuth,
 				agent.StatusModelError, "may not use",
 			},
-			"400, length": {says(400, "invalid_request_error",
-				"prompt is too long: 215000 tokens > 200000 maximum"), llm.KindContextLength,
-				agent.StatusContextOverflow, "215000 tokens"},
+			"400, length": {
+				says(400, "invalid_request_error",
+					"prompt is too long: 215000 tokens > 200000 maximum"), llm.KindContextLength,
+				agent.StatusContextOverflow, "215000 tokens",
+			},
 			"413": {
 				says(413, "request_too_large", "Request exceeds the maximum size"),
 				llm.KindContextLength, agent.StatusContextOverflow, "maximum size",
 			},
-			"400, money": {says(400, "invalid_request_error",
-				"Your credit balance is too low to access the Anthropic API."), llm.KindQuota,
-				agent.StatusModelError, "credit balance"},
+			"400, money": {
+				says(400, "invalid_request_error",
+					"Your credit balance is too low to access the Anthropic API."), llm.KindQuota,
+				agent.StatusModelError, "credit balance",
+			},
 			"402, billing": {
 				says(402, "billing_error", "There is an issue with your billing."),
 				llm.KindQuota, agent.StatusModelError, "billing",
