@@ -9,23 +9,23 @@ import (
 	"sync"
 )
 
-// DefaultCapture is how many bytes a Capture keeps at each end unless it is told otherwise: 64 KiB.
+// DefaultCapture is the default number of bytes that a Capture keeps at each end: 64 KiB.
 const DefaultCapture = 64 << 10
 
-// CaptureOptions say what a Capture keeps. The zero value keeps DefaultCapture bytes at each end.
+// CaptureOptions configure a Capture. The zero value keeps DefaultCapture bytes at each end.
 type CaptureOptions struct {
-	// Head and Tail are how many bytes are kept of the start and of the end. Zero means
+	// Head and Tail are the numbers of bytes to keep of the start and of the end. Zero means
 	// DefaultCapture, a negative number none.
 	Head, Tail int
-	// Spool, if set, is given every byte. Writes to it never overlap.
+	// Spool, if set, receives every byte. Writes to it never overlap.
 	Spool io.Writer
 }
 
 // Capture is a writer for output of any length. It keeps the start and the end in memory, counts
-// and hashes all of it, and passes all of it on to an optional spool. Memory is taken as output
-// comes, up to the two limits. The zero value is ready to use, with the default options and no
-// spool. All methods may be called concurrently, and wait for a write to the spool that is under
-// way; the results of two calls fit together when nobody writes in between.
+// and hashes all bytes, and writes them to an optional spool. Its memory grows with the output, up
+// to the two limits. The zero value has the default options. All methods may be called
+// concurrently, and wait for a running write to the spool; the results of two calls fit together if
+// no Write comes between them.
 type Capture struct {
 	opts CaptureOptions
 
@@ -45,9 +45,9 @@ func NewCapture(opts CaptureOptions) *Capture {
 	return &Capture{opts: opts}
 }
 
-// Write takes p. It fails only if the spool does: then what the spool did not take is not counted,
-// hashed or kept either, so that the capture describes the spool's content, and every later Write
-// returns the same error.
+// Write fails only if the spool does. Bytes that the spool did not take are not counted, hashed or
+// kept, so that the capture describes the spool's content; every later Write returns the same
+// error.
 func (c *Capture) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,23 +69,22 @@ func (c *Capture) Write(p []byte) (int, error) {
 	return n, c.err
 }
 
-// Head returns a copy of the start: all of the output if it is not longer than the limit for the
-// start.
+// Head returns a copy of the start, which is the whole output if that fits into its limit.
 func (c *Capture) Head() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]byte{}, c.head...)
 }
 
-// Tail returns a copy of the end, without what Head has already.
+// Tail returns a copy of the end, without the bytes of Head.
 func (c *Capture) Tail() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.appendTail([]byte{})
 }
 
-// Bytes returns a copy of start and end, one after the other. It is the whole output if Omitted is
-// 0; otherwise the gap lies behind the bytes of Head, possibly within a character.
+// Bytes returns a copy of Head followed by Tail. It is the whole output if Omitted is 0; otherwise
+// the gap follows the bytes of Head, possibly within a character.
 func (c *Capture) Bytes() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,14 +98,14 @@ func (c *Capture) Size() int64 {
 	return c.size
 }
 
-// Omitted returns how many bytes between start and end are not kept.
+// Omitted returns the number of bytes between start and end that are not kept.
 func (c *Capture) Omitted() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.size - int64(len(c.head)) - int64(len(c.tail))
 }
 
-// Sum returns the hex SHA-256 of everything written.
+// Sum returns the hex SHA-256 of all bytes written.
 func (c *Capture) Sum() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,7 +116,7 @@ func (c *Capture) Sum() string {
 	return hex.EncodeToString(c.hash.Sum(nil))
 }
 
-// keep counts and hashes p and keeps of it what the limits allow.
+// keep counts and hashes p and keeps as much of it as the limits allow.
 func (c *Capture) keep(p []byte) {
 	if len(p) == 0 {
 		return
@@ -157,7 +156,7 @@ func captureLimit(n int) int {
 	return max(0, n)
 }
 
-// appendLimited appends p to b, which is to grow to limit bytes at most and no further.
+// appendLimited appends p to b, whose capacity grows to limit bytes at most.
 func appendLimited(b, p []byte, limit int) []byte {
 	if need := len(b) + len(p); need > cap(b) {
 		b = append(make([]byte, 0, min(limit, max(need, 2*cap(b)))), b...)

@@ -11,24 +11,23 @@ import (
 // Conditions that callers branch on. Missing files, missing rights and closed environments are
 // fs.ErrNotExist, fs.ErrPermission and fs.ErrClosed.
 var (
-	// ErrGone means that the place is not there any more: the container was removed, the host
-	// rebooted. Nothing sent to it will ever be answered.
+	// ErrGone means that the environment does not exist any more: its container was removed, its host
+	// was restarted. It does not come back.
 	ErrGone = errors.New("the environment is gone")
-	// ErrUnknownOutcome means that contact was lost after a command was sent: it may have run.
+	// ErrUnknownOutcome means that the connection was lost after a command was sent: it may have run.
 	ErrUnknownOutcome = errors.New("the outcome is unknown: the command may have run")
-	// ErrProtocol means that the other side of a remote environment broke the protocol: it is not what
-	// it should be, or somebody has taken its place. Nothing that it says can be believed, and no more
-	// is sent to it.
+	// ErrProtocol means that the helper of a remote environment violated the protocol: it may be
+	// hostile. The client discards what it sends and sends it nothing more.
 	ErrProtocol = errors.New("protocol violation")
-	// ErrIsDir means that a file was wanted and the name is a folder.
+	// ErrIsDir means that the operation needs a file and the name is a directory.
 	ErrIsDir = errors.New("is a directory")
-	// ErrNotDir means that a folder was wanted and the name is none.
+	// ErrNotDir means that the operation needs a directory and the name is none.
 	ErrNotDir = errors.New("not a directory")
-	// ErrNotRegular means that the name is a device, a socket or a named pipe.
+	// ErrNotRegular means that the name is a device, a socket or a FIFO.
 	ErrNotRegular = errors.New("not a regular file")
 	// ErrNoSpace means that the disk or the quota is full.
 	ErrNoSpace = errors.New("no space left")
-	// ErrChanged means that a file does not have the content that the caller required.
+	// ErrChanged means that a file does not have the content that the caller requires.
 	ErrChanged = errors.New("the file has changed")
 	// ErrReadOnly means that a read-only environment refused a write or a command.
 	ErrReadOnly = errors.New("the environment is read-only")
@@ -36,15 +35,15 @@ var (
 	ErrEscapes = errors.New("leads out of the directory")
 	// ErrTreeTooLarge means that a tree has more files or bytes than the caller allows.
 	ErrTreeTooLarge = errors.New("the tree is too large")
-	// ErrOutside means that a name leads out of the folder that an environment is confined to.
+	// ErrOutside means that a name leads out of the directory that a decorator confines it to.
 	ErrOutside = errors.New("outside of the working directory")
 )
 
-// StartError means that a command could not be started and certainly did not run. It wraps
+// StartError means that a command was not started and certainly did not run. It wraps
 // fs.ErrNotExist if the program was not found, fs.ErrPermission if it may not be executed, a
-// *fs.PathError with Op "chdir" if the folder to run in is the cause, the end of the context or
-// fs.ErrClosed if that came first, and other causes, such as an argument list that is too long, as
-// the system reports them.
+// *fs.PathError with Op "chdir" if Command.Dir is the cause, the end of the context or fs.ErrClosed
+// if that came first, and other causes, such as an argument list that is too long, as the system
+// reports them.
 type StartError struct {
 	Argv []string
 	Err  error
@@ -64,7 +63,8 @@ func (e *StartError) Error() string {
 // Unwrap returns the cause.
 func (e *StartError) Unwrap() error { return e.Err }
 
-// ContextError returns nil while ctx is alive, then an error that wraps ctx.Err and context.Cause.
+// ContextError returns nil before the end of ctx, and then an error that wraps ctx.Err and
+// context.Cause.
 func ContextError(ctx context.Context) error {
 	err := ctx.Err()
 	if err == nil {
@@ -77,8 +77,11 @@ func ContextError(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// PathError returns err as a *fs.PathError, or unchanged if it wraps one already.
+// PathError returns err as a *fs.PathError; nil for nil, and err itself if it wraps one already.
 func PathError(op, name string, err error) error {
+	if err == nil {
+		return nil
+	}
 	if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
 		return err
 	}

@@ -10,12 +10,12 @@ import (
 )
 
 // FS returns the working directory of e as a file system of package io/fs. It implements
-// fs.ReadDirFS, fs.StatFS and fs.ReadFileFS; the latter has no limit of size, unlike [ReadFile]
-// here. Names follow the rules of fs.ValidPath and may thus not leave the working directory by
-// themselves, but links may: this is no confinement.
+// fs.ReadDirFS, fs.ReadLinkFS, fs.StatFS and fs.ReadFileFS; unlike [ReadFile], the latter has no
+// limit of size. Names follow fs.ValidPath and so cannot leave the working directory, but symlinks
+// can: FS is no confinement.
 //
-// Package io/fs has no contexts, so ctx serves all calls, and when it ends, they fail. The file
-// system may be used concurrently, a single open file may not.
+// Package io/fs has no contexts, so ctx serves all calls, which fail after its end. The file system
+// may be used concurrently, a single open file may not.
 func FS(ctx context.Context, e FileReader) fs.FS {
 	f := fileSystem{ctx: ctx, inner: e}
 	if i, ok := e.(interface{ Info() Info }); ok {
@@ -32,12 +32,13 @@ type fileSystem struct {
 
 var (
 	_ fs.ReadDirFS   = fileSystem{}
+	_ fs.ReadLinkFS  = fileSystem{}
 	_ fs.StatFS      = fileSystem{}
 	_ fs.ReadFileFS  = fileSystem{}
 	_ fs.ReadDirFile = (*openDir)(nil)
 )
 
-// Open opens a file, or a folder as a fs.ReadDirFile.
+// Open opens a file, or a directory as an fs.ReadDirFile.
 func (f fileSystem) Open(name string) (fs.File, error) {
 	if err := f.check("open", name); err != nil {
 		return nil, err
@@ -56,7 +57,7 @@ func (f fileSystem) Open(name string) (fs.File, error) {
 	return &openDir{fs: f, name: name, info: info}, nil
 }
 
-// Stat describes a file, following links.
+// Stat describes a file and follows symlinks.
 func (f fileSystem) Stat(name string) (fs.FileInfo, error) {
 	if err := f.check("stat", name); err != nil {
 		return nil, err
@@ -64,7 +65,23 @@ func (f fileSystem) Stat(name string) (fs.FileInfo, error) {
 	return f.inner.Stat(f.ctx, name)
 }
 
-// ReadDir lists a folder, sorted by name.
+// Lstat describes a file, or a symlink itself.
+func (f fileSystem) Lstat(name string) (fs.FileInfo, error) {
+	if err := f.check("lstat", name); err != nil {
+		return nil, err
+	}
+	return f.inner.Lstat(f.ctx, name)
+}
+
+// ReadLink returns the target of a symlink.
+func (f fileSystem) ReadLink(name string) (string, error) {
+	if err := f.check("readlink", name); err != nil {
+		return "", err
+	}
+	return f.inner.ReadLink(f.ctx, name)
+}
+
+// ReadDir lists a directory, sorted by name.
 func (f fileSystem) ReadDir(name string) ([]fs.DirEntry, error) {
 	if err := f.check("readdir", name); err != nil {
 		return nil, err
@@ -80,9 +97,8 @@ func (f fileSystem) ReadFile(name string) ([]byte, error) {
 	return ReadFile(f.ctx, f.inner, name, math.MaxInt64)
 }
 
-// check refuses names that package io/fs does not allow. Where the system of the environment takes
-// a backslash or a colon for more than a character of a name, such names could mean a place outside
-// the working directory.
+// check rejects names that are invalid in package io/fs. On Windows it also rejects a backslash and
+// a colon, with which a name can lead out of the working directory.
 func (f fileSystem) check(op, name string) error {
 	if fs.ValidPath(name) && (!f.windows || !strings.ContainsAny(name, `\:`)) {
 		return nil
@@ -90,7 +106,7 @@ func (f fileSystem) check(op, name string) error {
 	return &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
 }
 
-// openDir is an open folder. It is listed by the first ReadDir, all at once.
+// openDir is an open directory. The first ReadDir lists it whole.
 type openDir struct {
 	fs     fileSystem
 	name   string
@@ -100,7 +116,7 @@ type openDir struct {
 	closed bool
 }
 
-// Stat describes the folder as it was when it was opened.
+// Stat describes the directory at the time of Open.
 func (d *openDir) Stat() (fs.FileInfo, error) {
 	if d.closed {
 		return nil, &fs.PathError{Op: "stat", Path: d.name, Err: fs.ErrClosed}
@@ -108,7 +124,7 @@ func (d *openDir) Stat() (fs.FileInfo, error) {
 	return d.info, nil
 }
 
-// Read fails: a folder has no bytes.
+// Read fails: a directory has no bytes.
 func (d *openDir) Read([]byte) (int, error) {
 	err := ErrIsDir
 	if d.closed {
@@ -117,7 +133,7 @@ func (d *openDir) Read([]byte) (int, error) {
 	return 0, &fs.PathError{Op: "read", Path: d.name, Err: err}
 }
 
-// Close closes the folder.
+// Close closes the directory.
 func (d *openDir) Close() error {
 	if d.closed {
 		return &fs.PathError{Op: "close", Path: d.name, Err: fs.ErrClosed}
@@ -126,7 +142,7 @@ func (d *openDir) Close() error {
 	return nil
 }
 
-// ReadDir returns the next n entries and then io.EOF, or all that are left if n is zero or less.
+// ReadDir returns the next n entries and then io.EOF, or all remaining ones if n is not positive.
 func (d *openDir) ReadDir(n int) ([]fs.DirEntry, error) {
 	if d.closed {
 		return nil, &fs.PathError{Op: "readdir", Path: d.name, Err: fs.ErrClosed}

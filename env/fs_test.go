@@ -59,6 +59,14 @@ func (u unreached) Stat(_ context.Context, name string) (fs.FileInfo, error) {
 	return nil, u.fail(name)
 }
 
+func (u unreached) Lstat(_ context.Context, name string) (fs.FileInfo, error) {
+	return nil, u.fail(name)
+}
+
+func (u unreached) ReadLink(_ context.Context, name string) (string, error) {
+	return "", u.fail(name)
+}
+
 func (u unreached) ReadDir(_ context.Context, name string) ([]fs.DirEntry, error) {
 	return nil, u.fail(name)
 }

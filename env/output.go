@@ -6,29 +6,28 @@ import (
 	"io/fs"
 )
 
-// OutputOptions say what Output keeps of a command's output. The zero value keeps DefaultCapture
-// bytes at each end of each stream.
+// OutputOptions configure Output. The zero value keeps DefaultCapture bytes at each end of each
+// stream.
 type OutputOptions struct {
-	// Stdout and Stderr are the options for the two streams. Their spools may be the same writer only
-	// if that may be called concurrently.
+	// Stdout and Stderr are the options of the two streams. Their spools may be the same writer only
+	// if it may be called concurrently.
 	Stdout, Stderr CaptureOptions
-	// Combined puts both streams into one, in the order in which they arrive, with the options of
-	// Stdout. Those of Stderr must be the zero value.
+	// Combined captures both streams as one, in order of arrival, with the options of Stdout. Those of
+	// Stderr must then be the zero value.
 	Combined bool
 }
 
-// Captured is what Output kept. Both captures are there in every case, also with an error.
+// Captured holds the captured output. Neither capture is ever nil.
 type Captured struct {
-	// Stdout holds the standard output; with OutputOptions.Combined both streams.
+	// Stdout holds stdout; with OutputOptions.Combined both streams.
 	Stdout *Capture
-	// Stderr holds the standard error; with OutputOptions.Combined nothing.
+	// Stderr holds stderr; with OutputOptions.Combined nothing.
 	Stderr *Capture
 }
 
-// Output runs cmd and keeps the start and the end of what it prints. Result and error are those of
-// Exec; with an error the captures hold what had been printed by then. The command does not run and
-// the error is a *StartError that wraps fs.ErrInvalid if cmd has writers of its own or if opts
-// contradict themselves.
+// Output runs cmd and captures its output. Result and error are those of Exec; after an error the
+// captures hold the output up to then. If cmd has a writer, or opts contradict themselves, the
+// command does not run and the error is a *StartError that wraps fs.ErrInvalid.
 func Output(
 	ctx context.Context, r Runner, cmd Command, opts OutputOptions,
 ) (Captured, Result, error) {
@@ -37,12 +36,12 @@ func Output(
 	case cmd.Stdout != nil || cmd.Stderr != nil:
 		return out, Result{}, &StartError{
 			Argv: cmd.Argv,
-			Err:  fmt.Errorf("output is captured, but the command has a writer: %w", fs.ErrInvalid),
+			Err:  fmt.Errorf("Output needs a command without writers: %w", fs.ErrInvalid),
 		}
 	case opts.Combined && opts.Stderr != CaptureOptions{}:
 		return out, Result{}, &StartError{
 			Argv: cmd.Argv,
-			Err:  fmt.Errorf("output is combined, but there are options for stderr: %w", fs.ErrInvalid),
+			Err:  fmt.Errorf("Output.Combined excludes options of stderr: %w", fs.ErrInvalid),
 		}
 	}
 	cmd.Stdout, cmd.Stderr = out.Stdout, out.Stderr

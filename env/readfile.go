@@ -8,16 +8,15 @@ import (
 	"io/fs"
 )
 
-// DefaultReadLimit is how many bytes ReadFile reads at most unless it is told otherwise: 100 MiB.
+// DefaultReadLimit is the default limit of ReadFile: 100 MiB.
 const DefaultReadLimit = 100 << 20
 
-// ErrTooLarge means that a file holds more than the caller is ready to read.
+// ErrTooLarge means that a file is larger than the caller's limit.
 var ErrTooLarge = errors.New("file too large")
 
-// ReadFile reads the whole file name, following links. A file of more than limit bytes gives an
-// error that wraps ErrTooLarge, and no data; a limit of zero or less means DefaultReadLimit. The
-// limit holds for what is read, whatever size the environment reports. The end of ctx stops the
-// reading. Errors are *fs.PathError.
+// ReadFile reads the whole file name and follows symlinks. A file of more than limit bytes is an
+// error that wraps ErrTooLarge, without data; a limit of zero or less means DefaultReadLimit. The
+// limit bounds the bytes read, whatever size the environment reports. Errors are *fs.PathError.
 func ReadFile(ctx context.Context, e FileReader, name string, limit int64) ([]byte, error) {
 	if limit <= 0 {
 		limit = DefaultReadLimit

@@ -9,39 +9,39 @@ import (
 )
 
 const (
-	// MaxReadFiles is how many bytes of all files together ReadFiles returns: 64 MiB.
+	// MaxReadFiles bounds the bytes of all files together that ReadFiles returns: 64 MiB.
 	MaxReadFiles = 64 << 20
-	// readAtOnce is how many files are read at the same time.
+	// readAtOnce bounds the files that are read at the same time.
 	readAtOnce = 8
 )
 
-// FileContent is one file that ReadFiles has read.
+// FileContent is the content of one file, or the error of reading it.
 type FileContent struct {
-	// Name is the name that was asked for.
+	// Name is the name as ReadFiles received it.
 	Name string
 	// Data is the whole content; nil if Err is set.
 	Data []byte
-	// Err is why the file could not be read, as ReadFile tells it.
+	// Err is the error of ReadFile.
 	Err error
 }
 
-// MultiReader is implemented by environments that can read several files faster than one by one.
-// Callers use [ReadFiles], which means the same for every environment.
+// MultiReader is an optional interface of environments that read several files faster than one by
+// one. Callers use [ReadFiles], which returns the same for every environment.
 type MultiReader interface {
 	ReadFiles(ctx context.Context, names []string, limit int64) ([]FileContent, error)
 }
 
-// ReadFiles reads the files called names, and returns one FileContent for each of them, in the same
-// order. A name may come twice. It is meant for several small files, which a remote environment
-// gives in one round trip.
+// ReadFiles reads the files names and returns one FileContent for each, in the same order. A name
+// may occur twice. It suits several small files, which a remote environment sends in one round
+// trip.
 //
-// The limit of each file is that of ReadFile. Of all files together no more than MaxReadFiles bytes
-// are returned, nor are many more in memory meanwhile: a file for which those before it leave too
-// little is an error that wraps ErrTooLarge, as is one that is larger than limit; the files after
-// it are read as long as they fit. The larger the limit, the fewer files are read at the same time.
+// The limit of each file is that of ReadFile. All files together have at most MaxReadFiles bytes,
+// which also bounds the memory: a file that does not fit beside those before it is an error that
+// wraps ErrTooLarge, like a file larger than limit; later files that fit are read. The larger the
+// limit, the fewer files are read at the same time.
 //
-// That a file cannot be read is told in its FileContent. ReadFiles itself returns an error, and no
-// contents, if ctx ends and if the environment is closed or gone.
+// The error of one file is in its FileContent. ReadFiles itself returns an error, without contents,
+// if ctx ends or the environment is closed or gone.
 func ReadFiles(
 	ctx context.Context, e FileReader, names []string, limit int64,
 ) ([]FileContent, error) {
@@ -76,8 +76,8 @@ func ReadFiles(
 	return contents, nil
 }
 
-// readContent reads one file of at most share bytes, which is less than limit where other files
-// have taken the rest.
+// readContent reads one file of at most share bytes, which is below limit if other files took the
+// rest.
 func readContent(ctx context.Context, e FileReader, name string, share, limit int64) FileContent {
 	data, err := readFile(ctx, e, name, share)
 	if share < limit && errors.Is(err, ErrTooLarge) {

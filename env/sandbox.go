@@ -1,29 +1,27 @@
 package env
 
-// Sandbox says what commands may touch besides the working folder. The zero value is a sandbox as
-// strong as the machine has it, without a network, or none where there is none; Info tells what
-// became of it.
+// Sandbox configures the sandbox around the commands of an environment. The zero value is the
+// strongest sandbox that the machine has, without a network, or none on a machine without one;
+// Info.Guarantees lists what is enforced and its limits.
 //
-// Within a sandbox commands change files in the working folder, in a folder of their own for
-// temporary files, and in Write, and nowhere else. They read what the user may read, but not where
-// secrets are usually kept, such as ~/.ssh. Where bubblewrap can be used, they have namespaces of
-// their own, so that they see none but their own processes, and the hooks and the settings of the
-// working folder's repository are mounted read-only. Where only Landlock can be used, neither is
-// so. Info.Guarantees says what is enforced, and what each promise leaves open.
+// In a sandbox commands change files only in the working directory, in a private directory for
+// temporary files, and in Write. They read what the user may read, except the usual files of
+// secrets, such as ~/.ssh. With bubblewrap they run in their own namespaces, see no other
+// processes, and find the hooks and settings of the working directory's repository mounted
+// read-only. With Landlock alone they do not.
 type Sandbox struct {
-	// Require makes it an error where there is no sandbox to be had.
+	// Require makes a machine without a sandbox an error.
 	Require bool
-	// Enforce are promises that must be Enforced; where one is not, there is an error, also without
-	// Require.
+	// Enforce lists promises that must be Enforced; one that is not is an error, also without Require.
 	Enforce []Promise
 	// Network lets commands use the network of the machine.
 	Network bool
-	// Write are more files and folders that commands may change. They must exist, and be absolute
-	// names.
+	// Write lists more files and directories that commands may change: absolute names that exist.
 	Write []string
-	// Read is what commands may read although it would be hidden. It must exist, and be absolute
-	// names.
+	// Read lists files and directories that commands may read although they would be hidden: absolute
+	// names that exist.
 	Read []string
-	// Hide is hidden from commands in addition to the usual places of secrets, as absolute names.
+	// Hide lists files and directories that commands cannot read, in addition to the usual files of
+	// secrets: absolute names.
 	Hide []string
 }

@@ -49,6 +49,16 @@ func (w *watched) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
 	return w.Environment.Stat(ctx, name)
 }
 
+func (w *watched) Lstat(ctx context.Context, name string) (fs.FileInfo, error) {
+	defer w.alive()
+	return w.Environment.Lstat(ctx, name)
+}
+
+func (w *watched) ReadLink(ctx context.Context, name string) (string, error) {
+	defer w.alive()
+	return w.Environment.ReadLink(ctx, name)
+}
+
 func (w *watched) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
 	defer w.alive()
 	return w.Environment.ReadDir(ctx, name)

@@ -41,9 +41,13 @@ func namesOf(f func(name string) string) func(*testing.T, env.Environment) env.E
 			return good.Stat(ctx,
 				f(name))
 		}
-		a.readDir = func(ctx context.Context, name string) ([]fs.DirEntry,
-			error,
-		) {
+		a.lstat = func(ctx context.Context, name string) (fs.FileInfo, error) {
+			return good.Lstat(ctx, f(name))
+		}
+		a.readLink = func(ctx context.Context, name string) (string, error) {
+			return good.ReadLink(ctx, f(name))
+		}
+		a.readDir = func(ctx context.Context, name string) ([]fs.DirEntry, error) {
 			return good.ReadDir(ctx, f(name))
 		}
 		a.writeFile = func(ctx context.Context, name string, r io.Reader,
@@ -67,6 +71,14 @@ func errorsOf(f func(err error) error) func(*testing.T, env.Environment) env.Env
 		a.stat = func(ctx context.Context, name string) (fs.FileInfo, error) {
 			info, err := good.Stat(ctx, name)
 			return info, f(err)
+		}
+		a.lstat = func(ctx context.Context, name string) (fs.FileInfo, error) {
+			info, err := good.Lstat(ctx, name)
+			return info, f(err)
+		}
+		a.readLink = func(ctx context.Context, name string) (string, error) {
+			target, err := good.ReadLink(ctx, name)
+			return target, f(err)
 		}
 		a.readDir = func(ctx context.Context, name string) ([]fs.DirEntry, error) {
 			entries, err := good.ReadDir(ctx, name)
@@ -195,6 +207,24 @@ func brokenListings() []breakage {
 					name))
 			}
 		}), []string{"file/stat_follows_links"}},
+		{"Lstat follows symlinks", alter(func(good env.Environment, a *altered) {
+			a.lstat = good.Stat
+		}), []string{"file/lstat"}},
+		{"ReadLink returns where a symlink leads", alter(func(good env.Environment, a *altered) {
+			a.readLink = func(_ context.Context, name string) (string, error) {
+				target, err := os.Readlink(host(good, name))
+				if err != nil {
+					return "", err
+				}
+				return path.Join(path.Dir(host(good, name)), target), nil
+			}
+		}), []string{"file/readlink"}},
+		{"ReadLink of a file is any error", alter(func(good env.Environment, a *altered) {
+			a.readLink = func(ctx context.Context, name string) (string, error) {
+				target, err := good.ReadLink(ctx, name)
+				return target, hidden(fs.ErrInvalid)(err)
+			}
+		}), []string{"file/readlink", "file/invalid_names"}},
 		{"Stat knows no modes and times", alter(func(good env.Environment, a *altered) {
 			a.stat = func(ctx context.Context, name string) (fs.FileInfo, error) {
 				info, err := good.Stat(ctx, name)

@@ -29,6 +29,8 @@ type altered struct {
 	exec      func(ctx context.Context, cmd env.Command) (env.Result, error)
 	open      func(ctx context.Context, name string) (fs.File, error)
 	stat      func(ctx context.Context, name string) (fs.FileInfo, error)
+	lstat     func(ctx context.Context, name string) (fs.FileInfo, error)
+	readLink  func(ctx context.Context, name string) (string, error)
 	readDir   func(ctx context.Context, name string) ([]fs.DirEntry, error)
 	writeFile func(ctx context.Context, name string, r io.Reader, opts env.WriteOptions) (env.Written,
 		error)
@@ -58,6 +60,20 @@ func (a *altered) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
 		return a.stat(ctx, name)
 	}
 	return a.Environment.Stat(ctx, name)
+}
+
+func (a *altered) Lstat(ctx context.Context, name string) (fs.FileInfo, error) {
+	if a.lstat != nil {
+		return a.lstat(ctx, name)
+	}
+	return a.Environment.Lstat(ctx, name)
+}
+
+func (a *altered) ReadLink(ctx context.Context, name string) (string, error) {
+	if a.readLink != nil {
+		return a.readLink(ctx, name)
+	}
+	return a.Environment.ReadLink(ctx, name)
 }
 
 func (a *altered) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {

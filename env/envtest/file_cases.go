@@ -35,6 +35,8 @@ func fileCases() []testCase {
 		{name: "open_file", rule: ruleOpen, run: fileOpenFile},
 		{name: "stat", rule: ruleStat, run: fileStat},
 		{name: "stat_follows_links", rule: ruleStat, run: fileStatLinks},
+		{name: "lstat", rule: ruleLstat, run: fileLstat},
+		{name: "readlink", rule: ruleLstat, run: fileReadLink},
 		{name: "readdir_sorted", rule: ruleReadDir, run: fileReadDirSorted},
 		{name: "readdir_entries", rule: ruleReadDir, run: fileReadDirEntries},
 		{name: "readdir_many", rule: ruleReadDir, run: fileReadDirMany},
@@ -183,7 +185,8 @@ func fileMissing(c *caseT) {
 		c.name("missing"), c.abs("missing"), c.name("missing", "deeper"),
 		c.name(urlName), "/no/such/folder",
 	} {
-		for _, m := range methods("Open", "Stat", "ReadDir", "Remove", "Remove recursively") {
+		for _, m := range methods("Open", "Stat", "Lstat", "ReadLink", "ReadDir", "Remove",
+			"Remove recursively") {
 			c.wantPathError(m.name+" of "+name, m.call(c.ctx, c.e, name), name, fs.ErrNotExist)
 		}
 	}
@@ -198,7 +201,8 @@ func fileMissing(c *caseT) {
 
 func fileBelowFile(c *caseT) {
 	c.write(c.name("file"), "x")
-	for _, m := range methods("Open", "Stat", "ReadDir", "WriteFile", "Remove") {
+	for _, m := range methods("Open", "Stat", "Lstat", "ReadLink", "ReadDir", "WriteFile",
+		"Remove") {
 		c.wantPathError(m.name+" of a name below a file", m.call(c.ctx, c.e, c.name("file", "below")), "",
 			env.ErrNotDir)
 	}
@@ -213,7 +217,7 @@ func filePermission(c *caseT) {
 	for name, list := range map[string][]fileMethod{
 		c.name("secret"):         methods("Open"),
 		c.name("closed"):         methods("ReadDir"),
-		c.name("closed", "file"): methods("Open", "Stat", "WriteFile", "Remove"),
+		c.name("closed", "file"): methods("Open", "Stat", "Lstat", "ReadLink", "WriteFile", "Remove"),
 		c.name("fixed", "new"):   methods("WriteFile"),
 		c.name("fixed", "file"):  methods("Remove"),
 		c.name("fixed", "a"):     methods("CopyIn"),
@@ -396,5 +400,55 @@ func fileStatLinks(c *caseT) {
 	}
 	if info, err := c.e.Stat(c.ctx, c.name("dirlink")); err != nil || !info.IsDir() {
 		c.errorf("Stat of a link to a folder: %v, error %v; want a folder", info, err)
+	}
+}
+
+func fileLstat(c *caseT) {
+	c.writeMode(c.name("file"), "12345", 0o640)
+	c.write(c.name("folder", "x"), "")
+	c.link("file", c.name("link"))
+	c.link("folder", c.name("dirlink"))
+	c.link("nowhere", c.name("dangling"))
+	for _, name := range []string{"link", "dirlink", "dangling"} {
+		info, err := c.e.Lstat(c.ctx, c.name(name))
+		if err != nil || info.Mode().Type() != fs.ModeSymlink || info.IsDir() || info.Name() != name {
+			c.errorf("Lstat of the symlink %q: %v, error %v", name, info, err)
+		}
+	}
+	info, err := c.e.Lstat(c.ctx, c.name("file"))
+	if err != nil || info.Mode() != 0o640 || info.Size() != 5 || info.Name() != "file" {
+		c.errorf("Lstat of a file: %v, error %v; want file, 5, 0640", info, err)
+	}
+	if info, err = c.e.Lstat(c.ctx, c.name("folder")); err != nil || !info.IsDir() {
+		c.errorf("Lstat of a directory: %v, error %v", info, err)
+	}
+	// Only the last element of a name is the symlink itself.
+	info, err = c.e.Lstat(c.ctx, c.name("dirlink", "x"))
+	if err != nil || !info.Mode().IsRegular() {
+		c.errorf("Lstat of a file through a symlink to its directory: %v, error %v", info, err)
+	}
+}
+
+func fileReadLink(c *caseT) {
+	c.write(c.name("folder", "x"), "")
+	targets := []string{
+		"folder", "folder/", "nowhere", "../x", "/etc/passwd", "./folder/../folder", "with space",
+		"世界", "a//b",
+	}
+	for i, target := range targets {
+		name := c.name(fmt.Sprint("link", i))
+		c.link(target, name)
+		if got, err := c.e.ReadLink(c.ctx, name); got != target || err != nil {
+			c.errorf("ReadLink of a symlink to %q: %q, error %v", target, got, err)
+		}
+	}
+	c.link("folder", c.name("dir"))
+	c.link("../file", c.name("folder", "link"))
+	if got, err := c.e.ReadLink(c.ctx, c.name("dir", "link")); got != "../file" || err != nil {
+		c.errorf("ReadLink through a symlink to its directory: %q, error %v", got, err)
+	}
+	readLink := methods("ReadLink")[0]
+	for _, name := range []string{c.name("folder", "x"), c.name("folder"), c.abs("folder")} {
+		c.wantPathError("ReadLink of "+name, readLink.call(c.ctx, c.e, name), name, fs.ErrInvalid)
 	}
 }

@@ -124,6 +124,14 @@ var fileMethods = []fileMethod{
 		_, err := e.Stat(ctx, name)
 		return err
 	}},
+	{"Lstat", func(ctx context.Context, e env.Environment, name string) error {
+		_, err := e.Lstat(ctx, name)
+		return err
+	}},
+	{"ReadLink", func(ctx context.Context, e env.Environment, name string) error {
+		_, err := e.ReadLink(ctx, name)
+		return err
+	}},
 	{"ReadDir", func(ctx context.Context, e env.Environment, name string) error {
 		_, err := e.ReadDir(ctx, name)
 		return err

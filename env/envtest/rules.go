@@ -43,6 +43,7 @@ const (
 	rulePathError = "errors of files are *fs.PathError with fs.ErrNotExist, fs.ErrPermission and " +
 		"so on inside"
 	ruleStat    = "Stat describes a file, following links"
+	ruleLstat   = "Lstat and ReadLink describe a symlink itself; ReadLink of another file is fs.ErrInvalid"
 	ruleReadDir = "ReadDir lists a folder, sorted by name; entries describe links themselves"
 	ruleWrite   = "WriteFile makes the file hold what the reader gives"
 	ruleParents = "missing parents are made with mode 0o777 less the umask"

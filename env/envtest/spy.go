@@ -45,6 +45,7 @@ var (
 	spyStats   = filled[search.GrepStats]()
 	spyFile    = filled[env.FileContent]()
 	spyInfo    = filled[env.Info]()
+	spyTarget  = filled[string]()
 )
 
 func (s *spy) call(ctx context.Context, name string, args ...any) {
@@ -99,6 +100,16 @@ func (s *spy) Open(ctx context.Context, name string) (fs.File, error) {
 func (s *spy) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
 	s.call(ctx, "Stat", name)
 	return spyFileInfo{}, s.err
+}
+
+func (s *spy) Lstat(ctx context.Context, name string) (fs.FileInfo, error) {
+	s.call(ctx, "Lstat", name)
+	return spyFileInfo{}, s.err
+}
+
+func (s *spy) ReadLink(ctx context.Context, name string) (string, error) {
+	s.call(ctx, "ReadLink", name)
+	return spyTarget, s.err
 }
 
 func (s *spy) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {

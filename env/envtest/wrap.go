@@ -116,6 +116,20 @@ func wrapMethods() []wrapMethod {
 			}
 			return err
 		}},
+		{"Lstat", true, func(c *wrapCheck) error {
+			info, err := c.w.Lstat(c.ctx, "name")
+			c.args("name")
+			if err == nil {
+				c.result(info, spyFileInfo{})
+			}
+			return err
+		}},
+		{"ReadLink", true, func(c *wrapCheck) error {
+			target, err := c.w.ReadLink(c.ctx, "name")
+			c.args("name")
+			c.result(target, spyTarget)
+			return err
+		}},
 		{"ReadDir", true, func(c *wrapCheck) error {
 			entries, err := c.w.ReadDir(c.ctx, "name")
 			c.args("name")

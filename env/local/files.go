@@ -96,6 +96,38 @@ func (e *Environment) Stat(ctx context.Context, name string) (fs.FileInfo, error
 	return info, nil
 }
 
+// Lstat implements env.Environment.
+func (e *Environment) Lstat(ctx context.Context, name string) (fs.FileInfo, error) {
+	path, err := e.begin(ctx, "lstat", name)
+	if err != nil {
+		return nil, err
+	}
+	defer e.work.Done()
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, pathError("lstat", name, err)
+	}
+	return info, nil
+}
+
+// ReadLink implements env.Environment.
+func (e *Environment) ReadLink(ctx context.Context, name string) (string, error) {
+	path, err := e.begin(ctx, "readlink", name)
+	if err != nil {
+		return "", err
+	}
+	defer e.work.Done()
+	target, err := os.Readlink(path)
+	if err == nil {
+		return filepath.ToSlash(target), nil
+	}
+	// Systems differ in the error for a file that is not a symlink.
+	if info, statErr := os.Lstat(path); statErr == nil && info.Mode().Type() != fs.ModeSymlink {
+		err = fs.ErrInvalid
+	}
+	return "", pathError("readlink", name, err)
+}
+
 // ReadDir implements env.Environment.
 func (e *Environment) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
 	path, err := e.begin(ctx, "readdir", name)

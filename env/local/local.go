@@ -149,12 +149,7 @@ func workDir(dir string) (string, error) {
 }
 
 // Info implements env.Environment.
-func (e *Environment) Info() env.Info {
-	info := e.info
-	info.Shell = append([]string(nil), info.Shell...)
-	info.Guarantees = append([]env.Guarantee(nil), info.Guarantees...)
-	return info
-}
+func (e *Environment) Info() env.Info { return e.info.Clone() }
 
 // Close implements env.Environment. Commands in progress and processes that earlier commands left
 // behind get SIGTERM, and SIGKILL after env.GraceTime. An error names processes that could not be
@@ -271,20 +266,10 @@ func (e *Environment) Signal(sig os.Signal) error {
 	return nil
 }
 
-// contextError returns nil while ctx lives, and then an error that wraps both ctx.Err and
-// context.Cause.
+// contextError is env.ContextError, but fs.ErrClosed if Close ended ctx.
 func contextError(ctx context.Context) error {
-	err := ctx.Err()
-	if err == nil {
-		return nil
-	}
-	cause := context.Cause(ctx)
-	switch {
-	case errors.Is(cause, errClosing):
+	if errors.Is(context.Cause(ctx), errClosing) {
 		return fs.ErrClosed
-	case errors.Is(cause, err):
-		return cause
-	default:
-		return fmt.Errorf("%w: %w", err, cause)
 	}
+	return env.ContextError(ctx)
 }

@@ -230,9 +230,11 @@ func TestClosed(t *testing.T) {
 	}
 	ctx := t.Context()
 	calls := map[string]func() error{
-		"Open":    func() error { _, err := e.Open(ctx, "f"); return err },
-		"Stat":    func() error { _, err := e.Stat(ctx, "f"); return err },
-		"ReadDir": func() error { _, err := e.ReadDir(ctx, "."); return err },
+		"Open":     func() error { _, err := e.Open(ctx, "f"); return err },
+		"Stat":     func() error { _, err := e.Stat(ctx, "f"); return err },
+		"Lstat":    func() error { _, err := e.Lstat(ctx, "f"); return err },
+		"ReadLink": func() error { _, err := e.ReadLink(ctx, "f"); return err },
+		"ReadDir":  func() error { _, err := e.ReadDir(ctx, "."); return err },
 		"WriteFile": func() error {
 			_, err := e.WriteFile(ctx, "f", strings.NewReader(""),
 				env.WriteOptions{})

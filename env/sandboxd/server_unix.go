@@ -265,12 +265,7 @@ func (s *served) Exec(ctx context.Context, cmd env.Command) (env.Result, error) 
 }
 
 // Info implements env.Environment.
-func (s *served) Info() env.Info {
-	info := s.info
-	info.Shell = append([]string(nil), info.Shell...)
-	info.Guarantees = append([]env.Guarantee(nil), info.Guarantees...)
-	return info
-}
+func (s *served) Info() env.Info { return s.info.Clone() }
 
 // describe weakens the guarantees that this process cannot give, and adds those of the sandbox.
 func (d *helperServer) describe(info env.Info) env.Info {

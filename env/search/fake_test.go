@@ -131,6 +131,22 @@ func (d *searchDisk) Stat(ctx context.Context, name string) (fs.FileInfo, error)
 	return os.Stat(full)
 }
 
+func (d *searchDisk) Lstat(ctx context.Context, name string) (fs.FileInfo, error) {
+	full, err := d.record(ctx, "lstat", name)
+	if err != nil {
+		return nil, err
+	}
+	return os.Lstat(full)
+}
+
+func (d *searchDisk) ReadLink(ctx context.Context, name string) (string, error) {
+	full, err := d.record(ctx, "readlink", name)
+	if err != nil {
+		return "", err
+	}
+	return os.Readlink(full)
+}
+
 func (d *searchDisk) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
 	full, err := d.record(ctx, "readdir", name)
 	if err != nil {

@@ -295,6 +295,9 @@ type oneName struct{ name string }
 func (o oneName) Open(context.Context, string) (fs.File, error)     { return nil, fs.ErrInvalid }
 func (o oneName) Stat(context.Context, string) (fs.FileInfo, error) { return nil, fs.ErrInvalid }
 
+func (o oneName) Lstat(context.Context, string) (fs.FileInfo, error) { return nil, fs.ErrInvalid }
+func (o oneName) ReadLink(context.Context, string) (string, error)   { return "", fs.ErrInvalid }
+
 func (o oneName) ReadDir(_ context.Context, dir string) ([]fs.DirEntry, error) {
 	below := o.name
 	if dir != "." {

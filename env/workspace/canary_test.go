@@ -135,6 +135,16 @@ func (s *spy) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
 	return s.Environment.Stat(ctx, name)
 }
 
+func (s *spy) Lstat(ctx context.Context, name string) (fs.FileInfo, error) {
+	s.calls["Lstat"]++
+	return s.Environment.Lstat(ctx, name)
+}
+
+func (s *spy) ReadLink(ctx context.Context, name string) (string, error) {
+	s.calls["ReadLink"]++
+	return s.Environment.ReadLink(ctx, name)
+}
+
 func (s *spy) Open(ctx context.Context, name string) (fs.File, error) {
 	s.calls["Open"]++
 	return s.Environment.Open(ctx, name)

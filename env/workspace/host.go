@@ -65,6 +65,16 @@ func (h hostFolder) Stat(_ context.Context, name string) (fs.FileInfo, error) {
 	return os.Stat(h.path(name))
 }
 
+// Lstat implements env.FileReader.
+func (h hostFolder) Lstat(_ context.Context, name string) (fs.FileInfo, error) {
+	return os.Lstat(h.path(name))
+}
+
+// ReadLink implements env.FileReader.
+func (h hostFolder) ReadLink(_ context.Context, name string) (string, error) {
+	return os.Readlink(h.path(name))
+}
+
 // ReadDir implements env.FileReader.
 func (h hostFolder) ReadDir(_ context.Context, name string) ([]fs.DirEntry, error) {
 	return os.ReadDir(h.path(name))

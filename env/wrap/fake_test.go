@@ -105,6 +105,20 @@ func (s *scriptedEnv) Stat(_ context.Context, name string) (fs.FileInfo, error) 
 	return os.Stat(s.host(name))
 }
 
+func (s *scriptedEnv) Lstat(_ context.Context, name string) (fs.FileInfo, error) {
+	if err := s.call("Lstat"); err != nil {
+		return nil, &fs.PathError{Op: "lstat", Path: name, Err: err}
+	}
+	return os.Lstat(s.host(name))
+}
+
+func (s *scriptedEnv) ReadLink(_ context.Context, name string) (string, error) {
+	if err := s.call("ReadLink"); err != nil {
+		return "", &fs.PathError{Op: "readlink", Path: name, Err: err}
+	}
+	return os.Readlink(s.host(name))
+}
+
 func (s *scriptedEnv) ReadDir(_ context.Context, name string) ([]fs.DirEntry, error) {
 	if err := s.call("ReadDir"); err != nil {
 		return nil, &fs.PathError{Op: "readdir", Path: name, Err: err}
@@ -210,6 +224,13 @@ func (s *scriptedEnv) put(t *testing.T, name, content string) {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(s.host(name), []byte(content), 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *scriptedEnv) link(t *testing.T, target, name string) {
+	t.Helper()
+	if err := os.Symlink(target, s.host(name)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -57,6 +57,14 @@ func (f *filterVars) Stat(ctx context.Context, name string) (fs.FileInfo, error)
 	return f.inner.Stat(ctx, name)
 }
 
+func (f *filterVars) Lstat(ctx context.Context, name string) (fs.FileInfo, error) {
+	return f.inner.Lstat(ctx, name)
+}
+
+func (f *filterVars) ReadLink(ctx context.Context, name string) (string, error) {
+	return f.inner.ReadLink(ctx, name)
+}
+
 func (f *filterVars) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
 	return f.inner.ReadDir(ctx, name)
 }

@@ -108,6 +108,20 @@ func (l *logging) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
 	return info, err
 }
 
+func (l *logging) Lstat(ctx context.Context, name string) (fs.FileInfo, error) {
+	start := time.Now()
+	info, err := l.inner.Lstat(ctx, name)
+	l.record(ctx, "lstat", start, err, slog.String("name", name))
+	return info, err
+}
+
+func (l *logging) ReadLink(ctx context.Context, name string) (string, error) {
+	start := time.Now()
+	target, err := l.inner.ReadLink(ctx, name)
+	l.record(ctx, "readlink", start, err, slog.String("name", name))
+	return target, err
+}
+
 func (l *logging) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
 	start := time.Now()
 	entries, err := l.inner.ReadDir(ctx, name)

@@ -86,6 +86,20 @@ func TestLoggingRecords(t *testing.T) {
 			[]record{{"op": "stat", "name": "d"}},
 		},
 		{
+			"lstat", func(ctx context.Context, e env.Environment) error {
+				_, err := e.Lstat(ctx, "d")
+				return err
+			},
+			[]record{{"op": "lstat", "name": "d"}},
+		},
+		{
+			"readlink", func(ctx context.Context, e env.Environment) error {
+				_, err := e.ReadLink(ctx, "d/link")
+				return err
+			},
+			[]record{{"op": "readlink", "name": "d/link"}},
+		},
+		{
 			"readdir", func(ctx context.Context, e env.Environment) error {
 				_, err := e.ReadDir(ctx,
 					"d")
@@ -164,6 +178,9 @@ func TestLoggingRecords(t *testing.T) {
 			t.Parallel()
 			e, inner, b := newLogged(t)
 			inner.put(t, "d/f", "a needle")
+			if tt.name == "readlink" {
+				inner.link(t, "f", "d/link")
+			}
 			if err := tt.call(t.Context(), e); err != nil {
 				t.Fatal(err)
 			}

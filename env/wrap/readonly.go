@@ -72,6 +72,14 @@ func (r *readOnly) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
 	return r.inner.Stat(ctx, name)
 }
 
+func (r *readOnly) Lstat(ctx context.Context, name string) (fs.FileInfo, error) {
+	return r.inner.Lstat(ctx, name)
+}
+
+func (r *readOnly) ReadLink(ctx context.Context, name string) (string, error) {
+	return r.inner.ReadLink(ctx, name)
+}
+
 func (r *readOnly) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
 	return r.inner.ReadDir(ctx, name)
 }

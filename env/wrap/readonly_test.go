@@ -116,6 +116,12 @@ func TestReadOnlyReads(t *testing.T) {
 	if got, err := e.Stat(ctx, "dir"); err != nil || !got.IsDir() {
 		t.Errorf("Stat gives %v, %v", got, err)
 	}
+	if got, err := e.Lstat(ctx, "dir"); err != nil || !got.IsDir() {
+		t.Errorf("Lstat gives %v, %v", got, err)
+	}
+	if _, err := e.ReadLink(ctx, "dir/file.txt"); err == nil || errors.Is(err, env.ErrReadOnly) {
+		t.Errorf("ReadLink of a file gives %v", err)
+	}
 	if got, err := e.CopyOut(ctx, "dir", "file.txt"); err != nil {
 		t.Errorf("CopyOut gives %v, %v", got, err)
 	}

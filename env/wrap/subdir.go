@@ -138,6 +138,23 @@ func (c *subdir) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
 	return c.inner.Stat(ctx, full)
 }
 
+func (c *subdir) Lstat(ctx context.Context, name string) (fs.FileInfo, error) {
+	full, err := c.name("lstat", name)
+	if err != nil {
+		return nil, err
+	}
+	return c.inner.Lstat(ctx, full)
+}
+
+// ReadLink returns the target as the symlink holds it, also one outside of dir.
+func (c *subdir) ReadLink(ctx context.Context, name string) (string, error) {
+	full, err := c.name("readlink", name)
+	if err != nil {
+		return "", err
+	}
+	return c.inner.ReadLink(ctx, full)
+}
+
 func (c *subdir) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
 	full, err := c.name("readdir", name)
 	if err != nil {

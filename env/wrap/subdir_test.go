@@ -53,6 +53,16 @@ func (n *names) Stat(_ context.Context, name string) (fs.FileInfo, error) {
 	return nil, nil
 }
 
+func (n *names) Lstat(_ context.Context, name string) (fs.FileInfo, error) {
+	n.note(name)
+	return nil, nil
+}
+
+func (n *names) ReadLink(_ context.Context, name string) (string, error) {
+	n.note(name)
+	return "../target", nil
+}
+
 func (n *names) ReadDir(_ context.Context, name string) ([]fs.DirEntry, error) {
 	n.note(name)
 	return nil, nil
@@ -117,18 +127,23 @@ func methods(e env.Environment) map[string]func(ctx context.Context, name string
 			return err
 		},
 		"Open": func(ctx context.Context, name string) error {
-			_, err := e.Open(ctx,
-				name)
+			_, err := e.Open(ctx, name)
 			return err
 		},
 		"Stat": func(ctx context.Context, name string) error {
-			_, err := e.Stat(ctx,
-				name)
+			_, err := e.Stat(ctx, name)
+			return err
+		},
+		"Lstat": func(ctx context.Context, name string) error {
+			_, err := e.Lstat(ctx, name)
+			return err
+		},
+		"ReadLink": func(ctx context.Context, name string) error {
+			_, err := e.ReadLink(ctx, name)
 			return err
 		},
 		"ReadDir": func(ctx context.Context, name string) error {
-			_, err := e.ReadDir(ctx,
-				name)
+			_, err := e.ReadDir(ctx, name)
 			return err
 		},
 		"WriteFile": func(ctx context.Context, name string) error {
@@ -136,16 +151,13 @@ func methods(e env.Environment) map[string]func(ctx context.Context, name string
 			return err
 		},
 		"Remove": func(ctx context.Context, name string) error {
-			return e.Remove(ctx, name,
-				env.RemoveOptions{})
+			return e.Remove(ctx, name, env.RemoveOptions{})
 		},
 		"CopyIn": func(ctx context.Context, name string) error {
-			return e.CopyIn(ctx, name,
-				strings.NewReader(""))
+			return e.CopyIn(ctx, name, strings.NewReader(""))
 		},
 		"CopyOut": func(ctx context.Context, name string) error {
-			_, err := e.CopyOut(ctx,
-				name)
+			_, err := e.CopyOut(ctx, name)
 			return err
 		},
 		"Walk": func(ctx context.Context, name string) error {

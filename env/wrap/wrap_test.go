@@ -139,6 +139,10 @@ func TestDecoratorsForward(t *testing.T) {
 		note("Open", err)
 		info, err := e.Stat(ctx, "d/f")
 		note("Stat", err, info.Name())
+		info, err = e.Lstat(ctx, "d/link")
+		note("Lstat", err, info.Mode().String())
+		target, err := e.ReadLink(ctx, "d/link")
+		note("ReadLink", err, target)
 		entries, err := e.ReadDir(ctx, "d")
 		note("ReadDir", err, entries[0].Name())
 		s, err := e.CopyOut(ctx, "d", "f")
@@ -176,6 +180,7 @@ func TestDecoratorsForward(t *testing.T) {
 	}
 	inner := newScriptedEnv(t)
 	inner.put(t, "d/f", "needle")
+	inner.link(t, "f", "d/link")
 	want := observe(inner)
 	for name, decorate := range decorators() {
 		if diff := cmp.Diff(want, observe(decorate(inner))); diff != "" {

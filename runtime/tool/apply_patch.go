@@ -106,7 +106,7 @@ func (p *patcher) apply(ctx context.Context, op v4a.Op) error {
 }
 
 func (p *patcher) add(ctx context.Context, op v4a.Op) error {
-	at, err := p.file(ctx, op.Path)
+	at, err := p.target(ctx, op.Path)
 	if err != nil {
 		return err
 	}
@@ -124,10 +124,10 @@ func (p *patcher) remove(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if at.entry == nil {
+	if at.info == nil {
 		return errorf(KindNotFound, "%s does not exist", shown(name))
 	}
-	if at.entry.IsDir() {
+	if at.info.IsDir() {
 		return errorf(KindOther, "%s is a folder; a patch deletes only files", shown(name))
 	}
 	if err := p.e.Remove(ctx, at.name, env.RemoveOptions{}); err != nil {
@@ -142,7 +142,7 @@ func (p *patcher) update(ctx context.Context, op v4a.Op) error {
 	if err != nil {
 		return err
 	}
-	if from.entry == nil {
+	if from.info == nil {
 		return errorf(KindNotFound, "%s does not exist", shown(op.Path))
 	}
 	data, err := env.ReadFile(ctx, p.e, from.name, maxEdited)
@@ -157,7 +157,7 @@ func (p *patcher) update(ctx context.Context, op v4a.Op) error {
 	}
 	to := from
 	if op.MoveTo != "" {
-		if to, err = p.file(ctx, op.MoveTo); err != nil {
+		if to, err = p.target(ctx, op.MoveTo); err != nil {
 			return err
 		}
 	}
@@ -175,8 +175,17 @@ func (p *patcher) update(ctx context.Context, op v4a.Op) error {
 // file returns the place of the file name, which may not exist but is no folder.
 func (p *patcher) file(ctx context.Context, name string) (place, error) {
 	at, err := p.root.resolve(ctx, name, true)
-	if err == nil && at.entry != nil && at.entry.IsDir() {
+	if err == nil && at.info != nil && at.info.IsDir() {
 		err = errorf(KindOther, "%s is a folder", shown(name))
+	}
+	return at, err
+}
+
+// target is file for a name that the patch adds.
+func (p *patcher) target(ctx context.Context, name string) (place, error) {
+	at, err := p.file(ctx, name)
+	if err == nil && at.info != nil {
+		err = p.root.checkSpelling(ctx, at.name)
 	}
 	return at, err
 }

@@ -418,17 +418,24 @@ func TestApplyPatchAliases(t *testing.T) {
 
 // Names that a system takes for one file although they differ are not guessed at.
 func TestApplyPatchSpelling(t *testing.T) {
-	for _, name := range []string{"A.TXT", "OUT/n.txt", "SRC/b.go"} {
+	for name, want := range map[string]struct {
+		kind ErrorKind
+		text string
+	}{
+		"A.TXT":     {KindNotFound, "another spelling"},
+		"SRC/b.go":  {KindNotFound, "another spelling"},
+		"OUT/n.txt": {KindPermission, "leads out of the working directory"},
+	} {
 		m := newMemory(patchFiles)
 		o := use(t, folding{m}, "apply_patch", patch("*** Add File: "+name+"\n+x\n"))
-		if kind(o) != KindNotFound || !strings.Contains(o.Result.Text(), "another spelling") ||
-			len(m.calls) > 0 {
-			t.Errorf("%s: %s", kind(o), o.Result.Text())
+		if kind(o) != want.kind || !strings.Contains(o.Result.Text(), want.text) || len(m.calls) > 0 {
+			t.Errorf("%s: %s: %s", name, kind(o), o.Result.Text())
 		}
 	}
 	// Renaming to another case of the same name would write the file and then remove it.
 	m := newMemory(patchFiles)
-	if o := use(t, folding{m}, "apply_patch", patch("*** Update File: a.txt\n*** Move to: A.txt\n")); o.Err == nil || len(m.calls) > 0 {
+	if o := use(t, folding{m}, "apply_patch",
+		patch("*** Update File: a.txt\n*** Move to: A.txt\n")); o.Err == nil || len(m.calls) > 0 {
 		t.Errorf("%s, calls %v", o.Result.Text(), m.calls)
 	}
 }

@@ -1,14 +1,13 @@
 package tool
 
 import (
-	"archive/tar"
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"path"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/sandboxagent/sandboxagent/env"
 )
@@ -39,8 +38,8 @@ func rootOf(e env.Environment) root {
 type place struct {
 	// name is relative to the working directory and leads through no links.
 	name string
-	// entry is what is there; nil if there is nothing.
-	entry fs.DirEntry
+	// info describes the file; nil if it does not exist.
+	info fs.FileInfo
 }
 
 // rel returns name relative to the working directory, without looking at links.
@@ -112,20 +111,21 @@ func (r root) resolve(ctx context.Context, rel string, follow bool) (place, erro
 			at = strings.TrimPrefix(path.Dir("/"+at), "/")
 			continue
 		}
-		entry, err := r.lookup(ctx, at, element)
+		name := path.Join(at, element)
+		info, err := r.e.Lstat(ctx, name)
+		if errors.Is(err, fs.ErrNotExist) {
+			return r.missing(name, todo, rel)
+		}
 		if err != nil {
 			return place{}, err
 		}
-		if entry == nil {
-			return r.missing(path.Join(at, element), todo, rel)
-		}
 		last := !slices.ContainsFunc(todo, func(s string) bool { return s != "" && s != "." })
-		if entry.Type()&fs.ModeSymlink == 0 || last && !follow {
-			at = path.Join(at, element)
+		if info.Mode()&fs.ModeSymlink == 0 || last && !follow {
+			at = name
 			if last {
-				return place{name: at, entry: entry}, nil
+				return place{name: at, info: info}, nil
 			}
-			if !entry.IsDir() {
+			if !info.IsDir() {
 				return place{}, errorf(KindOther, "%s cannot be reached: %s is not a folder", shown(rel),
 					shown(at))
 			}
@@ -134,7 +134,7 @@ func (r root) resolve(ctx context.Context, rel string, follow bool) (place, erro
 		if links++; links > maxLinks {
 			return place{}, errorf(KindOther, "%s leads through too many links", shown(rel))
 		}
-		target, err := r.readLink(ctx, at, element)
+		target, err := r.e.ReadLink(ctx, name)
 		if err != nil {
 			return place{}, err
 		}
@@ -159,63 +159,45 @@ func (r root) missing(at string, todo []string, rel string) (place, error) {
 	return place{name: path.Join(append([]string{at}, todo...)...)}, nil
 }
 
-// lookup returns what is called element in the folder dir; nil if nothing is.
-func (r root) lookup(ctx context.Context, dir, element string) (fs.DirEntry, error) {
-	if dir == "" {
-		dir = "."
+// checkSpelling reports an error if the environment has the existing file name under another
+// spelling, because it ignores case or the form of characters. A patch would take the two names for
+// two files, and a move from one to the other would remove the file.
+func (r root) checkSpelling(ctx context.Context, name string) error {
+	dir, base := path.Split(name)
+	other := dir + swapCase(base)
+	if other == name {
+		other = swapCase(name)
 	}
-	entries, err := r.e.ReadDir(ctx, dir)
-	if err != nil {
-		return nil, err
-	}
-	for _, entry := range entries {
-		if entry.Name() == element {
-			return entry, nil
+	ascii := strings.IndexFunc(name, func(c rune) bool { return c >= utf8.RuneSelf }) < 0
+	if ascii {
+		switch _, err := r.e.Lstat(ctx, other); {
+		case other == name, errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil:
+			return err
 		}
 	}
-	// Where names that differ in case or in form are one file, the listing has another spelling than
-	// the caller. Whether that is a link would be guesswork.
-	for _, entry := range entries {
-		if entry.Type()&fs.ModeSymlink != 0 && r.e.Info().OS != "linux" && strings.EqualFold(entry.Name(),
-			element) {
-			return nil, r.spelling(dir, element)
+	dir = "."
+	for element := range strings.SplitSeq(name, "/") {
+		entries, err := r.e.ReadDir(ctx, dir)
+		if err != nil {
+			return err
 		}
+		if !slices.ContainsFunc(entries, func(d fs.DirEntry) bool { return d.Name() == element }) {
+			return errorf(KindNotFound, "%s exists here in another spelling; list %s and write it as it "+
+				"is there", shown(path.Join(dir, element)), shown(dir))
+		}
+		dir = path.Join(dir, element)
 	}
-	switch _, err := r.e.Stat(ctx, path.Join(dir, element)); {
-	case err == nil:
-		return nil, r.spelling(dir, element)
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, nil // Nothing there is an answer, not a failure.
-	default:
-		return nil, err
-	}
+	return nil
 }
 
-func (r root) spelling(dir, element string) *Error {
-	return errorf(KindNotFound, "%s exists here in another spelling; list %s and write it as it is "+
-		"there", shown(path.Join(dir, element)), shown(dir))
-}
-
-// readLink returns the target of the link called element in the folder dir, with slashes.
-func (r root) readLink(ctx context.Context, dir, element string) (target string, err error) {
-	if dir == "" {
-		dir = "."
-	}
-	archive, err := r.e.CopyOut(ctx, dir, element)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = archive.Close() }() // Only its beginning is wanted.
-	header, err := tar.NewReader(archive).Next()
-	if err != nil {
-		return "", fmt.Errorf("read link %s: %w", path.Join(dir, element), err)
-	}
-	if header.Typeflag != tar.TypeSymlink {
-		return "", errorf(KindEditConflict, "%s was changed by somebody else in the meantime",
-			shown(path.Join(dir, element)))
-	}
-	if r.fold {
-		return strings.ReplaceAll(header.Linkname, `\`, "/"), nil
-	}
-	return header.Linkname, nil
+// swapCase returns s with its ASCII letters in the other case.
+func swapCase(s string) string {
+	return strings.Map(func(c rune) rune {
+		if 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' {
+			return c ^ ' '
+		}
+		return c
+	}, s)
 }

@@ -136,11 +136,16 @@ func (m *memory) absRaw(name string) string {
 	return "/work/" + name
 }
 
-func (m *memory) find(op, name string) (*node, error) {
+func (m *memory) find(op, name string) (*node, error) { return m.lookup(op, name, true) }
+
+// lfind is find, but does not follow a symlink that name is.
+func (m *memory) lfind(op, name string) (*node, error) { return m.lookup(op, name, false) }
+
+func (m *memory) lookup(op, name string, follow bool) (*node, error) {
 	if err := m.fail[op+" "+name]; err != nil {
 		return nil, &fs.PathError{Op: op, Path: name, Err: err}
 	}
-	full, err := m.follow(name, true)
+	full, err := m.follow(name, follow)
 	if err == nil && m.nodes[full] == nil {
 		err = fs.ErrNotExist
 	}
@@ -179,6 +184,29 @@ func (m *memory) Stat(_ context.Context, name string) (fs.FileInfo, error) {
 		return nil, err
 	}
 	return n, nil
+}
+
+func (m *memory) Lstat(_ context.Context, name string) (fs.FileInfo, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, err := m.lfind("lstat", name)
+	if err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+func (m *memory) ReadLink(_ context.Context, name string) (string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, err := m.lfind("readlink", name)
+	if err != nil {
+		return "", err
+	}
+	if n.link == "" {
+		return "", &fs.PathError{Op: "readlink", Path: name, Err: fs.ErrInvalid}
+	}
+	return n.link, nil
 }
 
 func (m *memory) ReadDir(_ context.Context, name string) ([]fs.DirEntry, error) {
@@ -356,14 +384,27 @@ func (e *meddler) Open(ctx context.Context, name string) (fs.File, error) {
 	return f, err
 }
 
-// folding takes names that differ in case for one.
+// folding ignores the case of names.
 type folding struct{ *memory }
 
 func (e folding) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
+	return e.memory.Stat(ctx, e.spelled(name))
+}
+
+func (e folding) Lstat(ctx context.Context, name string) (fs.FileInfo, error) {
+	return e.memory.Lstat(ctx, e.spelled(name))
+}
+
+func (e folding) ReadLink(ctx context.Context, name string) (string, error) {
+	return e.memory.ReadLink(ctx, e.spelled(name))
+}
+
+// spelled returns the spelling of name in the listing of its directory.
+func (e folding) spelled(name string) string {
 	for full := range e.nodes {
 		if strings.EqualFold(full, e.abs(name)) {
-			return e.memory.Stat(ctx, full)
+			return full
 		}
 	}
-	return e.memory.Stat(ctx, name)
+	return name
 }

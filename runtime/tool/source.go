@@ -54,6 +54,16 @@ func (o outputReader) Stat(ctx context.Context, name string) (fs.FileInfo, error
 	return outputInfo(name), nil
 }
 
+// Lstat describes the output like Stat: an output is not a symlink.
+func (o outputReader) Lstat(ctx context.Context, name string) (fs.FileInfo, error) {
+	return o.Stat(ctx, name)
+}
+
+// ReadLink fails: an output is not a symlink.
+func (o outputReader) ReadLink(_ context.Context, name string) (string, error) {
+	return "", &fs.PathError{Op: "readlink", Path: name, Err: fs.ErrInvalid}
+}
+
 // ReadDir fails: an output is no folder.
 func (o outputReader) ReadDir(_ context.Context, name string) ([]fs.DirEntry, error) {
 	return nil, &fs.PathError{Op: "readdir", Path: name, Err: env.ErrNotDir}

@@ -64,9 +64,7 @@ func (p *Place) Grep(
 
 // Info implements env.Environment.
 func (p *Place) Info() env.Info {
-	info := p.info
-	info.Shell, info.Guarantees = slices.Clone(info.Shell), slices.Clone(info.Guarantees)
-	return info
+	return p.info.Clone()
 }
 
 // Leave ends the contact with an inside that goes on without it. It is only for one that is reached

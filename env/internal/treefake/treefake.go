@@ -76,6 +76,22 @@ func (f *Tree) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
 	return os.Stat(f.host(name))
 }
 
+// Lstat implements env.Environment.
+func (f *Tree) Lstat(ctx context.Context, name string) (fs.FileInfo, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return os.Lstat(f.host(name))
+}
+
+// ReadLink implements env.Environment.
+func (f *Tree) ReadLink(ctx context.Context, name string) (string, error) {
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
+	return os.Readlink(f.host(name))
+}
+
 // ReadDir implements env.Environment.
 func (f *Tree) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
 	if ctx.Err() != nil {

@@ -29,6 +29,8 @@
 //	PUT    /file?name=…&mode=&new=1&sha256=  bytes     env.Written; mode: decimal fs.FileMode
 //	DELETE /file?name=…&recursive=1
 //	GET    /stat?name=…                                FileInfo
+//	GET    /lstat?name=…                               FileInfo
+//	GET    /link?name=…                                Text, the target of a symlink
 //	GET    /dir?name=…                                 []FileInfo
 //	POST   /read                          ReadRequest  for each file a list of one ReadHeader, data
 //	POST   /tree?dir=…                    tar

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"net/url"
 	"time"
@@ -100,7 +99,7 @@ func (c *Client) failure(ctx context.Context, l *link, err error) error {
 	case errors.Is(err, env.ErrProtocol):
 		return c.violation(err)
 	case ctx.Err() != nil:
-		return contextError(ctx)
+		return env.ContextError(ctx)
 	}
 	if l.conn.Err() == nil && l.stream.closedLocally.CompareAndSwap(false, true) {
 		// The server gave this response up. The others on this connection are not waited for.
@@ -305,16 +304,4 @@ func named(key, name string) (url.Values, error) {
 		return nil, errName
 	}
 	return url.Values{key: {name}}, nil
-}
-
-// pathError returns err as a *fs.PathError.
-func pathError(op, name string, err error) error {
-	if err == nil {
-		return nil
-	}
-	var path *fs.PathError
-	if errors.As(err, &path) {
-		return err
-	}
-	return &fs.PathError{Op: op, Path: name, Err: err}
 }

@@ -27,7 +27,7 @@ func (c *Client) WriteFile(ctx context.Context, name string, r io.Reader,
 	var written env.Written
 	query, err := named("name", name)
 	if err != nil {
-		return written, pathError("write", name, err)
+		return written, env.PathError("write", name, err)
 	}
 	if opts.Mode != 0 {
 		query.Set("mode", strconv.FormatUint(uint64(opts.Mode), 10))
@@ -37,13 +37,13 @@ func (c *Client) WriteFile(ctx context.Context, name string, r io.Reader,
 	}
 	if opts.IfSHA256 != "" {
 		if sum, err := hex.DecodeString(opts.IfSHA256); err != nil || len(sum) != sha256.Size {
-			return written, pathError("write", name,
+			return written, env.PathError("write", name,
 				fmt.Errorf("condition %q: %w", opts.IfSHA256, fs.ErrInvalid))
 		}
 		query.Set("sha256", opts.IfSHA256)
 	}
 	err = c.change(ctx, request{method: "PUT", path: "/file", query: query}, r, &written)
-	return written, pathError("write", name, err)
+	return written, env.PathError("write", name, err)
 }
 
 // Remove implements env.Environment.
@@ -55,7 +55,7 @@ func (c *Client) Remove(ctx context.Context, name string, opts env.RemoveOptions
 		}
 		err = c.change(ctx, request{method: "DELETE", path: "/file", query: query}, nil, nil)
 	}
-	return pathError("remove", name, err)
+	return env.PathError("remove", name, err)
 }
 
 // CopyIn implements env.Environment. After a lost connection it does as WriteFile.
@@ -64,7 +64,7 @@ func (c *Client) CopyIn(ctx context.Context, dir string, archive io.Reader) erro
 	if err == nil {
 		err = c.change(ctx, request{method: "POST", path: "/tree", query: query}, archive, nil)
 	}
-	return pathError("copyin", dir, err)
+	return env.PathError("copyin", dir, err)
 }
 
 // change sends a request that changes files, with the content if that is not nil, and decodes the
@@ -177,7 +177,7 @@ func (w *fileChange) failure(ctx context.Context) error {
 	if w.source != nil && w.source.failure() != nil {
 		return w.source.failure()
 	}
-	return contextError(ctx)
+	return env.ContextError(ctx)
 }
 
 // requestOutcome requests the outcome of the change. The server responds when it has ended; one
@@ -193,7 +193,7 @@ func (w *fileChange) requestOutcome(ctx context.Context) (wire.ChangeOutcome, er
 	err := w.c.value(asking, request{method: "GET", path: "/op/" + url.PathEscape(w.request.op)},
 		&op)
 	if err != nil && asking.Err() != nil {
-		err = errors.Join(contextError(ctx), errSilent)
+		err = errors.Join(env.ContextError(ctx), errSilent)
 	}
 	return op, err
 }

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -125,19 +124,14 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 }
 
 // Info implements env.Environment.
-func (c *Client) Info() env.Info {
-	info := c.info
-	info.Shell = slices.Clone(info.Shell)
-	info.Guarantees = slices.Clone(info.Guarantees)
-	return info
-}
+func (c *Client) Info() env.Info { return c.info.Clone() }
 
 // newID returns an id for a command or a change that no other client uses.
 func (c *Client) newID() string { return c.id + "-" + strconv.FormatUint(c.ids.Add(1), 36) }
 
 // enter registers a call. Without an error the caller calls c.calls.Done at its end.
 func (c *Client) enter(ctx context.Context) error {
-	if err := contextError(ctx); err != nil {
+	if err := env.ContextError(ctx); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -170,12 +164,12 @@ func (c *Client) connection(ctx context.Context) (*link, error) {
 			return nil, err
 		}
 		if l != nil && l.conn.Err() == nil && !l.isClosed() {
-			return l, contextError(ctx)
+			return l, env.ContextError(ctx)
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, contextError(ctx)
+			return nil, env.ContextError(ctx)
 		}
 	}
 }
@@ -323,18 +317,4 @@ func (c *Client) Kill() error {
 		return fmt.Errorf("kill: %w", err)
 	}
 	return nil
-}
-
-// contextError returns nil before the end of ctx, and then an error that wraps both ctx.Err and
-// context.Cause.
-func contextError(ctx context.Context) error {
-	err := ctx.Err()
-	if err == nil {
-		return nil
-	}
-	cause := context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
 }

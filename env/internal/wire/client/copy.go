@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"sync"
 
+	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 )
 
@@ -33,7 +34,7 @@ func (c *Client) CopyOut(ctx context.Context, dir string, names ...string) (io.R
 		err = c.enter(ctx)
 	}
 	if err != nil {
-		return nil, pathError("copyout", dir, err)
+		return nil, env.PathError("copyout", dir, err)
 	}
 	defer c.calls.Done()
 	t := &tree{c: c, dir: dir, closed: make(chan struct{})}
@@ -54,7 +55,7 @@ func (c *Client) CopyOut(ctx context.Context, dir string, names ...string) (io.R
 	}
 	if err != nil {
 		t.cancel()
-		return nil, pathError("copyout", dir, err)
+		return nil, env.PathError("copyout", dir, err)
 	}
 	return t, nil
 }
@@ -63,7 +64,7 @@ func (c *Client) CopyOut(ctx context.Context, dir string, names ...string) (io.R
 func (t *tree) Read(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch err := contextError(t.ctx); {
+	switch err := env.ContextError(t.ctx); {
 	case isDone(t.closed), t.c.isClosed():
 		return 0, &fs.PathError{Op: "copyout", Path: t.dir, Err: fs.ErrClosed}
 	case err != nil:
@@ -78,11 +79,11 @@ func (t *tree) Read(p []byte) (int, error) {
 	case errors.Is(err, io.EOF):
 		t.err = io.EOF
 	case isDone(t.closed), t.c.isClosed():
-		t.err = pathError("copyout", t.dir, fs.ErrClosed)
+		t.err = env.PathError("copyout", t.dir, fs.ErrClosed)
 	case errors.Is(err, errLost):
-		t.err = pathError("copyout", t.dir, t.c.endedWith(errBroken))
+		t.err = env.PathError("copyout", t.dir, t.c.endedWith(errBroken))
 	default:
-		t.err = pathError("copyout", t.dir, err)
+		t.err = env.PathError("copyout", t.dir, err)
 	}
 	return n, t.err
 }

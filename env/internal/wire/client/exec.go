@@ -271,7 +271,7 @@ func (x *execution) toResult(ctx context.Context, r *wire.ExecResult, err error,
 		Detached: r.Detached,
 		Elapsed:  r.Elapsed,
 	}
-	end := contextError(ctx)
+	end := env.ContextError(ctx)
 	if !r.Cancelled {
 		end = nil
 	} else if end == nil {
@@ -316,7 +316,7 @@ func (x *execution) unknownResult(ctx context.Context, err error, own []error) e
 	if !errors.Is(err, env.ErrUnknownOutcome) && !errors.Is(err, fs.ErrClosed) {
 		err = fmt.Errorf("%w: %w", env.ErrUnknownOutcome, err)
 	}
-	return x.wrapError(errors.Join(append([]error{err, contextError(ctx)}, own...)...))
+	return x.wrapError(errors.Join(append([]error{err, env.ContextError(ctx)}, own...)...))
 }
 
 // kill requests that the server kill the command. If the server then sends nothing for a while,

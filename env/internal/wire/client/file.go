@@ -17,31 +17,48 @@ import (
 
 // Stat implements env.Environment.
 func (c *Client) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
-	info, err := c.stat(ctx, name)
-	if err != nil {
-		return nil, pathError("stat", name, err)
+	return c.describe(ctx, "stat", name)
+}
+
+// Lstat implements env.Environment.
+func (c *Client) Lstat(ctx context.Context, name string) (fs.FileInfo, error) {
+	return c.describe(ctx, "lstat", name)
+}
+
+func (c *Client) describe(ctx context.Context, op, name string) (fs.FileInfo, error) {
+	var info wire.FileInfo
+	if err := c.get(ctx, "/"+op, name, &info); err != nil {
+		return nil, env.PathError(op, name, err)
 	}
 	return fileInfo{info}, nil
 }
 
-func (c *Client) stat(ctx context.Context, name string) (wire.FileInfo, error) {
-	var info wire.FileInfo
+// ReadLink implements env.Environment.
+func (c *Client) ReadLink(ctx context.Context, name string) (string, error) {
+	var target wire.Text
+	if err := c.get(ctx, "/link", name, &target); err != nil {
+		return "", env.PathError("readlink", name, err)
+	}
+	return string(target), nil
+}
+
+// get requests the value that path has for the file name.
+func (c *Client) get(ctx context.Context, path, name string, value any) error {
 	query, err := named("name", name)
 	if err != nil {
-		return info, err
+		return err
 	}
 	if err := c.enter(ctx); err != nil {
-		return info, err
+		return err
 	}
 	defer c.calls.Done()
-	err = c.value(ctx, request{method: "GET", path: "/stat", query: query}, &info)
-	return info, err
+	return c.value(ctx, request{method: "GET", path: path, query: query}, value)
 }
 
 // ReadDir implements env.Environment.
 func (c *Client) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
 	entries, err := c.readDir(ctx, name)
-	return entries, pathError("readdir", name, err)
+	return entries, env.PathError("readdir", name, err)
 }
 
 func (c *Client) readDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
@@ -186,7 +203,7 @@ type file struct {
 // changed.
 func (c *Client) Open(ctx context.Context, name string) (fs.File, error) {
 	if err := c.enter(ctx); err != nil {
-		return nil, pathError("open", name, err)
+		return nil, env.PathError("open", name, err)
 	}
 	defer c.calls.Done()
 	f := &file{c: c, name: name, closed: make(chan struct{})}
@@ -198,7 +215,7 @@ func (c *Client) Open(ctx context.Context, name string) (fs.File, error) {
 	})
 	if err != nil {
 		f.cancel()
-		return nil, pathError("open", name, err)
+		return nil, env.PathError("open", name, err)
 	}
 	return f, nil
 }
@@ -261,7 +278,7 @@ func (f *file) Stat() (fs.FileInfo, error) { return fileInfo{f.info}, nil }
 func (f *file) Read(p []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	switch err := contextError(f.ctx); {
+	switch err := env.ContextError(f.ctx); {
 	case isDone(f.closed), f.c.isClosed():
 		return 0, &fs.PathError{Op: "read", Path: f.name, Err: fs.ErrClosed}
 	case err != nil:
@@ -286,11 +303,11 @@ func (f *file) Read(p []byte) (int, error) {
 	case errors.Is(err, io.EOF):
 		f.err = io.EOF
 	case errors.Is(err, errLost):
-		f.err = pathError("read", f.name, errBroken)
+		f.err = env.PathError("read", f.name, errBroken)
 	case isDone(f.closed):
-		f.err = pathError("read", f.name, fs.ErrClosed)
+		f.err = env.PathError("read", f.name, fs.ErrClosed)
 	default:
-		f.err = pathError("read", f.name, err)
+		f.err = env.PathError("read", f.name, err)
 	}
 	return n, f.err
 }
@@ -325,7 +342,7 @@ func (f *file) Close() error {
 		defer f.mu.Unlock()
 		f.content.a.close()
 	})
-	return pathError("close", f.name, err)
+	return env.PathError("close", f.name, err)
 }
 
 func isDone(c <-chan struct{}) bool {

@@ -64,7 +64,7 @@ func FuzzHostileServer(f *testing.F) {
 		string(goodWelcome("s")) + settings + headers + data(result[:7], 1),
 		string(goodWelcome("s")) + settings + "\x00\x00\x04\x03\x00\x00\x00\x00\x01\x00\x00\x00\x08",
 		string(goodWelcome("s")) + settings + "\x00\x00\x08\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01",
-		`{"version":2,"error":{"text":"no","is":["gone"]}}` + "\n",
+		`{"version":3,"error":{"text":"no","is":["gone"]}}` + "\n",
 	} {
 		f.Add([]byte(said))
 	}

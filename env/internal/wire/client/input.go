@@ -161,7 +161,7 @@ func (p *piece) wait(life context.Context) error {
 	case <-timer.C:
 		return errLost
 	case <-life.Done():
-		return contextError(life)
+		return env.ContextError(life)
 	}
 }
 

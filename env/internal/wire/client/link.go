@@ -225,11 +225,11 @@ func (c *Client) connect(ctx context.Context) (*link, *wire.Welcome, error) {
 		l, err = c.newLink(ctx, s)
 	}
 	if !free() && err == nil {
-		err = contextError(ctx)
+		err = env.ContextError(ctx)
 	}
 	if err != nil {
 		_ = s.Close() // err is the error
-		if end := contextError(ctx); end != nil {
+		if end := env.ContextError(ctx); end != nil {
 			err = end
 		}
 		return nil, nil, err

@@ -104,7 +104,7 @@ func (r *fileList) header(a *response, size int) error {
 		return a.malformed("the header of file %d of %d", next+1, len(r.names))
 	}
 	name := r.names[next]
-	file := env.FileContent{Name: name, Err: pathError("read", name,
+	file := env.FileContent{Name: name, Err: env.PathError("read", name,
 		a.c.decodeError(list[0].Error))}
 	if err := file.Err; errors.Is(err, fs.ErrClosed) || errors.Is(err, env.ErrGone) {
 		return err

@@ -8,6 +8,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
@@ -25,7 +26,7 @@ func (c *Client) Walk(ctx context.Context, root string, opts search.WalkOptions,
 		_, err = c.search(ctx, request{method: "POST", path: "/walk", body: body},
 			records(func(i *wire.FileInfo) error {
 				if ctx.Err() != nil {
-					return contextError(ctx)
+					return env.ContextError(ctx)
 				}
 				return w.entry(toEntry(i))
 			}))
@@ -50,7 +51,7 @@ func walkError(op, name string, err error) error {
 		return own.err
 	case errors.Is(err, errBroken), errors.Is(err, context.Canceled),
 		errors.Is(err, context.DeadlineExceeded):
-		return pathError(op, name, err)
+		return env.PathError(op, name, err)
 	}
 	return err
 }
@@ -143,7 +144,7 @@ func (c *Client) Grep(ctx context.Context, opts search.GrepOptions,
 	end, err := c.search(ctx, request{method: "POST", path: "/grep", body: body},
 		records(func(m *wire.GrepMatch) error {
 			if ctx.Err() != nil {
-				return contextError(ctx)
+				return env.ContextError(ctx)
 			}
 			// These counts are returned if the search ends before the server sends its own.
 			if stats.Files == 0 || string(m.Name) != last {

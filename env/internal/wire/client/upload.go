@@ -7,6 +7,8 @@ import (
 	"io"
 	"strings"
 	"sync"
+
+	"github.com/sandboxagent/sandboxagent/env"
 )
 
 const (
@@ -90,7 +92,7 @@ func (s *source) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err == nil {
-		s.err = contextError(s.ctx)
+		s.err = env.ContextError(s.ctx)
 	}
 	s.change.Broadcast()
 }
@@ -167,7 +169,7 @@ func (u *upload) Read(p []byte) (int, error) {
 	defer s.mu.Unlock()
 	for {
 		if s.err == nil {
-			s.err = contextError(s.ctx)
+			s.err = env.ContextError(s.ctx)
 		}
 		switch {
 		case u.closed:

@@ -96,13 +96,37 @@ func toFileInfo(name string, info fs.FileInfo) wire.FileInfo {
 
 // stat sends the description of a file.
 func (p *peer) stat(r *http.Request, a *response) error {
+	return describe(r, a, p.s.environment().Stat)
+}
+
+// lstat sends the description of a file, or of a symlink itself.
+func (p *peer) lstat(r *http.Request, a *response) error {
+	return describe(r, a, p.s.environment().Lstat)
+}
+
+func describe(
+	r *http.Request, a *response, stat func(context.Context, string) (fs.FileInfo, error),
+) error {
 	q, err := parseQuery(r)
 	if err != nil {
 		return err
 	}
-	info, err := p.s.environment().Stat(r.Context(), q.text("name"))
+	info, err := stat(r.Context(), q.text("name"))
 	if err == nil {
 		a.value = toFileInfo(info.Name(), info)
+	}
+	return err
+}
+
+// link sends the target of a symlink.
+func (p *peer) link(r *http.Request, a *response) error {
+	q, err := parseQuery(r)
+	if err != nil {
+		return err
+	}
+	target, err := p.s.environment().ReadLink(r.Context(), q.text("name"))
+	if err == nil {
+		a.value = wire.Text(target)
 	}
 	return err
 }

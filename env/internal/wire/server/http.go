@@ -44,6 +44,8 @@ func (p *peer) routes() http.Handler {
 		"POST /close":            p.close,
 		"GET /file":              p.file(p.open),
 		"GET /stat":              p.file(p.stat),
+		"GET /lstat":             p.file(p.lstat),
+		"GET /link":              p.file(p.link),
 		"GET /dir":               p.file(p.dir),
 		"POST /read":             p.file(p.read),
 		"POST /pack":             p.file(p.pack),

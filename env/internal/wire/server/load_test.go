@@ -295,7 +295,7 @@ func TestCloseWhileOpening(t *testing.T) {
 		return &wiretest.Env{OnClose: func() error { closed.Add(1); return nil }}, nil
 	}})}
 	stream, result := s.stream()
-	if _, err := io.WriteString(stream, `{"version":2,"client":"c"}`+"\n"); err != nil {
+	if _, err := io.WriteString(stream, `{"version":3,"client":"c"}`+"\n"); err != nil {
 		t.Fatal(err)
 	}
 	<-opening
@@ -319,7 +319,7 @@ func TestServeEnds(t *testing.T) {
 		ours, theirs := wiretest.NewPipe()
 		result := make(chan error, 1)
 		go func() { result <- s.Serve(ctx, theirs) }()
-		if _, err := io.WriteString(ours, `{"version":2,"client":"c"}`+"\n"); err != nil {
+		if _, err := io.WriteString(ours, `{"version":3,"client":"c"}`+"\n"); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := wire.NewConn(ours).ReadLine(wire.MaxWelcome); err != nil {

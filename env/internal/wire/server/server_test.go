@@ -284,9 +284,9 @@ func TestHandshakeRefusals(t *testing.T) {
 			name: "no client", say: hello(wire.Hello{Version: wire.Version, Token: "secret"}),
 			is: fs.ErrInvalid, text: "client id",
 		},
-		{name: "too much to open", say: `{"version":2,"token":"secret","client":"c","start_size":4194305}` + "\n", is: env.ErrTooLarge, text: "4194305 bytes"},
-		{name: "less than nothing to open", say: `{"version":2,"token":"secret","client":"c","start_size":-1}` + "\n", is: env.ErrTooLarge, text: "-1 bytes"},
-		{name: "nobody says what to open", say: `{"version":2,"token":"x","client":"c","start_size":1000}` + "\n", is: fs.ErrPermission, text: "permission denied"},
+		{name: "too much to open", say: `{"version":3,"token":"secret","client":"c","start_size":4194305}` + "\n", is: env.ErrTooLarge, text: "4194305 bytes"},
+		{name: "less than nothing to open", say: `{"version":3,"token":"secret","client":"c","start_size":-1}` + "\n", is: env.ErrTooLarge, text: "-1 bytes"},
+		{name: "nobody says what to open", say: `{"version":3,"token":"x","client":"c","start_size":1000}` + "\n", is: fs.ErrPermission, text: "permission denied"},
 		{name: "another session", say: hello(wire.Hello{
 			Version: wire.Version, Token: "secret",
 			Client: "c", Session: "old",
@@ -351,13 +351,13 @@ func TestHandshakeSilence(t *testing.T) {
 		wait      time.Duration
 	}{
 		{"nothing", "", 50 * time.Millisecond},
-		{"half a line", `{"version":2`, 50 * time.Millisecond},
+		{"half a line", `{"version":3`, 50 * time.Millisecond},
 		{
-			"half of what to open", `{"version":2,"client":"c","start_size":3}` + "\n{}",
+			"half of what to open", `{"version":3,"client":"c","start_size":3}` + "\n{}",
 			50 * time.Millisecond,
 		},
 		// the hello has to come in time
-		{"nothing after the hello", `{"version":2,"client":"c"}` + "\n", 3 * time.Second},
+		{"nothing after the hello", `{"version":3,"client":"c"}` + "\n", 3 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			wiretest.NoLeaks(t)

@@ -22,6 +22,8 @@ type Env struct {
 	OnExec      func(context.Context, env.Command) (env.Result, error)
 	OnOpen      func(context.Context, string) (fs.File, error)
 	OnStat      func(context.Context, string) (fs.FileInfo, error)
+	OnLstat     func(context.Context, string) (fs.FileInfo, error)
+	OnReadLink  func(context.Context, string) (string, error)
 	OnReadDir   func(context.Context, string) ([]fs.DirEntry, error)
 	OnWriteFile func(context.Context, string, io.Reader, env.WriteOptions) (env.Written, error)
 	OnRemove    func(context.Context, string, env.RemoveOptions) error
@@ -57,6 +59,22 @@ func (f *Env) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
 		return nil, unsupported("stat", name)
 	}
 	return f.OnStat(ctx, name)
+}
+
+// Lstat implements env.Environment.
+func (f *Env) Lstat(ctx context.Context, name string) (fs.FileInfo, error) {
+	if f.OnLstat == nil {
+		return nil, unsupported("lstat", name)
+	}
+	return f.OnLstat(ctx, name)
+}
+
+// ReadLink implements env.Environment.
+func (f *Env) ReadLink(ctx context.Context, name string) (string, error) {
+	if f.OnReadLink == nil {
+		return "", unsupported("readlink", name)
+	}
+	return f.OnReadLink(ctx, name)
 }
 
 // ReadDir implements env.Environment.
