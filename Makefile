@@ -1,5 +1,5 @@
 # build  builds the commands into ./bin, first the helpers for the platforms in HELPERS, which the commands embed
-# test   installs what tests need (on Debian, as root), lints, builds for every system, and runs every contract and scenario
+# test   installs what tests need (on Debian, as root), builds, lints, builds for every system, and runs every contract and scenario
 #        once, with a Docker daemon of their own; on Linux a test that lacks a tool fails instead of being skipped
 # test-full  the same with the race detector, all combinations, long faults, the soak and the fuzz corpora
 #        Both print each skipped test with its reason.
@@ -53,9 +53,9 @@ build:
 	done
 	CGO_ENABLED=0 $(GO) build -tags $(TAGS) -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ ./cmd/...
 
-test: deps lint cross short
+test: deps build lint cross short
 
-test-full: deps lint cross full
+test-full: deps build lint cross full
 
 deps:
 	@for need in $(NEEDS); do command -v $$need >/dev/null || missing="$$missing $$need"; done; \
