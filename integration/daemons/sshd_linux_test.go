@@ -185,8 +185,10 @@ func TestSSHDHome(t *testing.T) {
 		// write and execute are parts of the errors of these operations in the home; empty for none.
 		write, execute string
 	}{
-		"normal":             {},
-		"noexec, root":       {account: Account{Home: HomeNoexec, Root: true}, execute: "ermission denied"},
+		"normal": {},
+		"noexec, root": {
+			account: Account{Home: HomeNoexec, Root: true}, execute: "ermission denied",
+		},
 		"read-only":          {account: Account{Home: HomeReadOnly}, write: "ead-only file system"},
 		"noexec on dropbear": {Account{Home: HomeNoexec}, true, "", "ermission denied"},
 	} {
@@ -333,7 +335,9 @@ func TestSSHDCut(t *testing.T) {
 func TestSSHDRestart(t *testing.T) {
 	for name, c := range map[string]SSHDConfig{
 		"the user of the tests": {HostKeys: []string{"ed25519", "rsa"}},
-		"dropbear":              {Account: &Account{}, Dropbear: true, HostKeys: []string{"ed25519", "ecdsa"}},
+		"dropbear": {
+			Account: &Account{}, Dropbear: true, HostKeys: []string{"ed25519", "ecdsa"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -390,7 +394,9 @@ func TestSSHDSftp(t *testing.T) {
 		config SSHDConfig
 		works  bool
 	}{
-		"internal":      {SSHDConfig{Account: &Account{Profile: map[string]string{".bashrc": noise}}}, true},
+		"internal": {
+			SSHDConfig{Account: &Account{Profile: map[string]string{".bashrc": noise}}}, true,
+		},
 		"none":          {SSHDConfig{Sftp: SftpNone}, false},
 		"dropbear":      {SSHDConfig{Account: &Account{}, Dropbear: true}, true},
 		"dropbear none": {SSHDConfig{Account: &Account{}, Dropbear: true, Sftp: SftpNone}, false},
